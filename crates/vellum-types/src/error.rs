@@ -1,0 +1,41 @@
+//! The coarse kind of an error: what a caller can do about it. The precise story is in each crate's own enum.
+
+/// What kind of failure this is, for exit codes, retries and hints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The thing asked for does not exist.
+    NotFound,
+    /// The thing to be made is there already, or someone else changed it first.
+    Conflict,
+    /// Stored bytes are damaged, missing, foreign or rolled back.
+    Corrupt,
+    /// A wrong passphrase, a missing key, or permissions.
+    Denied,
+    /// The local disk or the store is full.
+    NoSpace,
+    /// The format or feature is from a version that this one does not know.
+    Unsupported,
+    /// What the user asked for makes no sense; nothing was done.
+    Usage,
+    /// Stopped on request.
+    Interrupted,
+    /// Any other failure of the operating system or of a service.
+    Io,
+}
+
+impl ErrorKind {
+    /// The kind that an operating system error falls under.
+    #[must_use]
+    pub fn of_io(error: &std::io::Error) -> Self {
+        use std::io::ErrorKind as K;
+        match error.kind() {
+            K::NotFound => Self::NotFound,
+            K::AlreadyExists => Self::Conflict,
+            K::PermissionDenied | K::ReadOnlyFilesystem => Self::Denied,
+            K::StorageFull | K::QuotaExceeded | K::FileTooLarge => Self::NoSpace,
+            K::Unsupported => Self::Unsupported,
+            K::Interrupted => Self::Interrupted,
+            _ => Self::Io,
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Identifiers: newtypes over bytes, shown in lower-case hexadecimal.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Why a text is not an identifier.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not an identifier of {expected} hexadecimal digits: {text:?}")]
+pub struct ParseIdError {
+    expected: usize,
+    text: String,
+}
+
+macro_rules! id_type {
+    ($(#[$doc:meta])* $name:ident, $len:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub [u8; $len]);
+
+        impl $name {
+            /// Length in bytes.
+            pub const LEN: usize = $len;
+
+            /// The identifier in these bytes, if there are exactly as many as it has.
+            #[must_use]
+            pub fn from_slice(bytes: &[u8]) -> Option<Self> {
+                bytes.try_into().ok().map(Self)
+            }
+
+            /// The raw bytes.
+            #[must_use]
+            pub fn as_bytes(&self) -> &[u8; $len] {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                parse_hex(text).map(Self).ok_or_else(|| ParseIdError { expected: 2 * $len, text: text.into() })
+            }
+        }
+    };
+}
+
+fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digits = text.as_bytes();
+    if digits.len() != 2 * N {
+        return None;
+    }
+    let mut out = [0; N];
+    for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
+        let [high, low] = pair else { return None };
+        *byte = hex_digit(*high)? << 4 | hex_digit(*low)?;
+    }
+    Some(out)
+}
+
+fn hex_digit(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+id_type!(
+    /// Keyed BLAKE3 of a blob's plaintext: identity, integrity and address in one.
+    BlobId, 32
+);
+id_type!(
+    /// Name of a pack object: BLAKE3 of all its (sealed) bytes.
+    PackId, 32
+);
+id_type!(
+    /// Name of a snapshot: keyed BLAKE3 of its record's plaintext.
+    SnapshotId, 32
+);
+id_type!(
+    /// A volume's random identity, made by `init`.
+    VolumeId, 16
+);
+
+/// What a blob holds. The two kinds have separate id keys and separate packs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlobKind {
+    /// A piece of file content.
+    Chunk,
+    /// A page of a Merkle search tree.
+    Node,
+}
+
+impl BlobKind {
+    /// The byte that stands for this kind in stored formats.
+    #[must_use]
+    pub fn as_byte(self) -> u8 {
+        match self {
+            Self::Chunk => 1,
+            Self::Node => 2,
+        }
+    }
+
+    /// The kind that a stored byte stands for.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::Chunk),
+            2 => Some(Self::Node),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for BlobKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Chunk => "chunk",
+            Self::Node => "node",
+        })
+    }
+}
+
+/// Number of an inode within one worktree. Stable across its snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ino(pub u64);
+
+impl Ino {
+    /// Holds what belongs to the filesystem as a whole (the counter of inode numbers), no file.
+    pub const SUPER: Self = Self(0);
+    /// The root directory.
+    pub const ROOT: Self = Self(1);
+}
+
+impl fmt::Display for Ino {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_round_trip() {
+        let id = VolumeId(*b"0123456789abcdef");
+        assert_eq!(id.to_string().parse(), Ok(id));
+    }
+
+    #[test]
+    fn foreign_digits_and_lengths_are_refused() {
+        let good = VolumeId([0xab; 16]).to_string();
+        assert!(good.to_uppercase().parse::<VolumeId>().is_err());
+        assert!(good[1..].parse::<VolumeId>().is_err());
+        assert!(format!("{good}00").parse::<VolumeId>().is_err());
+    }
+}

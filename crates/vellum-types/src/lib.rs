@@ -1,0 +1,17 @@
+//! The words that all floors share: identifiers, the map's keys and values, limits, error kinds.
+//!
+//! Invariant: nothing here does I/O, and every decoder takes hostile bytes without panicking or allocating
+//! more than the bytes it was given can justify.
+
+pub mod codec;
+pub mod error;
+pub mod id;
+pub mod key;
+pub mod limits;
+pub mod value;
+
+pub use codec::{DecodeError, Reader, Writer};
+pub use error::ErrorKind;
+pub use id::{BlobId, BlobKind, Ino, PackId, SnapshotId, VolumeId};
+pub use key::{Key, KeyRef, KeyTag};
+pub use value::{Attr, Chunking, Dentry, Extent, ExtentSource, FileKind, Time};

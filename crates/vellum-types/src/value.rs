@@ -1,0 +1,423 @@
+//! The map's values: attributes, directory entries, extents, and the filesystem's own record.
+//!
+//! Invariant: a value that decodes is in range (known kind, legal mode bits, nanoseconds below one second, sizes
+//! that `off_t` can say), and encoding it again gives the same bytes: equal states have equal encodings.
+
+use crate::codec::{DecodeError, Reader, Writer};
+use crate::id::{BlobId, Ino};
+use crate::key::check_name;
+use crate::limits::{FILE_SIZE_MAX, INLINE_MAX, NAME_MAX, SYMLINK_MAX};
+
+/// Permission bits, set-id bits and the sticky bit.
+pub const MODE_MASK: u32 = 0o7777;
+
+/// What sort of file an inode is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+impl FileKind {
+    /// The byte that stands for this kind in stored values.
+    #[must_use]
+    pub fn as_byte(self) -> u8 {
+        match self {
+            Self::File => 0,
+            Self::Dir => 1,
+            Self::Symlink => 2,
+            Self::Fifo => 3,
+            Self::Socket => 4,
+            Self::CharDevice => 5,
+            Self::BlockDevice => 6,
+        }
+    }
+
+    /// The kind that a stored byte stands for.
+    pub fn from_byte(byte: u8) -> Result<Self, DecodeError> {
+        match byte {
+            0 => Ok(Self::File),
+            1 => Ok(Self::Dir),
+            2 => Ok(Self::Symlink),
+            3 => Ok(Self::Fifo),
+            4 => Ok(Self::Socket),
+            5 => Ok(Self::CharDevice),
+            6 => Ok(Self::BlockDevice),
+            _ => Err(DecodeError::Invalid("file kind")),
+        }
+    }
+
+    /// The letter that `ls -l` shows for it.
+    #[must_use]
+    pub fn letter(self) -> char {
+        match self {
+            Self::File => '-',
+            Self::Dir => 'd',
+            Self::Symlink => 'l',
+            Self::Fifo => 'p',
+            Self::Socket => 's',
+            Self::CharDevice => 'c',
+            Self::BlockDevice => 'b',
+        }
+    }
+}
+
+/// A moment in Unix time, to the nanosecond; seconds may be negative (before 1970).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time {
+    /// Whole seconds since 1970, rounded down.
+    pub secs: i64,
+    /// Nanoseconds within the second, below 10^9.
+    pub nanos: u32,
+}
+
+impl Time {
+    fn encode(self, writer: &mut Writer) {
+        writer.varint_signed(self.secs).varint(u64::from(self.nanos));
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let secs = reader.varint_signed()?;
+        let nanos = reader.varint_u32()?;
+        if nanos >= 1_000_000_000 {
+            return Err(DecodeError::Invalid("nanoseconds"));
+        }
+        Ok(Self { secs, nanos })
+    }
+}
+
+/// How a file's content is cut into chunks; a property that a file keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Chunking {
+    /// Content-defined boundaries.
+    #[default]
+    Content,
+    /// Aligned blocks of [`crate::value::FIXED_BLOCK`] bytes, for files that are overwritten in place.
+    Fixed,
+}
+
+/// Block size of [`Chunking::Fixed`], bytes: the usual page group of databases.
+pub const FIXED_BLOCK: usize = 16 << 10;
+
+/// An inode's attributes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Attr {
+    /// What sort of file it is.
+    pub kind: FileKind,
+    /// The lowest twelve mode bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes of content; 0 for all but files and symlinks.
+    pub size: u64,
+    /// Directory entries that name it (for a directory: 2 and its subdirectories).
+    pub nlink: u32,
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last access; equal to `mtime` where it is not recorded.
+    pub atime: Time,
+    /// Last change of attributes; equal to `mtime` where it is not recorded.
+    pub ctime: Time,
+    /// Creation; equal to `mtime` where it is not recorded.
+    pub btime: Time,
+    /// Device number, of devices only.
+    pub rdev: u64,
+    /// Distinguishes reuses of one inode number.
+    pub generation: u64,
+    /// Directory of the first link ([`Ino::SUPER`] for the root).
+    pub parent: Ino,
+    /// Name of the first link (empty for the root).
+    pub name: Vec<u8>,
+    /// Target of a symlink.
+    pub target: Vec<u8>,
+    /// Whole content of a small file; then it has no extents.
+    pub inline: Option<Vec<u8>>,
+    /// How content is cut.
+    pub chunking: Chunking,
+}
+
+const HAS_ATIME: u8 = 1;
+const HAS_CTIME: u8 = 2;
+const HAS_BTIME: u8 = 4;
+const HAS_RDEV: u8 = 8;
+const HAS_GENERATION: u8 = 16;
+const HAS_INLINE: u8 = 32;
+const IS_FIXED: u8 = 64;
+
+impl Attr {
+    /// Attributes of a new inode: everything else empty or zero.
+    #[must_use]
+    pub fn new(kind: FileKind, mode: u32) -> Self {
+        Self {
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            nlink: 1,
+            mtime: Time::default(),
+            atime: Time::default(),
+            ctime: Time::default(),
+            btime: Time::default(),
+            rdev: 0,
+            generation: 0,
+            parent: Ino::SUPER,
+            name: Vec::new(),
+            target: Vec::new(),
+            inline: None,
+            chunking: Chunking::Content,
+        }
+    }
+
+    /// Sets all four times to one moment: what a checked-out directory records.
+    pub fn set_times(&mut self, time: Time) {
+        (self.mtime, self.atime, self.ctime, self.btime) = (time, time, time, time);
+    }
+
+    /// The stored form.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let inline_len = self.inline.as_ref().map_or(0, Vec::len);
+        let capacity = 64 + self.name.len() + self.target.len() + inline_len;
+        let mut writer = Writer::over(Vec::with_capacity(capacity));
+        writer.u8(self.kind.as_byte()).u8(self.flags());
+        writer.varint(u64::from(self.mode)).varint(u64::from(self.uid)).varint(u64::from(self.gid));
+        writer.varint(self.size).varint(u64::from(self.nlink));
+        writer.varint(self.parent.0).bytes(&self.name);
+        self.mtime.encode(&mut writer);
+        for time in [self.atime, self.ctime, self.btime] {
+            if time != self.mtime {
+                time.encode(&mut writer);
+            }
+        }
+        if self.rdev != 0 {
+            writer.varint(self.rdev);
+        }
+        if self.generation != 0 {
+            writer.varint(self.generation);
+        }
+        if self.kind == FileKind::Symlink {
+            writer.bytes(&self.target);
+        }
+        if let Some(content) = &self.inline {
+            writer.raw(content);
+        }
+        writer.into_vec()
+    }
+
+    fn flags(&self) -> u8 {
+        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+        flag(self.atime != self.mtime, HAS_ATIME)
+            | flag(self.ctime != self.mtime, HAS_CTIME)
+            | flag(self.btime != self.mtime, HAS_BTIME)
+            | flag(self.rdev != 0, HAS_RDEV)
+            | flag(self.generation != 0, HAS_GENERATION)
+            | flag(self.inline.is_some(), HAS_INLINE)
+            | flag(self.chunking == Chunking::Fixed, IS_FIXED)
+    }
+
+    /// Reads the stored form; refuses what no `encode` writes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let kind = FileKind::from_byte(reader.u8()?)?;
+        let flags = reader.u8()?;
+        let mut attr = Self::new(kind, reader.varint_u32()?);
+        attr.uid = reader.varint_u32()?;
+        attr.gid = reader.varint_u32()?;
+        attr.size = reader.varint()?;
+        attr.nlink = reader.varint_u32()?;
+        attr.parent = Ino(reader.varint()?);
+        attr.name = reader.bytes(NAME_MAX)?.to_vec();
+        attr.mtime = Time::decode(&mut reader)?;
+        attr.decode_optional(flags, &mut reader)?;
+        attr.check(flags)?;
+        Ok(attr)
+    }
+
+    fn decode_optional(&mut self, flags: u8, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        let mtime = self.mtime;
+        let mut time = |bit| if flags & bit == 0 { Ok(mtime) } else { Time::decode(reader) };
+        self.atime = time(HAS_ATIME)?;
+        self.ctime = time(HAS_CTIME)?;
+        self.btime = time(HAS_BTIME)?;
+        if flags & HAS_RDEV != 0 {
+            self.rdev = reader.varint()?;
+        }
+        if flags & HAS_GENERATION != 0 {
+            self.generation = reader.varint()?;
+        }
+        if self.kind == FileKind::Symlink {
+            self.target = reader.bytes(SYMLINK_MAX)?.to_vec();
+        }
+        if flags & HAS_INLINE != 0 {
+            self.inline = Some(reader.take_rest().to_vec());
+        }
+        if flags & IS_FIXED != 0 {
+            self.chunking = Chunking::Fixed;
+        }
+        reader.clone().finish()
+    }
+
+    fn check(&self, flags: u8) -> Result<(), DecodeError> {
+        let ensure = |good: bool, field| if good { Ok(()) } else { Err(DecodeError::Invalid(field)) };
+        ensure(flags == self.flags(), "flags")?;
+        ensure(self.mode & !MODE_MASK == 0, "mode")?;
+        ensure(self.size <= FILE_SIZE_MAX, "size")?;
+        ensure(self.nlink > 0, "link count")?;
+        if self.name.is_empty() {
+            ensure(self.parent == Ino::SUPER && self.kind == FileKind::Dir, "name")?;
+        } else {
+            check_name(&self.name)?;
+        }
+        if self.kind == FileKind::Symlink {
+            ensure(!self.target.is_empty() && !self.target.contains(&0), "symlink target")?;
+        }
+        if let Some(content) = &self.inline {
+            ensure(self.kind == FileKind::File && content.len() <= INLINE_MAX, "inline content")?;
+            ensure(content.len() as u64 == self.size, "size")?;
+        }
+        Ok(())
+    }
+}
+
+/// A directory entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Dentry {
+    /// The inode that the entry names.
+    pub ino: Ino,
+    /// Its kind, so that a listing needs no attributes.
+    pub kind: FileKind,
+}
+
+impl Dentry {
+    /// The stored form.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.u8(self.kind.as_byte()).varint(self.ino.0);
+        writer.into_vec()
+    }
+
+    /// Reads the stored form.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let kind = FileKind::from_byte(reader.u8()?)?;
+        let ino = Ino(reader.varint()?);
+        reader.finish()?;
+        if ino <= Ino::ROOT {
+            return Err(DecodeError::Invalid("inode number"));
+        }
+        Ok(Self { ino, kind })
+    }
+}
+
+/// Where an extent's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ExtentSource {
+    /// Nowhere: it reads as zeros. A range that no extent covers is a hole too.
+    Hole,
+    /// In a chunk, from the byte `skip` of it on.
+    Chunk {
+        /// The chunk.
+        id: BlobId,
+        /// Bytes of the chunk before the extent's first.
+        skip: u32,
+    },
+    /// In the local write log, not yet published.
+    WriteLog {
+        /// Number of the segment.
+        segment: u64,
+        /// Byte offset in the segment.
+        offset: u64,
+    },
+}
+
+/// A piece of a file's content; its offset is in its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Bytes that it covers; at least 1.
+    pub len: u64,
+    /// Where they are.
+    pub source: ExtentSource,
+}
+
+impl Extent {
+    /// The stored form.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::over(Vec::with_capacity(40));
+        match &self.source {
+            ExtentSource::Hole => writer.u8(0).varint(self.len),
+            ExtentSource::Chunk { id, skip } => {
+                writer.u8(1).varint(self.len).raw(id.as_bytes()).varint(u64::from(*skip))
+            }
+            ExtentSource::WriteLog { segment, offset } => {
+                writer.u8(2).varint(self.len).varint(*segment).varint(*offset)
+            }
+        };
+        writer.into_vec()
+    }
+
+    /// Reads the stored form.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let tag = reader.u8()?;
+        let len = reader.varint()?;
+        let source = match tag {
+            0 => ExtentSource::Hole,
+            1 => ExtentSource::Chunk { id: BlobId(reader.array()?), skip: reader.varint_u32()? },
+            2 => ExtentSource::WriteLog { segment: reader.varint()?, offset: reader.varint()? },
+            _ => return Err(DecodeError::Invalid("extent source")),
+        };
+        reader.finish()?;
+        if len == 0 || len > FILE_SIZE_MAX {
+            return Err(DecodeError::Invalid("extent length"));
+        }
+        Ok(Self { len, source })
+    }
+}
+
+/// What belongs to the filesystem as a whole, under the key [`crate::Key::attr`] of [`Ino::SUPER`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Super {
+    /// The next inode number to give out; none at or above it is in use.
+    pub next_ino: Ino,
+}
+
+impl Super {
+    /// The stored form.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.varint(self.next_ino.0);
+        writer.into_vec()
+    }
+
+    /// Reads the stored form.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let next_ino = Ino(reader.varint()?);
+        reader.finish()?;
+        if next_ino <= Ino::ROOT {
+            return Err(DecodeError::Invalid("inode number"));
+        }
+        Ok(Self { next_ino })
+    }
+}
+
+#[cfg(test)]
+mod tests;
