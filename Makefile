@@ -1,0 +1,58 @@
+# What a contributor runs. Everything works without a network once the tools and crates are there.
+#
+#   make test    format, lints, licences, all tests: what CI runs
+#   make demo    the main job on a real tree of this machine, with times and sizes
+#   make bench   Vellum and its rivals in turns (hours; see docs/benchmarks.md)
+#   make soak    the random tests, much longer (SOAK_CASES, default 20000 cases each)
+
+CARGO      ?= cargo
+SOAK_CASES ?= 20000
+BENCH_OUT  ?= target/bench
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+
+# Debian packages that tests use: ACLs and xattrs, filesystems to mount, faults to inject.
+PACKAGES := acl attr btrfs-progs e2fsprogs strace xfsprogs
+# A program of each package, by which to see that it is there.
+PROGRAMS := getfacl getfattr mkfs.btrfs mkfs.ext4 strace mkfs.xfs
+
+.PHONY: test tools fmt clippy deny unit fuzz-check demo bench bench-build soak clean
+
+test: tools fmt clippy deny unit
+
+tools:
+	@./.ci/tools $(PACKAGES) -- $(PROGRAMS)
+
+fmt:
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# `advisories` is left out: its database is a git repository, and CI reaches the package registries only. Run
+# `cargo deny check advisories` by hand, on a machine with the whole network, before each release.
+deny:
+	$(CARGO) deny --locked check bans licenses sources
+
+unit:
+	$(CARGO) test --workspace --locked
+
+# The fuzz targets must not rot. Checking them costs seconds; linking and running them is `cargo fuzz`'s affair.
+fuzz-check:
+	@if [ -f fuzz/Cargo.toml ]; then $(CARGO) check --manifest-path fuzz/Cargo.toml --target-dir $(TARGET_DIR)/fuzz; fi
+
+demo:
+	$(CARGO) build --release --locked -p vellum
+	@VELLUM="$${VELLUM:-$(TARGET_DIR)/release/vellum}" ./demo/demo.sh
+
+bench-build:
+	$(CARGO) build --profile dist --locked -p vellum
+
+bench: bench-build
+	@mkdir -p $(BENCH_OUT)
+	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/all.sh $(BENCH_OUT)
+
+soak:
+	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) test --release --workspace --locked -- --include-ignored
+
+clean:
+	$(CARGO) clean
