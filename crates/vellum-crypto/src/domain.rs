@@ -1,0 +1,131 @@
+//! What sealed bytes are for. Each domain has keys of its own and a byte in the associated data.
+//!
+//! Invariant: bytes and context strings never change their meaning: stored volumes depend on them.
+
+use vellum_types::BlobKind;
+
+/// What a record is: keeps one sort of object from being passed off as another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Domain {
+    /// A blob in a pack.
+    Blob(BlobKind),
+    /// The table of contents at a pack's end.
+    PackToc,
+    /// A sorted run of the index.
+    Index,
+    /// A snapshot record.
+    Snapshot,
+    /// A worktree head, tag or pin.
+    Ref,
+    /// A writer's lease, which the collector heeds.
+    Session,
+    /// The volume's configuration.
+    Config,
+    /// A collector's record of what it is about to delete.
+    Condemned,
+    /// State that stays on this machine: write log, caches.
+    Local,
+}
+
+/// The BLAKE3 context strings of one domain's keys.
+pub(crate) struct Contexts {
+    pub seal: &'static str,
+    pub id: &'static str,
+    pub name: &'static str,
+}
+
+macro_rules! contexts {
+    ($mode:literal, $domain:literal) => {
+        Contexts {
+            seal: concat!("vellum 2026-11-21 v1 ", $mode, " ", $domain, " seal"),
+            id: concat!("vellum 2026-11-21 v1 ", $mode, " ", $domain, " id"),
+            name: concat!("vellum 2026-11-21 v1 ", $mode, " ", $domain, " name"),
+        }
+    };
+}
+
+macro_rules! all_contexts {
+    ($mode:literal) => {
+        [
+            contexts!($mode, "chunk"),
+            contexts!($mode, "node"),
+            contexts!($mode, "pack-toc"),
+            contexts!($mode, "index"),
+            contexts!($mode, "snapshot"),
+            contexts!($mode, "ref"),
+            contexts!($mode, "session"),
+            contexts!($mode, "config"),
+            contexts!($mode, "condemned"),
+            contexts!($mode, "local"),
+        ]
+    };
+}
+
+impl Domain {
+    /// How many domains there are.
+    pub(crate) const COUNT: usize = 10;
+
+    /// Contexts for volumes with a master key, in the order of [`Self::slot`].
+    pub(crate) const SEALED_CONTEXTS: [Contexts; Self::COUNT] = all_contexts!("sealed");
+    /// Contexts for volumes without one.
+    pub(crate) const PLAIN_CONTEXTS: [Contexts; Self::COUNT] = all_contexts!("plain");
+
+    /// The byte that stands for this domain in associated data.
+    #[must_use]
+    pub fn as_byte(self) -> u8 {
+        match self {
+            Self::Blob(kind) => kind.as_byte(),
+            Self::PackToc => 3,
+            Self::Index => 4,
+            Self::Snapshot => 5,
+            Self::Ref => 6,
+            Self::Session => 7,
+            Self::Config => 8,
+            Self::Condemned => 9,
+            Self::Local => 10,
+        }
+    }
+
+    /// Position in the tables of contexts and keys: domain bytes count from 1.
+    pub(crate) fn slot(self) -> usize {
+        usize::from(self.as_byte()) - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_keys_share_a_context() {
+        let all: Vec<_> = Domain::SEALED_CONTEXTS
+            .iter()
+            .chain(&Domain::PLAIN_CONTEXTS)
+            .flat_map(|contexts| [contexts.seal, contexts.id, contexts.name])
+            .collect();
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
+    }
+
+    #[test]
+    fn every_domain_has_its_place_in_the_tables() {
+        let places = [
+            (Domain::Blob(BlobKind::Chunk), "chunk"),
+            (Domain::Blob(BlobKind::Node), "node"),
+            (Domain::PackToc, "pack-toc"),
+            (Domain::Index, "index"),
+            (Domain::Snapshot, "snapshot"),
+            (Domain::Ref, "ref"),
+            (Domain::Session, "session"),
+            (Domain::Config, "config"),
+            (Domain::Condemned, "condemned"),
+            (Domain::Local, "local"),
+        ];
+        assert_eq!(places.len(), Domain::COUNT);
+        for (domain, word) in places {
+            let expected = format!("vellum 2026-11-21 v1 sealed {word} seal");
+            assert_eq!(Domain::SEALED_CONTEXTS[domain.slot()].seal, expected);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! All the keys of one volume, and what is done with them: ids, names, sealing, opening.
+//!
+//! Invariant: a record opens only under the volume, domain and associated data it was sealed with. Keys are wiped
+//! on drop. Deliberately absent: the master key itself, which is dropped once the subkeys are derived.
+
+use std::fmt;
+
+use vellum_types::{BlobId, BlobKind, ErrorKind, VolumeId};
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::domain::{Contexts, Domain};
+use crate::{MasterKey, aead, checksum, nonce};
+
+/// Bytes that sealing adds in a sealed volume: the nonce and the tag.
+pub const SEAL_OVERHEAD: usize = nonce::NONCE_LEN + aead::TAG_LEN;
+/// Bytes that it adds in a plain volume: the checksum.
+pub const PLAIN_OVERHEAD: usize = checksum::CHECKSUM_LEN;
+
+/// Version of the sealed form, the first byte of the associated data.
+const SEAL_VERSION: u8 = 1;
+/// Version, volume and domain: what stands before the caller's associated data.
+const AD_PREFIX_LEN: usize = 1 + VolumeId::LEN + 1;
+
+const CHUNKER_SEALED: &str = "vellum 2026-11-21 v1 sealed chunker";
+const CHUNKER_PLAIN: &str = "vellum 2026-11-21 v1 plain chunker";
+const BOUNDARY_SEALED: &str = "vellum 2026-11-21 v1 sealed node boundary";
+const BOUNDARY_PLAIN: &str = "vellum 2026-11-21 v1 plain node boundary";
+
+/// Why sealed bytes could not be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// Shorter than what sealing adds.
+    #[error("it has {found} bytes, fewer than any sealed record has")]
+    Short {
+        /// How many bytes there were.
+        found: usize,
+    },
+    /// The tag or checksum does not match: damaged, from another place, or sealed with another key.
+    #[error("it does not authenticate: damaged, exchanged for another object, or sealed with another key")]
+    Forged,
+}
+
+impl OpenError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(self) -> ErrorKind {
+        ErrorKind::Corrupt
+    }
+}
+
+struct DomainKeys {
+    seal: [u8; 32],
+    id: [u8; 32],
+    name: [u8; 32],
+}
+
+impl DomainKeys {
+    fn derive(contexts: &Contexts, material: &[u8]) -> Self {
+        Self {
+            seal: blake3::derive_key(contexts.seal, material),
+            id: blake3::derive_key(contexts.id, material),
+            name: blake3::derive_key(contexts.name, material),
+        }
+    }
+}
+
+impl Drop for DomainKeys {
+    fn drop(&mut self) {
+        self.seal.zeroize();
+        self.id.zeroize();
+        self.name.zeroize();
+    }
+}
+
+/// The keys of one volume; cheap to share in an `Arc`, free of locks.
+pub struct VolumeKeys {
+    volume: VolumeId,
+    plain: bool,
+    // Boxed, so that moving the struct leaves no copies of keys behind.
+    domains: Box<[DomainKeys; Domain::COUNT]>,
+    chunker: Zeroizing<[u8; 32]>,
+    boundary_seed: u64,
+}
+
+impl VolumeKeys {
+    /// The keys of an encrypted volume.
+    #[must_use]
+    pub fn sealed(master: &MasterKey, volume: VolumeId) -> Self {
+        let material = master.as_bytes();
+        Self::derive(volume, false, material, &Domain::SEALED_CONTEXTS, [CHUNKER_SEALED, BOUNDARY_SEALED])
+    }
+
+    /// The keys of a volume without a secret: ids are public hashes, sealing adds a checksum.
+    #[must_use]
+    pub fn plain(volume: VolumeId) -> Self {
+        Self::derive(volume, true, &[], &Domain::PLAIN_CONTEXTS, [CHUNKER_PLAIN, BOUNDARY_PLAIN])
+    }
+
+    fn derive(
+        volume: VolumeId,
+        plain: bool,
+        material: &[u8],
+        contexts: &[Contexts; Domain::COUNT],
+        [chunker, boundary]: [&str; 2],
+    ) -> Self {
+        let domains = Box::new(std::array::from_fn(|i| DomainKeys::derive(&contexts[i], material)));
+        let chunker = Zeroizing::new(blake3::derive_key(chunker, material));
+        let [b0, b1, b2, b3, b4, b5, b6, b7, ..] = blake3::derive_key(boundary, material);
+        let boundary_seed = u64::from_le_bytes([b0, b1, b2, b3, b4, b5, b6, b7]);
+        Self { volume, plain, domains, chunker, boundary_seed }
+    }
+
+    /// Whether the volume has no secret.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    /// The volume whose keys these are.
+    #[must_use]
+    pub fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
+    /// Bytes that sealing adds in this volume.
+    #[must_use]
+    pub fn overhead(&self) -> usize {
+        if self.plain { PLAIN_OVERHEAD } else { SEAL_OVERHEAD }
+    }
+
+    /// The identity of a blob with this content.
+    #[must_use]
+    pub fn blob_id(&self, kind: BlobKind, plaintext: &[u8]) -> BlobId {
+        BlobId(self.record_id(Domain::Blob(kind), plaintext))
+    }
+
+    /// The identity of any record with this content, such as a snapshot's.
+    #[must_use]
+    pub fn record_id(&self, domain: Domain, plaintext: &[u8]) -> [u8; 32] {
+        blake3::keyed_hash(&self.of(domain).id, plaintext).into()
+    }
+
+    /// An object name that tells an outsider nothing about `name`.
+    #[must_use]
+    pub fn name_id(&self, domain: Domain, name: &[u8]) -> [u8; 32] {
+        blake3::keyed_hash(&self.of(domain).name, name).into()
+    }
+
+    /// Appends the sealed form of `plaintext` to `out`: nonce ‖ ciphertext ‖ tag, or in a plain volume
+    /// plaintext ‖ checksum. It grows by [`Self::overhead`].
+    ///
+    /// # Panics
+    /// When the operating system has no randomness to give.
+    pub fn seal(&self, domain: Domain, aad: &[u8], plaintext: &[u8], out: &mut Vec<u8>) {
+        let ad = self.associated_data(domain, aad);
+        let key = &self.of(domain).seal;
+        if self.plain {
+            checksum::seal(key, &ad, plaintext, out);
+        } else {
+            aead::seal(key, &nonce::fresh(), &ad, plaintext, out);
+        }
+    }
+
+    /// Appends the plaintext of `sealed` to `out`; on an error `out` is as it was.
+    pub fn open(
+        &self,
+        domain: Domain,
+        aad: &[u8],
+        sealed: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), OpenError> {
+        if sealed.len() < self.overhead() {
+            return Err(OpenError::Short { found: sealed.len() });
+        }
+        let ad = self.associated_data(domain, aad);
+        let key = &self.of(domain).seal;
+        if self.plain {
+            out.extend_from_slice(checksum::open(key, &ad, sealed).ok_or(OpenError::Forged)?);
+            return Ok(());
+        }
+        aead::open(key, &ad, sealed, out).map_err(|aead::Forged| OpenError::Forged)
+    }
+
+    /// The secret from which chunk boundaries are drawn.
+    #[must_use]
+    pub fn chunker_key(&self) -> [u8; 32] {
+        *self.chunker
+    }
+
+    /// The seed of the map's node boundaries.
+    #[must_use]
+    pub fn boundary_seed(&self) -> u64 {
+        self.boundary_seed
+    }
+
+    fn of(&self, domain: Domain) -> &DomainKeys {
+        &self.domains[domain.slot()]
+    }
+
+    fn associated_data(&self, domain: Domain, aad: &[u8]) -> Vec<u8> {
+        let mut ad = Vec::with_capacity(AD_PREFIX_LEN + aad.len());
+        ad.push(SEAL_VERSION);
+        ad.extend_from_slice(self.volume.as_bytes());
+        ad.push(domain.as_byte());
+        ad.extend_from_slice(aad);
+        ad
+    }
+}
+
+impl fmt::Debug for VolumeKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { volume, plain, .. } = self;
+        f.debug_struct("VolumeKeys").field("volume", volume).field("plain", plain).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,326 @@
+//! Key slots: the master key, wrapped by a passphrase, a key file or a recovery code.
+//!
+//! Invariant: every byte of a slot is authenticated by the wrapping; a slot of another volume, with another label or
+//! with other parameters does not unlock. Parameters are checked against floors and ceilings before any memory is
+//! taken. Deliberately absent: where slots are stored, prompting, and how often a secret may be tried.
+
+mod codec;
+mod kdf;
+
+use std::fmt;
+
+use vellum_types::{DecodeError, ErrorKind, VolumeId};
+use zeroize::Zeroizing;
+
+use crate::nonce::{NONCE_LEN, fill_random, fresh};
+use crate::{MasterKey, RecoveryCode, aead};
+
+pub use codec::{LABEL_MAX, SLOT_MAX};
+pub use kdf::{KdfError, KdfParams};
+
+/// Longest passphrase or key file, bytes: more than any real one, and little enough to hash at once.
+pub const SECRET_MAX: usize = 1 << 20;
+/// Most slots that are worth trying in one volume: each try costs a key derivation, and a hostile store could hold
+/// any number of them.
+pub const SLOT_COUNT_MAX: usize = 64;
+
+const SALT_LEN: usize = 32;
+const WRAPPED_LEN: usize = NONCE_LEN + MasterKey::LEN + aead::TAG_LEN;
+
+/// The name of a slot: random, the last part of its object's key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotId(pub [u8; SlotId::LEN]);
+
+impl SlotId {
+    /// Length in bytes.
+    pub const LEN: usize = 16;
+}
+
+impl fmt::Display for SlotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for SlotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SlotId({self})")
+    }
+}
+
+/// What opens a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SlotKind {
+    /// Something a person remembers; stretched by Argon2id.
+    Passphrase,
+    /// The bytes of a file; stretched by Argon2id too, since nobody knows how random they are.
+    KeyFile,
+    /// A [`RecoveryCode`].
+    Recovery,
+}
+
+impl SlotKind {
+    fn as_byte(self) -> u8 {
+        match self {
+            Self::Passphrase => 1,
+            Self::KeyFile => 2,
+            Self::Recovery => 3,
+        }
+    }
+
+    fn from_byte(byte: u8) -> Result<Self, DecodeError> {
+        match byte {
+            1 => Ok(Self::Passphrase),
+            2 => Ok(Self::KeyFile),
+            3 => Ok(Self::Recovery),
+            _ => Err(DecodeError::Invalid("slot kind")),
+        }
+    }
+}
+
+impl fmt::Display for SlotKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Passphrase => "passphrase",
+            Self::KeyFile => "key file",
+            Self::Recovery => "recovery code",
+        })
+    }
+}
+
+/// A secret in its owner's hands, with what it is.
+#[derive(Clone, Copy)]
+pub enum Secret<'a> {
+    /// A passphrase, byte for byte as typed.
+    Passphrase(&'a [u8]),
+    /// The content of a key file.
+    KeyFile(&'a [u8]),
+    /// A recovery code.
+    Recovery(&'a RecoveryCode),
+}
+
+impl Secret<'_> {
+    /// The kind of slot that it opens.
+    #[must_use]
+    pub fn kind(&self) -> SlotKind {
+        match self {
+            Self::Passphrase(_) => SlotKind::Passphrase,
+            Self::KeyFile(_) => SlotKind::KeyFile,
+            Self::Recovery(_) => SlotKind::Recovery,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Passphrase(bytes) | Self::KeyFile(bytes) => bytes,
+            Self::Recovery(code) => code.secret(),
+        }
+    }
+}
+
+impl fmt::Debug for Secret<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secret({})", self.kind())
+    }
+}
+
+/// Why a slot could not be made or read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SlotError {
+    /// The secret has no bytes at all.
+    #[error("the {0} is empty")]
+    EmptySecret(SlotKind),
+    /// The secret is longer than [`SECRET_MAX`].
+    #[error("the {0} is longer than {SECRET_MAX} bytes")]
+    LongSecret(SlotKind),
+    /// The label is too long or contains control characters.
+    #[error("a key slot's label has at most {LABEL_MAX} bytes and no control characters")]
+    Label,
+    /// The cost parameters are refused, or the derivation failed.
+    #[error(transparent)]
+    Kdf(#[from] KdfError),
+    /// The stored form is not a slot.
+    #[error("the key slot cannot be read: {0}")]
+    Decode(#[from] DecodeError),
+}
+
+impl SlotError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(self) -> ErrorKind {
+        match self {
+            Self::EmptySecret(_) | Self::LongSecret(_) | Self::Label => ErrorKind::Usage,
+            Self::Kdf(error) => error.kind(),
+            Self::Decode(DecodeError::Version(_)) => ErrorKind::Unsupported,
+            Self::Decode(_) => ErrorKind::Corrupt,
+        }
+    }
+}
+
+/// Why a slot did not give up its master key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UnlockError {
+    /// The secret is not this slot's, or the slot was changed: the two cannot be told apart.
+    #[error("the {0} does not open this key slot: it is wrong, or the slot was changed")]
+    Wrong(SlotKind),
+    /// The slot wants another kind of secret.
+    #[error("this key slot opens with a {wanted}, not with a {given}")]
+    OtherKind {
+        /// What the slot was made for.
+        wanted: SlotKind,
+        /// What was offered.
+        given: SlotKind,
+    },
+    /// The slot was copied from another volume.
+    #[error("this key slot belongs to volume {found}, not to {expected}")]
+    OtherVolume {
+        /// The volume to be opened.
+        expected: VolumeId,
+        /// The volume that the slot names.
+        found: VolumeId,
+    },
+    /// The derivation could not be carried out.
+    #[error(transparent)]
+    Kdf(#[from] KdfError),
+}
+
+impl UnlockError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(self) -> ErrorKind {
+        match self {
+            Self::Wrong(_) | Self::OtherKind { .. } => ErrorKind::Denied,
+            Self::OtherVolume { .. } => ErrorKind::Corrupt,
+            Self::Kdf(error) => error.kind(),
+        }
+    }
+}
+
+/// One wrapped copy of a volume's master key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Slot {
+    id: SlotId,
+    volume: VolumeId,
+    kind: SlotKind,
+    label: String,
+    // None for recovery codes, which are random enough to need no stretching.
+    kdf: Option<KdfParams>,
+    salt: [u8; SALT_LEN],
+    wrapped: [u8; WRAPPED_LEN],
+}
+
+impl Slot {
+    /// Wraps `master` so that `secret` opens it. `params` are unused for recovery codes.
+    ///
+    /// # Panics
+    /// When the operating system has no randomness to give.
+    pub fn create(
+        secret: Secret<'_>,
+        master: &MasterKey,
+        volume: VolumeId,
+        label: &str,
+        params: KdfParams,
+    ) -> Result<Self, SlotError> {
+        let kind = secret.kind();
+        match secret.bytes().len() {
+            0 => return Err(SlotError::EmptySecret(kind)),
+            len if len > SECRET_MAX => return Err(SlotError::LongSecret(kind)),
+            _ => codec::check_label(label).map_err(|_| SlotError::Label)?,
+        }
+        let (mut id, mut salt) = ([0; SlotId::LEN], [0; SALT_LEN]);
+        fill_random(&mut id);
+        fill_random(&mut salt);
+        let kdf = if kind == SlotKind::Recovery { None } else { Some(params.check()?) };
+        let wrapped = [0; WRAPPED_LEN];
+        let mut slot = Self { id: SlotId(id), volume, kind, label: label.to_owned(), kdf, salt, wrapped };
+        slot.wrap(secret, master, &fresh())?;
+        Ok(slot)
+    }
+
+    fn wrap(
+        &mut self,
+        secret: Secret<'_>,
+        master: &MasterKey,
+        nonce: &[u8; NONCE_LEN],
+    ) -> Result<(), KdfError> {
+        let key = self.wrapping_key(secret)?;
+        let mut out = Vec::with_capacity(WRAPPED_LEN);
+        aead::seal(&key, nonce, &self.header(), master.as_bytes(), &mut out);
+        self.wrapped.copy_from_slice(&out);
+        Ok(())
+    }
+
+    /// The master key, if `secret` is the right one and the slot is of `volume` and unchanged.
+    pub fn unlock(&self, secret: Secret<'_>, volume: VolumeId) -> Result<MasterKey, UnlockError> {
+        let given = secret.kind();
+        if self.volume != volume {
+            return Err(UnlockError::OtherVolume { expected: volume, found: self.volume });
+        }
+        if self.kind != given {
+            return Err(UnlockError::OtherKind { wanted: self.kind, given });
+        }
+        // An over-long or empty secret made no slot, so there is nothing to derive.
+        if !(1..=SECRET_MAX).contains(&secret.bytes().len()) {
+            return Err(UnlockError::Wrong(given));
+        }
+        let key = self.wrapping_key(secret)?;
+        // Reserved whole: growing would leave copies of the key in freed memory.
+        let mut opened = Zeroizing::new(Vec::with_capacity(MasterKey::LEN));
+        aead::open(&key, &self.header(), &self.wrapped, &mut opened)
+            .map_err(|aead::Forged| UnlockError::Wrong(given))?;
+        MasterKey::from_slice(&opened).ok_or(UnlockError::Wrong(given))
+    }
+
+    fn wrapping_key(&self, secret: Secret<'_>) -> Result<Zeroizing<[u8; 32]>, KdfError> {
+        match self.kdf {
+            Some(params) => kdf::stretch(params, self.kind, secret.bytes(), &self.salt),
+            None => Ok(kdf::derive(self.kind, secret.bytes(), &self.salt)),
+        }
+    }
+
+    /// The slot's name.
+    #[must_use]
+    pub fn id(&self) -> SlotId {
+        self.id
+    }
+
+    /// The volume that the slot says it belongs to; proven only by unlocking it.
+    #[must_use]
+    pub fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
+    /// What opens it.
+    #[must_use]
+    pub fn kind(&self) -> SlotKind {
+        self.kind
+    }
+
+    /// What its owner called it: no control characters. Readable without a key.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// What one try costs; none for recovery codes.
+    #[must_use]
+    pub fn kdf(&self) -> Option<KdfParams> {
+        self.kdf
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, volume, kind, label, kdf, .. } = self;
+        f.debug_struct("Slot")
+            .field("id", id)
+            .field("volume", volume)
+            .field("kind", kind)
+            .field("label", label)
+            .field("kdf", kdf)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! The stored form of a slot. docs/format.md draws it.
+//!
+//! Invariant: what decodes has legal parameters, a printable label and no bytes left over, and encodes to the same
+//! bytes again.
+
+use vellum_types::{DecodeError, Reader, VolumeId, Writer};
+
+use super::{KdfParams, Slot, SlotError, SlotId, SlotKind};
+
+/// Longest label, bytes: fits a line of a listing.
+pub const LABEL_MAX: usize = 128;
+/// Longest slot object, bytes: the fixed fields and the longest label, rounded up. More is not worth fetching.
+pub const SLOT_MAX: usize = 512;
+
+const MAGIC: &[u8; 8] = b"VLMSLOT\n";
+const VERSION: u32 = 1;
+// What stands for "no stretching" in the three cost fields.
+const NO_KDF: KdfParams = KdfParams { memory_kib: 0, iterations: 0, lanes: 0 };
+
+/// Refuses labels that could garble a terminal or a listing.
+pub(super) fn check_label(label: &str) -> Result<(), DecodeError> {
+    let legal = label.len() <= LABEL_MAX && !label.chars().any(disturbs_terminals);
+    if legal { Ok(()) } else { Err(DecodeError::Invalid("label")) }
+}
+
+// Control characters, and those that reorder or hide the text around them.
+fn disturbs_terminals(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || character == '\u{feff}'
+}
+
+impl Slot {
+    /// The stored form.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.header();
+        bytes.extend_from_slice(&self.wrapped);
+        bytes
+    }
+
+    // All that precedes the wrapped key, and the associated data of the wrapping.
+    pub(super) fn header(&self) -> Vec<u8> {
+        let KdfParams { memory_kib, iterations, lanes } = self.kdf.unwrap_or(NO_KDF);
+        let mut writer = Writer::over(Vec::with_capacity(SLOT_MAX));
+        writer.raw(MAGIC).u32(VERSION);
+        writer.raw(self.volume.as_bytes()).raw(&self.id.0).u8(self.kind.as_byte());
+        writer.u32(memory_kib).u32(iterations).u32(lanes).raw(&self.salt);
+        writer.bytes(self.label.as_bytes());
+        writer.into_vec()
+    }
+
+    /// Reads the stored form, which may be hostile.
+    pub fn decode(bytes: &[u8]) -> Result<Self, SlotError> {
+        let mut reader = Reader::new(bytes);
+        if reader.array()? != *MAGIC {
+            return Err(DecodeError::Magic.into());
+        }
+        let version = reader.u32()?;
+        if version != VERSION {
+            return Err(DecodeError::Version(version).into());
+        }
+        let volume = VolumeId(reader.array()?);
+        let id = SlotId(reader.array()?);
+        let kind = SlotKind::from_byte(reader.u8()?)?;
+        let kdf = decode_kdf(kind, &mut reader)?;
+        let salt = reader.array()?;
+        let label = reader.string(LABEL_MAX)?;
+        check_label(label)?;
+        let slot = Self { id, volume, kind, label: label.to_owned(), kdf, salt, wrapped: reader.array()? };
+        reader.finish()?;
+        Ok(slot)
+    }
+}
+
+fn decode_kdf(kind: SlotKind, reader: &mut Reader<'_>) -> Result<Option<KdfParams>, SlotError> {
+    let params = KdfParams { memory_kib: reader.u32()?, iterations: reader.u32()?, lanes: reader.u32()? };
+    match kind {
+        SlotKind::Recovery if params == NO_KDF => Ok(None),
+        SlotKind::Recovery => Err(DecodeError::Invalid("key derivation of a recovery slot").into()),
+        SlotKind::Passphrase | SlotKind::KeyFile => Ok(Some(params.check()?)),
+    }
+}
