@@ -1,0 +1,132 @@
+//! Content-defined boundaries: a gear hash over 64 bytes finds candidates, a keyed hash decides.
+//!
+//! Invariant: whether a chunk ends at a position depends on the 64 bytes before it, on the distance from the chunk's
+//! start, and on the key. Lengths of chunks therefore tell an outsider who lacks the key nothing that another
+//! file of random content would not, apart from equality of content.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::params::Params;
+use crate::secrets::{CANDIDATE_BITS, Secrets};
+
+/// Bytes that the rolling hash covers: each step shifts a 64-bit word by one.
+const WINDOW: usize = 64;
+
+/// How much likelier a boundary is late than early, each way: chunks gather around the target.
+const NORMALISATION: usize = 4;
+
+/// Cuts content into chunks. Cheap to clone, free of state: one serves any number of files and threads.
+#[derive(Clone)]
+pub struct Chunker {
+    params: Params,
+    secrets: Arc<Secrets>,
+    // The length from which boundaries become likelier.
+    switch: usize,
+    early: u64,
+    late: u64,
+}
+
+impl Chunker {
+    /// A chunker for a volume's parameters and chunker key.
+    #[must_use]
+    pub fn new(params: Params, key: &[u8; 32]) -> Self {
+        Self {
+            params,
+            secrets: Arc::new(Secrets::derive(key)),
+            switch: params.target() / 4 * 3,
+            early: threshold(params.target() * NORMALISATION),
+            late: threshold(params.target() / NORMALISATION),
+        }
+    }
+
+    /// The sizes it cuts to.
+    #[must_use]
+    pub fn params(&self) -> Params {
+        self.params
+    }
+
+    /// Length of the first chunk of `data`, which starts at a boundary. `None` when more data are needed to tell
+    /// (only below the greatest length, and only before the end of the file) or when there are none at all.
+    #[must_use]
+    pub fn cut(&self, data: &[u8], eof: bool) -> Option<usize> {
+        let max = self.params.max();
+        let reach = data.get(..max).unwrap_or(data);
+        self.search(reach).or_else(|| (reach.len() == max || eof && !data.is_empty()).then_some(reach.len()))
+    }
+
+    // The first content-defined boundary in at most `max` bytes.
+    fn search(&self, reach: &[u8]) -> Option<usize> {
+        let min = self.params.min();
+        // The window of the first possible boundary; before it, nothing needs to be looked at.
+        let warm = reach.get(min - WINDOW..min)?;
+        let hash = warm.iter().fold(0, |hash, byte| self.step(hash, *byte));
+        let mut scan = Scan { chunker: self, hash, decided: None };
+        if scan.accepts(self.early) {
+            return Some(min);
+        }
+        let switch = self.switch.min(reach.len());
+        let early = reach.get(min..switch).and_then(|bytes| scan.run(bytes, self.early));
+        let found = early.map(|at| min + at);
+        found.or_else(|| {
+            reach.get(switch..).and_then(|bytes| scan.run(bytes, self.late)).map(|at| switch + at)
+        })
+    }
+
+    #[inline(always)]
+    fn step(&self, hash: u64, byte: u8) -> u64 {
+        (hash << 1).wrapping_add(self.secrets.gear[usize::from(byte)])
+    }
+}
+
+impl fmt::Debug for Chunker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chunker").field("params", &self.params).finish_non_exhaustive()
+    }
+}
+
+/// One pass over a chunk.
+struct Scan<'a> {
+    chunker: &'a Chunker,
+    hash: u64,
+    // The last decision: in runs of one byte every position has the same hash, and deciding each anew would be slow.
+    decided: Option<(u64, u64)>,
+}
+
+impl Scan<'_> {
+    // Length of the shortest prefix of `bytes` after which there is a boundary.
+    fn run(&mut self, bytes: &[u8], threshold: u64) -> Option<usize> {
+        let secrets = &*self.chunker.secrets;
+        for (index, byte) in bytes.iter().enumerate() {
+            self.hash = self.chunker.step(self.hash, *byte);
+            if secrets.is_candidate(self.hash) && self.decide(threshold) {
+                return Some(index + 1);
+            }
+        }
+        None
+    }
+
+    fn accepts(&mut self, threshold: u64) -> bool {
+        self.chunker.secrets.is_candidate(self.hash) && self.decide(threshold)
+    }
+
+    #[cold]
+    fn decide(&mut self, threshold: u64) -> bool {
+        let decision = match self.decided {
+            Some((hash, decision)) if hash == self.hash => decision,
+            _ => self.chunker.secrets.decision(self.hash),
+        };
+        self.decided = Some((self.hash, decision));
+        decision < threshold
+    }
+}
+
+// What a decision must stay below, so that one position in `spacing` is a boundary, given that one in
+// 2^CANDIDATE_BITS is a candidate: 2^64 · 2^CANDIDATE_BITS / spacing.
+fn threshold(spacing: usize) -> u64 {
+    let wide = (1_u128 << (64 + CANDIDATE_BITS)) / (spacing as u128);
+    u64::try_from(wide).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

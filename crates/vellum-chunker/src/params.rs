@@ -1,0 +1,130 @@
+//! Sizes of content-defined chunks, as a volume records them.
+//!
+//! Invariant: parameters that exist are in range and in order, so that the chunker needs no checks of its own.
+
+use vellum_types::limits::BLOB_MAX;
+use vellum_types::{DecodeError, Reader, Writer};
+
+/// Least minimum, bytes: far above the window of the rolling hash, and above it a chunk outweighs its index entry.
+const MIN_FLOOR: usize = 1 << 10;
+/// Least target, bytes: keeps the chance of a candidate to become a boundary below one.
+const TARGET_FLOOR: usize = 8 << 10;
+/// The algorithm of this version: keyed gear hash, then a keyed decision.
+const ALGORITHM: u8 = 1;
+
+/// Sizes of chunks, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Params {
+    min: usize,
+    target: usize,
+    max: usize,
+}
+
+impl Params {
+    /// For new volumes: 16 KiB at least, 64 KiB on average, 256 KiB at most.
+    pub const DEFAULT: Self = Self { min: 16 << 10, target: 64 << 10, max: 256 << 10 };
+
+    /// These sizes, if they are within the limits: twice the minimum is at most the target, twice the target at
+    /// most the maximum, and the maximum fits in a blob.
+    pub fn new(min: usize, target: usize, max: usize) -> Result<Self, DecodeError> {
+        let ordered = min.checked_mul(2).is_some_and(|twice| twice <= target)
+            && target.checked_mul(2).is_some_and(|twice| twice <= max);
+        if min < MIN_FLOOR || target < TARGET_FLOOR || max > BLOB_MAX || !ordered {
+            return Err(DecodeError::Invalid("chunk sizes"));
+        }
+        Ok(Self { min, target, max })
+    }
+
+    /// Least length of a chunk that is not the last of its file, bytes.
+    #[must_use]
+    pub fn min(self) -> usize {
+        self.min
+    }
+
+    /// Average length, bytes.
+    #[must_use]
+    pub fn target(self) -> usize {
+        self.target
+    }
+
+    /// Greatest length, bytes.
+    #[must_use]
+    pub fn max(self) -> usize {
+        self.max
+    }
+
+    /// Appends the stored form: the algorithm's number, then the three sizes.
+    pub fn encode(self, writer: &mut Writer) {
+        writer.u8(ALGORITHM);
+        for size in [self.min, self.target, self.max] {
+            writer.varint(size as u64);
+        }
+    }
+
+    /// Reads the stored form.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let algorithm = reader.u8()?;
+        if algorithm != ALGORITHM {
+            return Err(DecodeError::Version(algorithm.into()));
+        }
+        let mut size = || usize::try_from(reader.varint()?).map_err(|_| DecodeError::Invalid("chunk sizes"));
+        Self::new(size()?, size()?, size()?)
+    }
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_default_is_within_the_limits() {
+        let Params { min, target, max } = Params::DEFAULT;
+        assert_eq!(Params::new(min, target, max), Ok(Params::DEFAULT));
+    }
+
+    #[test]
+    fn sizes_out_of_range_or_order_are_refused() {
+        let refused = [
+            (0, 0, 0),
+            (1023, 65_536, 262_144),
+            (1024, 4096, 262_144),
+            (40_000, 65_536, 262_144),
+            (16_384, 65_536, 100_000),
+            (16_384, 65_536, BLOB_MAX + 1),
+            (usize::MAX, usize::MAX, usize::MAX),
+        ];
+        for (min, target, max) in refused {
+            assert!(Params::new(min, target, max).is_err(), "{min} {target} {max}");
+        }
+    }
+
+    #[test]
+    fn the_stored_form_never_changes() {
+        let mut writer = Writer::new();
+        Params::DEFAULT.encode(&mut writer);
+        assert_eq!(writer.as_slice(), [1, 0x80, 0x80, 1, 0x80, 0x80, 4, 0x80, 0x80, 0x10]);
+        assert_eq!(Params::decode(&mut Reader::new(writer.as_slice())), Ok(Params::DEFAULT));
+        assert_eq!(Params::decode(&mut Reader::new(&[2, 0, 0, 0])), Err(DecodeError::Version(2)));
+    }
+
+    proptest! {
+        #[test]
+        fn what_decodes_is_valid_and_encodes_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..24)) {
+            let mut reader = Reader::new(&bytes);
+            if let Ok(params) = Params::decode(&mut reader) {
+                prop_assert_eq!(Params::new(params.min(), params.target(), params.max()), Ok(params));
+                let mut writer = Writer::new();
+                params.encode(&mut writer);
+                prop_assert_eq!(writer.as_slice(), &bytes[..bytes.len() - reader.remaining()]);
+            }
+        }
+    }
+}
