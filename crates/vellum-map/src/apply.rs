@@ -1,0 +1,144 @@
+//! Sorted changes to a stored tree, and trees from nothing: the only writer of nodes.
+//!
+//! Invariant: the outcome is what packing all the entries from the first on would give; but only nodes that a
+//! change falls into, those after them up to the next boundary that old and new have in common, and their
+//! ancestors are read and written. Memory: a node per level, whatever the number of changes.
+//!
+//! Every level works alike, on the sequence of its entries. It is *in step* when its packer is empty and it stands
+//! at the start of an old node: then old nodes are skipped, unread, up to the one where the next change falls.
+//! That node is opened (its parent is told to drop it) and its entries are copied to the packer with the changes
+//! merged in, into the next old node and so on, until it is in step again. Each node that the packer finishes is
+//! inserted into the level above, at the place where the dropped ones stood. So changes to a level become changes
+//! to the one above, in the order of the sequence.
+
+use std::sync::Arc;
+
+use vellum_types::limits::{KEY_MAX, VALUE_MAX};
+
+use crate::error::MapError;
+use crate::node::Node;
+use crate::shape::Shape;
+use crate::source::{NodeSink, NodeSource, Root};
+
+mod tower;
+
+pub use tower::NoSource;
+use tower::Tower;
+
+/// Takes changes in ascending order of their keys, and makes the root of the changed map.
+#[derive(Debug)]
+pub struct Applier<'a, S: ?Sized, K: ?Sized> {
+    tower: Tower<'a, S, K>,
+    order: Order,
+}
+
+impl<'a, S: NodeSource + ?Sized, K: NodeSink + ?Sized> Applier<'a, S, K> {
+    /// Changes the map at `root`, which stays as it is.
+    pub fn new(source: &'a S, sink: &'a K, shape: Shape, root: &Root) -> Result<Self, MapError> {
+        let top = source.node(&root.0)?;
+        Ok(Self { tower: Tower::over(source, sink, shape, (*root, top)), order: Order::default() })
+    }
+
+    /// Sets a key, which must be above those before.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), MapError> {
+        self.order.check(key)?;
+        check_value(value)?;
+        self.tower.change(key, Some(value))
+    }
+
+    /// Removes a key (which need not be there); it must be above those before.
+    pub fn delete(&mut self, key: &[u8]) -> Result<(), MapError> {
+        self.order.check(key)?;
+        self.tower.change(key, None)
+    }
+
+    /// Completes the tree. Its nodes are with the sink then.
+    pub fn finish(self) -> Result<Root, MapError> {
+        self.tower.finish()
+    }
+}
+
+/// The root of the map at `root` with `changes` made: a value sets a key, None removes it.
+pub fn apply<S, K, C, B, V>(
+    source: &S,
+    sink: &K,
+    shape: Shape,
+    root: &Root,
+    changes: C,
+) -> Result<Root, MapError>
+where
+    S: NodeSource + ?Sized,
+    K: NodeSink + ?Sized,
+    C: IntoIterator<Item = (B, Option<V>)>,
+    B: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
+    let mut applier = Applier::new(source, sink, shape, root)?;
+    for (key, value) in changes {
+        match value {
+            Some(value) => applier.put(key.as_ref(), value.as_ref())?,
+            None => applier.delete(key.as_ref())?,
+        }
+    }
+    applier.finish()
+}
+
+/// Makes a whole map from its entries in ascending order.
+#[derive(Debug)]
+pub struct Builder<'a, K: ?Sized> {
+    tower: Tower<'a, NoSource, K>,
+    order: Order,
+}
+
+impl<'a, K: NodeSink + ?Sized> Builder<'a, K> {
+    /// Starts with the empty map.
+    pub fn new(shape: Shape, sink: &'a K) -> Self {
+        Self { tower: Tower::from_nothing(sink, shape), order: Order::default() }
+    }
+
+    /// Adds an entry, whose key must be above those before.
+    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), MapError> {
+        self.order.check(key)?;
+        check_value(value)?;
+        self.tower.change(key, Some(value))
+    }
+
+    /// Completes the tree. Its nodes are with the sink then.
+    pub fn finish(self) -> Result<Root, MapError> {
+        self.tower.finish()
+    }
+}
+
+fn check_value(value: &[u8]) -> Result<(), MapError> {
+    if value.len() > VALUE_MAX { Err(MapError::ValueTooLong(value.len())) } else { Ok(()) }
+}
+
+/// Remembers the last key, to refuse one that is not above it.
+#[derive(Debug, Default)]
+struct Order {
+    last: Option<Vec<u8>>,
+}
+
+impl Order {
+    fn check(&mut self, key: &[u8]) -> Result<(), MapError> {
+        if key.len() > KEY_MAX {
+            return Err(MapError::KeyTooLong(key.len()));
+        }
+        match &mut self.last {
+            Some(last) if last.as_slice() >= key => return Err(MapError::Unsorted),
+            Some(last) => {
+                last.clear();
+                last.extend_from_slice(key);
+            }
+            None => self.last = Some(key.to_vec()),
+        }
+        Ok(())
+    }
+}
+
+/// An old node whose entries are being copied, and the position of the next.
+#[derive(Debug)]
+struct Open {
+    node: Arc<Node>,
+    next: usize,
+}

@@ -1,0 +1,261 @@
+//! The levels of a tree that is being changed, from the leaves up. See `apply.rs` for the idea.
+
+use std::sync::Arc;
+
+use vellum_types::BlobId;
+
+use super::Open;
+use crate::error::MapError;
+use crate::node::Node;
+use crate::packer::{Packer, child_value};
+use crate::path::Path;
+use crate::shape::Shape;
+use crate::source::{NodeSink, NodeSource, Root};
+
+/// A tree that is made from nothing reads no nodes.
+#[derive(Debug, Clone, Copy)]
+pub struct NoSource;
+
+impl NodeSource for NoSource {
+    fn node(&self, id: &BlobId) -> Result<Arc<Node>, MapError> {
+        Err(MapError::Misplaced { id: *id, what: "a new map has no nodes to read" })
+    }
+}
+
+/// A finished node, as its parent will describe it.
+#[derive(Debug)]
+struct Sealed {
+    last_key: Vec<u8>,
+    id: BlobId,
+    count: u64,
+}
+
+#[derive(Debug)]
+struct Level {
+    /// The old nodes of this level that are still ahead; None above the old top.
+    old: Option<Path>,
+    open: Option<Open>,
+    packer: Packer,
+    /// Keys in leaves under the old nodes that were opened.
+    dropped: u64,
+    /// A node was finished.
+    emitted: bool,
+    /// At or above the old top: the only node so far, held back since it may be the root.
+    first: Option<Sealed>,
+}
+
+impl Level {
+    fn new(shape: Shape, number: u8, old: Option<Path>) -> Self {
+        Self { old, open: None, packer: Packer::new(shape, number), dropped: 0, emitted: false, first: None }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Tower<'a, S: ?Sized, K: ?Sized> {
+    source: &'a S,
+    sink: &'a K,
+    shape: Shape,
+    old: Option<Old>,
+    levels: Vec<Level>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Old {
+    root: Root,
+    level: usize,
+    total: u64,
+}
+
+impl<'a, K: ?Sized> Tower<'a, NoSource, K> {
+    pub(super) fn from_nothing(sink: &'a K, shape: Shape) -> Self {
+        Self { source: &NoSource, sink, shape, old: None, levels: vec![Level::new(shape, 0, None)] }
+    }
+}
+
+impl<'a, S: NodeSource + ?Sized, K: ?Sized> Tower<'a, S, K> {
+    pub(super) fn over(source: &'a S, sink: &'a K, shape: Shape, (root, top): (Root, Arc<Node>)) -> Self {
+        let levels = (0..=top.level())
+            .map(|level| Level::new(shape, level, Some(Path::new(Arc::clone(&top), level))))
+            .collect();
+        let old = Old { root, level: usize::from(top.level()), total: top.total() };
+        Self { source, sink, shape, old: Some(old), levels }
+    }
+}
+
+impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> Tower<'_, S, K> {
+    /// Makes one change to the leaves.
+    pub(super) fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), MapError> {
+        if self.is_idle(key, value)? {
+            return Ok(());
+        }
+        self.advance(0, key)?;
+        self.skip(0, key);
+        match value {
+            Some(value) => self.push(0, key, value, 1),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a change changes nothing. Asked only in step: then the answer saves opening a node.
+    fn is_idle(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool, MapError> {
+        let level = &mut self.levels[0];
+        let Some(path) = &mut level.old else { return Ok(false) };
+        if level.open.is_some() || !level.packer.is_empty() {
+            return Ok(false);
+        }
+        let Some(leaf) = path.seek(self.source, key)? else { return Ok(value.is_none()) };
+        let held = leaf.find(key).and_then(|index| leaf.entry(index)).map(|(_, held)| held);
+        Ok(held == value)
+    }
+
+    /// Brings a level to where `key` belongs: all that is below it is copied, or kept unread.
+    fn advance(&mut self, level: usize, key: &[u8]) -> Result<(), MapError> {
+        loop {
+            if self.levels[level].open.is_none() && !self.open_next(level, Some(key))? {
+                return Ok(());
+            }
+            if self.copy(level, Some(key))? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Opens the next old node: in step the one where `key` belongs, else the one that follows. False at the end.
+    fn open_next(&mut self, number: usize, key: Option<&[u8]>) -> Result<bool, MapError> {
+        let level = &mut self.levels[number];
+        let Some(path) = &mut level.old else { return Ok(false) };
+        let node = match key {
+            Some(key) if level.packer.is_empty() => path.seek(self.source, key)?,
+            _ => path.current(self.source)?,
+        };
+        let Some(node) = node else { return Ok(false) };
+        path.step_over();
+        level.dropped += node.total();
+        level.open = Some(Open { node: Arc::clone(&node), next: 0 });
+        if self.old.is_some_and(|old| number < old.level)
+            && let Some(last_key) = node.last_key()
+        {
+            self.advance(number + 1, last_key)?;
+            self.skip(number + 1, last_key);
+        }
+        Ok(true)
+    }
+
+    /// Copies entries of the open node below `limit` (all, without one). True if some are left in it.
+    fn copy(&mut self, number: usize, limit: Option<&[u8]>) -> Result<bool, MapError> {
+        let Some(Open { node, mut next }) = self.levels[number].open.take() else { return Ok(false) };
+        let end = limit.map_or(node.len(), |limit| node.lower_bound(limit).max(next));
+        while next < end {
+            let Some((key, value)) = node.entry(next) else { break };
+            let keys = node.child(next).map_or(1, |child| child.count);
+            self.push(number, key, value, keys)?;
+            next += 1;
+        }
+        let left = next < node.len();
+        if left {
+            self.levels[number].open = Some(Open { node, next });
+        }
+        Ok(left)
+    }
+
+    /// Leaves out the entry at the place of a level, if it has this key.
+    fn skip(&mut self, number: usize, key: &[u8]) {
+        let open = &mut self.levels[number].open;
+        if let Some(Open { node, next }) = open
+            && node.key(*next) == Some(key)
+        {
+            *next += 1;
+            if *next == node.len() {
+                *open = None;
+            }
+        }
+    }
+
+    /// Appends an entry to a level's packer, and passes the node on if it ends there.
+    fn push(&mut self, number: usize, key: &[u8], value: &[u8], keys: u64) -> Result<(), MapError> {
+        if self.levels[number].packer.push(key, value, keys) { self.emit(number) } else { Ok(()) }
+    }
+
+    /// Stores the node in a level's packer and tells the level above.
+    fn emit(&mut self, number: usize) -> Result<(), MapError> {
+        let level = &mut self.levels[number];
+        let id = self.sink.put(level.packer.seal())?;
+        let sealed = Sealed { last_key: level.packer.last_key().to_vec(), id, count: level.packer.total() };
+        level.packer.clear();
+        let only = !level.emitted;
+        level.emitted = true;
+        let may_be_root = self.old.is_none_or(|old| number >= old.level);
+        if may_be_root && only {
+            self.levels[number].first = Some(sealed);
+            return Ok(());
+        }
+        if self.levels.len() == number + 1 {
+            self.add_level();
+        }
+        if let Some(first) = self.levels[number].first.take() {
+            self.insert(number + 1, first)?;
+        }
+        self.insert(number + 1, sealed)
+    }
+
+    fn insert(&mut self, number: usize, sealed: Sealed) -> Result<(), MapError> {
+        let value = child_value(&sealed.id, sealed.count);
+        self.push(number, &sealed.last_key, &value, sealed.count)
+    }
+
+    fn add_level(&mut self) {
+        // Levels stay below 64: each has at most half as many nodes as the one below.
+        let number = self.levels.len() as u8;
+        self.levels.push(Level::new(self.shape, number, None));
+    }
+
+    pub(super) fn finish(mut self) -> Result<Root, MapError> {
+        if let Some(old) = self.old
+            && !self.is_touched()
+        {
+            return Ok(old.root);
+        }
+        let mut only_child = None;
+        let mut number = 0;
+        while number < self.levels.len() {
+            self.complete(number)?;
+            if let Some(child) = self.only_child(number) {
+                // A top node with a single child: the child is the root.
+                only_child = Some(child);
+            } else if !self.levels[number].packer.is_empty() {
+                self.emit(number)?;
+            }
+            number += 1;
+        }
+        let top = self.levels.iter().rev().find_map(|level| level.first.as_ref());
+        match top.map(|sealed| sealed.id).or(only_child) {
+            Some(id) => Ok(Root(id)),
+            None => Ok(Root(self.sink.put(Packer::new(self.shape, 0).seal())?)),
+        }
+    }
+
+    /// Whether any change was made.
+    fn is_touched(&self) -> bool {
+        let leaves = &self.levels[0];
+        leaves.dropped > 0 || leaves.open.is_some() || leaves.emitted || !leaves.packer.is_empty()
+    }
+
+    /// Copies what follows the last change, until in step or at the end.
+    fn complete(&mut self, number: usize) -> Result<(), MapError> {
+        self.copy(number, None)?;
+        while !self.levels[number].packer.is_empty() && self.open_next(number, None)? {
+            self.copy(number, None)?;
+        }
+        Ok(())
+    }
+
+    /// The child in a level's packer, if it is all that the level holds.
+    fn only_child(&self, number: usize) -> Option<BlobId> {
+        let level = &self.levels[number];
+        let kept = self.old.is_some_and(|old| level.old.is_some() && level.dropped < old.total);
+        if number == 0 || kept || level.emitted || level.packer.count() != 1 {
+            return None;
+        }
+        BlobId::from_slice(level.packer.last_value().get(..BlobId::LEN)?)
+    }
+}

@@ -1,0 +1,140 @@
+//! Decoded nodes in memory, bounded by bytes.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use vellum_types::BlobId;
+
+use crate::error::MapError;
+use crate::node::Node;
+use crate::source::NodeSource;
+
+/// Fetches the plaintext of a node. Whoever implements it answers for the bytes being those that the id names.
+pub trait LoadBytes: Sync {
+    /// The bytes of a node.
+    fn load(&self, id: &BlobId) -> Result<Vec<u8>, MapError>;
+
+    /// Says that these are about to be asked for, as [`NodeSource::will_need`] does; only what is not cached.
+    fn will_need(&self, _ids: &[BlobId]) {}
+}
+
+impl<T: LoadBytes + ?Sized> LoadBytes for &T {
+    fn load(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
+        (**self).load(id)
+    }
+
+    fn will_need(&self, ids: &[BlobId]) {
+        (**self).will_need(ids);
+    }
+}
+
+impl<T: LoadBytes + Send + ?Sized> LoadBytes for Arc<T> {
+    fn load(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
+        (**self).load(id)
+    }
+
+    fn will_need(&self, ids: &[BlobId]) {
+        (**self).will_need(ids);
+    }
+}
+
+/// A node as decoded takes about this many bytes: what the cache sizes its tables by.
+const NODE_WEIGHT: u64 = 20 << 10;
+
+/// Nodes by id, the most useful ones up to a number of bytes. Two threads that ask for one node load it once.
+pub struct NodeCache<L> {
+    loader: L,
+    nodes: Cache<BlobId, Arc<Node>, Weight, IdHash>,
+}
+
+impl<L: LoadBytes> NodeCache<L> {
+    /// Caches up to `capacity` bytes of what `loader` gives.
+    pub fn new(loader: L, capacity: u64) -> Self {
+        let items = usize::try_from(capacity / NODE_WEIGHT).unwrap_or(usize::MAX).max(16);
+        let nodes = Cache::with(items, capacity, Weight, IdHash, DefaultLifecycle::default());
+        Self { loader, nodes }
+    }
+
+    /// What it loads from.
+    pub fn loader(&self) -> &L {
+        &self.loader
+    }
+
+    /// Puts a node there that the caller has just made and expects to be asked for.
+    pub fn insert(&self, id: BlobId, node: Arc<Node>) {
+        self.nodes.insert(id, node);
+    }
+
+    /// Bytes that it holds now.
+    pub fn weight(&self) -> u64 {
+        self.nodes.weight()
+    }
+
+    fn load(&self, id: &BlobId) -> Result<Arc<Node>, MapError> {
+        let node = Node::decode(self.loader.load(id)?);
+        node.map(Arc::new).map_err(|source| MapError::Node { id: *id, source })
+    }
+}
+
+impl<L: LoadBytes> NodeSource for NodeCache<L> {
+    fn node(&self, id: &BlobId) -> Result<Arc<Node>, MapError> {
+        match self.nodes.get(id) {
+            Some(node) => Ok(node),
+            None => self.nodes.get_or_insert_with(id, || self.load(id)),
+        }
+    }
+
+    fn will_need(&self, ids: &[BlobId]) {
+        let missing: Vec<BlobId> = ids.iter().filter(|id| !self.nodes.contains_key(*id)).copied().collect();
+        if !missing.is_empty() {
+            self.loader.will_need(&missing);
+        }
+    }
+}
+
+impl<L> fmt::Debug for NodeCache<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeCache").field("weight", &self.nodes.weight()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone)]
+struct Weight;
+
+impl Weighter<BlobId, Arc<Node>> for Weight {
+    fn weight(&self, _id: &BlobId, node: &Arc<Node>) -> u64 {
+        node.weight() as u64
+    }
+}
+
+/// Ids are hashes already: eight of their bytes do.
+#[derive(Clone, Copy, Default)]
+struct IdHash;
+
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl BuildHasher for IdHash {
+    type Hasher = IdHasher;
+
+    fn build_hasher(&self) -> IdHasher {
+        IdHasher::default()
+    }
+}
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(head) = bytes.first_chunk::<8>() {
+            self.0 = u64::from_le_bytes(*head);
+        }
+    }
+
+    fn write_usize(&mut self, _len: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,189 @@
+//! What differs between two maps.
+//!
+//! Invariant: no node is read below two equal ones, also where boundaries have shifted or heights differ: both
+//! sides always stand at the same place in the order of keys, each on the highest node that starts there, and of
+//! two unlike nodes the higher is opened.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use vellum_types::BlobId;
+
+use crate::error::MapError;
+use crate::node::{Node, key_slice, value_slice};
+use crate::path::{check_follows, load_child};
+use crate::slice::{Slice, Value};
+use crate::source::{NodeSource, Root};
+
+/// A key under which two maps hold different values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The key.
+    pub key: Slice,
+    /// What the first map holds.
+    pub before: Option<Value>,
+    /// What the second map holds.
+    pub after: Option<Value>,
+}
+
+/// The changes from one map to another in ascending order of their keys. Ends after an error.
+pub struct Diff<'a, S: ?Sized> {
+    source: &'a S,
+    before: Side,
+    after: Side,
+    ended: bool,
+}
+
+/// The changes that lead from map `a` to map `b`.
+pub fn diff<'a, S: NodeSource + ?Sized>(source: &'a S, a: &Root, b: &Root) -> Diff<'a, S> {
+    Diff { source, before: Side::new(*a), after: Side::new(*b), ended: a == b }
+}
+
+impl<S: NodeSource + ?Sized> Diff<'_, S> {
+    fn find_next(&mut self) -> Result<Option<Change>, MapError> {
+        loop {
+            match (self.before.place(), self.after.place()) {
+                (Place::Node(_, a), Place::Node(_, b)) if a == b => {
+                    self.before.skip();
+                    self.after.skip();
+                }
+                (Place::Node(level, _), Place::Node(other, _)) => {
+                    if level >= other {
+                        self.before.open(self.source)?;
+                    }
+                    if level <= other {
+                        self.after.open(self.source)?;
+                    }
+                }
+                (Place::Node(..), _) => self.before.open(self.source)?,
+                (_, Place::Node(..)) => self.after.open(self.source)?,
+                (Place::End, Place::End) => return Ok(None),
+                (Place::Entry, Place::End) => return Ok(self.before.take().map(removed)),
+                (Place::End, Place::Entry) => return Ok(self.after.take().map(added)),
+                (Place::Entry, Place::Entry) => {
+                    if let Some(change) = self.compare_entries() {
+                        return Ok(Some(change));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Goes over one entry, or one on each side; a change if they differ.
+    fn compare_entries(&mut self) -> Option<Change> {
+        let (a_key, a_value) = self.before.entry()?;
+        let (b_key, b_value) = self.after.entry()?;
+        match a_key.cmp(b_key) {
+            Ordering::Less => self.before.take().map(removed),
+            Ordering::Greater => self.after.take().map(added),
+            Ordering::Equal if a_value == b_value => {
+                self.before.skip();
+                self.after.skip();
+                None
+            }
+            Ordering::Equal => {
+                let (key, before) = self.before.take()?;
+                let (_, after) = self.after.take()?;
+                Some(Change { key, before: Some(before), after: Some(after) })
+            }
+        }
+    }
+}
+
+fn removed((key, value): (Slice, Value)) -> Change {
+    Change { key, before: Some(value), after: None }
+}
+
+fn added((key, value): (Slice, Value)) -> Change {
+    Change { key, before: None, after: Some(value) }
+}
+
+impl<S: NodeSource + ?Sized> Iterator for Diff<'_, S> {
+    type Item = Result<Change, MapError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let found = self.find_next();
+        self.ended = !matches!(found, Ok(Some(_)));
+        found.transpose()
+    }
+}
+
+/// What a side stands before.
+enum Place {
+    Node(u8, BlobId),
+    Entry,
+    End,
+}
+
+/// A place in one of the trees.
+struct Side {
+    /// The root, until it is opened or skipped.
+    root: Option<Root>,
+    frames: Vec<(Arc<Node>, usize)>,
+}
+
+impl Side {
+    fn new(root: Root) -> Self {
+        Self { root: Some(root), frames: Vec::new() }
+    }
+
+    fn place(&self) -> Place {
+        if let Some(root) = self.root {
+            // The level of a root is unknown before it is read: both sides open theirs, if they differ.
+            return Place::Node(u8::MAX, root.0);
+        }
+        match self.frames.last() {
+            None => Place::End,
+            Some((node, index)) => match node.child(*index) {
+                Some(child) => Place::Node(node.level() - 1, child.id),
+                None => Place::Entry,
+            },
+        }
+    }
+
+    /// Goes past the node or entry that it stands before.
+    fn skip(&mut self) {
+        self.root = None;
+        while let Some((node, index)) = self.frames.last_mut() {
+            *index += 1;
+            if *index < node.len() {
+                return;
+            }
+            self.frames.pop();
+        }
+    }
+
+    /// Goes into the node that it stands before.
+    fn open<S: NodeSource + ?Sized>(&mut self, source: &S) -> Result<(), MapError> {
+        if let Some(root) = self.root.take() {
+            let node = source.node(&root.0)?;
+            if !node.is_empty() {
+                self.frames.push((node, 0));
+            }
+            return Ok(());
+        }
+        let Some((node, index)) = self.frames.last() else { return Ok(()) };
+        let Some((id, child)) = load_child(source, node, *index)? else { return Ok(()) };
+        let before = self.frames.iter().rev().find(|(_, index)| *index > 0);
+        if let Some(key) = before.and_then(|(node, index)| node.key(*index - 1)) {
+            check_follows(id, &child, key)?;
+        }
+        self.frames.push((child, 0));
+        Ok(())
+    }
+
+    fn entry(&self) -> Option<(&[u8], &[u8])> {
+        let (node, index) = self.frames.last()?;
+        node.entry(*index)
+    }
+
+    fn take(&mut self) -> Option<(Slice, Value)> {
+        let (node, index) = self.frames.last()?;
+        let entry = (key_slice(node, *index)?, value_slice(node, *index)?);
+        self.skip();
+        Some(entry)
+    }
+}

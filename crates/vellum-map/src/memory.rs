@@ -1,0 +1,65 @@
+//! Nodes in memory: for tests, for benches, and to learn a root without storing anything.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use vellum_types::{BlobId, ErrorKind};
+
+use crate::cache::LoadBytes;
+use crate::error::MapError;
+use crate::node::Node;
+use crate::source::{NodeSink, NodeSource};
+
+/// Keeps the bytes of nodes under their (unkeyed) BLAKE3.
+#[derive(Debug, Default)]
+pub struct MemoryNodes {
+    nodes: RwLock<HashMap<BlobId, Arc<[u8]>>>,
+}
+
+impl MemoryNodes {
+    /// Without nodes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of different nodes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Keeps bytes under an id that need not be theirs: how tests make damaged trees.
+    pub fn insert(&self, id: BlobId, bytes: &[u8]) {
+        self.nodes.write().unwrap_or_else(PoisonError::into_inner).insert(id, bytes.into());
+    }
+}
+
+impl NodeSink for MemoryNodes {
+    fn put(&self, bytes: &[u8]) -> Result<BlobId, MapError> {
+        let id = BlobId(*blake3::hash(bytes).as_bytes());
+        self.insert(id, bytes);
+        Ok(id)
+    }
+}
+
+impl LoadBytes for MemoryNodes {
+    fn load(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
+        let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        let bytes = nodes.get(id).ok_or_else(|| MapError::load(*id, ErrorKind::NotFound, "no such node"))?;
+        Ok(bytes.to_vec())
+    }
+}
+
+impl NodeSource for MemoryNodes {
+    fn node(&self, id: &BlobId) -> Result<Arc<Node>, MapError> {
+        let node = Node::decode(self.load(id)?);
+        node.map(Arc::new).map_err(|source| MapError::Node { id: *id, source })
+    }
+}

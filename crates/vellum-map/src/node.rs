@@ -1,0 +1,274 @@
+//! One page of the tree: decoding, validation and search.
+//!
+//! Invariant: a `Node` that exists is valid: entries strictly sorted, within the limits, in their one encoding; an
+//! inner node has children, whose counts do not overflow. What a node cannot know of itself (that its children
+//! are as it says) is checked by whoever goes from parent to child. Encoding lives in `packer.rs`.
+//!
+//! ```text
+//! offset 0   4 bytes  magic "VmNd"
+//!        4   u8       format version, 1
+//!        5   u8       level: 0 for a leaf, one more than its children otherwise
+//!        6   u32      number of entries, little endian
+//!       10            entries: varint key length, varint value length, key, value
+//! ```
+//!
+//! In an inner node a key is the last key under a child, the value its id (32 bytes) and a varint: the number of
+//! keys in leaves under it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use vellum_types::BlobId;
+use vellum_types::codec::{DecodeError, Reader};
+use vellum_types::limits::{KEY_MAX, VALUE_MAX};
+
+use crate::slice::{Slice, Value};
+
+mod search;
+#[cfg(test)]
+mod tests;
+
+pub(crate) const MAGIC: [u8; 4] = *b"VmNd";
+pub(crate) const VERSION: u8 = 1;
+pub(crate) const HEADER_LEN: usize = 10;
+
+/// Highest level of a node: at two children each, more keys than a u64 counts would need 64, and standard nodes
+/// hold 13 children at least: 16 levels hold 2^63 keys.
+pub const LEVEL_MAX: u8 = 31;
+/// Longest node, bytes: one that was a byte short of full before the largest entry came.
+pub const NODE_MAX: usize = HEADER_LEN + (64 << 10) + 6 + KEY_MAX + VALUE_MAX;
+
+/// Why bytes are no node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NodeError {
+    /// The frame or a field of it is wrong.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// It is longer than any node.
+    #[error("its {0} bytes are more than the limit of {NODE_MAX}")]
+    TooLong(usize),
+    /// A key is not above the one before.
+    #[error("its keys are not in ascending order")]
+    Unsorted,
+    /// An inner node without children, or counts of keys that overflow.
+    #[error("its children are impossible")]
+    Children,
+}
+
+/// A validated page.
+#[derive(Debug)]
+pub struct Node {
+    bytes: Box<[u8]>,
+    level: u8,
+    /// Keys in leaves under it.
+    total: u64,
+    /// Where each entry starts in `bytes`.
+    starts: Box<[u32]>,
+    heads: search::Heads,
+}
+
+/// A parent's description of a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Child<'a> {
+    /// The last key under it.
+    pub last_key: &'a [u8],
+    /// Its id.
+    pub id: BlobId,
+    /// Keys in leaves under it.
+    pub count: u64,
+}
+
+impl Node {
+    /// Validates bytes, which may be hostile.
+    pub fn decode(bytes: Vec<u8>) -> Result<Self, NodeError> {
+        if bytes.len() > NODE_MAX {
+            return Err(NodeError::TooLong(bytes.len()));
+        }
+        let mut reader = Reader::new(&bytes);
+        if reader.array()? != MAGIC {
+            return Err(DecodeError::Magic.into());
+        }
+        let version = reader.u8()?;
+        if version != VERSION {
+            return Err(DecodeError::Version(version.into()).into());
+        }
+        let level = reader.u8()?;
+        if level > LEVEL_MAX {
+            return Err(DecodeError::Invalid("level").into());
+        }
+        let count = usize::try_from(reader.u32()?).map_err(|_| DecodeError::Invalid("count"))?;
+        let (starts, total) = check_entries(reader, bytes.len(), count, level)?;
+        if level > 0 && count == 0 {
+            return Err(NodeError::Children);
+        }
+        let mut node =
+            Self { bytes: bytes.into_boxed_slice(), level, total, starts, heads: search::Heads::default() };
+        node.heads = search::Heads::of(&node);
+        Ok(node)
+    }
+
+    /// 0 for a leaf.
+    #[must_use]
+    pub fn level(&self) -> u8 {
+        self.level
+    }
+
+    /// Whether its entries are the map's own.
+    #[must_use]
+    pub fn is_leaf(&self) -> bool {
+        self.level == 0
+    }
+
+    /// Number of its entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Whether it has no entries: the top node of an empty map.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// Keys in leaves under it (its own, if it is a leaf).
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Its encoded form.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Bytes that it takes in memory.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        size_of::<Self>() + self.bytes.len() + self.starts.len() * size_of::<u32>() + self.heads.weight()
+    }
+
+    /// The key at a position.
+    #[must_use]
+    pub fn key(&self, index: usize) -> Option<&[u8]> {
+        self.entry(index).map(|(key, _)| key)
+    }
+
+    /// Its greatest key.
+    #[must_use]
+    pub fn last_key(&self) -> Option<&[u8]> {
+        self.key(self.len().checked_sub(1)?)
+    }
+
+    /// Key and value at a position. In an inner node the value describes a child.
+    #[must_use]
+    pub fn entry(&self, index: usize) -> Option<(&[u8], &[u8])> {
+        let (key, value) = self.bounds(index)?;
+        Some((self.bytes.get(key)?, self.bytes.get(value)?))
+    }
+
+    /// All entries in order.
+    pub fn entries(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        (0..self.len()).filter_map(|index| self.entry(index))
+    }
+
+    /// The child at a position of an inner node.
+    #[must_use]
+    pub fn child(&self, index: usize) -> Option<Child<'_>> {
+        if self.is_leaf() {
+            return None;
+        }
+        let (last_key, value) = self.entry(index)?;
+        let (id, count) = parse_child(value).ok()?;
+        Some(Child { last_key, id, count })
+    }
+
+    /// All children of an inner node in order; none of a leaf.
+    pub fn children(&self) -> impl Iterator<Item = Child<'_>> {
+        (0..self.len()).filter_map(|index| self.child(index))
+    }
+
+    /// Where a key and its value stand in the bytes.
+    fn bounds(&self, index: usize) -> Option<(Range<usize>, Range<usize>)> {
+        let start = usize::try_from(*self.starts.get(index)?).ok()?;
+        let rest = self.bytes.get(start..)?;
+        // Lengths below 128 take a byte each: nearly always.
+        let (key_len, value_len, head) = match rest {
+            [key, value, ..] if key | value < 0x80 => (usize::from(*key), usize::from(*value), 2),
+            _ => {
+                let mut reader = Reader::new(rest);
+                let key = usize::try_from(reader.varint().ok()?).ok()?;
+                let value = usize::try_from(reader.varint().ok()?).ok()?;
+                (key, value, rest.len() - reader.remaining())
+            }
+        };
+        let key = start + head;
+        let value = key + key_len;
+        Some((key..value, value..value + value_len))
+    }
+
+    pub(crate) fn slice(&self, start: u32, end: u32) -> &[u8] {
+        let range = usize::try_from(start).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
+        self.bytes.get(range).unwrap_or_default()
+    }
+}
+
+/// Key and value at a position, as slices that keep the node alive.
+pub(crate) fn key_slice(node: &Arc<Node>, index: usize) -> Option<Slice> {
+    let (key, _) = node.bounds(index)?;
+    Some(Slice::in_node(Arc::clone(node), narrow(key)?))
+}
+
+pub(crate) fn value_slice(node: &Arc<Node>, index: usize) -> Option<Value> {
+    let (_, value) = node.bounds(index)?;
+    Some(Slice::in_node(Arc::clone(node), narrow(value)?))
+}
+
+fn narrow(range: Range<usize>) -> Option<(u32, u32)> {
+    Some((u32::try_from(range.start).ok()?, u32::try_from(range.end).ok()?))
+}
+
+fn parse_child(value: &[u8]) -> Result<(BlobId, u64), DecodeError> {
+    let mut reader = Reader::new(value);
+    let id = BlobId(reader.array()?);
+    let count = reader.varint()?;
+    reader.finish()?;
+    if count == 0 { Err(DecodeError::Invalid("count of keys")) } else { Ok((id, count)) }
+}
+
+/// Checks every entry; gives where each starts, and the number of keys in leaves.
+fn check_entries(
+    mut reader: Reader<'_>,
+    whole: usize,
+    count: usize,
+    level: u8,
+) -> Result<(Box<[u32]>, u64), NodeError> {
+    // An entry has two bytes at least; a count beyond that must not make us allocate for it.
+    if count > reader.remaining() / 2 {
+        return Err(DecodeError::Truncated.into());
+    }
+    let mut starts = Vec::with_capacity(count);
+    let mut total = 0_u64;
+    let mut previous: Option<&[u8]> = None;
+    for _ in 0..count {
+        let start = whole - reader.remaining();
+        starts.push(u32::try_from(start).map_err(|_| NodeError::TooLong(whole))?);
+        let key_len = bounded(reader.varint()?, KEY_MAX, "key length")?;
+        let value_len = bounded(reader.varint()?, VALUE_MAX, "value length")?;
+        let key = reader.take(key_len)?;
+        let value = reader.take(value_len)?;
+        if previous.is_some_and(|previous| previous >= key) {
+            return Err(NodeError::Unsorted);
+        }
+        previous = Some(key);
+        let under = if level == 0 { 1 } else { parse_child(value)?.1 };
+        total = total.checked_add(under).ok_or(NodeError::Children)?;
+    }
+    reader.finish()?;
+    Ok((starts.into_boxed_slice(), total))
+}
+
+fn bounded(len: u64, max: usize, what: &'static str) -> Result<usize, DecodeError> {
+    usize::try_from(len).ok().filter(|len| *len <= max).ok_or(DecodeError::Invalid(what))
+}

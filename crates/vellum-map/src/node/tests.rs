@@ -1,0 +1,1 @@
+//! Tests of a decoder that meets hostile bytes.

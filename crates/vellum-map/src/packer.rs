@@ -1,0 +1,111 @@
+//! Gathers entries into the bytes of one node after the other; the encoder of the format in `node.rs`.
+
+use vellum_types::BlobId;
+use vellum_types::codec::Writer;
+
+use crate::node::{HEADER_LEN, MAGIC, VERSION};
+use crate::shape::{Fill, Shape};
+
+/// The node of one level that is being filled.
+#[derive(Debug)]
+pub(crate) struct Packer {
+    shape: Shape,
+    level: u8,
+    bytes: Vec<u8>,
+    fill: Fill,
+    total: u64,
+    /// Length of the last entry's value, at the end of `bytes`; its key stands before.
+    last: LastEntry,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct LastEntry {
+    key: usize,
+    value: usize,
+}
+
+impl Packer {
+    pub(crate) fn new(shape: Shape, level: u8) -> Self {
+        let mut packer = Self {
+            shape,
+            level,
+            bytes: Vec::new(),
+            fill: Fill::default(),
+            total: 0,
+            last: LastEntry::default(),
+        };
+        packer.clear();
+        packer
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fill.count == 0
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.fill.count
+    }
+
+    /// Keys in leaves under the node.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub(crate) fn last_key(&self) -> &[u8] {
+        self.bytes.get(self.last.key..self.last.value).unwrap_or_default()
+    }
+
+    pub(crate) fn last_value(&self) -> &[u8] {
+        self.bytes.get(self.last.value..).unwrap_or_default()
+    }
+
+    /// Appends an entry under which there are `keys` keys; true if the node ends with it.
+    pub(crate) fn push(&mut self, key: &[u8], value: &[u8], keys: u64) -> bool {
+        let start = self.bytes.len();
+        push_varint(&mut self.bytes, key.len());
+        push_varint(&mut self.bytes, value.len());
+        self.last.key = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.last.value = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        // Entries are bounded by the limits on keys and values, and nodes end at their maximum: both fit.
+        let entry = (self.bytes.len() - start) as u32;
+        self.fill = Fill { count: self.fill.count + 1, size: self.fill.size + entry };
+        self.total += keys;
+        self.shape.ends(self.level, key, entry, self.fill)
+    }
+
+    /// The finished bytes of the node.
+    pub(crate) fn seal(&mut self) -> &[u8] {
+        if let Some(count) = self.bytes.get_mut(HEADER_LEN - 4..HEADER_LEN) {
+            count.copy_from_slice(&self.fill.count.to_le_bytes());
+        }
+        &self.bytes
+    }
+
+    /// Starts the next node.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&MAGIC);
+        self.bytes.extend_from_slice(&[VERSION, self.level, 0, 0, 0, 0]);
+        self.fill = Fill::default();
+        self.total = 0;
+        self.last = LastEntry { key: HEADER_LEN, value: HEADER_LEN };
+    }
+}
+
+/// The value of an inner node's entry.
+pub(crate) fn child_value(id: &BlobId, count: u64) -> Vec<u8> {
+    let mut writer = Writer::over(Vec::with_capacity(BlobId::LEN + 10));
+    writer.raw(id.as_bytes()).varint(count);
+    writer.into_vec()
+}
+
+fn push_varint(bytes: &mut Vec<u8>, len: usize) {
+    let mut rest = len;
+    while rest >= 0x80 {
+        bytes.push((rest & 0x7f) as u8 | 0x80);
+        rest >>= 7;
+    }
+    bytes.push(rest as u8);
+}

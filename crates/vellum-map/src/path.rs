@@ -1,0 +1,164 @@
+//! A place in a stored tree: the nodes from the root down to one level, and the way on from there.
+//!
+//! Invariant: every node that a path hands out was checked against what its parent says of it (level, last key,
+//! count) and against the keys before it. So a path through a hostile tree goes strictly forward and ends.
+
+use std::sync::Arc;
+
+use vellum_types::BlobId;
+
+use crate::error::MapError;
+use crate::node::{Child, Node};
+use crate::source::{NodeSource, Root};
+
+/// Loads the child at a position, and checks that it is as its parent says. None past the last child.
+pub(crate) fn load_child<S: NodeSource + ?Sized>(
+    source: &S,
+    parent: &Node,
+    index: usize,
+) -> Result<Option<(BlobId, Arc<Node>)>, MapError> {
+    let Some(child) = parent.child(index) else { return Ok(None) };
+    let node = source.node(&child.id)?;
+    check_child(parent, &child, &node)?;
+    Ok(Some((child.id, node)))
+}
+
+fn check_child(parent: &Node, child: &Child<'_>, node: &Node) -> Result<(), MapError> {
+    let what = if node.level().checked_add(1) != Some(parent.level()) {
+        "its level is not one below"
+    } else if node.last_key() != Some(child.last_key) {
+        "its last key is another"
+    } else if node.total() != child.count {
+        "its number of keys is another"
+    } else {
+        return Ok(());
+    };
+    Err(MapError::Misplaced { id: child.id, what })
+}
+
+/// Checks that a node that follows `before` has only greater keys.
+pub(crate) fn check_follows(id: BlobId, node: &Node, before: &[u8]) -> Result<(), MapError> {
+    match node.key(0) {
+        Some(first) if first <= before => {
+            Err(MapError::Misplaced { id, what: "its first key is not above the keys before it" })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[derive(Debug)]
+struct Frame {
+    node: Arc<Node>,
+    index: usize,
+}
+
+/// Stands on a node of one level (the floor), between two, or at the end.
+#[derive(Debug)]
+pub(crate) struct Path {
+    floor: u8,
+    /// Inner nodes above the floor with the child to go to; empty if the root is at the floor.
+    frames: Vec<Frame>,
+    /// The node that it stands on; None until it is loaded, or when it was stepped over.
+    current: Option<Arc<Node>>,
+    /// All was stepped over.
+    ended: bool,
+}
+
+impl Path {
+    /// Stands before the first node of level `floor`, which must not be above the root's.
+    pub(crate) fn new(top: Arc<Node>, floor: u8) -> Self {
+        let mut path = Self { floor, frames: Vec::new(), current: None, ended: false };
+        if top.level() <= floor {
+            path.current = Some(top);
+        } else {
+            path.frames.push(Frame { node: top, index: 0 });
+        }
+        path
+    }
+
+    pub(crate) fn at_root<S: NodeSource + ?Sized>(
+        source: &S,
+        root: &Root,
+        floor: u8,
+    ) -> Result<Self, MapError> {
+        Ok(Self::new(source.node(&root.0)?, floor))
+    }
+
+    /// The node it stands on, or None at the end.
+    pub(crate) fn current<S: NodeSource + ?Sized>(
+        &mut self,
+        source: &S,
+    ) -> Result<Option<Arc<Node>>, MapError> {
+        if self.current.is_none() && !self.ended {
+            self.descend(source, |_| 0)?;
+        }
+        Ok(self.current.clone())
+    }
+
+    /// Goes forward to the node in whose range `key` falls: the first whose last key is not below it, or else the
+    /// last one that was not stepped over.
+    pub(crate) fn seek<S: NodeSource + ?Sized>(
+        &mut self,
+        source: &S,
+        key: &[u8],
+    ) -> Result<Option<Arc<Node>>, MapError> {
+        let covers = |node: &Node| node.last_key().is_some_and(|last| last >= key);
+        if self.ended || self.current.as_deref().is_some_and(covers) {
+            return Ok(self.current.clone());
+        }
+        if self.frames.is_empty() {
+            return Ok(self.current.clone());
+        }
+        while self.frames.len() > 1 && !self.frames.last().is_some_and(|frame| covers(&frame.node)) {
+            self.frames.pop();
+        }
+        if let Some(frame) = self.frames.last_mut() {
+            let last = frame.node.len().saturating_sub(1);
+            frame.index = frame.node.lower_bound(key).clamp(frame.index.min(last), last);
+        }
+        self.current = None;
+        self.descend(source, |node| node.lower_bound(key).min(node.len().saturating_sub(1)))?;
+        Ok(self.current.clone())
+    }
+
+    /// Leaves the current node behind, without loading the next.
+    pub(crate) fn step_over(&mut self) {
+        self.current = None;
+        while let Some(frame) = self.frames.last_mut() {
+            frame.index += 1;
+            if frame.index < frame.node.len() {
+                return;
+            }
+            self.frames.pop();
+        }
+        self.ended = true;
+    }
+
+    /// Loads nodes down to the floor; `choose` gives the child to take in each inner node that is new.
+    fn descend<S: NodeSource + ?Sized>(
+        &mut self,
+        source: &S,
+        choose: impl Fn(&Node) -> usize,
+    ) -> Result<(), MapError> {
+        while let Some(frame) = self.frames.last() {
+            let Some((id, node)) = load_child(source, &frame.node, frame.index)? else { break };
+            if let Some(before) = self.key_before() {
+                check_follows(id, &node, before)?;
+            }
+            if node.level() <= self.floor {
+                self.current = Some(node);
+                return Ok(());
+            }
+            let index = choose(&node);
+            self.frames.push(Frame { node, index });
+        }
+        self.ended = true;
+        Ok(())
+    }
+
+    /// The last key before the child that the lowest frame points to.
+    fn key_before(&self) -> Option<&[u8]> {
+        let frame = self.frames.iter().rev().find(|frame| frame.index > 0)?;
+        frame.node.key(frame.index - 1)
+    }
+}

@@ -1,0 +1,162 @@
+//! Entries in order, between two keys.
+
+use std::sync::Arc;
+
+use crate::error::MapError;
+use crate::node::{Node, key_slice, value_slice};
+use crate::path::Path;
+use crate::slice::{Slice, Value};
+use crate::source::{NodeSource, Root};
+
+/// Which keys: from `start` on, and below `end` if there is one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Span {
+    /// The least key that belongs to it.
+    pub start: Vec<u8>,
+    /// The least key that is beyond it; None: it goes to the end.
+    pub end: Option<Vec<u8>>,
+}
+
+impl Span {
+    /// Every key.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// From `start` on, below `end`.
+    #[must_use]
+    pub fn between(start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Self {
+        Self { start: start.as_ref().to_vec(), end: Some(end.as_ref().to_vec()) }
+    }
+
+    /// From `start` to the end of the map.
+    #[must_use]
+    pub fn from(start: impl AsRef<[u8]>) -> Self {
+        Self { start: start.as_ref().to_vec(), end: None }
+    }
+
+    /// The keys that start with these bytes.
+    #[must_use]
+    pub fn prefix(prefix: impl AsRef<[u8]>) -> Self {
+        let start = prefix.as_ref().to_vec();
+        // The least key beyond: the prefix with its last byte that can grow grown.
+        let mut end = start.clone();
+        while end.pop_if(|byte| *byte == u8::MAX).is_some() {}
+        let end = end.pop().map(|byte| {
+            end.push(byte + 1);
+            end
+        });
+        Self { start, end }
+    }
+
+    /// The same, but only keys above `key`: where a listing goes on.
+    #[must_use]
+    pub fn after(mut self, key: &[u8]) -> Self {
+        if key >= self.start.as_slice() {
+            self.start = [key, &[0]].concat();
+        }
+        self
+    }
+
+    /// Whether a key belongs to it.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        key >= self.start.as_slice() && self.is_before_end(key)
+    }
+
+    pub(crate) fn is_before_end(&self, key: &[u8]) -> bool {
+        self.end.as_deref().is_none_or(|end| key < end)
+    }
+}
+
+/// A key with its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: Slice,
+    /// What the map holds under it.
+    pub value: Value,
+}
+
+/// Walks over the entries of a span. Ends after an error.
+#[derive(Debug)]
+pub struct Range<'a, S: ?Sized> {
+    source: &'a S,
+    path: Path,
+    span: Span,
+    /// The leaf it is in and the position of the next entry.
+    leaf: Option<(Arc<Node>, usize)>,
+    started: bool,
+    ended: bool,
+}
+
+/// The entries of a span in ascending order of their keys.
+pub fn range<'a, S: NodeSource + ?Sized>(
+    source: &'a S,
+    root: &Root,
+    span: Span,
+) -> Result<Range<'a, S>, MapError> {
+    let path = Path::at_root(source, root, 0)?;
+    Ok(Range { source, path, span, leaf: None, started: false, ended: false })
+}
+
+impl<S: NodeSource + ?Sized> Range<'_, S> {
+    /// The next entry, borrowed: for scans that copy nothing.
+    pub fn step(&mut self) -> Result<Option<(&[u8], &[u8])>, MapError> {
+        if !self.find_next()? {
+            return Ok(None);
+        }
+        Ok(self.leaf.as_ref().and_then(|(leaf, next)| leaf.entry(next - 1)))
+    }
+
+    /// Brings the leaf with the next entry; then the position is just past that entry.
+    fn find_next(&mut self) -> Result<bool, MapError> {
+        while !self.ended {
+            if let Some((leaf, next)) = &mut self.leaf
+                && let Some(key) = leaf.key(*next)
+            {
+                *next += 1;
+                self.ended = !self.span.is_before_end(key);
+                return Ok(!self.ended);
+            }
+            self.next_leaf().inspect_err(|_| self.ended = true)?;
+        }
+        Ok(false)
+    }
+
+    fn next_leaf(&mut self) -> Result<(), MapError> {
+        let leaf = if self.started {
+            self.path.current(self.source)?
+        } else {
+            self.started = true;
+            self.path.seek(self.source, &self.span.start)?
+        };
+        match leaf {
+            Some(leaf) => {
+                self.path.step_over();
+                let first = leaf.lower_bound(&self.span.start);
+                self.leaf = Some((leaf, first));
+            }
+            None => self.ended = true,
+        }
+        Ok(())
+    }
+}
+
+impl<S: NodeSource + ?Sized> Iterator for Range<'_, S> {
+    type Item = Result<Entry, MapError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.find_next() {
+            Ok(true) => {
+                let (leaf, next) = self.leaf.as_ref()?;
+                let key = key_slice(leaf, next - 1)?;
+                let value = value_slice(leaf, next - 1)?;
+                Some(Ok(Entry { key, value }))
+            }
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+}

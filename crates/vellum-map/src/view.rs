@@ -1,0 +1,120 @@
+//! Layers over a root, seen as one map.
+//!
+//! Invariant: of several layers that speak of a key the newest is right; a tombstone hides what is beneath it.
+
+use std::iter::Peekable;
+use std::sync::Arc;
+
+use crate::apply::apply;
+use crate::diff::Change;
+use crate::error::MapError;
+use crate::layer::Layer;
+use crate::range::{Entry, Range, Span, range};
+use crate::read::get;
+use crate::shape::Shape;
+use crate::slice::{Slice, Value};
+use crate::source::{NodeSink, NodeSource, Root};
+
+/// A state of a worktree: a base and what changed since. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// Newest first.
+    pub layers: Vec<Arc<Layer>>,
+    /// What lies beneath them all.
+    pub base: Root,
+}
+
+type LayerChange<'a> = (&'a Arc<[u8]>, Option<&'a Arc<[u8]>>);
+
+impl View {
+    /// A root with nothing on it.
+    #[must_use]
+    pub fn new(base: Root) -> Self {
+        Self { layers: Vec::new(), base }
+    }
+
+    /// What it holds under a key.
+    pub fn get<S: NodeSource + ?Sized>(&self, source: &S, key: &[u8]) -> Result<Option<Value>, MapError> {
+        match self.layers.iter().find_map(|layer| layer.get(key)) {
+            Some(change) => Ok(change.map(|value| Value::from(Arc::clone(value)))),
+            None => get(source, &self.base, key),
+        }
+    }
+
+    /// The entries of a span in ascending order of their keys.
+    pub fn range<'a, S: NodeSource + ?Sized>(
+        &'a self,
+        source: &'a S,
+        span: Span,
+    ) -> Result<impl Iterator<Item = Result<Entry, MapError>> + use<'a, S>, MapError> {
+        let changes = self.changes(&span);
+        Ok(Merged { changes: changes.peekable(), base: range(source, &self.base, span)?.peekable() })
+    }
+
+    /// The changes of all layers in a span, merged: of each key the newest, in ascending order.
+    pub fn changes<'a>(&'a self, span: &Span) -> impl Iterator<Item = LayerChange<'a>> + use<'a> {
+        let mut layers: Vec<_> = self.layers.iter().map(|layer| layer.range(span).peekable()).collect();
+        std::iter::from_fn(move || {
+            let key = layers.iter_mut().filter_map(|layer| layer.peek()).map(|(key, _)| *key).min()?;
+            let mut newest = None;
+            for layer in &mut layers {
+                let change = layer.next_if(|(other, _)| *other == key);
+                newest = newest.or(change);
+            }
+            newest
+        })
+    }
+
+    /// What the layers change in the base, in ascending order; changes that change nothing are left out.
+    pub fn diff_base<'a, S: NodeSource + ?Sized>(
+        &'a self,
+        source: &'a S,
+    ) -> impl Iterator<Item = Result<Change, MapError>> + use<'a, S> {
+        self.changes(&Span::all()).filter_map(move |(key, value)| {
+            let before = match get(source, &self.base, key) {
+                Ok(before) => before,
+                Err(error) => return Some(Err(error)),
+            };
+            let after = value.map(|value| Value::from(Arc::clone(value)));
+            (before != after).then(|| Ok(Change { key: Slice::from(Arc::clone(key)), before, after }))
+        })
+    }
+
+    /// Merges the layers into the base: the root of the same map without layers.
+    pub fn fold<S, K>(&self, source: &S, sink: &K, shape: Shape) -> Result<Root, MapError>
+    where
+        S: NodeSource + ?Sized,
+        K: NodeSink + ?Sized,
+    {
+        apply(source, sink, shape, &self.base, self.changes(&Span::all()))
+    }
+}
+
+/// Entries of a base with changes merged in.
+struct Merged<'a, C: Iterator, S: NodeSource + ?Sized> {
+    changes: Peekable<C>,
+    base: Peekable<Range<'a, S>>,
+}
+
+impl<'a, C: Iterator<Item = LayerChange<'a>>, S: NodeSource + ?Sized> Iterator for Merged<'_, C, S> {
+    type Item = Result<Entry, MapError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let Some((key, _)) = self.changes.peek() else { return self.base.next() };
+            match self.base.peek() {
+                Some(Err(_)) => return self.base.next(),
+                Some(Ok(entry)) if entry.key.as_bytes() < &***key => return self.base.next(),
+                Some(Ok(entry)) if entry.key.as_bytes() == &***key => {
+                    self.base.next();
+                }
+                _ => {}
+            }
+            let (key, value) = self.changes.next()?;
+            if let Some(value) = value {
+                let (key, value) = (Slice::from(Arc::clone(key)), Value::from(Arc::clone(value)));
+                return Some(Ok(Entry { key, value }));
+            }
+        }
+    }
+}

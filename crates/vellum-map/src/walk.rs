@@ -1,0 +1,82 @@
+//! Every node of a map, each once, parents first and otherwise in the order of keys.
+
+use std::sync::Arc;
+
+use vellum_types::BlobId;
+
+use crate::error::MapError;
+use crate::node::Node;
+use crate::path::{check_follows, load_child};
+use crate::source::{NodeSource, Root};
+
+/// Visits the nodes of a map.
+///
+/// `wants` is asked before a node is read; what it refuses is not read, and nothing below it is visited. A
+/// collector says no to what it has marked already (and so walks several maps that share nodes, each node once);
+/// given levels, a caller can stop above the leaves and share these out among threads. The level of the root is
+/// not known before it is read: it is asked for with None.
+pub fn walk<S, W, V, E>(source: &S, root: &Root, mut wants: W, mut visit: V) -> Result<(), E>
+where
+    S: NodeSource + ?Sized,
+    W: FnMut(&BlobId, Option<u8>) -> bool,
+    V: FnMut(&BlobId, &Arc<Node>) -> Result<(), E>,
+    E: From<MapError>,
+{
+    if !wants(&root.0, None) {
+        return Ok(());
+    }
+    let top = source.node(&root.0)?;
+    visit(&root.0, &top)?;
+    let mut frames = vec![Frame::new(top, &mut wants)];
+    while let Some(frame) = frames.last_mut() {
+        let Some(index) = frame.next(source) else {
+            frames.pop();
+            continue;
+        };
+        let Some((id, node)) = load_child(source, &frame.node, index)? else { continue };
+        let before = frames.iter().rev().find(|frame| frame.at > 0);
+        if let Some(key) = before.and_then(|frame| frame.node.key(frame.at - 1)) {
+            check_follows(id, &node, key)?;
+        }
+        visit(&id, &node)?;
+        if !node.is_leaf() {
+            frames.push(Frame::new(node, &mut wants));
+        }
+    }
+    Ok(())
+}
+
+struct Frame {
+    node: Arc<Node>,
+    /// Positions of the children that are wanted.
+    wanted: Vec<usize>,
+    next: usize,
+    /// Position of the child that was gone into last.
+    at: usize,
+}
+
+impl Frame {
+    fn new(node: Arc<Node>, wants: &mut impl FnMut(&BlobId, Option<u8>) -> bool) -> Self {
+        let level = node.level().checked_sub(1);
+        let wanted = (0..node.len())
+            .filter(|index| node.child(*index).is_some_and(|child| wants(&child.id, level)))
+            .collect();
+        Self { node, wanted, next: 0, at: 0 }
+    }
+
+    fn next(&mut self, source: &(impl NodeSource + ?Sized)) -> Option<usize> {
+        if self.next == 0 {
+            let ids: Vec<BlobId> = self
+                .wanted
+                .iter()
+                .filter_map(|index| self.node.child(*index))
+                .map(|child| child.id)
+                .collect();
+            source.will_need(&ids);
+        }
+        let index = *self.wanted.get(self.next)?;
+        self.next += 1;
+        self.at = index;
+        Some(index)
+    }
+}
