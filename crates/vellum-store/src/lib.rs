@@ -1,1 +1,10 @@
-//! (being written)
+//! Objects in a directory or a service, packs of sealed blobs, and the index that finds them.
+//!
+//! Invariant: what `BlobWriter::finish` acknowledged is durable and found again by every later `BlobStore`, and
+//! every blob that is read was authenticated and its id checked. Deliberately absent: files, maps, snapshots.
+
+pub mod error;
+pub mod object;
+
+pub use error::StoreError;
+pub use object::{Counts, LocalDir, Metered, ObjectInfo, ObjectKey, ObjectStore, OpendalStore, create, open};

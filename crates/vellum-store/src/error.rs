@@ -1,0 +1,108 @@
+//! What can go wrong with an object: each error names the store, the object and the failure.
+//!
+//! Deliberately absent: anything about blobs; see [`crate::blob::BlobError`].
+
+use std::io;
+
+use vellum_types::ErrorKind;
+
+/// A failure of an object store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No object has this key.
+    #[error("{place} has no object {key}")]
+    NotFound {
+        /// The store, as it describes itself.
+        place: String,
+        /// The object's key.
+        key: String,
+    },
+    /// An object with this key is there already; objects are never replaced.
+    #[error("{place} already has an object {key}")]
+    Exists {
+        /// The store, as it describes itself.
+        place: String,
+        /// The object's key.
+        key: String,
+    },
+    /// A compare-and-swap found something else than it expected.
+    #[error("{key} in {place} was changed by someone else")]
+    Changed {
+        /// The store, as it describes itself.
+        place: String,
+        /// The ref's key.
+        key: String,
+    },
+    /// The store gave fewer or more bytes than were asked for, though it reported success.
+    #[error("{place} gave {got} bytes of object {key} where {wanted} were asked for")]
+    Length {
+        /// The store, as it describes itself.
+        place: String,
+        /// The object's key.
+        key: String,
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes received.
+        got: u64,
+    },
+    /// The operating system refused.
+    #[error("cannot {action} {key} in {place}: {source}")]
+    Io {
+        /// The store, as it describes itself.
+        place: String,
+        /// The object's key, or the folder.
+        key: String,
+        /// What was tried, a verb.
+        action: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A service refused or could not be reached.
+    #[error("cannot {action} {key} in {place}: {message}")]
+    Service {
+        /// The store, as it describes itself.
+        place: String,
+        /// The object's key, or the folder.
+        key: String,
+        /// What was tried, a verb.
+        action: &'static str,
+        /// The coarse kind of the failure.
+        kind: ErrorKind,
+        /// The service's own words.
+        message: String,
+    },
+    /// A text that is no object key.
+    #[error("not the key of an object: {0:?}")]
+    Key(String),
+    /// A store's address that this version cannot use.
+    #[error("cannot use {url} as a store: {reason}")]
+    Address {
+        /// The address as given, without secrets.
+        url: String,
+        /// Why not, and what would do.
+        reason: String,
+        /// The coarse kind of the failure.
+        kind: ErrorKind,
+    },
+}
+
+impl StoreError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::Exists { .. } | Self::Changed { .. } => ErrorKind::Conflict,
+            Self::Length { .. } => ErrorKind::Corrupt,
+            Self::Io { source, .. } => ErrorKind::of_io(source),
+            Self::Service { kind, .. } | Self::Address { kind, .. } => *kind,
+            Self::Key(_) => ErrorKind::Usage,
+        }
+    }
+
+    /// Whether the object is simply not there.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+}

@@ -1,0 +1,78 @@
+//! The seam between Vellum and whatever holds its objects.
+//!
+//! Invariant: objects are immutable, apart from refs, which change by compare-and-swap only. What `put`
+//! acknowledged is durable. Deliberately absent: blobs, packs, keys of any meaning.
+
+mod key;
+mod local;
+mod metered;
+mod opendal;
+mod url;
+
+use std::time::SystemTime;
+
+pub use self::key::ObjectKey;
+pub use self::local::LocalDir;
+pub use self::metered::{Counts, Metered};
+pub use self::opendal::OpendalStore;
+pub use self::url::{create, open};
+
+use crate::error::StoreError;
+
+/// An object as a listing shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectInfo {
+    /// Its key.
+    pub key: ObjectKey,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was put, if the store knows.
+    pub modified: Option<SystemTime>,
+}
+
+/// A place for objects. All calls may come from many threads at once.
+pub trait ObjectStore: Send + Sync {
+    /// A path or an address without secrets, for messages.
+    fn describe(&self) -> String;
+
+    /// The whole object.
+    fn get(&self, key: &ObjectKey) -> Result<Vec<u8>, StoreError>;
+
+    /// Exactly `len` bytes from `offset` on; fewer is an error. The caller bounds `len`. For immutable
+    /// objects only: an implementation may keep a handle of what the key meant when it was first read.
+    fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError>;
+
+    /// The object's length in bytes.
+    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError>;
+
+    /// Stores a new object: whole or not at all, and durable on return. Fails with [`StoreError::Exists`]
+    /// when the key is taken.
+    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// Stores several objects with as few waits for the disk as possible. All are durable on return; on the
+    /// way none is visible or durable before those that stand earlier in the list. After an error the first
+    /// few may be there.
+    fn put_all(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        objects.iter().try_for_each(|(key, bytes)| self.put(key, bytes))
+    }
+
+    /// Replaces the ref's bytes by `new` if they are `expected`, else fails with [`StoreError::Changed`].
+    /// `None` stands for the absent ref: creation and deletion. Durable on return.
+    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError>;
+
+    /// All objects in a folder and below (`""`: all there are), sorted by key. A missing folder is empty.
+    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError>;
+
+    /// The keys that [`Self::list`] would give, without asking for sizes.
+    fn list_names(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
+        Ok(self.list(folder)?.into_iter().map(|info| info.key).collect())
+    }
+
+    /// Removes the object; it is no error if there is none. May come undone in a power cut.
+    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError>;
+
+    /// How many ranged gets are worth having under way at once: more than one where waiting dominates.
+    fn parallel_gets(&self) -> usize {
+        1
+    }
+}

@@ -1,0 +1,236 @@
+//! Objects as files of a directory.
+//!
+//! Invariant: a file under an object's name is whole and durable, or its put has not returned yet. Everything
+//! happens beneath one held descriptor and follows no symlink. Names that begin with a dot are the store's own:
+//! `.tmp` holds what is being written, `.lock` serialises compare-and-swap.
+
+mod handles;
+mod temp;
+mod tree;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Once};
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use self::handles::Handles;
+use self::temp::Temp;
+use self::tree::Tree;
+use super::{ObjectInfo, ObjectKey, ObjectStore, key};
+use crate::error::StoreError;
+
+/// The folder of unfinished files; on the same filesystem, so that a rename publishes them.
+const TEMP_FOLDER: &str = ".tmp";
+/// The file whose lock makes compare-and-swap atomic between processes.
+const LOCK_FILE: &str = ".lock";
+/// Objects of this folder never change and are read in pieces: their descriptors are kept.
+const HELD_FOLDER: &str = "packs/";
+
+/// A store in a directory of a local filesystem.
+pub struct LocalDir {
+    path: PathBuf,
+    tree: Tree,
+    handles: Handles,
+    sweep: Once,
+}
+
+impl LocalDir {
+    /// Opens an existing directory.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        let path = path.into();
+        let tree = Tree::open(&path).map_err(|source| unusable(&path, &source))?;
+        Ok(Self { path, tree, handles: Handles::default(), sweep: Once::new() })
+    }
+
+    /// Opens a directory that is made if there is none, with its parents.
+    pub fn create(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        let path = path.into();
+        tree::make_path(&path).map_err(|source| unusable(&path, &source))?;
+        Self::open(path)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A new temporary file with these bytes, not yet durable.
+    fn stage(&self, bytes: &[u8]) -> io::Result<Temp> {
+        let folder = self.tree.writable(TEMP_FOLDER)?;
+        self.sweep.call_once(|| temp::sweep(&folder));
+        Temp::create(folder, self.tree.file_mode(), bytes)
+    }
+
+    fn put_staged(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        let mut staged = Vec::with_capacity(objects.len());
+        for (key, bytes) in objects {
+            staged.push((key, self.stage(bytes).map_err(|e| self.fail("write", key, e))?));
+        }
+        for (key, temp) in &staged {
+            temp.sync().map_err(|e| self.fail("write", key, e))?;
+        }
+        for group in staged.chunk_by_mut(|(a, _), (b, _)| a.folder() == b.folder()) {
+            self.publish_group(group)?;
+        }
+        Ok(())
+    }
+
+    /// Names the files of one folder, then makes the names durable. A name that could not be made durable is
+    /// taken back, so that nobody relies on it.
+    fn publish_group(&self, group: &mut [(&ObjectKey, Temp)]) -> Result<(), StoreError> {
+        let Some((first, _)) = group.first() else { return Ok(()) };
+        let first = *first;
+        let folder = self.tree.writable(first.folder()).map_err(|e| self.fail("make the folder of", first, e))?;
+        for (key, temp) in group.iter_mut() {
+            temp.publish_new(&folder, key.name()).map_err(|e| self.fail("write", key, e))?;
+        }
+        rustix::fs::fsync(&*folder).map_err(|errno| {
+            for (key, _) in group.iter() {
+                let _ = rustix::fs::unlinkat(&*folder, key.name(), AtFlags::empty());
+            }
+            self.fail("write", first, errno.into())
+        })
+    }
+
+    fn read_current(&self, key: &ObjectKey) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.get(key) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lock(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let lock = rustix::fs::openat(self.tree.root(), LOCK_FILE, flags, self.tree.file_mode())?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+        Ok(lock)
+    }
+
+    fn replace(&self, key: &ObjectKey, new: Option<&[u8]>) -> io::Result<()> {
+        let folder = self.tree.writable(key.folder())?;
+        match new {
+            Some(bytes) => {
+                let mut temp = self.stage(bytes)?;
+                temp.sync()?;
+                temp.publish_over(&folder, key.name())?;
+            }
+            None => rustix::fs::unlinkat(&*folder, key.name(), AtFlags::empty())?,
+        }
+        Ok(rustix::fs::fsync(&*folder)?)
+    }
+
+    fn handle(&self, key: &ObjectKey) -> io::Result<Arc<OwnedFd>> {
+        if !key.as_str().starts_with(HELD_FOLDER) {
+            return self.tree.open_file(key.as_str()).map(Arc::new);
+        }
+        if let Some(held) = self.handles.get(key) {
+            return Ok(held);
+        }
+        let opened = Arc::new(self.tree.open_file(key.as_str())?);
+        self.handles.hold(key, &opened);
+        Ok(opened)
+    }
+
+    fn fail(&self, action: &'static str, key: &ObjectKey, source: io::Error) -> StoreError {
+        let (place, name) = (self.describe(), key.to_string());
+        match source.kind() {
+            io::ErrorKind::NotFound => StoreError::NotFound { place, key: name },
+            io::ErrorKind::AlreadyExists => StoreError::Exists { place, key: name },
+            _ => StoreError::Io { place, key: name, action, source },
+        }
+    }
+
+    fn walk(&self, folder: &str, sizes: bool) -> Result<Vec<ObjectInfo>, StoreError> {
+        let folder = key::folder(folder)?;
+        let mut found = Vec::new();
+        self.tree.walk(folder, sizes, &mut found).map_err(|source| StoreError::Io {
+            place: self.describe(),
+            key: folder.to_owned(),
+            action: "list",
+            source,
+        })?;
+        found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(found)
+    }
+}
+
+impl ObjectStore for LocalDir {
+    fn describe(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn get(&self, key: &ObjectKey) -> Result<Vec<u8>, StoreError> {
+        let fd = self.tree.open_file(key.as_str()).map_err(|e| self.fail("read", key, e))?;
+        handles::read_to_end(&fd).map_err(|e| self.fail("read", key, e))
+    }
+
+    fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
+        let fd = self.handle(key).map_err(|e| self.fail("read", key, e))?;
+        let bytes = handles::read_at(&fd, offset, len).map_err(|e| self.fail("read", key, e))?;
+        let got = bytes.len() as u64;
+        if got == len {
+            return Ok(bytes);
+        }
+        Err(StoreError::Length { place: self.describe(), key: key.to_string(), wanted: len, got })
+    }
+
+    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        let stat = self.handle(key).and_then(|fd| Ok(rustix::fs::fstat(&*fd)?));
+        let stat = stat.map_err(|e| self.fail("read", key, e))?;
+        u64::try_from(stat.st_size).map_err(|_| self.fail("read", key, Errno::OVERFLOW.into()))
+    }
+
+    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        self.put_staged(&[(key.clone(), bytes)])
+    }
+
+    fn put_all(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        self.put_staged(objects)
+    }
+
+    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
+        let _lock = self.lock().map_err(|e| self.fail("lock", key, e))?;
+        if self.read_current(key)?.as_deref() != expected {
+            return Err(StoreError::Changed { place: self.describe(), key: key.to_string() });
+        }
+        if expected.is_none() && new.is_none() {
+            return Ok(());
+        }
+        self.replace(key, new).map_err(|e| self.fail("change", key, e))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        self.walk(folder, true)
+    }
+
+    fn list_names(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
+        Ok(self.walk(folder, false)?.into_iter().map(|info| info.key).collect())
+    }
+
+    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        self.handles.forget(key);
+        match self.tree.unlink(key.folder(), key.name()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.fail("delete", key, error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn unusable(path: &Path, source: &io::Error) -> StoreError {
+    StoreError::Address {
+        url: path.display().to_string(),
+        reason: source.to_string(),
+        kind: vellum_types::ErrorKind::of_io(source),
+    }
+}
+
+/// Permissions of a directory that the store makes; see [`Tree::file_mode`] for files.
+const PRIVATE_DIR: Mode = Mode::RWXU;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Descriptors of packs, kept open so that a read is one `pread`; and the reading itself.
+//!
+//! Invariant: at most `HANDLES_MAX` are held. A held descriptor of a deleted pack still gives the right bytes.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+
+use super::ObjectKey;
+
+/// Descriptors held, a count: a quarter of the usual limit of 1,024 open files of a process.
+const HANDLES_MAX: usize = 256;
+
+struct Held {
+    fd: Arc<OwnedFd>,
+    used: AtomicU64,
+}
+
+#[derive(Default)]
+pub(super) struct Handles {
+    held: RwLock<HashMap<ObjectKey, Held>>,
+    clock: AtomicU64,
+}
+
+impl Handles {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<Arc<OwnedFd>> {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = held.get(key)?;
+        entry.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        Some(entry.fd.clone())
+    }
+
+    /// Keeps a descriptor, at the price of the one unused for longest.
+    pub(super) fn hold(&self, key: &ObjectKey, fd: &Arc<OwnedFd>) {
+        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        if held.len() >= HANDLES_MAX {
+            let oldest = held.iter().min_by_key(|(_, entry)| entry.used.load(Ordering::Relaxed));
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                held.remove(&oldest);
+            }
+        }
+        held.insert(key.clone(), Held { fd: fd.clone(), used });
+    }
+
+    pub(super) fn forget(&self, key: &ObjectKey) {
+        self.held.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+/// Up to `len` bytes from `offset` on: fewer only at the file's end.
+pub(super) fn read_at(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<Vec<u8>> {
+    let len = usize::try_from(len).map_err(|_| Errno::NOMEM)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|_| Errno::NOMEM)?;
+    while bytes.len() < len {
+        let position = offset.checked_add(bytes.len() as u64).ok_or(Errno::OVERFLOW)?;
+        match rustix::io::pread(fd, spare_capacity(&mut bytes), position) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    // The allocator may have given more room than was asked for, and `pread` fills what there is.
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+/// The whole file.
+pub(super) fn read_to_end(fd: &OwnedFd) -> io::Result<Vec<u8>> {
+    let size = u64::try_from(rustix::fs::fstat(fd)?.st_size).map_err(|_| Errno::OVERFLOW)?;
+    read_at(fd, 0, size)
+}

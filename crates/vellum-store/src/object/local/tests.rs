@@ -1,0 +1,2 @@
+//! What only a local directory can get wrong.
+#![expect(clippy::unwrap_used, reason = "tests")]

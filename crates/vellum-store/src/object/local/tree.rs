@@ -1,0 +1,212 @@
+//! The folders of a local store: opened beneath the root, made durable, walked.
+//!
+//! Invariant: no path leaves the root or goes through a symlink, whatever stands in the directory. A folder that
+//! `writable` returns is durable itself: a file made durable in it survives a power cut.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::{ObjectInfo, ObjectKey, PRIVATE_DIR};
+use crate::object::key;
+
+const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
+
+struct Folder {
+    fd: Arc<OwnedFd>,
+    /// Subfolders that were there before this folder was last synced here: their names are durable.
+    settled: HashSet<String>,
+}
+
+pub(super) struct Tree {
+    root: OwnedFd,
+    mode: Mode,
+    folders: Mutex<HashMap<String, Folder>>,
+}
+
+impl Tree {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        // The root itself may be reached through symlinks: the user named it.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty())?;
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(&root)?.st_mode) & Mode::from_raw_mode(0o777);
+        Ok(Self { root, mode, folders: Mutex::default() })
+    }
+
+    pub(super) fn root(&self) -> &OwnedFd {
+        &self.root
+    }
+
+    /// Files may be read and written by whom the root directory admits, and by nobody else.
+    pub(super) fn file_mode(&self) -> Mode {
+        self.mode & Mode::from_raw_mode(0o666) | Mode::RUSR | Mode::WUSR
+    }
+
+    /// Opens a regular file for reading.
+    pub(super) fn open_file(&self, path: &str) -> io::Result<OwnedFd> {
+        let fd = self.open_beneath(path, FILE)?;
+        match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
+            FileType::RegularFile => Ok(fd),
+            _ => Err(io::Error::other("it is not a regular file")),
+        }
+    }
+
+    fn open_beneath(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        match rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve) {
+            Err(Errno::NOSYS) => self.open_by_steps(path, flags),
+            answer => Ok(answer?),
+        }
+    }
+
+    /// For kernels before 5.6: the same, one component at a time.
+    fn open_by_steps(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+        let mut dir = self.root.try_clone()?;
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        for part in folder.split('/').filter(|part| !part.is_empty()) {
+            dir = rustix::fs::openat(&dir, part, DIR, Mode::empty())?;
+        }
+        Ok(rustix::fs::openat(&dir, name, flags, Mode::empty())?)
+    }
+
+    fn open_folder(&self, folder: &str) -> io::Result<OwnedFd> {
+        if folder.is_empty() { Ok(self.root.try_clone()?) } else { self.open_beneath(folder, DIR) }
+    }
+
+    /// The folder, made if need be, to put files into.
+    pub(super) fn writable(&self, folder: &str) -> io::Result<Arc<OwnedFd>> {
+        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        self.settle(&mut folders, folder)
+    }
+
+    fn settle(&self, folders: &mut HashMap<String, Folder>, path: &str) -> io::Result<Arc<OwnedFd>> {
+        if let Some(known) = folders.get(path) {
+            return Ok(known.fd.clone());
+        }
+        let fd = if path.is_empty() { self.root.try_clone()? } else { self.settle_below(folders, path)? };
+        let folder = Folder { fd: Arc::new(fd), settled: HashSet::new() };
+        let fd = folder.fd.clone();
+        folders.insert(path.to_owned(), folder);
+        Ok(fd)
+    }
+
+    fn settle_below(&self, folders: &mut HashMap<String, Folder>, path: &str) -> io::Result<OwnedFd> {
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let parent_fd = self.settle(folders, parent)?;
+        match rustix::fs::mkdirat(&*parent_fd, name, self.mode | PRIVATE_DIR) {
+            // Also a folder that another process made just now may not be durable yet.
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let fd = rustix::fs::openat(&*parent_fd, name, DIR, Mode::empty())?;
+        let known = folders.get_mut(parent).ok_or(Errno::NOENT)?;
+        if !known.settled.contains(name) {
+            known.settled = subfolders(&parent_fd)?;
+            rustix::fs::fsync(&*parent_fd)?;
+        }
+        Ok(fd)
+    }
+
+    pub(super) fn unlink(&self, folder: &str, name: &str) -> io::Result<()> {
+        let dir = self.open_folder(folder)?;
+        Ok(rustix::fs::unlinkat(&dir, name, AtFlags::empty())?)
+    }
+
+    /// Adds every object in `folder` and below. Names that no key can have are not objects and are passed over.
+    pub(super) fn walk(&self, folder: &str, sizes: bool, found: &mut Vec<ObjectInfo>) -> io::Result<()> {
+        let dir = match self.open_folder(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened?,
+        };
+        let mut below = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&dir)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if !key::is_component(name.as_bytes()) {
+                continue;
+            }
+            let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+            match file_type(&dir, name, entry.file_type())? {
+                FileType::RegularFile => add_object(&dir, name, path, sizes, found)?,
+                FileType::Directory => below.push(path),
+                _ => {}
+            }
+        }
+        // A key has few components, so that this does not go deep.
+        below.iter().filter(|path| path.split('/').count() < key::DEPTH_MAX).try_for_each(|path| {
+            self.walk(path, sizes, found)
+        })
+    }
+}
+
+fn file_type(dir: &OwnedFd, name: &str, seen: FileType) -> io::Result<FileType> {
+    if seen != FileType::Unknown {
+        return Ok(seen);
+    }
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode)),
+        Err(Errno::NOENT) => Ok(FileType::Unknown),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn add_object(
+    dir: &OwnedFd,
+    name: &str,
+    path: String,
+    sizes: bool,
+    found: &mut Vec<ObjectInfo>,
+) -> io::Result<()> {
+    let Ok(key) = ObjectKey::new(path) else { return Ok(()) };
+    if !sizes {
+        found.push(ObjectInfo { key, size: 0, modified: None });
+        return Ok(());
+    }
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => {
+            let size = u64::try_from(stat.st_size).unwrap_or(0);
+            let modified = u64::try_from(stat.st_mtime).ok().map(|secs| UNIX_EPOCH + Duration::from_secs(secs));
+            found.push(ObjectInfo { key, size, modified });
+            Ok(())
+        }
+        // Deleted since the directory was read.
+        Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn subfolders(fd: &OwnedFd) -> io::Result<HashSet<String>> {
+    let mut names = HashSet::new();
+    for entry in rustix::fs::Dir::read_from(fd)? {
+        let entry = entry?;
+        // Counting what is not a folder does no harm.
+        if entry.file_type() != FileType::RegularFile {
+            names.extend(entry.file_name().to_str().ok().map(str::to_owned));
+        }
+    }
+    Ok(names)
+}
+
+/// Makes a directory and its parents, durably, readable by the owner only.
+pub(super) fn make_path(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !parent.is_dir() {
+        make_path(parent)?;
+    }
+    match rustix::fs::mkdir(path, PRIVATE_DIR) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::fsync(rustix::fs::open(parent, flags, Mode::empty())?)?)
+}

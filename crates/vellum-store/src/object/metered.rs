@@ -1,0 +1,143 @@
+//! Counts what is asked of a store, for statistics and for tests of costs.
+//!
+//! Invariant: it changes no answer. A failed request counts as a request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{ObjectInfo, ObjectKey, ObjectStore};
+use crate::error::StoreError;
+
+/// Requests and bytes so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Whole and ranged gets, and questions for a size.
+    pub gets: u64,
+    /// Objects put, one by one or together.
+    pub puts: u64,
+    /// Waits for durability: a `put_all` of any number is one.
+    pub barriers: u64,
+    /// Compare-and-swaps.
+    pub swaps: u64,
+    /// Listings.
+    pub lists: u64,
+    /// Deletions.
+    pub deletes: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+}
+
+#[derive(Default)]
+struct Meters {
+    gets: AtomicU64,
+    puts: AtomicU64,
+    barriers: AtomicU64,
+    swaps: AtomicU64,
+    lists: AtomicU64,
+    deletes: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+}
+
+/// A store that counts.
+pub struct Metered {
+    inner: Arc<dyn ObjectStore>,
+    meters: Meters,
+}
+
+impl Metered {
+    /// Counts what goes through to `inner`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
+        Self { inner, meters: Meters::default() }
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let read = |meter: &AtomicU64| meter.load(Ordering::Relaxed);
+        let meters = &self.meters;
+        Counts {
+            gets: read(&meters.gets),
+            puts: read(&meters.puts),
+            barriers: read(&meters.barriers),
+            swaps: read(&meters.swaps),
+            lists: read(&meters.lists),
+            deletes: read(&meters.deletes),
+            bytes_in: read(&meters.bytes_in),
+            bytes_out: read(&meters.bytes_out),
+        }
+    }
+
+    fn received(&self, answer: Result<Vec<u8>, StoreError>) -> Result<Vec<u8>, StoreError> {
+        add(&self.meters.gets, 1);
+        if let Ok(bytes) = &answer {
+            add(&self.meters.bytes_in, bytes.len() as u64);
+        }
+        answer
+    }
+}
+
+fn add(meter: &AtomicU64, count: u64) {
+    meter.fetch_add(count, Ordering::Relaxed);
+}
+
+impl ObjectStore for Metered {
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn get(&self, key: &ObjectKey) -> Result<Vec<u8>, StoreError> {
+        self.received(self.inner.get(key))
+    }
+
+    fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
+        self.received(self.inner.get_range(key, offset, len))
+    }
+
+    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        add(&self.meters.gets, 1);
+        self.inner.size(key)
+    }
+
+    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        add(&self.meters.puts, 1);
+        add(&self.meters.barriers, 1);
+        add(&self.meters.bytes_out, bytes.len() as u64);
+        self.inner.put(key, bytes)
+    }
+
+    fn put_all(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        add(&self.meters.puts, objects.len() as u64);
+        add(&self.meters.barriers, 1);
+        add(&self.meters.bytes_out, objects.iter().map(|(_, bytes)| bytes.len() as u64).sum());
+        self.inner.put_all(objects)
+    }
+
+    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
+        add(&self.meters.swaps, 1);
+        add(&self.meters.bytes_out, new.map_or(0, <[u8]>::len) as u64);
+        self.inner.swap(key, expected, new)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        add(&self.meters.lists, 1);
+        self.inner.list(folder)
+    }
+
+    fn list_names(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
+        add(&self.meters.lists, 1);
+        self.inner.list_names(folder)
+    }
+
+    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        add(&self.meters.deletes, 1);
+        self.inner.delete(key)
+    }
+
+    fn parallel_gets(&self) -> usize {
+        self.inner.parallel_gets()
+    }
+}

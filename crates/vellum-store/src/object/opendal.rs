@@ -1,0 +1,278 @@
+//! Objects in whatever OpenDAL has a service for.
+//!
+//! Invariant: where the service can put on a condition, `put` and `swap` are atomic between machines. Where it
+//! cannot, they check first and write after, under a lock of this process only: such a service must have one
+//! writing process at a time. Calls block; the futures run on a small private runtime, so that callers may or
+//! may not be inside a runtime of their own.
+
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+
+use opendal::{ErrorKind as DalKind, Operator};
+use tokio::runtime::Runtime;
+use vellum_types::ErrorKind;
+
+use super::{ObjectInfo, ObjectKey, ObjectStore, key};
+use crate::error::StoreError;
+
+/// Worker threads of the runtime, a count: they only wait for sockets and files.
+const RUNTIME_THREADS: usize = 2;
+/// Ranged gets worth having under way at once, a count: what hides 50 ms of latency at 4 MiB each.
+const PARALLEL_GETS: usize = 8;
+
+/// A store over an OpenDAL operator.
+pub struct OpendalStore {
+    operator: Operator,
+    place: String,
+    guard: Mutex<()>,
+}
+
+impl OpendalStore {
+    /// A store over an operator that is configured already. `place` is what messages call it: no secrets.
+    #[must_use]
+    pub fn new(operator: Operator, place: &str) -> Self {
+        Self { operator, place: place.to_owned(), guard: Mutex::new(()) }
+    }
+
+    /// A store in the memory of this process.
+    pub fn memory(place: &str) -> Result<Self, StoreError> {
+        let built = Operator::new(opendal::services::Memory::default());
+        Ok(Self::new(built.map_err(|e| unusable(place, &e))?, place))
+    }
+
+    /// A directory through OpenDAL: for comparison with [`super::LocalDir`], which is faster and waits for the disk.
+    pub fn directory(path: &str) -> Result<Self, StoreError> {
+        let service = opendal::services::Fs::default().root(path);
+        Ok(Self::new(Operator::new(service).map_err(|e| unusable(path, &e))?, path))
+    }
+
+    fn fail(&self, action: &'static str, key: &str, error: &opendal::Error) -> StoreError {
+        let (place, name) = (self.place.clone(), key.to_owned());
+        match error.kind() {
+            DalKind::NotFound => StoreError::NotFound { place, key: name },
+            DalKind::AlreadyExists => StoreError::Exists { place, key: name },
+            DalKind::ConditionNotMatch if action == "write" => StoreError::Exists { place, key: name },
+            DalKind::ConditionNotMatch => StoreError::Changed { place, key: name },
+            other => StoreError::Service {
+                place,
+                key: name,
+                action,
+                kind: coarse(other),
+                message: error.to_string(),
+            },
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self, key: &ObjectKey) -> StoreError {
+        StoreError::Changed { place: self.place.clone(), key: key.to_string() }
+    }
+
+    /// Writes under a condition that the service checks: an absent object, or one with this tag.
+    fn write(
+        &self,
+        action: &'static str,
+        key: &ObjectKey,
+        bytes: &[u8],
+        tag: Option<String>,
+    ) -> Result<(), StoreError> {
+        let (operator, path, body) = (self.operator.clone(), key.to_string(), bytes.to_vec());
+        let can_be_new = operator.info().capability().write_with_if_not_exists;
+        let written = wait(async move {
+            let writing = operator.write_with(&path, body);
+            match tag {
+                Some(tag) => writing.if_match(&tag).await,
+                None if can_be_new => writing.if_not_exists(true).await,
+                None => writing.await,
+            }
+        })?;
+        written.map(|_| ()).map_err(|e| self.fail(action, key.as_str(), &e))
+    }
+
+    fn exists(&self, key: &ObjectKey) -> Result<bool, StoreError> {
+        match self.size(key) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The ref's bytes, and the tag by which the service knows them.
+    fn read_tagged(&self, key: &ObjectKey) -> Result<Option<(Vec<u8>, Option<String>)>, StoreError> {
+        let (operator, path) = (self.operator.clone(), key.to_string());
+        // The tag is asked for first: a change in between makes the condition fail, never succeed wrongly.
+        let answer = wait(async move {
+            let tag = operator.stat(&path).await?.etag().map(str::to_owned);
+            operator.read(&path).await.map(|bytes| (bytes.to_vec(), tag))
+        })?;
+        match answer {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.kind() == DalKind::NotFound => Ok(None),
+            Err(error) => Err(self.fail("read", key.as_str(), &error)),
+        }
+    }
+
+    fn replace(&self, key: &ObjectKey, bytes: &[u8], tag: Option<String>) -> Result<(), StoreError> {
+        if self.operator.info().capability().write_with_if_match && tag.is_some() {
+            return self.write("change", key, bytes, tag);
+        }
+        let (operator, path, body) = (self.operator.clone(), key.to_string(), bytes.to_vec());
+        let written = wait(async move { operator.write(&path, body).await })?;
+        written.map(|_| ()).map_err(|e| self.fail("change", key.as_str(), &e))
+    }
+
+    fn entries(&self, folder: &str) -> Result<Vec<opendal::Entry>, StoreError> {
+        let folder = key::folder(folder)?;
+        let path = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let operator = self.operator.clone();
+        let listed = wait(async move { operator.list_with(&path).recursive(true).await })?;
+        match listed {
+            Ok(entries) => Ok(entries.into_iter().filter(|entry| entry.metadata().is_file()).collect()),
+            Err(error) if error.kind() == DalKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(self.fail("list", folder, &error)),
+        }
+    }
+
+    fn info(&self, entry: &opendal::Entry) -> Option<Result<ObjectInfo, StoreError>> {
+        let key = ObjectKey::new(entry.path()).ok()?;
+        let modified = entry.metadata().last_modified().map(Into::into);
+        match entry.metadata().content_length() {
+            // Some services list no lengths; an object of length zero is not worth the distinction.
+            0 => match self.size(&key) {
+                Ok(size) => Some(Ok(ObjectInfo { key, size, modified })),
+                Err(error) if error.is_not_found() => None,
+                Err(error) => Some(Err(error)),
+            },
+            size => Some(Ok(ObjectInfo { key, size, modified })),
+        }
+    }
+}
+
+impl ObjectStore for OpendalStore {
+    fn describe(&self) -> String {
+        self.place.clone()
+    }
+
+    fn get(&self, key: &ObjectKey) -> Result<Vec<u8>, StoreError> {
+        let (operator, path) = (self.operator.clone(), key.to_string());
+        let read = wait(async move { operator.read(&path).await })?;
+        read.map(|bytes| bytes.to_vec()).map_err(|e| self.fail("read", key.as_str(), &e))
+    }
+
+    fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
+        let length = |got| StoreError::Length { place: self.place.clone(), key: key.to_string(), wanted: len, got };
+        let end = offset.checked_add(len).ok_or_else(|| length(0))?;
+        let (operator, path) = (self.operator.clone(), key.to_string());
+        let bytes = match wait(async move { operator.read_with(&path).range(offset..end).await })? {
+            Ok(bytes) => bytes.to_vec(),
+            Err(error) if error.kind() == DalKind::RangeNotSatisfied => Vec::new(),
+            Err(error) => return Err(self.fail("read", key.as_str(), &error)),
+        };
+        let got = bytes.len() as u64;
+        if got == len { Ok(bytes) } else { Err(length(got)) }
+    }
+
+    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        let (operator, path) = (self.operator.clone(), key.to_string());
+        let found = wait(async move { operator.stat(&path).await })?;
+        found.map(|meta| meta.content_length()).map_err(|e| self.fail("read", key.as_str(), &e))
+    }
+
+    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        if self.operator.info().capability().write_with_if_not_exists {
+            return self.write("write", key, bytes, None);
+        }
+        let _guard = self.lock();
+        if self.exists(key)? {
+            return Err(StoreError::Exists { place: self.place.clone(), key: key.to_string() });
+        }
+        self.write("write", key, bytes, None)
+    }
+
+    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
+        let _guard = self.lock();
+        let current = self.read_tagged(key)?;
+        if current.as_ref().map(|(bytes, _)| bytes.as_slice()) != expected {
+            return Err(self.changed(key));
+        }
+        match (current, new) {
+            (None, None) => Ok(()),
+            (Some(_), None) => self.delete(key),
+            (Some((_, tag)), Some(bytes)) => self.replace(key, bytes, tag),
+            (None, Some(bytes)) => self.write("write", key, bytes, None).map_err(|error| match error {
+                StoreError::Exists { .. } => self.changed(key),
+                other => other,
+            }),
+        }
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        let entries = self.entries(folder)?;
+        let mut found: Vec<_> = entries.iter().filter_map(|entry| self.info(entry)).collect::<Result<_, _>>()?;
+        found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        found.dedup_by(|a, b| a.key == b.key);
+        Ok(found)
+    }
+
+    fn list_names(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
+        let entries = self.entries(folder)?;
+        let mut keys: Vec<_> = entries.iter().filter_map(|entry| ObjectKey::new(entry.path()).ok()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(keys)
+    }
+
+    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        let (operator, path) = (self.operator.clone(), key.to_string());
+        match wait(async move { operator.delete(&path).await })? {
+            Err(error) if error.kind() != DalKind::NotFound => Err(self.fail("delete", key.as_str(), &error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn parallel_gets(&self) -> usize {
+        PARALLEL_GETS
+    }
+}
+
+fn coarse(kind: DalKind) -> ErrorKind {
+    match kind {
+        DalKind::PermissionDenied => ErrorKind::Denied,
+        DalKind::Unsupported => ErrorKind::Unsupported,
+        DalKind::ConfigInvalid => ErrorKind::Usage,
+        DalKind::Conflict => ErrorKind::Conflict,
+        _ => ErrorKind::Io,
+    }
+}
+
+fn unusable(place: &str, error: &opendal::Error) -> StoreError {
+    StoreError::Address { url: place.to_owned(), reason: error.to_string(), kind: coarse(error.kind()) }
+}
+
+/// Runs a future to its end on the private runtime, which is made when first needed.
+fn wait<F>(future: F) -> Result<F::Output, StoreError>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+    let start = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(RUNTIME_THREADS).thread_name("vellum-store").enable_all().build().ok()
+    };
+    let lost = || StoreError::Service {
+        place: "this process".to_owned(),
+        key: "a request".to_owned(),
+        action: "run",
+        kind: ErrorKind::Io,
+        message: "no thread to run it on".to_owned(),
+    };
+    let runtime = RUNTIME.get_or_init(start).as_ref().ok_or_else(lost)?;
+    let (done, result) = mpsc::sync_channel(1);
+    runtime.spawn(async move {
+        let _ = done.send(future.await);
+    });
+    result.recv().map_err(|_| lost())
+}

@@ -1,0 +1,5 @@
+//! Tests of the workspace as a whole.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod floors;
