@@ -1,4 +1,4 @@
-//! What the chunker derives from its key: the gear table, the keys of the candidate test, the key of the decision.
+//! What the chunker derives from its key: the gear table, the candidate test, the key of the decision.
 //!
 //! Invariant: wiped on drop, never printed; the derivation never changes, since boundaries of stored files depend
 //! on it.
@@ -9,18 +9,35 @@ use zeroize::Zeroize;
 const CONTEXT_SCAN: &str = "vellum 2026-11-21 v1 chunker scan";
 const CONTEXT_DECISION: &str = "vellum 2026-11-21 v1 chunker decision";
 
-/// One candidate in 2^10 positions: rare enough that deciding costs little, four times as frequent as the
-/// likeliest boundaries of the default sizes.
-pub(crate) const CANDIDATE_BITS: u32 = 10;
+/// One candidate in 2^11 positions: rare enough that deciding costs a tenth of the scan, and no rarer than the
+/// likeliest boundaries of the smallest target allowed.
+pub(crate) const CANDIDATE_BITS: u32 = 11;
 /// A mixed hash below this is a candidate.
 const CANDIDATE_BELOW: u64 = 1 << (64 - CANDIDATE_BITS);
+
+/// The cheap test that nearly every position fails.
+///
+/// The gear hash is linear in its table: boundaries that followed from it alone would give away equations that solve
+/// for the table. The exclusive-or before the product breaks that.
+#[derive(Clone, Copy)]
+pub(crate) struct CandidateTest {
+    mask: u64,
+    // Odd, so that multiplying loses nothing.
+    factor: u64,
+}
+
+impl CandidateTest {
+    #[inline(always)]
+    pub(crate) fn accepts(self, hash: u64) -> bool {
+        (hash ^ self.mask).wrapping_mul(self.factor) < CANDIDATE_BELOW
+    }
+}
 
 /// All secrets of one chunker.
 pub(crate) struct Secrets {
     /// One random word for each byte value.
     pub gear: [u64; 256],
-    mask: u64,
-    factor: u64,
+    pub test: CandidateTest,
     decision: [u8; 32],
 }
 
@@ -34,22 +51,12 @@ impl Secrets {
         };
         Self {
             gear: std::array::from_fn(|_| word()),
-            mask: word(),
-            // Odd, so that multiplying loses nothing.
-            factor: word() | 1,
+            test: CandidateTest { mask: word(), factor: word() | 1 },
             decision: blake3::derive_key(CONTEXT_DECISION, key),
         }
     }
 
-    // The gear hash is linear in its table: boundaries that followed from it alone would give away equations that
-    // solve for the table. The exclusive-or before the product breaks that.
-    #[inline(always)]
-    pub(crate) fn is_candidate(&self, hash: u64) -> bool {
-        (hash ^ self.mask).wrapping_mul(self.factor) < CANDIDATE_BELOW
-    }
-
     /// A pseudo-random word for a window's hash, which nobody without the key can predict.
-    #[cold]
     pub(crate) fn decision(&self, hash: u64) -> u64 {
         let digest = blake3::keyed_hash(&self.decision, &hash.to_le_bytes());
         let [b0, b1, b2, b3, b4, b5, b6, b7, ..] = *digest.as_bytes();
@@ -60,8 +67,8 @@ impl Secrets {
 impl Drop for Secrets {
     fn drop(&mut self) {
         self.gear.zeroize();
-        self.mask.zeroize();
-        self.factor.zeroize();
+        self.test.mask.zeroize();
+        self.test.factor.zeroize();
         self.decision.zeroize();
     }
 }
