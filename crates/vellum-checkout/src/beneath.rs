@@ -1,0 +1,26 @@
+//! The only caller of path system calls: every one names a single component below a directory held open.
+//!
+//! Invariant: no call follows a symlink, and none leaves the directory that [`Dir::open_root`] was given, whatever
+//! others rename or replace meanwhile. FIFOs, sockets and devices are never opened for their content. Deliberately
+//! absent: policy. What to do about an error is the caller's affair.
+
+mod create;
+mod dir;
+mod error;
+mod file;
+mod limit;
+mod list;
+mod node;
+mod xattr;
+
+pub use create::{NewFile, Replace, Staging, TEMP_PREFIX, is_temp_name, sweep_temps};
+pub use dir::{Dir, Special};
+pub use error::{BeneathError, ShownPath};
+pub use file::{OpenedFile, stat_file};
+pub use limit::raise_open_files_limit;
+pub use list::{ListedName, Names};
+pub use node::Node;
+pub use xattr::Xattr;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! New files that appear under their name whole or not at all.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::dir::{Dir, check, system};
+use super::{BeneathError, Node};
+
+type Result<T> = std::result::Result<T, BeneathError>;
+
+/// How names of files being written begin. A scan leaves them out, and [`sweep_temps`] removes forgotten ones.
+pub const TEMP_PREFIX: &[u8] = b".vellum-tmp-";
+/// Hexadecimal digits of randomness in a temporary name: 64 bits, so that two never meet.
+const TEMP_DIGITS: usize = 16;
+/// Permissions of a file until its own are applied: nobody else reads what may be secret.
+const PRIVATE: u32 = 0o600;
+
+/// Where the bytes of a new file are before it has its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Staging {
+    /// Under a temporary name beside it.
+    #[default]
+    Named,
+    /// Nowhere (`O_TMPFILE`); falls back to a temporary name where the filesystem cannot.
+    Anonymous,
+}
+
+/// What to do about a file that has the name already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replace {
+    /// Fail with `EEXIST`.
+    Never,
+    /// Replace it in one step.
+    Always,
+}
+
+/// A file being written. Dropped before [`NewFile::commit`], it leaves nothing behind.
+#[derive(Debug)]
+pub struct NewFile {
+    dir: Dir,
+    file: Option<File>,
+    temp: Option<Vec<u8>>,
+}
+
+impl Dir {
+    /// Starts a new file in this directory, readable and writable by the caller alone.
+    pub fn new_file(&self) -> Result<NewFile> {
+        self.new_file_staged(Staging::default())
+    }
+
+    /// Starts a new file in this directory in the given manner.
+    pub fn new_file_staged(&self, staging: Staging) -> Result<NewFile> {
+        if staging == Staging::Anonymous {
+            match self.anonymous() {
+                Ok(fd) => return Ok(NewFile { dir: self.clone(), file: Some(File::from(fd)), temp: None }),
+                // Filesystems without O_TMPFILE say so in one of these ways.
+                Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {}
+                Err(errno) => return Err(system("create a file in", b".", errno)),
+            }
+        }
+        let name = temp_name()?;
+        let file = self.create_file(&name, PRIVATE)?;
+        Ok(NewFile { dir: self.clone(), file: Some(file), temp: Some(name) })
+    }
+
+    fn anonymous(&self) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        fs::openat(self, ".", flags, Mode::from_raw_mode(PRIVATE))
+    }
+}
+
+impl NewFile {
+    /// The file, to be written.
+    pub fn file(&self) -> Result<&File> {
+        self.file.as_ref().ok_or_else(|| system("write", b".", Errno::BADF))
+    }
+
+    /// The file, for its metadata.
+    pub fn node(&self) -> Result<Node<'_>> {
+        self.file().map(Node::of_file)
+    }
+
+    /// Gives the file its name, in one step.
+    pub fn commit(mut self, name: &[u8], replace: Replace) -> Result<File> {
+        check(name)?;
+        if self.temp.is_none() {
+            match self.link_anonymous(name) {
+                Ok(()) => return self.into_file(),
+                Err(Errno::EXIST) if replace == Replace::Always => self.link_as_temp()?,
+                Err(errno) => return Err(system("create", name, errno)),
+            }
+        }
+        let temp = self.temp.clone().unwrap_or_default();
+        match replace {
+            Replace::Always => self.dir.rename(&temp, &self.dir, name)?,
+            Replace::Never => self.rename_or_link(&temp, name)?,
+        }
+        self.temp = None;
+        self.into_file()
+    }
+
+    fn into_file(mut self) -> Result<File> {
+        self.file.take().ok_or_else(|| system("write", b".", Errno::BADF))
+    }
+
+    fn link_as_temp(&mut self) -> Result<()> {
+        let temp = temp_name()?;
+        self.link_anonymous(&temp).map_err(|errno| system("create", &temp, errno))?;
+        self.temp = Some(temp);
+        Ok(())
+    }
+
+    /// Renames without replacing; where the filesystem cannot (NFS and others), a second name and the removal of the
+    /// first say the same.
+    fn rename_or_link(&self, temp: &[u8], name: &[u8]) -> Result<()> {
+        match self.dir.rename_no_replace(temp, &self.dir, name) {
+            Err(error) if matches!(error.errno(), Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)) => {
+                self.dir.link(temp, &self.dir, name)?;
+                self.dir.unlink(temp)
+            }
+            other => other,
+        }
+    }
+
+    fn link_anonymous(&self, name: &[u8]) -> rustix::io::Result<()> {
+        let file = self.file.as_ref().ok_or(Errno::BADF)?;
+        match fs::linkat(file, "", &self.dir, name, AtFlags::EMPTY_PATH) {
+            // Naming by descriptor is for the privileged on older kernels; /proc serves everybody.
+            Err(Errno::NOENT | Errno::PERM | Errno::ACCESS) => {
+                let path = Node::standing_on(file.as_fd()).proc_path();
+                fs::linkat(fs::CWD, path, &self.dir, name, AtFlags::SYMLINK_FOLLOW)
+            }
+            other => other,
+        }
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(temp) = self.temp.take() {
+            // Nothing more can be done about a failure here; the sweep will find the name.
+            let _ = self.dir.unlink(&temp);
+        }
+    }
+}
+
+/// A fresh name for a file or directory being written. Its length does not depend on the final name's, which may
+/// have all 255 bytes.
+pub(crate) fn temp_name() -> Result<Vec<u8>> {
+    let random = getrandom::u64().map_err(|_| system("draw a random name in", b".", Errno::IO))?;
+    let mut name = TEMP_PREFIX.to_vec();
+    name.extend_from_slice(format!("{random:0TEMP_DIGITS$x}").as_bytes());
+    Ok(name)
+}
+
+/// Whether a name is one that [`Dir::new_file`] may have made.
+#[must_use]
+pub fn is_temp_name(name: &[u8]) -> bool {
+    name.strip_prefix(TEMP_PREFIX).is_some_and(|digits| {
+        digits.len() == TEMP_DIGITS && digits.iter().all(|d| matches!(d, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+/// Removes the temporary files that a killed writer left in this directory. For the holder of the worktree's lock
+/// only: a living writer's files would go too.
+pub fn sweep_temps(dir: &Dir) -> Result<usize> {
+    let mut swept = 0;
+    for listed in dir.names()?.iter().filter(|listed| is_temp_name(listed.name)) {
+        match dir.unlink(listed.name) {
+            Ok(()) => swept += 1,
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(swept)
+}

@@ -1,0 +1,286 @@
+//! A directory held open, and all that can be done to the names in it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
+use vellum_types::FileKind;
+use vellum_types::key::check_name;
+
+use super::{BeneathError, Node};
+use crate::meta::Stat;
+
+type Result<T> = std::result::Result<T, BeneathError>;
+
+/// Opens a directory only to stand on: needs no permission to read it.
+const STAND_ON: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Opens a directory to read its names.
+const READ_NAMES: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// What is asked of `statx`: all that a [`Stat`] holds.
+const STAT_MASK: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+/// Longest path handed to one system call, bytes: below `PATH_MAX` of Linux, 4096 with its NUL.
+const RESOLVE_STEP_MAX: usize = 4000;
+/// How often a resolution that the kernel gave up, because something was renamed meanwhile, is tried again.
+const RESOLVE_TRIES: usize = 16;
+
+/// A directory held open. Cloning it is cheap and shares the descriptor.
+#[derive(Debug, Clone)]
+pub struct Dir {
+    fd: Arc<OwnedFd>,
+}
+
+/// What `mknod` can make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Special {
+    /// A named pipe.
+    Fifo,
+    /// A socket's name.
+    Socket,
+    /// A character device with its number.
+    CharDevice(u64),
+    /// A block device with its number.
+    BlockDevice(u64),
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Dir {
+    /// Opens a directory that the user named. Here, and only here, symlinks are followed: a root that is itself a
+    /// symlink to a directory is legitimate.
+    pub fn open_root(path: &Path) -> Result<Self> {
+        let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
+        let fd = match fs::open(path, flags, Mode::empty()) {
+            Err(Errno::ACCESS) => fs::open(path, STAND_ON.difference(OFlags::NOFOLLOW), Mode::empty()),
+            other => other,
+        };
+        fd.map(Self::from_fd).map_err(|errno| {
+            BeneathError::system("open the directory", path.as_os_str().as_encoded_bytes(), errno)
+        })
+    }
+
+    /// Takes over a descriptor that is known to be a directory's.
+    #[must_use]
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self { fd: Arc::new(fd) }
+    }
+
+    /// Opens a subdirectory to stand on; reading its names later needs another open.
+    pub fn open_dir(&self, name: &[u8]) -> Result<Self> {
+        self.open_with(name, STAND_ON)
+    }
+
+    /// Opens a subdirectory whose names will be read.
+    pub fn open_dir_to_read(&self, name: &[u8]) -> Result<Self> {
+        self.open_with(name, READ_NAMES)
+    }
+
+    fn open_with(&self, name: &[u8], flags: OFlags) -> Result<Self> {
+        let fd = self.at("open the directory", name, || fs::openat(self, name, flags, Mode::empty()))?;
+        Ok(Self::from_fd(fd))
+    }
+
+    /// Opens this directory again, with a read position of its own.
+    pub(super) fn reopen(&self) -> Result<OwnedFd> {
+        let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
+        fs::openat(self, ".", flags, Mode::empty()).map_err(|errno| system("read the directory", b".", errno))
+    }
+
+    /// The directory at a relative path of any length, reached without passing through symlinks or `..`.
+    pub fn resolve(&self, path: &[u8]) -> Result<Self> {
+        let mut here = self.clone();
+        for step in steps(path)? {
+            here = here.resolve_step(&step)?;
+        }
+        Ok(here)
+    }
+
+    /// The directory that holds the last component of a relative path, and that component.
+    pub fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(Self, &'p [u8])> {
+        let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(slash) => (path.get(..slash).unwrap_or_default(), path.get(slash + 1..).unwrap_or_default()),
+            None => (&path[..0], path),
+        };
+        check(name)?;
+        Ok((self.resolve(parent)?, name))
+    }
+
+    fn resolve_step(&self, path: &[u8]) -> Result<Self> {
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+        for _ in 0..RESOLVE_TRIES {
+            match fs::openat2(self, path, STAND_ON, Mode::empty(), how) {
+                Ok(fd) => return Ok(Self::from_fd(fd)),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                // No openat2 (an old kernel, a strict sandbox), or too much commotion: one component at a time.
+                Err(Errno::NOSYS | Errno::PERM) => break,
+                Err(errno) => return Err(system("open the directory", path, errno)),
+            }
+        }
+        let mut here = self.clone();
+        for name in path.split(|byte| *byte == b'/') {
+            here = here.open_dir(name)?;
+        }
+        Ok(here)
+    }
+
+    /// Attributes of the entry `name`; of a symlink itself, not of its target.
+    pub fn stat(&self, name: &[u8]) -> Result<Stat> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let statx = self.at("read attributes of", name, || fs::statx(self, name, flags, STAT_MASK))?;
+        Stat::from_statx(&statx).ok_or_else(|| system("read attributes of", name, Errno::OPNOTSUPP))
+    }
+
+    /// Attributes of the directory itself.
+    pub fn stat_self(&self) -> Result<Stat> {
+        stat_fd(self.as_fd())
+    }
+
+    /// The target of a symlink.
+    pub fn read_link(&self, name: &[u8]) -> Result<Vec<u8>> {
+        self.at("read the symlink", name, || fs::readlinkat(self, name, Vec::new()))
+            .map(std::ffi::CString::into_bytes)
+    }
+
+    /// Makes a subdirectory; the process's umask applies.
+    pub fn make_dir(&self, name: &[u8], mode: u32) -> Result<()> {
+        self.at("make the directory", name, || fs::mkdirat(self, name, Mode::from_raw_mode(mode & 0o7777)))
+    }
+
+    /// Makes a symlink; its target may be anything.
+    pub fn make_symlink(&self, name: &[u8], target: &[u8]) -> Result<()> {
+        self.at("make the symlink", name, || fs::symlinkat(target, self, name))
+    }
+
+    /// Makes a fifo, a socket's name or a device node; the process's umask applies.
+    pub fn make_special(&self, name: &[u8], special: Special, mode: u32) -> Result<()> {
+        let (kind, device) = match special {
+            Special::Fifo => (fs::FileType::Fifo, 0),
+            Special::Socket => (fs::FileType::Socket, 0),
+            Special::CharDevice(number) => (fs::FileType::CharacterDevice, number),
+            Special::BlockDevice(number) => (fs::FileType::BlockDevice, number),
+        };
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        self.at("make", name, || fs::mknodat(self, name, kind, mode, device))
+    }
+
+    /// Gives the file `name` a second name `new_name` in `to`. `EMLINK` is for the caller to answer with a copy.
+    pub fn link(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
+        check(new_name)?;
+        self.at("make a hard link to", name, || fs::linkat(self, name, to, new_name, AtFlags::empty()))
+    }
+
+    /// Renames; what `new_name` stood for is replaced.
+    pub fn rename(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
+        self.rename_with(name, to, new_name, RenameFlags::empty())
+    }
+
+    /// Renames, unless `new_name` exists.
+    pub fn rename_no_replace(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
+        self.rename_with(name, to, new_name, RenameFlags::NOREPLACE)
+    }
+
+    /// Exchanges two names.
+    pub fn exchange(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
+        self.rename_with(name, to, new_name, RenameFlags::EXCHANGE)
+    }
+
+    fn rename_with(&self, name: &[u8], to: &Self, new_name: &[u8], flags: RenameFlags) -> Result<()> {
+        check(new_name)?;
+        self.at("rename", name, || match flags.is_empty() {
+            true => fs::renameat(self, name, to, new_name),
+            false => fs::renameat_with(self, name, to, new_name, flags),
+        })
+    }
+
+    /// Removes a name that is no directory.
+    pub fn unlink(&self, name: &[u8]) -> Result<()> {
+        self.at("remove", name, || fs::unlinkat(self, name, AtFlags::empty()))
+    }
+
+    /// Removes an empty subdirectory.
+    pub fn remove_dir(&self, name: &[u8]) -> Result<()> {
+        self.at("remove the directory", name, || fs::unlinkat(self, name, AtFlags::REMOVEDIR))
+    }
+
+    /// Holds whatever `name` is, without opening it, to read or change its metadata.
+    pub fn node(&self, name: &[u8]) -> Result<Node<'static>> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        self.at("open", name, || fs::openat(self, name, flags, Mode::empty())).map(Node::held)
+    }
+
+    /// The directory itself, to read or change its metadata.
+    #[must_use]
+    pub fn self_node(&self) -> Node<'_> {
+        // The descriptor may be one that only stands on the directory; treating it so is right for both sorts.
+        Node::standing_on(self.as_fd())
+    }
+
+    /// Makes the names of this directory durable.
+    pub fn sync(&self) -> Result<()> {
+        let fd = self.reopen()?;
+        fs::fsync(fd).map_err(|errno| system("make durable the directory", b".", errno))
+    }
+
+    /// Checks the name, calls, and names the object in the error.
+    pub(super) fn at<T>(
+        &self,
+        action: &'static str,
+        name: &[u8],
+        call: impl Fn() -> rustix::io::Result<T>,
+    ) -> Result<T> {
+        check(name)?;
+        rustix::io::retry_on_intr(call).map_err(|errno| system(action, name, errno))
+    }
+}
+
+pub(super) fn system(action: &'static str, name: &[u8], errno: Errno) -> BeneathError {
+    BeneathError::system(action, name, errno)
+}
+
+pub(super) fn check(name: &[u8]) -> Result<()> {
+    check_name(name).map_err(|_| BeneathError::Name(name.into()))
+}
+
+/// Attributes of what a descriptor stands for.
+pub(super) fn stat_fd(fd: BorrowedFd<'_>) -> Result<Stat> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    let statx =
+        fs::statx(fd, "", flags, STAT_MASK).map_err(|errno| system("read attributes of", b".", errno))?;
+    Stat::from_statx(&statx).ok_or_else(|| system("read attributes of", b".", Errno::OPNOTSUPP))
+}
+
+/// Cuts a path into pieces that one system call can take, having checked each component.
+fn steps(path: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let mut steps: Vec<Vec<u8>> = Vec::new();
+    for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
+        check(name)?;
+        match steps.last_mut() {
+            Some(step) if step.len() + name.len() < RESOLVE_STEP_MAX => {
+                step.push(b'/');
+                step.extend_from_slice(name);
+            }
+            _ => steps.push(name.to_vec()),
+        }
+    }
+    Ok(steps)
+}
+
+impl Special {
+    /// What to make for a file of this kind; none for files, directories and symlinks.
+    #[must_use]
+    pub fn of(kind: FileKind, device: u64) -> Option<Self> {
+        match kind {
+            FileKind::Fifo => Some(Self::Fifo),
+            FileKind::Socket => Some(Self::Socket),
+            FileKind::CharDevice => Some(Self::CharDevice(device)),
+            FileKind::BlockDevice => Some(Self::BlockDevice(device)),
+            FileKind::File | FileKind::Dir | FileKind::Symlink => None,
+        }
+    }
+}

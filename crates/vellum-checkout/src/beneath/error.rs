@@ -1,0 +1,94 @@
+//! What can go wrong below a directory, and how names that may hold anything are shown.
+
+use std::fmt::{self, Write as _};
+use std::io;
+
+use rustix::io::Errno;
+use vellum_types::ErrorKind;
+
+/// A failed operation on something below a held directory.
+#[derive(Debug, thiserror::Error)]
+pub enum BeneathError {
+    /// The operating system refused.
+    #[error("cannot {action} '{}'", ShownPath(name))]
+    System {
+        /// What was tried, as a verb: "open", "rename".
+        action: &'static str,
+        /// The name it was tried on.
+        name: Box<[u8]>,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Not one legal path component.
+    #[error("'{}' cannot be the name of a file", ShownPath(.0))]
+    Name(Box<[u8]>),
+    /// Content was asked of something that is no regular file.
+    #[error("'{}' is not a regular file", ShownPath(.0))]
+    NotRegular(Box<[u8]>),
+    /// Another directory stands where a known one stood.
+    #[error("'{}' was replaced by another directory while it was being read", ShownPath(.0))]
+    Replaced(Box<[u8]>),
+}
+
+impl BeneathError {
+    pub(crate) fn system(action: &'static str, name: &[u8], errno: Errno) -> Self {
+        Self::System { action, name: name.into(), source: errno.into() }
+    }
+
+    /// The coarse kind.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::System { source, .. } => ErrorKind::of_io(source),
+            Self::Name(_) => ErrorKind::Usage,
+            Self::NotRegular(_) | Self::Replaced(_) => ErrorKind::Conflict,
+        }
+    }
+
+    /// The operating system's number for it.
+    #[must_use]
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::System { source, .. } => Errno::from_io_error(source),
+            Self::Name(_) | Self::NotRegular(_) | Self::Replaced(_) => None,
+        }
+    }
+
+    /// The thing is not there (any more).
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.errno() == Some(Errno::NOENT)
+    }
+
+    /// Something else than a directory stands there: a symlink, a file.
+    #[must_use]
+    pub fn is_not_a_directory(&self) -> bool {
+        matches!(self.errno(), Some(Errno::NOTDIR | Errno::LOOP))
+    }
+}
+
+/// A name or path as it may be shown to a person: what is not printable text is escaped, so that no name can steer a
+/// terminal or forge a line of a log.
+#[derive(Debug, Clone, Copy)]
+pub struct ShownPath<'a>(pub &'a [u8]);
+
+impl fmt::Display for ShownPath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for char in chunk.valid().chars() {
+                if char.is_control() || is_direction_mark(char) {
+                    write!(f, "{}", char.escape_unicode())?;
+                } else {
+                    f.write_char(char)?;
+                }
+            }
+            chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Marks that reorder the text around them, and so can make a name look like another.
+fn is_direction_mark(char: char) -> bool {
+    matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}

@@ -1,0 +1,116 @@
+//! The names in a directory.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{FileType, RawDir};
+use rustix::io::Errno;
+
+use super::BeneathError;
+use super::dir::{Dir, system};
+
+/// Buffer of one `getdents` call, bytes: about a thousand names, so that most directories take two calls.
+const LISTING_BUFFER: usize = 64 << 10;
+
+/// The names of one directory, without `.` and `..`, in the filesystem's order.
+#[derive(Debug, Default)]
+pub struct Names {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    start: u32,
+    len: u16,
+    is_dir: Option<bool>,
+}
+
+/// One name, and whether it was a directory as far as the listing knows.
+#[derive(Debug, Clone, Copy)]
+pub struct ListedName<'a> {
+    /// The name's bytes.
+    pub name: &'a [u8],
+    /// None when the filesystem does not say.
+    pub is_dir: Option<bool>,
+}
+
+impl Names {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = ListedName<'_>> {
+        self.spans.iter().map(|span| ListedName { name: self.name_of(span), is_dir: span.is_dir })
+    }
+
+    /// Brings them into the order of their bytes.
+    pub fn sort(&mut self) {
+        let mut spans = std::mem::take(&mut self.spans);
+        spans.sort_unstable_by(|a, b| self.name_of(a).cmp(self.name_of(b)));
+        // A directory that changes while it is read may be listed with one name twice.
+        spans.dedup_by(|a, b| self.name_of(a) == self.name_of(b));
+        self.spans = spans;
+    }
+
+    fn name_of(&self, span: &Span) -> &[u8] {
+        let start = span.start as usize;
+        self.bytes.get(start..start + usize::from(span.len)).unwrap_or_default()
+    }
+
+    fn push(&mut self, name: &[u8], is_dir: Option<bool>) -> Result<(), Errno> {
+        // A directory of more than 4 GiB of names does not occur; one that seems so is refused.
+        let start = u32::try_from(self.bytes.len()).map_err(|_| Errno::OVERFLOW)?;
+        let len = u16::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
+        self.bytes.extend_from_slice(name);
+        self.spans.push(Span { start, len, is_dir });
+        Ok(())
+    }
+
+    fn read(&mut self, fd: impl AsFd) -> Result<(), Errno> {
+        let mut buffer = Vec::with_capacity(LISTING_BUFFER);
+        let mut listing = RawDir::new(fd, buffer.spare_capacity_mut());
+        while let Some(entry) = listing.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                self.push(name, is_dir(entry.file_type()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_dir(kind: FileType) -> Option<bool> {
+    match kind {
+        FileType::Unknown => None,
+        kind => Some(kind == FileType::Directory),
+    }
+}
+
+impl Dir {
+    /// Reads all names.
+    pub fn names(&self) -> Result<Names, BeneathError> {
+        let mut names = Names::default();
+        names.read(self.reopen()?).map_err(|errno| system("read the directory", b".", errno))?;
+        Ok(names)
+    }
+
+    /// Reads all names through this very descriptor, which was opened to be read and is read this once.
+    pub(crate) fn names_once(&self) -> Result<Names, BeneathError> {
+        let mut names = Names::default();
+        match names.read(self) {
+            Ok(()) => Ok(names),
+            Err(Errno::BADF) => self.names(),
+            Err(errno) => Err(system("read the directory", b".", errno)),
+        }
+    }
+}

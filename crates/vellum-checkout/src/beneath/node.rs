@@ -1,0 +1,117 @@
+//! One file of any kind, held by a descriptor, for its metadata.
+//!
+//! A node made from a name is only stood upon (`O_PATH`), never opened: no fifo waits, no device wakes. Calls that
+//! refuse such descriptors go through `/proc/self/fd`, whose links lead to the held inode itself and nowhere else.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{self, AtFlags, Gid, Mode, Timespec, Timestamps, Uid};
+use rustix::io::Errno;
+use vellum_types::Time;
+
+use super::BeneathError;
+use super::dir::{stat_fd, system};
+use crate::meta::Stat;
+
+type Result<T> = std::result::Result<T, BeneathError>;
+
+/// A held file of any kind.
+#[derive(Debug)]
+pub struct Node<'a> {
+    handle: Handle<'a>,
+}
+
+#[derive(Debug)]
+enum Handle<'a> {
+    /// An open file: calls take the descriptor.
+    Open(BorrowedFd<'a>),
+    /// A directory stood upon by someone else's descriptor.
+    StandingOn(BorrowedFd<'a>),
+    /// A descriptor of our own that only stands on the file.
+    Held(OwnedFd),
+}
+
+impl AsFd for Node<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.handle {
+            Handle::Open(fd) | Handle::StandingOn(fd) => *fd,
+            Handle::Held(fd) => fd.as_fd(),
+        }
+    }
+}
+
+impl<'a> Node<'a> {
+    /// The node of a file that is open for its content: the cheapest sort.
+    #[must_use]
+    pub fn of_file(file: &'a File) -> Self {
+        Self { handle: Handle::Open(file.as_fd()) }
+    }
+
+    pub(super) fn standing_on(fd: BorrowedFd<'a>) -> Self {
+        Self { handle: Handle::StandingOn(fd) }
+    }
+
+    pub(super) fn held(fd: OwnedFd) -> Node<'static> {
+        Node { handle: Handle::Held(fd) }
+    }
+
+    /// The descriptor, if calls on descriptors accept it.
+    pub(super) fn open_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.handle {
+            Handle::Open(fd) => Some(*fd),
+            Handle::StandingOn(_) | Handle::Held(_) => None,
+        }
+    }
+
+    /// The path that leads to the held inode and nowhere else.
+    pub(super) fn proc_path(&self) -> String {
+        format!("/proc/self/fd/{}", self.as_fd().as_raw_fd())
+    }
+
+    /// Its attributes now.
+    pub fn stat(&self) -> Result<Stat> {
+        stat_fd(self.as_fd())
+    }
+
+    /// Changes owner and group; None leaves as is.
+    pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        // The all-ones id means "leave as is" to the kernel, and is nobody's.
+        let valid = |id: &u32| *id != u32::MAX;
+        let uid = uid.filter(valid).map(Uid::from_raw);
+        let gid = gid.filter(valid).map(Gid::from_raw);
+        match self.open_fd() {
+            Some(fd) => fs::fchown(fd, uid, gid),
+            None => fs::chownat(self, "", uid, gid, AtFlags::EMPTY_PATH),
+        }
+        .map_err(|errno| system("change the owner of", b".", errno))
+    }
+
+    /// Changes the lowest twelve mode bits. Not for symlinks, which have none.
+    pub fn set_mode(&self, mode: u32) -> Result<()> {
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        match self.open_fd() {
+            Some(fd) => fs::fchmod(fd, mode),
+            None => fs::chmod(self.proc_path(), mode),
+        }
+        .map_err(|errno| system("change the mode of", b".", errno))
+    }
+
+    /// Sets access and modification time.
+    pub fn set_times(&self, atime: Time, mtime: Time) -> Result<()> {
+        let times = Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) };
+        let outcome = match self.open_fd() {
+            Some(fd) => fs::futimens(fd, &times),
+            None => match fs::utimensat(self, "", &times, AtFlags::EMPTY_PATH) {
+                // Linux before 5.8 does not know this flag here.
+                Err(Errno::INVAL) => fs::utimensat(fs::CWD, self.proc_path(), &times, AtFlags::empty()),
+                other => other,
+            },
+        };
+        outcome.map_err(|errno| system("set the times of", b".", errno))
+    }
+}
+
+fn timespec(time: Time) -> Timespec {
+    Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos.min(999_999_999)) }
+}

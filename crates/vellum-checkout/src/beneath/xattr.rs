@@ -1,0 +1,111 @@
+//! Extended attributes (POSIX ACLs are two of them) of a held file.
+
+use rustix::fs::{self, XattrFlags};
+use rustix::io::Errno;
+use vellum_types::limits::XATTR_VALUE_MAX;
+
+use super::dir::system;
+use super::{BeneathError, Node};
+
+type Result<T> = std::result::Result<T, BeneathError>;
+
+/// Longest list of names, bytes: `XATTR_LIST_MAX` of Linux.
+const XATTR_LIST_MAX: usize = 64 << 10;
+/// First guess at the size of a list or value, bytes: an ACL or a label fits, so that one call is enough.
+const FIRST_GUESS: usize = 512;
+
+/// An extended attribute.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Xattr {
+    /// With its namespace: `user.x`, `system.posix_acl_access`.
+    pub name: Vec<u8>,
+    /// As the kernel gives it.
+    pub value: Vec<u8>,
+}
+
+impl Node<'_> {
+    /// The names of all attributes that the caller may see; none where the filesystem has no such thing.
+    pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
+        let list = read_growing(XATTR_LIST_MAX, |buffer| match self.open_fd() {
+            Some(fd) => fs::flistxattr(fd, buffer),
+            None => fs::listxattr(self.proc_path(), buffer),
+        });
+        match list {
+            Ok(list) => {
+                Ok(list.split(|byte| *byte == 0).filter(|n| !n.is_empty()).map(<[u8]>::to_vec).collect())
+            }
+            Err(errno) if is_unsupported(errno) => Ok(Vec::new()),
+            Err(errno) => Err(system("list the extended attributes of", b".", errno)),
+        }
+    }
+
+    /// The value of one attribute; None if there is no such.
+    pub fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let value = read_growing(XATTR_VALUE_MAX, |buffer| match self.open_fd() {
+            Some(fd) => fs::fgetxattr(fd, name, buffer),
+            None => fs::getxattr(self.proc_path(), name, buffer),
+        });
+        match value {
+            Ok(value) => Ok(Some(value)),
+            Err(Errno::NODATA) => Ok(None),
+            Err(errno) if is_unsupported(errno) => Ok(None),
+            Err(errno) => Err(system("read the extended attribute", name, errno)),
+        }
+    }
+
+    /// All attributes, sorted by name.
+    pub fn xattrs(&self) -> Result<Vec<Xattr>> {
+        let mut xattrs = Vec::new();
+        for name in self.xattr_names()? {
+            // One that is gone since it was listed is no error.
+            if let Some(value) = self.xattr(&name)? {
+                xattrs.push(Xattr { name, value });
+            }
+        }
+        xattrs.sort_unstable();
+        Ok(xattrs)
+    }
+
+    /// Makes or replaces an attribute.
+    pub fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<()> {
+        match self.open_fd() {
+            Some(fd) => fs::fsetxattr(fd, name, value, XattrFlags::empty()),
+            None => fs::setxattr(self.proc_path(), name, value, XattrFlags::empty()),
+        }
+        .map_err(|errno| system("set the extended attribute", name, errno))
+    }
+
+    /// Removes an attribute; one that is not there is fine.
+    pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        let outcome = match self.open_fd() {
+            Some(fd) => fs::fremovexattr(fd, name),
+            None => fs::removexattr(self.proc_path(), name),
+        };
+        match outcome {
+            Ok(()) | Err(Errno::NODATA) => Ok(()),
+            Err(errno) => Err(system("remove the extended attribute", name, errno)),
+        }
+    }
+}
+
+fn is_unsupported(errno: Errno) -> bool {
+    errno == Errno::NOTSUP || errno == Errno::OPNOTSUPP || errno == Errno::NOSYS
+}
+
+/// Reads into a buffer that grows until the answer fits; `max` bounds it.
+fn read_growing(
+    max: usize,
+    read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<Vec<u8>> {
+    let mut buffer = vec![0; FIRST_GUESS];
+    loop {
+        match read(&mut buffer) {
+            Ok(len) => {
+                buffer.truncate(len);
+                return Ok(buffer);
+            }
+            Err(Errno::RANGE) if buffer.len() < max => buffer.resize(max, 0),
+            Err(errno) => return Err(errno),
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! File content on its way into the volume: read, cut, identified, stored.
+//!
+//! Invariant: what is recorded is what was read, and if the file's attributes differ before and after the reading,
+//! it is read again; a file that never holds still is recorded as last read and reported. Memory: two segments.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use rayon::prelude::*;
+use vellum_chunker::{Chunker, fixed_cut, looks_rewritten_in_place};
+use vellum_crypto::VolumeKeys;
+use vellum_types::limits::INLINE_MAX;
+use vellum_types::value::Extent;
+use vellum_types::{BlobId, BlobKind, Chunking, ExtentSource};
+use vellum_volume::{Meter, WriteSession};
+
+use crate::beneath::{OpenedFile, stat_file};
+use crate::clone::{Segment, data_segments};
+use crate::error::{CheckoutError, Result};
+use crate::meta::Stat;
+
+/// Bytes read at once of a large file: its chunks are worked on by all threads while the next are read.
+const SEGMENT: usize = 8 << 20;
+
+/// Files up to this many bytes are worked on by one thread; other threads have other files.
+const SMALL_FILE: u64 = 1 << 20;
+
+/// How often a file that changes while it is read is read again.
+const READINGS: usize = 3;
+
+/// Separate changed runs of chunks in a file of unchanged size that tell a file overwritten in place: an edit of a
+/// document changes one or two, a database touches pages everywhere.
+const SCATTERED_RUNS: usize = 8;
+
+/// What becomes of chunks.
+pub enum ChunkSink<'a> {
+    /// They are stored.
+    Store(&'a WriteSession),
+    /// Only their ids are wanted, for a comparison.
+    Identify(&'a VolumeKeys),
+}
+
+impl ChunkSink<'_> {
+    fn put(&self, chunk: &[u8]) -> Result<BlobId> {
+        match self {
+            Self::Store(session) => Ok(session.put(BlobKind::Chunk, chunk)?),
+            Self::Identify(keys) => Ok(keys.blob_id(BlobKind::Chunk, chunk)),
+        }
+    }
+}
+
+/// A file's content as it is recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// Attributes that belong to what was read.
+    pub stat: Stat,
+    /// Bytes read, holes included.
+    pub size: u64,
+    /// All of it, if it is small.
+    pub inline: Option<Vec<u8>>,
+    /// Where its chunks are, by offset.
+    pub extents: Vec<(u64, Extent)>,
+    /// How it was cut.
+    pub chunking: Chunking,
+    /// It changed during each reading.
+    pub unsteady: bool,
+}
+
+/// Reads files and cuts them.
+pub struct ContentReader<'a> {
+    /// Finds the boundaries.
+    pub chunker: &'a Chunker,
+    /// Takes the chunks.
+    pub sink: ChunkSink<'a>,
+    /// Counts bytes, and knows when to stop.
+    pub meter: &'a Meter,
+}
+
+/// How a file was recorded before, as far as it decides how to cut it now.
+#[derive(Debug, Clone, Copy)]
+pub struct Before<'a> {
+    /// How it was cut.
+    pub chunking: Chunking,
+    /// Its extents.
+    pub extents: &'a [(u64, Extent)],
+}
+
+impl ContentReader<'_> {
+    /// Reads an open file. `before` is how the last snapshot recorded it.
+    pub fn read(&self, opened: OpenedFile, before: Option<Before<'_>>) -> Result<Content> {
+        let OpenedFile { file, mut stat } = opened;
+        let mut chunking = before.map_or(Chunking::Content, |before| before.chunking);
+        for reading in 1..=READINGS {
+            let mut content = self.read_once(&file, stat, chunking)?;
+            if reading == 1 && is_rewritten_in_place(&content, before) {
+                chunking = Chunking::Fixed;
+                content = self.read_once(&file, stat, chunking)?;
+            }
+            let after = stat_file(&file)?;
+            if after.same_state(&stat) && content.size == after.size {
+                return Ok(content);
+            }
+            if reading == READINGS {
+                return Ok(Content { stat: after, unsteady: true, ..content });
+            }
+            stat = after;
+        }
+        Err(CheckoutError::path("read", b"")(std::io::ErrorKind::Other.into()))
+    }
+
+    fn read_once(&self, file: &File, stat: Stat, chunking: Chunking) -> Result<Content> {
+        let mut content =
+            Content { stat, size: stat.size, inline: None, extents: Vec::new(), chunking, unsteady: false };
+        if stat.size <= INLINE_MAX as u64 && !stat.may_have_holes {
+            content.inline = Some(self.read_small(file, stat.size)?);
+            content.size = content.inline.as_ref().map_or(0, |bytes| bytes.len() as u64);
+            return Ok(content);
+        }
+        for segment in data_segments(file, &stat) {
+            let segment = segment.map_err(read_error)?;
+            let read = self.read_segment(file, segment, &mut content)?;
+            if read < segment.len {
+                // It was cut short: what is there is recorded, and the attributes will tell.
+                content.size = segment.offset + read;
+                break;
+            }
+        }
+        Ok(content)
+    }
+
+    fn read_small(&self, file: &File, size: u64) -> Result<Vec<u8>> {
+        // One byte more than expected shows growth without another call.
+        let mut bytes = vec![0; usize::try_from(size).unwrap_or(INLINE_MAX).min(INLINE_MAX) + 1];
+        let read = read_full(file, &mut bytes, 0)?;
+        bytes.truncate(read.min(INLINE_MAX));
+        self.meter.add(0, bytes.len() as u64);
+        Ok(bytes)
+    }
+
+    /// Reads one range of data; gives how many bytes there were.
+    fn read_segment(&self, file: &File, segment: Segment, content: &mut Content) -> Result<u64> {
+        if segment.offset == 0 && content.chunking == Chunking::Content {
+            let mut head = [0; 64];
+            let read = read_full(file, &mut head, 0)?;
+            if looks_rewritten_in_place(head.get(..read).unwrap_or_default()) {
+                content.chunking = Chunking::Fixed;
+            }
+        }
+        let mut pieces = Pieces::new(file, segment, content.stat.size.min(SEGMENT as u64));
+        let mut current = pieces.next(self, content.chunking)?;
+        while let Some(piece) = current {
+            let extents = if content.stat.size <= SMALL_FILE {
+                let extents = self.store(&piece)?;
+                current = pieces.next(self, content.chunking)?;
+                extents
+            } else {
+                let (extents, next) =
+                    rayon::join(|| self.store_parallel(&piece), || pieces.next(self, content.chunking));
+                current = next?;
+                extents?
+            };
+            content.extents.extend(extents);
+        }
+        Ok(pieces.read)
+    }
+
+    fn store(&self, piece: &Piece) -> Result<Vec<(u64, Extent)>> {
+        piece.chunks().map(|(offset, chunk)| self.store_chunk(offset, chunk)).collect()
+    }
+
+    fn store_parallel(&self, piece: &Piece) -> Result<Vec<(u64, Extent)>> {
+        let chunks: Vec<_> = piece.chunks().collect();
+        chunks.into_par_iter().map(|(offset, chunk)| self.store_chunk(offset, chunk)).collect()
+    }
+
+    fn store_chunk(&self, offset: u64, chunk: &[u8]) -> Result<(u64, Extent)> {
+        self.meter.check()?;
+        let id = self.sink.put(chunk)?;
+        self.meter.add(0, chunk.len() as u64);
+        Ok((offset, Extent { len: chunk.len() as u64, source: ExtentSource::Chunk { id, skip: 0 } }))
+    }
+
+    fn cut(&self, data: &[u8], eof: bool, chunking: Chunking) -> Option<usize> {
+        match chunking {
+            Chunking::Content => self.chunker.cut(data, eof),
+            Chunking::Fixed => fixed_cut(data, eof),
+        }
+    }
+}
+
+/// Some megabytes of a file, cut into whole chunks.
+struct Piece {
+    offset: u64,
+    bytes: Vec<u8>,
+    lengths: Vec<usize>,
+}
+
+impl Piece {
+    fn chunks(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let mut rest = self.bytes.as_slice();
+        let mut offset = self.offset;
+        self.lengths.iter().map_while(move |len| {
+            let (chunk, tail) = rest.split_at_checked(*len)?;
+            let at = offset;
+            rest = tail;
+            offset += *len as u64;
+            Some((at, chunk))
+        })
+    }
+}
+
+/// Reads a range of a file piece by piece; what does not make a whole chunk is carried over to the next.
+struct Pieces<'a> {
+    file: &'a File,
+    segment: Segment,
+    piece_len: usize,
+    read: u64,
+    carried: Vec<u8>,
+    ended: bool,
+}
+
+impl<'a> Pieces<'a> {
+    fn new(file: &'a File, segment: Segment, piece_len: u64) -> Self {
+        let piece_len = usize::try_from(piece_len.max(1)).unwrap_or(SEGMENT);
+        Self { file, segment, piece_len, read: 0, carried: Vec::new(), ended: false }
+    }
+
+    fn next(&mut self, reader: &ContentReader<'_>, chunking: Chunking) -> Result<Option<Piece>> {
+        if self.ended {
+            return Ok(None);
+        }
+        let carried = std::mem::take(&mut self.carried);
+        let offset = self.segment.offset + self.read - carried.len() as u64;
+        let left = usize::try_from(self.segment.len - self.read).unwrap_or(usize::MAX);
+        let wanted = left.min(self.piece_len);
+        let mut bytes = carried;
+        let start = bytes.len();
+        bytes.resize(start + wanted, 0);
+        let tail = bytes.get_mut(start..).unwrap_or_default();
+        let got = read_full(self.file, tail, self.segment.offset + self.read)?;
+        bytes.truncate(start + got);
+        self.read += got as u64;
+        self.ended = got < wanted || got == left;
+        let mut lengths = Vec::with_capacity(bytes.len() / (64 << 10) + 1);
+        let mut at = 0;
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let Some(len) = reader.cut(rest, self.ended, chunking) else { break };
+            lengths.push(len);
+            at += len;
+        }
+        self.carried = bytes.get(at..).unwrap_or_default().to_vec();
+        Ok(Some(Piece { offset, bytes, lengths }))
+    }
+}
+
+fn read_full(file: &File, buffer: &mut [u8], mut offset: u64) -> Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset) {
+            Ok(0) => break,
+            Ok(count) => {
+                done += count;
+                offset += count as u64;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(read_error(error)),
+        }
+    }
+    Ok(done)
+}
+
+fn read_error(source: std::io::Error) -> CheckoutError {
+    CheckoutError::path("read", b"its content")(source)
+}
+
+/// Whether a file looks as if pages of it were overwritten here and there.
+fn is_rewritten_in_place(content: &Content, before: Option<Before<'_>>) -> bool {
+    let Some(before) = before.filter(|before| before.chunking == Chunking::Content) else { return false };
+    let old_size = before.extents.last().map_or(0, |(offset, extent)| offset + extent.len);
+    let new_size = content.extents.last().map_or(0, |(offset, extent)| offset + extent.len);
+    if content.chunking == Chunking::Fixed || old_size != new_size {
+        return false;
+    }
+    let old: std::collections::HashSet<_> = before.extents.iter().map(|(_, extent)| extent.source).collect();
+    let known: Vec<bool> = content.extents.iter().map(|(_, extent)| old.contains(&extent.source)).collect();
+    let runs = known.windows(2).filter(|pair| matches!(pair, [true, false])).count();
+    runs >= SCATTERED_RUNS
+}

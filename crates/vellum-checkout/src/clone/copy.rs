@@ -1,0 +1,144 @@
+//! The copying itself.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{copy_file_range, ftruncate, ioctl_ficlone};
+use rustix::io::Errno;
+use vellum_types::ErrorKind;
+
+use super::{Segment, data_segments};
+use crate::meta::Stat;
+
+/// Buffer of a copy by hand, bytes: large enough that the calls cost nothing, small enough to stay in cache.
+const BUFFER: usize = 256 << 10;
+/// Most bytes asked of one `copy_file_range`, so that a stop request is noticed now and then.
+const KERNEL_STEP: usize = 64 << 20;
+
+/// How the bytes were brought over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    /// Blocks are shared; nothing was copied.
+    Reflink,
+    /// Copied within the kernel.
+    InKernel,
+    /// Read and written.
+    ByHand,
+}
+
+/// What a copy did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copied {
+    /// How.
+    pub strategy: Strategy,
+    /// Bytes of data moved (or shared), holes not counted.
+    pub data: u64,
+}
+
+/// Why a copy failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CloneError {
+    /// The source or the destination refused.
+    #[error("cannot copy file content at offset {offset}")]
+    Io {
+        /// Where.
+        offset: u64,
+        /// Why.
+        source: io::Error,
+    },
+    /// The source became shorter while it was being copied.
+    #[error("the file became shorter than {expected} bytes while it was being copied")]
+    Shrunk {
+        /// The size it had.
+        expected: u64,
+    },
+}
+
+impl CloneError {
+    /// The coarse kind.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { source, .. } => ErrorKind::of_io(source),
+            Self::Shrunk { .. } => ErrorKind::Conflict,
+        }
+    }
+
+    fn at(offset: u64, source: impl Into<io::Error>) -> Self {
+        Self::Io { offset, source: source.into() }
+    }
+}
+
+/// Makes `to`, an empty file, equal to `from`, whose attributes are `stat`.
+pub fn copy_content(from: &File, to: &File, stat: &Stat) -> Result<Copied, CloneError> {
+    if ioctl_ficlone(to, from).is_ok() {
+        // The clone took the source as it was at that moment, which may be longer than it was.
+        ftruncate(to, stat.size).map_err(|errno| CloneError::at(stat.size, errno))?;
+        return Ok(Copied { strategy: Strategy::Reflink, data: stat.size });
+    }
+    copy_data(from, to, stat)
+}
+
+/// As [`copy_content`], without sharing blocks.
+pub fn copy_data(from: &File, to: &File, stat: &Stat) -> Result<Copied, CloneError> {
+    ftruncate(to, stat.size).map_err(|errno| CloneError::at(stat.size, errno))?;
+    let mut copied = Copied { strategy: Strategy::InKernel, data: 0 };
+    for segment in data_segments(from, stat) {
+        let segment = segment.map_err(|error| CloneError::at(copied.data, error))?;
+        copied.strategy = copy_segment(from, to, segment, copied.strategy)?;
+        copied.data += segment.len;
+    }
+    Ok(copied)
+}
+
+fn copy_segment(
+    from: &File,
+    to: &File,
+    segment: Segment,
+    strategy: Strategy,
+) -> Result<Strategy, CloneError> {
+    let end = segment.offset + segment.len;
+    let mut position = segment.offset;
+    while strategy != Strategy::ByHand && position < end {
+        match copy_in_kernel(from, to, position, end) {
+            // Some virtual files claim to be at their end here, and some pairs of files cannot be copied so:
+            // reading decides.
+            Ok(0) => break,
+            Ok(count) => position += count,
+            Err(Errno::INTR) => {}
+            Err(Errno::NOSPC) => return Err(CloneError::at(position, Errno::NOSPC)),
+            Err(_) => break,
+        }
+    }
+    if position == end {
+        return Ok(strategy);
+    }
+    copy_by_hand(from, to, position, end)?;
+    Ok(Strategy::ByHand)
+}
+
+fn copy_in_kernel(from: &File, to: &File, position: u64, end: u64) -> rustix::io::Result<u64> {
+    let (mut read_at, mut write_at) = (position, position);
+    let step = usize::try_from(end - position).unwrap_or(KERNEL_STEP).min(KERNEL_STEP);
+    copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), step).map(|count| count as u64)
+}
+
+fn copy_by_hand(from: &File, to: &File, mut position: u64, end: u64) -> Result<(), CloneError> {
+    let mut buffer = vec![0; BUFFER];
+    while position < end {
+        let step = usize::try_from(end - position).unwrap_or(BUFFER).min(BUFFER);
+        let window = buffer.get_mut(..step).unwrap_or_default();
+        match from.read_at(window, position) {
+            Ok(0) => return Err(CloneError::Shrunk { expected: end }),
+            Ok(count) => {
+                let data = window.get(..count).unwrap_or_default();
+                to.write_all_at(data, position).map_err(|error| CloneError::at(position, error))?;
+                position += count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(CloneError::at(position, error)),
+        }
+    }
+    Ok(())
+}

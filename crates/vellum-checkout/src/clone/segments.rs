@@ -1,0 +1,71 @@
+//! Where a sparse file has data.
+
+use std::fs::File;
+use std::io;
+
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+
+use crate::meta::Stat;
+
+/// A range of a file that holds data; what lies between two is a hole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; never 0.
+    pub len: u64,
+}
+
+/// The data ranges of `file`, in order, up to the size in `stat`. Costs no call for a file that has all its blocks,
+/// and falls back to one range where the filesystem cannot tell. Moves the file's position.
+pub fn data_segments<'f>(file: &'f File, stat: &Stat) -> impl Iterator<Item = io::Result<Segment>> + use<'f> {
+    Segments { file, position: 0, size: stat.size, probe: stat.may_have_holes }
+}
+
+struct Segments<'f> {
+    file: &'f File,
+    position: u64,
+    size: u64,
+    probe: bool,
+}
+
+impl Iterator for Segments<'_> {
+    type Item = io::Result<Segment>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.position >= self.size {
+            return None;
+        }
+        if !self.probe {
+            return self.rest();
+        }
+        match seek(self.file, SeekFrom::Data(self.position)) {
+            // No data from here on; also when the file became shorter meanwhile.
+            Err(Errno::NXIO) => {
+                self.position = self.size;
+                None
+            }
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => self.rest(),
+            Err(errno) => {
+                self.position = self.size;
+                Some(Err(errno.into()))
+            }
+            Ok(start) if start >= self.size => None,
+            Ok(start) => {
+                let hole = seek(self.file, SeekFrom::Hole(start)).unwrap_or(self.size);
+                // A hole at or before the data's start would be no progress: take all that is left then.
+                let end = if hole > start { hole.min(self.size) } else { self.size };
+                self.position = end;
+                Some(Ok(Segment { offset: start, len: end - start }))
+            }
+        }
+    }
+}
+
+impl Segments<'_> {
+    fn rest(&mut self) -> Option<io::Result<Segment>> {
+        let offset = std::mem::replace(&mut self.position, self.size);
+        Some(Ok(Segment { offset, len: self.size - offset }))
+    }
+}

@@ -1,0 +1,94 @@
+//! What can go wrong with a checked-out worktree.
+
+use vellum_types::ErrorKind;
+use vellum_volume::VolumeError;
+
+use crate::beneath::BeneathError;
+use crate::statcache::StatCacheError;
+
+/// Result of an operation on a worktree.
+pub type Result<T> = std::result::Result<T, CheckoutError>;
+
+/// A failure of an operation on a worktree.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckoutError {
+    /// The volume failed.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// A call on the worktree's files failed.
+    #[error(transparent)]
+    Beneath(#[from] BeneathError),
+    /// The stat cache could not be written.
+    #[error(transparent)]
+    StatCache(#[from] StatCacheError),
+    /// A path of the worktree could not be read or written.
+    #[error("cannot {action} '{path}': {source}")]
+    Path {
+        /// What was tried, a verb.
+        action: &'static str,
+        /// The path, escaped.
+        path: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// A path that was named is neither in the directory nor in the snapshot.
+    #[error("'{0}' is neither in the directory nor in the last snapshot")]
+    NoSuchPath(String),
+    /// Files that no snapshot holds stand where the snapshot has others.
+    #[error("{} would be overwritten, and .vellumignore keeps it out of every snapshot", .0.join(", "))]
+    InTheWay(Vec<String>),
+    /// The directory for a new worktree or an export holds something.
+    #[error("the directory {0} is not empty")]
+    NotEmpty(String),
+    /// The engine that was asked for cannot do it.
+    #[error("cannot fork by {engine}: {reason}")]
+    Engine {
+        /// Which.
+        engine: &'static str,
+        /// Why not.
+        reason: String,
+    },
+}
+
+impl CheckoutError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Volume(error) => error.kind(),
+            Self::Beneath(error) => error.kind(),
+            Self::StatCache(_) => ErrorKind::Io,
+            Self::Path { source, .. } => ErrorKind::of_io(source),
+            Self::NoSuchPath(_) => ErrorKind::NotFound,
+            Self::InTheWay(_) | Self::NotEmpty(_) => ErrorKind::Conflict,
+            Self::Engine { .. } => ErrorKind::Unsupported,
+        }
+    }
+
+    /// Says what was tried on which path.
+    pub(crate) fn path(action: &'static str, path: &[u8]) -> impl FnOnce(std::io::Error) -> Self {
+        let path = vellum_volume::tree::show(path);
+        move |source| Self::Path { action, path, source }
+    }
+}
+
+impl From<vellum_map::MapError> for CheckoutError {
+    fn from(error: vellum_map::MapError) -> Self {
+        Self::Volume(error.into())
+    }
+}
+
+impl From<vellum_store::BlobError> for CheckoutError {
+    fn from(error: vellum_store::BlobError) -> Self {
+        Self::Volume(error.into())
+    }
+}
+
+/// Something that could not be done, while all else was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The path that it concerns.
+    pub path: Vec<u8>,
+    /// What happened.
+    pub message: String,
+}

@@ -1,0 +1,197 @@
+//! Giving a file the metadata that a snapshot recorded.
+
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use vellum_types::{FileKind, Time};
+
+use super::Stat;
+use crate::beneath::{BeneathError, Node, Xattr};
+
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+const OWNER_MAY_WRITE: u32 = 0o600;
+/// ACLs: the access of a file, and what new entries of a directory inherit.
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+/// What users attach.
+const USER_PREFIX: &[u8] = b"user.";
+/// File capabilities: privilege, so that ones not recorded must go.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// The metadata a file shall have.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The lowest twelve mode bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Access and modification time; None leaves them (directories get theirs when their entries are done).
+    pub times: Option<(Time, Time)>,
+    /// All extended attributes; those that users and ACLs made and that are not among them are removed.
+    pub xattrs: &'a [Xattr],
+}
+
+/// Who applies: decides which failures are a matter of course.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller {
+    privileged: bool,
+}
+
+impl Caller {
+    /// The process as it is now.
+    #[must_use]
+    pub fn current() -> Self {
+        Self { privileged: geteuid().is_root() }
+    }
+
+    /// Whether owners can be expected to be kept.
+    #[must_use]
+    pub fn is_privileged(self) -> bool {
+        self.privileged
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// Owner or group are not the recorded ones: the caller may not give files away. Set-id bits were left out.
+    pub owner_lost: bool,
+    /// Everything else that could not be applied.
+    pub problems: Vec<BeneathError>,
+}
+
+impl Applied {
+    /// All is as wanted.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        !self.owner_lost && self.problems.is_empty()
+    }
+}
+
+/// Applies `wanted`: owner first, since changing it clears set-id bits and capabilities; extended attributes while the
+/// owner may still write; the mode; the times last. Goes on after failures and tells them all.
+pub fn apply(node: &Node<'_>, wanted: &Wanted<'_>, caller: Caller) -> Applied {
+    let mut applied = Applied::default();
+    let now = match node.stat() {
+        Ok(now) => now,
+        Err(error) => {
+            applied.problems.push(error);
+            return applied;
+        }
+    };
+    let kept = apply_owner(node, wanted, &now, caller, &mut applied);
+    apply_xattrs(node, wanted, &now, &mut applied);
+    if now.kind != FileKind::Symlink {
+        let mode = allowed_mode(wanted.mode, now.kind, kept);
+        note(node.set_mode(mode), &mut applied);
+    }
+    if let Some((atime, mtime)) = wanted.times {
+        note(node.set_times(atime, mtime), &mut applied);
+    }
+    applied
+}
+
+fn note(outcome: Result<(), BeneathError>, applied: &mut Applied) {
+    if let Err(error) = outcome {
+        applied.problems.push(error);
+    }
+}
+
+/// Which of the recorded owner and group the file has in the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kept {
+    uid: bool,
+    gid: bool,
+}
+
+fn apply_owner(
+    node: &Node<'_>,
+    wanted: &Wanted<'_>,
+    now: &Stat,
+    caller: Caller,
+    applied: &mut Applied,
+) -> Kept {
+    let mut kept = Kept { uid: wanted.uid == now.uid, gid: wanted.gid == now.gid };
+    if !kept.uid && caller.privileged {
+        kept.uid = try_owner(node, Some(wanted.uid), None, applied);
+    }
+    if !kept.gid {
+        kept.gid = try_owner(node, None, Some(wanted.gid), applied);
+    }
+    applied.owner_lost = !(kept.uid && kept.gid);
+    kept
+}
+
+fn try_owner(node: &Node<'_>, uid: Option<u32>, gid: Option<u32>, applied: &mut Applied) -> bool {
+    // The all-ones id would mean "leave it": nobody can own a file under it.
+    if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
+        return false;
+    }
+    match node.set_owner(uid, gid) {
+        Ok(()) => true,
+        Err(error) => {
+            // Not permitted, or an id that this user namespace does not have: the file stays the caller's.
+            if !matches!(error.errno(), Some(Errno::PERM | Errno::INVAL)) {
+                applied.problems.push(error);
+            }
+            false
+        }
+    }
+}
+
+/// Leaves out the set-id bits where they would lend the privileges of someone else than the recorded owner.
+fn allowed_mode(mode: u32, kind: FileKind, kept: Kept) -> u32 {
+    match kind {
+        // On directories the bits lend no privilege; set-gid chooses the group of new entries.
+        FileKind::Dir if kept.gid => mode,
+        FileKind::Dir => mode & !SET_GID,
+        _ if kept.uid && kept.gid => mode,
+        _ => mode & !(SET_UID | SET_GID),
+    }
+}
+
+fn apply_xattrs(node: &Node<'_>, wanted: &Wanted<'_>, now: &Stat, applied: &mut Applied) {
+    let present = match node.xattr_names() {
+        Ok(names) => names,
+        Err(error) => {
+            applied.problems.push(error);
+            Vec::new()
+        }
+    };
+    let stale =
+        present.iter().filter(|name| is_ours(name) && !wanted.xattrs.iter().any(|x| x.name == **name));
+    for name in stale {
+        note(writable(node, now, || node.remove_xattr(name)), applied);
+    }
+    for xattr in wanted.xattrs {
+        // Labels that the system gave already cost a privileged call to repeat.
+        if present.contains(&xattr.name)
+            && matches!(node.xattr(&xattr.name), Ok(Some(value)) if value == xattr.value)
+        {
+            continue;
+        }
+        note(writable(node, now, || node.set_xattr(&xattr.name, &xattr.value)), applied);
+    }
+}
+
+/// Whether an attribute that was not recorded is to be removed. Others (security labels) belong to the system.
+fn is_ours(name: &[u8]) -> bool {
+    name.starts_with(USER_PREFIX) || name.starts_with(ACL_PREFIX) || name == CAPABILITY
+}
+
+/// Tries again with write permission: the kernel asks for it, even of the owner, for `user.` attributes.
+fn writable(
+    node: &Node<'_>,
+    now: &Stat,
+    change: impl Fn() -> Result<(), BeneathError>,
+) -> Result<(), BeneathError> {
+    match change() {
+        Err(error) if error.errno() == Some(Errno::ACCESS) && now.kind != FileKind::Symlink => {
+            // Set-id bits have no business on a file in between; the recorded mode follows.
+            node.set_mode((now.mode & 0o777) | OWNER_MAY_WRITE)?;
+            change()
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,105 @@
+//! Attributes of one file as the operating system tells them.
+
+use rustix::fs::{FileType, Statx, StatxAttributes, StatxFlags, StatxTimestamp, makedev};
+use vellum_types::{FileKind, Time};
+
+/// Attributes of one file at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stat {
+    /// What sort of file it is.
+    pub kind: FileKind,
+    /// Fewer bytes are allotted than its size says: it may have holes.
+    pub may_have_holes: bool,
+    /// Another filesystem (or part of one) is mounted here.
+    pub is_mount_root: bool,
+    /// The lowest twelve mode bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Number of its names.
+    pub nlink: u32,
+    /// Size, bytes. Of directories and special files whatever the filesystem says.
+    pub size: u64,
+    /// The filesystem's own inode number.
+    pub ino: u64,
+    /// Device of the filesystem, encoded like `st_dev`.
+    pub dev: u64,
+    /// The device that a device node stands for, encoded like `st_rdev`.
+    pub rdev: u64,
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last change of anything.
+    pub ctime: Time,
+    /// Creation; zero where the filesystem does not keep it.
+    pub btime: Time,
+}
+
+/// Unit of the block count in `statx`, bytes.
+const BLOCK: u64 = 512;
+
+impl Stat {
+    /// None if the mode is no known kind's.
+    pub(crate) fn from_statx(statx: &Statx) -> Option<Self> {
+        let raw_mode = u32::from(statx.stx_mode);
+        let kind = kind_of(FileType::from_raw_mode(raw_mode))?;
+        let has_btime = statx.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let device = |major, minor| makedev(major, minor);
+        Some(Self {
+            kind,
+            may_have_holes: kind == FileKind::File && statx.stx_blocks.saturating_mul(BLOCK) < statx.stx_size,
+            is_mount_root: statx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+            mode: raw_mode & 0o7777,
+            uid: statx.stx_uid,
+            gid: statx.stx_gid,
+            nlink: statx.stx_nlink,
+            size: statx.stx_size,
+            ino: statx.stx_ino,
+            dev: device(statx.stx_dev_major, statx.stx_dev_minor),
+            rdev: device(statx.stx_rdev_major, statx.stx_rdev_minor),
+            mtime: time(&statx.stx_mtime),
+            ctime: time(&statx.stx_ctime),
+            btime: if has_btime { time(&statx.stx_btime) } else { Time::default() },
+        })
+    }
+
+    /// Both are of one file, as far as the filesystem can tell: a number used anew has another birth time.
+    #[must_use]
+    pub fn same_file(&self, other: &Self) -> bool {
+        (self.dev, self.ino, self.kind, self.btime) == (other.dev, other.ino, other.kind, other.btime)
+    }
+
+    /// One file that nobody wrote to or otherwise changed between the two looks at it.
+    #[must_use]
+    pub fn same_state(&self, other: &Self) -> bool {
+        self.same_file(other) && self.same_attributes(other)
+    }
+
+    /// Every attribute that a change would touch is equal; where the file lives is not compared.
+    pub(crate) fn same_attributes(&self, other: &Self) -> bool {
+        // Size and link count of a directory say nothing that its times do not say.
+        let counted = self.kind == FileKind::Dir || (self.size, self.nlink) == (other.size, other.nlink);
+        counted
+            && (self.mtime, self.ctime, self.btime) == (other.mtime, other.ctime, other.btime)
+            && (self.kind, self.mode, self.uid, self.gid) == (other.kind, other.mode, other.uid, other.gid)
+            && (self.ino, self.rdev) == (other.ino, other.rdev)
+    }
+}
+
+fn kind_of(kind: FileType) -> Option<FileKind> {
+    match kind {
+        FileType::RegularFile => Some(FileKind::File),
+        FileType::Directory => Some(FileKind::Dir),
+        FileType::Symlink => Some(FileKind::Symlink),
+        FileType::Fifo => Some(FileKind::Fifo),
+        FileType::Socket => Some(FileKind::Socket),
+        FileType::CharacterDevice => Some(FileKind::CharDevice),
+        FileType::BlockDevice => Some(FileKind::BlockDevice),
+        FileType::Unknown => None,
+    }
+}
+
+fn time(time: &StatxTimestamp) -> Time {
+    Time { secs: time.tv_sec, nanos: time.tv_nsec.min(999_999_999) }
+}

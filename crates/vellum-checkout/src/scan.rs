@@ -1,0 +1,58 @@
+//! Walking a directory tree: one `statx` for each entry, several directories at a time.
+//!
+//! Invariant: the resulting [`Tree`] holds no entry that was not seen, and what could not be read is a [`Problem`] and
+//! marked as unread, never taken for empty. Symlinks are not followed, files are not opened (but for rule files),
+//! and depth costs heap, not stack. Deliberately absent: what a difference means.
+
+mod finish;
+mod open_dirs;
+mod problem;
+mod rules;
+mod selection;
+mod tree;
+mod visit;
+mod walk;
+
+use crate::beneath::{BeneathError, Dir};
+use crate::statcache::StatCache;
+
+pub use open_dirs::OpenDirs;
+pub use problem::{Problem, ProblemCause};
+pub use rules::RULES_FILE;
+pub use selection::Selection;
+pub use tree::{DirIndex, DirView, EntryId, EntryRef, Tree, Walked};
+
+/// The folder in a worktree's root where its volume's state is kept; never part of a tree.
+pub const STATE_DIR: &[u8] = b".vellum";
+/// Most threads that a scan starts by itself: more only contend for the kernel's directory locks.
+const THREADS_MAX: usize = 16;
+
+/// How to scan.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// What was there last time: entries are matched with it, and its device is brought up to date.
+    pub cache: Option<StatCache>,
+    /// Look at these paths only (and at the directories on the way to them).
+    pub selection: Option<Selection>,
+    /// Worker threads; 0 chooses by the machine.
+    pub threads: usize,
+}
+
+/// Scans the tree below `root`. Fails only if the root itself cannot be examined.
+pub fn scan(root: &Dir, options: Options) -> Result<Tree, BeneathError> {
+    let root_stat = root.stat_self()?;
+    let mut cache = options.cache;
+    if let Some(cache) = &mut cache {
+        cache.adopt_root_device(root_stat.dev);
+    }
+    let threads = match options.threads {
+        0 => std::thread::available_parallelism().map_or(2, usize::from).clamp(2, THREADS_MAX),
+        threads => threads,
+    };
+    let selection = options.selection.filter(|selection| !selection.is_everything());
+    let walked = walk::Walk::new(root, root_stat, cache.as_ref(), selection.as_ref(), threads).run();
+    Ok(finish::build(walked, root_stat, cache))
+}
+
+#[cfg(test)]
+mod tests;

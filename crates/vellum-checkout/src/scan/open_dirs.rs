@@ -1,0 +1,84 @@
+//! Reaching the directories of a scanned tree again, to read the files in them.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::{DirIndex, Tree};
+use crate::beneath::{BeneathError, Dir};
+
+/// Directories kept open: those of the files that all workers read now, and the way down to them in most trees.
+const KEPT: usize = 256;
+
+/// Opens directories of a tree by number and keeps the last used ones open. Can be shared between threads.
+#[derive(Debug)]
+pub struct OpenDirs<'t> {
+    tree: &'t Tree,
+    root: Dir,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    dirs: HashMap<u32, (Dir, u64)>,
+    clock: u64,
+}
+
+impl<'t> OpenDirs<'t> {
+    /// `root` is the directory that was scanned.
+    #[must_use]
+    pub fn new(tree: &'t Tree, root: &Dir) -> Self {
+        Self { tree, root: root.clone(), kept: Mutex::default() }
+    }
+
+    /// The directory, opened component by component from the nearest one that is open, whatever its depth. Fails
+    /// with [`BeneathError::Replaced`] if another directory has its name now.
+    pub fn get(&self, index: DirIndex) -> Result<Dir, BeneathError> {
+        let (mut here, way) = self.nearest(index);
+        for index in way.into_iter().rev() {
+            let Some(entry) = self.tree.dir(index).entry() else { continue };
+            here = here.open_dir(entry.name())?;
+            let now = here.stat_self()?;
+            if (now.dev, now.ino) != (entry.stat().dev, entry.stat().ino) {
+                return Err(BeneathError::Replaced(entry.path().into()));
+            }
+            self.keep(index, &here);
+        }
+        Ok(here)
+    }
+
+    /// The nearest open directory at `index` or above, and the directories down from it, last first.
+    fn nearest(&self, index: DirIndex) -> (Dir, Vec<DirIndex>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut way = Vec::new();
+        let mut here = self.tree.dir(index);
+        loop {
+            if let Some(dir) = kept.touch(here.index()) {
+                return (dir, way);
+            }
+            let Some(entry) = here.entry() else { return (self.root.clone(), way) };
+            way.push(here.index());
+            here = entry.dir();
+        }
+    }
+
+    fn keep(&self, index: DirIndex, dir: &Dir) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.dirs.len() >= KEPT {
+            let oldest = kept.dirs.iter().min_by_key(|(_, (_, used))| *used).map(|(number, _)| *number);
+            oldest.and_then(|number| kept.dirs.remove(&number));
+        }
+        kept.clock += 1;
+        let used = kept.clock;
+        kept.dirs.insert(index.0, (dir.clone(), used));
+    }
+}
+
+impl Kept {
+    fn touch(&mut self, index: DirIndex) -> Option<Dir> {
+        self.clock += 1;
+        let clock = self.clock;
+        let (dir, used) = self.dirs.get_mut(&index.0)?;
+        *used = clock;
+        Some(dir.clone())
+    }
+}

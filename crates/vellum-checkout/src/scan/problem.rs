@@ -1,0 +1,52 @@
+//! What a scan could not do as it should.
+
+use std::fmt;
+
+use crate::beneath::{BeneathError, ShownPath};
+
+/// Something about one path that the user should know.
+#[derive(Debug)]
+pub struct Problem {
+    /// Relative to the root of the scan; empty for the root.
+    pub path: Vec<u8>,
+    /// What about it.
+    pub cause: ProblemCause,
+}
+
+/// What is the matter with a path.
+#[derive(Debug, thiserror::Error)]
+pub enum ProblemCause {
+    /// The directory cannot be read: nothing is known of its entries.
+    #[error("its entries cannot be read")]
+    UnreadableDir(#[source] BeneathError),
+    /// The entry cannot be examined.
+    #[error("it cannot be examined")]
+    Unexaminable(#[source] BeneathError),
+    /// It kept being replaced while it was looked at.
+    #[error("it kept changing while it was being looked at")]
+    Restless,
+    /// A rule of a `.vellumignore` file is not understood, or the file itself cannot be read.
+    #[error("its rules are not fully applied: {0}")]
+    Rules(String),
+    /// Another volume's state lies within this worktree.
+    #[error("another volume has its state here")]
+    NestedVolume,
+}
+
+impl Problem {
+    /// Whether entries may be missing from the tree because of it. If so, absence proves nothing: deletes must not
+    /// be concluded from it.
+    #[must_use]
+    pub fn is_gap(&self) -> bool {
+        match self.cause {
+            ProblemCause::UnreadableDir(_) | ProblemCause::Unexaminable(_) | ProblemCause::Restless => true,
+            ProblemCause::Rules(_) | ProblemCause::NestedVolume => false,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}': {}", ShownPath(if self.path.is_empty() { b"." } else { &self.path }), self.cause)
+    }
+}

@@ -1,0 +1,82 @@
+//! A scan of some paths only.
+
+use std::collections::BTreeMap;
+
+use vellum_types::key::check_name;
+
+use crate::beneath::BeneathError;
+
+/// A set of relative paths, each of which stands for all that is below it.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Node {
+    whole: bool,
+    children: BTreeMap<Box<[u8]>, u32>,
+}
+
+/// What of a directory is selected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// All of it.
+    Whole,
+    /// The children of this node.
+    Some(u32),
+}
+
+impl Selection {
+    /// Selects these paths, which may come from a command line: `.`, empty and doubled components are passed over,
+    /// `..` is refused.
+    pub fn new<'p>(paths: impl IntoIterator<Item = &'p [u8]>) -> Result<Self, BeneathError> {
+        let mut selection = Self { nodes: vec![Node::default()] };
+        for path in paths {
+            selection.add(path)?;
+        }
+        Ok(selection)
+    }
+
+    fn add(&mut self, path: &[u8]) -> Result<(), BeneathError> {
+        let mut here = 0;
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
+            check_name(name).map_err(|_| BeneathError::Name(path.into()))?;
+            here = self.child_or_new(here, name);
+        }
+        self.nodes[here].whole = true;
+        Ok(())
+    }
+
+    fn child_or_new(&mut self, parent: usize, name: &[u8]) -> usize {
+        if let Some(child) = self.nodes[parent].children.get(name) {
+            return *child as usize;
+        }
+        let child = self.nodes.len();
+        self.nodes.push(Node::default());
+        self.nodes[parent].children.insert(name.into(), child as u32);
+        child
+    }
+
+    pub(super) fn is_everything(&self) -> bool {
+        self.nodes.first().is_some_and(|root| root.whole)
+    }
+
+    /// The selected names in the directory of `node`, sorted, with what is selected of each.
+    pub(super) fn children(&self, node: u32) -> impl Iterator<Item = (&[u8], Part)> {
+        let children = self.nodes.get(node as usize).into_iter().flat_map(|node| &node.children);
+        children.map(|(name, child)| (&**name, self.part(*child)))
+    }
+
+    /// What is selected of one entry in the directory of `node`.
+    pub(super) fn child(&self, node: u32, name: &[u8]) -> Option<Part> {
+        self.nodes.get(node as usize)?.children.get(name).map(|child| self.part(*child))
+    }
+
+    fn part(&self, node: u32) -> Part {
+        match self.nodes.get(node as usize) {
+            Some(selected) if !selected.whole => Part::Some(node),
+            _ => Part::Whole,
+        }
+    }
+}

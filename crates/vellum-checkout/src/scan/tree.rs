@@ -1,0 +1,373 @@
+//! What a scan found: directories in pre-order, each with its entries sorted by name.
+//!
+//! Memory: 120 bytes and the name for each entry, about 100 more for each directory.
+
+use vellum_types::FileKind;
+
+use super::Problem;
+use crate::meta::Stat;
+use crate::statcache::{CachedDir, CachedEntry, StatCache};
+
+/// Stands for "no directory" and "no cached entry".
+pub(super) const NONE: u32 = u32::MAX;
+/// Equal to its cached entry, which is not racy.
+pub(super) const UNCHANGED: u8 = 1;
+/// It vanished before it could be looked into; such entries do not reach a finished tree.
+pub(super) const GONE: u8 = 2;
+
+/// One entry, as compact as its attributes allow.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub stat: Stat,
+    pub name_start: u32,
+    /// While scanning the node, afterwards the directory.
+    pub child: u32,
+    /// Place in the cached block of its directory.
+    pub cached: u32,
+    pub name_len: u8,
+    pub flags: u8,
+}
+
+/// What is known of a directory's entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Coverage {
+    /// All of them.
+    Whole,
+    /// Of these names only, sorted.
+    Names(Box<[Box<[u8]>]>),
+    /// Nothing.
+    Unread,
+}
+
+#[derive(Debug)]
+pub(super) struct DirRecord {
+    pub parent: u32,
+    /// Place among the entries of its parent.
+    pub entry: u32,
+    pub entries: Box<[Entry]>,
+    pub names: Box<[u8]>,
+    pub coverage: Coverage,
+    pub cached: Option<CachedDir>,
+    pub left_out: u32,
+}
+
+/// A directory of the tree: its place in pre-order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DirIndex(pub(super) u32);
+
+impl DirIndex {
+    /// The root of the scan.
+    pub const ROOT: Self = Self(0);
+
+    /// Its place in pre-order, counted from 0.
+    #[must_use]
+    pub fn as_usize(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// An entry of the tree: its directory and its place there. In the order of a walk within one directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId {
+    /// The directory.
+    pub dir: DirIndex,
+    /// Counted from 0, by name.
+    pub place: u32,
+}
+
+/// A scanned tree.
+#[derive(Debug)]
+pub struct Tree {
+    pub(super) root_stat: Stat,
+    pub(super) dirs: Vec<DirRecord>,
+    pub(super) cache: Option<StatCache>,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Tree {
+    /// Attributes of the root.
+    #[must_use]
+    pub fn root_stat(&self) -> &Stat {
+        &self.root_stat
+    }
+
+    /// The cached record of the root directory itself, and whether it is unchanged.
+    #[must_use]
+    pub fn root_cached(&self) -> Option<(CachedEntry<'_>, bool)> {
+        let cached = self.cache.as_ref()?.root()?;
+        Some((cached, cached.is_unchanged(&self.root_stat)))
+    }
+
+    /// The cache that the entries were matched with.
+    #[must_use]
+    pub fn cache(&self) -> Option<&StatCache> {
+        self.cache.as_ref()
+    }
+
+    /// What went wrong, by path.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// Whether nothing is missing because it could not be read.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        !self.problems.iter().any(Problem::is_gap)
+    }
+
+    /// How many directories there are, the root counted.
+    #[must_use]
+    pub fn dir_count(&self) -> usize {
+        self.dirs.len()
+    }
+
+    /// How many entries there are, the root not counted.
+    #[must_use]
+    pub fn entry_count(&self) -> u64 {
+        self.dirs.iter().map(|dir| dir.entries.len() as u64).sum()
+    }
+
+    /// One directory.
+    #[must_use]
+    pub fn dir(&self, index: DirIndex) -> DirView<'_> {
+        DirView { tree: self, index, record: &self.dirs[index.as_usize()] }
+    }
+
+    /// All directories in pre-order.
+    pub fn dirs(&self) -> impl ExactSizeIterator<Item = DirView<'_>> {
+        // There are fewer than 2^32 directories: their numbers are of that type.
+        (0..self.dirs.len()).map(|index| self.dir(DirIndex(index as u32)))
+    }
+
+    /// One entry.
+    #[must_use]
+    pub fn entry(&self, id: EntryId) -> EntryRef<'_> {
+        let entry = &self.dirs[id.dir.as_usize()].entries[id.place as usize];
+        EntryRef { tree: self, id, entry }
+    }
+
+    /// All entries in pre-order: each directory is followed by what is in it.
+    #[must_use]
+    pub fn walk(&self) -> Walked<'_> {
+        Walked { tree: self, stack: vec![(DirIndex::ROOT, 0)] }
+    }
+
+    /// Bytes of memory that the tree takes, its cache not counted.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let of_dir = |dir: &DirRecord| {
+            dir.entries.len() * size_of::<Entry>() + dir.names.len() + size_of::<DirRecord>()
+        };
+        self.dirs.iter().map(of_dir).sum()
+    }
+}
+
+/// A directory of a tree.
+#[derive(Debug, Clone, Copy)]
+pub struct DirView<'t> {
+    tree: &'t Tree,
+    index: DirIndex,
+    record: &'t DirRecord,
+}
+
+impl<'t> DirView<'t> {
+    /// Its number.
+    #[must_use]
+    pub fn index(&self) -> DirIndex {
+        self.index
+    }
+
+    /// Its entry in its parent; None for the root.
+    #[must_use]
+    pub fn entry(&self) -> Option<EntryRef<'t>> {
+        let id = EntryId { dir: DirIndex(self.record.parent), place: self.record.entry };
+        (self.index != DirIndex::ROOT).then(|| self.tree.entry(id))
+    }
+
+    /// Its own attributes.
+    #[must_use]
+    pub fn stat(&self) -> &'t Stat {
+        self.entry().map_or(&self.tree.root_stat, |entry| &entry.entry.stat)
+    }
+
+    /// Its path from the root, without a slash at either end; empty for the root.
+    #[must_use]
+    pub fn path(&self) -> Vec<u8> {
+        self.entry().map(|entry| entry.path()).unwrap_or_default()
+    }
+
+    /// Its entries by name.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = EntryRef<'t>> + use<'t> {
+        let (tree, dir) = (self.tree, self.index);
+        let numbered = self.record.entries.iter().enumerate();
+        numbered.map(move |(place, entry)| EntryRef { tree, id: EntryId { dir, place: place as u32 }, entry })
+    }
+
+    /// The entry with a name.
+    #[must_use]
+    pub fn find(&self, name: &[u8]) -> Option<EntryRef<'t>> {
+        let place =
+            self.record.entries.binary_search_by(|entry| self.record.name_of(entry).cmp(name)).ok()?;
+        Some(self.tree.entry(EntryId { dir: self.index, place: place as u32 }))
+    }
+
+    /// Whether its entries could be read at all.
+    #[must_use]
+    pub fn was_read(&self) -> bool {
+        self.record.coverage != Coverage::Unread
+    }
+
+    /// Whether all its entries were looked at.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.record.coverage == Coverage::Whole
+    }
+
+    /// Whether the scan looked for this name: only then does its absence mean that it is not there.
+    #[must_use]
+    pub fn covers(&self, name: &[u8]) -> bool {
+        match &self.record.coverage {
+            Coverage::Whole => true,
+            Coverage::Names(names) => names.binary_search_by(|known| (**known).cmp(name)).is_ok(),
+            Coverage::Unread => false,
+        }
+    }
+
+    /// How many entries the rules (and the names of Vellum's own files) left out.
+    #[must_use]
+    pub fn left_out(&self) -> u32 {
+        self.record.left_out
+    }
+
+    /// Its block in the cache.
+    #[must_use]
+    pub fn cached(&self) -> Option<CachedDir> {
+        self.record.cached
+    }
+
+    /// The cached entries that are not there any more (or are left out now), by name.
+    pub fn missing(&self) -> impl Iterator<Item = CachedEntry<'t>> + use<'t> {
+        let view = *self;
+        let cached = self.tree.cache().zip(self.record.cached);
+        let entries = cached.into_iter().flat_map(|(cache, dir)| cache.entries(dir));
+        let mut here = self.entries().peekable();
+        entries.filter(move |cached| {
+            while here.next_if(|entry| entry.name() < cached.name).is_some() {}
+            view.covers(cached.name) && here.peek().is_none_or(|entry| entry.name() != cached.name)
+        })
+    }
+}
+
+impl DirRecord {
+    pub(super) fn name_of(&self, entry: &Entry) -> &[u8] {
+        name_in(&self.names, entry)
+    }
+}
+
+pub(super) fn name_in<'n>(names: &'n [u8], entry: &Entry) -> &'n [u8] {
+    let start = entry.name_start as usize;
+    &names[start..start + usize::from(entry.name_len)]
+}
+
+/// An entry of a tree.
+#[derive(Debug, Clone, Copy)]
+pub struct EntryRef<'t> {
+    tree: &'t Tree,
+    id: EntryId,
+    entry: &'t Entry,
+}
+
+impl<'t> EntryRef<'t> {
+    /// Where it is in the tree.
+    #[must_use]
+    pub fn id(&self) -> EntryId {
+        self.id
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'t [u8] {
+        self.tree.dirs[self.id.dir.as_usize()].name_of(self.entry)
+    }
+
+    /// Its attributes.
+    #[must_use]
+    pub fn stat(&self) -> &'t Stat {
+        &self.entry.stat
+    }
+
+    /// What sort of file it is.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        self.entry.stat.kind
+    }
+
+    /// The directory that it is.
+    #[must_use]
+    pub fn child(&self) -> Option<DirIndex> {
+        (self.entry.child != NONE).then_some(DirIndex(self.entry.child))
+    }
+
+    /// The directory that it is in.
+    #[must_use]
+    pub fn dir(&self) -> DirView<'t> {
+        self.tree.dir(self.id.dir)
+    }
+
+    /// Equal to its cached entry in all attributes, and those tell: it need not be read.
+    #[must_use]
+    pub fn is_unchanged(&self) -> bool {
+        self.entry.flags & UNCHANGED != 0
+    }
+
+    /// What the cache has under its name.
+    #[must_use]
+    pub fn cached(&self) -> Option<CachedEntry<'t>> {
+        if self.entry.cached == NONE {
+            return None;
+        }
+        let block = self.tree.dirs[self.id.dir.as_usize()].cached?;
+        self.tree.cache.as_ref()?.entry(block, self.entry.cached)
+    }
+
+    /// Its path from the root.
+    #[must_use]
+    pub fn path(&self) -> Vec<u8> {
+        let mut names = vec![self.name()];
+        let mut dir = self.dir();
+        while let Some(entry) = dir.entry() {
+            names.push(entry.name());
+            dir = entry.dir();
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+}
+
+/// All entries of a tree in pre-order.
+#[derive(Debug)]
+pub struct Walked<'t> {
+    tree: &'t Tree,
+    stack: Vec<(DirIndex, u32)>,
+}
+
+impl<'t> Iterator for Walked<'t> {
+    type Item = EntryRef<'t>;
+
+    fn next(&mut self) -> Option<EntryRef<'t>> {
+        loop {
+            let (dir, place) = self.stack.last_mut()?;
+            if *place as usize >= self.tree.dirs[dir.as_usize()].entries.len() {
+                self.stack.pop();
+                continue;
+            }
+            let entry = self.tree.entry(EntryId { dir: *dir, place: *place });
+            *place += 1;
+            if let Some(child) = entry.child() {
+                self.stack.push((child, 0));
+            }
+            return Some(entry);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! One directory: its names, its rules, the attributes of its entries, and their match in the cache.
+
+use std::ops::Range;
+
+use vellum_types::FileKind;
+
+use super::rules::{RULES_FILE, RuleFile, Rules};
+use super::selection::Part;
+use super::tree::{Coverage, Entry, NONE, UNCHANGED, name_in};
+use super::walk::{Found, Listing, Outcome, Task, Walk};
+use super::{ProblemCause, STATE_DIR};
+use crate::beneath::{BeneathError, Dir, ListedName, is_temp_name};
+use crate::meta::Stat;
+use crate::statcache::{CachedDir, StatCache};
+
+/// From this many names on a directory's entries are examined by several threads: each start costs as much as some
+/// fifty entries.
+const SPLIT_FROM: usize = 4096;
+/// How often an entry that is a directory at each look and none at each opening is tried.
+const TRIES: usize = 4;
+
+/// The names to examine in a directory, in order.
+type ToExamine<'n> = Vec<ListedName<'n>>;
+
+/// What one thread found out about a range of names.
+#[derive(Default)]
+struct Examined {
+    entries: Vec<Entry>,
+    names: Vec<u8>,
+    left_out: u32,
+    problems: Vec<(Box<[u8]>, ProblemCause)>,
+}
+
+/// What is the same for all entries of a directory.
+struct Surroundings<'s> {
+    dir: &'s Dir,
+    is_root: bool,
+    /// Path of the directory with a slash behind it; only if there are rules.
+    prefix: Vec<u8>,
+    rules: Option<&'s Rules>,
+}
+
+impl Walk<'_> {
+    /// Looks into the directory of a task and stores what it finds.
+    pub(super) fn visit(&self, mut task: Task) {
+        for _ in 0..TRIES {
+            let error = match self.open(&task) {
+                Ok(dir) => return self.visit_opened(&task, dir),
+                Err(error) => error,
+            };
+            if !error.is_not_found() && !error.is_not_a_directory() {
+                return self.report(task.node, b"", ProblemCause::UnreadableDir(error));
+            }
+            // It was a directory a moment ago. What is it now?
+            match self.look_again(&task) {
+                Ok(now) if now.kind == FileKind::Dir => task.stat = now,
+                Ok(now) => return self.set_outcome(&task, Outcome::Became(now)),
+                Err(error) if error.is_not_found() || error.is_not_a_directory() => {
+                    return self.set_outcome(&task, Outcome::Gone);
+                }
+                Err(error) => return self.report(task.node, b"", ProblemCause::UnreadableDir(error)),
+            }
+        }
+        self.report(task.node, b"", ProblemCause::Restless);
+    }
+
+    fn visit_opened(&self, task: &Task, dir: Dir) {
+        match self.read(task, &dir) {
+            Ok((listing, found, rules)) => self.store(task, dir, listing, found, rules.as_ref()),
+            Err(error) => self.report(task.node, b"", ProblemCause::UnreadableDir(error)),
+        }
+    }
+
+    fn read(&self, task: &Task, dir: &Dir) -> Result<(Listing, Vec<Found>, Option<Rules>), BeneathError> {
+        let now = dir.stat_self()?;
+        if (now.dev, now.ino) != (task.stat.dev, task.stat.ino) {
+            self.set_outcome(task, Outcome::Became(now));
+        }
+        let is_root = task.parent == NONE;
+        let names = match task.part {
+            Part::Whole if is_root => Some(dir.names()?),
+            Part::Whole => Some(dir.names_once()?),
+            Part::Some(_) => None,
+        };
+        let names = names.map(|mut names| {
+            names.sort();
+            names
+        });
+        let (to_examine, coverage): (ToExamine<'_>, _) = match (&names, task.part) {
+            (Some(names), _) => (names.iter().collect(), Coverage::Whole),
+            (None, part) => self.selected(part),
+        };
+        let rules = self.rules_in(task, dir, &to_examine, names.is_some());
+        let prefix = match &rules {
+            Some(_) => with_slash(self.path_of(task.node)),
+            None => Vec::new(),
+        };
+        let surroundings = Surroundings { dir, is_root, prefix, rules: rules.as_ref() };
+        let mut examined = self.examine_all(&surroundings, &to_examine);
+        for (name, cause) in examined.problems.drain(..) {
+            self.report(task.node, &name, cause);
+        }
+        let found = self.match_entries(task, &mut examined);
+        let (mut entries, mut names) = (examined.entries, examined.names);
+        entries.shrink_to_fit();
+        names.shrink_to_fit();
+        let listing = Listing { entries, names, coverage, cached: task.cached, left_out: examined.left_out };
+        Ok((listing, found, rules))
+    }
+
+    /// The selected names of a directory that is only on the way.
+    fn selected(&self, part: Part) -> (ToExamine<'_>, Coverage) {
+        let node = match part {
+            Part::Some(node) => node,
+            Part::Whole => 0,
+        };
+        let names = self.selection.into_iter().flat_map(|selection| selection.children(node));
+        let names: ToExamine<'_> = names.map(|(name, _)| ListedName { name, is_dir: None }).collect();
+        let coverage = Coverage::Names(names.iter().map(|listed| listed.name.into()).collect());
+        (names, coverage)
+    }
+
+    fn rules_in(&self, task: &Task, dir: &Dir, names: &ToExamine<'_>, all: bool) -> Option<Rules> {
+        let outer = task.rules.as_ref();
+        if all && names.binary_search_by(|listed| listed.name.cmp(RULES_FILE)).is_err() {
+            return outer.cloned();
+        }
+        let (rules, messages) = RuleFile::read(dir, &self.path_of(task.node), outer);
+        for message in messages {
+            self.report(task.node, RULES_FILE, ProblemCause::Rules(message));
+        }
+        rules
+    }
+
+    fn examine_all(&self, surroundings: &Surroundings<'_>, names: &ToExamine<'_>) -> Examined {
+        if names.len() < SPLIT_FROM || self.threads < 2 {
+            return surroundings.examine(names);
+        }
+        let share = names.len().div_ceil(self.threads);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> =
+                names.chunks(share).map(|names| scope.spawn(|| surroundings.examine(names))).collect();
+            workers
+                .into_iter()
+                .map(|worker| worker.join().unwrap_or_default())
+                .fold(Examined::default(), Examined::append)
+        })
+    }
+
+    /// Matches the entries with the cache and picks out the directories among them.
+    fn match_entries(&self, task: &Task, examined: &mut Examined) -> Vec<Found> {
+        let mut cached = Matcher::new(self.cache, task.cached);
+        let mut found = Vec::new();
+        for (place, entry) in (0..).zip(&mut examined.entries) {
+            let name = name_in(&examined.names, entry);
+            let child = cached.match_entry(name, entry);
+            if entry.stat.kind == FileKind::Dir {
+                let part = match (task.part, self.selection) {
+                    (Part::Some(node), Some(selection)) => selection.child(node, name).unwrap_or(Part::Whole),
+                    _ => Part::Whole,
+                };
+                found.push(Found { entry: place, part, cached: child });
+            }
+        }
+        found
+    }
+}
+
+/// Steps through a cached block beside the entries of its directory.
+struct Matcher<'c> {
+    source: Option<(&'c StatCache, CachedDir)>,
+    range: Range<u32>,
+}
+
+impl<'c> Matcher<'c> {
+    fn new(cache: Option<&'c StatCache>, dir: Option<CachedDir>) -> Self {
+        let source = cache.zip(dir);
+        Self { source, range: 0..source.map_or(0, |(cache, dir)| cache.count(dir)) }
+    }
+
+    /// Marks the entry with what the cache has under its name; returns the block of a directory's entries.
+    fn match_entry(&mut self, name: &[u8], entry: &mut Entry) -> Option<CachedDir> {
+        let (cache, dir) = self.source?;
+        while self.range.start < self.range.end {
+            let Some(cached) = cache.entry(dir, self.range.start).filter(|cached| cached.name >= name) else {
+                self.range.start += 1;
+                continue;
+            };
+            if cached.name != name {
+                return None;
+            }
+            entry.cached = self.range.start;
+            self.range.start += 1;
+            if cached.is_unchanged(&entry.stat) {
+                entry.flags |= UNCHANGED;
+            }
+            return cached.child;
+        }
+        None
+    }
+}
+
+impl Surroundings<'_> {
+    fn examine(&self, names: &[ListedName<'_>]) -> Examined {
+        let mut examined = Examined { entries: Vec::with_capacity(names.len()), ..Examined::default() };
+        let mut path = self.prefix.clone();
+        for listed in names {
+            if self.is_our_own(listed.name)
+                || listed.is_dir.is_some_and(|is_dir| self.is_left_out(&mut path, listed.name, is_dir))
+            {
+                examined.left_out += 1;
+                continue;
+            }
+            match self.dir.stat(listed.name) {
+                Ok(stat) => {
+                    let is_dir = stat.kind == FileKind::Dir;
+                    if listed.is_dir != Some(is_dir) && self.is_left_out(&mut path, listed.name, is_dir) {
+                        examined.left_out += 1;
+                    } else {
+                        examined.push(listed.name, stat);
+                    }
+                }
+                Err(error) if error.is_not_found() => {}
+                Err(error) => examined.problems.push((listed.name.into(), ProblemCause::Unexaminable(error))),
+            }
+        }
+        examined
+    }
+
+    /// The state of this volume, and files that a killed writer left.
+    fn is_our_own(&self, name: &[u8]) -> bool {
+        self.is_root && name == STATE_DIR || is_temp_name(name)
+    }
+
+    fn is_left_out(&self, path: &mut Vec<u8>, name: &[u8], is_dir: bool) -> bool {
+        let Some(rules) = self.rules else { return false };
+        path.truncate(self.prefix.len());
+        path.extend_from_slice(name);
+        rules.leaves_out(path, is_dir)
+    }
+}
+
+impl Examined {
+    fn push(&mut self, name: &[u8], stat: Stat) {
+        if name == STATE_DIR && stat.kind == FileKind::Dir {
+            self.problems.push((name.into(), ProblemCause::NestedVolume));
+        }
+        // A name fits in 255 bytes and all names of a directory in 4 GiB: both were checked when they were listed.
+        let (name_start, name_len) = (self.names.len() as u32, name.len() as u8);
+        self.names.extend_from_slice(name);
+        self.entries.push(Entry { stat, name_start, child: NONE, cached: NONE, name_len, flags: 0 });
+    }
+
+    fn append(mut self, other: Self) -> Self {
+        let shift = self.names.len() as u32;
+        self.names.extend_from_slice(&other.names);
+        let moved =
+            other.entries.into_iter().map(|entry| Entry { name_start: entry.name_start + shift, ..entry });
+        self.entries.extend(moved);
+        self.left_out += other.left_out;
+        self.problems.extend(other.problems);
+        self
+    }
+}
+
+fn with_slash(mut path: Vec<u8>) -> Vec<u8> {
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path
+}

@@ -1,0 +1,312 @@
+//! The workers, and the stack of directories that they share.
+//!
+//! Invariant: a directory is queued after its parent's entries are stored; when no task is queued and no worker is
+//! busy, the walk is done. Directories are held open only while children wait to be opened through them, and only up to
+//! a number; beyond it they are reached again from the nearest one that is held.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::rules::Rules;
+use super::selection::{Part, Selection};
+use super::tree::{Coverage, Entry, NONE, name_in};
+use super::{Problem, ProblemCause};
+use crate::beneath::{BeneathError, Dir, raise_open_files_limit};
+use crate::meta::Stat;
+use crate::statcache::{CachedDir, StatCache};
+
+/// Share of the permitted open files that a walk takes for directories.
+const HELD_SHARE: u64 = 4;
+/// Most directories held open: a wide tree needs as many as it is deep, and few are deeper.
+const HELD_MAX: usize = 4096;
+
+/// A directory that is, or will be, visited.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub parent: u32,
+    /// Place among the entries of the parent.
+    pub entry: u32,
+    pub listing: Listing,
+    pub outcome: Outcome,
+    /// Held while children wait.
+    dir: Option<Dir>,
+    waiting: u32,
+}
+
+/// What was found in a directory.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub entries: Vec<Entry>,
+    pub names: Vec<u8>,
+    pub coverage: Coverage,
+    pub cached: Option<CachedDir>,
+    pub left_out: u32,
+}
+
+/// What became of the attempt to look into a directory.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Outcome {
+    /// It is what its entry says (read or not).
+    AsSeen,
+    /// In its place stands this now.
+    Became(Stat),
+    /// Nothing is there any more.
+    Gone,
+}
+
+/// A directory to be visited.
+pub(super) struct Task {
+    pub node: u32,
+    pub parent: u32,
+    pub name: Box<[u8]>,
+    /// What its entry said.
+    pub stat: Stat,
+    pub part: Part,
+    pub cached: Option<CachedDir>,
+    pub rules: Option<Rules>,
+}
+
+/// A subdirectory found, for which a node and a task will be made.
+pub(super) struct Found {
+    pub entry: u32,
+    pub part: Part,
+    pub cached: Option<CachedDir>,
+}
+
+/// The state of a walk at its end.
+pub(super) struct Done {
+    pub nodes: Vec<Node>,
+    pub problems: Vec<Problem>,
+}
+
+pub(super) struct Walk<'w> {
+    root: &'w Dir,
+    pub cache: Option<&'w StatCache>,
+    pub selection: Option<&'w Selection>,
+    pub threads: usize,
+    held_max: usize,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+struct State {
+    nodes: Vec<Node>,
+    queue: Vec<Task>,
+    busy: usize,
+    held: usize,
+    problems: Vec<Problem>,
+}
+
+impl<'w> Walk<'w> {
+    pub(super) fn new(
+        root: &'w Dir,
+        stat: Stat,
+        cache: Option<&'w StatCache>,
+        selection: Option<&'w Selection>,
+        threads: usize,
+    ) -> Self {
+        let part = if selection.is_some() { Part::Some(0) } else { Part::Whole };
+        let cached = cache.map(|_| CachedDir::ROOT);
+        let task = Task { node: 0, parent: NONE, name: Box::default(), stat, part, cached, rules: None };
+        let nodes = vec![Node::new(NONE, 0, cached)];
+        let share = usize::try_from(raise_open_files_limit() / HELD_SHARE).unwrap_or(HELD_MAX);
+        let state = State { nodes, queue: vec![task], busy: 0, held: 0, problems: Vec::new() };
+        let held_max = share.min(HELD_MAX);
+        Self { root, cache, selection, threads, held_max, state: Mutex::new(state), wake: Condvar::new() }
+    }
+
+    /// Visits everything and returns what was found.
+    pub(super) fn run(self) -> Done {
+        std::thread::scope(|scope| {
+            for _ in 1..self.threads {
+                scope.spawn(|| self.work());
+            }
+            self.work();
+        });
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Done { nodes: state.nodes, problems: state.problems }
+    }
+
+    fn work(&self) {
+        while let Some(task) = self.next_task() {
+            // Even a panic must release the others, who would wait for this task for ever.
+            let _busy = Busy(self);
+            self.visit(task);
+        }
+    }
+
+    fn next_task(&self) -> Option<Task> {
+        let mut state = self.lock();
+        loop {
+            if let Some(task) = state.queue.pop() {
+                state.busy += 1;
+                return Some(task);
+            }
+            if state.busy == 0 {
+                return None;
+            }
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the directory of a task.
+    pub(super) fn open(&self, task: &Task) -> Result<Dir, BeneathError> {
+        if task.parent == NONE {
+            return Ok(self.root.clone());
+        }
+        let opened = self.dir_of(task.parent).and_then(|parent| parent.open_dir_to_read(&task.name));
+        self.release(task.parent);
+        opened
+    }
+
+    /// What stands under a task's name now.
+    pub(super) fn look_again(&self, task: &Task) -> Result<Stat, BeneathError> {
+        self.dir_of(task.parent)?.stat(&task.name)
+    }
+
+    /// A visited directory, to open its children.
+    fn dir_of(&self, node: u32) -> Result<Dir, BeneathError> {
+        let (mut here, names) = self.nearest_held(node);
+        for name in names.iter().rev() {
+            here = here.open_dir(name)?;
+        }
+        if !names.is_empty() {
+            let mut state = self.lock();
+            if state.held < self.held_max && state.nodes[node as usize].waiting > 0 {
+                let held_before = state.nodes[node as usize].dir.replace(here.clone()).is_some();
+                state.held += usize::from(!held_before);
+            }
+        }
+        Ok(here)
+    }
+
+    /// The nearest directory that is held, at `node` or above, and the names down from it, last first.
+    fn nearest_held(&self, mut node: u32) -> (Dir, Vec<Box<[u8]>>) {
+        let state = self.lock();
+        let mut names = Vec::new();
+        loop {
+            let at = &state.nodes[node as usize];
+            if let Some(dir) = &at.dir {
+                return (dir.clone(), names);
+            }
+            if at.parent == NONE {
+                return (self.root.clone(), names);
+            }
+            names.push(state.name_of(node).into());
+            node = at.parent;
+        }
+    }
+
+    /// One child less waits to be opened through `node`.
+    fn release(&self, node: u32) {
+        let mut state = self.lock();
+        let at = &mut state.nodes[node as usize];
+        at.waiting = at.waiting.saturating_sub(1);
+        if at.waiting == 0 && at.dir.take().is_some() {
+            state.held -= 1;
+        }
+    }
+
+    /// Stores what was found in a directory and queues its subdirectories.
+    pub(super) fn store(
+        &self,
+        task: &Task,
+        dir: Dir,
+        mut listing: Listing,
+        found: Vec<Found>,
+        rules: Option<&Rules>,
+    ) {
+        let mut state = self.lock();
+        let first = state.queue.len();
+        for found in &found {
+            let number = state.nodes.len() as u32;
+            let entry = &mut listing.entries[found.entry as usize];
+            entry.child = number;
+            let (name, stat) = (name_in(&listing.names, entry).into(), entry.stat);
+            state.nodes.push(Node::new(task.node, found.entry, found.cached));
+            let rules = rules.cloned();
+            let (part, cached) = (found.part, found.cached);
+            state.queue.push(Task { node: number, parent: task.node, name, stat, part, cached, rules });
+        }
+        // The last one queued is taken first: the walk keeps to the order of names, more or less.
+        state.queue[first..].reverse();
+        let hold = !found.is_empty() && state.held < self.held_max;
+        state.held += usize::from(hold);
+        let node = &mut state.nodes[task.node as usize];
+        node.waiting = found.len() as u32;
+        node.dir = hold.then_some(dir);
+        node.listing = listing;
+        drop(state);
+        if found.len() > 1 {
+            self.wake.notify_all();
+        }
+    }
+
+    /// Records that the directory of a task is not what it was.
+    pub(super) fn set_outcome(&self, task: &Task, outcome: Outcome) {
+        self.lock().nodes[task.node as usize].outcome = outcome;
+    }
+
+    /// Reports something about an entry (or, with an empty name, the directory) of a node.
+    pub(super) fn report(&self, node: u32, name: &[u8], cause: ProblemCause) {
+        let mut state = self.lock();
+        let mut path = state.path_of(node);
+        if !path.is_empty() && !name.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        state.problems.push(Problem { path, cause });
+    }
+
+    /// The path of a node from the root.
+    pub(super) fn path_of(&self, node: u32) -> Vec<u8> {
+        self.lock().path_of(node)
+    }
+}
+
+impl State {
+    fn name_of(&self, node: u32) -> &[u8] {
+        let at = &self.nodes[node as usize];
+        let listing = &self.nodes[at.parent as usize].listing;
+        name_in(&listing.names, &listing.entries[at.entry as usize])
+    }
+
+    fn path_of(&self, mut node: u32) -> Vec<u8> {
+        let mut names = Vec::new();
+        while self.nodes[node as usize].parent != NONE {
+            names.push(self.name_of(node));
+            node = self.nodes[node as usize].parent;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+}
+
+impl Node {
+    fn new(parent: u32, entry: u32, cached: Option<CachedDir>) -> Self {
+        let listing = Listing {
+            entries: Vec::new(),
+            names: Vec::new(),
+            coverage: Coverage::Unread,
+            cached,
+            left_out: 0,
+        };
+        Self { parent, entry, listing, outcome: Outcome::AsSeen, dir: None, waiting: 0 }
+    }
+}
+
+/// A worker at work; when it ends, all may have to wake.
+struct Busy<'a, 'w>(&'a Walk<'w>);
+
+impl Drop for Busy<'_, '_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.busy -= 1;
+        if state.busy == 0 || !state.queue.is_empty() {
+            self.0.wake.notify_all();
+        }
+    }
+}

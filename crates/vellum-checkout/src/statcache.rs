@@ -1,0 +1,19 @@
+//! What every file looked like when it was last recorded, so that an unchanged one need not be read again.
+//!
+//! Invariant: the cache only ever saves work. A missing, torn, damaged or foreign file is no cache; an entry counts
+//! as unchanged only if no change since its content was read could have left its attributes alone (see [`Stamp`]).
+//! docs/format.md draws every byte.
+
+mod format;
+mod load;
+mod merge;
+mod stamp;
+mod write;
+
+pub use load::{CachedDir, CachedEntry, StatCache, StatCacheError};
+pub use merge::{Recorded, write_tree};
+pub use stamp::Stamp;
+pub use write::{BlockId, NewEntry, StatCacheWriter};
+
+#[cfg(test)]
+mod tests;

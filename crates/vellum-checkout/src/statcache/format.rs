@@ -1,0 +1,172 @@
+//! The bytes of one record, of the header and of the footer.
+//!
+//! Invariant: `decode` of what `encode` wrote gives the same record; `decode` of anything else gives an error or a
+//! record in range, never a panic.
+
+use vellum_types::{BlobId, DecodeError, FileKind, Ino, Reader, Time, Writer};
+
+use super::Stamp;
+use crate::meta::Stat;
+
+/// First bytes of a stat cache.
+pub(super) const MAGIC: &[u8; 8] = b"VLMSTATC";
+/// Version of the format.
+pub(super) const VERSION: u32 = 1;
+/// Bytes of the header: magic, version, flags, base root, stamp.
+pub(super) const HEADER_LEN: usize = 8 + 4 + 4 + 32 + 8 + 4 + 4 + 8;
+/// Bytes of one record.
+pub(super) const RECORD_LEN: usize = 88;
+/// Bytes of one line of the directory table.
+pub(super) const TABLE_LINE_LEN: usize = 16;
+/// Bytes of the footer: counts, then the checksum.
+pub(super) const FOOTER_LEN: usize = 8 + 4 + 4 + CHECKSUM_LEN;
+/// Bytes of the checksum: BLAKE3.
+pub(super) const CHECKSUM_LEN: usize = 32;
+/// Stands for "no block": of all that is no directory.
+pub(super) const NO_BLOCK: u32 = u32::MAX;
+
+const IS_RACY: u8 = 1;
+const MAY_HAVE_HOLES: u8 = 2;
+const IS_MOUNT_ROOT: u8 = 4;
+
+/// What the cache was made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub base: BlobId,
+    pub stamp: Stamp,
+}
+
+impl Header {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::over(Vec::with_capacity(HEADER_LEN));
+        writer.raw(MAGIC).u32(VERSION).u32(0).raw(self.base.as_bytes());
+        writer.u64(self.stamp.time.secs.cast_unsigned()).u32(self.stamp.time.nanos).u32(0);
+        writer.u64(self.stamp.dev);
+        writer.into_vec()
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        if reader.array()? != *MAGIC {
+            return Err(DecodeError::Magic);
+        }
+        match reader.u32()? {
+            VERSION => {}
+            other => return Err(DecodeError::Version(other)),
+        }
+        expect_zero(reader.u32()?, "flags")?;
+        let base = BlobId(reader.array()?);
+        let time = Time { secs: reader.u64()?.cast_signed(), nanos: nanos(reader.u32()?)? };
+        expect_zero(reader.u32()?, "reserved")?;
+        Ok(Self { base, stamp: Stamp { time, dev: reader.u64()? } })
+    }
+}
+
+/// Counts at the end, which say where the tables begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Footer {
+    pub entries: u64,
+    pub blocks: u32,
+    pub devices: u32,
+}
+
+impl Footer {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.u64(self.entries).u32(self.blocks).u32(self.devices);
+        writer.into_vec()
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { entries: reader.u64()?, blocks: reader.u32()?, devices: reader.u32()? })
+    }
+}
+
+/// One entry but for its name, which stands behind the records of its block. In `stat`, `dev` is left out: the
+/// record holds the number of a line of the device table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record {
+    pub ino: Ino,
+    pub stat: Stat,
+    pub racy: bool,
+    pub block: u32,
+    pub device: u16,
+    pub name_start: u32,
+    pub name_len: u8,
+}
+
+impl Record {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let stat = &self.stat;
+        let mut writer = Writer::over(std::mem::take(out));
+        writer.u64(self.ino.0).u64(stat.ino);
+        writer.u64(if is_device(stat.kind) { stat.rdev } else { stat.size });
+        for time in [stat.mtime, stat.ctime, stat.btime] {
+            writer.u64(time.secs.cast_unsigned());
+        }
+        for time in [stat.mtime, stat.ctime, stat.btime] {
+            writer.u32(time.nanos);
+        }
+        writer.u32(stat.uid).u32(stat.gid).u32(stat.nlink).u32(self.name_start).u32(self.block);
+        let [mode_low, mode_high, ..] = stat.mode.to_le_bytes();
+        writer.raw(&self.device.to_le_bytes()).raw(&[mode_low, mode_high]);
+        writer.u8(stat.kind.as_byte()).u8(self.flags()).u8(self.name_len).u8(0);
+        *out = writer.into_vec();
+    }
+
+    fn flags(&self) -> u8 {
+        let flag = |set: bool, bit| if set { bit } else { 0 };
+        flag(self.racy, IS_RACY)
+            | flag(self.stat.may_have_holes, MAY_HAVE_HOLES)
+            | flag(self.stat.is_mount_root, IS_MOUNT_ROOT)
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let (ino, host_ino, size_or_device) = (Ino(reader.u64()?), reader.u64()?, reader.u64()?);
+        let secs = [reader.u64()?, reader.u64()?, reader.u64()?].map(u64::cast_signed);
+        let mut time = |secs| Ok::<_, DecodeError>(Time { secs, nanos: nanos(reader.u32()?)? });
+        let [mtime, ctime, btime] = secs;
+        let (mtime, ctime, btime) = (time(mtime)?, time(ctime)?, time(btime)?);
+        let (uid, gid, nlink) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let (name_start, block) = (reader.u32()?, reader.u32()?);
+        let device = u16::from_le_bytes(reader.array()?);
+        let mode = u32::from(u16::from_le_bytes(reader.array()?));
+        let kind = FileKind::from_byte(reader.u8()?)?;
+        let (flags, name_len) = (reader.u8()?, reader.u8()?);
+        expect_zero(u32::from(reader.u8()?), "reserved")?;
+        reader.finish()?;
+        if mode > 0o7777 || flags & !(IS_RACY | MAY_HAVE_HOLES | IS_MOUNT_ROOT) != 0 {
+            return Err(DecodeError::Invalid("mode or flags"));
+        }
+        let (size, rdev) = if is_device(kind) { (0, size_or_device) } else { (size_or_device, 0) };
+        let stat = Stat {
+            kind,
+            may_have_holes: flags & MAY_HAVE_HOLES != 0,
+            is_mount_root: flags & IS_MOUNT_ROOT != 0,
+            mode,
+            uid,
+            gid,
+            nlink,
+            size,
+            ino: host_ino,
+            dev: 0,
+            rdev,
+            mtime,
+            ctime,
+            btime,
+        };
+        Ok(Self { ino, stat, racy: flags & IS_RACY != 0, block, device, name_start, name_len })
+    }
+}
+
+fn is_device(kind: FileKind) -> bool {
+    matches!(kind, FileKind::CharDevice | FileKind::BlockDevice)
+}
+
+fn nanos(nanos: u32) -> Result<u32, DecodeError> {
+    if nanos < 1_000_000_000 { Ok(nanos) } else { Err(DecodeError::Invalid("nanoseconds")) }
+}
+
+fn expect_zero(value: u32, field: &'static str) -> Result<(), DecodeError> {
+    if value == 0 { Ok(()) } else { Err(DecodeError::Invalid(field)) }
+}

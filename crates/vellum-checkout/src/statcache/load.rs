@@ -1,0 +1,259 @@
+//! Reading a stat cache.
+
+use std::io::Read;
+use std::sync::OnceLock;
+
+use vellum_types::{BlobId, DecodeError, FileKind, Ino, Reader};
+
+use super::Stamp;
+use super::format::{
+    CHECKSUM_LEN, FOOTER_LEN, Footer, HEADER_LEN, Header, NO_BLOCK, RECORD_LEN, Record, TABLE_LINE_LEN,
+};
+use crate::beneath::{BeneathError, Dir, OpenedFile};
+use crate::meta::Stat;
+
+/// Why there is no usable cache. None of these is an error to a user: the work is done without.
+#[derive(Debug, thiserror::Error)]
+pub enum StatCacheError {
+    /// It cannot be opened or created; not being there is the usual case.
+    #[error("the stat cache cannot be reached")]
+    Unreachable(#[from] BeneathError),
+    /// It cannot be read or written.
+    #[error("the stat cache cannot be read or written")]
+    Io(#[from] std::io::Error),
+    /// Its checksum is wrong: it is torn or damaged.
+    #[error("the stat cache is damaged")]
+    Damaged,
+    /// Its structure is wrong, or from another version.
+    #[error("the stat cache is not usable: {0}")]
+    Malformed(#[from] DecodeError),
+    /// A number does not fit the format: more than 65,536 filesystems, or names of more than 4 GiB in one directory.
+    #[error("the stat cache cannot hold {0}")]
+    TooLarge(&'static str),
+}
+
+/// A directory's block in the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CachedDir(pub(super) u32);
+
+impl CachedDir {
+    /// The block of the root's entries.
+    pub const ROOT: Self = Self(0);
+}
+
+/// One remembered file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CachedEntry<'c> {
+    /// Name in its directory; empty for the root.
+    pub name: &'c [u8],
+    /// Its number in the map.
+    pub ino: Ino,
+    /// What it looked like.
+    pub stat: Stat,
+    /// Its attributes were too young: never count it as unchanged.
+    pub racy: bool,
+    /// Where its entries are, if it is a directory.
+    pub child: Option<CachedDir>,
+}
+
+impl CachedEntry<'_> {
+    /// The file need not be read again: no attribute differs, and none could hide a change.
+    #[must_use]
+    pub fn is_unchanged(&self, now: &Stat) -> bool {
+        !self.racy && self.stat.dev == now.dev && self.stat.same_attributes(now)
+    }
+}
+
+/// One line of the directory table.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    start: usize,
+    count: u32,
+    names_len: u32,
+}
+
+/// Where an entry is: its block and its place there.
+type Place = (u32, u32);
+
+/// A stat cache in memory.
+#[derive(Debug)]
+pub struct StatCache {
+    bytes: Vec<u8>,
+    header: Header,
+    blocks: Vec<Block>,
+    devices: Vec<u64>,
+    entries: u64,
+    by_ino: OnceLock<Vec<(u64, u64, Place)>>,
+}
+
+impl StatCache {
+    /// Reads the cache `name` in `dir`.
+    pub fn load(dir: &Dir, name: &[u8]) -> Result<Self, StatCacheError> {
+        let OpenedFile { mut file, stat } = dir.open_file(name)?;
+        let mut bytes = Vec::with_capacity(usize::try_from(stat.size).unwrap_or(0).saturating_add(1));
+        file.read_to_end(&mut bytes)?;
+        Self::decode(bytes)
+    }
+
+    /// Checks bytes and takes them over.
+    pub fn decode(bytes: Vec<u8>) -> Result<Self, StatCacheError> {
+        let content_len = bytes.len().checked_sub(CHECKSUM_LEN).ok_or(DecodeError::Truncated)?;
+        let (content, checksum) = bytes.split_at_checked(content_len).ok_or(DecodeError::Truncated)?;
+        // Magic and version come first, so that a cache of another version is not called damaged.
+        let header = Header::decode(&mut Reader::new(content))?;
+        if blake3::hash(content).as_bytes() != checksum {
+            return Err(StatCacheError::Damaged);
+        }
+        let tail = content_len.checked_sub(FOOTER_LEN - CHECKSUM_LEN).ok_or(DecodeError::Truncated)?;
+        let footer = Footer::decode(&mut Reader::new(content.get(tail..).unwrap_or_default()))?;
+        let tables_len = usize::try_from(footer.blocks).unwrap_or(usize::MAX).saturating_mul(TABLE_LINE_LEN)
+            + usize::try_from(footer.devices).unwrap_or(usize::MAX).saturating_mul(8);
+        let tables_start = tail.checked_sub(tables_len).ok_or(DecodeError::Truncated)?;
+        let mut reader = Reader::new(content.get(tables_start..tail).unwrap_or_default());
+        let devices = (0..footer.devices).map(|_| reader.u64()).collect::<Result<_, _>>()?;
+        let blocks = read_blocks(&mut reader, footer.blocks, tables_start)?;
+        Ok(Self { header, blocks, devices, entries: footer.entries, by_ino: OnceLock::new(), bytes })
+    }
+
+    /// The root of the map that it describes.
+    #[must_use]
+    pub fn base(&self) -> BlobId {
+        self.header.base
+    }
+
+    /// Takes the root's device to be `dev` now. Device numbers are given out anew at each start of the machine, and a
+    /// new one for the same filesystem must not make every file seem changed.
+    pub(crate) fn adopt_root_device(&mut self, dev: u64) {
+        let root =
+            self.bytes.get(HEADER_LEN..HEADER_LEN + RECORD_LEN).and_then(|bytes| Record::decode(bytes).ok());
+        if let Some(line) = root.and_then(|root| self.devices.get_mut(usize::from(root.device))) {
+            *line = dev;
+        }
+    }
+
+    /// The moment before its contents were read.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        self.header.stamp
+    }
+
+    /// How many files it remembers, the root not counted.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.entries
+    }
+
+    /// Whether it remembers none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// The root directory itself.
+    #[must_use]
+    pub fn root(&self) -> Option<CachedEntry<'_>> {
+        let record = self.bytes.get(HEADER_LEN..HEADER_LEN + RECORD_LEN)?;
+        self.entry_of(Record::decode(record).ok()?, &[])
+    }
+
+    /// How many entries a directory has.
+    #[must_use]
+    pub fn count(&self, dir: CachedDir) -> u32 {
+        self.block(dir).map_or(0, |block| block.count)
+    }
+
+    /// The entry at a place, counted from 0 in the order of names.
+    #[must_use]
+    pub fn entry(&self, dir: CachedDir, index: u32) -> Option<CachedEntry<'_>> {
+        let block = self.block(dir)?;
+        if index >= block.count {
+            return None;
+        }
+        let start = block.start + index as usize * RECORD_LEN;
+        let record = Record::decode(self.bytes.get(start..start + RECORD_LEN)?).ok()?;
+        let name_start = record.name_start as usize;
+        let name_end = name_start + usize::from(record.name_len);
+        let names_start = block.start + block.count as usize * RECORD_LEN;
+        let names = self.bytes.get(names_start..names_start + block.names_len as usize)?;
+        // A block stands behind the one that mentions it, so that no walk goes in circles.
+        let forward = record.block == NO_BLOCK || record.block > dir.0;
+        self.entry_of(record, names.get(name_start..name_end)?).filter(|_| forward)
+    }
+
+    /// All entries of a directory, in the order of their names.
+    pub fn entries(&self, dir: CachedDir) -> impl Iterator<Item = CachedEntry<'_>> {
+        (0..self.count(dir)).filter_map(move |index| self.entry(dir, index))
+    }
+
+    /// The entry with a name.
+    #[must_use]
+    pub fn find(&self, dir: CachedDir, name: &[u8]) -> Option<CachedEntry<'_>> {
+        let (mut low, mut high) = (0, self.count(dir));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let entry = self.entry(dir, middle)?;
+            match entry.name.cmp(name) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+                std::cmp::Ordering::Equal => return Some(entry),
+            }
+        }
+        None
+    }
+
+    /// All names under which a file of the filesystem was remembered: where a renamed file comes from. The index for
+    /// it is built when it is first asked for.
+    pub fn by_host_ino(&self, dev: u64, ino: u64) -> impl Iterator<Item = CachedEntry<'_>> {
+        let index = self.by_ino.get_or_init(|| self.build_index());
+        let start = index.partition_point(|(d, i, _)| (*d, *i) < (dev, ino));
+        let same =
+            index.get(start..).unwrap_or_default().iter().take_while(move |(d, i, _)| (*d, *i) == (dev, ino));
+        same.filter_map(|(_, _, (block, place))| self.entry(CachedDir(*block), *place))
+    }
+
+    fn build_index(&self) -> Vec<(u64, u64, Place)> {
+        let mut index =
+            Vec::with_capacity(usize::try_from(self.entries).unwrap_or(0).min(self.bytes.len() / RECORD_LEN));
+        for (number, block) in (0..).zip(&self.blocks) {
+            for place in 0..block.count {
+                if let Some(entry) = self.entry(CachedDir(number), place) {
+                    index.push((entry.stat.dev, entry.stat.ino, (number, place)));
+                }
+            }
+        }
+        index.sort_unstable();
+        index
+    }
+
+    fn block(&self, dir: CachedDir) -> Option<&Block> {
+        self.blocks.get(dir.0 as usize)
+    }
+
+    fn entry_of<'c>(&'c self, record: Record, name: &'c [u8]) -> Option<CachedEntry<'c>> {
+        let dev = *self.devices.get(usize::from(record.device))?;
+        let child = (record.stat.kind == FileKind::Dir && record.block != NO_BLOCK)
+            .then_some(CachedDir(record.block));
+        Some(CachedEntry {
+            name,
+            ino: record.ino,
+            stat: Stat { dev, ..record.stat },
+            racy: record.racy,
+            child,
+        })
+    }
+}
+
+/// Reads the directory table and checks that every block lies between the header and the tables.
+fn read_blocks(reader: &mut Reader<'_>, count: u32, end: usize) -> Result<Vec<Block>, DecodeError> {
+    let mut blocks = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let start = usize::try_from(reader.u64()?).map_err(|_| DecodeError::Invalid("block start"))?;
+        let block = Block { start, count: reader.u32()?, names_len: reader.u32()? };
+        let len = (block.count as usize).saturating_mul(RECORD_LEN).saturating_add(block.names_len as usize);
+        if start < HEADER_LEN || start.saturating_add(len) > end {
+            return Err(DecodeError::Invalid("block start"));
+        }
+        blocks.push(block);
+    }
+    Ok(blocks)
+}

@@ -1,0 +1,176 @@
+//! Writing a stat cache, one directory after the other.
+
+use std::io::{BufWriter, Write};
+
+use vellum_types::limits::NAME_MAX;
+use vellum_types::{BlobId, FileKind, Ino, Writer};
+
+use super::format::{Footer, HEADER_LEN, Header, NO_BLOCK, RECORD_LEN, Record};
+use super::{Stamp, StatCacheError};
+use crate::beneath::{Dir, NewFile, Replace};
+use crate::meta::Stat;
+
+type Result<T> = std::result::Result<T, StatCacheError>;
+
+/// Buffer between the writer and the file, bytes: one call for some thousand records.
+const WRITE_BUFFER: usize = 256 << 10;
+
+/// The block in which a directory's entries are to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockId(u32);
+
+impl BlockId {
+    /// The root's.
+    pub const ROOT: Self = Self(0);
+}
+
+/// One entry to be remembered.
+#[derive(Debug, Clone, Copy)]
+pub struct NewEntry<'a> {
+    /// Its name; names come in ascending order.
+    pub name: &'a [u8],
+    /// Its number in the map.
+    pub ino: Ino,
+    /// What it looked like, not later than when its content was read.
+    pub stat: &'a Stat,
+    /// Whether its attributes are too young to be trusted; [`Stamp::is_racy`] says.
+    pub racy: bool,
+}
+
+/// Writes a stat cache. Memory: one directory, and 16 bytes for each directory.
+pub struct StatCacheWriter {
+    out: BufWriter<std::fs::File>,
+    target: NewFile,
+    hasher: blake3::Hasher,
+    position: u64,
+    blocks: Vec<(u64, u32, u32)>,
+    devices: Vec<u64>,
+    entries: u64,
+    current: Option<Current>,
+}
+
+/// The directory being written.
+struct Current {
+    block: BlockId,
+    count: u32,
+    records: Vec<u8>,
+    names: Vec<u8>,
+}
+
+impl StatCacheWriter {
+    /// Starts a cache in `dir` that describes the map `base`. `stamp` was taken before the first content was read.
+    pub fn create(dir: &Dir, base: BlobId, stamp: Stamp, root: (Ino, &Stat)) -> Result<Self> {
+        let target = dir.new_file()?;
+        let out = BufWriter::with_capacity(WRITE_BUFFER, target.file()?.try_clone()?);
+        let mut writer = Self {
+            out,
+            target,
+            hasher: blake3::Hasher::new(),
+            position: 0,
+            blocks: vec![(0, 0, 0)],
+            devices: Vec::new(),
+            entries: 0,
+            current: None,
+        };
+        writer.put(&Header { base, stamp }.encode())?;
+        let mut record = Vec::with_capacity(RECORD_LEN);
+        let (ino, stat) = root;
+        let racy = stamp.is_racy(stat);
+        let device = writer.device(stat.dev)?;
+        Record { ino, stat: *stat, racy, block: BlockId::ROOT.0, device, name_start: 0, name_len: 0 }
+            .encode(&mut record);
+        writer.put(&record)?;
+        debug_assert_eq!(writer.position, (HEADER_LEN + RECORD_LEN) as u64);
+        Ok(writer)
+    }
+
+    /// Goes on with the entries of another directory: the root's, or one that an entry was given for.
+    pub fn begin(&mut self, block: BlockId) -> Result<()> {
+        self.flush_block()?;
+        self.current = Some(Current { block, count: 0, records: Vec::new(), names: Vec::new() });
+        Ok(())
+    }
+
+    /// Adds an entry to the directory last begun. A directory's entry returns the block for its own entries; one
+    /// that is never begun is empty.
+    pub fn entry(&mut self, entry: &NewEntry<'_>) -> Result<Option<BlockId>> {
+        let child = match entry.stat.kind {
+            FileKind::Dir => Some(self.new_block()?),
+            _ => None,
+        };
+        let device = self.device(entry.stat.dev)?;
+        let current = self.current.as_mut().ok_or(StatCacheError::TooLarge("an entry of no directory"))?;
+        let record = Record {
+            ino: entry.ino,
+            stat: *entry.stat,
+            racy: entry.racy,
+            block: child.map_or(NO_BLOCK, |block| block.0),
+            device,
+            name_start: u32::try_from(current.names.len())
+                .map_err(|_| StatCacheError::TooLarge("the names"))?,
+            name_len: u8::try_from(entry.name.len().min(NAME_MAX + 1))
+                .map_err(|_| StatCacheError::TooLarge("a name"))?,
+        };
+        record.encode(&mut current.records);
+        current.names.extend_from_slice(entry.name);
+        current.count += 1;
+        self.entries += 1;
+        Ok(child)
+    }
+
+    /// Ends the cache and puts it in place under `name`. It is not made durable: a torn one is noticed and ignored.
+    pub fn finish(mut self, name: &[u8]) -> Result<()> {
+        self.flush_block()?;
+        let blocks =
+            u32::try_from(self.blocks.len()).map_err(|_| StatCacheError::TooLarge("the directories"))?;
+        let devices =
+            u32::try_from(self.devices.len()).map_err(|_| StatCacheError::TooLarge("the devices"))?;
+        let mut tail = Writer::new();
+        for device in &self.devices {
+            tail.u64(*device);
+        }
+        for (start, count, names_len) in &self.blocks {
+            // A block that was never begun lies, empty, where the tables begin.
+            tail.u64(if *start == 0 { self.position } else { *start }).u32(*count).u32(*names_len);
+        }
+        tail.raw(&Footer { entries: self.entries, blocks, devices }.encode());
+        self.put(tail.as_slice())?;
+        let checksum = self.hasher.finalize();
+        self.out.write_all(checksum.as_bytes())?;
+        self.out.flush()?;
+        self.target.commit(name, Replace::Always)?;
+        Ok(())
+    }
+
+    fn new_block(&mut self) -> Result<BlockId> {
+        let number = u32::try_from(self.blocks.len()).ok().filter(|number| *number != NO_BLOCK);
+        self.blocks.push((0, 0, 0));
+        number.map(BlockId).ok_or(StatCacheError::TooLarge("the directories"))
+    }
+
+    fn device(&mut self, dev: u64) -> Result<u16> {
+        let known = self.devices.iter().position(|known| *known == dev);
+        let number = known.unwrap_or_else(|| {
+            self.devices.push(dev);
+            self.devices.len() - 1
+        });
+        u16::try_from(number).map_err(|_| StatCacheError::TooLarge("the devices"))
+    }
+
+    fn flush_block(&mut self) -> Result<()> {
+        let Some(current) = self.current.take() else { return Ok(()) };
+        let names_len =
+            u32::try_from(current.names.len()).map_err(|_| StatCacheError::TooLarge("the names"))?;
+        if let Some(line) = self.blocks.get_mut(current.block.0 as usize) {
+            *line = (self.position, current.count, names_len);
+        }
+        self.put(&current.records)?;
+        self.put(&current.names)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.hasher.update(bytes);
+        self.position += bytes.len() as u64;
+        self.out.write_all(bytes).map_err(Into::into)
+    }
+}
