@@ -31,7 +31,7 @@ pub use error::MapError;
 pub use layer::Layer;
 pub use memory::MemoryNodes;
 pub use node::{Child, LEVEL_MAX, NODE_MAX, Node, NodeError};
-pub use range::{Entry, Range, Span, range};
+pub use range::{Entry, EntryRef, Range, Span, range};
 pub use read::{get, len};
 pub use shape::Shape;
 pub use slice::{Slice, Value};

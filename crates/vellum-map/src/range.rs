@@ -70,6 +70,9 @@ impl Span {
     }
 }
 
+/// A key and its value, borrowed.
+pub type EntryRef<'a> = (&'a [u8], &'a [u8]);
+
 /// A key with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -103,7 +106,7 @@ pub fn range<'a, S: NodeSource + ?Sized>(
 
 impl<S: NodeSource + ?Sized> Range<'_, S> {
     /// The next entry, borrowed: for scans that copy nothing.
-    pub fn step(&mut self) -> Result<Option<(&[u8], &[u8])>, MapError> {
+    pub fn step(&mut self) -> Result<Option<EntryRef<'_>>, MapError> {
         if !self.find_next()? {
             return Ok(None);
         }

@@ -1,1 +1,66 @@
-//! Tests of a decoder that meets hostile bytes.
+//! Tests of search within a node.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use proptest::collection::{btree_set, vec};
+use proptest::prelude::*;
+
+use super::*;
+use crate::packer::Packer;
+use crate::shape::Shape;
+
+fn leaf(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Node {
+    let mut packer = Packer::new(Shape::new(0), 0);
+    for key in keys {
+        packer.push(key.as_ref(), b"v", 1);
+    }
+    Node::decode(packer.seal().to_vec()).unwrap()
+}
+
+/// Few letters and a frequent common start, so that heads and prefixes tie.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    (
+        prop_oneof![Just(&b""[..]), Just(&b"commonstart"[..]), Just(&b"commonstarttoo"[..])],
+        vec(0_u8..3, 0..12),
+    )
+        .prop_map(|(start, end)| [start, &end].concat())
+}
+
+proptest! {
+    #[test]
+    fn search_agrees_with_a_sorted_list(
+        keys in btree_set(key(), 0..60),
+        asked in vec(key(), 0..40),
+    ) {
+        let node = leaf(&keys);
+        let keys: Vec<_> = keys.into_iter().collect();
+        for key in asked.iter().chain(&keys) {
+            prop_assert_eq!(node.lower_bound(key), keys.partition_point(|held| held < key));
+            prop_assert_eq!(node.find(key), keys.binary_search(key).ok());
+        }
+    }
+
+    #[test]
+    fn any_bytes_decode_or_err(bytes in vec(any::<u8>(), 0..200)) {
+        let framed = [MAGIC.as_slice(), &[VERSION, 0], &bytes].concat();
+        let _ = Node::decode(bytes);
+        let _ = Node::decode(framed);
+    }
+}
+
+#[test]
+fn the_longest_node_is_within_the_limit() {
+    let mut packer = Packer::new(Shape::new(0), 0);
+    let mut number = 0_u64;
+    // Fills it to the last byte below the maximum, whatever the rule says on the way.
+    while packer.seal().len() < HEADER_LEN + (64 << 10) - 1 - 20 {
+        packer.push(&number.to_be_bytes(), &[0; 8], 1);
+        number += 1;
+    }
+    let rest = HEADER_LEN + (64 << 10) - 1 - packer.seal().len() - 10;
+    packer.push(&number.to_be_bytes(), &vec![0; rest], 1);
+    packer.push(&[0xff; KEY_MAX], &vec![0; VALUE_MAX], 1);
+    let bytes = packer.seal().to_vec();
+    assert!(bytes.len() <= NODE_MAX && bytes.len() + 8 > NODE_MAX, "{}", bytes.len());
+    assert!(Node::decode(bytes).is_ok());
+}

@@ -1,0 +1,133 @@
+//! Reading: spans, walks and the cache.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+use vellum_map::{LoadBytes, MapError, MemoryNodes, Node, NodeCache, NodeSource, Span, get, range, walk};
+use vellum_types::BlobId;
+
+use crate::support::{Counted, TINY, build, collect, key_of, numbered, read_all};
+
+#[test]
+fn spans_say_which_keys_belong_to_them() {
+    assert_eq!(Span::prefix([1, 0xff]), Span::between([1, 0xff], [2]));
+    assert_eq!(Span::prefix([0xff, 0xff]), Span::from([0xff, 0xff]));
+    assert_eq!(Span::prefix([]), Span::all());
+    let span = Span::prefix(b"a").after(b"ab");
+    assert!(span.contains(b"ab\0") && !span.contains(b"ab") && !span.contains(b"b"));
+    assert_eq!(Span::prefix(b"b").after(b"a"), Span::prefix(b"b"));
+}
+
+#[test]
+fn borrowed_and_shared_scans_agree() {
+    let nodes = MemoryNodes::new();
+    let model = numbered(0..2_000);
+    let root = build(TINY, &nodes, &model);
+    let span = Span::between(key_of(500), key_of(1_500));
+    let mut scan = range(&nodes, &root, span.clone()).unwrap();
+    let mut borrowed = Vec::new();
+    while let Some((key, value)) = scan.step().unwrap() {
+        borrowed.push((key.to_vec(), value.to_vec()));
+    }
+    assert_eq!(borrowed.len(), 1_000);
+    assert_eq!(collect(range(&nodes, &root, span).unwrap()), borrowed.into_iter().collect());
+}
+
+#[test]
+fn a_scan_of_few_keys_reads_few_nodes() {
+    let nodes = MemoryNodes::new();
+    let root = build(TINY, &nodes, &numbered(0..20_000));
+    let source = Counted::new(&nodes);
+    let height = usize::from(nodes.node(&root.0).unwrap().level()) + 1;
+    assert_eq!(range(&source, &root, Span::between(key_of(8_000), key_of(8_002))).unwrap().count(), 2);
+    assert!(source.reads.load(Ordering::Relaxed) <= height + 2);
+}
+
+#[test]
+fn a_walk_visits_each_node_once_and_can_be_pruned() {
+    let nodes = MemoryNodes::new();
+    let model = numbered(0..5_000);
+    let root = build(TINY, &nodes, &model);
+    let mut seen = HashSet::new();
+    let mut keys = 0;
+    walk::<_, _, _, MapError>(
+        &nodes,
+        &root,
+        |_, _| true,
+        |id, node| {
+            assert!(seen.insert(*id));
+            keys += if node.is_leaf() { node.len() } else { 0 };
+            Ok(())
+        },
+    )
+    .unwrap();
+    assert_eq!((keys, seen.len()), (model.len(), nodes.len()));
+
+    // A second map that shares most nodes: only the others are visited.
+    let mut other = model.clone();
+    other.remove(&key_of(2_500));
+    let other = build(TINY, &nodes, &other);
+    let before = seen.len();
+    let source = Counted::new(&nodes);
+    walk::<_, _, _, MapError>(&source, &other, |id, _| seen.insert(*id), |_, _| Ok(())).unwrap();
+    assert_eq!(seen.len(), nodes.len());
+    assert_eq!(source.reads(), nodes.len() - before);
+
+    // Without leaves, by their level.
+    let mut levels = HashSet::new();
+    let above = |_: &BlobId, level: Option<u8>| level != Some(0);
+    walk::<_, _, _, MapError>(&nodes, &root, above, |_, node| {
+        levels.insert(node.level());
+        Ok(())
+    })
+    .unwrap();
+    assert!(!levels.contains(&0) && levels.contains(&1));
+}
+
+#[test]
+fn a_cache_loads_once_and_stays_in_its_bounds() {
+    let nodes = MemoryNodes::new();
+    let model = numbered(0..20_000);
+    let root = build(TINY, &nodes, &model);
+    let cache = NodeCache::new(&nodes, 1 << 30);
+    assert_eq!(read_all(&cache, &root), model);
+    // All is cached: the loader may now be empty.
+    assert!(cache.weight() > 0);
+    let first = cache.node(&root.0).unwrap();
+    assert!(std::sync::Arc::ptr_eq(&first, &cache.node(&root.0).unwrap()));
+
+    let small = NodeCache::new(&nodes, 100_000);
+    assert_eq!(read_all(&small, &root), model);
+    assert!(small.weight() <= 100_000, "{}", small.weight());
+    assert_eq!(*get(&small, &root, &key_of(5)).unwrap().unwrap(), *model[&key_of(5)]);
+}
+
+#[test]
+fn a_cache_passes_hints_on_for_what_it_lacks() {
+    struct Hinted<'a>(&'a MemoryNodes, std::sync::Mutex<Vec<BlobId>>);
+    impl LoadBytes for Hinted<'_> {
+        fn load(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
+            self.0.load(id)
+        }
+        fn will_need(&self, ids: &[BlobId]) {
+            self.1.lock().unwrap().extend_from_slice(ids);
+        }
+    }
+    let nodes = MemoryNodes::new();
+    let root = build(TINY, &nodes, &numbered(0..1_000));
+    let cache = NodeCache::new(Hinted(&nodes, std::sync::Mutex::default()), 1 << 30);
+    let walk_all = || walk::<_, _, _, MapError>(&cache, &root, |_, _| true, |_, _| Ok(())).unwrap();
+    walk_all();
+    walk_all();
+    assert_eq!(cache.loader().1.lock().unwrap().len(), nodes.len() - 1);
+}
+
+#[test]
+fn a_missing_node_is_named() {
+    let nodes = MemoryNodes::new();
+    let root = build(TINY, &nodes, &numbered(0..10));
+    let error = get(&MemoryNodes::new(), &root, b"x").unwrap_err();
+    assert_eq!(error.kind(), vellum_types::ErrorKind::NotFound);
+    assert!(error.to_string().contains(&root.0.to_string()));
+    assert!(Node::decode(Vec::new()).is_err());
+}
