@@ -1,8 +1,8 @@
 //! Content-defined boundaries: a gear hash over 64 bytes finds candidates, a keyed hash decides.
 //!
 //! Invariant: whether a chunk ends at a position depends on the 64 bytes before it, on the distance from the chunk's
-//! start, and on the key. Lengths of chunks therefore tell an outsider who lacks the key nothing that another
-//! file of random content would not, apart from equality of content.
+//! start, and on the key, so that lengths cannot be computed from content without the key. Deliberately absent: a
+//! defence against whoever can have known content stored and watch its lengths; docs/format.md says what remains.
 
 use std::fmt;
 use std::sync::Arc;
