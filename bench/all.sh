@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Every figure of docs/benchmarks.md, one after another: all.sh OUTDIR. Takes hours and about 60 GB of disk.
+#
+#   VELLUM RESTIC BORG RUSTIC   the binaries (default: from PATH; a rival that is missing is left out)
+#   VELLUM_BENCH_CACHE          where trees and repositories go (default: ~/.cache/vellum-bench)
+#   ROUNDS                      rounds for the trees (default: 5; the large ones take 3)
+set -euo pipefail
+cd "$(dirname "$0")"
+
+out=$(realpath "${1:?usage: all.sh OUTDIR}")
+rounds=${ROUNDS:-5}
+large=$((rounds < 3 ? rounds : 3))
+
+python3 startup.py | tee "$out/startup.md"
+python3 rivals.py --rounds "$rounds" --trees goroot,small100k,wheels --json "$out/rivals.json" > /dev/null
+python3 rivals.py --rounds "$large" --trees registry,big4g --json "$out/rivals.json" > /dev/null
+python3 report.py "$out/rivals.json" | tee "$out/rivals.md"
+python3 rivals.py --rounds 1 --trees small1m --ops first --json "$out/million.json" | tee "$out/million.md"
+python3 snapshots.py --json "$out/snapshots.json" | tee "$out/snapshots.md"
+# The map and the pipeline, which no rival has as a piece of its own.
+(cd .. && cargo bench --workspace) | tee "$out/cargo.txt"

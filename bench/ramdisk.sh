@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# A filesystem in memory to measure on, so that the disk's own moods stay out of the ratios: ramdisk.sh make|remove DIR [SIZE]
+# Needs root. An ext4 on a loop device behaves as ext4 does, which tmpfs would not.
+set -euo pipefail
+
+command=${1:?usage: ramdisk.sh make|remove DIR [SIZE]}
+dir=${2:?usage: ramdisk.sh make|remove DIR [SIZE]}
+image=/dev/shm/vellum-bench-$(basename "$dir").img
+
+case $command in
+make)
+    mkdir -p "$dir"
+    truncate -s "${3:-8G}" "$image"
+    mkfs.ext4 -q -F -m 0 -E lazy_itable_init=0,lazy_journal_init=0 -i 4096 "$image"
+    mount -o loop,noatime "$image" "$dir"
+    ;;
+remove)
+    umount "$dir"
+    rm -f "$image"
+    rmdir "$dir"
+    ;;
+*)
+    echo "ramdisk.sh: make or remove, not $command" >&2
+    exit 3
+    ;;
+esac

@@ -1,0 +1,133 @@
+"""The trees that are measured. Each is made once, under the cache directory, and used again.
+
+Real trees are copied at first use, so that a toolchain update or a build in between does not change the input.
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+MIB = 1 << 20
+# Files per directory of the made-up trees: neither one huge directory nor one directory per file.
+FILES_PER_DIR = 1000
+# Versions of the wheel, oldest first: ten that exist for one interpreter on one platform.
+WHEELS = {
+    "numpy": "1.24.4 1.25.0 1.25.1 1.25.2 1.26.0 1.26.1 1.26.2 1.26.3 1.26.4 2.0.0".split(),
+    "networkx": "2.8.8 3.0 3.1 3.2 3.2.1 3.3 3.4 3.4.1 3.4.2 3.5".split(),
+}
+
+
+def goroot(out: Path):
+    """The Go distribution: sources, documents and binaries."""
+    root = subprocess.run(["go", "env", "GOROOT"], check=True, capture_output=True, text=True).stdout.strip()
+    copy(os.path.realpath(root), out)
+
+
+def registry(out: Path):
+    """The sources of the crates that cargo has unpacked on this machine."""
+    home = os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo"))
+    copy(os.path.join(home, "registry", "src"), out)
+
+
+def copy(source, out: Path):
+    """An exact copy of a tree."""
+    out.mkdir(parents=True)
+    subprocess.run(["cp", "-a", f"{source}/.", out], check=True)
+
+
+def small(count: int, dirs: int):
+    """`count` files of 1 KiB that neither compress nor deduplicate, in `dirs` directories."""
+
+    def make(out: Path):
+        rng = random.Random(1024)
+        per_dir = count // dirs
+        for d in range(dirs):
+            folder = out / f"d{d:04}"
+            folder.mkdir(parents=True)
+            for f in range(per_dir):
+                with open(folder / f"f{f:05}", "wb") as file:
+                    file.write(rng.randbytes(1024))
+
+    return make
+
+
+def big(mib: int):
+    """One file of random bytes."""
+
+    def make(out: Path):
+        rng = random.Random(4)
+        out.mkdir(parents=True)
+        with open(out / "big.bin", "wb") as file:
+            for _ in range(mib):
+                file.write(rng.randbytes(MIB))
+
+    return make
+
+
+def wheel(package: str):
+    """Ten versions of one Python wheel, unpacked side by side."""
+
+    def make(out: Path):
+        cache = out.parent / f"{package}.wheels"
+        cache.mkdir(parents=True, exist_ok=True)
+        for version in WHEELS[package]:
+            download(package, version, cache)
+            found = next(cache.glob(f"{package}-{version}-*.whl"))
+            with zipfile.ZipFile(found) as archive:
+                archive.extractall(out / version)
+
+    return make
+
+
+def download(package: str, version: str, cache: Path):
+    """Fetches one wheel, if it is not there yet. The interpreter is fixed so that every machine gets the same bytes."""
+    if next(cache.glob(f"{package}-{version}-*.whl"), None):
+        return
+    fixed = "--no-deps --only-binary :all: --python-version 3.11 --platform manylinux2014_x86_64 --platform any".split()
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "-q", *fixed, "-d", cache, f"{package}=={version}"], check=True
+    )
+
+
+TREES = {
+    "goroot": goroot,
+    "registry": registry,
+    "small100k": small(100_000, 100),
+    "big4g": big(4096),
+    "wheels": wheel("numpy"),
+    "networkx": wheel("networkx"),
+    "small1m": small(1_000_000, 1_000_000 // FILES_PER_DIR),
+    # Not in the published tables: for trying the scripts out.
+    "small1k": small(1_000, 10),
+    "big64m": big(64),
+}
+
+
+def ensure(name: str, cache: Path) -> Path:
+    """The directory of the tree `name`, made if it is missing. A half-made tree is never taken for a whole one."""
+    out = cache / name
+    if not out.is_dir():
+        print(f"making the tree {name} ...", file=sys.stderr)
+        part = cache / f"{name}.part"
+        shutil.rmtree(part, ignore_errors=True)
+        cache.mkdir(parents=True, exist_ok=True)
+        TREES[name](part)
+        part.rename(out)
+    return out
+
+
+def describe(path: Path) -> dict:
+    """How many files and bytes a tree has. Kept beside the tree, since counting a million files takes a while."""
+    note = path.parent / f"{path.name}.json"
+    if not note.is_file():
+        files, size = 0, 0
+        for folder, _, names in os.walk(path):
+            files += len(names)
+            size += sum(os.lstat(os.path.join(folder, n)).st_size for n in names)
+        note.write_text(json.dumps({"files": files, "bytes": size}))
+    return json.loads(note.read_text())
