@@ -1,1 +1,54 @@
+//! The crate from outside: what seals must open, in its own place only; and bytes of the first release still open.
 
+mod golden;
+mod sealing;
+mod slots;
+
+use vellum_crypto::{Domain, MasterKey, VolumeKeys};
+use vellum_types::{BlobKind, VolumeId};
+
+const VOLUME: VolumeId = VolumeId([0x11; 16]);
+
+const DOMAINS: [Domain; 10] = [
+    Domain::Blob(BlobKind::Chunk),
+    Domain::Blob(BlobKind::Node),
+    Domain::PackToc,
+    Domain::Index,
+    Domain::Snapshot,
+    Domain::Ref,
+    Domain::Session,
+    Domain::Config,
+    Domain::Condemned,
+    Domain::Local,
+];
+
+fn master() -> MasterKey {
+    MasterKey::from_bytes(std::array::from_fn(|i| u8::try_from(i).expect("below 32")))
+}
+
+/// The keys of a sealed and of a plain volume.
+fn both() -> [VolumeKeys; 2] {
+    [VolumeKeys::sealed(&master(), VOLUME), VolumeKeys::plain(VOLUME)]
+}
+
+fn seal(keys: &VolumeKeys, domain: Domain, aad: &[u8], plaintext: &[u8]) -> Vec<u8> {
+    let mut sealed = Vec::new();
+    keys.seal(domain, aad, plaintext, &mut sealed);
+    sealed
+}
+
+fn open(keys: &VolumeKeys, domain: Domain, aad: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+    let mut plaintext = Vec::new();
+    keys.open(domain, aad, sealed, &mut plaintext).ok().map(|()| plaintext)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
+    let (pairs, rest) = digits.as_chunks::<2>();
+    assert!(rest.is_empty(), "an odd number of digits");
+    pairs.iter().map(|[high, low]| u8::try_from(high << 4 | low).expect("two digits")).collect()
+}
