@@ -60,7 +60,7 @@ impl Chunker {
         let min = self.params.min();
         // The window of the first possible boundary; before it, nothing needs to be looked at.
         let warm = reach.get(min - WINDOW..min)?;
-        let hash = warm.iter().fold(0, |hash, byte| self.step(hash, *byte));
+        let hash = warm.iter().fold(0, |hash, byte| step(&self.secrets.gear, hash, *byte));
         let mut scan = Scan { chunker: self, hash, decided: None };
         if self.secrets.test.accepts(hash) && scan.decide(hash, self.early) {
             return Some(min);
@@ -72,11 +72,11 @@ impl Chunker {
             reach.get(switch..).and_then(|bytes| scan.run(bytes, self.late)).map(|at| switch + at)
         })
     }
+}
 
-    #[inline(always)]
-    fn step(&self, hash: u64, byte: u8) -> u64 {
-        (hash << 1).wrapping_add(self.secrets.gear[usize::from(byte)])
-    }
+#[inline(always)]
+fn step(gear: &[u64; 256], hash: u64, byte: u8) -> u64 {
+    (hash << 1).wrapping_add(gear[usize::from(byte)])
 }
 
 impl fmt::Debug for Chunker {
@@ -96,12 +96,23 @@ struct Scan<'a> {
 impl Scan<'_> {
     // Length of the shortest prefix of `bytes` after which there is a boundary.
     fn run(&mut self, bytes: &[u8], threshold: u64) -> Option<usize> {
-        // Locals, so that the loop keeps them in registers: it runs at two thirds of the speed otherwise.
-        let (chunker, test, mut hash) = (self.chunker, self.chunker.secrets.test, self.hash);
-        for (index, byte) in bytes.iter().enumerate() {
-            hash = chunker.step(hash, *byte);
+        // Locals, so that the loop keeps them in registers, and blocks of known length, so that it is unrolled: it
+        // runs at half the speed otherwise.
+        let Secrets { gear, test, .. } = &*self.chunker.secrets;
+        let (test, mut hash) = (*test, self.hash);
+        let (blocks, rest) = bytes.as_chunks::<8>();
+        for (index, block) in blocks.iter().enumerate() {
+            for (place, byte) in block.iter().enumerate() {
+                hash = step(gear, hash, *byte);
+                if test.accepts(hash) && self.decide(hash, threshold) {
+                    return Some(8 * index + place + 1);
+                }
+            }
+        }
+        for (place, byte) in rest.iter().enumerate() {
+            hash = step(gear, hash, *byte);
             if test.accepts(hash) && self.decide(hash, threshold) {
-                return Some(index + 1);
+                return Some(8 * blocks.len() + place + 1);
             }
         }
         self.hash = hash;
