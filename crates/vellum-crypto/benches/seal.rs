@@ -12,6 +12,8 @@ const VOLUME: VolumeId = VolumeId([1; 16]);
 /// Bytes worked on in one round.
 const ROUND: usize = 2 << 20;
 const ROUNDS: usize = 200;
+/// Slots made, each of which takes long.
+const SLOTS: usize = 5;
 
 fn main() {
     let sealed = VolumeKeys::sealed(&MasterKey::random(), VOLUME);
@@ -54,8 +56,13 @@ fn report(what: &str, size: usize, mut work: impl FnMut()) {
 }
 
 fn measure_slot() {
-    let start = Instant::now();
-    let slot = Slot::create(Secret::Passphrase(b"x"), &MasterKey::random(), VOLUME, "", KdfParams::DEFAULT);
-    black_box(slot).expect("it can be made");
-    println!("a slot with default costs: {:.0} ms", start.elapsed().as_secs_f64() * 1e3);
+    let master = MasterKey::random();
+    let seconds = || {
+        let start = Instant::now();
+        let slot = Slot::create(Secret::Passphrase(b"x"), &master, VOLUME, "", KdfParams::DEFAULT);
+        black_box(slot).expect("it can be made");
+        start.elapsed().as_secs_f64()
+    };
+    let best = (0..SLOTS).map(|_| seconds()).fold(f64::MAX, f64::min);
+    println!("a slot with default costs: {:.0} ms", best * 1e3);
 }
