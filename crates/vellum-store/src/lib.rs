@@ -3,8 +3,16 @@
 //! Invariant: what `BlobWriter::finish` acknowledged is durable and found again by every later `BlobStore`, and
 //! every blob that is read was authenticated and its id checked. Deliberately absent: files, maps, snapshots.
 
+pub mod blob;
 pub mod error;
+pub mod index;
 pub mod object;
+pub mod pack;
 
+pub use blob::{
+    BlobError, BlobStore, BlobWriter, Fetched, Options, PackInfo, RebuildStats, RepackStats, WriteStats,
+};
 pub use error::StoreError;
+pub use index::Location;
 pub use object::{Counts, LocalDir, Metered, ObjectInfo, ObjectKey, ObjectStore, OpendalStore, create, open};
+pub use pack::{Finding, PackEntry};

@@ -84,7 +84,8 @@ impl LocalDir {
     fn publish_group(&self, group: &mut [(&ObjectKey, Temp)]) -> Result<(), StoreError> {
         let Some((first, _)) = group.first() else { return Ok(()) };
         let first = *first;
-        let folder = self.tree.writable(first.folder()).map_err(|e| self.fail("make the folder of", first, e))?;
+        let folder =
+            self.tree.writable(first.folder()).map_err(|e| self.fail("make the folder of", first, e))?;
         for (key, temp) in group.iter_mut() {
             temp.publish_new(&folder, key.name()).map_err(|e| self.fail("write", key, e))?;
         }

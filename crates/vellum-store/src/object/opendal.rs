@@ -162,7 +162,8 @@ impl ObjectStore for OpendalStore {
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
-        let length = |got| StoreError::Length { place: self.place.clone(), key: key.to_string(), wanted: len, got };
+        let length =
+            |got| StoreError::Length { place: self.place.clone(), key: key.to_string(), wanted: len, got };
         let end = offset.checked_add(len).ok_or_else(|| length(0))?;
         let (operator, path) = (self.operator.clone(), key.to_string());
         let bytes = match wait(async move { operator.read_with(&path).range(offset..end).await })? {
@@ -210,7 +211,8 @@ impl ObjectStore for OpendalStore {
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
         let entries = self.entries(folder)?;
-        let mut found: Vec<_> = entries.iter().filter_map(|entry| self.info(entry)).collect::<Result<_, _>>()?;
+        let mut found: Vec<_> =
+            entries.iter().filter_map(|entry| self.info(entry)).collect::<Result<_, _>>()?;
         found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         found.dedup_by(|a, b| a.key == b.key);
         Ok(found)

@@ -140,9 +140,10 @@ impl Tree {
             }
         }
         // A key has few components, so that this does not go deep.
-        below.iter().filter(|path| path.split('/').count() < key::DEPTH_MAX).try_for_each(|path| {
-            self.walk(path, sizes, found)
-        })
+        below
+            .iter()
+            .filter(|path| path.split('/').count() < key::DEPTH_MAX)
+            .try_for_each(|path| self.walk(path, sizes, found))
     }
 }
 
@@ -172,7 +173,8 @@ fn add_object(
     match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => {
             let size = u64::try_from(stat.st_size).unwrap_or(0);
-            let modified = u64::try_from(stat.st_mtime).ok().map(|secs| UNIX_EPOCH + Duration::from_secs(secs));
+            let modified =
+                u64::try_from(stat.st_mtime).ok().map(|secs| UNIX_EPOCH + Duration::from_secs(secs));
             found.push(ObjectInfo { key, size, modified });
             Ok(())
         }

@@ -1,0 +1,178 @@
+//! Blobs: pieces of content put once, found by id, read back checked.
+//!
+//! Invariant: `read` returns the bytes whose id was asked for, or an error that names the blob. A remembered place
+//! is a hint: when it proves wrong, the index is read again before the blob is given up. Deliberately absent: what
+//! chunks and nodes mean.
+
+pub mod body;
+mod error;
+mod fetch;
+mod gc;
+mod verify;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use vellum_crypto::VolumeKeys;
+use vellum_types::{BlobId, BlobKind};
+
+pub use self::error::BlobError;
+pub use self::fetch::Fetched;
+pub use self::gc::{PackInfo, RepackStats};
+pub use self::verify::RebuildStats;
+pub use self::writer::{BlobWriter, WriteStats};
+use crate::index::{Index, Location};
+use crate::object::ObjectStore;
+use crate::pack::pack_key;
+
+/// How blobs are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// zstd level, 1 to 19; 0 stores everything raw.
+    pub level: i32,
+    /// Bytes at which a pack is closed.
+    pub pack_size: usize,
+}
+
+impl Options {
+    /// Smallest useful pack, bytes: below it requests cost more than transfer.
+    const PACK_SIZE_MIN: usize = 64 << 10;
+    /// Largest pack written, bytes: two are open and two under way at once.
+    const PACK_SIZE_MAX: usize = 64 << 20;
+    /// Highest zstd level: those above need windows larger than any blob.
+    const LEVEL_MAX: i32 = 19;
+
+    fn clamped(self) -> Self {
+        Self {
+            level: self.level.clamp(0, Self::LEVEL_MAX),
+            pack_size: self.pack_size.clamp(Self::PACK_SIZE_MIN, Self::PACK_SIZE_MAX),
+        }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { level: 3, pack_size: 16 << 20 }
+    }
+}
+
+struct Inner {
+    objects: Arc<dyn ObjectStore>,
+    keys: Arc<VolumeKeys>,
+    index: Index,
+    options: Options,
+}
+
+/// The blobs of one volume. Cheap to clone; all clones are one store.
+#[derive(Clone)]
+pub struct BlobStore {
+    inner: Arc<Inner>,
+}
+
+impl BlobStore {
+    /// Opens the blobs in `objects`; `local` is the folder for the local copy of the index, made if missing.
+    /// Reads no packs.
+    pub fn open(
+        objects: Arc<dyn ObjectStore>,
+        keys: Arc<VolumeKeys>,
+        local: &Path,
+        options: Options,
+    ) -> Result<Self, BlobError> {
+        let index = Index::open(objects.clone(), keys.clone(), local)?;
+        Ok(Self { inner: Arc::new(Inner { objects, keys, index, options: options.clamped() }) })
+    }
+
+    /// The store beneath.
+    #[must_use]
+    pub fn objects(&self) -> &Arc<dyn ObjectStore> {
+        &self.inner.objects
+    }
+
+    /// The volume's keys.
+    #[must_use]
+    pub fn keys(&self) -> &Arc<VolumeKeys> {
+        &self.inner.keys
+    }
+
+    /// Takes notice of blobs that others added and of packs that are gone.
+    pub fn refresh(&self) -> Result<(), BlobError> {
+        self.inner.index.refresh()
+    }
+
+    /// Whether the blob is stored, and may be relied on instead of storing it again: a blob that is only in
+    /// condemned packs does not count.
+    #[must_use]
+    pub fn contains(&self, id: &BlobId) -> bool {
+        self.inner.index.view().find_live(id).is_some()
+    }
+
+    /// Where the blob is, as far as the index knows; also in a condemned pack.
+    #[must_use]
+    pub fn locate(&self, id: &BlobId) -> Option<Location> {
+        let view = self.inner.index.view();
+        view.find_live(id).or_else(|| view.find_all(id).first().copied())
+    }
+
+    /// The blob's content, checked.
+    pub fn read(&self, kind: BlobKind, id: &BlobId) -> Result<Vec<u8>, BlobError> {
+        let mut last = None;
+        for attempt in [Attempt::First, Attempt::Refreshed, Attempt::Healed] {
+            if !self.prepare(attempt)? {
+                continue;
+            }
+            for place in self.inner.index.view().find_all(id) {
+                if place.kind != kind {
+                    continue;
+                }
+                match self.read_at(kind, id, &place) {
+                    Ok(plaintext) => return Ok(plaintext),
+                    Err(BlobError::Store(error)) => return Err(error.into()),
+                    Err(error) => last = Some(error),
+                }
+            }
+        }
+        Err(last.unwrap_or(BlobError::NotFound { kind, id: *id }))
+    }
+
+    /// Whether the attempt is worth making.
+    fn prepare(&self, attempt: Attempt) -> Result<bool, BlobError> {
+        match attempt {
+            Attempt::First => Ok(true),
+            Attempt::Refreshed => self.inner.index.refresh().map(|()| true),
+            Attempt::Healed => self.inner.index.heal(),
+        }
+    }
+
+    /// Reads at one place. [`BlobError::Store`] means that the store did not answer; other places may be tried
+    /// after any other error.
+    fn read_at(&self, kind: BlobKind, id: &BlobId, place: &Location) -> Result<Vec<u8>, BlobError> {
+        let Location { pack, offset, len, .. } = *place;
+        let sealed = self.inner.objects.get_range(&pack_key(&pack), offset.into(), len.into());
+        let sealed = sealed.map_err(|error| match error {
+            crate::StoreError::NotFound { .. } => BlobError::Missing { kind, id: *id, pack },
+            crate::StoreError::Length { .. } => {
+                BlobError::Damaged { kind, id: *id, pack, fault: vellum_types::DecodeError::Truncated.into() }
+            }
+            other => other.into(),
+        })?;
+        body::open(&self.inner.keys, kind, id, &sealed).map_err(|fault| BlobError::Damaged {
+            kind,
+            id: *id,
+            pack,
+            fault,
+        })
+    }
+
+    /// A new writer. Writers are independent: one does not see what another has not finished.
+    #[must_use]
+    pub fn writer(&self) -> BlobWriter {
+        BlobWriter::new(self.clone())
+    }
+}
+
+enum Attempt {
+    First,
+    Refreshed,
+    Healed,
+}

@@ -1,0 +1,151 @@
+//! Many blobs at once: neighbours in a pack come in one request.
+//!
+//! Invariant: what could not be fetched together is read one by one when it is opened, with all the retries that
+//! `BlobStore::read` has: a stale hint costs time, never an error.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use vellum_types::{BlobId, BlobKind, PackId};
+
+use super::{BlobError, BlobStore, body};
+use crate::index::Location;
+use crate::pack::pack_key;
+
+/// Bytes between two blobs that are read along rather than asking twice: what a disk or a network reads in the
+/// time of a request.
+const GAP_MAX: u32 = 64 << 10;
+/// Longest single request, bytes: so that several can be under way.
+const SPAN_MAX: u32 = 8 << 20;
+
+/// Sealed blobs in memory; opened one by one, from any thread.
+pub struct Fetched {
+    store: BlobStore,
+    wanted: Vec<(BlobKind, BlobId)>,
+    /// For each blob its span and its place in it.
+    places: Vec<Option<(usize, Range<usize>)>>,
+    spans: Vec<Option<Vec<u8>>>,
+}
+
+/// One ranged get, and the blobs that it serves.
+pub(super) struct Span {
+    pub(super) pack: PackId,
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) blobs: Vec<(usize, Location)>,
+}
+
+impl BlobStore {
+    /// Fetches the sealed bytes of many blobs. The caller bounds their number; gaps add at most as much again
+    /// as the blobs have. Blobs that are not known or cannot be fetched fail when they are opened.
+    pub fn fetch(&self, wanted: &[(BlobKind, BlobId)]) -> Result<Fetched, BlobError> {
+        let view = self.inner.index.view();
+        let mut located: Vec<_> = wanted
+            .iter()
+            .enumerate()
+            .filter_map(|(position, (kind, id))| {
+                let place = view.find_live(id).or_else(|| view.find_all(id).first().copied())?;
+                (place.kind == *kind).then_some((position, place))
+            })
+            .collect();
+        located.sort_by_key(|(_, place)| (place.pack, place.offset));
+        let spans = coalesce(&located);
+        let bytes = self.get_spans(&spans);
+        let mut places = vec![None; wanted.len()];
+        for (number, span) in spans.iter().enumerate() {
+            for (position, place) in &span.blobs {
+                let start = (place.offset - span.start) as usize;
+                if let Some(slot) = places.get_mut(*position) {
+                    *slot = Some((number, start..start + place.len as usize));
+                }
+            }
+        }
+        Ok(Fetched { store: self.clone(), wanted: wanted.to_vec(), places, spans: bytes })
+    }
+
+    /// The bytes of each span; `None` where the store failed: `Fetched::open` then learns why.
+    fn get_spans(&self, spans: &[Span]) -> Vec<Option<Vec<u8>>> {
+        let get = |span: &Span| {
+            let len = u64::from(span.end - span.start);
+            self.inner.objects.get_range(&pack_key(&span.pack), span.start.into(), len).ok()
+        };
+        let threads = self.inner.objects.parallel_gets().min(spans.len());
+        if threads <= 1 {
+            return spans.iter().map(get).collect();
+        }
+        let queue = Mutex::new(spans.iter().enumerate());
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let done = Mutex::new(BTreeMap::new());
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while let Some((number, span)) = next() {
+                        let bytes = get(span);
+                        done.lock().unwrap_or_else(PoisonError::into_inner).insert(number, bytes);
+                    }
+                });
+            }
+        });
+        done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
+    }
+}
+
+/// Joins neighbours into spans. Takes blobs sorted by pack and offset.
+pub(super) fn coalesce(located: &[(usize, Location)]) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    for (position, place) in located {
+        // Both come from the index, whose records keep them within a pack.
+        let end = place.offset.saturating_add(place.len);
+        match spans.last_mut() {
+            Some(span)
+                if span.pack == place.pack
+                    && place.offset <= span.end.saturating_add(GAP_MAX)
+                    && end.max(span.end) - span.start <= SPAN_MAX =>
+            {
+                span.end = span.end.max(end);
+                span.blobs.push((*position, *place));
+            }
+            _ => spans.push(Span {
+                pack: place.pack,
+                start: place.offset,
+                end,
+                blobs: vec![(*position, *place)],
+            }),
+        }
+    }
+    spans
+}
+
+impl Fetched {
+    /// How many blobs were asked for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.wanted.len()
+    }
+
+    /// Whether none was asked for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.wanted.is_empty()
+    }
+
+    /// The content of the blob at this position of the request, checked.
+    ///
+    /// # Panics
+    /// When the request had no such position.
+    pub fn open(&self, position: usize) -> Result<Vec<u8>, BlobError> {
+        let (kind, id) = self.wanted[position];
+        if let Some(sealed) = self.sealed(position)
+            && let Ok(plaintext) = body::open(&self.store.inner.keys, kind, &id, sealed)
+        {
+            return Ok(plaintext);
+        }
+        self.store.read(kind, &id)
+    }
+
+    fn sealed(&self, position: usize) -> Option<&[u8]> {
+        let (span, range) = self.places.get(position)?.as_ref()?;
+        self.spans.get(*span)?.as_ref()?.get(range.clone())
+    }
+}

@@ -1,0 +1,116 @@
+//! What garbage collection asks of the store: which packs there are, what is in them, condemning and repacking.
+//!
+//! Invariant: a condemned pack is never relied on by a writer that knows of it, and stays readable until it is
+//! deleted. Deliberately absent: what is alive; the volume decides that, waits for the grace period, marks again
+//! and only then replaces the index and deletes.
+
+use std::collections::{HashMap, HashSet};
+use std::time::SystemTime;
+
+use vellum_types::{BlobId, PackId};
+
+use super::fetch::coalesce;
+use super::{BlobError, BlobStore, WriteStats, body};
+use crate::index::{Addition, Condemned, Location, now};
+use crate::pack::{PACKS_FOLDER, PackEntry, pack_key, pack_of, read_toc};
+
+/// A pack as the store lists it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackInfo {
+    /// The pack.
+    pub id: PackId,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was put, if the store knows.
+    pub modified: Option<SystemTime>,
+}
+
+/// What a repack did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RepackStats {
+    /// Packs that were read.
+    pub packs_read: u64,
+    /// What was written.
+    pub written: WriteStats,
+}
+
+impl BlobStore {
+    /// All packs in the store, sorted by id.
+    pub fn list_packs(&self) -> Result<Vec<PackInfo>, BlobError> {
+        let listed = self.inner.objects.list(PACKS_FOLDER)?;
+        let packs = listed.into_iter().filter_map(|info| {
+            Some(PackInfo { id: pack_of(&info.key)?, size: info.size, modified: info.modified })
+        });
+        Ok(packs.collect())
+    }
+
+    /// What a pack holds, from its own table: also when the index has forgotten it.
+    pub fn pack_entries(&self, pack: &PackId) -> Result<Vec<PackEntry>, BlobError> {
+        read_toc(&*self.inner.objects, &self.inner.keys, pack)
+    }
+
+    /// Visits every place that the index knows; a blob that is stored twice comes twice.
+    pub fn for_each_entry(&self, mut visit: impl FnMut(&BlobId, &Location)) {
+        for run in self.inner.index.view().runs() {
+            run.iter().for_each(|(id, place)| visit(&id, &place));
+        }
+    }
+
+    /// Declares that packs are to be deleted: from now on no writer that has refreshed relies on what is in
+    /// them. They stay readable.
+    pub fn condemn(&self, packs: &[PackId]) -> Result<(), BlobError> {
+        let since = now();
+        let mut condemned: Vec<_> = packs.iter().map(|pack| Condemned { pack: *pack, since }).collect();
+        condemned.sort();
+        condemned.dedup();
+        self.inner.index.commit(Addition { condemned, ..Addition::default() })?;
+        Ok(())
+    }
+
+    /// The condemned packs, deleted ones included for some time, and when they were condemned (seconds since
+    /// 1970).
+    #[must_use]
+    pub fn condemned(&self) -> HashMap<PackId, u64> {
+        self.inner.index.view().condemned().clone()
+    }
+
+    /// Makes the index forget some packs. Afterwards they may be deleted.
+    pub fn replace_index(&self, excluding: &HashSet<PackId>) -> Result<(), BlobError> {
+        self.inner.index.replace(excluding)
+    }
+
+    /// Copies the live blobs of some packs into new ones, their sealed bytes unchanged, after checking each. A
+    /// damaged blob is an error: its pack must not be deleted.
+    pub fn repack(&self, packs: &[(PackId, HashSet<BlobId>)]) -> Result<RepackStats, BlobError> {
+        let writer = self.writer();
+        for (pack, live) in packs {
+            let entries = self.pack_entries(pack)?;
+            let live = entries.iter().filter(|entry| live.contains(&entry.id)).enumerate();
+            let places: Vec<_> = live.map(|(i, entry)| (i, entry.id, Location::of(*pack, entry))).collect();
+            let located: Vec<_> = places.iter().map(|(i, _, place)| (*i, *place)).collect();
+            for span in coalesce(&located) {
+                let len = u64::from(span.end - span.start);
+                let bytes = self.inner.objects.get_range(&pack_key(pack), span.start.into(), len)?;
+                for (position, place) in &span.blobs {
+                    let Some((_, id, _)) = places.get(*position) else { continue };
+                    let start = (place.offset - span.start) as usize;
+                    let sealed = bytes.get(start..start + place.len as usize).unwrap_or_default();
+                    let kind = place.kind;
+                    body::open(&self.inner.keys, kind, id, sealed).map_err(|fault| BlobError::Damaged {
+                        kind,
+                        id: *id,
+                        pack: *pack,
+                        fault,
+                    })?;
+                    writer.copy(kind, id, sealed)?;
+                }
+            }
+        }
+        Ok(RepackStats { packs_read: packs.len() as u64, written: writer.finish()? })
+    }
+
+    /// Deletes a pack. The index must have forgotten it.
+    pub fn delete_pack(&self, pack: &PackId) -> Result<(), BlobError> {
+        Ok(self.inner.objects.delete(&pack_key(pack))?)
+    }
+}

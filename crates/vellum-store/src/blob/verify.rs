@@ -1,0 +1,57 @@
+//! Checks what is stored, and makes the index anew from packs alone.
+//!
+//! Invariant: what is checked is read from the store, never from a local copy.
+
+use std::sync::Arc;
+
+use vellum_types::{ErrorKind, PackId};
+
+use super::{BlobError, BlobStore};
+use crate::index::Location;
+use crate::pack::{Finding, check_pack};
+
+/// What a rebuild found.
+#[derive(Debug, Default)]
+pub struct RebuildStats {
+    /// Packs whose tables were read.
+    pub packs: u64,
+    /// Blobs that the index knows now.
+    pub blobs: u64,
+    /// Packs that the index leaves out because their tables cannot be read.
+    pub unreadable: Vec<(PackId, BlobError)>,
+}
+
+impl BlobStore {
+    /// Checks every byte and every blob of a pack. An error means that the store did not answer.
+    pub fn check_pack(&self, pack: &PackId) -> Result<Vec<Finding>, BlobError> {
+        check_pack(&*self.inner.objects, &self.inner.keys, pack)
+    }
+
+    /// Index objects that cannot be used, and why. What only they know is found again by
+    /// [`Self::rebuild_index`].
+    #[must_use]
+    pub fn index_problems(&self) -> Vec<Arc<BlobError>> {
+        self.inner.index.problems()
+    }
+
+    /// Makes the index anew from the packs' own tables. No other writer may be at work: what it puts meanwhile
+    /// is kept, but what it merges may be lost to the index until the next rebuild.
+    pub fn rebuild_index(&self) -> Result<RebuildStats, BlobError> {
+        let mut stats = RebuildStats::default();
+        let mut blobs = Vec::new();
+        for pack in self.list_packs()? {
+            match self.pack_entries(&pack.id) {
+                Ok(entries) => {
+                    stats.packs += 1;
+                    blobs.extend(entries.iter().map(|entry| (entry.id, Location::of(pack.id, entry))));
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
+                    stats.unreadable.push((pack.id, error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        stats.blobs = self.inner.index.rebuild(blobs)? as u64;
+        Ok(stats)
+    }
+}

@@ -1,0 +1,209 @@
+//! Writes blobs: each content once, packed with others, durable when `finish` returns.
+//!
+//! Invariant: what `finish` acknowledges is in packs that are durable and in an index object that is durable after
+//! them. The first failure stops the writer: nothing is acknowledged after it. Memory is bounded: one open pack
+//! per kind, two under way, and the ids since the last index object.
+
+mod pending;
+mod stats;
+mod upload;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use vellum_types::limits::BLOB_MAX;
+use vellum_types::{BlobId, BlobKind, PackId};
+
+use self::pending::{Pending, Spot};
+use self::stats::Stats;
+pub use self::stats::WriteStats;
+use self::upload::{Job, Uploads};
+use super::{BlobError, BlobStore, body};
+use crate::index::{Addition, Location};
+use crate::object::ObjectKey;
+use crate::pack::{PackBuilder, pack_key};
+
+/// State that the uploading threads share with the writer.
+struct Shared {
+    store: BlobStore,
+    pending: Pending,
+    failed: OnceLock<Arc<BlobError>>,
+    stats: Stats,
+    uploaded: Mutex<Vec<(BlobId, Location)>>,
+}
+
+/// The pack of one kind that is being filled.
+struct OpenPack {
+    number: u32,
+    builder: PackBuilder,
+}
+
+/// Writes blobs; used by any number of threads at once.
+pub struct BlobWriter {
+    shared: Arc<Shared>,
+    chunks: Mutex<OpenPack>,
+    nodes: Mutex<OpenPack>,
+    uploads: Uploads,
+    reused: Mutex<HashSet<PackId>>,
+}
+
+impl Shared {
+    /// Remembers the first failure; returns what the caller of the failed call is told.
+    fn stop(&self, error: BlobError) -> BlobError {
+        let _ = self.failed.set(Arc::new(error));
+        self.check().err().unwrap_or(BlobError::Unsettled)
+    }
+
+    fn check(&self) -> Result<(), BlobError> {
+        self.failed.get().map_or(Ok(()), |error| Err(BlobError::Stopped(error.clone())))
+    }
+}
+
+impl BlobWriter {
+    pub(super) fn new(store: BlobStore) -> Self {
+        let shared = Arc::new(Shared {
+            store,
+            pending: Pending::default(),
+            failed: OnceLock::new(),
+            stats: Stats::default(),
+            uploaded: Mutex::default(),
+        });
+        let uploads = Uploads::new(shared.clone());
+        let open =
+            |kind| Mutex::new(OpenPack { number: uploads.next_number(), builder: PackBuilder::new(kind) });
+        let (chunks, nodes) = (open(BlobKind::Chunk), open(BlobKind::Node));
+        Self { shared, chunks, nodes, uploads, reused: Mutex::default() }
+    }
+
+    /// Stores a content, unless it is stored already, and returns its id.
+    pub fn put(&self, kind: BlobKind, plaintext: &[u8]) -> Result<BlobId, BlobError> {
+        let id = self.shared.store.inner.keys.blob_id(kind, plaintext);
+        self.put_with_id(kind, &id, plaintext)?;
+        Ok(id)
+    }
+
+    /// Like [`Self::put`], for a caller who knows the id. A wrong id makes a blob that cannot be read.
+    pub fn put_with_id(&self, kind: BlobKind, id: &BlobId, plaintext: &[u8]) -> Result<(), BlobError> {
+        self.shared.check()?;
+        if plaintext.len() > BLOB_MAX {
+            return Err(BlobError::TooLarge(plaintext.len()));
+        }
+        let stats = &self.shared.stats;
+        if let Some(place) = self.shared.store.inner.index.view().find_live(id)
+            && place.kind == kind
+        {
+            self.reused.lock().unwrap_or_else(PoisonError::into_inner).insert(place.pack);
+            stats.duplicate(plaintext.len());
+            return Ok(());
+        }
+        if !self.shared.pending.claim(id) {
+            stats.duplicate(plaintext.len());
+            return Ok(());
+        }
+        let inner = &self.shared.store.inner;
+        let mut sealed = Vec::new();
+        let body_len = body::seal(&inner.keys, inner.options.level, kind, id, plaintext, &mut sealed);
+        stats.new_blob(plaintext.len(), body_len);
+        self.append(kind, id, &sealed)
+    }
+
+    /// Stores the sealed bytes of a blob from another pack unchanged, wherever else it may be.
+    pub(super) fn copy(&self, kind: BlobKind, id: &BlobId, sealed: &[u8]) -> Result<(), BlobError> {
+        self.shared.check()?;
+        if !self.shared.pending.claim(id) {
+            return Ok(());
+        }
+        self.shared.stats.new_blob(sealed.len(), sealed.len());
+        self.append(kind, id, sealed)
+    }
+
+    fn append(&self, kind: BlobKind, id: &BlobId, sealed: &[u8]) -> Result<(), BlobError> {
+        let mut open = self.open_pack(kind);
+        let entry = open.builder.append(*id, sealed);
+        self.shared.pending.place(id, Spot { number: open.number, entry });
+        if !open.builder.is_full(self.shared.store.inner.options.pack_size) {
+            return Ok(());
+        }
+        let next = OpenPack { number: self.uploads.next_number(), builder: PackBuilder::new(kind) };
+        let full = std::mem::replace(&mut *open, next);
+        // The lock is held while this waits for an upload to end: that is what bounds the memory.
+        self.uploads.submit(Job { number: full.number, builder: full.builder })
+    }
+
+    fn open_pack(&self, kind: BlobKind) -> MutexGuard<'_, OpenPack> {
+        let open = match kind {
+            BlobKind::Chunk => &self.chunks,
+            BlobKind::Node => &self.nodes,
+        };
+        open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A blob's content, also of one that this writer was given and has not finished.
+    pub fn read(&self, kind: BlobKind, id: &BlobId) -> Result<Vec<u8>, BlobError> {
+        let store = &self.shared.store;
+        loop {
+            let Some(claim) = self.shared.pending.get(id) else { return store.read(kind, id) };
+            let Some(spot) = claim else {
+                // Another thread is sealing it at this moment.
+                self.shared.check()?;
+                std::thread::yield_now();
+                continue;
+            };
+            if let Some(sealed) = self.sealed_in_memory(kind, &spot) {
+                let pack = PackId([0; PackId::LEN]);
+                return body::open(&store.inner.keys, kind, id, &sealed)
+                    .map_err(|fault| BlobError::Damaged { kind, id: *id, pack, fault });
+            }
+            if let Some(pack) = self.uploads.pack(spot.number) {
+                return store.read_at(kind, id, &Location::of(pack, &spot.entry));
+            }
+            // It moved on, from open to under way or to uploaded, between the two looks.
+            self.shared.check()?;
+            std::thread::yield_now();
+        }
+    }
+
+    fn sealed_in_memory(&self, kind: BlobKind, spot: &Spot) -> Option<Vec<u8>> {
+        let range = spot.entry.offset as usize..(spot.entry.offset + spot.entry.len) as usize;
+        let open = self.open_pack(kind);
+        if open.number == spot.number {
+            return open.builder.bytes().get(range).map(<[u8]>::to_vec);
+        }
+        drop(open);
+        self.uploads.under_way(spot.number)?.get(range).map(<[u8]>::to_vec)
+    }
+
+    /// The packs in which blobs were found that were not stored again: who finishes relies on them.
+    #[must_use]
+    pub fn reused_packs(&self) -> HashSet<PackId> {
+        self.reused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Makes everything durable: packs first, then the index.
+    pub fn finish(self) -> Result<WriteStats, BlobError> {
+        self.finish_with(&[])
+    }
+
+    /// Like [`Self::finish`], and puts more objects after the index, behind the same barrier: a snapshot
+    /// record that speaks of the blobs costs no wait of its own.
+    pub fn finish_with(self, after: &[(ObjectKey, &[u8])]) -> Result<WriteStats, BlobError> {
+        let Self { shared, chunks, nodes, uploads, .. } = self;
+        uploads.join();
+        shared.check()?;
+        let inner = &shared.store.inner;
+        let open =
+            [chunks, nodes].map(|open| open.into_inner().unwrap_or_else(PoisonError::into_inner).builder);
+        let built: Vec<_> =
+            open.into_iter().filter(|b| !b.is_empty()).map(|builder| builder.build(&inner.keys)).collect();
+        let mut blobs = std::mem::take(&mut *shared.uploaded.lock().unwrap_or_else(PoisonError::into_inner));
+        for pack in &built {
+            shared.stats.pack(pack.bytes.len());
+            blobs.extend(pack.entries.iter().map(|entry| (entry.id, Location::of(pack.id, entry))));
+        }
+        let before = built.iter().map(|pack| (pack_key(&pack.id), pack.bytes.as_slice())).collect();
+        let addition = Addition { blobs, before, after: after.to_vec(), ..Addition::default() };
+        let index_bytes = inner.index.commit(addition).map_err(|error| shared.stop(error))?;
+        shared.stats.index(index_bytes);
+        Ok(shared.stats.read())
+    }
+}

@@ -1,0 +1,65 @@
+//! The blobs that a writer has taken and the index does not know yet.
+//!
+//! Invariant: of several threads that bring one content, exactly one claims it. Bounded by the writer, which writes
+//! an index object and forgets them when there are many.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use vellum_types::BlobId;
+
+use crate::pack::PackEntry;
+
+/// Parts of the table, each with a lock of its own, a count: far more than threads.
+const SHARDS: usize = 64;
+
+/// Where a pending blob is: a pack by the writer's own number, and the place in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spot {
+    pub(super) number: u32,
+    pub(super) entry: PackEntry,
+}
+
+type Shard = HashMap<BlobId, Option<Spot>>;
+
+pub(super) struct Pending {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+}
+
+impl Pending {
+    fn shard(&self, id: &BlobId) -> MutexGuard<'_, Shard> {
+        let [first, ..] = id.0;
+        self.shards[usize::from(first) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True for the first who asks.
+    pub(super) fn claim(&self, id: &BlobId) -> bool {
+        match self.shard(id).entry(*id) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(vacant) => {
+                vacant.insert(None);
+                true
+            }
+        }
+    }
+
+    pub(super) fn place(&self, id: &BlobId, spot: Spot) {
+        self.shard(id).insert(*id, Some(spot));
+    }
+
+    /// `None`: not pending; `Some(None)`: claimed, and not placed yet.
+    pub(super) fn get(&self, id: &BlobId) -> Option<Option<Spot>> {
+        self.shard(id).get(id).copied()
+    }
+
+    pub(super) fn forget(&self, id: &BlobId) {
+        self.shard(id).remove(id);
+    }
+}

@@ -1,0 +1,73 @@
+//! What a writer counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a writer did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriteStats {
+    /// Blobs that were stored.
+    pub blobs_new: u64,
+    /// Blobs that were there already, in the store or earlier in this writer.
+    pub blobs_duplicate: u64,
+    /// Bytes of content that were given, new and duplicate.
+    pub bytes_given: u64,
+    /// Bytes of content that were new.
+    pub bytes_new: u64,
+    /// Bytes that the new content has after compression.
+    pub bytes_compressed: u64,
+    /// Bytes put into the store: packs and index.
+    pub bytes_stored: u64,
+    /// Packs put into the store.
+    pub packs: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Stats {
+    blobs_new: AtomicU64,
+    blobs_duplicate: AtomicU64,
+    bytes_given: AtomicU64,
+    bytes_new: AtomicU64,
+    bytes_compressed: AtomicU64,
+    bytes_stored: AtomicU64,
+    packs: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, count: usize) {
+    counter.fetch_add(count as u64, Ordering::Relaxed);
+}
+
+impl Stats {
+    pub(super) fn duplicate(&self, len: usize) {
+        add(&self.blobs_duplicate, 1);
+        add(&self.bytes_given, len);
+    }
+
+    pub(super) fn new_blob(&self, len: usize, body_len: usize) {
+        add(&self.blobs_new, 1);
+        add(&self.bytes_given, len);
+        add(&self.bytes_new, len);
+        add(&self.bytes_compressed, body_len);
+    }
+
+    pub(super) fn pack(&self, len: usize) {
+        add(&self.packs, 1);
+        add(&self.bytes_stored, len);
+    }
+
+    pub(super) fn index(&self, len: u64) {
+        self.bytes_stored.fetch_add(len, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self) -> WriteStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        WriteStats {
+            blobs_new: read(&self.blobs_new),
+            blobs_duplicate: read(&self.blobs_duplicate),
+            bytes_given: read(&self.bytes_given),
+            bytes_new: read(&self.bytes_new),
+            bytes_compressed: read(&self.bytes_compressed),
+            bytes_stored: read(&self.bytes_stored),
+            packs: read(&self.packs),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Puts full packs in the background, so that waiting for the disk or the network overlaps with computing.
+//!
+//! Invariant: a pack is readable at every moment of its way: here while under way, in the store afterwards. Threads
+//! are started by the first full pack, so that small commits cost none.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+use vellum_types::PackId;
+
+use super::{Addition, BlobError, Location, PackBuilder, Shared, pack_key};
+
+/// Blobs uploaded that make the writer put an index object midway, a count: bounds its memory to some 60 MB, and
+/// what an interrupted import must repeat.
+const INDEX_AFTER: usize = 256 << 10;
+/// Threads for a store where waiting dominates, a count: a pack of 16 MiB each is in memory.
+const THREADS_REMOTE: usize = 3;
+
+pub(super) struct Job {
+    pub(super) number: u32,
+    pub(super) builder: PackBuilder,
+}
+
+/// Packs on their way, and packs that arrived.
+#[derive(Default)]
+struct Track {
+    under_way: HashMap<u32, Arc<Vec<u8>>>,
+    arrived: HashMap<u32, PackId>,
+}
+
+struct Lane {
+    sender: SyncSender<Job>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+pub(super) struct Uploads {
+    shared: Arc<Shared>,
+    track: Arc<Mutex<Track>>,
+    numbers: AtomicU32,
+    lane: OnceLock<Lane>,
+}
+
+impl Uploads {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, track: Arc::default(), numbers: AtomicU32::new(0), lane: OnceLock::new() }
+    }
+
+    /// A number for a new pack, unique in this writer.
+    pub(super) fn next_number(&self) -> u32 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Hands over a full pack; waits while two are under way.
+    pub(super) fn submit(&self, job: Job) -> Result<(), BlobError> {
+        let lane = self.lane.get_or_init(|| self.start());
+        // The threads end only when the lane does, unless one panicked.
+        lane.sender.send(job).map_err(|_| self.shared.stop(BlobError::Unsettled))
+    }
+
+    fn start(&self) -> Lane {
+        let (sender, receiver) = sync_channel(0);
+        let receiver = Arc::new(Mutex::new(receiver));
+        let count = if self.shared.store.inner.objects.parallel_gets() > 1 { THREADS_REMOTE } else { 1 };
+        let threads = (0..count).map(|_| {
+            let (shared, track, receiver) = (self.shared.clone(), self.track.clone(), receiver.clone());
+            std::thread::spawn(move || work(&shared, &track, &receiver))
+        });
+        Lane { sender, threads: threads.collect() }
+    }
+
+    pub(super) fn under_way(&self, number: u32) -> Option<Arc<Vec<u8>>> {
+        lock(&self.track).under_way.get(&number).cloned()
+    }
+
+    pub(super) fn pack(&self, number: u32) -> Option<PackId> {
+        lock(&self.track).arrived.get(&number).copied()
+    }
+
+    /// Waits for all packs that were handed over.
+    pub(super) fn join(self) {
+        let Some(Lane { sender, threads }) = self.lane.into_inner() else { return };
+        drop(sender);
+        for thread in threads {
+            if thread.join().is_err() {
+                self.shared.stop(BlobError::Unsettled);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn work(shared: &Shared, track: &Mutex<Track>, receiver: &Mutex<Receiver<Job>>) {
+    loop {
+        let Ok(job) = lock(receiver).recv() else { return };
+        // After a failure, jobs are taken and dropped, so that nobody waits for ever.
+        if shared.check().is_err() {
+            continue;
+        }
+        if let Err(error) = upload(shared, track, job) {
+            shared.stop(error);
+        }
+    }
+}
+
+fn upload(shared: &Shared, track: &Mutex<Track>, job: Job) -> Result<(), BlobError> {
+    let inner = &shared.store.inner;
+    let built = job.builder.build(&inner.keys);
+    let bytes = Arc::new(built.bytes);
+    lock(track).under_way.insert(job.number, bytes.clone());
+    inner.objects.put(&pack_key(&built.id), &bytes)?;
+    let mut tracked = lock(track);
+    tracked.arrived.insert(job.number, built.id);
+    tracked.under_way.remove(&job.number);
+    drop(tracked);
+    shared.stats.pack(bytes.len());
+    let mut uploaded = lock(&shared.uploaded);
+    uploaded.extend(built.entries.iter().map(|entry| (entry.id, Location::of(built.id, entry))));
+    if uploaded.len() < INDEX_AFTER {
+        return Ok(());
+    }
+    let blobs = std::mem::take(&mut *uploaded);
+    drop(uploaded);
+    let ids: Vec<_> = blobs.iter().map(|(id, _)| *id).collect();
+    let index_bytes = inner.index.commit(Addition { blobs, ..Addition::default() })?;
+    shared.stats.index(index_bytes);
+    // The index knows them now.
+    ids.iter().for_each(|id| shared.pending.forget(id));
+    Ok(())
+}

@@ -1,0 +1,309 @@
+//! The runs in use: what the store lists, minus what is superseded, each in its local form.
+//!
+//! Invariant: readers see one consistent set at a time and never wait for a refresh. Another process may add,
+//! merge and delete runs at any moment; a run that vanishes between listing and reading means listing again.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use vellum_crypto::VolumeKeys;
+use vellum_types::{BlobId, DecodeError, PackId};
+
+use super::record::Record;
+use super::{INDEX_FOLDER, Location, RUN_ENTRIES_MAX, Run, RunId, layout, run};
+use crate::blob::BlobError;
+use crate::object::{ObjectKey, ObjectStore};
+use crate::pack::PackFault;
+
+/// Listings tried before giving up, a count: each failure needs another process to merge in between.
+const ATTEMPTS: usize = 8;
+/// Listings tried to learn where a vanished run went, a count; after that it counts as deleted.
+const EXPLAIN_ATTEMPTS: usize = 3;
+/// Longest index object, bytes: a full run with its lists, so that a hostile object cannot fill the memory.
+const OBJECT_MAX: u64 = 128 * RUN_ENTRIES_MAX as u64;
+/// Temporary files of processes that died are removed when they are this old.
+const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// One consistent view of the index.
+#[derive(Default)]
+pub(crate) struct Active {
+    /// Largest first: most blobs are in them.
+    pub(super) runs: Vec<Arc<Run>>,
+    pub(super) condemned: HashMap<PackId, u64>,
+}
+
+/// What is remembered about the store's index folder.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Index objects that may exist, superseded ones included.
+    pub(super) listed: HashSet<RunId>,
+    /// Objects that could not be used, and why.
+    problems: HashMap<RunId, Arc<BlobError>>,
+    healed: bool,
+}
+
+/// The index of one volume.
+pub(crate) struct Index {
+    pub(super) objects: Arc<dyn ObjectStore>,
+    pub(super) keys: Arc<VolumeKeys>,
+    folder: PathBuf,
+    active: RwLock<Arc<Active>>,
+    known: Mutex<Known>,
+}
+
+impl Active {
+    pub(super) fn over(mut runs: Vec<Arc<Run>>) -> Self {
+        let superseded: HashSet<_> = runs.iter().flat_map(|run| run.supersedes()).copied().collect();
+        runs.retain(|run| !superseded.contains(&run.id()));
+        runs.sort_by_key(|run| (std::cmp::Reverse(run.len()), run.id()));
+        let condemned = runs.iter().flat_map(|run| run.condemned());
+        let condemned = condemned.map(|condemned| (condemned.pack, condemned.since)).collect();
+        Self { runs, condemned }
+    }
+
+    fn get(&self, id: &RunId) -> Option<&Arc<Run>> {
+        self.runs.iter().find(|run| run.id() == *id)
+    }
+
+    /// A place that will stay.
+    pub(crate) fn find_live(&self, id: &BlobId) -> Option<Location> {
+        if self.condemned.is_empty() {
+            return self.runs.iter().find_map(|run| run.find(id));
+        }
+        self.runs
+            .iter()
+            .filter_map(|run| run.find(id))
+            .find(|place| !self.condemned.contains_key(&place.pack))
+    }
+
+    /// All places, the best first.
+    pub(crate) fn find_all(&self, id: &BlobId) -> Vec<Location> {
+        let mut places: Vec<_> = self.runs.iter().filter_map(|run| run.find(id)).collect();
+        places.sort_by_key(|place| self.condemned.contains_key(&place.pack));
+        places.dedup();
+        places
+    }
+
+    pub(crate) fn runs(&self) -> &[Arc<Run>] {
+        &self.runs
+    }
+
+    pub(crate) fn condemned(&self) -> &HashMap<PackId, u64> {
+        &self.condemned
+    }
+}
+
+impl Index {
+    /// Opens the local copy in `folder` and brings it up to date.
+    pub(crate) fn open(
+        objects: Arc<dyn ObjectStore>,
+        keys: Arc<VolumeKeys>,
+        folder: &Path,
+    ) -> Result<Self, BlobError> {
+        std::fs::create_dir_all(folder).map_err(|source| BlobError::Local {
+            path: folder.to_owned(),
+            action: "make",
+            source,
+        })?;
+        let index = Self {
+            objects,
+            keys,
+            folder: folder.to_owned(),
+            active: RwLock::default(),
+            known: Mutex::default(),
+        };
+        index.refresh()?;
+        Ok(index)
+    }
+
+    /// The present view; it stays as it is while it is held.
+    pub(crate) fn view(&self) -> Arc<Active> {
+        self.active.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn show(&self, active: Active) {
+        *self.active.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(active);
+    }
+
+    /// Index objects that cannot be used, and why.
+    pub(crate) fn problems(&self) -> Vec<Arc<BlobError>> {
+        self.known().problems.values().cloned().collect()
+    }
+
+    /// Takes notice of what others added, merged and deleted.
+    pub(crate) fn refresh(&self) -> Result<(), BlobError> {
+        self.refresh_known(&mut self.known())
+    }
+
+    pub(super) fn refresh_known(&self, known: &mut Known) -> Result<(), BlobError> {
+        for attempt in 0..ATTEMPTS {
+            let names = self.objects.list_names(INDEX_FOLDER)?;
+            let mut listed: HashSet<_> = names.iter().filter_map(listed_run).collect();
+            let before = self.view();
+            let Some(mut runs) = self.load_listed(&mut listed, &before, known)? else { continue };
+            let vanished = self.keep_unlisted(&mut listed, &before, &mut runs)?;
+            let active = Active::over(runs);
+            let explained = |id: &RunId| {
+                active.runs.iter().any(|run| run.supersedes().contains(id)) || listed.contains(id)
+            };
+            if attempt < EXPLAIN_ATTEMPTS && !vanished.iter().all(explained) {
+                continue;
+            }
+            if listed != known.listed {
+                self.sweep(&listed);
+            }
+            known.problems.retain(|id, _| listed.contains(id));
+            known.listed = listed;
+            self.show(active);
+            return Ok(());
+        }
+        Err(BlobError::Unsettled)
+    }
+
+    /// The listed runs; `None` if one of them has vanished since.
+    fn load_listed(
+        &self,
+        listed: &mut HashSet<RunId>,
+        before: &Active,
+        known: &mut Known,
+    ) -> Result<Option<Vec<Arc<Run>>>, BlobError> {
+        let mut runs = Vec::with_capacity(listed.len());
+        for id in listed.iter() {
+            if known.problems.contains_key(id) {
+                continue;
+            }
+            if let Some(run) = before.get(id) {
+                runs.push(run.clone());
+                continue;
+            }
+            match self.load(id) {
+                Ok(run) => runs.push(run),
+                Err(BlobError::Store(error)) if error.is_not_found() => return Ok(None),
+                Err(error @ BlobError::Index { .. }) => {
+                    known.problems.insert(*id, Arc::new(error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(runs))
+    }
+
+    /// Keeps runs that the listing omits though they exist; returns those that are gone.
+    fn keep_unlisted(
+        &self,
+        listed: &mut HashSet<RunId>,
+        before: &Active,
+        runs: &mut Vec<Arc<Run>>,
+    ) -> Result<Vec<RunId>, BlobError> {
+        let mut vanished = Vec::new();
+        for run in before.runs.iter().filter(|run| !listed.contains(&run.id())).collect::<Vec<_>>() {
+            match self.objects.size(&run.id().key()) {
+                Ok(_) => {
+                    listed.insert(run.id());
+                    runs.push(run.clone());
+                }
+                Err(error) if error.is_not_found() => vanished.push(run.id()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(vanished)
+    }
+
+    /// Removes the local form of a run that is gone.
+    pub(super) fn forget(&self, id: &RunId) {
+        let _ = std::fs::remove_file(self.path(id));
+    }
+
+    fn path(&self, id: &RunId) -> PathBuf {
+        self.folder.join(id.to_string())
+    }
+
+    fn load(&self, id: &RunId) -> Result<Arc<Run>, BlobError> {
+        match Run::open(&self.path(id), self.keys.volume(), *id) {
+            Ok(run) => Ok(Arc::new(run)),
+            Err(_) => self.fetch(id),
+        }
+    }
+
+    /// Reads an index object and makes its local form.
+    fn fetch(&self, id: &RunId) -> Result<Arc<Run>, BlobError> {
+        let fault = |fault: PackFault| BlobError::Index { name: id.to_string(), fault };
+        let key = id.key();
+        let size = self.objects.size(&key)?;
+        if size > OBJECT_MAX {
+            return Err(fault(PackFault::TooLong(size)));
+        }
+        let object = self.objects.get(&key)?;
+        if RunId::of(&object) != *id {
+            return Err(fault(DecodeError::Invalid("hash").into()));
+        }
+        let record = Record::open(&self.keys, &object).map_err(fault)?;
+        drop(object);
+        self.localise(*id, &record)
+    }
+
+    /// Makes the local form of a run. Where the local disk is full, memory has to do.
+    pub(super) fn localise(&self, id: RunId, record: &Record) -> Result<Arc<Run>, BlobError> {
+        let path = self.path(&id);
+        let bytes = layout::build(record, self.keys.volume(), id);
+        if run::write(&path, &bytes).is_ok()
+            && bytes.len() as u64 > run::READ_WHOLE_MAX
+            && let Ok(run) = Run::open(&path, self.keys.volume(), id)
+        {
+            return Ok(Arc::new(run));
+        }
+        let run = Run::in_memory(bytes).map_err(|fault| BlobError::LocalRun { path, fault })?;
+        Ok(Arc::new(run))
+    }
+
+    /// The run again, from the store, if its local form is damaged.
+    pub(super) fn intact(&self, run: &Arc<Run>) -> Result<Arc<Run>, BlobError> {
+        if run.is_intact() { Ok(run.clone()) } else { self.fetch(&run.id()) }
+    }
+
+    /// Checks all local forms, once per process, and replaces the damaged. True if there were any.
+    pub(crate) fn heal(&self) -> Result<bool, BlobError> {
+        let mut known = self.known();
+        if std::mem::replace(&mut known.healed, true) {
+            return Ok(false);
+        }
+        let before = self.view();
+        let runs: Vec<_> = before.runs.iter().map(|run| self.intact(run)).collect::<Result<_, _>>()?;
+        let replaced = runs.iter().zip(&before.runs).any(|(new, old)| !Arc::ptr_eq(new, old));
+        if replaced {
+            self.show(Active::over(runs));
+        }
+        Ok(replaced)
+    }
+
+    /// Removes local files of runs that are gone. Failures wait for the next time.
+    fn sweep(&self, listed: &HashSet<RunId>) {
+        let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let gone = match name.to_str().and_then(RunId::from_name) {
+                Some(id) => !listed.contains(&id),
+                None => Path::new(&name).extension().is_some_and(|ext| ext == "tmp") && is_leftover(&entry),
+            };
+            if gone {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+fn is_leftover(entry: &std::fs::DirEntry) -> bool {
+    let modified = entry.metadata().and_then(|meta| meta.modified());
+    modified.is_ok_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > LEFTOVER_AGE))
+}
+
+fn listed_run(key: &ObjectKey) -> Option<RunId> {
+    let id = RunId::from_name(key.name())?;
+    (id.key() == *key).then_some(id)
+}

@@ -1,0 +1,198 @@
+//! Changes of the index: new runs, merges, condemned packs, replacement.
+//!
+//! Invariant: a run reaches the store after the packs it speaks of, and a run is deleted only after the one that
+//! supersedes it is durable; where several replace it, the last one put says so. A crash anywhere leaves runs that
+//! are superseded or say the same twice: both are harmless.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use vellum_types::{BlobId, PackId};
+
+use super::active::{Active, Known};
+use super::merge::{self, Merged};
+use super::record::{Condemned, Record};
+use super::{Index, Location, RUN_ENTRIES_MAX, Run, RunId};
+use crate::blob::BlobError;
+use crate::object::ObjectKey;
+
+/// How long a pack stays condemned after its deletion, seconds (90 days): a client that slept, and wakes to merge
+/// runs of before, must not bring its entries back to life.
+const CONDEMNED_KEPT: u64 = 90 * 24 * 60 * 60;
+
+/// What a commit adds, and what must be durable before and after it.
+#[derive(Default)]
+pub(crate) struct Addition<'a> {
+    pub(crate) blobs: Vec<(BlobId, Location)>,
+    pub(crate) condemned: Vec<Condemned>,
+    pub(crate) before: Vec<(ObjectKey, &'a [u8])>,
+    pub(crate) after: Vec<(ObjectKey, &'a [u8])>,
+}
+
+impl Index {
+    /// Makes an addition durable, all of it behind one barrier; returns the bytes of the index object.
+    pub(crate) fn commit(&self, addition: Addition<'_>) -> Result<u64, BlobError> {
+        let mut known = self.known();
+        let mut record = Record::of(addition.blobs);
+        record.condemned = addition.condemned;
+        let mut objects = addition.before;
+        if record.is_empty() {
+            objects.extend(addition.after);
+            if !objects.is_empty() {
+                self.objects.put_all(&objects)?;
+            }
+            return Ok(0);
+        }
+        let record = self.take_in(record, &mut known);
+        let bytes = record.seal(&self.keys);
+        let id = RunId::of(&bytes);
+        objects.push((id.key(), &bytes));
+        objects.extend(addition.after);
+        self.objects.put_all(&objects)?;
+        self.install(vec![(id, record)], &mut known)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// Drops what the index says of some packs, and packs' condemnation that is old. Rewrites only the runs that
+    /// speak of them.
+    pub(crate) fn replace(&self, excluding: &HashSet<PackId>) -> Result<(), BlobError> {
+        let mut known = self.known();
+        self.refresh_known(&mut known)?;
+        let active = self.view();
+        let speaks = |run: &&Arc<Run>| run.packs().any(|(pack, _)| excluding.contains(&pack));
+        let chosen =
+            active.runs.iter().filter(speaks).map(|run| self.intact(run)).collect::<Result<Vec<_>, _>>()?;
+        if chosen.is_empty() {
+            return Ok(());
+        }
+        let blobs = merged(&chosen, &active.condemned, None);
+        let mut records = in_pieces(blobs.filter(|(_, place)| !excluding.contains(&place.pack)));
+        if let Some(last) = records.last_mut() {
+            last.supersedes = superseded_by(&chosen, &known);
+            last.condemned = carried(&chosen);
+        }
+        self.put_records(records, &mut known)
+    }
+
+    /// Makes `blobs` the whole index, in place of all index objects that are there now;
+    /// returns how many there are.
+    pub(crate) fn rebuild(&self, blobs: Vec<(BlobId, Location)>) -> Result<usize, BlobError> {
+        let mut known = self.known();
+        self.refresh_known(&mut known)?;
+        let mut blobs = blobs;
+        blobs.sort();
+        blobs.dedup_by_key(|(id, _)| *id);
+        let count = blobs.len();
+        let mut records = in_pieces(blobs.into_iter());
+        if let Some(last) = records.last_mut() {
+            last.supersedes = known.listed.iter().copied().collect();
+            last.supersedes.sort();
+            last.condemned = carried(&self.view().runs);
+        }
+        self.put_records(records, &mut known)?;
+        Ok(count)
+    }
+
+    fn put_records(&self, records: Vec<Record>, known: &mut Known) -> Result<(), BlobError> {
+        let mut put = Vec::with_capacity(records.len());
+        for record in records {
+            let bytes = record.seal(&self.keys);
+            let id = RunId::of(&bytes);
+            self.objects.put(&id.key(), &bytes)?;
+            put.push((id, record));
+        }
+        self.install(put, known)
+    }
+
+    /// Merges runs into a record that is about to be put, where there are too many. Merging is never urgent: if
+    /// it cannot be done now, the record goes as it is.
+    fn take_in(&self, record: Record, known: &mut Known) -> Record {
+        let sizes = |active: &Active| active.runs.iter().map(|run| run.len()).collect::<Vec<_>>();
+        if merge::choose(&sizes(&self.view()), record.entries.len()).is_empty() {
+            return record;
+        }
+        // Another process may have merged them already.
+        if self.refresh_known(known).is_err() {
+            return record;
+        }
+        let active = self.view();
+        let chosen = merge::choose(&sizes(&active), record.entries.len());
+        let runs = chosen.iter().filter_map(|position| active.runs.get(*position));
+        let Ok(runs) = runs.map(|run| self.intact(run)).collect::<Result<Vec<_>, _>>() else { return record };
+        if runs.is_empty() {
+            return record;
+        }
+        let mut merged_record = Record::of(merged(&runs, &active.condemned, Some(&record)));
+        merged_record.supersedes = superseded_by(&runs, known);
+        merged_record.condemned = carried(&runs);
+        merged_record.condemned.extend(record.condemned);
+        merged_record
+    }
+
+    /// Takes runs into use that were just put, and deletes from the store what they supersede.
+    fn install(&self, put: Vec<(RunId, Record)>, known: &mut Known) -> Result<(), BlobError> {
+        let mut runs = self.view().runs.clone();
+        let mut superseded = HashSet::new();
+        for (id, record) in &put {
+            runs.push(self.localise(*id, record)?);
+            known.listed.insert(*id);
+            superseded.extend(record.supersedes.iter().copied());
+        }
+        self.show(Active::over(runs));
+        for id in superseded {
+            // What cannot be deleted now stays superseded, and is named again by the next merge.
+            if self.objects.delete(&id.key()).is_ok() {
+                known.listed.remove(&id);
+                self.forget(&id);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All blobs of some runs and of a record, sorted, each once.
+fn merged<'a>(
+    runs: &'a [Arc<Run>],
+    condemned: &'a HashMap<PackId, u64>,
+    record: Option<&'a Record>,
+) -> impl Iterator<Item = (BlobId, Location)> + 'a {
+    type Source<'a> = Box<dyn Iterator<Item = (BlobId, Location)> + 'a>;
+    let own = record.map(|record| Box::new(record.blobs()) as Source<'a>);
+    let sources = own.into_iter().chain(runs.iter().map(|run| Box::new(run.iter()) as Source<'a>));
+    Merged::new(sources.collect::<Vec<_>>(), |pack: &PackId| condemned.contains_key(pack))
+}
+
+/// The runs that a merge of `runs` supersedes: these, and what they superseded that may still be there.
+fn superseded_by(runs: &[Arc<Run>], known: &Known) -> Vec<RunId> {
+    let older = runs.iter().flat_map(|run| run.supersedes()).filter(|id| known.listed.contains(id));
+    let mut all: Vec<_> = runs.iter().map(|run| run.id()).chain(older.copied()).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// The condemned packs of some runs, without those that were condemned long ago.
+fn carried(runs: &[Arc<Run>]) -> Vec<Condemned> {
+    let now = now();
+    let all = runs.iter().flat_map(|run| run.condemned());
+    let mut kept: Vec<_> = all.filter(|c| now.saturating_sub(c.since) < CONDEMNED_KEPT).copied().collect();
+    kept.sort();
+    kept.dedup_by_key(|condemned| condemned.pack);
+    kept
+}
+
+/// Sorted blobs as records of bounded size; one empty record if there are none.
+fn in_pieces(blobs: impl Iterator<Item = (BlobId, Location)>) -> Vec<Record> {
+    let mut blobs = blobs.peekable();
+    let mut records = Vec::new();
+    while records.is_empty() || blobs.peek().is_some() {
+        records.push(Record::of(blobs.by_ref().take(RUN_ENTRIES_MAX)));
+    }
+    records
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,192 @@
+//! An index object: the stored form of a run.
+//!
+//! Layout: magic (8) ‖ version (u32) ‖ zero (u32) ‖ sealed body. Body: superseded runs, condemned packs, packs,
+//! entries; each a varint count and its items. Invariant: entries are sorted strictly by id and name packs of the
+//! record, so that equal contents have one encoding.
+
+use std::collections::HashMap;
+
+use vellum_crypto::{Domain, VolumeKeys};
+use vellum_types::{BlobId, BlobKind, DecodeError, PackId, Reader, Writer};
+
+use super::{Location, RUN_ENTRIES_MAX, RunId};
+use crate::pack::{PACK_MAX, PackFault, SEALED_MAX};
+
+const MAGIC: [u8; 8] = *b"vlm-indx";
+const VERSION: u32 = 1;
+const HEADER_LEN: usize = 16;
+
+/// Most runs that one can supersede, a count: far above what a store ever has at once.
+const SUPERSEDES_MAX: usize = 1 << 20;
+/// Most condemned packs in a run, a count: a collection of 16 TiB.
+const CONDEMNED_MAX: usize = 1 << 20;
+
+/// A pack that the collector is about to delete, or has deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Condemned {
+    pub(crate) pack: PackId,
+    /// When it was condemned, seconds since 1970.
+    pub(crate) since: u64,
+}
+
+/// Where a blob is, with its pack given by position in [`Record::packs`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    pub(crate) id: BlobId,
+    pub(crate) pack: u32,
+    pub(crate) offset: u32,
+    pub(crate) len: u32,
+}
+
+/// What an index object says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Record {
+    pub(crate) supersedes: Vec<RunId>,
+    pub(crate) condemned: Vec<Condemned>,
+    pub(crate) packs: Vec<(PackId, BlobKind)>,
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Record {
+    /// A record of these blobs, which may come in any order; of several places for one blob the first stays.
+    pub(crate) fn of(blobs: impl IntoIterator<Item = (BlobId, Location)>) -> Self {
+        let mut record = Self::default();
+        let mut positions = HashMap::new();
+        let mut last = None;
+        for (id, location) in blobs {
+            let pack = match last {
+                Some((pack, position)) if pack == location.pack => position,
+                _ => record.position(&mut positions, &location),
+            };
+            last = Some((location.pack, pack));
+            record.entries.push(Entry { id, pack, offset: location.offset, len: location.len });
+        }
+        if !record.entries.is_sorted_by(|a, b| a.id < b.id) {
+            record.entries.sort_by_key(|entry| entry.id);
+            record.entries.dedup_by_key(|entry| entry.id);
+        }
+        record
+    }
+
+    fn position(&mut self, positions: &mut HashMap<PackId, u32>, location: &Location) -> u32 {
+        *positions.entry(location.pack).or_insert_with(|| {
+            self.packs.push((location.pack, location.kind));
+            // Fewer packs than entries, whose number is bounded.
+            (self.packs.len() - 1) as u32
+        })
+    }
+
+    /// The blobs, in the order of their ids.
+    pub(crate) fn blobs(&self) -> impl Iterator<Item = (BlobId, Location)> + '_ {
+        self.entries.iter().filter_map(|entry| {
+            let (pack, kind) = *self.packs.get(entry.pack as usize)?;
+            Some((entry.id, Location { pack, offset: entry.offset, len: entry.len, kind }))
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.supersedes.is_empty() && self.condemned.is_empty() && self.entries.is_empty()
+    }
+
+    /// The object's bytes.
+    pub(crate) fn seal(&self, keys: &VolumeKeys) -> Vec<u8> {
+        let header = header();
+        let body = self.encode();
+        let mut out = Vec::with_capacity(HEADER_LEN + body.len() + keys.overhead());
+        out.extend_from_slice(&header);
+        keys.seal(Domain::Index, &header, &body, &mut out);
+        out
+    }
+
+    /// Reads an object.
+    pub(crate) fn open(keys: &VolumeKeys, object: &[u8]) -> Result<Self, PackFault> {
+        let (head, sealed) = object.split_first_chunk::<HEADER_LEN>().ok_or(DecodeError::Truncated)?;
+        let mut reader = Reader::new(head);
+        if reader.array::<8>()? != MAGIC {
+            return Err(DecodeError::Magic.into());
+        }
+        let version = reader.u32()?;
+        if version != VERSION {
+            return Err(DecodeError::Version(version).into());
+        }
+        let mut body = Vec::new();
+        // What is left of the header is covered by the associated data.
+        keys.open(Domain::Index, head, sealed, &mut body)?;
+        Ok(Self::decode(&body)?)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut writer =
+            Writer::over(Vec::with_capacity(64 + 33 * self.packs.len() + 41 * self.entries.len()));
+        writer.varint(self.supersedes.len() as u64);
+        for run in &self.supersedes {
+            writer.raw(&run.0);
+        }
+        writer.varint(self.condemned.len() as u64);
+        for condemned in &self.condemned {
+            writer.raw(condemned.pack.as_bytes()).varint(condemned.since);
+        }
+        writer.varint(self.packs.len() as u64);
+        for (pack, kind) in &self.packs {
+            writer.raw(pack.as_bytes()).u8(kind.as_byte());
+        }
+        writer.varint(self.entries.len() as u64);
+        for entry in &self.entries {
+            writer.raw(entry.id.as_bytes()).varint(u64::from(entry.pack));
+            writer.varint(u64::from(entry.offset)).varint(u64::from(entry.len));
+        }
+        writer.into_vec()
+    }
+
+    fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(body);
+        let supersedes = list(&mut reader, SUPERSEDES_MAX, 32, |r| Ok(RunId(r.array()?)))?;
+        let condemned = list(&mut reader, CONDEMNED_MAX, 33, |r| {
+            Ok(Condemned { pack: PackId(r.array()?), since: r.varint()? })
+        })?;
+        let packs = list(&mut reader, RUN_ENTRIES_MAX, 33, |r| {
+            let pack = PackId(r.array()?);
+            Ok((pack, BlobKind::from_byte(r.u8()?).ok_or(DecodeError::Invalid("pack kind"))?))
+        })?;
+        let entries = list(&mut reader, RUN_ENTRIES_MAX, 35, |r| decode_entry(r, packs.len()))?;
+        reader.finish()?;
+        if !entries.is_sorted_by(|a, b| a.id < b.id) {
+            return Err(DecodeError::Invalid("order of entries"));
+        }
+        Ok(Self { supersedes, condemned, packs, entries })
+    }
+}
+
+fn header() -> [u8; HEADER_LEN] {
+    let mut out = [0; HEADER_LEN];
+    out[..8].copy_from_slice(&MAGIC);
+    out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    out
+}
+
+/// A varint count and that many items of at least `item_min` bytes each.
+fn list<T>(
+    reader: &mut Reader<'_>,
+    max: usize,
+    item_min: usize,
+    mut item: impl FnMut(&mut Reader<'_>) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
+    let count = reader.count(max)?;
+    let mut items = Vec::with_capacity(count.min(reader.remaining() / item_min));
+    for _ in 0..count {
+        items.push(item(reader)?);
+    }
+    Ok(items)
+}
+
+fn decode_entry(reader: &mut Reader<'_>, packs: usize) -> Result<Entry, DecodeError> {
+    let id = BlobId(reader.array()?);
+    let (pack, offset, len) = (reader.varint_u32()?, reader.varint_u32()?, reader.varint_u32()?);
+    if pack as usize >= packs {
+        return Err(DecodeError::Invalid("pack number"));
+    }
+    if len as usize > SEALED_MAX || u64::from(offset) + u64::from(len) > PACK_MAX {
+        return Err(DecodeError::Invalid("place in a pack"));
+    }
+    Ok(Entry { id, pack, offset, len })
+}

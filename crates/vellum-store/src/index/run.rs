@@ -1,0 +1,202 @@
+//! A local run, opened: looked up in, walked, verified.
+//!
+//! Invariant: no bytes of the file can make a lookup panic or leave the file; damage that the header does not show
+//! gives wrong hints at worst. Small files are read and checked whole, large ones are mapped.
+
+use std::cmp::Ordering;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use memmap2::Mmap;
+use vellum_types::{BlobId, BlobKind, DecodeError, PackId, Reader, VolumeId};
+
+use super::layout::{CONDEMNED_LEN, HEADER_LEN, Header, PACK_LEN, RECORD_LEN, RUN_ID_LEN, Sections, slot_of};
+use super::record::Condemned;
+use super::{Location, RunId, filter};
+use crate::blob::BlobError;
+
+/// Files up to this many bytes are read whole: cheaper than a mapping, and their checksum costs nothing.
+pub(super) const READ_WHOLE_MAX: u64 = 128 << 10;
+
+enum Bytes {
+    Read(Vec<u8>),
+    Mapped(Mmap),
+}
+
+impl Bytes {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Read(bytes) => bytes,
+            Self::Mapped(map) => map,
+        }
+    }
+}
+
+/// A run that can be searched.
+pub(crate) struct Run {
+    bytes: Bytes,
+    header: Header,
+    sections: Sections,
+    supersedes: Vec<RunId>,
+    condemned: Vec<Condemned>,
+}
+
+impl Run {
+    /// Opens the file of a run; any doubt about it is an error, upon which the file is made anew.
+    pub(crate) fn open(path: &Path, volume: VolumeId, id: RunId) -> Result<Self, BlobError> {
+        let local = |action, source| BlobError::Local { path: path.to_owned(), action, source };
+        let mut file = File::open(path).map_err(|e| local("open", e))?;
+        let len = file.metadata().map_err(|e| local("open", e))?.len();
+        let bytes = if len <= READ_WHOLE_MAX {
+            let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0) + 1);
+            file.read_to_end(&mut bytes).map_err(|e| local("read", e))?;
+            Bytes::Read(bytes)
+        } else {
+            Bytes::Mapped(map(&file).map_err(|e| local("map", e))?)
+        };
+        let run = Self::over(bytes).map_err(|fault| BlobError::LocalRun { path: path.to_owned(), fault })?;
+        let fault = if run.header.volume != volume || run.header.id != id {
+            "name"
+        } else if matches!(run.bytes, Bytes::Read(_)) && !run.is_intact() {
+            "checksum"
+        } else {
+            return Ok(run);
+        };
+        Err(BlobError::LocalRun { path: path.to_owned(), fault: DecodeError::Invalid(fault) })
+    }
+
+    /// A run in memory, of bytes as [`super::layout::build`] makes them.
+    pub(crate) fn in_memory(bytes: Vec<u8>) -> Result<Self, DecodeError> {
+        Self::over(Bytes::Read(bytes))
+    }
+
+    fn over(bytes: Bytes) -> Result<Self, DecodeError> {
+        let file = bytes.as_slice();
+        let header = Header::decode(file)?;
+        let sections = header.sections().ok_or(DecodeError::Invalid("counts"))?;
+        match sections.condemned.end.cmp(&file.len()) {
+            Ordering::Equal => {}
+            Ordering::Greater => return Err(DecodeError::Truncated),
+            Ordering::Less => return Err(DecodeError::Trailing),
+        }
+        let supersedes = file.get(sections.supersedes.clone()).unwrap_or_default();
+        let supersedes = supersedes.chunks_exact(RUN_ID_LEN).filter_map(|id| Some(RunId(*id.first_chunk()?)));
+        let supersedes = supersedes.collect();
+        let condemned = file.get(sections.condemned.clone()).unwrap_or_default();
+        let condemned =
+            condemned.chunks_exact(CONDEMNED_LEN).map(read_condemned).collect::<Result<_, _>>()?;
+        Ok(Self { bytes, header, sections, supersedes, condemned })
+    }
+
+    pub(crate) fn id(&self) -> RunId {
+        self.header.id
+    }
+
+    /// How many blobs it knows.
+    pub(crate) fn len(&self) -> usize {
+        self.header.entries as usize
+    }
+
+    pub(crate) fn supersedes(&self) -> &[RunId] {
+        &self.supersedes
+    }
+
+    pub(crate) fn condemned(&self) -> &[Condemned] {
+        &self.condemned
+    }
+
+    /// Whether the whole file is as it was written.
+    pub(crate) fn is_intact(&self) -> bool {
+        let body = self.bytes.as_slice().get(HEADER_LEN..).unwrap_or_default();
+        blake3::hash(body).as_bytes() == &self.header.body_hash
+    }
+
+    /// Where the run says that a blob is.
+    pub(crate) fn find(&self, id: &BlobId) -> Option<Location> {
+        if !filter::may_contain(self.section(|s| &s.filter), id) {
+            return None;
+        }
+        let (mut low, mut high) = self.slot(slot_of(id, self.header.fan_bits))?;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let record = self.record(middle)?;
+            match record.get(..BlobId::LEN)?.cmp(&id.as_bytes()[..]) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return self.location(record),
+            }
+        }
+        None
+    }
+
+    /// All blobs, in the order of their ids.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (BlobId, Location)> + '_ {
+        (0..self.len()).filter_map(|number| {
+            let record = self.record(number)?;
+            Some((BlobId::from_slice(record.get(..BlobId::LEN)?)?, self.location(record)?))
+        })
+    }
+
+    /// The packs that it speaks of.
+    pub(crate) fn packs(&self) -> impl Iterator<Item = (PackId, BlobKind)> + '_ {
+        (0..self.header.packs).filter_map(|number| self.pack(number))
+    }
+
+    fn section(&self, which: impl Fn(&Sections) -> &std::ops::Range<usize>) -> &[u8] {
+        self.bytes.as_slice().get(which(&self.sections).clone()).unwrap_or_default()
+    }
+
+    fn slot(&self, slot: usize) -> Option<(usize, usize)> {
+        let mut reader = Reader::new(self.section(|s| &s.fan).get(slot * 4..slot * 4 + 8)?);
+        let (low, high) = (reader.u32().ok()? as usize, reader.u32().ok()? as usize);
+        (low <= high && high <= self.len()).then_some((low, high))
+    }
+
+    fn record(&self, number: usize) -> Option<&[u8]> {
+        let start = number * RECORD_LEN;
+        self.section(|s| &s.records).get(start..start + RECORD_LEN)
+    }
+
+    fn location(&self, record: &[u8]) -> Option<Location> {
+        let mut reader = Reader::new(record.get(BlobId::LEN..)?);
+        let (pack, offset, len) = (reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()?);
+        if len as usize > crate::pack::SEALED_MAX {
+            return None;
+        }
+        let (pack, kind) = self.pack(pack)?;
+        Some(Location { pack, offset, len, kind })
+    }
+
+    fn pack(&self, number: u32) -> Option<(PackId, BlobKind)> {
+        let start = number as usize * PACK_LEN;
+        let (kind, id) = self.section(|s| &s.packs).get(start..start + PACK_LEN)?.split_last()?;
+        Some((PackId::from_slice(id)?, BlobKind::from_byte(*kind)?))
+    }
+}
+
+fn read_condemned(bytes: &[u8]) -> Result<Condemned, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    Ok(Condemned { pack: PackId(reader.array()?), since: reader.u64()? })
+}
+
+fn map(file: &File) -> std::io::Result<Mmap> {
+    // SAFETY: files of the local index are written under another name and renamed, never changed or truncated
+    // afterwards; removing one leaves a mapping of it intact. The folder is private to the volume's owner.
+    #[expect(unsafe_code, reason = "the only way to search a file that is larger than memory")]
+    unsafe {
+        Mmap::map(file)
+    }
+}
+
+/// Writes the file of a run. It is not synced: a torn file is noticed and made anew.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), BlobError> {
+    let local = |source| BlobError::Local { path: path.to_owned(), action: "write", source };
+    let random = getrandom::u64().map_err(|e| local(std::io::Error::other(e)))?;
+    let temp = path.with_extension(format!("{random:016x}.tmp"));
+    let written = std::fs::write(&temp, bytes).and_then(|()| std::fs::rename(&temp, path));
+    written.map_err(|error| {
+        let _ = std::fs::remove_file(&temp);
+        local(error)
+    })
+}

@@ -1,0 +1,166 @@
+//! Packs: many sealed blobs of one kind in one object, with a sealed table of contents at its end.
+//!
+//! Invariant: a pack says by itself what it holds, so that the index can be rebuilt; its name is the hash of all
+//! its bytes. Layout: header (16) ‖ sealed blobs, one after the other ‖ sealed table ‖ footer (8).
+
+mod build;
+mod check;
+
+use vellum_crypto::{Domain, OpenError, VolumeKeys};
+use vellum_types::limits::BLOB_MAX;
+use vellum_types::{BlobId, BlobKind, DecodeError, PackId, Reader, Writer};
+
+pub(crate) use self::build::PackBuilder;
+pub use self::check::{Finding, Flaw, check_pack, read_toc};
+
+use crate::object::ObjectKey;
+
+/// The folder of packs.
+pub const PACKS_FOLDER: &str = "packs";
+
+const MAGIC: [u8; 8] = *b"vlm-pack";
+const VERSION: u32 = 1;
+/// Magic, version, kind, three zeros.
+pub(crate) const HEADER_LEN: usize = 16;
+const FOOTER_MAGIC: [u8; 4] = *b"vlmE";
+/// Length of the sealed table (u32) and the closing magic.
+const FOOTER_LEN: usize = 8;
+
+/// Largest pack that is read whole, bytes: four times the largest that is written, so that a hostile object
+/// cannot fill the memory.
+pub(crate) const PACK_MAX: u64 = 256 << 20;
+/// Most blobs in a pack, a count: keeps the table of a pack of tiny blobs below 5 MiB.
+pub(crate) const PACK_ENTRIES_MAX: usize = 128 << 10;
+/// Largest sealed blob, bytes: the largest blob with its framing (method, length) and sealing.
+pub(crate) const SEALED_MAX: usize = BLOB_MAX + 64;
+
+/// One blob in a pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PackEntry {
+    /// The blob.
+    pub id: BlobId,
+    /// What it holds.
+    pub kind: BlobKind,
+    /// Where its sealed bytes begin in the pack.
+    pub offset: u32,
+    /// How many sealed bytes there are.
+    pub len: u32,
+}
+
+/// Why a pack's own structure cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PackFault {
+    /// Header, table or footer break the format.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The table does not authenticate.
+    #[error("its table of contents: {0}")]
+    Open(#[from] OpenError),
+    /// It is longer than any pack may be.
+    #[error("it has {0} bytes, more than any pack may have")]
+    TooLong(u64),
+}
+
+/// The key under which a pack is stored.
+#[must_use]
+pub fn pack_key(pack: &PackId) -> ObjectKey {
+    let name = pack.to_string();
+    ObjectKey::known(format!("{PACKS_FOLDER}/{}/{name}", name.get(..2).unwrap_or_default()))
+}
+
+/// The pack that is stored under a key, if it is one.
+#[must_use]
+pub fn pack_of(key: &ObjectKey) -> Option<PackId> {
+    let pack = key.name().parse().ok()?;
+    (pack_key(&pack) == *key).then_some(pack)
+}
+
+fn header(kind: BlobKind) -> [u8; HEADER_LEN] {
+    let [m0, m1, m2, m3, m4, m5, m6, m7] = MAGIC;
+    let [v0, v1, v2, v3] = VERSION.to_le_bytes();
+    [m0, m1, m2, m3, m4, m5, m6, m7, v0, v1, v2, v3, kind.as_byte(), 0, 0, 0]
+}
+
+fn read_header(bytes: &[u8]) -> Result<BlobKind, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    if reader.array::<8>()? != MAGIC {
+        return Err(DecodeError::Magic);
+    }
+    match reader.u32()? {
+        VERSION => {}
+        other => return Err(DecodeError::Version(other)),
+    }
+    let kind = BlobKind::from_byte(reader.u8()?).ok_or(DecodeError::Invalid("pack kind"))?;
+    if reader.array::<3>()? != [0; 3] {
+        return Err(DecodeError::Invalid("pack header"));
+    }
+    Ok(kind)
+}
+
+fn footer(table_len: u32) -> [u8; FOOTER_LEN] {
+    let ([l0, l1, l2, l3], [m0, m1, m2, m3]) = (table_len.to_le_bytes(), FOOTER_MAGIC);
+    [l0, l1, l2, l3, m0, m1, m2, m3]
+}
+
+/// The length of the sealed table in a pack of `pack_len` bytes.
+fn read_footer(bytes: &[u8], pack_len: u64) -> Result<u32, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let table_len = reader.u32()?;
+    if reader.array::<4>()? != FOOTER_MAGIC {
+        return Err(DecodeError::Magic);
+    }
+    reader.finish()?;
+    let room = pack_len.checked_sub((HEADER_LEN + FOOTER_LEN) as u64).ok_or(DecodeError::Truncated)?;
+    if u64::from(table_len) > room {
+        return Err(DecodeError::Invalid("length of the table of contents"));
+    }
+    Ok(table_len)
+}
+
+fn encode_table(entries: &[PackEntry]) -> Vec<u8> {
+    let mut writer = Writer::over(Vec::with_capacity(8 + entries.len() * (BlobId::LEN + 4)));
+    writer.varint(entries.len() as u64);
+    for entry in entries {
+        writer.raw(entry.id.as_bytes()).varint(u64::from(entry.len));
+    }
+    writer.into_vec()
+}
+
+/// Reads a table; its blobs must fill exactly the bytes from the header up to `table_start`.
+fn decode_table(bytes: &[u8], kind: BlobKind, table_start: u64) -> Result<Vec<PackEntry>, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let count = reader.count(PACK_ENTRIES_MAX)?;
+    let mut entries = Vec::with_capacity(count.min(reader.remaining() / BlobId::LEN + 1));
+    let mut offset = HEADER_LEN as u64;
+    for _ in 0..count {
+        let id = BlobId(reader.array()?);
+        let len = reader.varint_u32()?;
+        if len as usize > SEALED_MAX {
+            return Err(DecodeError::Invalid("length of a blob"));
+        }
+        let start = u32::try_from(offset).map_err(|_| DecodeError::Invalid("offset of a blob"))?;
+        entries.push(PackEntry { id, kind, offset: start, len });
+        offset += u64::from(len);
+    }
+    reader.finish()?;
+    if offset != table_start {
+        return Err(DecodeError::Invalid("lengths of blobs"));
+    }
+    Ok(entries)
+}
+
+/// Opens the sealed table that stands before the footer.
+fn open_table(
+    keys: &VolumeKeys,
+    header_bytes: &[u8],
+    sealed: &[u8],
+    table_start: u64,
+) -> Result<Vec<PackEntry>, PackFault> {
+    let kind = read_header(header_bytes)?;
+    let mut table = Vec::new();
+    keys.open(Domain::PackToc, &header(kind), sealed, &mut table)?;
+    Ok(decode_table(&table, kind, table_start)?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! Puts a pack together in memory.
+//!
+//! Invariant: entries are in the order of their bytes and leave no gap.
+
+use vellum_crypto::{Domain, VolumeKeys};
+use vellum_types::{BlobId, BlobKind, PackId};
+
+use super::{FOOTER_LEN, HEADER_LEN, PACK_ENTRIES_MAX, PackEntry, encode_table, footer, header};
+
+/// A pack that is being filled.
+pub(crate) struct PackBuilder {
+    kind: BlobKind,
+    bytes: Vec<u8>,
+    entries: Vec<PackEntry>,
+}
+
+/// A complete pack.
+pub(crate) struct Built {
+    pub(crate) id: PackId,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) entries: Vec<PackEntry>,
+}
+
+impl PackBuilder {
+    pub(crate) fn new(kind: BlobKind) -> Self {
+        Self { kind, bytes: header(kind).to_vec(), entries: Vec::new() }
+    }
+
+    /// Adds a sealed blob and says where it stands.
+    pub(crate) fn append(&mut self, id: BlobId, sealed: &[u8]) -> PackEntry {
+        // Packs are closed far below 4 GiB: see `is_full`.
+        let entry =
+            PackEntry { id, kind: self.kind, offset: self.bytes.len() as u32, len: sealed.len() as u32 };
+        self.bytes.extend_from_slice(sealed);
+        self.entries.push(entry);
+        entry
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether it has reached the size at which packs are closed.
+    pub(crate) fn is_full(&self, size: usize) -> bool {
+        self.bytes.len() >= size || self.entries.len() >= PACK_ENTRIES_MAX
+    }
+
+    /// The bytes so far, header included: offsets of entries count from their start.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Adds the table and the footer, and names the pack.
+    pub(crate) fn build(self, keys: &VolumeKeys) -> Built {
+        let Self { kind, mut bytes, entries } = self;
+        let table = encode_table(&entries);
+        bytes.reserve_exact(table.len() + keys.overhead() + FOOTER_LEN);
+        let start = bytes.len();
+        keys.seal(Domain::PackToc, &header(kind), &table, &mut bytes);
+        let table_len = (bytes.len() - start) as u32;
+        bytes.extend_from_slice(&footer(table_len));
+        debug_assert!(start >= HEADER_LEN);
+        Built { id: PackId(blake3::hash(&bytes).into()), bytes, entries }
+    }
+}

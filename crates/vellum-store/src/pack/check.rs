@@ -1,0 +1,118 @@
+//! Reads packs without the index: their tables, and whether every byte is right.
+
+use std::fmt;
+
+use vellum_crypto::VolumeKeys;
+use vellum_types::{BlobId, BlobKind, PackId};
+
+use super::{
+    FOOTER_LEN, HEADER_LEN, PACK_MAX, PackEntry, PackFault, open_table, pack_key, read_footer, read_header,
+};
+use crate::blob::{BlobError, body};
+use crate::object::ObjectStore;
+
+/// What is wrong with a pack or with a blob in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The pack.
+    pub pack: PackId,
+    /// The blob, if one in particular is hit.
+    pub blob: Option<(BlobKind, BlobId)>,
+    /// What is wrong.
+    pub flaw: Flaw,
+}
+
+/// The ways in which a pack can be wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Flaw {
+    /// There is no such object.
+    #[error("it is missing")]
+    Missing,
+    /// The hash of its bytes is not its name.
+    #[error("its bytes are not those that were written")]
+    Hash,
+    /// Its table of contents cannot be read.
+    #[error("{0}")]
+    Table(PackFault),
+    /// The blob cannot be opened or has another content.
+    #[error("{0}")]
+    Blob(body::BodyFault),
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.blob {
+            Some((kind, id)) => write!(f, "{kind} {id} in pack {}: {}", self.pack, self.flaw),
+            None => write!(f, "pack {}: {}", self.pack, self.flaw),
+        }
+    }
+}
+
+/// The table of contents of a pack, from three small reads.
+pub fn read_toc(
+    objects: &dyn ObjectStore,
+    keys: &VolumeKeys,
+    pack: &PackId,
+) -> Result<Vec<PackEntry>, BlobError> {
+    let key = pack_key(pack);
+    let fault = |fault: PackFault| BlobError::Pack { pack: *pack, fault };
+    let size = objects.size(&key)?;
+    if size > PACK_MAX {
+        return Err(fault(PackFault::TooLong(size)));
+    }
+    let least = (HEADER_LEN + FOOTER_LEN) as u64;
+    let footer_at = size.checked_sub(FOOTER_LEN as u64).filter(|_| size >= least);
+    let footer_at = footer_at.ok_or_else(|| fault(vellum_types::DecodeError::Truncated.into()))?;
+    let header = objects.get_range(&key, 0, HEADER_LEN as u64)?;
+    let footer = objects.get_range(&key, footer_at, FOOTER_LEN as u64)?;
+    let table_len = read_footer(&footer, size).map_err(|e| fault(e.into()))?;
+    let table_at = footer_at - u64::from(table_len);
+    let sealed = objects.get_range(&key, table_at, u64::from(table_len))?;
+    open_table(keys, &header, &sealed, table_at).map_err(fault)
+}
+
+/// Reads a whole pack and checks its hash, its table and every blob. An error means that nothing can be said,
+/// because the store did not answer.
+pub fn check_pack(
+    objects: &dyn ObjectStore,
+    keys: &VolumeKeys,
+    pack: &PackId,
+) -> Result<Vec<Finding>, BlobError> {
+    let key = pack_key(pack);
+    let whole = |flaw| Finding { pack: *pack, blob: None, flaw };
+    let bytes = match objects.size(&key) {
+        Ok(size) if size > PACK_MAX => return Ok(vec![whole(Flaw::Table(PackFault::TooLong(size)))]),
+        Ok(_) => objects.get(&key)?,
+        Err(error) if error.is_not_found() => return Ok(vec![whole(Flaw::Missing)]),
+        Err(error) => return Err(error.into()),
+    };
+    let mut findings = Vec::new();
+    if blake3::hash(&bytes).as_bytes() != pack.as_bytes() {
+        findings.push(whole(Flaw::Hash));
+    }
+    match parse(keys, &bytes) {
+        Ok(entries) => {
+            findings.extend(entries.iter().filter_map(|entry| check_blob(keys, pack, entry, &bytes)))
+        }
+        Err(fault) => findings.push(whole(Flaw::Table(fault))),
+    }
+    Ok(findings)
+}
+
+fn parse(keys: &VolumeKeys, bytes: &[u8]) -> Result<Vec<PackEntry>, PackFault> {
+    read_header(bytes)?;
+    let truncated = vellum_types::DecodeError::Truncated;
+    let (rest, footer) = bytes.split_last_chunk::<FOOTER_LEN>().ok_or(truncated)?;
+    let table_len = read_footer(footer, bytes.len() as u64)? as usize;
+    let table_at = rest.len().checked_sub(table_len).ok_or(truncated)?;
+    let (blobs, table) = rest.split_at_checked(table_at).ok_or(truncated)?;
+    open_table(keys, blobs.get(..HEADER_LEN).ok_or(truncated)?, table, table_at as u64)
+}
+
+fn check_blob(keys: &VolumeKeys, pack: &PackId, entry: &PackEntry, bytes: &[u8]) -> Option<Finding> {
+    let start = entry.offset as usize;
+    // The table was checked against the pack's length.
+    let sealed = bytes.get(start..start + entry.len as usize).unwrap_or_default();
+    let fault = body::open(keys, entry.kind, &entry.id, sealed).err()?;
+    Some(Finding { pack: *pack, blob: Some((entry.kind, entry.id)), flaw: Flaw::Blob(fault) })
+}

@@ -1,0 +1,5 @@
+//! The store as its users see it: blobs written, read, collected and verified over several kinds of stores.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod blobs;
+mod world;
