@@ -111,6 +111,7 @@ def markdown(result) -> str:
     parts = [table(result, f"{t}: median seconds", op, "wall", seconds) for op, t in TITLES.items() if op in ops]
     if "verify" in ops:
         parts.append(speeds(result))
+    parts += [table(result, f"{t}: processor seconds", op, "cpu", seconds) for op, t in TITLES.items() if op in ops]
     parts.append(table(result, "Space of the repository after the first snapshot: MiB", "first", "space", mebibytes))
     parts += [
         table(result, f"{t}: peak memory, MiB", op, "peak", mebibytes) for op, t in TITLES.items() if op in ops
