@@ -24,9 +24,11 @@ use vellum_types::limits::{KEY_MAX, VALUE_MAX};
 
 use crate::slice::{Slice, Value};
 
-mod search;
+mod index;
 #[cfg(test)]
 mod tests;
+
+use index::Index;
 
 pub(crate) const MAGIC: [u8; 4] = *b"VmNd";
 pub(crate) const VERSION: u8 = 1;
@@ -62,9 +64,7 @@ pub struct Node {
     level: u8,
     /// Keys in leaves under it.
     total: u64,
-    /// Where each entry starts in `bytes`.
-    starts: Box<[u32]>,
-    heads: search::Heads,
+    index: Index,
 }
 
 /// A parent's description of a child.
@@ -101,10 +101,8 @@ impl Node {
         if level > 0 && count == 0 {
             return Err(NodeError::Children);
         }
-        let mut node =
-            Self { bytes: bytes.into_boxed_slice(), level, total, starts, heads: search::Heads::default() };
-        node.heads = search::Heads::of(&node);
-        Ok(node)
+        let index = Index::new(&starts, |start| key_at(&bytes, start).unwrap_or_default());
+        Ok(Self { bytes: bytes.into_boxed_slice(), level, total, index })
     }
 
     /// 0 for a leaf.
@@ -122,13 +120,13 @@ impl Node {
     /// Number of its entries.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.starts.len()
+        self.index.len()
     }
 
     /// Whether it has no entries: the top node of an empty map.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.starts.is_empty()
+        self.index.len() == 0
     }
 
     /// Keys in leaves under it (its own, if it is a leaf).
@@ -146,7 +144,7 @@ impl Node {
     /// Bytes that it takes in memory.
     #[must_use]
     pub fn weight(&self) -> usize {
-        size_of::<Self>() + self.bytes.len() + self.starts.len() * size_of::<u32>() + self.heads.weight()
+        size_of::<Self>() + self.bytes.len() + self.index.weight()
     }
 
     /// The key at a position.
@@ -191,27 +189,36 @@ impl Node {
 
     /// Where a key and its value stand in the bytes.
     fn bounds(&self, index: usize) -> Option<(Range<usize>, Range<usize>)> {
-        let start = usize::try_from(*self.starts.get(index)?).ok()?;
-        let rest = self.bytes.get(start..)?;
-        // Lengths below 128 take a byte each: nearly always.
-        let (key_len, value_len, head) = match rest {
-            [key, value, ..] if key | value < 0x80 => (usize::from(*key), usize::from(*value), 2),
-            _ => {
-                let mut reader = Reader::new(rest);
-                let key = usize::try_from(reader.varint().ok()?).ok()?;
-                let value = usize::try_from(reader.varint().ok()?).ok()?;
-                (key, value, rest.len() - reader.remaining())
-            }
-        };
-        let key = start + head;
-        let value = key + key_len;
-        Some((key..value, value..value + value_len))
+        entry_bounds(&self.bytes, self.index.start(index)?)
     }
 
     pub(crate) fn slice(&self, start: u32, end: u32) -> &[u8] {
         let range = usize::try_from(start).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
         self.bytes.get(range).unwrap_or_default()
     }
+}
+
+/// Where key and value of the entry that starts at `start` stand.
+fn entry_bounds(bytes: &[u8], start: usize) -> Option<(Range<usize>, Range<usize>)> {
+    let rest = bytes.get(start..)?;
+    // Lengths below 128 take a byte each: nearly always.
+    let (key_len, value_len, head) = match rest {
+        [key, value, ..] if key | value < 0x80 => (usize::from(*key), usize::from(*value), 2),
+        _ => {
+            let mut reader = Reader::new(rest);
+            let key = usize::try_from(reader.varint().ok()?).ok()?;
+            let value = usize::try_from(reader.varint().ok()?).ok()?;
+            (key, value, rest.len() - reader.remaining())
+        }
+    };
+    let key = start + head;
+    let value = key + key_len;
+    Some((key..value, value..value + value_len))
+}
+
+fn key_at(bytes: &[u8], start: u32) -> Option<&[u8]> {
+    let (key, _) = entry_bounds(bytes, usize::try_from(start).ok()?)?;
+    bytes.get(key)
 }
 
 /// Key and value at a position, as slices that keep the node alive.
@@ -243,7 +250,7 @@ fn check_entries(
     whole: usize,
     count: usize,
     level: u8,
-) -> Result<(Box<[u32]>, u64), NodeError> {
+) -> Result<(Vec<u32>, u64), NodeError> {
     // An entry has two bytes at least; a count beyond that must not make us allocate for it.
     if count > reader.remaining() / 2 {
         return Err(DecodeError::Truncated.into());
@@ -266,7 +273,7 @@ fn check_entries(
         total = total.checked_add(under).ok_or(NodeError::Children)?;
     }
     reader.finish()?;
-    Ok((starts.into_boxed_slice(), total))
+    Ok((starts, total))
 }
 
 fn bounded(len: u64, max: usize, what: &'static str) -> Result<usize, DecodeError> {

@@ -24,9 +24,8 @@ pub(crate) fn load_child<S: NodeSource + ?Sized>(
 }
 
 fn check_child(parent: &Node, child: &Child<'_>, node: &Node) -> Result<(), MapError> {
-    let what = if node.level().checked_add(1) != Some(parent.level()) {
-        "its level is not one below"
-    } else if node.last_key() != Some(child.last_key) {
+    check_level(parent, child.id, node)?;
+    let what = if node.last_key() != Some(child.last_key) {
         "its last key is another"
     } else if node.total() != child.count {
         "its number of keys is another"
@@ -34,6 +33,15 @@ fn check_child(parent: &Node, child: &Child<'_>, node: &Node) -> Result<(), MapE
         return Ok(());
     };
     Err(MapError::Misplaced { id: child.id, what })
+}
+
+/// Checks that a node is one level below its parent: no chain of nodes is endless.
+pub(crate) fn check_level(parent: &Node, id: BlobId, node: &Node) -> Result<(), MapError> {
+    if node.level().checked_add(1) == Some(parent.level()) {
+        Ok(())
+    } else {
+        Err(MapError::Misplaced { id, what: "its level is not one below" })
+    }
 }
 
 /// Checks that a node that follows `before` has only greater keys.

@@ -2,7 +2,7 @@
 
 use crate::error::MapError;
 use crate::node::value_slice;
-use crate::path::load_child;
+use crate::path::check_level;
 use crate::slice::Value;
 use crate::source::{NodeSource, Root};
 
@@ -10,9 +10,12 @@ use crate::source::{NodeSource, Root};
 pub fn get<S: NodeSource + ?Sized>(source: &S, root: &Root, key: &[u8]) -> Result<Option<Value>, MapError> {
     let mut node = source.node(&root.0)?;
     while !node.is_leaf() {
-        // Levels fall by one from parent to child, so that this ends.
-        let Some((_, child)) = load_child(source, &node, node.lower_bound(key))? else { return Ok(None) };
-        node = child;
+        let Some(child) = node.child(node.lower_bound(key)) else { return Ok(None) };
+        let below = source.node(&child.id)?;
+        // Levels fall by one from parent to child, so that this ends. The parent's other claims are left to scans
+        // and to `walk`: checking them here would cost a third of a lookup.
+        check_level(&node, child.id, &below)?;
+        node = below;
     }
     Ok(node.find(key).and_then(|index| value_slice(&node, index)))
 }
