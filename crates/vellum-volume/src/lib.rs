@@ -1,1 +1,29 @@
-//! (being written)
+//! Floor 4: what a volume is made of and what keeps it sound: opening and unlocking, snapshot records and their
+//! history, refs (worktree heads and tags), reading trees by path, comparing them, verifying, collecting garbage.
+//!
+//! Invariant: nothing here knows of FUSE or of plain directories, and nothing prints.
+
+pub mod catalog;
+pub mod config;
+pub mod diff;
+pub mod error;
+pub mod gc;
+pub mod history;
+pub mod keyring;
+pub mod progress;
+pub mod record;
+pub mod refs;
+pub mod resolve;
+pub mod session;
+pub mod state;
+pub mod tree;
+pub mod verify;
+pub mod volume;
+
+pub use error::{Result, VolumeError};
+pub use progress::{Meter, Progress};
+pub use record::{Origin, SnapshotRecord, Statistics};
+pub use session::WriteSession;
+pub use state::StateDir;
+pub use tree::FsTree;
+pub use volume::Volume;

@@ -1,0 +1,96 @@
+//! The object `config`: what a volume is. Written once by `init`, authenticated with the volume's key.
+//!
+//! Layout: magic, version, volume id, flags, chunker parameters, compression level in the clear (they are needed
+//! before a key is at hand, and tell nothing of the content), then the seal of the same bytes as an authenticator.
+
+use vellum_chunker::Params;
+use vellum_crypto::{Domain, VolumeKeys};
+use vellum_types::{DecodeError, Reader, VolumeId, Writer};
+
+use crate::error::{Result, VolumeError};
+
+/// Name of the object.
+pub const CONFIG_OBJECT: &str = "config";
+
+const MAGIC: &[u8; 8] = b"VLMCONF\0";
+const VERSION: u32 = 1;
+
+/// Highest compression level that zstd has.
+const LEVEL_MAX: u8 = 22;
+
+/// Most bytes of authenticator that are read: the seal of a config of this version is far shorter.
+const SEAL_MAX: usize = 4096;
+
+/// What a volume is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// The volume's identity.
+    pub volume: VolumeId,
+    /// Whether blobs and records are sealed.
+    pub encrypted: bool,
+    /// How content is cut.
+    pub chunker: Params,
+    /// zstd level for new blobs.
+    pub level: u8,
+}
+
+impl Config {
+    /// The object, authenticated with `keys`.
+    #[must_use]
+    pub fn encode(&self, keys: &VolumeKeys) -> Vec<u8> {
+        let head = self.head();
+        let mut seal = Vec::new();
+        keys.seal(Domain::Config, b"", &head, &mut seal);
+        let mut writer = Writer::over(head);
+        writer.bytes(&seal);
+        writer.into_vec()
+    }
+
+    fn head(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.raw(MAGIC).u32(VERSION).raw(self.volume.as_bytes()).u8(u8::from(self.encrypted));
+        self.chunker.encode(&mut writer);
+        writer.u8(self.level);
+        writer.into_vec()
+    }
+
+    /// Reads the object; [`Config::authenticate`] must follow as soon as the key is known.
+    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        if reader.take(MAGIC.len())? != MAGIC {
+            return Err(DecodeError::Magic);
+        }
+        let version = reader.u32()?;
+        if version != VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        let volume = VolumeId(reader.array()?);
+        let encrypted = match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(DecodeError::Invalid("flags")),
+        };
+        let chunker = Params::decode(&mut reader)?;
+        let level = reader.u8()?;
+        if level > LEVEL_MAX {
+            return Err(DecodeError::Invalid("compression level"));
+        }
+        reader.bytes(SEAL_MAX)?;
+        reader.finish()?;
+        Ok(Self { volume, encrypted, chunker, level })
+    }
+
+    /// Checks that `bytes` were written by a holder of the key.
+    pub fn authenticate(&self, bytes: &[u8], keys: &VolumeKeys) -> Result<()> {
+        let damaged =
+            |reason: &str| VolumeError::Damaged { object: CONFIG_OBJECT.into(), reason: reason.into() };
+        let head = self.head();
+        let mut reader = Reader::new(bytes);
+        let _ = reader.take(head.len());
+        let seal = reader.bytes(SEAL_MAX).map_err(VolumeError::decoding("the volume's config"))?;
+        let mut sealed_head = Vec::new();
+        keys.open(Domain::Config, b"", seal, &mut sealed_head)
+            .map_err(|_| damaged("it is not authenticated by this volume's key"))?;
+        if sealed_head == head { Ok(()) } else { Err(damaged("it differs from what its authenticator says")) }
+    }
+}

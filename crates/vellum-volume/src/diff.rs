@@ -1,0 +1,365 @@
+//! Two states compared by path: what was added, deleted, modified or renamed, and how.
+//!
+//! Inode numbers are stable within a worktree, so that a renamed directory is one change, however much is in it.
+//! Files that were copied and removed instead are paired by equal content.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use vellum_map::{Span, View, diff};
+use vellum_types::value::Super;
+use vellum_types::{Attr, Dentry, Extent, FileKind, Ino, KeyRef};
+
+use crate::error::{Result, VolumeError};
+use crate::tree::{FsTree, Inode};
+
+/// What happened to a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChangeKind {
+    /// It was not there before.
+    Added,
+    /// It is not there any more.
+    Deleted,
+    /// It is there still, and differs.
+    Modified,
+    /// It was elsewhere before; it may differ too.
+    Renamed,
+}
+
+/// In which respects a file differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Aspects {
+    /// Content, or a symlink's target, or a device's number.
+    pub content: bool,
+    /// It is another kind of file.
+    pub kind: bool,
+    /// Mode bits.
+    pub mode: bool,
+    /// User or group.
+    pub owner: bool,
+    /// Modification time.
+    pub time: bool,
+    /// Extended attributes, ACLs among them.
+    pub xattr: bool,
+}
+
+impl Aspects {
+    /// Whether anything differs.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.content || self.kind || self.mode || self.owner || self.time || self.xattr
+    }
+}
+
+/// One file on one side of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Side {
+    /// Its path from the root.
+    pub path: Vec<u8>,
+    /// Its inode number.
+    pub ino: Ino,
+    /// Its kind.
+    pub kind: FileKind,
+    /// Bytes of content.
+    pub size: u64,
+}
+
+/// One difference between two states.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileChange {
+    /// What happened.
+    pub kind: ChangeKind,
+    /// The file before; None if added.
+    pub old: Option<Side>,
+    /// The file after; None if deleted.
+    pub new: Option<Side>,
+    /// How they differ.
+    pub aspects: Aspects,
+}
+
+impl FileChange {
+    /// The path to sort and show by: the new one where there is one.
+    #[must_use]
+    pub fn path(&self) -> &[u8] {
+        self.new.as_ref().or(self.old.as_ref()).map_or(b"", |side| &side.path)
+    }
+}
+
+/// Two states to compare.
+pub struct Comparison<'a> {
+    /// The state before.
+    pub from: &'a FsTree,
+    /// The state after.
+    pub to: &'a FsTree,
+}
+
+/// What changed of one inode.
+#[derive(Debug, Default)]
+struct Touched {
+    attr: Option<(Option<Attr>, Option<Attr>)>,
+    content: bool,
+    xattr: bool,
+}
+
+/// An entry of a directory.
+type Link = (Ino, Vec<u8>);
+
+#[derive(Default)]
+struct Collected {
+    inodes: BTreeMap<Ino, Touched>,
+    removed: BTreeMap<Link, Dentry>,
+    added: BTreeMap<Link, Dentry>,
+}
+
+impl Comparison<'_> {
+    /// All differences, sorted by path.
+    pub fn run(&self) -> Result<Vec<FileChange>> {
+        let collected = self.collect()?;
+        let mut changes = Pairing::new(self, collected)?.finish()?;
+        changes.sort_by(|a, b| a.path().cmp(b.path()).then_with(|| a.kind.cmp(&b.kind)));
+        Ok(changes)
+    }
+
+    fn collect(&self) -> Result<Collected> {
+        let mut collected = Collected::default();
+        let (from, to) = (self.from.view(), self.to.view());
+        let layered: BTreeSet<&[u8]> = layered_keys(from).chain(layered_keys(to)).collect();
+        for change in diff(self.from.nodes(), &from.base, &to.base) {
+            let change = change?;
+            if !layered.contains(&*change.key) {
+                collected.note(&change.key, change.before.as_deref(), change.after.as_deref())?;
+            }
+        }
+        // A layer may hide or undo what the bases say: of its keys, what both states hold decides.
+        for key in layered {
+            let before = from.get(self.from.nodes(), key)?;
+            let after = to.get(self.to.nodes(), key)?;
+            if before != after {
+                collected.note(key, before.as_deref(), after.as_deref())?;
+            }
+        }
+        Ok(collected)
+    }
+}
+
+fn layered_keys(view: &View) -> impl Iterator<Item = &[u8]> {
+    view.changes(&Span::all()).map(|(key, _)| &**key)
+}
+
+impl Collected {
+    fn note(&mut self, key: &[u8], before: Option<&[u8]>, after: Option<&[u8]>) -> Result<()> {
+        let broken = || VolumeError::decoding("a changed part of the tree");
+        let key = KeyRef::parse(key).map_err(broken())?;
+        match key {
+            KeyRef::Attr(Ino::SUPER) => {
+                before.or(after).map(Super::decode).transpose().map_err(broken())?;
+            }
+            KeyRef::Attr(ino) => {
+                let before = before.map(Attr::decode).transpose().map_err(broken())?;
+                let after = after.map(Attr::decode).transpose().map_err(broken())?;
+                self.inodes.entry(ino).or_default().attr = Some((before, after));
+            }
+            KeyRef::Dentry(dir, name) => {
+                for (value, links) in [(before, &mut self.removed), (after, &mut self.added)] {
+                    if let Some(value) = value {
+                        let dentry = Dentry::decode(value).map_err(broken())?;
+                        links.insert((dir, name.to_vec()), dentry);
+                    }
+                }
+            }
+            KeyRef::Xattr(ino, _) => self.inodes.entry(ino).or_default().xattr = true,
+            KeyRef::Extent(ino, _) => self.inodes.entry(ino).or_default().content = true,
+        }
+        Ok(())
+    }
+}
+
+/// Turns changed entries and inodes into changes of paths.
+struct Pairing<'a> {
+    states: &'a Comparison<'a>,
+    inodes: BTreeMap<Ino, Touched>,
+    removed: BTreeMap<Link, Dentry>,
+    added: BTreeMap<Link, Dentry>,
+    changes: Vec<FileChange>,
+}
+
+impl<'a> Pairing<'a> {
+    fn new(states: &'a Comparison<'a>, collected: Collected) -> Result<Self> {
+        let Collected { inodes, removed, added } = collected;
+        Ok(Self { states, inodes, removed, added, changes: Vec::new() })
+    }
+
+    fn finish(mut self) -> Result<Vec<FileChange>> {
+        self.pair_renames()?;
+        self.pair_replacements()?;
+        self.pair_equal_content()?;
+        let (removed, added) = (std::mem::take(&mut self.removed), std::mem::take(&mut self.added));
+        for (link, dentry) in removed {
+            let old = self.side(self.states.from, &link, dentry)?;
+            self.push(ChangeKind::Deleted, Some(old), None, Aspects::default());
+        }
+        for (link, dentry) in added {
+            let new = self.side(self.states.to, &link, dentry)?;
+            self.push(ChangeKind::Added, None, Some(new), Aspects::default());
+        }
+        self.modified_in_place()?;
+        Ok(self.changes)
+    }
+
+    fn push(&mut self, kind: ChangeKind, old: Option<Side>, new: Option<Side>, aspects: Aspects) {
+        self.changes.push(FileChange { kind, old, new, aspects });
+    }
+
+    /// The same inode under another name.
+    fn pair_renames(&mut self) -> Result<()> {
+        let mut gone: HashMap<Ino, Vec<Link>> = HashMap::new();
+        for (link, dentry) in &self.removed {
+            gone.entry(dentry.ino).or_default().push(link.clone());
+        }
+        let arrived: Vec<_> = self.added.iter().map(|(link, dentry)| (link.clone(), *dentry)).collect();
+        for (new_link, new) in arrived {
+            let Some(old_link) = gone.get_mut(&new.ino).and_then(Vec::pop) else { continue };
+            self.pair(ChangeKind::Renamed, old_link, new_link)?;
+        }
+        Ok(())
+    }
+
+    /// The same name for another inode of the same kind: editors save so. Another kind is a change of kind.
+    fn pair_replacements(&mut self) -> Result<()> {
+        let both: Vec<_> =
+            self.added.keys().filter(|link| self.removed.contains_key(*link)).cloned().collect();
+        for link in both {
+            let (old, new) = (self.removed.get(&link), self.added.get(&link));
+            let directories = [old, new].into_iter().flatten().any(|dentry| dentry.kind == FileKind::Dir);
+            if !directories {
+                self.pair(ChangeKind::Modified, link.clone(), link)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A removed and an added file of equal, not empty, content.
+    fn pair_equal_content(&mut self) -> Result<()> {
+        let is_file = |dentry: &Dentry| dentry.kind == FileKind::File;
+        let added: Vec<_> =
+            self.added.iter().filter(|(_, d)| is_file(d)).map(|(l, d)| (l.clone(), *d)).collect();
+        if added.is_empty() || !self.removed.values().any(is_file) {
+            return Ok(());
+        }
+        let mut gone: HashMap<Vec<u8>, Vec<Link>> = HashMap::new();
+        for (link, dentry) in self.removed.iter().filter(|(_, dentry)| is_file(dentry)) {
+            if let Some(signature) = signature(&self.states.from.inode(dentry.ino)?) {
+                gone.entry(signature).or_default().push(link.clone());
+            }
+        }
+        for (new_link, dentry) in added {
+            let Some(signature) = signature(&self.states.to.inode(dentry.ino)?) else { continue };
+            if let Some(old_link) = gone.get_mut(&signature).and_then(Vec::pop) {
+                self.pair(ChangeKind::Renamed, old_link, new_link)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pair(&mut self, kind: ChangeKind, old_link: Link, new_link: Link) -> Result<()> {
+        let missing = || VolumeError::BadTree("an entry vanished while it was compared".into());
+        let old = self.removed.remove(&old_link).ok_or_else(missing)?;
+        let new = self.added.remove(&new_link).ok_or_else(missing)?;
+        let old_side = self.side(self.states.from, &old_link, old)?;
+        let new_side = self.side(self.states.to, &new_link, new)?;
+        let aspects = self.aspects(old.ino, new.ino)?;
+        self.inodes.remove(&new.ino);
+        if kind == ChangeKind::Renamed || aspects.any() {
+            self.push(kind, Some(old_side), Some(new_side), aspects);
+        }
+        Ok(())
+    }
+
+    fn aspects(&self, old: Ino, new: Ino) -> Result<Aspects> {
+        if old == new && !self.inodes.contains_key(&new) {
+            return Ok(Aspects::default());
+        }
+        Ok(compare(&self.states.from.inode(old)?, &self.states.to.inode(new)?))
+    }
+
+    /// Inodes that kept their names.
+    fn modified_in_place(&mut self) -> Result<()> {
+        for (ino, touched) in std::mem::take(&mut self.inodes) {
+            let existed = match &touched.attr {
+                Some((before, after)) => before.is_some() && after.is_some(),
+                None => touched.content || touched.xattr,
+            };
+            if !existed {
+                continue;
+            }
+            let (old, new) = (self.states.from.inode(ino)?, self.states.to.inode(ino)?);
+            let aspects = compare(&old, &new);
+            if aspects.any() {
+                let (old, new) = (side(self.states.from, &old)?, side(self.states.to, &new)?);
+                self.push(ChangeKind::Modified, Some(old), Some(new), aspects);
+            }
+        }
+        Ok(())
+    }
+
+    fn side(&self, tree: &FsTree, (dir, name): &Link, dentry: Dentry) -> Result<Side> {
+        let attr = tree.attr_of(dentry.ino)?;
+        Ok(Side { path: tree.path_in(*dir, name)?, ino: dentry.ino, kind: attr.kind, size: attr.size })
+    }
+}
+
+fn side(tree: &FsTree, inode: &Inode) -> Result<Side> {
+    let attr = &inode.attr;
+    let path = tree.path_in(attr.parent, &attr.name)?;
+    Ok(Side { path, ino: inode.ino, kind: attr.kind, size: attr.size })
+}
+
+/// How two inodes differ. A directory's time follows from what is in it, and is not told of.
+fn compare(old: &Inode, new: &Inode) -> Aspects {
+    let (a, b) = (&old.attr, &new.attr);
+    let is_dir = a.kind == FileKind::Dir && b.kind == FileKind::Dir;
+    let extents_differ = !is_dir && !same_content(old, new);
+    Aspects {
+        content: extents_differ || a.target != b.target || a.rdev != b.rdev,
+        kind: a.kind != b.kind,
+        mode: a.mode != b.mode,
+        owner: (a.uid, a.gid) != (b.uid, b.gid),
+        time: !is_dir && a.mtime != b.mtime,
+        xattr: old.xattrs != new.xattrs,
+    }
+}
+
+fn same_content(old: &Inode, new: &Inode) -> bool {
+    old.attr.size == new.attr.size && old.attr.inline == new.attr.inline && old.extents == new.extents
+}
+
+/// What equal content has in common; None for empty files, which all have.
+fn signature(inode: &Inode) -> Option<Vec<u8>> {
+    if inode.attr.size == 0 {
+        return None;
+    }
+    let mut signature = inode.attr.size.to_le_bytes().to_vec();
+    match &inode.attr.inline {
+        Some(content) => signature.extend_from_slice(content),
+        None => {
+            for (offset, extent) in &inode.extents {
+                signature.extend_from_slice(&offset.to_le_bytes());
+                signature.extend_from_slice(&Extent::encode(extent));
+            }
+        }
+    }
+    Some(signature)
+}
+
+/// Whether a path is `scope` or lies under it; the empty scope holds everything.
+#[must_use]
+pub fn within(path: &[u8], scope: &[u8]) -> bool {
+    scope.is_empty() || path.strip_prefix(scope).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+/// Whether anything at or under `path` differs between two snapshots' trees.
+pub fn touches(states: &Comparison<'_>, path: &[u8]) -> Result<bool> {
+    Ok(states
+        .run()?
+        .iter()
+        .any(|change| [&change.old, &change.new].into_iter().flatten().any(|side| within(&side.path, path))))
+}

@@ -1,0 +1,221 @@
+//! What can go wrong with a volume, each with the object it concerns.
+
+use std::path::PathBuf;
+
+use vellum_types::{DecodeError, ErrorKind, SnapshotId};
+
+/// Result of an operation on a volume.
+pub type Result<T> = std::result::Result<T, VolumeError>;
+
+/// A failure of an operation on a volume.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// The store failed or lied.
+    #[error(transparent)]
+    Store(#[from] vellum_store::StoreError),
+    /// A blob could not be read or written.
+    #[error(transparent)]
+    Blob(#[from] vellum_store::BlobError),
+    /// A tree could not be read.
+    #[error(transparent)]
+    Map(#[from] vellum_map::MapError),
+    /// A key slot could not be made.
+    #[error(transparent)]
+    Slot(#[from] vellum_crypto::slots::SlotError),
+    /// No state directory here or above.
+    #[error("no volume here: neither {} nor a directory above it has a .vellum", .0.display())]
+    NoVolume(PathBuf),
+    /// The place for a new volume lies in another one.
+    #[error("{} lies inside the worktree {}", .inner.display(), .outer.display())]
+    Nested {
+        /// Where the new one was to be.
+        inner: PathBuf,
+        /// The worktree that has it already.
+        outer: PathBuf,
+    },
+    /// The directory is a worktree already.
+    #[error("{} is a worktree already", .0.display())]
+    AlreadyInitialised(PathBuf),
+    /// A local file of the state directory cannot be used.
+    #[error("cannot use {}: {source}", .path.display())]
+    Local {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// An object of the store is not what it should be.
+    #[error("the object '{object}' is damaged: {reason}")]
+    Damaged {
+        /// Name of the object.
+        object: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A stored structure does not decode.
+    #[error("{what} cannot be read: {source}")]
+    Decode {
+        /// What was read.
+        what: String,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// A ref is older than what was seen before.
+    #[error("the store was rolled back: {what} has version {found}, but version {seen} was seen here before")]
+    RolledBack {
+        /// Which ref.
+        what: String,
+        /// Counter found now.
+        found: u64,
+        /// Counter seen before.
+        seen: u64,
+    },
+    /// The store at this place belongs to another volume, or its protection differs from what was agreed.
+    #[error("the store at {place} is not the volume that this worktree belongs to: {reason}")]
+    Foreign {
+        /// Where.
+        place: String,
+        /// How it shows.
+        reason: String,
+    },
+    /// The key is needed and not at hand.
+    #[error("the volume is encrypted and no key is at hand")]
+    Locked,
+    /// No key slot accepts the secret.
+    #[error("no key slot of this volume opens with this passphrase, key file or recovery code")]
+    WrongSecret,
+    /// Nothing has this name.
+    #[error("no snapshot, tag or worktree is called '{0}'")]
+    UnknownSnapshot(String),
+    /// Several snapshots begin with this prefix.
+    #[error("'{prefix}' is the beginning of several snapshots: {}", .matches.join(", "))]
+    Ambiguous {
+        /// What was asked for.
+        prefix: String,
+        /// Some of those that match.
+        matches: Vec<String>,
+    },
+    /// An expression cannot be understood.
+    #[error("'{text}' does not name a snapshot: {reason}")]
+    BadExpression {
+        /// What was typed.
+        text: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The record of a snapshot is not in the store.
+    #[error("the record of snapshot {0} is missing from the store")]
+    MissingRecord(SnapshotId),
+    /// A name for a tag or worktree that cannot be used.
+    #[error("'{name}' cannot be used as a name: {reason}")]
+    BadName {
+        /// The name.
+        name: String,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// A tag or worktree of this name exists.
+    #[error("the {kind} '{name}' exists already")]
+    Exists {
+        /// "tag" or "worktree".
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// No tag or worktree of this name exists.
+    #[error("there is no {kind} '{name}'")]
+    NoSuchRef {
+        /// "tag" or "worktree".
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A path is not in the snapshot.
+    #[error("'{path}' is not in {place}")]
+    NoSuchPath {
+        /// The path.
+        path: String,
+        /// Which snapshot or state.
+        place: String,
+    },
+    /// A path is something else than needed.
+    #[error("'{path}' is {found}, not {wanted}")]
+    WrongKind {
+        /// The path.
+        path: String,
+        /// What it is.
+        found: &'static str,
+        /// What was needed.
+        wanted: &'static str,
+    },
+    /// The tree contradicts itself.
+    #[error("the tree of the snapshot is inconsistent: {0}")]
+    BadTree(String),
+    /// Something is in use, so that it cannot be removed.
+    #[error("{what} is still needed: {reason}")]
+    InUse {
+        /// What was to go.
+        what: String,
+        /// What needs it.
+        reason: String,
+    },
+    /// A ref changed between reading and writing it.
+    #[error("{0} was changed by someone else at the same time")]
+    Raced(String),
+    /// A writer lost its claim on the store while it worked.
+    #[error(
+        "this writer's session ran out while it worked (was the machine asleep?); what it wrote may have been collected"
+    )]
+    SessionLost,
+    /// Stopped on request.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl VolumeError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Store(error) => error.kind(),
+            Self::Blob(error) => error.kind(),
+            Self::Map(error) => error.kind(),
+            Self::Slot(error) => error.kind(),
+            Self::NoVolume(_)
+            | Self::UnknownSnapshot(_)
+            | Self::NoSuchRef { .. }
+            | Self::NoSuchPath { .. } => ErrorKind::NotFound,
+            Self::Nested { .. }
+            | Self::AlreadyInitialised(_)
+            | Self::Ambiguous { .. }
+            | Self::BadExpression { .. }
+            | Self::BadName { .. }
+            | Self::WrongKind { .. } => ErrorKind::Usage,
+            Self::Local { source, .. } => ErrorKind::of_io(source),
+            Self::Decode { source: DecodeError::Version(_), .. } => ErrorKind::Unsupported,
+            Self::Damaged { .. }
+            | Self::Decode { .. }
+            | Self::RolledBack { .. }
+            | Self::Foreign { .. }
+            | Self::MissingRecord(_)
+            | Self::BadTree(_) => ErrorKind::Corrupt,
+            Self::Locked | Self::WrongSecret => ErrorKind::Denied,
+            Self::Exists { .. } | Self::InUse { .. } | Self::Raced(_) | Self::SessionLost => {
+                ErrorKind::Conflict
+            }
+            Self::Interrupted => ErrorKind::Interrupted,
+        }
+    }
+
+    /// Wraps what the system said about a local file.
+    pub fn local(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Local { path, source }
+    }
+
+    /// Says what was being decoded.
+    pub fn decoding(what: impl Into<String>) -> impl FnOnce(DecodeError) -> Self {
+        let what = what.into();
+        move |source| Self::Decode { what, source }
+    }
+}

@@ -1,0 +1,15 @@
+//! Garbage collection: a plan that can be read, then its execution.
+//!
+//! Invariant: nothing is deleted that a snapshot or the head of a worktree needs, or that a writer at work may rely
+//! on; killed at any point, the next run goes on. The order of a run is the argument (see [`crate::session`] for the
+//! writers' half): condemn what the plan says; look for writers, and leave the rest to a later run if there are any;
+//! mark again, since a writer may have ended between plan and condemnation; copy what is alive out of packs that are
+//! mostly dead; let the index forget the condemned packs; delete them.
+
+mod mark;
+mod plan;
+mod run;
+
+pub use mark::{Live, mark};
+pub use plan::{Action, PackPlan, Plan, plan};
+pub use run::{Collected, run};

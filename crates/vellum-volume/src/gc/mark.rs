@@ -1,0 +1,112 @@
+//! Which blobs are alive: walking every tree from its root, each node once.
+
+use std::collections::HashSet;
+
+use rayon::prelude::*;
+use vellum_map::{MapError, Node, Root};
+use vellum_types::{BlobId, BlobKind, Extent, ExtentSource, KeyRef};
+
+use crate::error::{Result, VolumeError};
+use crate::progress::Meter;
+use crate::volume::Volume;
+
+/// Nodes that are fetched and decoded together: some MiB.
+const BATCH: usize = 512;
+
+/// The blobs that some tree needs.
+#[derive(Debug, Default, Clone)]
+pub struct Live {
+    /// Half an id each: as good as unique (2^-64 for a billion blobs), and a false "alive" does no harm.
+    ids: HashSet<u128>,
+}
+
+impl Live {
+    fn insert(&mut self, id: &BlobId) -> bool {
+        self.ids.insert(half(id))
+    }
+
+    /// Whether some tree needs the blob.
+    #[must_use]
+    pub fn contains(&self, id: &BlobId) -> bool {
+        self.ids.contains(&half(id))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+fn half(id: &BlobId) -> u128 {
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(id.as_bytes()).for_each(|(to, from)| *to = *from);
+    u128::from_le_bytes(bytes)
+}
+
+/// Adds to `live` all that the trees at `roots` need.
+pub fn mark(
+    volume: &Volume,
+    roots: impl IntoIterator<Item = Root>,
+    live: &mut Live,
+    meter: &Meter,
+) -> Result<()> {
+    let empty = volume.empty_root();
+    let mut waiting: Vec<BlobId> = Vec::new();
+    for Root(id) in roots {
+        if id != empty.0 && live.insert(&id) {
+            waiting.push(id);
+        }
+    }
+    while !waiting.is_empty() {
+        meter.check()?;
+        let batch = waiting.split_off(waiting.len().saturating_sub(BATCH));
+        for references in read_nodes(volume, &batch)? {
+            meter.add(1, 0);
+            waiting.extend(references.nodes.into_iter().filter(|id| live.insert(id)));
+            references.chunks.iter().for_each(|id| {
+                live.insert(id);
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What a node refers to.
+struct References {
+    nodes: Vec<BlobId>,
+    chunks: Vec<BlobId>,
+}
+
+fn read_nodes(volume: &Volume, ids: &[BlobId]) -> Result<Vec<References>> {
+    let wanted: Vec<_> = ids.iter().map(|id| (BlobKind::Node, *id)).collect();
+    let fetched = volume.blobs.fetch(&wanted)?;
+    let read = |(place, id): (usize, &BlobId)| -> Result<References> {
+        let bytes = fetched.open(place)?;
+        let node = Node::decode(bytes).map_err(|source| MapError::Node { id: *id, source })?;
+        references(&node, id)
+    };
+    ids.par_iter().enumerate().map(read).collect()
+}
+
+fn references(node: &Node, id: &BlobId) -> Result<References> {
+    if !node.is_leaf() {
+        return Ok(References { nodes: node.children().map(|child| child.id).collect(), chunks: Vec::new() });
+    }
+    let mut chunks = Vec::new();
+    for (key, value) in node.entries() {
+        let broken = VolumeError::decoding(format!("node {id}"));
+        if let KeyRef::Extent(..) = KeyRef::parse(key).map_err(VolumeError::decoding(format!("node {id}")))? {
+            if let ExtentSource::Chunk { id, .. } = Extent::decode(value).map_err(broken)?.source {
+                chunks.push(id);
+            }
+        }
+    }
+    Ok(References { nodes: Vec::new(), chunks })
+}

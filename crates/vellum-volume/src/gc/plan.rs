@@ -1,0 +1,146 @@
+//! What a collection would do, and why.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use vellum_map::Root;
+use vellum_types::PackId;
+
+use super::mark::{Live, mark};
+use crate::error::Result;
+use crate::progress::Meter;
+use crate::volume::Volume;
+
+/// Share of dead bytes in the whole store below which nothing is repacked, percent: slack that saves copying.
+const SLACK_PERCENT: u64 = 5;
+
+/// What is to happen to a pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Nothing in it is needed: it is deleted.
+    Delete,
+    /// Less than half of it is needed: that is copied to another pack.
+    Repack,
+    /// A writer that was killed left it, and the index never knew it: it is deleted.
+    Abandoned,
+}
+
+/// One pack that is to go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackPlan {
+    /// The pack, in hexadecimal.
+    pub pack: String,
+    /// What is to happen.
+    pub action: Action,
+    /// Bytes of blobs that something needs.
+    pub live: u64,
+    /// Bytes of blobs that nothing needs.
+    pub dead: u64,
+}
+
+/// What a collection would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Snapshots that were walked.
+    pub snapshots: u64,
+    /// Blobs that they need.
+    pub live_blobs: u64,
+    /// Bytes of them, as stored.
+    pub live_bytes: u64,
+    /// Bytes of blobs that nothing needs, in all packs.
+    pub dead_bytes: u64,
+    /// The packs to go.
+    pub packs: Vec<PackPlan>,
+}
+
+impl Plan {
+    /// Bytes that its execution gives back.
+    #[must_use]
+    pub fn freed(&self) -> u64 {
+        self.packs.iter().map(|pack| pack.dead).sum()
+    }
+}
+
+/// A plan with what it was drawn from.
+pub(super) struct Drawn {
+    pub plan: Plan,
+    pub live: Live,
+}
+
+/// Walks all snapshots and says what may go. Changes nothing.
+pub fn plan(volume: &Volume, meter: &Meter) -> Result<Plan> {
+    Ok(draw(volume, meter)?.plan)
+}
+
+pub(super) fn draw(volume: &Volume, meter: &Meter) -> Result<Drawn> {
+    volume.blobs.refresh()?;
+    // Packs before roots: a pack that is listed here and that a later snapshot needs is found alive below, or its
+    // writer is at work still, which a run looks for.
+    let packs = volume.blobs.list_packs()?;
+    let (snapshots, roots) = roots(volume)?;
+    let mut live = Live::default();
+    mark(volume, roots, &mut live, meter)?;
+    let usage = usage(volume, &live);
+    let mut plan =
+        Plan { snapshots, live_blobs: live.len() as u64, live_bytes: 0, dead_bytes: 0, packs: vec![] };
+    for used in usage.values() {
+        plan.live_bytes += used.live;
+        plan.dead_bytes += used.dead;
+    }
+    let worth_copying = plan.dead_bytes * 100 > (plan.dead_bytes + plan.live_bytes) * SLACK_PERCENT;
+    for pack in packs {
+        let Some(used) = usage.get(&pack.id) else {
+            plan.packs.push(PackPlan {
+                pack: pack.id.to_string(),
+                action: Action::Abandoned,
+                live: 0,
+                dead: pack.size,
+            });
+            continue;
+        };
+        let action = match (used.live, used.dead) {
+            (0, _) => Action::Delete,
+            (live, dead) if live < dead && worth_copying => Action::Repack,
+            _ => continue,
+        };
+        let (live, dead) = (used.live, used.dead);
+        plan.packs.push(PackPlan { pack: pack.id.to_string(), action, live, dead });
+    }
+    Ok(Drawn { plan, live })
+}
+
+/// The trees that must stay: of all snapshots, and of the heads of worktrees, which are snapshots too.
+pub(super) fn roots(volume: &Volume) -> Result<(u64, Vec<Root>)> {
+    let mut roots: Vec<Root> = Vec::new();
+    let heads = volume.worktrees()?;
+    let snapshots = volume.catalog.all()?;
+    let count = snapshots.len() as u64;
+    roots.extend(snapshots.iter().map(|(_, record)| record.root));
+    for (_, head) in heads {
+        if let Some(id) = head.head {
+            roots.push(volume.catalog.get(&id)?.root);
+        }
+    }
+    roots.sort_unstable();
+    roots.dedup();
+    Ok((count, roots))
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Usage {
+    live: u64,
+    dead: u64,
+}
+
+/// Live and dead bytes of each pack that the index knows. Of a blob that is stored twice, the copy that is read
+/// counts as alive.
+fn usage(volume: &Volume, live: &Live) -> HashMap<PackId, Usage> {
+    let mut usage: HashMap<PackId, Usage> = HashMap::new();
+    volume.blobs.for_each_entry(|id, place| {
+        let used = usage.entry(place.pack).or_default();
+        let needed = live.contains(id) && volume.blobs.locate(id).is_none_or(|read| read.pack == place.pack);
+        *(if needed { &mut used.live } else { &mut used.dead }) += u64::from(place.len);
+    });
+    usage
+}

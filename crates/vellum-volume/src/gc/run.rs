@@ -1,0 +1,87 @@
+//! Executing a collection.
+
+use std::collections::{HashMap, HashSet};
+
+use vellum_types::{BlobId, PackId};
+
+use super::mark::mark;
+use super::plan::{Action, Drawn, Plan, draw, roots};
+use crate::error::Result;
+use crate::progress::Meter;
+use crate::session;
+use crate::volume::Volume;
+
+/// What a collection did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collected {
+    /// What was found.
+    pub plan: Plan,
+    /// Packs deleted.
+    pub deleted: u64,
+    /// Packs whose live blobs were copied before.
+    pub repacked: u64,
+    /// Bytes given back.
+    pub freed: u64,
+    /// Writers at work, because of whom packs were condemned but not deleted; run again when they are done.
+    pub writers: u64,
+}
+
+/// Draws a plan and executes it, or only the part of it that `approved` names.
+pub fn run(volume: &Volume, approved: Option<&Plan>, meter: &Meter) -> Result<Collected> {
+    let Drawn { mut plan, mut live } = draw(volume, meter)?;
+    if let Some(approved) = approved {
+        let named: HashSet<_> = approved.packs.iter().map(|pack| pack.pack.as_str()).collect();
+        plan.packs.retain(|pack| named.contains(pack.pack.as_str()));
+    }
+    let mut going: HashMap<PackId, Action> = plan
+        .packs
+        .iter()
+        .filter_map(|pack| pack.pack.parse().ok().map(|id: PackId| (id, pack.action)))
+        .collect();
+    let mut collected = Collected { plan, deleted: 0, repacked: 0, freed: 0, writers: 0 };
+    if going.is_empty() {
+        return Ok(collected);
+    }
+    volume.blobs.condemn(&going.keys().copied().collect::<Vec<_>>())?;
+    collected.writers = writers(volume)?;
+    if collected.writers > 0 {
+        return Ok(collected);
+    }
+    // Whoever ended since the plan was drawn has a snapshot now: what it relied on is alive.
+    volume.blobs.refresh()?;
+    mark(volume, roots(volume)?.1, &mut live, meter)?;
+    let mut needed: HashMap<PackId, HashSet<BlobId>> = HashMap::new();
+    volume.blobs.for_each_entry(|id, place| {
+        let copied = || volume.blobs.locate(id).is_some_and(|read| read.pack != place.pack);
+        if going.contains_key(&place.pack) && live.contains(id) && !copied() {
+            needed.entry(place.pack).or_default().insert(*id);
+        }
+    });
+    // A pack that nobody knew and somebody has indexed meanwhile is somebody's.
+    going.retain(|pack, action| !(*action == Action::Abandoned && needed.contains_key(pack)));
+    needed.retain(|pack, _| going.contains_key(pack));
+    collected.repacked = needed.len() as u64;
+    volume.blobs.repack(&needed.into_iter().collect::<Vec<_>>())?;
+    volume.blobs.replace_index(&going.keys().copied().collect())?;
+    for pack in going.keys() {
+        meter.check()?;
+        volume.blobs.delete_pack(pack)?;
+        collected.deleted += 1;
+    }
+    let gone = |pack: &&super::PackPlan| pack.pack.parse().is_ok_and(|id| going.contains_key(&id));
+    collected.freed = collected.plan.packs.iter().filter(gone).map(|pack| pack.dead).sum();
+    Ok(collected)
+}
+
+/// Counts the writers at work; sessions that are over are cleared away.
+fn writers(volume: &Volume) -> Result<u64> {
+    let mut count = 0;
+    for (key, session) in session::list(&*volume.objects, &volume.keys)? {
+        if session.is_over() {
+            volume.objects.delete(&key)?;
+        } else {
+            count += 1;
+        }
+    }
+    Ok(count)
+}

@@ -1,0 +1,120 @@
+//! The key slots of a volume: who can open its store from elsewhere.
+//!
+//! The object of a slot is the slot, which anybody with its secret can open, and behind it a seal with the volume's
+//! key, so that whoever has the volume can tell a damaged slot without its secret.
+
+use vellum_crypto::slots::UnlockError;
+use vellum_crypto::{Domain, KdfParams, MasterKey, RecoveryCode, Secret, Slot, SlotKind, VolumeKeys};
+use vellum_store::{ObjectKey, ObjectStore};
+use vellum_types::{DecodeError, Reader, VolumeId, Writer};
+
+use crate::error::{Result, VolumeError};
+
+/// Where slots are kept.
+const PREFIX: &str = "keys/";
+/// More slots than anyone has; caps how often Argon2 runs for one passphrase.
+const SLOTS_MAX: usize = 64;
+/// Longest slot and longest seal that are read, bytes: both are far shorter.
+const PART_MAX: usize = 4096;
+
+/// All slots in the store.
+pub fn list(objects: &dyn ObjectStore) -> Result<Vec<(ObjectKey, Slot)>> {
+    let mut slots = Vec::new();
+    for key in objects.list_names(PREFIX)?.into_iter().take(SLOTS_MAX) {
+        let bytes = objects.get(&key)?;
+        let (slot, _) = split(&bytes).map_err(VolumeError::decoding(key.to_string()))?;
+        let slot = Slot::decode(slot).map_err(|error| damaged(&key, error.to_string()))?;
+        slots.push((key, slot));
+    }
+    Ok(slots)
+}
+
+fn split(bytes: &[u8]) -> std::result::Result<(&[u8], &[u8]), DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let (slot, seal) = (reader.bytes(PART_MAX)?, reader.bytes(PART_MAX)?);
+    reader.finish()?;
+    Ok((slot, seal))
+}
+
+fn damaged(key: &ObjectKey, reason: String) -> VolumeError {
+    VolumeError::Damaged { object: key.to_string(), reason }
+}
+
+/// Checks that a slot is as a holder of the volume's key made it.
+pub fn check(objects: &dyn ObjectStore, key: &ObjectKey, keys: &VolumeKeys) -> Result<()> {
+    let bytes = objects.get(key)?;
+    let (slot, seal) = split(&bytes).map_err(VolumeError::decoding(key.to_string()))?;
+    Slot::decode(slot).map_err(|error| damaged(key, error.to_string()))?;
+    let mut sealed = Vec::new();
+    keys.open(Domain::Config, key.as_str().as_bytes(), seal, &mut sealed)
+        .map_err(|error| damaged(key, error.to_string()))?;
+    if sealed == slot { Ok(()) } else { Err(damaged(key, "it differs from what its seal says".into())) }
+}
+
+/// Adds a slot that `secret` opens.
+pub fn add(
+    objects: &dyn ObjectStore,
+    secret: Secret<'_>,
+    label: &str,
+    master: &MasterKey,
+    volume: VolumeId,
+) -> Result<Slot> {
+    let slot = Slot::create(secret, master, volume, label, KdfParams::DEFAULT)?;
+    let key = ObjectKey::new(format!("{PREFIX}{}", slot.id()))?;
+    let encoded = slot.encode();
+    let mut seal = Vec::new();
+    let keys = VolumeKeys::sealed(master, volume);
+    keys.seal(Domain::Config, key.as_str().as_bytes(), &encoded, &mut seal);
+    let mut writer = Writer::new();
+    writer.bytes(&encoded).bytes(&seal);
+    objects.put(&key, writer.as_slice())?;
+    Ok(slot)
+}
+
+/// Adds a slot for a new recovery code, and gives the code.
+pub fn add_recovery(objects: &dyn ObjectStore, master: &MasterKey, volume: VolumeId) -> Result<RecoveryCode> {
+    let code = RecoveryCode::random();
+    add(objects, Secret::Recovery(&code), "recovery code", master, volume)?;
+    Ok(code)
+}
+
+/// Removes the slot whose id begins with `prefix`; gives its id.
+pub fn remove(objects: &dyn ObjectStore, prefix: &str) -> Result<String> {
+    let slots = list(objects)?;
+    let matching: Vec<_> =
+        slots.iter().filter(|(_, slot)| slot.id().to_string().starts_with(prefix)).collect();
+    match matching.as_slice() {
+        [] => Err(VolumeError::NoSuchRef { kind: "key slot", name: prefix.into() }),
+        [(key, slot)] => {
+            objects.delete(key)?;
+            Ok(slot.id().to_string())
+        }
+        _ => Err(VolumeError::Ambiguous {
+            prefix: prefix.into(),
+            matches: matching.iter().map(|(_, slot)| slot.id().to_string()).collect(),
+        }),
+    }
+}
+
+/// Tries what the user gave on every slot: as a recovery code if it reads as one, else as a passphrase or as the
+/// content of a key file.
+pub fn unlock(objects: &dyn ObjectStore, given: &[u8], volume: VolumeId) -> Result<MasterKey> {
+    let code = std::str::from_utf8(given).ok().and_then(|text| RecoveryCode::parse(text).ok());
+    let mut damage = None;
+    for (key, slot) in list(objects)? {
+        let secret = match (slot.kind(), &code) {
+            (SlotKind::Recovery, Some(code)) => Secret::Recovery(code),
+            (SlotKind::Recovery, None) => continue,
+            (SlotKind::Passphrase, _) => Secret::Passphrase(given),
+            (SlotKind::KeyFile, _) => Secret::KeyFile(given),
+        };
+        match slot.unlock(secret, volume) {
+            Ok(master) => return Ok(master),
+            Err(UnlockError::Wrong(_)) => {}
+            Err(error) => {
+                damage = Some(damaged(&key, error.to_string()));
+            }
+        }
+    }
+    Err(damage.unwrap_or(VolumeError::WrongSecret))
+}

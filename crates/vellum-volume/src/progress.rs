@@ -1,0 +1,65 @@
+//! How long operations tell what they have done: counters that any thread may add to, read by whoever shows them.
+//!
+//! Also carries the request to stop: every long loop asks `stopped` between two items.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::error::{Result, VolumeError};
+
+/// Counters of one long operation.
+#[derive(Debug, Default)]
+pub struct Meter {
+    items: AtomicU64,
+    bytes: AtomicU64,
+    total_items: AtomicU64,
+    total_bytes: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// A reading of a [`Meter`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Items (files, packs, snapshots) done.
+    pub items: u64,
+    /// Bytes done.
+    pub bytes: u64,
+    /// Items in all; 0 while unknown.
+    pub total_items: u64,
+    /// Bytes in all; 0 while unknown.
+    pub total_bytes: u64,
+}
+
+impl Meter {
+    /// Adds what was just done.
+    pub fn add(&self, items: u64, bytes: u64) {
+        self.items.fetch_add(items, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Says how much there is to do in all.
+    pub fn expect(&self, items: u64, bytes: u64) {
+        self.total_items.store(items, Ordering::Relaxed);
+        self.total_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn read(&self) -> Progress {
+        Progress {
+            items: self.items.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            total_items: self.total_items.load(Ordering::Relaxed),
+            total_bytes: self.total_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Asks the operation to stop at the next item.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// An error once somebody asked to stop.
+    pub fn check(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) { Err(VolumeError::Interrupted) } else { Ok(()) }
+    }
+}

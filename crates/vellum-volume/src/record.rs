@@ -1,0 +1,198 @@
+//! Snapshot records: what a snapshot is, apart from its tree. Encoded, then sealed into `snapshots/<id>`.
+//!
+//! Invariant: a record's id is the keyed hash of its encoding, and equal records have equal encodings.
+
+use vellum_map::Root;
+use vellum_types::limits::{NOTE_MAX, REF_NAME_MAX};
+use vellum_types::{BlobId, DecodeError, Reader, SnapshotId, Time, Writer};
+
+/// Version of the encoding.
+const VERSION: u8 = 1;
+
+/// Most parents of one snapshot: a merge of a few forks; more is damage.
+const PARENTS_MAX: usize = 16;
+
+/// Longest author or host name, bytes: `HOST_NAME_MAX` is 64, user names are shorter; generous.
+const WHO_MAX: usize = 1024;
+
+/// Why a snapshot was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// Somebody asked for it.
+    User,
+    /// Made by `restore`, before it overwrote what no snapshot held.
+    Safety,
+}
+
+/// What a snapshot holds, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// Regular files.
+    pub files: u64,
+    /// Directories, the root included.
+    pub dirs: u64,
+    /// Symlinks, fifos, sockets and devices.
+    pub others: u64,
+    /// Bytes of content of all files.
+    pub bytes: u64,
+    /// Inodes that differ from the first parent.
+    pub changed: u64,
+    /// Bytes that this snapshot added to the store, compressed and sealed.
+    pub stored: u64,
+}
+
+/// An immutable record of one moment of a worktree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotRecord {
+    /// The tree.
+    pub root: Root,
+    /// The snapshots that it came from, the line's own first.
+    pub parents: Vec<SnapshotId>,
+    /// Place in its line: one more than its highest parent.
+    pub counter: u64,
+    /// When it was made.
+    pub time: Time,
+    /// Name of the worktree.
+    pub worktree: String,
+    /// User name.
+    pub author: String,
+    /// Host name.
+    pub host: String,
+    /// The note, possibly empty.
+    pub note: String,
+    /// Why it was made.
+    pub origin: Origin,
+    /// The paths it was restricted to (`vellum snapshot PATH`); empty for a whole one.
+    pub paths: Vec<Vec<u8>>,
+    /// What it holds.
+    pub statistics: Statistics,
+}
+
+/// Most paths that a record lists; the rest is counted only in the caller's message.
+const PATHS_MAX: usize = 1000;
+
+impl SnapshotRecord {
+    /// The plaintext of the stored record.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.u8(VERSION).raw(self.root.0.as_bytes()).varint(self.parents.len() as u64);
+        for parent in &self.parents {
+            writer.raw(parent.as_bytes());
+        }
+        writer.varint(self.counter).varint_signed(self.time.secs).varint(u64::from(self.time.nanos));
+        for text in [&self.worktree, &self.author, &self.host, &self.note] {
+            writer.bytes(text.as_bytes());
+        }
+        writer.u8(match self.origin {
+            Origin::User => 0,
+            Origin::Safety => 1,
+        });
+        writer.varint(self.paths.len() as u64);
+        for path in &self.paths {
+            writer.bytes(path);
+        }
+        let stats = &self.statistics;
+        for number in [stats.files, stats.dirs, stats.others, stats.bytes, stats.changed, stats.stored] {
+            writer.varint(number);
+        }
+        writer.into_vec()
+    }
+
+    /// Reads what `encode` wrote.
+    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let version = reader.u8()?;
+        if version != VERSION {
+            return Err(DecodeError::Version(u32::from(version)));
+        }
+        let root = Root(BlobId(reader.array()?));
+        let parents = (0..reader.count(PARENTS_MAX)?)
+            .map(|_| reader.array().map(SnapshotId))
+            .collect::<std::result::Result<_, _>>()?;
+        let counter = reader.varint()?;
+        let time = Time { secs: reader.varint_signed()?, nanos: reader.varint_u32()? };
+        if time.nanos >= 1_000_000_000 {
+            return Err(DecodeError::Invalid("time"));
+        }
+        let mut text = |max| reader.string(max).map(str::to_owned);
+        let (worktree, author) = (text(REF_NAME_MAX)?, text(WHO_MAX)?);
+        let (host, note) = (text(WHO_MAX)?, text(NOTE_MAX)?);
+        let origin = match reader.u8()? {
+            0 => Origin::User,
+            1 => Origin::Safety,
+            _ => return Err(DecodeError::Invalid("origin")),
+        };
+        let paths = (0..reader.count(PATHS_MAX)?)
+            .map(|_| reader.bytes(usize::MAX).map(<[u8]>::to_vec))
+            .collect::<std::result::Result<_, _>>()?;
+        let mut number = || reader.varint();
+        let statistics = Statistics {
+            files: number()?,
+            dirs: number()?,
+            others: number()?,
+            bytes: number()?,
+            changed: number()?,
+            stored: number()?,
+        };
+        reader.finish()?;
+        Ok(Self { root, parents, counter, time, worktree, author, host, note, origin, paths, statistics })
+    }
+
+    /// Shortens what is over the limits of the format, so that every record can be read back.
+    pub fn clamp(&mut self) {
+        self.paths.truncate(PATHS_MAX);
+        for (text, max) in
+            [(&mut self.author, WHO_MAX), (&mut self.host, WHO_MAX), (&mut self.note, NOTE_MAX)]
+        {
+            text.truncate(text.floor_char_boundary(max));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(note: String, nanos: u32, parents: Vec<[u8; 32]>) -> SnapshotRecord {
+        SnapshotRecord {
+            root: Root(BlobId([7; 32])),
+            parents: parents.into_iter().map(SnapshotId).collect(),
+            counter: 3,
+            time: Time { secs: -5, nanos },
+            worktree: "main".into(),
+            author: "ann".into(),
+            host: "box".into(),
+            note,
+            origin: Origin::Safety,
+            paths: vec![b"a/\xff".to_vec()],
+            statistics: Statistics { files: 1, dirs: 2, others: 3, bytes: 4, changed: 5, stored: 6 },
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn records_round_trip(note in ".{0,40}", nanos in 0..1_000_000_000u32, parents: [[u8; 32]; 2]) {
+            let record = record(note, nanos, parents.to_vec());
+            prop_assert_eq!(SnapshotRecord::decode(&record.encode()), Ok(record));
+        }
+
+        #[test]
+        fn damaged_records_never_panic(at: prop::sample::Index, flip in 1..=255u8) {
+            let mut bytes = record("note".into(), 1, vec![]).encode();
+            let at = at.index(bytes.len());
+            bytes[at] ^= flip;
+            if let Ok(decoded) = SnapshotRecord::decode(&bytes) {
+                prop_assert_eq!(decoded.encode(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn an_overlong_note_is_shortened_at_a_character() {
+        let mut long = record("é".repeat(NOTE_MAX), 0, vec![]);
+        long.clamp();
+        assert_eq!(SnapshotRecord::decode(&long.encode()), Ok(long));
+    }
+}

@@ -1,0 +1,280 @@
+//! Refs: the few mutable objects of a store: worktree heads and tags.
+//!
+//! Invariants: a ref's object name is a keyed hash of its name, so that a listing tells nothing; each change is a
+//! compare-and-swap and raises the counter; a counter lower than one seen before is refused as a rollback.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vellum_crypto::{Domain, VolumeKeys};
+use vellum_store::{ObjectKey, ObjectStore, StoreError};
+use vellum_types::limits::REF_NAME_MAX;
+use vellum_types::{DecodeError, Reader, SnapshotId, Time, Writer};
+
+use crate::error::{Result, VolumeError};
+use crate::state::StateDir;
+
+const VERSION: u8 = 1;
+
+/// How often a compare-and-swap is tried again before giving up: each failure means that somebody else succeeded.
+const RETRIES: usize = 100;
+
+/// What a ref is for; each kind has a folder of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RefKind {
+    /// The head of a worktree.
+    Worktree,
+    /// A name for a snapshot.
+    Tag,
+}
+
+impl RefKind {
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Worktree => "worktree",
+            Self::Tag => "tag",
+        }
+    }
+
+    /// What messages call it.
+    #[must_use]
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Worktree => "worktree",
+            Self::Tag => "tag",
+        }
+    }
+}
+
+/// One ref, as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ref {
+    /// Its name.
+    pub name: String,
+    /// How often it was changed.
+    pub counter: u64,
+    /// What it says.
+    pub value: Vec<u8>,
+    /// The object's bytes, for the next compare-and-swap.
+    stored: Vec<u8>,
+}
+
+/// What a worktree's ref says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorktreeHead {
+    /// The snapshot that the worktree stands on; none before the first.
+    pub head: Option<SnapshotId>,
+    /// When the worktree was made.
+    pub created: Time,
+    /// Host that it was made on.
+    pub host: String,
+    /// Directory that it was made in.
+    pub place: String,
+}
+
+impl WorktreeHead {
+    /// The value of the ref.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        match &self.head {
+            None => writer.u8(0),
+            Some(id) => writer.u8(1).raw(id.as_bytes()),
+        };
+        writer.varint_signed(self.created.secs).varint(u64::from(self.created.nanos));
+        writer.bytes(self.host.as_bytes()).bytes(self.place.as_bytes());
+        writer.into_vec()
+    }
+
+    /// Reads the value of the ref.
+    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let head = match reader.u8()? {
+            0 => None,
+            1 => Some(SnapshotId(reader.array()?)),
+            _ => return Err(DecodeError::Invalid("head")),
+        };
+        let created = Time { secs: reader.varint_signed()?, nanos: reader.varint_u32()? };
+        let host = reader.string(usize::MAX)?.to_owned();
+        let place = reader.string(usize::MAX)?.to_owned();
+        reader.finish()?;
+        Ok(Self { head, created, host, place })
+    }
+}
+
+/// Reads and changes refs.
+pub struct Refs {
+    objects: Arc<dyn ObjectStore>,
+    keys: Arc<VolumeKeys>,
+    state: StateDir,
+    seen: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Refs {
+    /// The refs of a store, checked against what this worktree's state directory has seen.
+    pub fn open(objects: Arc<dyn ObjectStore>, keys: Arc<VolumeKeys>, state: StateDir) -> Result<Self> {
+        let seen = Mutex::new(state.seen()?);
+        Ok(Self { objects, keys, state, seen })
+    }
+
+    /// The ref of this name, if there is one.
+    pub fn get(&self, kind: RefKind, name: &str) -> Result<Option<Ref>> {
+        let key = self.key(kind, name)?;
+        match self.objects.get(&key) {
+            Ok(bytes) => {
+                let found = self.decode(kind, &key, bytes)?;
+                if found.name != name {
+                    return Err(damaged(&key, "it belongs to another name"));
+                }
+                self.notice(&[(key.to_string(), found.counter)])?;
+                Ok(Some(found))
+            }
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// All refs of a kind, by name.
+    pub fn list(&self, kind: RefKind) -> Result<Vec<Ref>> {
+        let mut refs = Vec::new();
+        let mut counters = Vec::new();
+        for key in self.keys(kind)? {
+            match self.objects.get(&key) {
+                Ok(bytes) => {
+                    let found = self.decode(kind, &key, bytes)?;
+                    counters.push((key.to_string(), found.counter));
+                    refs.push(found);
+                }
+                Err(StoreError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.notice(&counters)?;
+        refs.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(refs)
+    }
+
+    /// The objects that hold refs of a kind.
+    pub fn keys(&self, kind: RefKind) -> Result<Vec<ObjectKey>> {
+        Ok(self.objects.list_names(&format!("refs/{}/", kind.folder()))?)
+    }
+
+    /// Checks that a ref was written by a holder of the key, and is not older than what was seen.
+    pub fn check(&self, kind: RefKind, key: &ObjectKey) -> Result<()> {
+        let found = self.decode(kind, key, self.objects.get(key)?)?;
+        self.notice(&[(key.to_string(), found.counter)])
+    }
+
+    /// Changes a ref to what `change` makes of its present value; `None` removes it. Tried again when somebody
+    /// else changed it meanwhile, so `change` may run several times.
+    pub fn update(
+        &self,
+        kind: RefKind,
+        name: &str,
+        mut change: impl FnMut(Option<&Ref>) -> Result<Option<Vec<u8>>>,
+    ) -> Result<()> {
+        check_ref_name(name)?;
+        let key = self.key(kind, name)?;
+        for _ in 0..RETRIES {
+            let old = self.get(kind, name)?;
+            let counter = old.as_ref().map_or(0, |old| old.counter).max(self.last_seen(&key)) + 1;
+            let new = change(old.as_ref())?.map(|value| self.encode(kind, &key, name, counter, &value));
+            let expected = old.as_ref().map(|old| old.stored.as_slice());
+            match self.objects.swap(&key, expected, new.as_deref()) {
+                Ok(()) => return self.notice(&[(key.to_string(), counter)]),
+                Err(StoreError::Changed { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(VolumeError::Raced(format!("the {} '{name}'", kind.noun())))
+    }
+
+    fn key(&self, kind: RefKind, name: &str) -> Result<ObjectKey> {
+        let id = self.keys.name_id(Domain::Ref, format!("{}/{name}", kind.folder()).as_bytes());
+        Ok(ObjectKey::new(format!("refs/{}/{}", kind.folder(), vellum_types::BlobId(id)))?)
+    }
+
+    fn encode(&self, kind: RefKind, key: &ObjectKey, name: &str, counter: u64, value: &[u8]) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.u8(VERSION).varint(counter).bytes(name.as_bytes()).bytes(value);
+        let mut sealed = Vec::new();
+        self.keys.seal(Domain::Ref, &associated(kind, key), writer.as_slice(), &mut sealed);
+        sealed
+    }
+
+    fn decode(&self, kind: RefKind, key: &ObjectKey, stored: Vec<u8>) -> Result<Ref> {
+        let mut plain = Vec::new();
+        self.keys
+            .open(Domain::Ref, &associated(kind, key), &stored, &mut plain)
+            .map_err(|error| damaged(key, &error.to_string()))?;
+        let read = || {
+            let mut reader = Reader::new(&plain);
+            let version = reader.u8()?;
+            if version != VERSION {
+                return Err(DecodeError::Version(u32::from(version)));
+            }
+            let counter = reader.varint()?;
+            let name = reader.string(REF_NAME_MAX)?.to_owned();
+            let value = reader.bytes(usize::MAX)?.to_vec();
+            reader.finish()?;
+            Ok((counter, name, value))
+        };
+        let (counter, name, value) = read().map_err(VolumeError::decoding(key.to_string()))?;
+        Ok(Ref { name, counter, value, stored })
+    }
+
+    fn last_seen(&self, key: &ObjectKey) -> u64 {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.get(&key.to_string()).copied().unwrap_or(0)
+    }
+
+    /// Refuses counters that went back, remembers those that went on.
+    fn notice(&self, counters: &[(String, u64)]) -> Result<()> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut grown = false;
+        for (object, counter) in counters {
+            let last = seen.get(object).copied().unwrap_or(0);
+            if *counter < last {
+                return Err(VolumeError::RolledBack { what: object.clone(), found: *counter, seen: last });
+            }
+            if *counter > last {
+                seen.insert(object.clone(), *counter);
+                grown = true;
+            }
+        }
+        if grown { self.state.set_seen(&seen) } else { Ok(()) }
+    }
+}
+
+fn associated(kind: RefKind, key: &ObjectKey) -> Vec<u8> {
+    let mut data = kind.folder().as_bytes().to_vec();
+    data.push(0);
+    data.extend_from_slice(key.as_str().as_bytes());
+    data
+}
+
+fn damaged(key: &ObjectKey, reason: &str) -> VolumeError {
+    VolumeError::Damaged { object: key.to_string(), reason: reason.into() }
+}
+
+/// Refuses names that snapshot expressions could not tell from something else, or that would garble a terminal.
+pub fn check_ref_name(name: &str) -> Result<()> {
+    let reason = if name.is_empty() {
+        "it is empty"
+    } else if name.len() > REF_NAME_MAX {
+        "it is longer than 255 bytes"
+    } else if name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        "it has white space or control characters"
+    } else if name.contains(['~', '^', '@', '{', '}', ':', '/', '\\']) {
+        "it has one of ~ ^ @ { } : / \\"
+    } else if name.starts_with('-') {
+        "it begins with a hyphen"
+    } else if name == "HEAD" {
+        "HEAD is the snapshot that the worktree stands on"
+    } else if name.len() == 64 && name.bytes().all(|b| b.is_ascii_hexdigit()) {
+        "it looks like the id of a snapshot"
+    } else {
+        return Ok(());
+    };
+    Err(VolumeError::BadName { name: name.escape_debug().to_string(), reason })
+}

@@ -1,0 +1,229 @@
+//! A writer's claim on the store: while its session stands, the collector deletes nothing that the writer may have
+//! found in the index or has just written.
+//!
+//! The argument. A writer puts its session object before it reads the list of condemned packs; the collector writes
+//! that list before it looks for sessions. So either the collector sees the session and waits, or the writer sees
+//! the list and does not rely on those packs. A session ends when its writer is done, when its process is known to
+//! be dead, or when it was not renewed for [`LEASE`]; a writer whose session is gone at the end does not report
+//! success.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use vellum_crypto::{Domain, VolumeKeys};
+use vellum_store::{BlobWriter, ObjectKey, ObjectStore, StoreError, WriteStats};
+use vellum_types::{BlobId, BlobKind, Reader, Time, Writer};
+
+use crate::error::{Result, VolumeError};
+use crate::volume::Volume;
+
+/// A session that was not renewed for this long has lost its writer, seconds: longer than any machine stalls, and
+/// a writer that slept through it is told.
+pub const LEASE: i64 = 24 * 3600;
+
+/// How often a writer renews its session, seconds.
+const RENEWAL: i64 = 3600;
+
+const PREFIX: &str = "sessions/";
+const VERSION: u8 = 1;
+
+/// Who writes, as its session object says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// Host of the writer.
+    pub host: String,
+    /// Which start of which kernel, and which process namespace in it: only there does a process number say anything.
+    pub scope: String,
+    /// Process of the writer.
+    pub pid: u32,
+    /// When that process started, in ticks since boot: tells it from a later one with the same number.
+    pub started: u64,
+    /// When the session was last renewed.
+    pub renewed: Time,
+}
+
+impl Session {
+    fn of_this_process() -> Self {
+        let pid = std::process::id();
+        Self { host: host_name(), scope: process_scope(), pid, started: process_start(pid), renewed: now() }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.u8(VERSION).bytes(self.host.as_bytes()).bytes(self.scope.as_bytes()).u32(self.pid);
+        writer.varint(self.started).varint_signed(self.renewed.secs);
+        writer.into_vec()
+    }
+
+    fn decode(bytes: &[u8]) -> std::result::Result<Self, vellum_types::DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let version = reader.u8()?;
+        if version != VERSION {
+            return Err(vellum_types::DecodeError::Version(u32::from(version)));
+        }
+        let host = reader.string(usize::MAX)?.to_owned();
+        let scope = reader.string(usize::MAX)?.to_owned();
+        let (pid, started) = (reader.u32()?, reader.varint()?);
+        let renewed = Time { secs: reader.varint_signed()?, nanos: 0 };
+        reader.finish()?;
+        Ok(Self { host, scope, pid, started, renewed })
+    }
+
+    /// Whether its writer is surely gone.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let dead = self.scope == process_scope() && process_start(self.pid) != self.started;
+        dead || now().secs - self.renewed.secs > LEASE
+    }
+}
+
+/// All sessions in the store.
+pub fn list(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<Vec<(ObjectKey, Session)>> {
+    let mut sessions = Vec::new();
+    for key in objects.list_names(PREFIX)? {
+        match objects.get(&key) {
+            Ok(sealed) => {
+                let session = open(keys, &key, &sealed)?;
+                sessions.push((key, session));
+            }
+            Err(StoreError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(sessions)
+}
+
+/// Checks that a session object was written by a holder of the key.
+pub fn check(objects: &dyn ObjectStore, keys: &VolumeKeys, key: &ObjectKey) -> Result<()> {
+    open(keys, key, &objects.get(key)?).map(|_| ())
+}
+
+fn open(keys: &VolumeKeys, key: &ObjectKey, sealed: &[u8]) -> Result<Session> {
+    let mut plain = Vec::new();
+    keys.open(Domain::Session, key.as_str().as_bytes(), sealed, &mut plain)
+        .map_err(|error| VolumeError::Damaged { object: key.to_string(), reason: error.to_string() })?;
+    Session::decode(&plain).map_err(VolumeError::decoding(key.to_string()))
+}
+
+fn seal(keys: &VolumeKeys, key: &ObjectKey, session: &Session) -> Vec<u8> {
+    let mut sealed = Vec::new();
+    keys.seal(Domain::Session, key.as_str().as_bytes(), &session.encode(), &mut sealed);
+    sealed
+}
+
+/// A writer at work. Dropped without `finish`, it leaves some unreferenced packs, which the collector removes.
+pub struct WriteSession {
+    objects: Arc<dyn ObjectStore>,
+    keys: Arc<VolumeKeys>,
+    key: ObjectKey,
+    stored: std::sync::Mutex<Vec<u8>>,
+    renewed: AtomicI64,
+    blobs: Option<BlobWriter>,
+}
+
+impl WriteSession {
+    pub(crate) fn begin(volume: &Volume) -> Result<Self> {
+        let mut name = [0; 16];
+        getrandom::fill(&mut name).map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?;
+        let key = ObjectKey::new(format!("{PREFIX}{}", vellum_types::VolumeId(name)))?;
+        let session = Session::of_this_process();
+        let stored = seal(&volume.keys, &key, &session);
+        volume.objects.put(&key, &stored)?;
+        let mut begun = Self {
+            objects: volume.objects.clone(),
+            keys: volume.keys.clone(),
+            key,
+            stored: stored.into(),
+            renewed: session.renewed.secs.into(),
+            blobs: None,
+        };
+        begun.resume(volume)?;
+        Ok(begun)
+    }
+
+    /// Goes on writing after a flush.
+    pub fn resume(&mut self, volume: &Volume) -> Result<()> {
+        // What was condemned before this session stood must not be relied on: look again now.
+        volume.blobs.refresh()?;
+        self.blobs = Some(volume.blobs.writer());
+        Ok(())
+    }
+
+    /// Where blobs go.
+    pub fn blobs(&self) -> Result<&BlobWriter> {
+        self.blobs.as_ref().ok_or(VolumeError::SessionLost)
+    }
+
+    /// Stores a blob unless the volume has it.
+    pub fn put(&self, kind: BlobKind, plaintext: &[u8]) -> Result<BlobId> {
+        Ok(self.blobs()?.put(kind, plaintext)?)
+    }
+
+    /// Renews the claim when it is due; to be called now and then during long work.
+    pub fn keep_alive(&self) -> Result<()> {
+        if now().secs - self.renewed.load(Ordering::Relaxed) < RENEWAL {
+            return Ok(());
+        }
+        let session = Session::of_this_process();
+        let new = seal(&self.keys, &self.key, &session);
+        let mut stored = self.stored.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match self.objects.swap(&self.key, Some(&stored), Some(&new)) {
+            Ok(()) => {
+                *stored = new;
+                self.renewed.store(session.renewed.secs, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(StoreError::Changed { .. }) => Err(VolumeError::SessionLost),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes all blobs durable and found by others. The claim stands until [`WriteSession::end`].
+    pub fn flush(&mut self) -> Result<WriteStats> {
+        let writer = self.blobs.take().ok_or(VolumeError::SessionLost)?;
+        Ok(writer.finish()?)
+    }
+
+    /// Ends the claim, once a ref or record names what was written. An error if the claim was lost before.
+    pub fn end(self) -> Result<()> {
+        let standing = match self.objects.size(&self.key) {
+            Ok(_) => true,
+            Err(StoreError::NotFound { .. }) => false,
+            Err(error) => return Err(error.into()),
+        };
+        self.objects.delete(&self.key)?;
+        if standing { Ok(()) } else { Err(VolumeError::SessionLost) }
+    }
+}
+
+/// The present time.
+#[must_use]
+pub fn now() -> Time {
+    let now = jiff::Timestamp::now();
+    let nanos = now.subsec_nanosecond();
+    if nanos >= 0 {
+        Time { secs: now.as_second(), nanos: nanos.unsigned_abs() }
+    } else {
+        Time { secs: now.as_second() - 1, nanos: 1_000_000_000 - nanos.unsigned_abs() }
+    }
+}
+
+/// This machine's name.
+#[must_use]
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn process_scope() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    format!("{} {}", boot.trim(), namespace.display())
+}
+
+/// Start of a process in ticks since boot; 0 if there is no such process.
+fn process_start(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The fields are counted from after the command's name, which may hold anything: the start is the 20th.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    fields.split_whitespace().nth(19).and_then(|field| field.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,221 @@
+//! The state directory `.vellum` of a worktree: which volume it belongs to, the master key, what was seen of the
+//! store, and the lock that makes commands wait for each other.
+//!
+//! Invariant: every file is replaced whole (temporary file, fsync, rename) and readable by its owner only.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use vellum_crypto::MasterKey;
+use vellum_types::VolumeId;
+use zeroize::Zeroizing;
+
+use crate::error::{Result, VolumeError};
+
+/// Name of the state directory at the root of a worktree. Nothing of this name is ever part of a snapshot.
+pub const STATE_DIR: &str = ".vellum";
+
+const WORKTREE_FILE: &str = "worktree.json";
+const KEY_FILE: &str = "key";
+const SEEN_FILE: &str = "seen.json";
+const LOCK_FILE: &str = "lock";
+const KEY_PREFIX: &str = "vellum-master-key-1:";
+/// Version of the layout of the state directory.
+const LAYOUT: u32 = 1;
+
+/// Which worktree of which volume a directory is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorktreeFile {
+    /// Version of the state directory's layout.
+    pub layout: u32,
+    /// The volume, in hexadecimal.
+    pub volume: String,
+    /// Where its objects are: a path (relative to the state directory if it lies in it) or a URL.
+    pub store: String,
+    /// Name of the worktree.
+    pub worktree: String,
+    /// Whether the volume is sealed: a store that says otherwise later is refused.
+    pub encrypted: bool,
+}
+
+impl WorktreeFile {
+    /// The description of a new worktree.
+    #[must_use]
+    pub fn new(volume: VolumeId, store: String, worktree: String, encrypted: bool) -> Self {
+        Self { layout: LAYOUT, volume: volume.to_string(), store, worktree, encrypted }
+    }
+}
+
+/// A worktree's state directory.
+#[derive(Debug, Clone)]
+pub struct StateDir {
+    path: PathBuf,
+}
+
+impl StateDir {
+    /// The state directory of the worktree that `start` lies in.
+    pub fn find(start: &Path) -> Result<Self> {
+        start
+            .ancestors()
+            .map(|dir| dir.join(STATE_DIR))
+            .find(|path| path.join(WORKTREE_FILE).exists())
+            .map(|path| Self { path })
+            .ok_or_else(|| VolumeError::NoVolume(start.into()))
+    }
+
+    /// Makes a state directory in `root`, which must not lie in a worktree.
+    pub fn create(root: &Path) -> Result<Self> {
+        match Self::find(root) {
+            Ok(found) if found.root() == root => return Err(VolumeError::AlreadyInitialised(root.into())),
+            Ok(found) => {
+                return Err(VolumeError::Nested { inner: root.into(), outer: found.root().into() });
+            }
+            Err(_) => {}
+        }
+        let path = root.join(STATE_DIR);
+        fs::DirBuilder::new().mode(0o700).recursive(true).create(&path).map_err(VolumeError::local(&path))?;
+        Ok(Self { path })
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory whose state this is.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// A file or folder of the state directory.
+    #[must_use]
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Which worktree this is.
+    pub fn worktree(&self) -> Result<WorktreeFile> {
+        let path = self.join(WORKTREE_FILE);
+        let text = fs::read(&path).map_err(VolumeError::local(&path))?;
+        let file: WorktreeFile = serde_json::from_slice(&text)
+            .map_err(|error| VolumeError::local(&path)(std::io::Error::other(error)))?;
+        if file.layout != LAYOUT {
+            let source = vellum_types::DecodeError::Version(file.layout);
+            return Err(VolumeError::Decode { what: path.display().to_string(), source });
+        }
+        Ok(file)
+    }
+
+    /// Says which worktree this is. From then on, commands find it.
+    pub fn set_worktree(&self, file: &WorktreeFile) -> Result<()> {
+        self.write_json(WORKTREE_FILE, file)
+    }
+
+    /// The master key kept here, if any.
+    pub fn master_key(&self) -> Result<Option<MasterKey>> {
+        let path = self.join(KEY_FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => Zeroizing::new(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(VolumeError::local(&path)(error)),
+        };
+        let malformed = || VolumeError::local(&path)(std::io::Error::other("it does not hold a master key"));
+        let hex = text.trim_end().strip_prefix(KEY_PREFIX).ok_or_else(malformed)?;
+        let bytes: vellum_types::BlobId = hex.parse().map_err(|_| malformed())?;
+        Ok(Some(MasterKey::from_bytes(bytes.0)))
+    }
+
+    /// Keeps the master key here, readable by the owner only.
+    pub fn set_master_key(&self, key: &MasterKey) -> Result<()> {
+        let mut text = Zeroizing::new(String::with_capacity(KEY_PREFIX.len() + 65));
+        text.push_str(KEY_PREFIX);
+        for byte in key.as_bytes() {
+            text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
+            text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
+        }
+        text.push('\n');
+        self.write(KEY_FILE, text.as_bytes())
+    }
+
+    /// Counters of refs seen so far.
+    pub fn seen(&self) -> Result<BTreeMap<String, u64>> {
+        let path = self.join(SEEN_FILE);
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text)
+                .map_err(|error| VolumeError::local(&path)(std::io::Error::other(error))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+            Err(error) => Err(VolumeError::local(&path)(error)),
+        }
+    }
+
+    /// Remembers counters of refs.
+    pub fn set_seen(&self, seen: &BTreeMap<String, u64>) -> Result<()> {
+        self.write_json(SEEN_FILE, seen)
+    }
+
+    /// Replaces a JSON file of the state directory.
+    pub fn write_json(&self, name: &str, value: &impl Serialize) -> Result<()> {
+        let text = serde_json::to_vec_pretty(value)
+            .map_err(|error| VolumeError::local(self.join(name))(std::io::Error::other(error)))?;
+        self.write(name, &text)
+    }
+
+    /// Replaces a file of the state directory: whole or not at all, also at a power cut.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let path = self.join(name);
+        let temporary = self.join(&format!("{name}.{}.tmp", std::process::id()));
+        let write = || -> std::io::Result<()> {
+            let mut file =
+                File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)?;
+            File::open(&self.path)?.sync_all()
+        };
+        write().map_err(|error| {
+            let _ = fs::remove_file(&temporary);
+            VolumeError::local(&path)(error)
+        })
+    }
+
+    /// Waits until no other command changes this worktree; `waiting` is called once if there is one.
+    pub fn lock(&self, waiting: impl FnOnce()) -> Result<WorktreeLock> {
+        if let Some(lock) = self.try_lock()? {
+            return Ok(lock);
+        }
+        waiting();
+        let file = self.open_lock()?;
+        flock(&file, FlockOperation::LockExclusive)
+            .map_err(|error| VolumeError::local(self.join(LOCK_FILE))(error.into()))?;
+        Ok(WorktreeLock { _file: file })
+    }
+
+    /// The lock, unless another command has it.
+    pub fn try_lock(&self) -> Result<Option<WorktreeLock>> {
+        let file = self.open_lock()?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(WorktreeLock { _file: file })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(VolumeError::local(self.join(LOCK_FILE))(error.into())),
+        }
+    }
+
+    fn open_lock(&self) -> Result<File> {
+        let path = self.join(LOCK_FILE);
+        let open = || File::options().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        open().map_err(VolumeError::local(&path))
+    }
+}
+
+/// Held while a command changes a worktree; given back when dropped, also by a killed process.
+#[derive(Debug)]
+pub struct WorktreeLock {
+    _file: File,
+}

@@ -1,0 +1,379 @@
+//! One filesystem state, read by inode and by path: a map's root, with layers over it or none.
+//!
+//! Invariant: whatever the nodes hold, a walk here ends, names are legal file names, and content has the length
+//! that the attributes say; anything else is an error that names the place.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vellum_crypto::VolumeKeys;
+use vellum_map::{Builder, Layer, LoadBytes, MapError, NodeCache, NodeSink, Root, Shape, Span, View};
+use vellum_store::BlobStore;
+use vellum_types::value::Super;
+use vellum_types::{
+    Attr, BlobId, BlobKind, DecodeError, Dentry, Extent, ExtentSource, FileKind, Ino, Key, KeyRef, KeyTag,
+};
+
+use crate::error::{Result, VolumeError};
+use crate::volume::Volume;
+
+/// Deepest directory nesting that a path is built for; a hostile tree may hold a circle of directories.
+const DEPTH_MAX: usize = 100_000;
+
+/// Fetches nodes from a volume's blobs. The node of the empty map, which states before the first snapshot stand on,
+/// need not be stored.
+pub struct NodeLoader {
+    blobs: Arc<BlobStore>,
+    empty: (BlobId, Vec<u8>),
+}
+
+impl NodeLoader {
+    /// Fetches from `blobs`; `shape` and `keys` tell what the empty map is.
+    pub fn new(blobs: Arc<BlobStore>, shape: Shape, keys: &VolumeKeys) -> Result<Self> {
+        let kept = EmptyNode { keys, bytes: Mutex::default() };
+        let root = Builder::new(shape, &kept).finish()?;
+        let bytes = kept.bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Self { blobs, empty: (root.0, bytes) })
+    }
+
+    /// The root of the map that holds nothing.
+    #[must_use]
+    pub fn empty_root(&self) -> Root {
+        Root(self.empty.0)
+    }
+}
+
+struct EmptyNode<'a> {
+    keys: &'a VolumeKeys,
+    bytes: Mutex<Vec<u8>>,
+}
+
+impl NodeSink for EmptyNode<'_> {
+    fn put(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
+        *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
+        Ok(self.keys.blob_id(BlobKind::Node, bytes))
+    }
+}
+
+impl LoadBytes for NodeLoader {
+    fn load(&self, id: &BlobId) -> std::result::Result<Vec<u8>, MapError> {
+        if *id == self.empty.0 {
+            return Ok(self.empty.1.clone());
+        }
+        self.blobs.read(BlobKind::Node, id).map_err(|error| MapError::load(*id, error.kind(), error))
+    }
+}
+
+/// All that a map holds of one inode.
+#[derive(Debug, Clone)]
+pub struct Inode {
+    /// Its number.
+    pub ino: Ino,
+    /// Its attributes.
+    pub attr: Attr,
+    /// Entries of a directory, by name.
+    pub entries: Vec<(Vec<u8>, Dentry)>,
+    /// Extended attributes, by name.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Content that is not inline, by offset, not overlapping, within the file's size.
+    pub extents: Vec<(u64, Extent)>,
+}
+
+/// A filesystem state.
+pub struct FsTree {
+    nodes: Arc<NodeCache<NodeLoader>>,
+    view: View,
+    /// Paths of directories, as far as they were asked for.
+    paths: Mutex<HashMap<Ino, Arc<[u8]>>>,
+}
+
+impl Volume {
+    /// The state that a snapshot recorded.
+    #[must_use]
+    pub fn tree(&self, root: Root) -> FsTree {
+        self.tree_with(root, Vec::new())
+    }
+
+    /// The state of a snapshot with changes over it.
+    #[must_use]
+    pub fn tree_with(&self, root: Root, layers: Vec<Arc<Layer>>) -> FsTree {
+        FsTree { nodes: self.nodes.clone(), view: View { layers, base: root }, paths: Mutex::default() }
+    }
+}
+
+impl FsTree {
+    /// The merged view of the map.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Where its nodes come from.
+    #[must_use]
+    pub fn nodes(&self) -> &NodeCache<NodeLoader> {
+        &self.nodes
+    }
+
+    /// The value under a key.
+    pub fn value(&self, key: &Key) -> Result<Option<vellum_map::Value>> {
+        Ok(self.view.get(&*self.nodes, key.as_bytes())?)
+    }
+
+    /// The attributes of an inode, if it exists.
+    pub fn attr(&self, ino: Ino) -> Result<Option<Attr>> {
+        let value = self.value(&Key::attr(ino))?;
+        value.map(|value| Attr::decode(&value).map_err(in_inode(ino))).transpose()
+    }
+
+    /// The attributes of an inode that something refers to.
+    pub fn attr_of(&self, ino: Ino) -> Result<Attr> {
+        self.attr(ino)?.ok_or_else(|| VolumeError::BadTree(format!("inode {ino} is missing")))
+    }
+
+    /// The counter of inode numbers.
+    pub fn super_record(&self) -> Result<Super> {
+        let value = self.value(&Key::attr(Ino::SUPER))?;
+        let value = value.ok_or_else(|| VolumeError::BadTree("its own record is missing".into()))?;
+        Super::decode(&value).map_err(in_inode(Ino::SUPER))
+    }
+
+    /// The entry `name` of a directory.
+    pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
+        let value = self.value(&Key::dentry(dir, name))?;
+        value.map(|value| Dentry::decode(&value).map_err(in_inode(dir))).transpose()
+    }
+
+    /// Everything of one inode, in one scan.
+    pub fn inode(&self, ino: Ino) -> Result<Inode> {
+        let mut attr = None;
+        let (mut entries, mut xattrs, mut extents) = (Vec::new(), Vec::new(), Vec::new());
+        self.scan(ino, |key, value| {
+            match key {
+                KeyRef::Attr(_) => attr = Some(Attr::decode(value)?),
+                KeyRef::Dentry(_, name) => entries.push((name.to_vec(), Dentry::decode(value)?)),
+                KeyRef::Xattr(_, name) => xattrs.push((name.to_vec(), value.to_vec())),
+                KeyRef::Extent(_, offset) => extents.push((offset, Extent::decode(value)?)),
+            }
+            Ok(())
+        })?;
+        let attr = attr.ok_or_else(|| VolumeError::BadTree(format!("inode {ino} is missing")))?;
+        check_extents(ino, &attr, &extents)?;
+        Ok(Inode { ino, attr, entries, xattrs, extents })
+    }
+
+    fn scan(
+        &self,
+        ino: Ino,
+        mut each: impl FnMut(KeyRef<'_>, &[u8]) -> std::result::Result<(), DecodeError>,
+    ) -> Result<()> {
+        let end = Key::first(Ino(ino.0.saturating_add(1)), KeyTag::Attr);
+        let span = Span::between(Key::attr(ino).as_bytes(), end.as_bytes());
+        for entry in self.view.range(&*self.nodes, span)? {
+            let entry = entry?;
+            KeyRef::parse(&entry.key).and_then(|key| each(key, &entry.value)).map_err(in_inode(ino))?;
+        }
+        Ok(())
+    }
+
+    /// Entries of a directory, by name.
+    pub fn entries(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Dentry)>> {
+        Ok(self.inode(dir)?.entries)
+    }
+
+    /// The inode at `path`, of which the components are taken literally: no symlink is followed.
+    pub fn find(&self, path: &[u8], place: &str) -> Result<(Ino, Attr)> {
+        let mut ino = Ino::ROOT;
+        for name in components(path) {
+            let missing = || VolumeError::NoSuchPath { path: show(path), place: place.into() };
+            ino = self.lookup(ino, name)?.ok_or_else(missing)?.ino;
+        }
+        Ok((ino, self.attr_of(ino)?))
+    }
+
+    /// The path of an inode's first link, from the root, without a leading slash.
+    pub fn path_of(&self, ino: Ino) -> Result<Vec<u8>> {
+        let attr = self.attr_of(ino)?;
+        self.path_in(attr.parent, &attr.name)
+    }
+
+    /// The path of the entry `name` of a directory.
+    pub fn path_in(&self, dir: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        if name.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut path = self.dir_path(dir)?.to_vec();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        Ok(path)
+    }
+
+    fn dir_path(&self, dir: Ino) -> Result<Arc<[u8]>> {
+        let mut below: Vec<(Ino, Vec<u8>)> = Vec::new();
+        let mut at = dir;
+        let mut path = loop {
+            if at == Ino::ROOT {
+                break Vec::new();
+            }
+            if let Some(path) = self.lock_paths().get(&at) {
+                break path.to_vec();
+            }
+            let attr = self.attr_of(at)?;
+            below.push((at, attr.name));
+            at = attr.parent;
+            if below.len() > DEPTH_MAX {
+                return Err(VolumeError::BadTree(format!("the directory {dir} lies in itself")));
+            }
+        };
+        for (ino, name) in below.into_iter().rev() {
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&name);
+            self.lock_paths().insert(ino, path.as_slice().into());
+        }
+        Ok(path.into())
+    }
+
+    fn lock_paths(&self) -> std::sync::MutexGuard<'_, HashMap<Ino, Arc<[u8]>>> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Components of a path as typed; empty ones and `.` do not count.
+pub fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
+}
+
+/// A path for messages: not UTF-8 and control characters are escaped, so that a name cannot drive a terminal.
+#[must_use]
+pub fn show(path: &[u8]) -> String {
+    if path.is_empty() {
+        return "/".into();
+    }
+    let mut shown = String::with_capacity(path.len());
+    for chunk in path.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+        }
+        for byte in chunk.invalid() {
+            shown.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    shown
+}
+
+/// What messages call a kind of file.
+#[must_use]
+pub fn kind_noun(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "a file",
+        FileKind::Dir => "a directory",
+        FileKind::Symlink => "a symbolic link",
+        FileKind::Fifo => "a fifo",
+        FileKind::Socket => "a socket",
+        FileKind::CharDevice => "a character device",
+        FileKind::BlockDevice => "a block device",
+    }
+}
+
+fn check_extents(ino: Ino, attr: &Attr, extents: &[(u64, Extent)]) -> Result<()> {
+    let bad = |what: &str| Err(VolumeError::BadTree(format!("inode {ino} has {what}")));
+    if !extents.is_empty() && (attr.kind != FileKind::File || attr.inline.is_some()) {
+        return bad("extents that it should not have");
+    }
+    let mut end = 0;
+    for (offset, extent) in extents {
+        if *offset < end {
+            return bad("overlapping extents");
+        }
+        end = match offset.checked_add(extent.len) {
+            Some(end) if end <= attr.size => end,
+            _ => return bad("extents beyond its size"),
+        };
+    }
+    Ok(())
+}
+
+fn in_inode(ino: Ino) -> impl Fn(DecodeError) -> VolumeError {
+    move |source| VolumeError::Decode { what: format!("inode {ino} of the tree"), source }
+}
+
+/// The part of a file that one blob or hole supplies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it stands in the file.
+    pub offset: u64,
+    /// Its length, bytes.
+    pub len: u64,
+    /// The chunk and where it begins in it; None is a hole.
+    pub chunk: Option<(BlobId, u32)>,
+}
+
+/// A file's content as pieces, holes included, from 0 to its size. Inline content has no pieces.
+pub fn pieces(inode: &Inode) -> Result<Vec<Piece>> {
+    let mut pieces = Vec::with_capacity(inode.extents.len());
+    let mut at = 0;
+    let hole = |offset, end: u64| Piece { offset, len: end - offset, chunk: None };
+    for (offset, extent) in &inode.extents {
+        if *offset > at {
+            pieces.push(hole(at, *offset));
+        }
+        let chunk = match extent.source {
+            ExtentSource::Hole => None,
+            ExtentSource::Chunk { id, skip } => Some((id, skip)),
+            ExtentSource::WriteLog { .. } => {
+                return Err(VolumeError::BadTree(format!("inode {} points into a write log", inode.ino)));
+            }
+        };
+        pieces.push(Piece { offset: *offset, len: extent.len, chunk });
+        at = offset + extent.len;
+    }
+    if at < inode.attr.size && inode.attr.inline.is_none() {
+        pieces.push(hole(at, inode.attr.size));
+    }
+    Ok(pieces)
+}
+
+impl Volume {
+    /// Reads a file's content in order, some megabytes at a time; holes come as None with their length.
+    pub fn read_file(
+        &self,
+        inode: &Inode,
+        mut sink: impl FnMut(u64, std::result::Result<&[u8], u64>) -> Result<()>,
+    ) -> Result<()> {
+        if let Some(content) = &inode.attr.inline {
+            return sink(0, Ok(content));
+        }
+        for batch in pieces(inode)?.chunks(READ_BATCH) {
+            let wanted: Vec<_> =
+                batch.iter().filter_map(|piece| piece.chunk).map(|(id, _)| (BlobKind::Chunk, id)).collect();
+            let fetched = self.blobs.fetch(&wanted)?;
+            let mut next = 0;
+            for piece in batch {
+                match piece.chunk {
+                    None => sink(piece.offset, Err(piece.len))?,
+                    Some((id, skip)) => {
+                        let chunk = fetched.open(next)?;
+                        next += 1;
+                        sink(piece.offset, Ok(part(&chunk, id, skip, piece.len)?))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Chunks that are fetched together, 64 KiB each on average: some MiB, one request where they are neighbours.
+const READ_BATCH: usize = 64;
+
+/// The bytes of a chunk that a piece takes.
+pub fn part(chunk: &[u8], id: BlobId, skip: u32, len: u64) -> Result<&[u8]> {
+    let bytes = usize::try_from(skip)
+        .ok()
+        .zip(usize::try_from(len).ok())
+        .and_then(|(skip, len)| chunk.get(skip..)?.get(..len));
+    bytes.ok_or_else(|| VolumeError::BadTree(format!("a file needs more bytes of chunk {id} than it has")))
+}

@@ -1,0 +1,139 @@
+//! From damaged blobs to the files that they hit.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use vellum_map::{Node, Root};
+use vellum_types::{BlobId, BlobKind, Dentry, Extent, ExtentSource, Ino, KeyRef, SnapshotId};
+
+use super::{Affected, Damage, Finding};
+use crate::error::Result;
+use crate::tree::{FsTree, show};
+use crate::volume::Volume;
+
+/// Paths that one finding names for one snapshot: more would hide the other findings.
+const PATHS_SHOWN: usize = 100;
+
+/// What a damaged blob hits in one tree.
+#[derive(Default)]
+struct Hit {
+    /// Inodes known to be hit.
+    inodes: BTreeSet<Ino>,
+    /// All inodes from the first to the last are hit, as far as they exist: they were in a node that is lost.
+    range: Option<(Ino, Ino)>,
+}
+
+/// Turns damage into findings, by object.
+pub fn name(volume: &Volume, snapshots: &[(SnapshotId, Root)], damage: &Damage) -> Result<Vec<Finding>> {
+    let mut affected: BTreeMap<BlobId, Vec<Affected>> = BTreeMap::new();
+    if !damage.blobs.is_empty() {
+        let mut of_root: HashMap<Root, Vec<(BlobId, Vec<String>, Option<u64>)>> = HashMap::new();
+        for (snapshot, root) in snapshots {
+            if !of_root.contains_key(root) {
+                of_root.insert(*root, hits_by_path(volume, *root, damage)?);
+            }
+            for (blob, paths, count) in of_root.get(root).into_iter().flatten() {
+                let (snapshot, paths, count) = (snapshot.to_string(), paths.clone(), *count);
+                affected.entry(*blob).or_default().push(Affected { snapshot, paths, count });
+            }
+        }
+    }
+    let objects = damage.objects.iter().map(|(object, problem)| Finding {
+        object: object.clone(),
+        problem: problem.clone(),
+        affected: Vec::new(),
+    });
+    let blobs = damage.blobs.iter().map(|(id, (kind, problem))| {
+        let packs: Vec<_> = damage.packs.get(id).into_iter().flatten().map(String::as_str).collect();
+        let place = if packs.is_empty() { String::new() } else { format!(" in {}", packs.join(", ")) };
+        Finding {
+            object: format!("{kind} {id}{place}"),
+            problem: problem.clone(),
+            affected: affected.remove(id).unwrap_or_default(),
+        }
+    });
+    let mut findings: Vec<_> = objects.chain(blobs).collect();
+    findings.sort();
+    Ok(findings)
+}
+
+fn hits_by_path(
+    volume: &Volume,
+    root: Root,
+    damage: &Damage,
+) -> Result<Vec<(BlobId, Vec<String>, Option<u64>)>> {
+    let mut search = Search { volume, damage, hits: BTreeMap::new(), names: BTreeMap::new() };
+    search.node(root.0, (Ino::SUPER, Ino(u64::MAX)));
+    let tree = volume.tree(root);
+    let named = search.hits.iter().map(|(blob, hit)| {
+        let in_range = hit.range.into_iter().flat_map(|(from, to)| search.names.range(from..=to));
+        let inodes: BTreeSet<Ino> = hit.inodes.iter().copied().chain(in_range.map(|(ino, _)| *ino)).collect();
+        let mut paths: Vec<String> =
+            inodes.iter().take(PATHS_SHOWN).map(|ino| path(&tree, *ino, &search.names)).collect();
+        paths.sort();
+        (*blob, paths, hit.range.is_none().then_some(inodes.len() as u64))
+    });
+    Ok(named.collect())
+}
+
+/// The path of an inode, as far as the damage leaves it readable.
+fn path(tree: &FsTree, ino: Ino, names: &BTreeMap<Ino, (Ino, Vec<u8>)>) -> String {
+    if let Ok(path) = tree.path_of(ino) {
+        return show(&path);
+    }
+    let Some((dir, name)) = names.get(&ino) else { return format!("inode {ino}") };
+    match tree.path_in(*dir, name) {
+        Ok(path) => show(&path),
+        Err(_) => format!("…/{}", show(name)),
+    }
+}
+
+struct Search<'a> {
+    volume: &'a Volume,
+    damage: &'a Damage,
+    hits: BTreeMap<BlobId, Hit>,
+    /// Where inodes are named: what lies in a lost node is known from its directory, if that is elsewhere.
+    names: BTreeMap<Ino, (Ino, Vec<u8>)>,
+}
+
+impl Search<'_> {
+    /// Looks through the tree below a node that covers these inodes.
+    fn node(&mut self, id: BlobId, (from, to): (Ino, Ino)) {
+        let read =
+            |id| self.volume.blobs.read(BlobKind::Node, id).ok().and_then(|bytes| Node::decode(bytes).ok());
+        let node = if self.damage.is_lost(&id) { None } else { read(&id) };
+        let Some(node) = node else {
+            self.hits.entry(id).or_default().range = Some((from, to));
+            return;
+        };
+        if node.is_leaf() {
+            return self.leaf(&node);
+        }
+        let mut start = from;
+        for child in node.children() {
+            let end = KeyRef::parse(child.last_key).map_or(to, |key| key.ino());
+            self.node(child.id, (start, end));
+            start = end;
+        }
+    }
+
+    fn leaf(&mut self, node: &Node) {
+        for (key, value) in node.entries() {
+            match KeyRef::parse(key) {
+                Ok(KeyRef::Extent(ino, _)) => {
+                    let source = Extent::decode(value).map(|extent| extent.source);
+                    if let Ok(ExtentSource::Chunk { id, .. }) = source
+                        && self.damage.is_lost(&id)
+                    {
+                        self.hits.entry(id).or_default().inodes.insert(ino);
+                    }
+                }
+                Ok(KeyRef::Dentry(dir, name)) => {
+                    if let Ok(dentry) = Dentry::decode(value) {
+                        self.names.entry(dentry.ino).or_insert_with(|| (dir, name.to_vec()));
+                    }
+                }
+                Ok(KeyRef::Attr(_) | KeyRef::Xattr(..)) | Err(_) => {}
+            }
+        }
+    }
+}

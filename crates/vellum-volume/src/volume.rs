@@ -1,0 +1,408 @@
+//! A volume that is open: its objects, keys, blobs, nodes, refs and catalog, seen from one worktree.
+//!
+//! Invariant: a volume is opened only if its config is authenticated by the key and is the one that the worktree
+//! was made with; a plain volume planted for an encrypted one is refused.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use vellum_chunker::Params;
+use vellum_crypto::{MasterKey, RecoveryCode, VolumeKeys};
+use vellum_map::{NodeCache, Root, Shape};
+use vellum_store::{BlobStore, ObjectKey, ObjectStore, Options, StoreError};
+use vellum_types::{SnapshotId, VolumeId};
+
+use crate::catalog::Catalog;
+use crate::config::{CONFIG_OBJECT, Config};
+use crate::error::{Result, VolumeError};
+use crate::keyring;
+use crate::record::SnapshotRecord;
+use crate::refs::{Ref, RefKind, Refs, WorktreeHead, check_ref_name};
+use crate::session::{WriteSession, host_name, now};
+use crate::state::{STATE_DIR, StateDir, WorktreeFile};
+use crate::tree::NodeLoader;
+
+/// Folder of the default store within the state directory.
+const DEFAULT_STORE: &str = "store";
+
+/// Folder of the local index within the state directory.
+const INDEX_FOLDER: &str = "index";
+
+/// Memory for decoded nodes, bytes: holds the hot part of a map of some million files.
+const NODE_CACHE_BYTES: u64 = 64 << 20;
+
+/// zstd level of new volumes: source text at over 120 MB/s a core, and close to what higher levels reach.
+const LEVEL: u8 = 3;
+
+/// An open volume, as seen from one worktree.
+pub struct Volume {
+    /// Where its objects are.
+    pub objects: Arc<dyn ObjectStore>,
+    /// Its keys.
+    pub keys: Arc<VolumeKeys>,
+    /// Its chunks and nodes.
+    pub blobs: Arc<BlobStore>,
+    /// Decoded nodes.
+    pub nodes: Arc<NodeCache<NodeLoader>>,
+    /// Its refs.
+    pub refs: Refs,
+    /// Its snapshot records.
+    pub catalog: Catalog,
+    /// What it is.
+    pub config: Config,
+    /// The worktree's state directory.
+    pub state: StateDir,
+    /// The worktree.
+    pub worktree: WorktreeFile,
+}
+
+/// What a new worktree is to be.
+#[derive(Debug, Clone)]
+pub struct NewWorktree {
+    /// URL or path of the store; the default is in the state directory.
+    pub store: Option<String>,
+    /// Name of the worktree.
+    pub name: String,
+    /// Whether a volume that has to be made is sealed.
+    pub encrypted: bool,
+}
+
+/// What `init` made.
+pub struct Initialised {
+    /// The volume, open.
+    pub volume: Volume,
+    /// The code that opens it when all else is lost; shown once. None for plain volumes and existing ones.
+    pub recovery: Option<RecoveryCode>,
+    /// Whether the store held a volume already, which the worktree now belongs to.
+    pub attached: bool,
+}
+
+impl Volume {
+    /// Makes the directory of `state` a worktree: of a new volume, or of the one that the store holds already;
+    /// then `secret` is asked for what opens it. Run again after a crash, it finishes what it began.
+    pub fn init(
+        state: &StateDir,
+        new: &NewWorktree,
+        secret: impl FnOnce() -> Result<zeroize::Zeroizing<Vec<u8>>>,
+    ) -> Result<Initialised> {
+        check_ref_name(&new.name)?;
+        let store = new.store.clone().unwrap_or_else(|| DEFAULT_STORE.into());
+        let url = absolute_store(state, &store);
+        let objects = vellum_store::create(&url)?;
+        let made_here = state.master_key()?;
+        let existing = read_config(&*objects)?;
+        let (config, keys, recovery, attached) = match existing {
+            None => {
+                let (config, keys, recovery) = make(state, &*objects, made_here, new.encrypted)?;
+                (config, keys, recovery, false)
+            }
+            Some((config, bytes)) => {
+                let resumed = made_here.is_some();
+                let keys = match (config.encrypted, made_here) {
+                    (false, _) => VolumeKeys::plain(config.volume),
+                    (true, Some(master)) => VolumeKeys::sealed(&master, config.volume),
+                    (true, None) => {
+                        let master = keyring::unlock(&*objects, &secret()?, config.volume)?;
+                        state.set_master_key(&master)?;
+                        VolumeKeys::sealed(&master, config.volume)
+                    }
+                };
+                config.authenticate(&bytes, &keys)?;
+                // The code of an interrupted `init` may never have been shown: give another one.
+                let recovery = match state.master_key()? {
+                    Some(master) if resumed => {
+                        Some(keyring::add_recovery(&*objects, &master, config.volume)?)
+                    }
+                    _ => None,
+                };
+                (config, keys, recovery, !resumed)
+            }
+        };
+        let worktree = WorktreeFile::new(config.volume, store, new.name.clone(), config.encrypted);
+        let volume = Self::assemble(state, objects, keys, config, worktree)?;
+        volume.add_worktree_ref(&new.name)?;
+        state.set_worktree(&volume.worktree)?;
+        Ok(Initialised { volume, recovery, attached })
+    }
+
+    /// Makes `state` a worktree of this volume, standing on `head`.
+    pub fn fork_into(&self, state: &StateDir, name: &str, head: SnapshotId) -> Result<Self> {
+        check_ref_name(name)?;
+        if let Some(master) = self.state.master_key()? {
+            state.set_master_key(&master)?;
+        }
+        let store = absolute_store(&self.state, &self.worktree.store);
+        let worktree = WorktreeFile::new(self.config.volume, store, name.into(), self.config.encrypted);
+        let keys = match state.master_key()? {
+            Some(master) => VolumeKeys::sealed(&master, self.config.volume),
+            None => VolumeKeys::plain(self.config.volume),
+        };
+        let fork = Self::assemble(state, self.objects.clone(), keys, self.config, worktree)?;
+        fork.add_worktree_ref(name)?;
+        fork.set_head(head)?;
+        state.set_worktree(&fork.worktree)?;
+        Ok(fork)
+    }
+
+    /// Opens the volume that a worktree belongs to.
+    pub fn open(state: &StateDir) -> Result<Self> {
+        let worktree = state.worktree()?;
+        let url = absolute_store(state, &worktree.store);
+        let objects = vellum_store::open(&url)?;
+        let foreign =
+            |reason: &str| VolumeError::Foreign { place: objects.describe(), reason: reason.into() };
+        let (config, bytes) = read_config(&*objects)?.ok_or_else(|| foreign("it holds no volume"))?;
+        if config.volume.to_string() != worktree.volume {
+            return Err(foreign("its volume has another id"));
+        }
+        if config.encrypted != worktree.encrypted {
+            return Err(foreign(
+                "this worktree's volume is encrypted, and the one there is plain, or the reverse",
+            ));
+        }
+        let keys = if config.encrypted {
+            VolumeKeys::sealed(&state.master_key()?.ok_or(VolumeError::Locked)?, config.volume)
+        } else {
+            VolumeKeys::plain(config.volume)
+        };
+        config.authenticate(&bytes, &keys)?;
+        Self::assemble(state, objects, keys, config, worktree)
+    }
+
+    fn assemble(
+        state: &StateDir,
+        objects: Arc<dyn ObjectStore>,
+        keys: VolumeKeys,
+        config: Config,
+        worktree: WorktreeFile,
+    ) -> Result<Self> {
+        let keys = Arc::new(keys);
+        let options = Options { level: i32::from(config.level), ..Options::default() };
+        let blobs =
+            Arc::new(BlobStore::open(objects.clone(), keys.clone(), &state.join(INDEX_FOLDER), options)?);
+        let loader = NodeLoader::new(blobs.clone(), Shape::new(keys.boundary_seed()), &keys)?;
+        let nodes = Arc::new(NodeCache::new(loader, NODE_CACHE_BYTES));
+        let refs = Refs::open(objects.clone(), keys.clone(), state.clone())?;
+        let catalog = Catalog::open(objects.clone(), keys.clone(), state.clone());
+        Ok(Self { objects, keys, blobs, nodes, refs, catalog, config, state: state.clone(), worktree })
+    }
+
+    /// Boundary parameters of this volume's maps.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        Shape::new(self.keys.boundary_seed())
+    }
+
+    /// The root of the map that holds nothing: what a worktree is before its first snapshot.
+    #[must_use]
+    pub fn empty_root(&self) -> Root {
+        self.nodes.loader().empty_root()
+    }
+
+    /// Begins to write blobs.
+    pub fn begin_write(&self) -> Result<WriteSession> {
+        WriteSession::begin(self)
+    }
+
+    /// The snapshot that this worktree stands on; none before the first.
+    pub fn head(&self) -> Result<Option<SnapshotId>> {
+        let name = &self.worktree.worktree;
+        let head = self.worktree_head(name)?;
+        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
+        Ok(head.ok_or_else(missing)?.head)
+    }
+
+    /// What the ref of a worktree says, if there is one.
+    pub fn worktree_head(&self, name: &str) -> Result<Option<WorktreeHead>> {
+        self.refs.get(RefKind::Worktree, name)?.map(|found| decode_head(&found)).transpose()
+    }
+
+    /// All worktrees of the volume, by name.
+    pub fn worktrees(&self) -> Result<Vec<(String, WorktreeHead)>> {
+        let refs = self.refs.list(RefKind::Worktree)?;
+        refs.iter().map(|found| Ok((found.name.clone(), decode_head(found)?))).collect()
+    }
+
+    /// Lets this worktree stand on another snapshot.
+    pub fn set_head(&self, head: SnapshotId) -> Result<()> {
+        self.refs.update(RefKind::Worktree, &self.worktree.worktree, |old| {
+            let old = old.ok_or_else(|| self.no_worktree())?;
+            Ok(Some(WorktreeHead { head: Some(head), ..decode_head(old)? }.encode()))
+        })
+    }
+
+    fn no_worktree(&self) -> VolumeError {
+        VolumeError::NoSuchRef { kind: "worktree", name: self.worktree.worktree.clone() }
+    }
+
+    fn add_worktree_ref(&self, name: &str) -> Result<()> {
+        let place = self.state.root().display().to_string();
+        let new = WorktreeHead { head: None, created: now(), host: host_name(), place };
+        self.refs.update(RefKind::Worktree, name, |old| match old {
+            None => Ok(Some(new.encode())),
+            // A crash between this ref and the local file leaves the ref of this very place: take it over.
+            Some(old) => {
+                let old_head = decode_head(old)?;
+                if old_head.place == new.place && old_head.host == new.host && old_head.head.is_none() {
+                    Ok(Some(old.value.clone()))
+                } else {
+                    Err(VolumeError::Exists { kind: "worktree", name: name.into() })
+                }
+            }
+        })
+    }
+
+    /// Gives a worktree another name; this one's own file follows.
+    pub fn rename_worktree(&self, old: &str, new: &str) -> Result<()> {
+        check_ref_name(new)?;
+        let head = self
+            .worktree_head(old)?
+            .ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: old.into() })?;
+        let value = head.encode();
+        self.refs.update(RefKind::Worktree, new, |there| match there {
+            None => Ok(Some(value.clone())),
+            Some(same) if same.value == value => Ok(Some(value.clone())),
+            Some(_) => Err(VolumeError::Exists { kind: "worktree", name: new.into() }),
+        })?;
+        let state = self.state_of(old, &head)?;
+        if let Some(state) = state {
+            let file = WorktreeFile { worktree: new.into(), ..state.worktree()? };
+            state.set_worktree(&file)?;
+        }
+        self.refs.update(RefKind::Worktree, old, |_| Ok(None))
+    }
+
+    /// Takes a worktree off the volume's list. Its snapshots stay, and so do its files.
+    pub fn remove_worktree(&self, name: &str) -> Result<WorktreeHead> {
+        let head = self
+            .worktree_head(name)?
+            .ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: name.into() })?;
+        self.refs.update(RefKind::Worktree, name, |_| Ok(None))?;
+        Ok(head)
+    }
+
+    /// The state directory of the worktree `name`, if it is on this machine and still that worktree.
+    pub fn state_of(&self, name: &str, head: &WorktreeHead) -> Result<Option<StateDir>> {
+        if name == self.worktree.worktree {
+            return Ok(Some(self.state.clone()));
+        }
+        let place = Path::new(&head.place);
+        if head.host != host_name() || !place.join(STATE_DIR).exists() {
+            return Ok(None);
+        }
+        let state = StateDir::find(place)?;
+        let file = state.worktree()?;
+        let same = file.volume == self.worktree.volume && file.worktree == name && state.root() == place;
+        Ok(same.then_some(state))
+    }
+
+    /// Records a snapshot and lets this worktree stand on it. What the record names must be durable already.
+    pub fn commit(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
+        record.clamp();
+        let id = self.catalog.put(&record)?;
+        self.set_head(id)?;
+        Ok(id)
+    }
+
+    /// Names a snapshot. A tag that exists is left alone.
+    pub fn add_tag(&self, name: &str, target: SnapshotId) -> Result<()> {
+        self.refs.update(RefKind::Tag, name, |old| match old {
+            Some(old) if decode_tag(old)? != target => {
+                Err(VolumeError::Exists { kind: "tag", name: name.into() })
+            }
+            _ => Ok(Some(target.as_bytes().to_vec())),
+        })
+    }
+
+    /// Removes a tag; gives what it named.
+    pub fn remove_tag(&self, name: &str) -> Result<SnapshotId> {
+        let missing = || VolumeError::NoSuchRef { kind: "tag", name: name.into() };
+        let mut target = None;
+        self.refs.update(RefKind::Tag, name, |old| {
+            target = Some(decode_tag(old.ok_or_else(missing)?)?);
+            Ok(None)
+        })?;
+        target.ok_or_else(missing)
+    }
+
+    /// All tags, by name.
+    pub fn tags(&self) -> Result<Vec<(String, SnapshotId)>> {
+        let refs = self.refs.list(RefKind::Tag)?;
+        refs.iter().map(|tag| Ok((tag.name.clone(), decode_tag(tag)?))).collect()
+    }
+
+    /// Forgets a snapshot, unless a worktree stands on it or a tag names it.
+    pub fn forget(&self, id: &SnapshotId) -> Result<()> {
+        let in_use = |reason| VolumeError::InUse { what: format!("snapshot {id}"), reason };
+        for (name, head) in self.worktrees()? {
+            if head.head == Some(*id) {
+                return Err(in_use(format!("the worktree '{name}' stands on it")));
+            }
+        }
+        let tags: HashSet<_> = self.tags()?.into_iter().filter(|(_, target)| target == id).collect();
+        if let Some((name, _)) = tags.into_iter().next() {
+            return Err(in_use(format!("the tag '{name}' names it; remove the tag first")));
+        }
+        self.catalog.forget(id)
+    }
+}
+
+/// Makes a volume in an empty store. The key is kept before anything needs it, so that a crash loses nothing.
+fn make(
+    state: &StateDir,
+    objects: &dyn ObjectStore,
+    master: Option<MasterKey>,
+    encrypted: bool,
+) -> Result<(Config, VolumeKeys, Option<RecoveryCode>)> {
+    let mut id = [0; VolumeId::LEN];
+    getrandom::fill(&mut id).map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?;
+    let volume = VolumeId(id);
+    let config = Config { volume, encrypted, chunker: Params::DEFAULT, level: LEVEL };
+    let (keys, recovery) = if encrypted {
+        let master = master.unwrap_or_else(MasterKey::random);
+        state.set_master_key(&master)?;
+        let recovery = keyring::add_recovery(objects, &master, volume)?;
+        (VolumeKeys::sealed(&master, volume), Some(recovery))
+    } else {
+        (VolumeKeys::plain(volume), None)
+    };
+    objects.put(&config_key()?, &config.encode(&keys))?;
+    Ok((config, keys, recovery))
+}
+
+fn read_config(objects: &dyn ObjectStore) -> Result<Option<(Config, Vec<u8>)>> {
+    match objects.get(&config_key()?) {
+        Ok(bytes) => {
+            let config = Config::decode(&bytes).map_err(VolumeError::decoding("the volume's config"))?;
+            Ok(Some((config, bytes)))
+        }
+        Err(StoreError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) fn config_key() -> Result<ObjectKey> {
+    Ok(ObjectKey::new(CONFIG_OBJECT)?)
+}
+
+/// A store within the state directory is remembered by its relative name, so that a worktree can be moved.
+fn absolute_store(state: &StateDir, store: &str) -> String {
+    if store.contains("://") || Path::new(store).is_absolute() {
+        store.into()
+    } else {
+        state.join(store).display().to_string()
+    }
+}
+
+fn decode_head(found: &Ref) -> Result<WorktreeHead> {
+    WorktreeHead::decode(&found.value)
+        .map_err(VolumeError::decoding(format!("the head of worktree '{}'", found.name)))
+}
+
+pub(crate) fn decode_tag(found: &Ref) -> Result<SnapshotId> {
+    SnapshotId::from_slice(&found.value).ok_or_else(|| VolumeError::Decode {
+        what: format!("the tag '{}'", found.name),
+        source: vellum_types::DecodeError::Truncated,
+    })
+}
