@@ -92,3 +92,24 @@ pub struct Problem {
     /// What happened.
     pub message: String,
 }
+
+impl From<&crate::scan::Problem> for Problem {
+    fn from(problem: &crate::scan::Problem) -> Self {
+        Self { path: problem.path.clone(), message: with_causes(&problem.cause) }
+    }
+}
+
+/// An error with what caused it, in one line.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // Some errors repeat their cause in their own words.
+        let words = error.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text
+}

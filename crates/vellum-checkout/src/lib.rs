@@ -4,7 +4,13 @@
 //! a directory that is held open, never through a symlink. Deliberately absent: FUSE, and anything that prints.
 
 pub mod beneath;
+pub mod capture;
 pub mod clone;
+mod error;
 pub mod meta;
 pub mod scan;
 pub mod statcache;
+mod worktree;
+
+pub use error::{CheckoutError, Problem, Result};
+pub use worktree::{DirectoryDiff, SnapshotOutcome, SnapshotRequest, Worktree};

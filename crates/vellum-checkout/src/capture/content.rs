@@ -41,6 +41,14 @@ pub enum ChunkSink<'a> {
 }
 
 impl ChunkSink<'_> {
+    /// Renews the claim on the store when it is due.
+    pub(super) fn keep_alive(&self) -> Result<()> {
+        match self {
+            Self::Store(session) => Ok(session.keep_alive()?),
+            Self::Identify(_) => Ok(()),
+        }
+    }
+
     fn put(&self, chunk: &[u8]) -> Result<BlobId> {
         match self {
             Self::Store(session) => Ok(session.put(BlobKind::Chunk, chunk)?),

@@ -1,0 +1,209 @@
+//! From a scanned directory to changes of the map: the heart of `snapshot`, `status` and `diff`.
+//!
+//! Three steps: give every entry an inode number (`number`), list the inodes that may differ from the base (`jobs`),
+//! and read, cut and encode those in parallel (`inode`), whose changes come out in the order of the map's keys.
+//!
+//! Invariant: what comes out, applied to the base, is the directory as it was read. What could not be read stays as
+//! the base has it, or is left out if the base does not have it; either way it is reported.
+
+mod content;
+mod inode;
+mod jobs;
+mod number;
+mod sink;
+
+use std::collections::HashMap;
+
+use rayon::prelude::*;
+use vellum_chunker::Chunker;
+use vellum_types::{Ino, Key};
+use vellum_volume::{FsTree, Meter, Statistics};
+
+use crate::beneath::Dir;
+use crate::error::{Problem, Result};
+use crate::meta::Stat;
+use crate::scan::{EntryId, EntryRef, OpenDirs, Tree};
+use crate::statcache::Recorded;
+
+pub use content::{ChunkSink, Content};
+pub use sink::{ChangeSink, LayerSink, SessionNodes, TreeSink};
+
+use content::ContentReader;
+use inode::{InodeReader, Outcome, Trouble};
+use jobs::Job;
+use number::Numbers;
+
+/// Jobs that are worked on together, at most: enough to keep all threads busy.
+const BATCH_JOBS: usize = 512;
+
+/// Bytes of content that are worked on together, about; bounds memory. A larger file is a batch of its own.
+const BATCH_BYTES: u64 = 8 << 20;
+
+/// What an inode costs beside its content, in bytes of content: opening and closing a file.
+const JOB_COST: u64 = 8 << 10;
+
+/// A scan, and what it is compared with.
+pub struct Capture<'a> {
+    /// The directory that was scanned.
+    pub root: &'a Dir,
+    /// What was found in it.
+    pub tree: &'a Tree,
+    /// The state that changes are relative to; None before the first snapshot. The scan's cache, if it has one,
+    /// describes this state.
+    pub base: Option<&'a FsTree>,
+    /// The base's statistics.
+    pub statistics: Statistics,
+    /// Whether only some paths were scanned.
+    pub partial: bool,
+    /// Finds chunk boundaries.
+    pub chunker: &'a Chunker,
+    /// Counts, and knows when to stop.
+    pub meter: &'a Meter,
+}
+
+/// What was captured.
+pub struct Captured {
+    numbers: Numbers,
+    later: HashMap<EntryId, Option<Stat>>,
+    /// What the state holds now, in numbers.
+    pub statistics: Statistics,
+    /// What could not be read.
+    pub problems: Vec<Problem>,
+    /// Entries to take out of the state again, since they turned out to be unreadable or gone.
+    pub corrections: Vec<Correction>,
+    /// Whether a cached entry was too young to be trusted: then a new cache pays, though nothing changed.
+    pub was_racy: bool,
+}
+
+/// A new entry that could not be read after all.
+#[derive(Debug, Clone)]
+pub struct Correction {
+    /// Its directory.
+    pub dir: Ino,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Keys of its own to remove.
+    pub keys: Vec<Vec<u8>>,
+}
+
+impl Correction {
+    /// The keys to remove.
+    pub fn removed_keys(&self) -> impl Iterator<Item = Vec<u8>> {
+        std::iter::once(Key::dentry(self.dir, &self.name).into_bytes()).chain(self.keys.iter().cloned())
+    }
+}
+
+impl Capture<'_> {
+    /// Reads what may have changed and hands the changes to `changes`, in the order of their keys; content goes to
+    /// `chunks`.
+    pub fn run(&self, chunks: ChunkSink<'_>, changes: &mut (dyn ChangeSink + Send)) -> Result<Captured> {
+        let numbers = Numbers::assign(self.tree, self.base, self.partial)?;
+        let plan = jobs::plan(self.tree, self.base, &numbers)?;
+        let (count, bytes) = plan.cost(self.tree);
+        self.meter.expect(count, bytes);
+        let reader = InodeReader {
+            tree: self.tree,
+            base: self.base,
+            numbers: &numbers,
+            dirs: OpenDirs::new(self.tree, self.root),
+            content: ContentReader { chunker: self.chunker, sink: chunks, meter: self.meter },
+        };
+        let mut sum = Sum { statistics: self.statistics, ..Sum::default() };
+        if numbers.changed_super(self.base)? {
+            changes.change(Key::attr(Ino::SUPER).as_bytes(), Some(&numbers.super_record().encode()))?;
+        }
+        let mut done: Vec<Outcome> = Vec::new();
+        for batch in plan.batches(self.tree) {
+            self.meter.check()?;
+            reader.content.sink.keep_alive()?;
+            let ready = std::mem::take(&mut done);
+            let work = || batch.par_iter().map(|job| reader.run(*job)).collect::<Result<Vec<_>>>();
+            let (emitted, worked) = rayon::join(|| sum.emit(ready, changes), work);
+            emitted?;
+            done = worked?;
+            self.meter.add(batch.len() as u64, 0);
+        }
+        sum.emit(done, changes)?;
+        Ok(sum.finish(numbers, self.tree))
+    }
+}
+
+/// What the jobs came to, so far.
+#[derive(Default)]
+struct Sum {
+    statistics: Statistics,
+    later: HashMap<EntryId, Option<Stat>>,
+    problems: Vec<Problem>,
+    corrections: Vec<Correction>,
+}
+
+impl Sum {
+    fn emit(&mut self, outcomes: Vec<Outcome>, changes: &mut (dyn ChangeSink + Send)) -> Result<()> {
+        for outcome in outcomes {
+            for (key, value) in &outcome.changes {
+                changes.change(key, value.as_deref())?;
+            }
+            outcome.tally.add_to(&mut self.statistics);
+            if let Some((entry, stat)) = outcome.later {
+                self.later.insert(entry, stat);
+            }
+            match outcome.trouble {
+                None => {}
+                Some(Trouble::Reported(problem)) => self.problems.push(problem),
+                Some(Trouble::Corrected(problem, correction)) => {
+                    self.problems.extend(problem);
+                    self.corrections.push(correction);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, numbers: Numbers, tree: &Tree) -> Captured {
+        self.problems.extend(tree.problems().iter().map(Problem::from));
+        self.problems.sort_by(|a, b| a.path.cmp(&b.path));
+        let was_racy = numbers.was_racy;
+        let Self { statistics, later, problems, corrections } = self;
+        Captured { numbers, later, statistics, problems, corrections, was_racy }
+    }
+}
+
+impl Captured {
+    /// What the stat cache is to remember of an entry; nothing of one that could not be read or kept changing.
+    #[must_use]
+    pub fn recorded(&self, entry: EntryRef<'_>) -> Option<Recorded> {
+        let ino = self.numbers.of(entry.id());
+        match self.later.get(&entry.id()) {
+            None => Some(Recorded { ino, stat: None }),
+            Some(Some(stat)) => Some(Recorded { ino, stat: Some(*stat) }),
+            Some(None) => None,
+        }
+    }
+}
+
+/// Which jobs there are, in the order of inode numbers.
+pub(crate) struct Plan {
+    jobs: Vec<Job>,
+}
+
+impl Plan {
+    fn cost(&self, tree: &Tree) -> (u64, u64) {
+        (self.jobs.len() as u64, self.jobs.iter().map(|job| job.bytes(tree)).sum())
+    }
+
+    /// The jobs in portions that fit in memory and keep all threads busy.
+    fn batches<'p>(&'p self, tree: &'p Tree) -> impl Iterator<Item = &'p [Job]> {
+        let mut rest = self.jobs.as_slice();
+        std::iter::from_fn(move || {
+            let mut bytes = 0;
+            let fits = |job: &&Job| {
+                bytes += job.bytes(tree) + JOB_COST;
+                bytes <= BATCH_BYTES
+            };
+            let count = rest.iter().take(BATCH_JOBS).take_while(fits).count().max(1).min(rest.len());
+            let (batch, tail) = rest.split_at(count);
+            rest = tail;
+            (!batch.is_empty()).then_some(batch)
+        })
+    }
+}

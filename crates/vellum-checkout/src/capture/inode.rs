@@ -1,0 +1,279 @@
+//! One inode: read as it is now, encoded, and compared with what the base holds of it.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use vellum_map::Span;
+use vellum_types::value::MODE_MASK;
+use vellum_types::{Attr, Dentry, ErrorKind, FileKind, Ino, Key, KeyTag};
+use vellum_volume::tree::Inode;
+use vellum_volume::{FsTree, Statistics};
+
+use super::content::{Before, ContentReader};
+use super::jobs::Job;
+use super::number::Numbers;
+use super::{Correction, Content};
+use crate::beneath::{Node, Xattr};
+use crate::error::{CheckoutError, Problem, Result, with_causes};
+use crate::meta::Stat;
+use crate::scan::{DirIndex, EntryId, EntryRef, OpenDirs, Tree};
+
+/// What came of a job.
+#[derive(Default)]
+pub struct Outcome {
+    /// Changes of the map, by key.
+    pub changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// What was added and removed, in numbers.
+    pub tally: Tally,
+    /// Attributes that are younger than the scan; None if none can be trusted.
+    pub later: Option<(EntryId, Option<Stat>)>,
+    /// What went wrong.
+    pub trouble: Option<Trouble>,
+}
+
+/// How an entry that could not be read is dealt with.
+pub enum Trouble {
+    /// What the base has of it stays, or what was read is recorded.
+    Reported(Problem),
+    /// It is taken out of the state again, which is worth a word unless it merely vanished.
+    Corrected(Option<Problem>, Correction),
+}
+
+/// The difference that an inode makes to the statistics.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tally {
+    old: Statistics,
+    new: Statistics,
+    changed: bool,
+}
+
+impl Tally {
+    fn between(old: Option<&Attr>, new: Option<&Attr>, changed: bool) -> Self {
+        let count = |attr: Option<&Attr>| {
+            let mut statistics = Statistics::default();
+            match attr.map(|attr| (attr.kind, attr.size)) {
+                None => {}
+                Some((FileKind::File, size)) => (statistics.files, statistics.bytes) = (1, size),
+                Some((FileKind::Dir, _)) => statistics.dirs = 1,
+                Some(_) => statistics.others = 1,
+            }
+            statistics
+        };
+        Self { old: count(old), new: count(new), changed }
+    }
+
+    /// Brings statistics up to date.
+    pub fn add_to(&self, sum: &mut Statistics) {
+        let step = |sum: &mut u64, old: u64, new: u64| *sum = sum.saturating_add(new).saturating_sub(old);
+        step(&mut sum.files, self.old.files, self.new.files);
+        step(&mut sum.dirs, self.old.dirs, self.new.dirs);
+        step(&mut sum.others, self.old.others, self.new.others);
+        step(&mut sum.bytes, self.old.bytes, self.new.bytes);
+        sum.changed += u64::from(self.changed);
+    }
+}
+
+/// Reads inodes.
+pub struct InodeReader<'a> {
+    pub tree: &'a Tree,
+    pub base: Option<&'a FsTree>,
+    pub numbers: &'a Numbers,
+    pub dirs: OpenDirs<'a>,
+    pub content: ContentReader<'a>,
+}
+
+/// The entries of a map under one inode.
+type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+
+impl InodeReader<'_> {
+    /// Does a job. Only what concerns the whole operation is an error: a full store, a damaged base.
+    pub fn run(&self, job: Job) -> Result<Outcome> {
+        match job {
+            Job::Remove(ino) => {
+                let old = self.old(ino)?;
+                self.outcome(ino, old.as_ref(), None)
+            }
+            Job::Dir(ino, dir) => self.directory(ino, dir),
+            Job::Entry(ino, id) => self.entry(ino, self.tree.entry(id)),
+        }
+    }
+
+    fn directory(&self, ino: Ino, index: DirIndex) -> Result<Outcome> {
+        let dir = self.tree.dir(index);
+        let old = self.old(ino)?;
+        let on_the_way = !dir.is_whole() && dir.was_read();
+        let mut attr = match &old {
+            // Of a directory that is only passed through on the way to the selected paths, nothing else is taken.
+            Some(old) if on_the_way => old.attr.clone(),
+            _ => self.attr(dir.stat(), dir.entry()),
+        };
+        let retained = old.iter().flat_map(|old| &old.entries).filter(|(name, _)| !dir.covers(name)).cloned();
+        let scanned = dir.entries().map(|entry| {
+            (entry.name().to_vec(), Dentry { ino: self.numbers.of(entry.id()), kind: entry.kind() })
+        });
+        let entries: BTreeMap<_, _> = retained.chain(scanned).collect();
+        let subdirs = entries.values().filter(|dentry| dentry.kind == FileKind::Dir).count();
+        attr.nlink = u32::try_from(subdirs + 2).unwrap_or(u32::MAX);
+        let (xattrs, trouble) = match self.dirs.get(index).and_then(|dir| dir.self_node().xattrs()) {
+            Ok(xattrs) => (pairs(xattrs), None),
+            Err(error) => {
+                let kept = old.as_ref().map(|old| old.xattrs.clone()).unwrap_or_default();
+                (kept, Some(Trouble::Reported(problem(dir.path(), &error))))
+            }
+        };
+        let new = Inode { ino, attr, entries: entries.into_iter().collect(), xattrs, extents: Vec::new() };
+        let outcome = self.outcome(ino, old.as_ref(), Some(new))?;
+        Ok(Outcome { trouble, ..outcome })
+    }
+
+    fn entry(&self, ino: Ino, entry: EntryRef<'_>) -> Result<Outcome> {
+        let old = self.old(ino)?;
+        match self.read(ino, &entry, old.as_ref()) {
+            Ok((new, content)) => {
+                let mut outcome = self.outcome(ino, old.as_ref(), Some(new))?;
+                if let Some(content) = content {
+                    note_later(&mut outcome, &entry, &content);
+                }
+                Ok(outcome)
+            }
+            Err(error @ (CheckoutError::Beneath(_) | CheckoutError::Path { .. })) => {
+                Ok(self.unreadable(&entry, old, &error))
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    fn read(&self, ino: Ino, entry: &EntryRef<'_>, old: Option<&Inode>) -> Result<(Inode, Option<Content>)> {
+        let dir = self.dirs.get(entry.dir().index())?;
+        let mut attr = self.attr(entry.stat(), Some(*entry));
+        let (mut extents, mut read) = (Vec::new(), None);
+        let xattrs = match entry.kind() {
+            FileKind::File => {
+                let opened = dir.open_file(entry.name())?;
+                let xattrs = Node::of_file(&opened.file).xattrs()?;
+                let before = old.map(|old| Before { chunking: old.attr.chunking, extents: &old.extents });
+                let mut content = self.content.read(opened, before)?;
+                attr = self.attr(&content.stat, Some(*entry));
+                (attr.size, attr.chunking) = (content.size, content.chunking);
+                attr.inline = content.inline.take();
+                extents = std::mem::take(&mut content.extents);
+                read = Some(content);
+                xattrs
+            }
+            FileKind::Symlink => {
+                attr.target = dir.read_link(entry.name())?;
+                attr.size = attr.target.len() as u64;
+                dir.node(entry.name())?.xattrs()?
+            }
+            FileKind::CharDevice | FileKind::BlockDevice => {
+                attr.rdev = entry.stat().rdev;
+                dir.node(entry.name())?.xattrs()?
+            }
+            FileKind::Dir | FileKind::Fifo | FileKind::Socket => dir.node(entry.name())?.xattrs()?,
+        };
+        Ok((Inode { ino, attr, entries: Vec::new(), xattrs: pairs(xattrs), extents }, read))
+    }
+
+    /// Keeps what the base has; what it does not have, or what is gone, is taken out again.
+    fn unreadable(&self, entry: &EntryRef<'_>, old: Option<Inode>, error: &CheckoutError) -> Outcome {
+        let gone = error.kind() == ErrorKind::NotFound;
+        let report = problem(entry.path(), error);
+        let mut outcome = Outcome { later: Some((entry.id(), None)), ..Outcome::default() };
+        outcome.trouble = Some(match old {
+            Some(_) if !gone => Trouble::Reported(report),
+            old => {
+                outcome.tally = Tally::between(old.as_ref().map(|old| &old.attr), None, old.is_some());
+                let keys = old.as_ref().map(|old| encode(old).into_keys().collect()).unwrap_or_default();
+                let dir = self.numbers.of_dir(&entry.dir());
+                let correction = Correction { dir, name: entry.name().to_vec(), keys };
+                Trouble::Corrected((!gone).then_some(report), correction)
+            }
+        });
+        outcome
+    }
+
+    fn old(&self, ino: Ino) -> Result<Option<Inode>> {
+        let Some(base) = self.base.filter(|_| self.numbers.is_old(ino)) else { return Ok(None) };
+        Ok(if base.attr(ino)?.is_some() { Some(base.inode(ino)?) } else { None })
+    }
+
+    fn attr(&self, stat: &Stat, entry: Option<EntryRef<'_>>) -> Attr {
+        let mut attr = Attr::new(stat.kind, stat.mode & MODE_MASK);
+        (attr.uid, attr.gid) = (stat.uid, stat.gid);
+        attr.set_times(stat.mtime);
+        if let Some(entry) = entry {
+            let links = self.numbers.links(self.numbers.of(entry.id()));
+            let first = links.map_or(entry, |links| self.tree.entry(links.first));
+            attr.nlink = links.map_or(1, |links| links.count);
+            attr.parent = self.numbers.of_dir(&first.dir());
+            attr.name = first.name().to_vec();
+        }
+        attr
+    }
+
+    fn outcome(&self, ino: Ino, old: Option<&Inode>, new: Option<Inode>) -> Result<Outcome> {
+        let held = match old {
+            Some(_) => self.held(ino)?,
+            None => Entries::new(),
+        };
+        let wanted = new.as_ref().map(encode).unwrap_or_default();
+        let changes = changes(held, wanted);
+        let tally =
+            Tally::between(old.map(|old| &old.attr), new.as_ref().map(|new| &new.attr), !changes.is_empty());
+        Ok(Outcome { changes, tally, ..Outcome::default() })
+    }
+
+    /// All that the base holds under an inode.
+    fn held(&self, ino: Ino) -> Result<Entries> {
+        let Some(base) = self.base else { return Ok(Entries::new()) };
+        let end = Key::first(Ino(ino.0.saturating_add(1)), KeyTag::Attr);
+        let span = Span::between(Key::attr(ino).as_bytes(), end.as_bytes());
+        let entries = base.view().range(base.nodes(), span)?;
+        entries.map(|entry| entry.map(|e| (e.key.to_vec(), e.value.to_vec())).map_err(Into::into)).collect()
+    }
+}
+
+fn note_later(outcome: &mut Outcome, entry: &EntryRef<'_>, content: &Content) {
+    if content.unsteady {
+        let message = "it changed each time it was read; recorded is what was read last".into();
+        outcome.trouble = Some(Trouble::Reported(Problem { path: entry.path(), message }));
+        outcome.later = Some((entry.id(), None));
+    } else if content.stat != *entry.stat() {
+        outcome.later = Some((entry.id(), Some(content.stat)));
+    }
+}
+
+fn encode(inode: &Inode) -> Entries {
+    let ino = inode.ino;
+    let mut entries = Entries::new();
+    entries.insert(Key::attr(ino).into_bytes(), inode.attr.encode());
+    for (name, dentry) in &inode.entries {
+        entries.insert(Key::dentry(ino, name).into_bytes(), dentry.encode());
+    }
+    for (name, value) in &inode.xattrs {
+        entries.insert(Key::xattr(ino, name).into_bytes(), value.clone());
+    }
+    for (offset, extent) in &inode.extents {
+        entries.insert(Key::extent(ino, *offset).into_bytes(), extent.encode());
+    }
+    entries
+}
+
+fn changes(held: Entries, wanted: Entries) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    let gone = held.keys().filter(|key| !wanted.contains_key(*key)).map(|key| (key.clone(), None));
+    let gone: Vec<_> = gone.collect();
+    let new = wanted.into_iter().filter(|(key, value)| held.get(key) != Some(value));
+    let mut changes: Vec<_> = new.map(|(key, value)| (key, Some(value))).chain(gone).collect();
+    changes.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    changes
+}
+
+fn pairs(xattrs: Vec<Xattr>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut pairs: Vec<_> = xattrs.into_iter().map(|xattr| (xattr.name, xattr.value)).collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+fn problem(path: Vec<u8>, error: &dyn Error) -> Problem {
+    Problem { path, message: format!("it could not be read: {}", with_causes(error)) }
+}

@@ -1,0 +1,127 @@
+//! Which inodes may differ from the base: those whose attributes changed, directories whose entries did, and what is
+//! gone.
+
+use vellum_types::{FileKind, Ino};
+use vellum_volume::FsTree;
+
+use super::Plan;
+use super::number::{InoSet, Numbers};
+use crate::error::Result;
+use crate::scan::{DirIndex, DirView, EntryId, EntryRef, Tree};
+
+/// One inode to look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Job {
+    /// The base has it, the directory has not.
+    Remove(Ino),
+    /// A directory: its attributes or its entries may differ.
+    Dir(Ino, DirIndex),
+    /// Any other entry, by the first of its names.
+    Entry(Ino, EntryId),
+}
+
+impl Job {
+    fn ino(&self) -> Ino {
+        match self {
+            Self::Remove(ino) | Self::Dir(ino, _) | Self::Entry(ino, _) => *ino,
+        }
+    }
+
+    /// Bytes of content to be read.
+    pub(super) fn bytes(&self, tree: &Tree) -> u64 {
+        match self {
+            Self::Remove(_) | Self::Dir(..) => 0,
+            Self::Entry(_, id) => match tree.entry(*id).stat() {
+                stat if stat.kind == FileKind::File => stat.size,
+                _ => 0,
+            },
+        }
+    }
+}
+
+/// Lists the jobs in the order of inode numbers.
+pub fn plan(tree: &Tree, base: Option<&FsTree>, numbers: &Numbers) -> Result<Plan> {
+    let mut planning = Planning { tree, numbers, jobs: Vec::new(), removed: Vec::new() };
+    for dir in tree.dirs() {
+        planning.directory(&dir, base)?;
+    }
+    let removed = std::mem::take(&mut planning.removed);
+    if let Some(base) = base {
+        planning.removals(base, removed)?;
+    }
+    let mut jobs = planning.jobs;
+    jobs.sort_unstable_by_key(Job::ino);
+    jobs.dedup_by_key(|job| job.ino());
+    Ok(Plan { jobs })
+}
+
+struct Planning<'a> {
+    tree: &'a Tree,
+    numbers: &'a Numbers,
+    jobs: Vec<Job>,
+    /// Inodes that lost a name; gone if they have no other.
+    removed: Vec<Ino>,
+}
+
+impl Planning<'_> {
+    fn directory(&mut self, dir: &DirView<'_>, base: Option<&FsTree>) -> Result<()> {
+        let ino = self.numbers.of_dir(dir);
+        let mut touched = !self.is_unchanged_dir(dir) || dir.missing().next().is_some();
+        for entry in dir.entries() {
+            touched |= self.entry(&entry);
+        }
+        if !touched {
+            return Ok(());
+        }
+        self.jobs.push(Job::Dir(ino, dir.index()));
+        let Some(base) = base.filter(|_| self.numbers.is_old(ino)) else { return Ok(()) };
+        if base.attr(ino)?.is_none() {
+            return Ok(());
+        }
+        for (name, old) in base.entries(ino)? {
+            let kept = dir.find(&name).is_some_and(|entry| self.numbers.of(entry.id()) == old.ino);
+            if !kept && dir.covers(&name) {
+                self.removed.push(old.ino);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_unchanged_dir(&self, dir: &DirView<'_>) -> bool {
+        match dir.entry() {
+            Some(entry) => self.keeps_number(&entry) && entry.is_unchanged(),
+            None => self.tree.root_cached().is_some_and(|(_, unchanged)| unchanged),
+        }
+    }
+
+    fn keeps_number(&self, entry: &EntryRef<'_>) -> bool {
+        entry.cached().is_some_and(|cached| cached.ino == self.numbers.of(entry.id()))
+    }
+
+    /// Lists an entry that is no directory if it may differ; says whether its name or number does.
+    fn entry(&mut self, entry: &EntryRef<'_>) -> bool {
+        let same_number = self.keeps_number(entry);
+        if entry.child().is_none() && !(same_number && entry.is_unchanged()) && entry.kind() != FileKind::Dir {
+            let ino = self.numbers.of(entry.id());
+            let first = self.numbers.links(ino).map_or(entry.id(), |links| links.first);
+            self.jobs.push(Job::Entry(ino, first));
+        }
+        !same_number
+    }
+
+    /// What lost its last name, and everything below it.
+    fn removals(&mut self, base: &FsTree, mut lost: Vec<Ino>) -> Result<()> {
+        let in_use = self.numbers.in_use();
+        let mut seen = InoSet::default();
+        while let Some(ino) = lost.pop() {
+            if in_use.contains(ino) || !seen.insert(ino) {
+                continue;
+            }
+            self.jobs.push(Job::Remove(ino));
+            if base.attr_of(ino)?.kind == FileKind::Dir {
+                lost.extend(base.entries(ino)?.into_iter().map(|(_, entry)| entry.ino));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,299 @@
+//! Which inode number of the map each scanned entry has.
+//!
+//! Numbers are stable: the same file keeps its number under whatever name, and a file that took another's place keeps
+//! the place's number, if the other is gone. New ones are given out directory by directory, so that what is looked at
+//! together stands together.
+
+use std::collections::HashMap;
+
+use vellum_types::value::Super;
+use vellum_types::{FileKind, Ino};
+use vellum_volume::FsTree;
+
+use crate::error::Result;
+use crate::scan::{DirIndex, DirView, EntryId, EntryRef, Tree};
+use crate::statcache::{CachedDir, CachedEntry, StatCache};
+
+/// Numbers of all entries of a tree.
+pub struct Numbers {
+    /// Where each directory's entries begin in `inos`.
+    starts: Vec<usize>,
+    inos: Vec<Ino>,
+    links: HashMap<Ino, Links>,
+    next: Ino,
+    base_next: Ino,
+    /// A cached entry was too young to be trusted.
+    pub was_racy: bool,
+}
+
+/// The names of a file that has several.
+#[derive(Debug, Clone, Copy)]
+pub struct Links {
+    /// How many there are in the tree.
+    pub count: u32,
+    /// The first in the order of the walk.
+    pub first: EntryId,
+}
+
+impl Numbers {
+    /// Numbers the entries of `tree`, whose cache describes `base`.
+    pub fn assign(tree: &Tree, base: Option<&FsTree>, partial: bool) -> Result<Self> {
+        let base_next = base.map(FsTree::super_record).transpose()?.map_or(Ino(Ino::ROOT.0 + 1), |s| s.next_ino);
+        let mut work = Assigning::new(tree, base, partial, base_next);
+        work.match_files();
+        work.match_places()?;
+        work.number_the_rest();
+        Ok(Self {
+            starts: work.starts,
+            inos: work.inos,
+            links: work.links,
+            next: work.next,
+            base_next,
+            was_racy: work.was_racy,
+        })
+    }
+
+    /// The number of an entry.
+    #[must_use]
+    pub fn of(&self, id: EntryId) -> Ino {
+        let start = self.starts.get(id.dir.as_usize()).copied().unwrap_or(0);
+        self.inos.get(start + id.place as usize).copied().unwrap_or(Ino::SUPER)
+    }
+
+    /// The number of a directory.
+    #[must_use]
+    pub fn of_dir(&self, dir: &DirView<'_>) -> Ino {
+        dir.entry().map_or(Ino::ROOT, |entry| self.of(entry.id()))
+    }
+
+    /// The names of a file that has several.
+    #[must_use]
+    pub fn links(&self, ino: Ino) -> Option<Links> {
+        self.links.get(&ino).copied()
+    }
+
+    /// Whether the base may hold this inode.
+    #[must_use]
+    pub fn is_old(&self, ino: Ino) -> bool {
+        ino < self.base_next
+    }
+
+    /// The set of numbers in use.
+    #[must_use]
+    pub fn in_use(&self) -> InoSet {
+        let mut set = InoSet::default();
+        set.insert(Ino::ROOT);
+        self.inos.iter().for_each(|ino| {
+            set.insert(*ino);
+        });
+        set
+    }
+
+    /// The filesystem's own record.
+    #[must_use]
+    pub fn super_record(&self) -> Super {
+        Super { next_ino: self.next }
+    }
+
+    /// Whether that record differs from the base's.
+    pub fn changed_super(&self, base: Option<&FsTree>) -> Result<bool> {
+        Ok(base.is_none() || self.next != self.base_next)
+    }
+}
+
+/// A set of inode numbers: a bit for each number given out.
+#[derive(Debug, Default)]
+pub struct InoSet {
+    words: Vec<u64>,
+}
+
+impl InoSet {
+    /// Adds a number; false if it was there.
+    pub fn insert(&mut self, ino: Ino) -> bool {
+        let (word, bit) = (usize::try_from(ino.0 / 64).unwrap_or(usize::MAX), 1 << (ino.0 % 64));
+        if word >= self.words.len() {
+            self.words.resize(word + 1, 0);
+        }
+        let Some(held) = self.words.get_mut(word) else { return false };
+        let new = *held & bit == 0;
+        *held |= bit;
+        new
+    }
+
+    /// Whether a number is there.
+    #[must_use]
+    pub fn contains(&self, ino: Ino) -> bool {
+        let word = usize::try_from(ino.0 / 64).ok().and_then(|word| self.words.get(word));
+        word.is_some_and(|held| held & (1 << (ino.0 % 64)) != 0)
+    }
+}
+
+/// A file of the host.
+type HostFile = (u64, u64);
+
+struct Assigning<'a> {
+    tree: &'a Tree,
+    base: Option<&'a FsTree>,
+    partial: bool,
+    starts: Vec<usize>,
+    /// [`Ino::SUPER`] stands for none yet.
+    inos: Vec<Ino>,
+    claimed: InoSet,
+    /// Numbers of files that have several names.
+    linked: HashMap<HostFile, Ino>,
+    links: HashMap<Ino, Links>,
+    next: Ino,
+    was_racy: bool,
+}
+
+impl<'a> Assigning<'a> {
+    fn new(tree: &'a Tree, base: Option<&'a FsTree>, partial: bool, next: Ino) -> Self {
+        let mut starts = Vec::with_capacity(tree.dir_count());
+        let mut count = 0;
+        for dir in tree.dirs() {
+            starts.push(count);
+            count += dir.entries().len();
+        }
+        let inos = vec![Ino::SUPER; count];
+        let (claimed, linked, links) = Default::default();
+        Self { tree, base, partial, starts, inos, claimed, linked, links, next, was_racy: false }
+    }
+
+    /// The same file of the host as was remembered, under its name or another.
+    fn match_files(&mut self) {
+        let Some(cache) = self.tree.cache() else { return };
+        let mut blocks: Vec<Option<CachedDir>> = self.tree.dirs().map(|dir| dir.cached()).collect();
+        for dir in self.tree.dirs() {
+            let block = blocks.get(dir.index().as_usize()).copied().flatten();
+            for entry in dir.entries() {
+                let cached = match (entry.cached(), block) {
+                    (Some(cached), _) => Some(cached),
+                    (None, Some(block)) if dir.cached() != Some(block) => cache.find(block, entry.name()),
+                    (None, _) => None,
+                };
+                self.was_racy |= cached.is_some_and(|cached| cached.racy);
+                let found = cached
+                    .filter(|cached| cached.stat.same_file(entry.stat()))
+                    .or_else(|| self.renamed(cache, &entry));
+                if let Some(found) = found {
+                    self.claim(&entry, found.ino);
+                    if let (Some(child), Some(old)) = (entry.child(), found.child) {
+                        set(&mut blocks, child, Some(old));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A remembered file that now has another name. In a partial scan its old name may still stand, unseen.
+    fn renamed<'c>(&self, cache: &'c StatCache, entry: &EntryRef<'_>) -> Option<CachedEntry<'c>> {
+        let stat = entry.stat();
+        if self.partial {
+            return None;
+        }
+        cache.by_host_ino(stat.dev, stat.ino).find(|cached| cached.stat.same_file(stat))
+    }
+
+    /// What took the place of another file that is gone.
+    fn match_places(&mut self) -> Result<()> {
+        let Some(base) = self.base else { return Ok(()) };
+        for dir in self.tree.dirs() {
+            let dir_ino = self.dir_ino(&dir);
+            if dir_ino == Ino::SUPER {
+                continue;
+            }
+            for entry in dir.entries() {
+                if self.kept(entry.id()) != Ino::SUPER {
+                    continue;
+                }
+                if self.host_link(&entry).is_some() {
+                    self.claim(&entry, Ino::SUPER);
+                    continue;
+                }
+                let old = base.lookup(dir_ino, entry.name())?;
+                if let Some(old) = old.filter(|old| old.kind == entry.kind()) {
+                    self.claim(&entry, old.ino);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn number_the_rest(&mut self) {
+        for dir in self.tree.dirs() {
+            for entry in dir.entries() {
+                if self.kept(entry.id()) == Ino::SUPER {
+                    let ino = self.host_link(&entry).unwrap_or(self.next);
+                    if ino == self.next {
+                        self.next = Ino(self.next.0 + 1);
+                    }
+                    self.set(entry.id(), ino);
+                    self.note_link(&entry, ino);
+                } else {
+                    self.count_link(&entry);
+                }
+            }
+        }
+    }
+
+    /// Gives `ino` to an entry, unless another file has it. Names of one file share its number.
+    fn claim(&mut self, entry: &EntryRef<'_>, ino: Ino) {
+        let ino = match self.host_link(entry) {
+            Some(shared) => shared,
+            None if ino == Ino::SUPER || !self.claimed.insert(ino) => return,
+            None => ino,
+        };
+        self.set(entry.id(), ino);
+        if let Some(file) = multi_linked(entry) {
+            self.linked.insert(file, ino);
+        }
+    }
+
+    fn note_link(&mut self, entry: &EntryRef<'_>, ino: Ino) {
+        if let Some(file) = multi_linked(entry) {
+            self.linked.insert(file, ino);
+            self.count_link(entry);
+        }
+    }
+
+    fn count_link(&mut self, entry: &EntryRef<'_>) {
+        if multi_linked(entry).is_some() {
+            let first = Links { count: 0, first: entry.id() };
+            self.links.entry(self.kept(entry.id())).or_insert(first).count += 1;
+        }
+    }
+
+    fn host_link(&self, entry: &EntryRef<'_>) -> Option<Ino> {
+        multi_linked(entry).and_then(|file| self.linked.get(&file).copied())
+    }
+
+    fn dir_ino(&self, dir: &DirView<'_>) -> Ino {
+        dir.entry().map_or(Ino::ROOT, |entry| self.kept(entry.id()))
+    }
+
+    fn place(&self, id: EntryId) -> usize {
+        self.starts.get(id.dir.as_usize()).copied().unwrap_or(0) + id.place as usize
+    }
+
+    fn kept(&self, id: EntryId) -> Ino {
+        self.inos.get(self.place(id)).copied().unwrap_or(Ino::SUPER)
+    }
+
+    fn set(&mut self, id: EntryId, ino: Ino) {
+        let place = self.place(id);
+        if let Some(held) = self.inos.get_mut(place) {
+            *held = ino;
+        }
+    }
+}
+
+fn set<T>(list: &mut [T], index: DirIndex, value: T) {
+    if let Some(held) = list.get_mut(index.as_usize()) {
+        *held = value;
+    }
+}
+
+fn multi_linked(entry: &EntryRef<'_>) -> Option<HostFile> {
+    let stat = entry.stat();
+    (stat.nlink > 1 && stat.kind != FileKind::Dir).then_some((stat.dev, stat.ino))
+}

@@ -1,0 +1,78 @@
+//! Where changes of the map go: into a new tree, or into a layer in memory.
+
+use vellum_map::{Applier, Builder, Layer, MapError, NodeCache, NodeSink, Root};
+use vellum_types::{BlobId, BlobKind};
+use vellum_volume::tree::NodeLoader;
+use vellum_volume::{Volume, WriteSession};
+
+use crate::error::Result;
+
+/// Takes changes in ascending order of their keys.
+pub trait ChangeSink {
+    /// Sets a key, or removes it.
+    fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()>;
+}
+
+/// Keeps the changes in memory, for a comparison.
+#[derive(Default)]
+pub struct LayerSink {
+    /// What was changed so far.
+    pub layer: Layer,
+}
+
+impl ChangeSink for LayerSink {
+    fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        match value {
+            Some(value) => self.layer.put(key, value),
+            None => self.layer.delete(key),
+        }
+        Ok(())
+    }
+}
+
+/// Stores nodes in a volume.
+pub struct SessionNodes<'a>(pub &'a WriteSession);
+
+impl NodeSink for SessionNodes<'_> {
+    fn put(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
+        self.0.put(BlobKind::Node, bytes).map_err(|error| MapError::store(error.kind(), error))
+    }
+}
+
+/// Makes the changed tree in the volume.
+pub enum TreeSink<'a> {
+    /// From nothing.
+    New(Builder<'a, SessionNodes<'a>>),
+    /// From the base.
+    Changed(Applier<'a, NodeCache<NodeLoader>, SessionNodes<'a>>),
+}
+
+impl<'a> TreeSink<'a> {
+    /// Starts from the map at `base`, or from nothing.
+    pub fn new(volume: &'a Volume, nodes: &'a SessionNodes<'a>, base: Option<&Root>) -> Result<Self> {
+        Ok(match base {
+            None => Self::New(Builder::new(volume.shape(), nodes)),
+            Some(root) => Self::Changed(Applier::new(&*volume.nodes, nodes, volume.shape(), root)?),
+        })
+    }
+
+    /// Completes the tree.
+    pub fn finish(self) -> Result<Root> {
+        Ok(match self {
+            Self::New(builder) => builder.finish()?,
+            Self::Changed(applier) => applier.finish()?,
+        })
+    }
+}
+
+impl ChangeSink for TreeSink<'_> {
+    fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        match (self, value) {
+            (Self::New(builder), Some(value)) => builder.push(key, value)?,
+            (Self::New(_), None) => {}
+            (Self::Changed(applier), Some(value)) => applier.put(key, value)?,
+            (Self::Changed(applier), None) => applier.delete(key)?,
+        }
+        Ok(())
+    }
+}

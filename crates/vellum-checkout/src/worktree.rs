@@ -1,0 +1,308 @@
+//! A checked-out worktree: its snapshots, and what changed since.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use vellum_chunker::Chunker;
+use vellum_map::{Root, apply};
+use vellum_types::{SnapshotId, Time};
+use vellum_volume::diff::{Comparison, FileChange, within};
+use vellum_volume::history::Entry;
+use vellum_volume::session::{host_name, now};
+use vellum_volume::state::WorktreeLock;
+use vellum_volume::{FsTree, Meter, Origin, SnapshotRecord, StateDir, Statistics, Volume, WriteSession};
+
+use crate::beneath::{Dir, raise_open_files_limit};
+use crate::capture::{Capture, Captured, ChunkSink, LayerSink, SessionNodes, TreeSink};
+use crate::error::{CheckoutError, Problem, Result};
+use crate::scan::{Options, Selection, Tree, scan};
+use crate::statcache::{Stamp, StatCache, write_tree};
+
+/// Name of the stat cache in the state directory.
+pub(crate) const STATCACHE_FILE: &[u8] = b"statcache";
+
+/// A worktree that is open.
+pub struct Worktree {
+    /// The volume that it belongs to.
+    pub volume: Volume,
+    pub(crate) root: Dir,
+    pub(crate) chunker: Chunker,
+}
+
+/// What to snapshot.
+#[derive(Debug, Clone)]
+pub struct SnapshotRequest {
+    /// A note for people.
+    pub note: String,
+    /// Paths relative to the root; all else stays as in the parent snapshot. Empty: everything.
+    pub paths: Vec<Vec<u8>>,
+    /// Why it is made.
+    pub origin: Origin,
+}
+
+/// A snapshot that was made.
+#[derive(Debug)]
+pub struct SnapshotOutcome {
+    /// Its id.
+    pub id: SnapshotId,
+    /// What was recorded.
+    pub record: SnapshotRecord,
+    /// What could not be recorded as it is.
+    pub problems: Vec<Problem>,
+    /// Whether its tree is the parent's.
+    pub unchanged: bool,
+}
+
+/// A snapshot compared with the directory as it is now.
+pub struct DirectoryDiff {
+    /// The snapshot's state.
+    pub from: FsTree,
+    /// The directory's state. Chunks that no snapshot holds are known by their ids only.
+    pub to: FsTree,
+    /// The differences, by path.
+    pub changes: Vec<FileChange>,
+    /// What could not be read.
+    pub problems: Vec<Problem>,
+}
+
+/// A directory as it was scanned and captured.
+pub(crate) struct Looked {
+    pub tree: Tree,
+    pub stamp: Stamp,
+    pub captured: Captured,
+    /// The state that the directory is in: the head's with a layer over it.
+    pub state: FsTree,
+    /// Whether it is the head's.
+    pub clean: bool,
+}
+
+impl Worktree {
+    /// Opens the worktree that `start` lies in.
+    pub fn open(start: &Path) -> Result<Self> {
+        let state = StateDir::find(start)?;
+        Self::of(Volume::open(&state)?)
+    }
+
+    /// The worktree whose state directory `volume` was opened from.
+    pub fn of(volume: Volume) -> Result<Self> {
+        raise_open_files_limit();
+        let root = Dir::open_root(volume.state.root())?;
+        let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
+        Ok(Self { volume, root, chunker })
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        self.volume.state.root()
+    }
+
+    /// Waits until no other command changes this worktree; `waiting` is called once if there is one.
+    pub fn lock(&self, waiting: impl FnOnce()) -> Result<WorktreeLock> {
+        Ok(self.volume.state.lock(waiting)?)
+    }
+
+    /// The snapshot that it stands on.
+    pub fn head(&self) -> Result<Option<Entry>> {
+        let Some(id) = self.volume.head()? else { return Ok(None) };
+        Ok(Some(Entry { id, record: self.volume.catalog.get(&id)? }))
+    }
+
+    /// Records the directory as it is now. The caller holds the lock.
+    pub fn snapshot(&self, request: &SnapshotRequest, meter: &Meter) -> Result<SnapshotOutcome> {
+        let head = self.head()?;
+        let base = head.as_ref().map(|head| self.volume.tree(head.record.root));
+        self.check_paths(&request.paths, base.as_ref())?;
+        let (stamp, tree) = self.scan(head.as_ref(), &request.paths)?;
+        let capture = self.capture(&tree, base.as_ref(), head.as_ref(), request, meter);
+        let mut session = self.volume.begin_write()?;
+        let base_root = head.as_ref().map(|head| head.record.root);
+        let (captured, root) = self.store(&capture, base_root.as_ref(), &mut session)?;
+        let stored = session.flush()?.bytes_stored;
+        let record = self.record(head.as_ref(), root, &captured, stored, request);
+        let id = self.volume.commit(record.clone())?;
+        session.end()?;
+        let unchanged = base_root == Some(root);
+        if !unchanged || captured.was_racy || tree.cache().is_none() {
+            self.remember(&tree, (root, stamp), &captured)?;
+        }
+        Ok(SnapshotOutcome { id, record, problems: captured.problems, unchanged })
+    }
+
+    /// A path that is named must mean something: a typing error must not record that a file is gone.
+    fn check_paths(&self, paths: &[Vec<u8>], base: Option<&FsTree>) -> Result<()> {
+        for path in paths {
+            let here = self.root.resolve_parent(path).and_then(|(dir, name)| match name {
+                b"" => dir.stat_self(),
+                name => dir.stat(name),
+            });
+            let there = || base.is_some_and(|base| base.find(path, "").is_ok());
+            if here.is_err() && !there() {
+                return Err(CheckoutError::NoSuchPath(vellum_volume::tree::show(path)));
+            }
+        }
+        Ok(())
+    }
+
+    fn store(
+        &self,
+        capture: &Capture<'_>,
+        base: Option<&Root>,
+        session: &mut WriteSession,
+    ) -> Result<(Captured, Root)> {
+        let (captured, root) = {
+            let nodes = SessionNodes(session);
+            let mut sink = TreeSink::new(&self.volume, &nodes, base)?;
+            let captured = capture.run(ChunkSink::Store(session), &mut sink)?;
+            (captured, sink.finish()?)
+        };
+        if captured.corrections.is_empty() {
+            return Ok((captured, root));
+        }
+        // The tree just made can be read, and changed, once its nodes are in the store.
+        session.flush()?;
+        session.resume(&self.volume)?;
+        let mut keys: Vec<_> = captured.corrections.iter().flat_map(|c| c.removed_keys()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let removals = keys.iter().map(|key| (key.as_slice(), None::<&[u8]>));
+        let nodes = SessionNodes(session);
+        let root = apply(&*self.volume.nodes, &nodes, self.volume.shape(), &root, removals)?;
+        Ok((captured, root))
+    }
+
+    fn record(
+        &self,
+        head: Option<&Entry>,
+        root: Root,
+        captured: &Captured,
+        stored: u64,
+        request: &SnapshotRequest,
+    ) -> SnapshotRecord {
+        SnapshotRecord {
+            root,
+            parents: head.iter().map(|head| head.id).collect(),
+            counter: head.map_or(0, |head| head.record.counter) + 1,
+            time: monotonic_now(head),
+            worktree: self.volume.worktree.worktree.clone(),
+            author: user_name(),
+            host: host_name(),
+            note: request.note.clone(),
+            origin: request.origin,
+            paths: request.paths.clone(),
+            statistics: Statistics { stored, ..captured.statistics },
+        }
+    }
+
+    /// Compares a snapshot (the head, if None is named) with the directory as it is now.
+    pub fn compare(&self, from: Option<&Entry>, paths: &[Vec<u8>], meter: &Meter) -> Result<DirectoryDiff> {
+        let looked = self.look(paths, meter)?;
+        let head = self.head()?;
+        let root = from.or(head.as_ref()).map_or(self.volume.empty_root(), |entry| entry.record.root);
+        let from = self.volume.tree(root);
+        let mut changes = Comparison { from: &from, to: &looked.state }.run()?;
+        if !paths.is_empty() {
+            changes.retain(|change| {
+                let sides = [&change.old, &change.new].into_iter().flatten();
+                sides.into_iter().any(|side| paths.iter().any(|path| within(&side.path, path)))
+            });
+        }
+        Ok(DirectoryDiff { from, to: looked.state, changes, problems: looked.captured.problems })
+    }
+
+    /// Looks at the directory without storing anything.
+    pub(crate) fn look(&self, paths: &[Vec<u8>], meter: &Meter) -> Result<Looked> {
+        let head = self.head()?;
+        let base = head.as_ref().map(|head| self.volume.tree(head.record.root));
+        self.check_paths(paths, base.as_ref())?;
+        let (stamp, tree) = self.scan(head.as_ref(), paths)?;
+        let request = SnapshotRequest { note: String::new(), paths: paths.to_vec(), origin: Origin::User };
+        let mut sink = LayerSink::default();
+        let captured = {
+            let capture = self.capture(&tree, base.as_ref(), head.as_ref(), &request, meter);
+            capture.run(ChunkSink::Identify(&self.volume.keys), &mut sink)?
+        };
+        for key in captured.corrections.iter().flat_map(|correction| correction.removed_keys()) {
+            sink.layer.delete(key);
+        }
+        let clean = sink.layer.is_empty();
+        let root = head.as_ref().map_or(self.volume.empty_root(), |head| head.record.root);
+        if clean && captured.was_racy && head.is_some() {
+            self.remember_if_free(&tree, (root, stamp), &captured);
+        }
+        let state = self.volume.tree_with(root, vec![Arc::new(sink.layer)]);
+        Ok(Looked { tree, stamp, captured, state, clean })
+    }
+
+    pub(crate) fn scan(&self, head: Option<&Entry>, paths: &[Vec<u8>]) -> Result<(Stamp, Tree)> {
+        let state = self.root.open_dir(vellum_volume::state::STATE_DIR.as_bytes())?;
+        let stamp = Stamp::take(&state)?;
+        let cache = StatCache::load(&state, STATCACHE_FILE).ok();
+        let cache = cache.filter(|cache| head.is_some_and(|head| head.record.root.0 == cache.base()));
+        let selection = match paths {
+            [] => None,
+            paths => Some(Selection::new(paths.iter().map(Vec::as_slice))?),
+        };
+        let tree = scan(&self.root, Options { cache, selection, threads: 0 })?;
+        Ok((stamp, tree))
+    }
+
+    fn capture<'a>(
+        &'a self,
+        tree: &'a Tree,
+        base: Option<&'a FsTree>,
+        head: Option<&Entry>,
+        request: &SnapshotRequest,
+        meter: &'a Meter,
+    ) -> Capture<'a> {
+        Capture {
+            root: &self.root,
+            tree,
+            base,
+            statistics: head.map_or_else(Statistics::default, |head| Statistics {
+                changed: 0,
+                ..head.record.statistics
+            }),
+            partial: !request.paths.is_empty(),
+            chunker: &self.chunker,
+            meter,
+        }
+    }
+
+    /// Writes the stat cache. It only saves work: a snapshot is not undone because of it.
+    fn remember(&self, tree: &Tree, (root, stamp): (Root, Stamp), captured: &Captured) -> Result<()> {
+        let state = self.root.open_dir(vellum_volume::state::STATE_DIR.as_bytes())?;
+        let recorded = |entry: crate::scan::EntryRef<'_>| captured.recorded(entry);
+        Ok(write_tree((&state, STATCACHE_FILE), (root.0, stamp), tree, vellum_types::Ino::ROOT, recorded)?)
+    }
+
+    /// The same after a mere look: only if no other command is at work.
+    fn remember_if_free(&self, tree: &Tree, base: (Root, Stamp), captured: &Captured) {
+        if let Ok(Some(_lock)) = self.volume.state.try_lock() {
+            // A look must not fail for the sake of the next one.
+            let _ = self.remember(tree, base, captured);
+        }
+    }
+
+    /// Content of a file of the directory, up to `max` bytes.
+    pub fn read_current(&self, path: &[u8], max: u64) -> Result<Vec<u8>> {
+        use std::io::Read;
+        let (dir, name) = self.root.resolve_parent(path)?;
+        let opened = dir.open_file(name)?;
+        let mut content = Vec::new();
+        opened.file.take(max).read_to_end(&mut content).map_err(CheckoutError::path("read", path))?;
+        Ok(content)
+    }
+}
+
+/// The present time, but not before the parent's: a history does not run backwards because a clock did.
+fn monotonic_now(head: Option<&Entry>) -> Time {
+    head.map_or(now(), |head| now().max(head.record.time))
+}
+
+fn user_name() -> String {
+    ["USER", "LOGNAME"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+        .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
+}
