@@ -19,6 +19,9 @@ const RUNTIME_THREADS: usize = 2;
 /// Ranged gets worth having under way at once, a count: what hides 50 ms of latency at 4 MiB each.
 const PARALLEL_GETS: usize = 8;
 
+/// A ref's bytes, and the tag by which the service knows them.
+type Tagged = (Vec<u8>, Option<String>);
+
 /// A store over an OpenDAL operator.
 pub struct OpendalStore {
     operator: Operator,
@@ -100,7 +103,7 @@ impl OpendalStore {
     }
 
     /// The ref's bytes, and the tag by which the service knows them.
-    fn read_tagged(&self, key: &ObjectKey) -> Result<Option<(Vec<u8>, Option<String>)>, StoreError> {
+    fn read_tagged(&self, key: &ObjectKey) -> Result<Option<Tagged>, StoreError> {
         let (operator, path) = (self.operator.clone(), key.to_string());
         // The tag is asked for first: a change in between makes the condition fail, never succeed wrongly.
         let answer = wait(async move {

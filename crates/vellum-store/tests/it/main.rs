@@ -2,4 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod blobs;
+mod damage;
+mod faults;
+mod gc;
+mod golden;
+mod index;
+mod local_dir;
+mod processes;
+mod suites;
 mod world;

@@ -116,7 +116,8 @@ fn every_crate_has_a_floor() {
 #[test]
 fn the_drawing_agrees() {
     let drawing = workspace_root().join("ARCHITECTURE.md");
-    let text = std::fs::read_to_string(&drawing).unwrap_or_else(|error| panic!("{}: {error}", drawing.display()));
+    let text =
+        std::fs::read_to_string(&drawing).unwrap_or_else(|error| panic!("{}: {error}", drawing.display()));
     let drawn = drawn(&text);
     for name in packages().iter().map(name).filter(|name| name != TESTKIT) {
         assert_eq!(drawn.get(&name).copied(), floor(&name), "{name}: ARCHITECTURE.md against FLOORS");

@@ -1,0 +1,188 @@
+//! The store fails or the machine dies at each operation in turn: what was acknowledged is there afterwards, and
+//! what the index says is there can be read.
+
+use std::sync::Arc;
+
+use vellum_store::{BlobError, BlobStore, LocalDir, Options, WriteStats};
+use vellum_testkit::{Fault, Faulty, Op, When};
+use vellum_types::{BlobId, BlobKind, ErrorKind};
+
+use crate::world::{World, noise};
+
+const KINDS: [BlobKind; 2] = [BlobKind::Chunk, BlobKind::Node];
+
+fn commit(store: &BlobStore, seeds: std::ops::Range<u64>) -> Result<Vec<(BlobKind, BlobId, u64)>, BlobError> {
+    let writer = store.writer();
+    let mut ids = Vec::new();
+    for seed in seeds {
+        let kind = KINDS[seed as usize % 2];
+        ids.push((kind, writer.put(kind, &noise(seed, 20_000))?, seed));
+    }
+    writer.finish()?;
+    Ok(ids)
+}
+
+fn try_open(world: &World, objects: &Arc<Faulty>, local: &str) -> Result<BlobStore, BlobError> {
+    let options = Options { pack_size: 64 << 10, ..Options::default() };
+    BlobStore::open(objects.clone(), world.keys.clone(), &world.local(local), options)
+}
+
+/// Twenty commits, so that runs are merged on the way. Returns what was acknowledged.
+fn scenario(world: &World, objects: &Arc<Faulty>, commits: u64) -> Vec<(BlobKind, BlobId, u64)> {
+    let mut acknowledged = Vec::new();
+    let Ok(mut store) = try_open(world, objects, "writer") else { return acknowledged };
+    for number in 0..commits {
+        // Some share contents with the one before; every fifth fills several packs.
+        let width = if number % 5 == 0 { 12 } else { 2 };
+        match commit(&store, number..number + width) {
+            Ok(ids) => acknowledged.extend(ids),
+            Err(_) => match try_open(world, objects, "writer") {
+                Ok(again) => store = again,
+                Err(_) => break,
+            },
+        }
+    }
+    acknowledged
+}
+
+fn check(world: &World, acknowledged: &[(BlobKind, BlobId, u64)], story: &str) {
+    // The writer's own local copy, and none.
+    for local in ["writer", "fresh"] {
+        let store = world.open(local);
+        for (kind, id, seed) in acknowledged {
+            assert!(store.contains(id), "{story}: {kind} {id} is unknown");
+            assert_eq!(store.read(*kind, id).unwrap(), noise(*seed, 20_000), "{story}");
+        }
+        let mut known = Vec::new();
+        store.for_each_entry(|id, place| known.push((place.kind, *id)));
+        for (kind, id) in known {
+            store.read(kind, &id).unwrap_or_else(|error| panic!("{story}: {error}"));
+        }
+        // Life goes on.
+        commit(&store, 500..503).unwrap();
+    }
+}
+
+fn at_each_operation(fault: Fault, when: impl Fn(u64) -> When, commits: u64) {
+    let total = {
+        let world = World::new();
+        let objects = Arc::new(Faulty::new(world.objects()));
+        assert_eq!(scenario(&world, &objects, commits).is_empty(), false);
+        objects.operations()
+    };
+    for number in 0..total {
+        let world = World::new();
+        let objects = Arc::new(Faulty::new(world.objects()));
+        objects.script([(when(number), fault)]);
+        let acknowledged = scenario(&world, &objects, commits);
+        check(&world, &acknowledged, &format!("{fault:?} at operation {number}"));
+    }
+}
+
+#[test]
+fn death_before_each_operation() {
+    at_each_operation(Fault::Before, When::From, 6);
+}
+
+#[test]
+fn each_operation_fails_once() {
+    at_each_operation(Fault::Before, When::Nth, 6);
+}
+
+#[test]
+fn each_answer_is_lost_once() {
+    at_each_operation(Fault::After, When::Nth, 6);
+}
+
+#[test]
+fn death_around_each_operation_of_a_merge() {
+    let prepare = || {
+        let world = World::new();
+        let objects = Arc::new(Faulty::new(world.objects()));
+        let store = try_open(&world, &objects, "writer").unwrap();
+        let acknowledged: Vec<_> = (0..16).flat_map(|seed| commit(&store, seed..seed + 1).unwrap()).collect();
+        (world, objects, store, acknowledged)
+    };
+    let (_world, objects, store, _) = prepare();
+    let before = objects.operations();
+    commit(&store, 16..17).unwrap();
+    let steps = objects.operations() - before;
+    assert!(steps > 8, "a merge deletes what it supersedes: {steps} operations");
+    for step in 0..steps {
+        for fault in [Fault::Before, Fault::After] {
+            let (world, objects, store, mut acknowledged) = prepare();
+            objects.script([(When::From(objects.operations() + step), fault)]);
+            acknowledged.extend(commit(&store, 16..17).unwrap_or_default());
+            check(&world, &acknowledged, &format!("{fault:?} from step {step} of a merge"));
+        }
+    }
+}
+
+#[test]
+fn no_space_stops_the_writer_and_loses_nothing() {
+    for space in [0, 10_000, 30_000, 100_000, 200_000, 203_000] {
+        let world = World::new();
+        let objects = Arc::new(Faulty::new(world.objects()));
+        let store = try_open(&world, &objects, "writer").unwrap();
+        let mut acknowledged = commit(&store, 0..3).unwrap();
+        objects.space(Some(space));
+        let error = commit(&store, 3..20).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        objects.space(None);
+        acknowledged.extend(commit(&store, 3..20).unwrap());
+        check(&world, &acknowledged, &format!("{space} bytes of space"));
+    }
+}
+
+#[test]
+fn a_stopped_writer_acknowledges_nothing() {
+    let world = World::new();
+    let objects = Arc::new(Faulty::new(world.objects()));
+    let store = try_open(&world, &objects, "writer").unwrap();
+    objects.script([(When::Once(Op::Put, "packs/".into()), Fault::Before)]);
+    let writer = store.writer();
+    let put = |seed| writer.put(BlobKind::Chunk, &noise(seed, 20_000)).map(|_| ());
+    // The failure is in the background: it is reported by some later call, and by all after it.
+    let first = (0..100).find(|seed| put(*seed).is_err());
+    assert!(first.is_some());
+    assert!(matches!(put(200), Err(BlobError::Stopped(_))));
+    assert!(matches!(writer.finish(), Err::<WriteStats, _>(BlobError::Stopped(_))));
+}
+
+#[test]
+fn a_stale_listing_hides_nothing_that_was_known() {
+    let world = World::new();
+    let objects = Arc::new(Faulty::new(world.objects()));
+    let store = try_open(&world, &objects, "writer").unwrap();
+    objects.script([(When::Once(Op::Swap, "none".into()), Fault::Stale)]);
+    let ids = commit(&store, 0..2).unwrap();
+    store.refresh().unwrap();
+    assert!(ids.iter().all(|(_, id, _)| store.contains(id)));
+}
+
+#[test]
+fn wrong_bytes_and_short_bodies_are_errors_or_are_read_again() {
+    let world = World::new();
+    let objects = Arc::new(Faulty::new(world.objects()));
+    let store = try_open(&world, &objects, "writer").unwrap();
+    let [(kind, id, seed)] = commit(&store, 0..1).unwrap()[..] else { panic!("one blob") };
+    for fault in [Fault::Flip(77), Fault::Torn(10), Fault::Torn(0)] {
+        objects.script([(When::Once(Op::GetRange, "packs/".into()), fault)]);
+        assert_eq!(store.read(kind, &id).unwrap(), noise(seed, 20_000), "once: {fault:?}");
+        objects.script([(When::Each(Op::GetRange, "packs/".into()), fault)]);
+        let error = store.read(kind, &id).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains(&id.to_string()), "{error}");
+    }
+}
+
+#[test]
+fn a_failing_disk_is_reported_as_such() {
+    let world = World::new();
+    let objects = Arc::new(Faulty::new(Arc::new(LocalDir::create(world.local("store")).unwrap())));
+    let store = try_open(&world, &objects, "writer").unwrap();
+    let ids = commit(&store, 0..1).unwrap();
+    objects.script([(When::Each(Op::GetRange, String::new()), Fault::Before)]);
+    let error = store.read(ids[0].0, &ids[0].1).unwrap_err();
+    assert!(matches!(error, BlobError::Store(_)), "{error}");
+}

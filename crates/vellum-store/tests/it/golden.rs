@@ -1,0 +1,105 @@
+//! Objects of released versions stay readable, and what is written today in a plain volume has the same bytes.
+//!
+//! `VELLUM_BLESS=1` writes the files anew; only a new format version may do so.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use vellum_crypto::{MasterKey, VolumeKeys};
+use vellum_store::{BlobStore, LocalDir, Options};
+use vellum_types::{BlobId, BlobKind, VolumeId};
+
+use crate::world::noise;
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+fn keys(name: &str) -> Arc<VolumeKeys> {
+    let volume = VolumeId(*b"golden volume v1");
+    Arc::new(match name {
+        "plain" => VolumeKeys::plain(volume),
+        _ => VolumeKeys::sealed(&MasterKey::from_bytes(*b"golden master key of version one"), volume),
+    })
+}
+
+fn contents() -> [(BlobKind, Vec<u8>); 4] {
+    [
+        (BlobKind::Chunk, noise(1, 300)),
+        (BlobKind::Chunk, b"compressible ".repeat(40)),
+        (BlobKind::Node, b"a node".to_vec()),
+        (BlobKind::Node, Vec::new()),
+    ]
+}
+
+fn write(name: &str, to: &Path) {
+    let objects = Arc::new(LocalDir::create(to.join("store")).unwrap());
+    let store = BlobStore::open(objects, keys(name), &to.join("local"), Options::default()).unwrap();
+    let writer = store.writer();
+    for (kind, content) in contents() {
+        writer.put(kind, &content).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+fn files(path: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(path).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+fn copy(from: &Path, to: &Path) {
+    for file in files(from) {
+        let target = to.join(file.strip_prefix(from).unwrap());
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        fs::copy(&file, target).unwrap();
+    }
+}
+
+#[test]
+fn version_1_is_read() {
+    for name in ["plain", "sealed"] {
+        if std::env::var_os("VELLUM_BLESS").is_some() {
+            let _ = fs::remove_dir_all(golden(name));
+            write(name, &golden(name));
+            let _ = fs::remove_dir_all(golden(name).join("store/.tmp"));
+        }
+        // A copy: nothing that is tested here may touch the files themselves.
+        let dir = tempfile::tempdir().unwrap();
+        copy(&golden(name), dir.path());
+        let local = dir.path().join("local");
+        let before: Vec<_> = files(&local).iter().map(|file| fs::read(file).unwrap()).collect();
+        for local in [local.clone(), dir.path().join("fresh")] {
+            let objects = Arc::new(LocalDir::open(dir.path().join("store")).unwrap());
+            let store = BlobStore::open(objects, keys(name), &local, Options::default()).unwrap();
+            for (kind, content) in contents() {
+                let id: BlobId = store.keys().blob_id(kind, &content);
+                assert_eq!(store.read(kind, &id).unwrap(), content, "{name}");
+            }
+            for pack in store.list_packs().unwrap() {
+                assert_eq!(store.check_pack(&pack.id).unwrap(), []);
+            }
+        }
+        let after: Vec<_> = files(&local).iter().map(|file| fs::read(file).unwrap()).collect();
+        assert_eq!(before, after, "{name}: the local run is taken as it is");
+    }
+}
+
+#[test]
+fn version_1_is_written_byte_for_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    write("plain", dir.path());
+    let relative = |root: &Path| -> Vec<(PathBuf, Vec<u8>)> {
+        let pair = |file: PathBuf| (file.strip_prefix(root).unwrap().to_owned(), fs::read(&file).unwrap());
+        files(root).into_iter().map(pair).collect()
+    };
+    assert_eq!(relative(dir.path()), relative(&golden("plain")));
+}

@@ -1,0 +1,156 @@
+//! The index over many commits, many writers, and damage to its local copy.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vellum_store::{BlobStore, Metered};
+use vellum_types::{BlobId, BlobKind};
+
+use crate::world::{World, noise};
+
+const KIND: BlobKind = BlobKind::Node;
+
+fn commit(store: &BlobStore, seed: u64) -> BlobId {
+    let writer = store.writer();
+    let id = writer.put(KIND, &noise(seed, 300)).unwrap();
+    writer.finish().unwrap();
+    id
+}
+
+#[test]
+fn many_small_commits_leave_few_runs_and_cost_few_requests() {
+    let world = World::new();
+    let objects = Arc::new(Metered::new(world.objects()));
+    let store = world.open_over(objects.clone(), "a");
+    let ids: Vec<_> = (0..200).map(|seed| commit(&store, seed)).collect();
+    let counts = objects.counts();
+    assert_eq!((counts.puts, counts.barriers), (400, 200), "a pack and a run behind one barrier");
+    assert_eq!(counts.gets, 0, "what was written is not fetched again");
+    let runs = objects_in(&world, "index");
+    assert!(runs <= 16, "{runs} runs");
+    let fresh = Arc::new(Metered::new(world.objects()));
+    let reader = world.open_over(fresh.clone(), "b");
+    assert!(ids.iter().all(|id| reader.contains(id)));
+    let counts = fresh.counts();
+    assert_eq!((counts.lists, counts.gets), (1, 2 * runs as u64), "opening reads the index and nothing else");
+    let again = Arc::new(Metered::new(world.objects()));
+    world.open_over(again.clone(), "b");
+    let counts = again.counts();
+    assert_eq!((counts.lists, counts.gets), (1, 0), "opening again lists once");
+}
+
+fn objects_in(world: &World, folder: &str) -> usize {
+    world.objects().list_names(folder).unwrap().len()
+}
+
+#[test]
+fn the_local_copy_may_be_damaged_in_any_way() {
+    let world = World::new();
+    let store = world.open("a");
+    let ids: Vec<_> = (0..5).map(|seed| commit(&store, seed)).collect();
+    drop(store);
+    let files: Vec<_> = fs::read_dir(world.local("a")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 5);
+    fs::write(&files[0], "").unwrap();
+    fs::write(&files[1], "not an index at all").unwrap();
+    let mut bytes = fs::read(&files[2]).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&files[2], bytes).unwrap();
+    fs::remove_file(&files[3]).unwrap();
+    fs::rename(&files[4], &files[3]).unwrap();
+    let store = world.open("a");
+    for (seed, id) in ids.iter().enumerate() {
+        assert_eq!(store.read(KIND, id).unwrap(), noise(seed as u64, 300));
+    }
+}
+
+#[test]
+fn damage_to_a_mapped_run_heals_when_a_blob_is_missed() {
+    let world = World::new();
+    let store = world.open("a");
+    let writer = store.writer();
+    let ids: Vec<_> = (0..5000_u64).map(|seed| writer.put(KIND, &seed.to_le_bytes()).unwrap()).collect();
+    writer.finish().unwrap();
+    drop(store);
+    let file = fs::read_dir(world.local("a")).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = fs::read(&file).unwrap();
+    let (filter_and_records, end) = (192, bytes.len() * 9 / 10);
+    bytes[filter_and_records..end].fill(0);
+    fs::write(&file, bytes).unwrap();
+    let store = world.open("a");
+    assert!(!store.contains(&ids[7]));
+    for (seed, id) in ids.iter().enumerate() {
+        assert_eq!(store.read(KIND, id).unwrap(), (seed as u64).to_le_bytes());
+    }
+}
+
+#[test]
+fn a_merge_does_not_spread_damage() {
+    let world = World::new();
+    let store = world.open("a");
+    let writer = store.writer();
+    let ids: Vec<_> = (0..5000_u64).map(|seed| writer.put(KIND, &seed.to_le_bytes()).unwrap()).collect();
+    writer.finish().unwrap();
+    drop(store);
+    let file = fs::read_dir(world.local("a")).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = fs::read(&file).unwrap();
+    let end = bytes.len() * 9 / 10;
+    bytes[20_000..end].fill(0);
+    fs::write(&file, bytes).unwrap();
+    let store = world.open("a");
+    let mut all: Vec<_> = (10_000..10_015).map(|seed| commit(&store, seed)).collect();
+    // Fifteen runs more of some size make the damaged one worth merging.
+    for round in 0..16 {
+        let writer = store.writer();
+        all.extend(
+            (0..2000_u64).map(|i| writer.put(KIND, &(1 << 40 | round << 20 | i).to_le_bytes()).unwrap()),
+        );
+        writer.finish().unwrap();
+    }
+    let reader = world.open("b");
+    assert!(all.iter().all(|id| reader.contains(id)));
+    assert!(ids.iter().all(|id| reader.contains(id)));
+}
+
+#[test]
+fn several_writers_and_readers_at_once() {
+    let world = World::new();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..3_u64)
+            .map(|name| {
+                let world = &world;
+                scope.spawn(move || {
+                    let store = world.open(&format!("writer-{name}"));
+                    (0..60).map(|i| commit(&store, name << 32 | i)).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let reader = scope.spawn(|| {
+            let store = world.open("reader");
+            let mut seen = 0;
+            while !done.load(Ordering::Relaxed) {
+                store.refresh().unwrap();
+                let mut ids = Vec::new();
+                store.for_each_entry(|id, _| ids.push(*id));
+                for id in &ids {
+                    store.read(KIND, id).unwrap();
+                }
+                assert!(ids.len() >= seen, "blobs vanished: {} of {seen}", ids.len());
+                ids.sort();
+                ids.dedup();
+                seen = ids.len();
+            }
+        });
+        let ids: Vec<_> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+        done.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+        let store = world.open("end");
+        assert_eq!(ids.len(), 180);
+        for id in ids {
+            store.read(KIND, &id).unwrap();
+        }
+    });
+}

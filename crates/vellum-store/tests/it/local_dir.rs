@@ -1,0 +1,135 @@
+//! What only a store in a directory can get wrong.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use vellum_store::{LocalDir, ObjectKey, ObjectStore};
+use vellum_types::ErrorKind;
+
+fn key(text: &str) -> ObjectKey {
+    ObjectKey::new(text).unwrap()
+}
+
+fn files_in(path: &Path) -> usize {
+    fs::read_dir(path).unwrap().count()
+}
+
+#[test]
+fn a_symlink_in_the_store_leads_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let (inside, outside) = (dir.path().join("store"), dir.path().join("outside"));
+    let store = LocalDir::create(&inside).unwrap();
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("secret"), "secret").unwrap();
+    symlink(&outside, inside.join("packs")).unwrap();
+    symlink(outside.join("secret"), inside.join("config")).unwrap();
+    for name in ["packs/secret", "config"] {
+        assert!(store.get(&key(name)).is_err(), "{name}");
+        assert!(store.get_range(&key(name), 0, 1).is_err(), "{name}");
+    }
+    assert!(store.put(&key("packs/new"), b"x").is_err());
+    assert!(store.swap(&key("packs/new"), None, Some(b"x")).is_err());
+    assert!(store.delete(&key("packs/secret")).is_err());
+    assert!(store.list("").unwrap().is_empty());
+    assert_eq!(files_in(&outside), 1);
+}
+
+#[test]
+fn devices_and_pipes_are_not_objects() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalDir::create(dir.path()).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join("config"), 0o600.into()).unwrap();
+    assert!(store.get(&key("config")).is_err());
+    assert!(store.list("").unwrap().is_empty());
+}
+
+#[test]
+fn leftovers_of_the_dead_are_swept_and_those_of_the_living_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let temp = dir.path().join(".tmp");
+    fs::create_dir(&temp).unwrap();
+    let old = fs::File::create(temp.join("old")).unwrap();
+    old.set_modified(SystemTime::now() - Duration::from_secs(25 * 60 * 60)).unwrap();
+    fs::write(temp.join("young"), "").unwrap();
+    let store = LocalDir::open(dir.path()).unwrap();
+    store.put(&key("x"), b"x").unwrap();
+    assert!(!temp.join("old").exists() && temp.join("young").exists());
+    assert_eq!(store.list("").unwrap().len(), 1, "temporary files are no objects");
+}
+
+#[test]
+fn a_refused_put_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalDir::create(dir.path()).unwrap();
+    store.put(&key("x"), b"x").unwrap();
+    store.put(&key("x"), b"y").unwrap_err();
+    assert_eq!(files_in(&dir.path().join(".tmp")), 0);
+}
+
+#[test]
+fn objects_are_for_whom_the_root_is_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let private = LocalDir::create(dir.path().join("private")).unwrap();
+    private.put(&key("packs/x"), b"x").unwrap();
+    let mode = |path: &str| fs::metadata(dir.path().join(path)).unwrap().mode() & 0o777;
+    assert_eq!(mode("private"), 0o700);
+    assert_eq!(mode("private/packs"), 0o700);
+    assert_eq!(mode("private/packs/x"), 0o600);
+    fs::create_dir(dir.path().join("shared")).unwrap();
+    fs::set_permissions(dir.path().join("shared"), fs::Permissions::from_mode(0o750)).unwrap();
+    LocalDir::open(dir.path().join("shared")).unwrap().put(&key("x"), b"x").unwrap();
+    assert_eq!(mode("shared/x") & 0o037, 0);
+}
+
+#[test]
+fn a_held_pack_stays_right_and_a_deleted_one_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, other) = (LocalDir::create(dir.path()).unwrap(), LocalDir::open(dir.path()).unwrap());
+    for number in 0..600 {
+        store.put(&key(&format!("packs/{number}")), number.to_string().as_bytes()).unwrap();
+    }
+    // More packs than descriptors are held.
+    for number in (0..600).chain(0..600) {
+        let text = number.to_string();
+        let read = store.get_range(&key(&format!("packs/{number}")), 0, text.len() as u64).unwrap();
+        assert_eq!(read, text.as_bytes());
+    }
+    store.delete(&key("packs/1")).unwrap();
+    assert!(store.get_range(&key("packs/1"), 0, 1).unwrap_err().is_not_found());
+    assert!(other.get_range(&key("packs/1"), 0, 1).unwrap_err().is_not_found());
+}
+
+#[test]
+fn a_missing_directory_is_an_error_that_names_it() {
+    let error = LocalDir::open("/nonexistent/store").err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains("/nonexistent/store"), "{error}");
+}
+
+#[test]
+fn no_space_is_an_error_of_that_kind_and_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let mount = dir.path().join("small");
+    fs::create_dir(&mount).unwrap();
+    // Needs the right to mount; without it there is nothing to test here.
+    let Ok(()) =
+        rustix::mount::mount("tmpfs", &mount, "tmpfs", rustix::mount::MountFlags::empty(), c"size=256k")
+    else {
+        return;
+    };
+    let store = LocalDir::create(mount.join("store")).unwrap();
+    store.put(&key("packs/first"), &[1; 100_000]).unwrap();
+    let error = store.put(&key("packs/second"), &[2; 300_000]).unwrap_err();
+    let together = [(key("packs/third"), &[3; 100_000][..]), (key("packs/fourth"), &[4; 100_000][..])];
+    let error_together = store.put_all(&together).unwrap_err();
+    let left = files_in(&mount.join("store/.tmp"));
+    let listed = store.list("packs").unwrap().len();
+    let room = store.put(&key("packs/fifth"), &[5; 100_000]);
+    drop(store);
+    rustix::mount::unmount(&mount, rustix::mount::UnmountFlags::DETACH).unwrap();
+    assert_eq!((error.kind(), error_together.kind()), (ErrorKind::NoSpace, ErrorKind::NoSpace));
+    assert_eq!((left, listed), (0, 1));
+    room.unwrap();
+}

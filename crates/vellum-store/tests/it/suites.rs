@@ -1,0 +1,39 @@
+//! Every backend and every decorator passes the one suite.
+
+use std::sync::Arc;
+
+use vellum_store::{LocalDir, Metered, OpendalStore};
+use vellum_testkit::{Faulty, conformance};
+
+#[test]
+fn a_local_directory_conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    conformance::check(&LocalDir::create(dir.path().join("new/store")).unwrap());
+}
+
+#[test]
+fn opendal_in_memory_conforms() {
+    conformance::check(&OpendalStore::memory("memory://suite").unwrap());
+}
+
+#[test]
+fn opendal_on_a_directory_conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    conformance::check(&OpendalStore::directory(dir.path().to_str().unwrap()).unwrap());
+}
+
+#[test]
+fn a_metered_store_conforms_and_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Metered::new(Arc::new(LocalDir::create(dir.path()).unwrap()));
+    conformance::check(&store);
+    let counts = store.counts();
+    assert!(counts.gets > 0 && counts.swaps > 0 && counts.deletes > 0 && counts.bytes_in > 6_000_000);
+    assert!(counts.barriers < counts.puts);
+}
+
+#[test]
+fn a_faulty_store_without_a_script_conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    conformance::check(&Faulty::new(Arc::new(LocalDir::create(dir.path()).unwrap())));
+}
