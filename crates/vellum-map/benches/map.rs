@@ -4,6 +4,7 @@
 //! Figures are the best of a few rounds, in processor time of the one thread that works: the machine's other work
 //! is not the map's.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,11 +29,12 @@ fn main() {
     let bench = Bench::build(keys);
     measure_memory();
     bench.scan();
-    let parts: [(&str, Part); 4] = [
+    let parts: [(&str, Part); 5] = [
         ("get", Bench::point_gets),
         ("clustered", Bench::apply_clustered),
         ("scattered", Bench::apply_scattered),
         ("diff", Bench::diffs),
+        ("btree", Bench::btree_gets),
     ];
     // `cargo bench` passes `--bench`; other arguments name the parts to run.
     let wanted: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -97,6 +99,16 @@ impl Bench {
             });
             println!("get, warm, {name}: {:.2} M/s", count as f64 / took.as_secs_f64() / 1e6);
         }
+    }
+
+    /// The same gets from the standard library's map of the same entries, all in memory.
+    fn btree_gets(&self) {
+        let map: BTreeMap<_, _> = (0..self.keys).map(|number| (key(2 * number), value(number))).collect();
+        let mut random = Random(1);
+        let count = 1_000_000;
+        let keys: Vec<_> = (0..count).map(|_| key(2 * random.below(self.keys))).collect();
+        let took = best(|| assert!(keys.iter().all(|key| map.contains_key(key))));
+        println!("get from a BTreeMap, anywhere: {:.2} M/s", count as f64 / took.as_secs_f64() / 1e6);
     }
 
     fn apply_clustered(&self) {

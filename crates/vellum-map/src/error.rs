@@ -44,6 +44,9 @@ pub enum MapError {
         /// The sink's own story.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// A change failed earlier, and the new map was asked for all the same.
+    #[error("the map is incomplete, since an earlier change to it failed")]
+    Broken,
     /// Changes or entries did not come in strictly ascending order of their keys: a mistake of the caller.
     #[error("keys are not in ascending order")]
     Unsorted,
@@ -72,6 +75,7 @@ impl MapError {
         match self {
             Self::Node { .. } | Self::Misplaced { .. } => ErrorKind::Corrupt,
             Self::Load { kind, .. } | Self::Store { kind, .. } => *kind,
+            Self::Broken => ErrorKind::Io,
             Self::Unsorted | Self::KeyTooLong(_) | Self::ValueTooLong(_) => ErrorKind::Usage,
         }
     }

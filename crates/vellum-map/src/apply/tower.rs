@@ -57,6 +57,8 @@ pub(super) struct Tower<'a, S: ?Sized, K: ?Sized> {
     shape: Shape,
     old: Option<Old>,
     levels: Vec<Level>,
+    /// A change failed halfway: what the levels hold is no state of the map.
+    broken: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +70,14 @@ struct Old {
 
 impl<'a, K: ?Sized> Tower<'a, NoSource, K> {
     pub(super) fn from_nothing(sink: &'a K, shape: Shape) -> Self {
-        Self { source: &NoSource, sink, shape, old: None, levels: vec![Level::new(shape, 0, None)] }
+        Self {
+            source: &NoSource,
+            sink,
+            shape,
+            old: None,
+            levels: vec![Level::new(shape, 0, None)],
+            broken: false,
+        }
     }
 }
 
@@ -78,13 +87,20 @@ impl<'a, S: NodeSource + ?Sized, K: ?Sized> Tower<'a, S, K> {
             .map(|level| Level::new(shape, level, Some(Path::new(Arc::clone(&top), level))))
             .collect();
         let old = Old { root, level: usize::from(top.level()), total: top.total() };
-        Self { source, sink, shape, old: Some(old), levels }
+        Self { source, sink, shape, old: Some(old), levels, broken: false }
     }
 }
 
 impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> Tower<'_, S, K> {
     /// Makes one change to the leaves.
     pub(super) fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), MapError> {
+        if self.broken {
+            return Err(MapError::Broken);
+        }
+        self.try_change(key, value).inspect_err(|_| self.broken = true)
+    }
+
+    fn try_change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), MapError> {
         if self.is_idle(key, value)? {
             return Ok(());
         }
@@ -210,6 +226,9 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> Tower<'_, S, K> {
     }
 
     pub(super) fn finish(mut self) -> Result<Root, MapError> {
+        if self.broken {
+            return Err(MapError::Broken);
+        }
         if let Some(old) = self.old
             && !self.is_touched()
         {

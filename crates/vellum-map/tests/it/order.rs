@@ -2,7 +2,8 @@
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use vellum_map::{Builder, MapError, MemoryNodes, apply};
+use vellum_map::{Builder, MapError, MemoryNodes, NodeSink, apply};
+use vellum_types::{BlobId, ErrorKind};
 
 use crate::support::{Model, STANDARD, TINY, build, numbered, read_all};
 
@@ -130,4 +131,34 @@ fn the_largest_entries_fit() {
     }
     let root = build(STANDARD, &nodes, &model);
     assert_eq!(read_all(&nodes, &root), model);
+}
+
+/// A sink that fails once, at any of its calls: there is no root of half a map, also if the caller goes on.
+#[test]
+fn a_failed_put_gives_no_root() {
+    struct Failing<'a>(&'a MemoryNodes, std::sync::atomic::AtomicI32);
+    impl NodeSink for Failing<'_> {
+        fn put(&self, bytes: &[u8]) -> Result<BlobId, MapError> {
+            if self.1.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+                return Err(MapError::store(ErrorKind::NoSpace, "full"));
+            }
+            self.0.put(bytes)
+        }
+    }
+    let nodes = MemoryNodes::new();
+    let model = numbered(0..200);
+    let whole = build(TINY, &nodes, &model);
+    let calls = nodes.len() as i32;
+    for fails_at in 0..calls {
+        let sink = Failing(&nodes, fails_at.into());
+        let mut builder = Builder::new(TINY, &sink);
+        let failed = model.iter().filter(|(key, value)| builder.push(key, value).is_err()).count();
+        let finished = builder.finish();
+        assert!(failed > 0 || finished.is_err());
+        assert!(finished.is_err(), "call {fails_at}");
+    }
+    let sink = Failing(&nodes, calls.into());
+    let mut builder = Builder::new(TINY, &sink);
+    model.iter().for_each(|(key, value)| builder.push(key, value).unwrap());
+    assert_eq!(builder.finish().unwrap(), whole);
 }
