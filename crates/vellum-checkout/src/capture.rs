@@ -169,6 +169,12 @@ impl Sum {
 }
 
 impl Captured {
+    /// The inode number of an entry.
+    #[must_use]
+    pub fn number(&self, id: EntryId) -> Ino {
+        self.numbers.of(id)
+    }
+
     /// What the stat cache is to remember of an entry; nothing of one that could not be read or kept changing.
     #[must_use]
     pub fn recorded(&self, entry: EntryRef<'_>) -> Option<Recorded> {

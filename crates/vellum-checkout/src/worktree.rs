@@ -1,25 +1,30 @@
 //! A checked-out worktree: its snapshots, and what changed since.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use vellum_chunker::Chunker;
 use vellum_map::{Root, apply};
-use vellum_types::{SnapshotId, Time};
+use vellum_types::{FileKind, Ino, SnapshotId, Time};
 use vellum_volume::diff::{Comparison, FileChange, within};
 use vellum_volume::history::Entry;
 use vellum_volume::session::{host_name, now};
-use vellum_volume::state::WorktreeLock;
+use vellum_volume::state::{STATE_DIR, WorktreeLock};
 use vellum_volume::{FsTree, Meter, Origin, SnapshotRecord, StateDir, Statistics, Volume, WriteSession};
 
 use crate::beneath::{Dir, raise_open_files_limit};
 use crate::capture::{Capture, Captured, ChunkSink, LayerSink, SessionNodes, TreeSink};
 use crate::error::{CheckoutError, Problem, Result};
-use crate::scan::{Options, Selection, Tree, scan};
-use crate::statcache::{Stamp, StatCache, write_tree};
+use crate::scan::{DirIndex, EntryId, EntryRef, Options, Selection, Tree, scan};
+use crate::statcache::{Recorded, Stamp, StatCache, write_tree};
 
 /// Name of the stat cache in the state directory.
-pub(crate) const STATCACHE_FILE: &[u8] = b"statcache";
+const STATCACHE_FILE: &[u8] = b"statcache";
+
+/// Longer than the coarsest tick of a filesystem's clock, with its tolerance.
+const CLOCK_TICK: Duration = Duration::from_millis(25);
 
 /// A worktree that is open.
 pub struct Worktree {
@@ -68,12 +73,9 @@ pub struct DirectoryDiff {
 /// A directory as it was scanned and captured.
 pub(crate) struct Looked {
     pub tree: Tree,
-    pub stamp: Stamp,
     pub captured: Captured,
     /// The state that the directory is in: the head's with a layer over it.
     pub state: FsTree,
-    /// Whether it is the head's.
-    pub clean: bool,
 }
 
 impl Worktree {
@@ -196,8 +198,10 @@ impl Worktree {
 
     /// Compares a snapshot (the head, if None is named) with the directory as it is now.
     pub fn compare(&self, from: Option<&Entry>, paths: &[Vec<u8>], meter: &Meter) -> Result<DirectoryDiff> {
-        let looked = self.look(paths, meter)?;
         let head = self.head()?;
+        let state = from.or(head.as_ref()).map(|entry| self.volume.tree(entry.record.root));
+        self.check_paths(paths, state.as_ref())?;
+        let looked = self.look(paths, meter)?;
         let root = from.or(head.as_ref()).map_or(self.volume.empty_root(), |entry| entry.record.root);
         let from = self.volume.tree(root);
         let mut changes = Comparison { from: &from, to: &looked.state }.run()?;
@@ -214,7 +218,6 @@ impl Worktree {
     pub(crate) fn look(&self, paths: &[Vec<u8>], meter: &Meter) -> Result<Looked> {
         let head = self.head()?;
         let base = head.as_ref().map(|head| self.volume.tree(head.record.root));
-        self.check_paths(paths, base.as_ref())?;
         let (stamp, tree) = self.scan(head.as_ref(), paths)?;
         let request = SnapshotRequest { note: String::new(), paths: paths.to_vec(), origin: Origin::User };
         let mut sink = LayerSink::default();
@@ -225,17 +228,16 @@ impl Worktree {
         for key in captured.corrections.iter().flat_map(|correction| correction.removed_keys()) {
             sink.layer.delete(key);
         }
-        let clean = sink.layer.is_empty();
         let root = head.as_ref().map_or(self.volume.empty_root(), |head| head.record.root);
-        if clean && captured.was_racy && head.is_some() {
+        if sink.layer.is_empty() && captured.was_racy && head.is_some() {
             self.remember_if_free(&tree, (root, stamp), &captured);
         }
         let state = self.volume.tree_with(root, vec![Arc::new(sink.layer)]);
-        Ok(Looked { tree, stamp, captured, state, clean })
+        Ok(Looked { tree, captured, state })
     }
 
     pub(crate) fn scan(&self, head: Option<&Entry>, paths: &[Vec<u8>]) -> Result<(Stamp, Tree)> {
-        let state = self.root.open_dir(vellum_volume::state::STATE_DIR.as_bytes())?;
+        let state = self.root.open_dir(STATE_DIR.as_bytes())?;
         let stamp = Stamp::take(&state)?;
         let cache = StatCache::load(&state, STATCACHE_FILE).ok();
         let cache = cache.filter(|cache| head.is_some_and(|head| head.record.root.0 == cache.base()));
@@ -271,9 +273,9 @@ impl Worktree {
 
     /// Writes the stat cache. It only saves work: a snapshot is not undone because of it.
     fn remember(&self, tree: &Tree, (root, stamp): (Root, Stamp), captured: &Captured) -> Result<()> {
-        let state = self.root.open_dir(vellum_volume::state::STATE_DIR.as_bytes())?;
-        let recorded = |entry: crate::scan::EntryRef<'_>| captured.recorded(entry);
-        Ok(write_tree((&state, STATCACHE_FILE), (root.0, stamp), tree, vellum_types::Ino::ROOT, recorded)?)
+        let state = self.root.open_dir(STATE_DIR.as_bytes())?;
+        let recorded = |entry: EntryRef<'_>| captured.recorded(entry);
+        Ok(write_tree((&state, STATCACHE_FILE), (root.0, stamp), tree, Ino::ROOT, recorded)?)
     }
 
     /// The same after a mere look: only if no other command is at work.
@@ -282,6 +284,18 @@ impl Worktree {
             // A look must not fail for the sake of the next one.
             let _ = self.remember(tree, base, captured);
         }
+    }
+
+    /// Writes the stat cache of a directory that was just made to hold a snapshot. An entry is remembered if it looks
+    /// as it was made; the stamp is taken when the clock has ticked, so that a later edit shows.
+    pub(crate) fn remember_restored(&self, entry: &Entry, target: &FsTree) -> Result<()> {
+        std::thread::sleep(CLOCK_TICK);
+        let (stamp, tree) = self.scan(None, &[])?;
+        let numbers = restored_numbers(&tree, target)?;
+        let recorded = |entry: EntryRef<'_>| numbers.get(&entry.id()).map(|ino| Recorded { ino: *ino, stat: None });
+        let state = self.root.open_dir(STATE_DIR.as_bytes())?;
+        let base = (entry.record.root.0, stamp);
+        Ok(write_tree((&state, STATCACHE_FILE), base, &tree, Ino::ROOT, recorded)?)
     }
 
     /// Content of a file of the directory, up to `max` bytes.
@@ -293,6 +307,30 @@ impl Worktree {
         opened.file.take(max).read_to_end(&mut content).map_err(CheckoutError::path("read", path))?;
         Ok(content)
     }
+}
+
+/// The inode numbers of entries that look as the target says.
+fn restored_numbers(tree: &Tree, target: &FsTree) -> Result<HashMap<EntryId, Ino>> {
+    let mut numbers = HashMap::new();
+    let mut dirs = HashMap::from([(DirIndex::ROOT, Ino::ROOT)]);
+    for dir in tree.dirs() {
+        let Some(ino) = dirs.get(&dir.index()).copied() else { continue };
+        let entries: HashMap<_, _> = target.entries(ino)?.into_iter().collect();
+        for entry in dir.entries() {
+            let Some(dentry) = entries.get(entry.name()).filter(|dentry| dentry.kind == entry.kind()) else {
+                continue;
+            };
+            let (attr, stat) = (target.attr_of(dentry.ino)?, entry.stat());
+            let same = attr.mtime == stat.mtime && (attr.kind != FileKind::File || attr.size == stat.size);
+            if same || attr.kind == FileKind::Dir {
+                numbers.insert(entry.id(), dentry.ino);
+            }
+            if let Some(child) = entry.child() {
+                dirs.insert(child, dentry.ino);
+            }
+        }
+    }
+    Ok(numbers)
 }
 
 /// The present time, but not before the parent's: a history does not run backwards because a clock did.

@@ -119,6 +119,20 @@ impl Comparison<'_> {
         Ok(changes)
     }
 
+    /// Every inode of which anything differs, link counts and directory times included; and whether one of them has
+    /// several names, of which the list does not say where they are.
+    pub fn touched(&self) -> Result<(BTreeSet<Ino>, bool)> {
+        let Collected { inodes, removed, added } = self.collect()?;
+        let several = |touched: &Touched| {
+            let (before, after) =
+                touched.attr.as_ref().map_or((None, None), |(b, a)| (b.as_ref(), a.as_ref()));
+            [before, after].into_iter().flatten().any(|attr| attr.kind != FileKind::Dir && attr.nlink > 1)
+        };
+        let linked = inodes.values().any(several);
+        let ends = removed.iter().chain(&added).flat_map(|((dir, _), dentry)| [*dir, dentry.ino]);
+        Ok((inodes.keys().copied().chain(ends).collect(), linked))
+    }
+
     fn collect(&self) -> Result<Collected> {
         let mut collected = Collected::default();
         let (from, to) = (self.from.view(), self.to.view());
@@ -313,8 +327,9 @@ fn side(tree: &FsTree, inode: &Inode) -> Result<Side> {
     Ok(Side { path, ino: inode.ino, kind: attr.kind, size: attr.size })
 }
 
-/// How two inodes differ. A directory's time follows from what is in it, and is not told of.
-fn compare(old: &Inode, new: &Inode) -> Aspects {
+/// How two inodes differ, for a person. A directory's time follows from what is in it, and is not told of.
+#[must_use]
+pub fn compare(old: &Inode, new: &Inode) -> Aspects {
     let (a, b) = (&old.attr, &new.attr);
     let is_dir = a.kind == FileKind::Dir && b.kind == FileKind::Dir;
     let extents_differ = !is_dir && !same_content(old, new);

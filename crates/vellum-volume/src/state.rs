@@ -146,18 +146,40 @@ impl StateDir {
 
     /// Counters of refs seen so far.
     pub fn seen(&self) -> Result<BTreeMap<String, u64>> {
-        let path = self.join(SEEN_FILE);
-        match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text)
-                .map_err(|error| VolumeError::local(&path)(std::io::Error::other(error))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
-            Err(error) => Err(VolumeError::local(&path)(error)),
-        }
+        let Some(text) = self.read(SEEN_FILE)? else { return Ok(BTreeMap::new()) };
+        serde_json::from_slice(&text)
+            .map_err(|error| VolumeError::local(self.join(SEEN_FILE))(std::io::Error::other(error)))
     }
 
     /// Remembers counters of refs.
     pub fn set_seen(&self, seen: &BTreeMap<String, u64>) -> Result<()> {
         self.write_json(SEEN_FILE, seen)
+    }
+
+    /// A file of the state directory, if it is there.
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let path = self.join(name);
+        match fs::read(&path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(VolumeError::local(&path)(error)),
+        }
+    }
+
+    /// Removes a file of the state directory, durably.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let path = self.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(VolumeError::local(&path)(error))
+            }
+            _ => File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(VolumeError::local(&path)),
+        }
+    }
+
+    /// Removes the whole state directory: for a worktree that could not be made.
+    pub fn discard(self) -> Result<()> {
+        fs::remove_dir_all(&self.path).map_err(VolumeError::local(&self.path))
     }
 
     /// Replaces a JSON file of the state directory.

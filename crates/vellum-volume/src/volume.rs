@@ -126,8 +126,8 @@ impl Volume {
         Ok(Initialised { volume, recovery, attached })
     }
 
-    /// Makes `state` a worktree of this volume, standing on `head`.
-    pub fn fork_into(&self, state: &StateDir, name: &str, head: SnapshotId) -> Result<Self> {
+    /// Makes `state` a worktree of this volume, which stands on no snapshot yet.
+    pub fn fork_into(&self, state: &StateDir, name: &str) -> Result<Self> {
         check_ref_name(name)?;
         if let Some(master) = self.state.master_key()? {
             state.set_master_key(&master)?;
@@ -140,7 +140,6 @@ impl Volume {
         };
         let fork = Self::assemble(state, self.objects.clone(), keys, self.config, worktree)?;
         fork.add_worktree_ref(name)?;
-        fork.set_head(head)?;
         state.set_worktree(&fork.worktree)?;
         Ok(fork)
     }

@@ -175,6 +175,18 @@ impl Dir {
         self.at("make a hard link to", name, || fs::linkat(self, name, to, new_name, AtFlags::empty()))
     }
 
+    /// Like [`Self::link`], but what `new_name` stood for is replaced in one step.
+    pub fn link_replacing(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
+        let temp = super::create::temp_name()?;
+        self.link(name, to, &temp)?;
+        let renamed = to.rename(&temp, to, new_name);
+        // If both were names of one file already, the kernel leaves the temporary one where it is.
+        match to.unlink(&temp) {
+            Err(error) if !error.is_not_found() => renamed.and(Err(error)),
+            _ => renamed,
+        }
+    }
+
     /// Renames; what `new_name` stood for is replaced.
     pub fn rename(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         self.rename_with(name, to, new_name, RenameFlags::empty())

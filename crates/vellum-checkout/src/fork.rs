@@ -1,0 +1,157 @@
+//! A new checked-out worktree of the same volume, made from the files of this one where they are unchanged.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use vellum_types::Ino;
+use vellum_volume::history::Entry;
+use vellum_volume::state::STATE_DIR;
+use vellum_volume::{Meter, StateDir};
+
+use crate::beneath::{Dir, stat_file};
+use crate::clone::{Strategy, copy_content};
+use crate::error::{CheckoutError, Problem, Result};
+use crate::materialize::{Engine, Materialize, Source};
+use crate::plan::{Now, Planner};
+use crate::restore::RestoreRequest;
+use crate::scan::OpenDirs;
+use crate::worktree::Worktree;
+
+/// What to fork.
+#[derive(Debug, Clone)]
+pub struct ForkRequest {
+    /// Name of the new worktree.
+    pub name: String,
+    /// Where its files go: a directory that is empty or not there.
+    pub to: PathBuf,
+    /// The snapshot that it begins with.
+    pub from: Entry,
+    /// How its files are made; None: as well as can be.
+    pub engine: Option<Engine>,
+}
+
+/// What a fork did.
+#[derive(Debug)]
+pub struct ForkOutcome {
+    /// Files that share blocks with this worktree's.
+    pub reflinked: u64,
+    /// Files copied from this worktree.
+    pub copied: u64,
+    /// Files made from chunks.
+    pub from_chunks: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// What could not be done.
+    pub problems: Vec<Problem>,
+}
+
+impl Worktree {
+    /// Makes a new worktree. Killed, the same fork run again finishes.
+    pub fn fork(&self, request: &ForkRequest, meter: &Meter) -> Result<ForkOutcome> {
+        let fork = match self.begun_fork(request)? {
+            Some(fork) => return finish(&fork, request, meter),
+            None => self.begin_fork(request)?,
+        };
+        let looked = self.look(&[], meter)?;
+        let target = self.volume.tree(request.from.record.root);
+        let steps = Planner {
+            target: &target,
+            now: Some(Now { tree: &looked.tree, captured: &looked.captured, state: &looked.state }),
+            paths: &[],
+            base: Ino::ROOT,
+            elsewhere: true,
+        }
+        .run()?;
+        let clones = Source { tree: &looked.tree, dirs: OpenDirs::new(&looked.tree, &self.root) };
+        let done = Materialize {
+            volume: &self.volume,
+            target: &target,
+            root: &fork.root,
+            base: Ino::ROOT,
+            now: None,
+            clones: Some(clones),
+            engine: request.engine,
+            meter,
+        }
+        .run(&steps)?;
+        fork.volume.set_head(request.from.id)?;
+        fork.remember_restored(&request.from, &target)?;
+        fork.end_restore()?;
+        Ok(ForkOutcome {
+            reflinked: done.reflinked,
+            copied: done.copied,
+            from_chunks: done.from_chunks,
+            bytes: done.bytes,
+            problems: done.problems,
+        })
+    }
+
+    /// A fork of this name and place that was killed before it ended.
+    fn begun_fork(&self, request: &ForkRequest) -> Result<Option<Self>> {
+        let Ok(to) = std::path::absolute(&request.to) else { return Ok(None) };
+        let Ok(state) = StateDir::find(&to) else { return Ok(None) };
+        if state.root() != to {
+            return Ok(None);
+        }
+        let file = state.worktree()?;
+        if file.volume != self.volume.worktree.volume || file.worktree != request.name {
+            return Ok(None);
+        }
+        let fork = Self::open(&to)?;
+        Ok(fork.interrupted_restore()?.is_some().then_some(fork))
+    }
+
+    fn begin_fork(&self, request: &ForkRequest) -> Result<Self> {
+        let to = make_empty_dir(&request.to)?;
+        let state = StateDir::create(&to)?;
+        let begin = || -> Result<Self> {
+            if request.engine == Some(Engine::Reflink) {
+                self.probe_reflink(&to)?;
+            }
+            let fork = Self::of(self.volume.fork_into(&state, &request.name)?)?;
+            let restore = RestoreRequest { target: request.from.clone(), paths: Vec::new(), discard: false };
+            fork.begin_restore(&restore, None)?;
+            Ok(fork)
+        };
+        begin().inspect_err(|_| {
+            // Nothing is in it but the state made a moment ago; if it stays, it is in nobody's way but a retry's.
+            let _ = state.discard();
+        })
+    }
+
+    /// Tries to share a block between the two worktrees before anything depends on it.
+    fn probe_reflink(&self, to: &Path) -> Result<()> {
+        let state = |root: &Dir| root.open_dir(STATE_DIR.as_bytes()).and_then(|dir| dir.new_file());
+        let (from, into) = (state(&self.root)?, state(&Dir::open_root(to)?)?);
+        let failed = |error| CheckoutError::path("probe", STATE_DIR.as_bytes())(error);
+        from.file()?.write_all_at(&[0; 4096], 0).map_err(failed)?;
+        let stat = stat_file(from.file()?)?;
+        match copy_content(from.file()?, into.file()?, &stat) {
+            Ok(copied) if copied.strategy == Strategy::Reflink => Ok(()),
+            Ok(_) | Err(_) => {
+                let reason = "the two directories do not lie on one filesystem that can share blocks".into();
+                Err(CheckoutError::Engine { engine: Engine::Reflink.noun(), reason })
+            }
+        }
+    }
+}
+
+/// Makes the directory if it is not there, and refuses one that holds something.
+pub(crate) fn make_empty_dir(to: &Path) -> Result<PathBuf> {
+    let failed = |error| CheckoutError::path("make the directory", to.as_os_str().as_encoded_bytes())(error);
+    std::fs::create_dir_all(to).map_err(failed)?;
+    let to = to.canonicalize().map_err(failed)?;
+    if Dir::open_root(&to)?.names()?.is_empty() {
+        Ok(to)
+    } else {
+        Err(CheckoutError::NotEmpty(vellum_volume::tree::show(to.as_os_str().as_encoded_bytes())))
+    }
+}
+
+fn finish(fork: &Worktree, request: &ForkRequest, meter: &Meter) -> Result<ForkOutcome> {
+    let restore = RestoreRequest { target: request.from.clone(), paths: Vec::new(), discard: false };
+    let plan = fork.plan_restore(&restore, meter)?;
+    let done = fork.restore(plan, meter)?;
+    let (reflinked, copied) = (0, 0);
+    Ok(ForkOutcome { reflinked, copied, from_chunks: done.written, bytes: done.bytes, problems: done.problems })
+}

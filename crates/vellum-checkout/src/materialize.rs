@@ -1,0 +1,328 @@
+//! Carrying out a plan: making files, directories and links of a snapshot appear in a plain directory.
+//!
+//! Invariant: a file appears, or is replaced, whole or not at all; what is replaced or removed is what the scan saw,
+//! or else it stays and is reported; nothing is written outside the root (see [`crate::beneath`]). Each step can be
+//! done again.
+
+mod dirs;
+mod files;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vellum_types::{FileKind, Ino};
+use vellum_volume::tree::Inode;
+use vellum_volume::{FsTree, Meter, Volume};
+
+use crate::beneath::{BeneathError, Dir, Special, Xattr};
+use crate::error::{CheckoutError, Problem, Result, with_causes};
+use crate::meta::{Caller, Wanted, apply};
+use crate::plan::{Link, Place, Steps, Write};
+use crate::scan::{EntryId, OpenDirs, Tree};
+
+pub use files::Engine;
+
+use dirs::TargetDirs;
+use files::Batch;
+
+/// Permissions of a directory while it is filled: its own come at the end.
+const WORKING_MODE: u32 = 0o700;
+
+/// A scanned directory whose files may be cloned.
+pub struct Source<'a> {
+    /// What was scanned.
+    pub tree: &'a Tree,
+    /// The directory itself.
+    pub dirs: OpenDirs<'a>,
+}
+
+/// What is carried out, and where.
+pub struct Materialize<'a> {
+    /// Where content comes from.
+    pub volume: &'a Volume,
+    /// The state to be reached.
+    pub target: &'a FsTree,
+    /// The directory that is to hold it.
+    pub root: &'a Dir,
+    /// The directory of the state that this is.
+    pub base: Ino,
+    /// The directory as it was scanned: what may be replaced and removed.
+    pub now: Option<Source<'a>>,
+    /// A directory whose unchanged files may be cloned.
+    pub clones: Option<Source<'a>>,
+    /// How files may be cloned; None: as well as can be.
+    pub engine: Option<Engine>,
+    /// Counts, and knows when to stop.
+    pub meter: &'a Meter,
+}
+
+/// What was done.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// Files written.
+    pub written: u64,
+    /// Entries removed.
+    pub deleted: u64,
+    /// Bytes of content of what was written.
+    pub bytes: u64,
+    /// Files that share blocks with their source.
+    pub reflinked: u64,
+    /// Files copied from their source.
+    pub copied: u64,
+    /// Files made from chunks.
+    pub from_chunks: u64,
+    /// What could not be done.
+    pub problems: Vec<Problem>,
+}
+
+/// Counters that all threads add to.
+#[derive(Debug, Default)]
+struct Counters {
+    bytes: AtomicU64,
+    reflinked: AtomicU64,
+    copied: AtomicU64,
+    from_chunks: AtomicU64,
+}
+
+/// A plan under way.
+struct Work<'a> {
+    what: &'a Materialize<'a>,
+    dirs: TargetDirs<'a>,
+    caller: Caller,
+    counters: Counters,
+    done: Done,
+}
+
+impl Materialize<'_> {
+    /// Carries out the steps.
+    pub fn run(&self, steps: &Steps) -> Result<Done> {
+        let mut work = Work {
+            what: self,
+            dirs: TargetDirs::new(self.target, self.root, self.base),
+            caller: Caller::current(),
+            counters: Counters::default(),
+            done: Done::default(),
+        };
+        self.meter.expect((steps.writes.len() + steps.links.len() + steps.deletes.len()) as u64, 0);
+        work.delete(&steps.deletes)?;
+        work.make_dirs(&steps.make_dirs)?;
+        work.write(&steps.writes)?;
+        work.link(&steps.links)?;
+        work.metas(&steps.metas)?;
+        work.finish_dirs(steps)?;
+        Ok(work.finish())
+    }
+}
+
+impl Work<'_> {
+    fn finish(self) -> Done {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut done = self.done;
+        done.bytes = count(&self.counters.bytes);
+        done.reflinked = count(&self.counters.reflinked);
+        done.copied = count(&self.counters.copied);
+        done.from_chunks = count(&self.counters.from_chunks);
+        done.problems.sort_by(|a, b| a.path.cmp(&b.path));
+        done
+    }
+
+    /// Children are removed before their directories, which is the reverse of the order planned.
+    fn delete(&mut self, deletes: &[EntryId]) -> Result<()> {
+        let Some(now) = &self.what.now else { return Ok(()) };
+        for id in deletes.iter().rev() {
+            self.what.meter.check()?;
+            let entry = now.tree.entry(*id);
+            let removed = now.dirs.get(id.dir).and_then(|dir| {
+                if entry.kind() == FileKind::Dir {
+                    return dir.remove_dir(entry.name());
+                }
+                check_unchanged(&dir, entry.name(), now.tree, *id)?;
+                dir.unlink(entry.name())
+            });
+            match removed {
+                Ok(()) => self.done.deleted += 1,
+                Err(error) if error.is_not_found() => {}
+                Err(error) if error.errno() == Some(rustix::io::Errno::NOTEMPTY) => {
+                    let message = "it stays: something is in it that no snapshot holds".into();
+                    self.done.problems.push(Problem { path: entry.path(), message });
+                }
+                Err(error) => fatal_or_noted(error, entry.path(), &mut self.done)?,
+            }
+            self.what.meter.add(1, 0);
+        }
+        Ok(())
+    }
+
+    fn make_dirs(&mut self, places: &[Place]) -> Result<()> {
+        for place in places {
+            self.what.meter.check()?;
+            let made = self.dirs.get(place.dir)?.make_dir(&place.name, WORKING_MODE);
+            match made {
+                Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => {
+                    // Made by an earlier, interrupted run, or something that was left out of the scan.
+                    self.dirs.get(place.dir)?.open_dir(&place.name)?;
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, writes: &[Write]) -> Result<()> {
+        let mut rest = writes;
+        while !rest.is_empty() {
+            self.what.meter.check()?;
+            let batch = Batch::gather(self.what, rest)?;
+            rest = rest.get(batch.len()..).unwrap_or_default();
+            let outcomes = batch.run(self)?;
+            for (write, outcome) in batch.writes().zip(outcomes) {
+                match outcome {
+                    Ok(problems) => {
+                        self.done.written += 1;
+                        self.note(&write.place, problems)?;
+                    }
+                    Err(CheckoutError::Beneath(error)) => {
+                        let path = self.path(&write.place)?;
+                        fatal_or_noted(error, path, &mut self.done)?;
+                    }
+                    Err(other) => return Err(other),
+                }
+                self.what.meter.add(1, 0);
+            }
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, links: &[Link]) -> Result<()> {
+        for link in links {
+            self.what.meter.check()?;
+            let made = self.link_one(link);
+            match made {
+                Ok(()) => self.done.written += 1,
+                Err(CheckoutError::Beneath(error)) => {
+                    let path = self.path(&link.place)?;
+                    fatal_or_noted(error, path, &mut self.done)?;
+                }
+                Err(other) => return Err(other),
+            }
+            self.what.meter.add(1, 0);
+        }
+        Ok(())
+    }
+
+    fn link_one(&self, link: &Link) -> Result<()> {
+        let from = self.dirs.get(link.leader.0)?;
+        let to = self.dirs.get(link.place.dir)?;
+        if link.replaces.is_none() {
+            return Ok(from.link(&link.leader.1, &to, &link.place.name)?);
+        }
+        self.check_replaced(&to, &link.place.name, link.replaces)?;
+        Ok(from.link_replacing(&link.leader.1, &to, &link.place.name)?)
+    }
+
+    /// What stands in the way must be what the scan saw.
+    fn check_replaced(&self, dir: &Dir, name: &[u8], replaces: Option<EntryId>) -> Result<()> {
+        if let (Some(id), Some(now)) = (replaces, &self.what.now) {
+            check_unchanged(dir, name, now.tree, id)?;
+        }
+        Ok(())
+    }
+
+    fn metas(&mut self, places: &[Place]) -> Result<()> {
+        for place in places {
+            let inode = self.what.target.inode(place.ino)?;
+            let problems = match self.dirs.get(place.dir).and_then(|dir| Ok(dir.node(&place.name)?)) {
+                Ok(node) => self.apply(&node, &inode, true),
+                Err(CheckoutError::Beneath(error)) => vec![with_causes(&error)],
+                Err(other) => return Err(other),
+            };
+            self.note(place, problems)?;
+        }
+        Ok(())
+    }
+
+    /// Directories get their permissions and times last, the deepest first: the plan lists parents before children.
+    fn finish_dirs(&mut self, steps: &Steps) -> Result<()> {
+        let mut dirs: Vec<(usize, Ino)> = Vec::with_capacity(steps.dirs.len());
+        for ino in &steps.dirs {
+            dirs.push((self.what.target.path_of(*ino)?.len(), *ino));
+        }
+        dirs.sort_unstable_by(|a, b| b.cmp(a));
+        for (_, ino) in dirs {
+            let inode = self.what.target.inode(ino)?;
+            let problems = match self.dirs.get(ino) {
+                Ok(dir) => self.apply(&dir.self_node(), &inode, true),
+                Err(CheckoutError::Beneath(error)) => vec![with_causes(&error)],
+                Err(other) => return Err(other),
+            };
+            let path = self.what.target.path_of(ino)?;
+            self.done.problems.extend(problems.into_iter().map(|message| Problem { path: path.clone(), message }));
+        }
+        Ok(())
+    }
+
+    /// Applies metadata; gives what could not be applied.
+    fn apply(&self, node: &crate::beneath::Node<'_>, inode: &Inode, times: bool) -> Vec<String> {
+        let xattrs: Vec<Xattr> = inode
+            .xattrs
+            .iter()
+            .map(|(name, value)| Xattr { name: name.clone(), value: value.clone() })
+            .collect();
+        let attr = &inode.attr;
+        let times = times.then_some((attr.atime, attr.mtime));
+        let wanted = Wanted { mode: attr.mode, uid: attr.uid, gid: attr.gid, times, xattrs: &xattrs };
+        let applied = apply(node, &wanted, self.caller);
+        let mut problems: Vec<_> = applied.problems.iter().map(|error| with_causes(error)).collect();
+        if applied.owner_lost && self.caller.is_privileged() {
+            problems.push(format!("its owner {}:{} could not be set", attr.uid, attr.gid));
+        }
+        problems
+    }
+
+    fn note(&mut self, place: &Place, problems: Vec<String>) -> Result<()> {
+        if !problems.is_empty() {
+            let path = self.path(place)?;
+            self.done
+                .problems
+                .extend(problems.into_iter().map(|message| Problem { path: path.clone(), message }));
+        }
+        Ok(())
+    }
+
+    fn path(&self, place: &Place) -> Result<Vec<u8>> {
+        Ok(self.what.target.path_in(place.dir, &place.name)?)
+    }
+
+    fn make_special(&self, dir: &Dir, name: &[u8], inode: &Inode) -> Result<()> {
+        match Special::of(inode.attr.kind, inode.attr.rdev) {
+            Some(special) => Ok(dir.make_special(name, special, WORKING_MODE)?),
+            None => Ok(dir.make_symlink(name, &inode.attr.target)?),
+        }
+    }
+}
+
+/// Refuses to go on with an entry that is no more what the scan saw: somebody works on it.
+fn check_unchanged(
+    dir: &Dir,
+    name: &[u8],
+    tree: &Tree,
+    id: EntryId,
+) -> std::result::Result<(), BeneathError> {
+    let seen = tree.entry(id);
+    let now = dir.stat(name)?;
+    // Another name of the file may have been removed by this very plan, which changes its ctime and link count.
+    let same = now.same_file(seen.stat())
+        && (now.mtime, now.kind) == (seen.stat().mtime, seen.stat().kind)
+        && (now.kind == FileKind::Dir || now.size == seen.stat().size);
+    if same { Ok(()) } else { Err(BeneathError::Replaced(name.into())) }
+}
+
+/// A full disk or one that cannot be written ends everything; anything else concerns this entry only.
+fn fatal_or_noted(error: BeneathError, path: Vec<u8>, done: &mut Done) -> Result<()> {
+    use vellum_types::ErrorKind as K;
+    let read_only = error.errno() == Some(rustix::io::Errno::ROFS);
+    if matches!(error.kind(), K::NoSpace) || read_only {
+        return Err(error.into());
+    }
+    done.problems.push(Problem { path, message: with_causes(&error) });
+    Ok(())
+}

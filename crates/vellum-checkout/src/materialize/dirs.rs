@@ -1,0 +1,65 @@
+//! Directories of the target, reached by their inode numbers.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use vellum_types::Ino;
+use vellum_volume::FsTree;
+
+use crate::beneath::Dir;
+use crate::error::Result;
+
+/// Directories kept open; the oldest half goes when there are more.
+const KEPT: usize = 512;
+
+/// Opens directories below the root by the target's inode numbers, whatever their depth.
+pub struct TargetDirs<'a> {
+    target: &'a FsTree,
+    root: &'a Dir,
+    base: Ino,
+    kept: Mutex<HashMap<Ino, (Dir, u64)>>,
+}
+
+impl<'a> TargetDirs<'a> {
+    /// The directories of `target` below `base`, which is `root`.
+    pub fn new(target: &'a FsTree, root: &'a Dir, base: Ino) -> Self {
+        Self { target, root, base, kept: Mutex::default() }
+    }
+
+    /// An open directory: the one that has the path which the target gives it.
+    pub fn get(&self, ino: Ino) -> Result<Dir> {
+        let mut way = Vec::new();
+        let mut at = ino;
+        let mut here = loop {
+            if at == self.base {
+                break self.root.clone();
+            }
+            if let Some(dir) = self.kept(at) {
+                break dir;
+            }
+            let attr = self.target.attr_of(at)?;
+            way.push((at, attr.name));
+            at = attr.parent;
+        };
+        for (ino, name) in way.into_iter().rev() {
+            here = here.open_dir(&name)?;
+            self.keep(ino, &here);
+        }
+        Ok(here)
+    }
+
+    fn kept(&self, ino: Ino) -> Option<Dir> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get(&ino).map(|(dir, _)| dir.clone())
+    }
+
+    fn keep(&self, ino: Ino, dir: &Dir) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let clock = kept.values().map(|(_, used)| *used).max().unwrap_or(0) + 1;
+        if kept.len() >= KEPT {
+            let middle = clock.saturating_sub(KEPT as u64 / 2);
+            kept.retain(|_, (_, used)| *used >= middle);
+        }
+        kept.insert(ino, (dir.clone(), clock));
+    }
+}

@@ -1,0 +1,224 @@
+//! Files: some at a time, so that their chunks come in few requests and all threads have work.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+
+use rayon::prelude::*;
+use vellum_store::Fetched;
+use vellum_types::{BlobId, BlobKind, ErrorKind, FileKind};
+use vellum_volume::tree::{Inode, Piece, part, pieces};
+
+use super::{Materialize, Source, Work};
+use crate::beneath::{Dir, Replace, stat_file};
+use crate::clone::{Strategy, copy_content, copy_data};
+use crate::error::{CheckoutError, Result};
+use crate::plan::Write;
+use crate::scan::EntryId;
+
+/// Files that are written together, at most.
+const BATCH_FILES: usize = 512;
+/// Bytes of content that are fetched together, about.
+const BATCH_BYTES: u64 = 16 << 20;
+/// Pieces of a large file that are fetched together: 16 MiB, at 64 KiB each.
+const WINDOW: usize = 256;
+
+/// How the files of a fork are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// By sharing blocks; an error where the filesystem cannot.
+    Reflink,
+    /// By copying the files of the worktree, where they are unchanged.
+    Copy,
+    /// From the chunks in the store.
+    Chunks,
+}
+
+impl Engine {
+    /// What messages call it.
+    #[must_use]
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Reflink => "reflink",
+            Self::Copy => "copy",
+            Self::Chunks => "chunks",
+        }
+    }
+}
+
+/// Some files with all that is known of them.
+pub struct Batch<'a> {
+    items: Vec<Item<'a>>,
+    /// The chunks that are fetched together.
+    chunks: Vec<(BlobKind, BlobId)>,
+}
+
+struct Item<'a> {
+    write: &'a Write,
+    inode: Inode,
+    pieces: Vec<Piece>,
+    /// Where its chunks begin among those fetched together. None for a file that fetches its own, if it needs any:
+    /// a large one, or one that will be cloned.
+    first: Option<usize>,
+}
+
+impl<'a> Batch<'a> {
+    /// Takes as many files from the front of the list as should be written together.
+    pub fn gather(what: &Materialize<'_>, writes: &'a [Write]) -> Result<Self> {
+        let mut batch = Self { items: Vec::new(), chunks: Vec::new() };
+        let mut bytes = 0;
+        for write in writes.iter().take(BATCH_FILES) {
+            if bytes >= BATCH_BYTES {
+                break;
+            }
+            let inode = what.target.inode(write.place.ino)?;
+            let pieces = if inode.attr.kind == FileKind::File { pieces(&inode)? } else { Vec::new() };
+            bytes += inode.attr.size;
+            let together = inode.attr.size <= BATCH_BYTES && what.clone_source(write).is_none();
+            let first = together.then_some(batch.chunks.len());
+            if together {
+                batch.chunks.extend(chunks_of(&pieces));
+            }
+            batch.items.push(Item { write, inode, pieces, first });
+        }
+        Ok(batch)
+    }
+
+    /// How many files it has.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// The files.
+    pub fn writes(&self) -> impl Iterator<Item = &'a Write> {
+        self.items.iter().map(|item| item.write)
+    }
+
+    /// Makes the files; for each the metadata that could not be applied.
+    pub fn run(&self, work: &Work<'_>) -> Result<Vec<Result<Vec<String>>>> {
+        let fetched = work.what.volume.blobs.fetch(&self.chunks)?;
+        Ok(self.items.par_iter().map(|item| item.make(work, &fetched)).collect())
+    }
+}
+
+fn chunks_of(pieces: &[Piece]) -> impl Iterator<Item = (BlobKind, BlobId)> {
+    pieces.iter().filter_map(|piece| piece.chunk).map(|(id, _)| (BlobKind::Chunk, id))
+}
+
+impl Materialize<'_> {
+    /// The file that a file may be cloned from.
+    fn clone_source(&self, write: &Write) -> Option<(&Source<'_>, EntryId)> {
+        if self.engine == Some(Engine::Chunks) {
+            return None;
+        }
+        self.clones.as_ref().zip(write.same_content)
+    }
+}
+
+impl Item<'_> {
+    fn make(&self, work: &Work<'_>, fetched: &Fetched) -> Result<Vec<String>> {
+        let place = &self.write.place;
+        let dir = work.dirs.get(place.dir)?;
+        if self.inode.attr.kind != FileKind::File {
+            return self.make_special(work, &dir);
+        }
+        let new = dir.new_file()?;
+        if !self.clone_content(work, new.file()?)? {
+            self.fill(work, new.file()?, fetched)?;
+            work.counters.from_chunks.fetch_add(1, Ordering::Relaxed);
+        }
+        work.counters.bytes.fetch_add(self.inode.attr.size, Ordering::Relaxed);
+        let problems = work.apply(&new.node()?, &self.inode, true);
+        work.check_replaced(&dir, &place.name, self.write.replaces)?;
+        let replaces = self.write.replaces.is_some() || self.write.overwrites;
+        let replace = if replaces { Replace::Always } else { Replace::Never };
+        new.commit(&place.name, replace)?;
+        Ok(problems)
+    }
+
+    fn make_special(&self, work: &Work<'_>, dir: &Dir) -> Result<Vec<String>> {
+        let name = &self.write.place.name;
+        work.check_replaced(dir, name, self.write.replaces)?;
+        if self.write.replaces.is_some() || self.write.overwrites {
+            dir.unlink(name)?;
+        }
+        work.make_special(dir, name, &self.inode)?;
+        Ok(work.apply(&dir.node(name)?, &self.inode, true))
+    }
+
+    /// Clones the content from a file that has the same; false if it has to come from chunks.
+    fn clone_content(&self, work: &Work<'_>, to: &File) -> Result<bool> {
+        let Some((source, id)) = work.what.clone_source(self.write) else { return Ok(false) };
+        let seen = source.tree.entry(id);
+        let opened = match source.dirs.get(id.dir).and_then(|dir| dir.open_file(seen.name())) {
+            Ok(opened) if opened.stat.same_state(seen.stat()) => opened,
+            _ => return Ok(false),
+        };
+        let copied = match work.what.engine {
+            Some(Engine::Copy) => copy_data(&opened.file, to, &opened.stat),
+            _ => copy_content(&opened.file, to, &opened.stat),
+        };
+        let held_still = stat_file(&opened.file).is_ok_and(|now| now.same_state(seen.stat()));
+        match copied {
+            Ok(copied) if held_still => {
+                let reflinked = copied.strategy == Strategy::Reflink;
+                if !reflinked && work.what.engine == Some(Engine::Reflink) {
+                    let reason = "this filesystem cannot share blocks between files".into();
+                    return Err(CheckoutError::Engine { engine: Engine::Reflink.noun(), reason });
+                }
+                let counter = if reflinked { &work.counters.reflinked } else { &work.counters.copied };
+                counter.fetch_add(1, Ordering::Relaxed);
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                Err(CheckoutError::path("copy", seen.name())(std::io::ErrorKind::StorageFull.into()))
+            }
+            // The source changed or failed underway: the chunks have what was recorded.
+            Ok(_) | Err(_) => to.set_len(0).map(|()| false).map_err(CheckoutError::path("write", seen.name())),
+        }
+    }
+
+    /// Writes the content from chunks; holes stay holes.
+    fn fill(&self, work: &Work<'_>, file: &File, fetched: &Fetched) -> Result<()> {
+        let failed = |error| CheckoutError::path("write", &self.write.place.name)(error);
+        if let Some(content) = &self.inode.attr.inline {
+            return file.write_all_at(content, 0).map_err(failed);
+        }
+        if let Some(first) = self.first {
+            self.fill_from(file, fetched, first, &self.pieces)?;
+        } else {
+            for window in self.pieces.chunks(WINDOW) {
+                work.what.meter.check()?;
+                let wanted: Vec<_> = chunks_of(window).collect();
+                let fetched = work.what.volume.blobs.fetch(&wanted)?;
+                self.fill_window(file, &fetched, window)?;
+            }
+        }
+        // A hole at the end, or nothing but holes.
+        if self.pieces.last().is_none_or(|piece| piece.chunk.is_none()) {
+            file.set_len(self.inode.attr.size).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn fill_from(&self, file: &File, fetched: &Fetched, first: usize, pieces: &[Piece]) -> Result<()> {
+        let chunks = pieces.iter().filter_map(|piece| piece.chunk.map(|chunk| (piece, chunk)));
+        for (number, (piece, (id, skip))) in chunks.enumerate() {
+            let chunk = fetched.open(first + number)?;
+            let bytes = part(&chunk, id, skip, piece.len)?;
+            file.write_all_at(bytes, piece.offset).map_err(CheckoutError::path("write", &self.write.place.name))?;
+        }
+        Ok(())
+    }
+
+    /// A piece of a large file: opened and written by all threads.
+    fn fill_window(&self, file: &File, fetched: &Fetched, window: &[Piece]) -> Result<()> {
+        let chunks: Vec<_> =
+            window.iter().filter_map(|piece| piece.chunk.map(|chunk| (piece, chunk))).collect();
+        chunks.par_iter().enumerate().try_for_each(|(number, (piece, (id, skip)))| {
+            let chunk = fetched.open(number)?;
+            let bytes = part(&chunk, *id, *skip, piece.len)?;
+            file.write_all_at(bytes, piece.offset).map_err(CheckoutError::path("write", &self.write.place.name))
+        })
+    }
+}

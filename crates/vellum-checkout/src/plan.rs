@@ -1,0 +1,352 @@
+//! What has to be done to a directory so that it holds a snapshot: the plan of `restore` and `fork`.
+//!
+//! Two trees are walked side by side by path: the target, which is a state of the map, and the directory as it was
+//! scanned, whose files are known as inodes of another state. Where both have the same inode and nothing below it
+//! differs, the walk does not go down.
+//!
+//! Invariant: a plan changes nothing, and names every file that its execution writes, changes or removes.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use vellum_types::{Dentry, FileKind, Ino};
+use vellum_volume::FsTree;
+use vellum_volume::diff::{Comparison, compare, within};
+use vellum_volume::tree::Inode;
+
+use crate::capture::Captured;
+use crate::error::Result;
+use crate::scan::{DirIndex, DirView, EntryId, EntryRef, Tree};
+
+/// An entry of the target: its directory there, its name, its inode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The directory.
+    pub dir: Ino,
+    /// The name in it.
+    pub name: Vec<u8>,
+    /// The inode.
+    pub ino: Ino,
+    /// Its kind.
+    pub kind: FileKind,
+}
+
+/// A file to be made, or made anew.
+#[derive(Debug, Clone)]
+pub struct Write {
+    /// What is to be there.
+    pub place: Place,
+    /// What is there now, which goes in the same step.
+    pub replaces: Option<EntryId>,
+    /// What the scan left out may stand there, and goes too.
+    pub overwrites: bool,
+    /// A file of the scanned directory that has the same content.
+    pub same_content: Option<EntryId>,
+}
+
+/// Another name for a file.
+#[derive(Debug, Clone)]
+pub struct Link {
+    /// The new name.
+    pub place: Place,
+    /// Directory and name of the first one.
+    pub leader: (Ino, Vec<u8>),
+    /// What is there now, which goes in the same step.
+    pub replaces: Option<EntryId>,
+}
+
+/// Everything to be done, by kind, in the order of execution.
+#[derive(Debug, Default)]
+pub struct Steps {
+    /// Entries to be removed, directories before what is in them.
+    pub deletes: Vec<EntryId>,
+    /// Directories to be made, parents first.
+    pub make_dirs: Vec<Place>,
+    /// Files, symlinks, fifos, sockets and devices to be made.
+    pub writes: Vec<Write>,
+    /// Names to be added, when all files are there.
+    pub links: Vec<Link>,
+    /// Entries of which only metadata differ.
+    pub metas: Vec<Place>,
+    /// Directories that get their metadata at the end, since what is done in them changes their times.
+    pub dirs: BTreeSet<Ino>,
+}
+
+impl Steps {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.deletes.is_empty()
+            && self.make_dirs.is_empty()
+            && self.writes.is_empty()
+            && self.links.is_empty()
+            && self.metas.is_empty()
+            && self.dirs.is_empty()
+    }
+}
+
+/// What is planned from.
+pub struct Planner<'a> {
+    /// The state to be reached.
+    pub target: &'a FsTree,
+    /// The scanned directory; None for one that is empty.
+    pub now: Option<Now<'a>>,
+    /// Only these paths; empty: everything.
+    pub paths: &'a [Vec<u8>],
+    /// The directory of the target to begin at.
+    pub base: Ino,
+    /// Everything is to be made in another place, which is empty: what is scanned is a source of content only.
+    pub elsewhere: bool,
+}
+
+/// A directory as it is.
+pub struct Now<'a> {
+    /// Its files.
+    pub tree: &'a Tree,
+    /// Their inodes.
+    pub captured: &'a Captured,
+    /// The state that these are of.
+    pub state: &'a FsTree,
+}
+
+impl Planner<'_> {
+    /// Draws the plan.
+    pub fn run(&self) -> Result<Steps> {
+        let skip = self.unchanged()?;
+        let mut work = Planning {
+            planner: self,
+            skip,
+            steps: Steps::default(),
+            leaders: HashMap::new(),
+            kept: HashMap::new(),
+            stack: Vec::new(),
+        };
+        let root = self.now.as_ref().map(|_| DirIndex::ROOT);
+        work.stack.push(Task { dir: self.base, now: root, path: Vec::new() });
+        while let Some(task) = work.stack.pop() {
+            work.directory(&task)?;
+        }
+        Ok(work.steps)
+    }
+
+    /// Which directories may be passed over: those that are not in the set, if both sides have the same inode.
+    fn unchanged(&self) -> Result<Option<HashSet<Ino>>> {
+        let Some(now) = self.now.as_ref().filter(|_| !self.elsewhere) else { return Ok(None) };
+        let (touched, linked) = Comparison { from: now.state, to: self.target }.touched()?;
+        if linked {
+            return Ok(None);
+        }
+        let mut above = HashSet::new();
+        for ino in touched {
+            for tree in [now.state, self.target] {
+                climb(tree, ino, &mut above)?;
+            }
+        }
+        Ok(Some(above))
+    }
+}
+
+/// Adds an inode and all directories above it.
+fn climb(tree: &FsTree, ino: Ino, above: &mut HashSet<Ino>) -> Result<()> {
+    let mut at = ino;
+    above.insert(at);
+    while let Some(attr) = tree.attr(at)? {
+        at = attr.parent;
+        if !above.insert(at) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+struct Task {
+    dir: Ino,
+    now: Option<DirIndex>,
+    path: Vec<u8>,
+}
+
+struct Planning<'a> {
+    planner: &'a Planner<'a>,
+    /// The directories that must be gone into; None: all.
+    skip: Option<HashSet<Ino>>,
+    steps: Steps,
+    /// The first name of each target inode that has several, and the present inode that was kept for it.
+    leaders: HashMap<Ino, (Ino, Vec<u8>, Option<Ino>)>,
+    /// The target inode that each present inode with several names was kept for.
+    kept: HashMap<Ino, Ino>,
+    stack: Vec<Task>,
+}
+
+impl<'a> Planning<'a> {
+    fn directory(&mut self, task: &Task) -> Result<()> {
+        let target = self.planner.target.inode(task.dir)?;
+        let view = self.view(task.now);
+        let first_child = self.stack.len();
+        if let Some(view) = view.filter(|_| !self.planner.elsewhere) {
+            self.surplus(&view, &target, task)?;
+        }
+        for (name, dentry) in &target.entries {
+            let mut path = task.path.clone();
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name);
+            let Some(part) = self.part(&path) else { continue };
+            let there = view.and_then(|view| view.find(name));
+            let place = Place { dir: task.dir, name: name.clone(), ino: dentry.ino, kind: dentry.kind };
+            self.entry(place, *dentry, there, (path, part))?;
+        }
+        self.stack.get_mut(first_child..).unwrap_or_default().reverse();
+        let differs = match view.filter(|_| !self.planner.elsewhere) {
+            Some(view) => self.differs_as_dir(&target, &view)?,
+            None => true,
+        };
+        if differs && self.is_selected(&task.path) {
+            self.steps.dirs.insert(task.dir);
+        }
+        Ok(())
+    }
+
+    fn view(&self, now: Option<DirIndex>) -> Option<DirView<'a>> {
+        Some(self.planner.now.as_ref()?.tree.dir(now?))
+    }
+
+    fn is_selected(&self, path: &[u8]) -> bool {
+        self.planner.paths.is_empty() || self.planner.paths.iter().any(|scope| within(path, scope))
+    }
+
+    fn part(&self, path: &[u8]) -> Option<Part> {
+        if self.is_selected(path) {
+            return Some(Part::Whole);
+        }
+        self.planner.paths.iter().any(|scope| within(scope, path)).then_some(Part::OnTheWay)
+    }
+
+    /// What is here and not in the target goes.
+    fn surplus(&mut self, view: &DirView<'_>, target: &Inode, task: &Task) -> Result<()> {
+        for entry in view.entries() {
+            let known = target.entries.binary_search_by(|(name, _)| name.as_slice().cmp(entry.name())).is_ok();
+            if !known && self.is_selected(&entry.path()) {
+                self.delete(&entry);
+                self.steps.dirs.insert(task.dir);
+            }
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, entry: &EntryRef<'_>) {
+        let mut waiting = vec![*entry];
+        while let Some(entry) = waiting.pop() {
+            self.steps.deletes.push(entry.id());
+            if let (Some(child), Some(now)) = (entry.child(), &self.planner.now) {
+                waiting.extend(now.tree.dir(child).entries());
+            }
+        }
+    }
+
+    fn entry(
+        &mut self,
+        place: Place,
+        dentry: Dentry,
+        there: Option<EntryRef<'_>>,
+        (path, part): (Vec<u8>, Part),
+    ) -> Result<()> {
+        let elsewhere = self.planner.elsewhere;
+        let same_kind = there.filter(|there| there.kind() == dentry.kind);
+        if let (Some(there), None, false) = (there, same_kind, elsewhere) {
+            self.delete(&there);
+        }
+        if dentry.kind == FileKind::Dir {
+            if same_kind.is_none() || elsewhere {
+                self.steps.dirs.insert(place.dir);
+                self.steps.dirs.insert(place.ino);
+                self.steps.make_dirs.push(place.clone());
+            }
+            if !self.may_skip(&place, same_kind.as_ref()) {
+                let now = same_kind.and_then(|there| there.child());
+                self.stack.push(Task { dir: place.ino, now, path });
+            }
+            return Ok(());
+        }
+        match part {
+            Part::OnTheWay => Ok(()),
+            Part::Whole => self.file(place, same_kind),
+        }
+    }
+
+    fn may_skip(&self, place: &Place, there: Option<&EntryRef<'_>>) -> bool {
+        let (Some(above), Some(there), Some(now)) = (&self.skip, there, &self.planner.now) else { return false };
+        now.captured.number(there.id()) == place.ino && !above.contains(&place.ino)
+    }
+
+    fn file(&mut self, place: Place, there: Option<EntryRef<'_>>) -> Result<()> {
+        let target = self.planner.target.inode(place.ino)?;
+        let linked = target.attr.nlink > 1;
+        let present = self.present(there.as_ref())?;
+        if let Some((dir, name, kept)) = self.leaders.get(&place.ino) {
+            let is_link_already = kept.is_some() && present.as_ref().map(|(ino, _)| *ino) == *kept;
+            if !is_link_already {
+                let leader = (*dir, name.clone());
+                self.steps.dirs.insert(place.dir);
+                let replaces = there.map(|there| there.id()).filter(|_| !self.planner.elsewhere);
+                self.steps.links.push(Link { place, leader, replaces });
+            }
+            return Ok(());
+        }
+        let kept = self.keep_or_write(&place, &target, there, present);
+        if linked {
+            self.leaders.insert(place.ino, (place.dir, place.name, kept));
+        }
+        Ok(())
+    }
+
+    /// Plans a file; gives the present inode if that stays.
+    fn keep_or_write(
+        &mut self,
+        place: &Place,
+        target: &Inode,
+        there: Option<EntryRef<'_>>,
+        present: Option<(Ino, Inode)>,
+    ) -> Option<Ino> {
+        let aspects = present.as_ref().map(|(_, inode)| compare(inode, target));
+        let same_content = aspects.is_some_and(|aspects| !aspects.content && !aspects.kind);
+        let shared = present.as_ref().filter(|(_, inode)| inode.attr.nlink > 1).map(|(ino, _)| *ino);
+        // A file that already stays as another inode of the target cannot be this one too.
+        let taken = shared.is_some_and(|ino| *self.kept.entry(ino).or_insert(place.ino) != place.ino);
+        let elsewhere = self.planner.elsewhere;
+        if same_content && !taken && !elsewhere {
+            if aspects.is_some_and(|aspects| aspects.any()) {
+                self.steps.metas.push(place.clone());
+            }
+            return present.map(|(ino, _)| ino);
+        }
+        self.steps.dirs.insert(place.dir);
+        let there = there.map(|there| there.id());
+        let (replaces, same_content) = (there.filter(|_| !elsewhere), there.filter(|_| same_content));
+        self.steps.writes.push(Write { place: place.clone(), replaces, overwrites: false, same_content });
+        None
+    }
+
+    fn present(&self, there: Option<&EntryRef<'_>>) -> Result<Option<(Ino, Inode)>> {
+        let (Some(there), Some(now)) = (there, &self.planner.now) else { return Ok(None) };
+        let ino = now.captured.number(there.id());
+        // An entry that could not be read has no inode in the state.
+        Ok(match now.state.attr(ino)? {
+            Some(_) => Some((ino, now.state.inode(ino)?)),
+            None => None,
+        })
+    }
+
+    fn differs_as_dir(&self, target: &Inode, view: &DirView<'_>) -> Result<bool> {
+        let Some(now) = &self.planner.now else { return Ok(true) };
+        let ino = view.entry().map_or(Ino::ROOT, |entry| now.captured.number(entry.id()));
+        let Some(attr) = now.state.attr(ino)? else { return Ok(true) };
+        let aspects = compare(&now.state.inode(ino)?, target);
+        Ok(aspects.any() || attr.mtime != target.attr.mtime)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Whole,
+    OnTheWay,
+}

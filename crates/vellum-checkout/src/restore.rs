@@ -1,0 +1,189 @@
+//! Bringing a worktree to a snapshot, without losing what no snapshot holds.
+//!
+//! Invariants: before the first file is touched, everything that would be lost is in a snapshot, and a note says what
+//! is under way; killed anywhere, the same restore run again finishes, and a restore of the automatic snapshot undoes.
+
+mod journal;
+mod unsaved;
+
+use vellum_types::{Ino, SnapshotId};
+use vellum_volume::history::Entry;
+use vellum_volume::{FsTree, Meter, Origin};
+
+use crate::error::{CheckoutError, Problem, Result};
+use crate::materialize::{Done, Materialize, Source};
+use crate::plan::{Now, Planner, Steps};
+use crate::scan::{EntryId, OpenDirs};
+use crate::worktree::{Looked, SnapshotRequest, Worktree};
+
+pub use journal::Interrupted;
+
+/// What to restore.
+#[derive(Debug, Clone)]
+pub struct RestoreRequest {
+    /// The snapshot.
+    pub target: Entry,
+    /// Only these paths, relative to the root; empty: everything.
+    pub paths: Vec<Vec<u8>>,
+    /// Lose what no snapshot holds.
+    pub discard: bool,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StepKind {
+    /// Something that is not there is made.
+    Create,
+    /// What is there is replaced.
+    Replace,
+    /// Only metadata are changed.
+    Metadata,
+    /// What is there is removed.
+    Delete,
+}
+
+/// One thing that a restore would do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Where.
+    pub path: Vec<u8>,
+    /// What.
+    pub kind: StepKind,
+}
+
+/// What a restore would do.
+pub struct RestorePlan {
+    /// What was asked for.
+    pub request: RestoreRequest,
+    /// Paths that would be overwritten or removed, and that no snapshot holds as they are.
+    pub unsaved: Vec<Vec<u8>>,
+    /// Files that could not be read while planning.
+    pub problems: Vec<Problem>,
+    target: FsTree,
+    looked: Looked,
+    work: Steps,
+}
+
+/// What a restore did.
+#[derive(Debug)]
+pub struct RestoreOutcome {
+    /// The automatic snapshot of what would have been lost; restoring it undoes.
+    pub safety: Option<SnapshotId>,
+    /// Files written.
+    pub written: u64,
+    /// Entries removed.
+    pub deleted: u64,
+    /// Bytes of content written.
+    pub bytes: u64,
+    /// What could not be done.
+    pub problems: Vec<Problem>,
+}
+
+impl RestorePlan {
+    /// All steps, by path.
+    pub fn steps(&self) -> Result<Vec<Step>> {
+        let mut steps = Vec::new();
+        let mut add = |path, kind| steps.push(Step { path, kind });
+        for id in &self.work.deletes {
+            add(self.looked.tree.entry(*id).path(), StepKind::Delete);
+        }
+        let kind = |replaces: Option<EntryId>| match replaces {
+            Some(_) => StepKind::Replace,
+            None => StepKind::Create,
+        };
+        for place in &self.work.make_dirs {
+            add(self.target.path_in(place.dir, &place.name)?, StepKind::Create);
+        }
+        for write in &self.work.writes {
+            add(self.target.path_in(write.place.dir, &write.place.name)?, kind(write.replaces));
+        }
+        for link in &self.work.links {
+            add(self.target.path_in(link.place.dir, &link.place.name)?, kind(link.replaces));
+        }
+        for place in &self.work.metas {
+            add(self.target.path_in(place.dir, &place.name)?, StepKind::Metadata);
+        }
+        steps.sort_by(|a, b| a.path.cmp(&b.path).then(a.kind.cmp(&b.kind)));
+        Ok(steps)
+    }
+
+    /// Whether the directory holds the snapshot already.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.work.is_empty()
+    }
+}
+
+impl Worktree {
+    /// Says what a restore would do; changes nothing.
+    pub fn plan_restore(&self, request: &RestoreRequest, meter: &Meter) -> Result<RestorePlan> {
+        let looked = self.look(&request.paths, meter)?;
+        let target = self.volume.tree(request.target.record.root);
+        let there = |path: &Vec<u8>| target.find(path, "").is_ok() || looked.state.find(path, "").is_ok();
+        if let Some(missing) = request.paths.iter().find(|path| !there(path)) {
+            return Err(CheckoutError::NoSuchPath(vellum_volume::tree::show(missing)));
+        }
+        let now = Now { tree: &looked.tree, captured: &looked.captured, state: &looked.state };
+        let planner =
+            Planner { target: &target, now: Some(now), paths: &request.paths, base: Ino::ROOT, elsewhere: false };
+        let mut work = planner.run()?;
+        let saved = self.interrupted_restore()?.and_then(|interrupted| interrupted.safety);
+        let saved = match saved {
+            Some(id) => Some(self.volume.tree(self.volume.catalog.get(&id)?.root)),
+            None => None,
+        };
+        let found = unsaved::find(&self.root, &target, &looked, saved.as_ref(), &work)?;
+        if request.discard {
+            unsaved::allow_overwriting(&mut work);
+        } else if !found.in_the_way.is_empty() {
+            return Err(CheckoutError::InTheWay(found.in_the_way));
+        }
+        let (problems, unsaved) = (looked.captured.problems.clone(), found.unsaved);
+        Ok(RestorePlan { request: request.clone(), unsaved, problems, target, looked, work })
+    }
+
+    /// Carries out a plan. The caller holds the lock since before it was drawn.
+    pub fn restore(&self, plan: RestorePlan, meter: &Meter) -> Result<RestoreOutcome> {
+        let RestorePlan { request, unsaved, target, looked, work, .. } = plan;
+        let interrupted = self.interrupted_restore()?;
+        let safety = if unsaved.is_empty() || request.discard {
+            interrupted.and_then(|interrupted| interrupted.safety)
+        } else {
+            Some(self.save(&request, &unsaved, meter)?)
+        };
+        self.begin_restore(&request, safety)?;
+        let now = Source { tree: &looked.tree, dirs: OpenDirs::new(&looked.tree, &self.root) };
+        let done = Materialize {
+            volume: &self.volume,
+            target: &target,
+            root: &self.root,
+            base: Ino::ROOT,
+            now: Some(now),
+            clones: None,
+            engine: None,
+            meter,
+        }
+        .run(&work)?;
+        if request.paths.is_empty() {
+            self.volume.set_head(request.target.id)?;
+            self.remember_restored(&request.target, &target)?;
+        }
+        self.end_restore()?;
+        let Done { written, deleted, bytes, problems, .. } = done;
+        Ok(RestoreOutcome { safety, written, deleted, bytes, problems })
+    }
+
+    /// Takes the snapshot that undoes a restore. If it cannot hold all that would be lost, nothing is restored.
+    fn save(&self, request: &RestoreRequest, unsaved: &[Vec<u8>], meter: &Meter) -> Result<SnapshotId> {
+        let note = format!("before the restore of {}", self.volume.short_id(&request.target.id)?);
+        let request = SnapshotRequest { note, paths: Vec::new(), origin: Origin::Safety };
+        let outcome = self.snapshot(&request, meter)?;
+        let lost: Vec<_> = outcome
+            .problems
+            .iter()
+            .filter(|problem| unsaved.contains(&problem.path))
+            .map(|problem| vellum_volume::tree::show(&problem.path))
+            .collect();
+        if lost.is_empty() { Ok(outcome.id) } else { Err(CheckoutError::InTheWay(lost)) }
+    }
+}

@@ -1,0 +1,62 @@
+//! The note that a restore is under way.
+
+use serde::{Deserialize, Serialize};
+use vellum_types::SnapshotId;
+use vellum_volume::VolumeError;
+
+use super::RestoreRequest;
+use crate::error::Result;
+use crate::worktree::Worktree;
+
+const JOURNAL_FILE: &str = "restore.json";
+
+/// A restore that did not end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interrupted {
+    /// The snapshot that it was to bring back.
+    pub target: SnapshotId,
+    /// The snapshot that undoes it, if one had to be taken.
+    pub safety: Option<SnapshotId>,
+    /// Whether it was restricted to some paths.
+    pub partial: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Note {
+    version: u32,
+    target: String,
+    safety: Option<String>,
+    partial: bool,
+}
+
+const VERSION: u32 = 1;
+
+impl Worktree {
+    /// The restore that did not end, if one was killed.
+    pub fn interrupted_restore(&self) -> Result<Option<Interrupted>> {
+        let path = self.volume.state.join(JOURNAL_FILE);
+        let Some(text) = self.volume.state.read(JOURNAL_FILE)? else { return Ok(None) };
+        let damaged = || VolumeError::local(&path)(std::io::Error::other("it is not the note of a restore"));
+        let note: Note = serde_json::from_slice(&text).map_err(|_| damaged())?;
+        if note.version != VERSION {
+            return Err(damaged().into());
+        }
+        let id = |text: &str| text.parse::<SnapshotId>().map_err(|_| damaged());
+        let safety = note.safety.as_deref().map(id).transpose()?;
+        Ok(Some(Interrupted { target: id(&note.target)?, safety, partial: note.partial }))
+    }
+
+    pub(crate) fn begin_restore(&self, request: &RestoreRequest, safety: Option<SnapshotId>) -> Result<()> {
+        let note = Note {
+            version: VERSION,
+            target: request.target.id.to_string(),
+            safety: safety.map(|id| id.to_string()),
+            partial: !request.paths.is_empty(),
+        };
+        Ok(self.volume.state.write_json(JOURNAL_FILE, &note)?)
+    }
+
+    pub(crate) fn end_restore(&self) -> Result<()> {
+        Ok(self.volume.state.remove(JOURNAL_FILE)?)
+    }
+}
