@@ -1,1 +1,120 @@
-//! Tests on real files.
+//! Names, temporary files, and what is refused.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::Write;
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::beneath::create::temp_name;
+
+fn temp_dir() -> (tempfile::TempDir, Dir) {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = Dir::open_root(temp.path()).unwrap();
+    (temp, dir)
+}
+
+#[test]
+fn temporary_names_are_recognised_and_differ() {
+    let (one, other) = (temp_name().unwrap(), temp_name().unwrap());
+    assert_ne!(one, other);
+    assert!(is_temp_name(&one));
+    for name in
+        [&b".vellum-tmp-"[..], b".vellum-tmp-0123456789abcdeX", b".vellum-tmp-0123456789abcdef0", b"x"]
+    {
+        assert!(!is_temp_name(name), "{name:?}");
+    }
+}
+
+#[test]
+fn a_new_file_appears_at_commit_only() {
+    for staging in [Staging::Named, Staging::Anonymous] {
+        let (_temp, dir) = temp_dir();
+        let new = dir.new_file_staged(staging).unwrap();
+        new.file().unwrap().write_all(b"content").unwrap();
+        assert!(dir.stat(b"f").unwrap_err().is_not_found());
+        new.commit(b"f", Replace::Never).unwrap();
+        assert_eq!(dir.stat(b"f").unwrap().size, 7);
+        assert_eq!(dir.stat(b"f").unwrap().nlink, 1);
+
+        let second = dir.new_file_staged(staging).unwrap();
+        assert!(second.commit(b"f", Replace::Never).is_err(), "{staging:?}");
+        let third = dir.new_file_staged(staging).unwrap();
+        third.commit(b"f", Replace::Always).unwrap();
+        assert_eq!(dir.stat(b"f").unwrap().size, 0);
+
+        drop(dir.new_file_staged(staging).unwrap());
+        assert_eq!(dir.names().unwrap().len(), 1, "{staging:?} leaves something behind");
+    }
+}
+
+#[test]
+fn forgotten_temporary_files_are_swept_and_nothing_else() {
+    let (_temp, dir) = temp_dir();
+    dir.create_file(&temp_name().unwrap(), 0o600).unwrap();
+    dir.create_file(b".vellum-tmp-notes", 0o600).unwrap();
+    assert_eq!(sweep_temps(&dir).unwrap(), 1);
+    assert_eq!(dir.names().unwrap().len(), 1);
+}
+
+#[test]
+fn only_single_components_are_names() {
+    let (_temp, dir) = temp_dir();
+    for name in [&b""[..], b".", b"..", b"a/b", b"/a", b"a\0", &[b'x'; 256]] {
+        assert!(matches!(dir.create_file(name, 0o600), Err(BeneathError::Name(_))), "{name:?}");
+        assert!(matches!(dir.stat(name), Err(BeneathError::Name(_))));
+        assert!(matches!(dir.make_dir(name, 0o700), Err(BeneathError::Name(_))));
+        assert!(matches!(dir.open_dir(name), Err(BeneathError::Name(_))));
+        dir.create_file(b"f", 0o600).unwrap();
+        assert!(matches!(dir.rename(b"f", &dir, name), Err(BeneathError::Name(_))));
+        assert!(matches!(dir.link(b"f", &dir, name), Err(BeneathError::Name(_))));
+        dir.unlink(b"f").unwrap();
+    }
+}
+
+#[test]
+fn what_is_no_regular_file_is_not_opened() {
+    let (temp, dir) = temp_dir();
+    dir.make_special(b"fifo", Special::Fifo, 0o600).unwrap();
+    dir.make_dir(b"dir", 0o700).unwrap();
+    symlink("/etc/passwd", temp.path().join("link")).unwrap();
+    assert!(matches!(dir.open_file(b"fifo"), Err(BeneathError::NotRegular(_))));
+    assert!(matches!(dir.open_file(b"dir"), Err(BeneathError::NotRegular(_))));
+    assert!(dir.open_file(b"link").unwrap_err().is_not_a_directory());
+    assert!(dir.open_dir(b"link").unwrap_err().is_not_a_directory());
+    assert!(dir.open_file_to_update(b"dir").is_err());
+}
+
+#[test]
+fn resolution_stays_beneath() {
+    let (temp, dir) = temp_dir();
+    dir.make_dir(b"a", 0o700).unwrap();
+    dir.resolve(b"a").unwrap().make_dir(b"b", 0o700).unwrap();
+    symlink("/", temp.path().join("out")).unwrap();
+    symlink("a", temp.path().join("in")).unwrap();
+    assert_eq!(dir.resolve(b"a/./b//").unwrap().stat_self().unwrap().kind, vellum_types::FileKind::Dir);
+    assert_eq!(dir.resolve(b"").unwrap().stat_self().unwrap().ino, dir.stat_self().unwrap().ino);
+    for path in [&b"a/../a"[..], b"..", b"out/etc", b"in/b", b"a/b/../../.."] {
+        assert!(dir.resolve(path).is_err(), "{path:?}");
+    }
+    let (parent, name) = dir.resolve_parent(b"a/b/file").unwrap();
+    assert_eq!(name, b"file");
+    assert!(parent.names().unwrap().is_empty());
+    assert!(dir.resolve_parent(b"a/..").is_err());
+}
+
+#[test]
+fn shown_names_cannot_steer_a_terminal() {
+    let shown = ShownPath("ü\x1b[2J\n\u{202e}".as_bytes()).to_string();
+    assert_eq!(shown, "ü\\u{1b}[2J\\u{a}\\u{202e}");
+    assert_eq!(ShownPath(b"a\xffb").to_string(), "a\\xffb");
+}
+
+#[test]
+fn a_directory_without_permission_to_read_can_be_stood_on() {
+    let (_temp, dir) = temp_dir();
+    dir.make_dir(b"d", 0o300).unwrap();
+    let inner = dir.open_dir(b"d").unwrap();
+    inner.create_file(b"f", 0o600).unwrap();
+    assert_eq!(inner.stat(b"f").unwrap().size, 0);
+    inner.sync().ok();
+}

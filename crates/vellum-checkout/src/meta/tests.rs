@@ -1,1 +1,28 @@
-//! Tests on real files.
+//! Which attributes count as a change.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use crate::beneath::Dir;
+
+#[test]
+fn the_same_state_is_seen_as_such_and_every_change_as_one() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = Dir::open_root(temp.path()).unwrap();
+    std::fs::write(temp.path().join("f"), b"one").unwrap();
+    let before = dir.stat(b"f").unwrap();
+    assert!(before.same_state(&dir.stat(b"f").unwrap()));
+    dir.node(b"f").unwrap().set_mode(0o640).unwrap();
+    let after = dir.stat(b"f").unwrap();
+    assert!(before.same_file(&after));
+    assert!(!before.same_state(&after));
+}
+
+#[test]
+fn a_replaced_file_is_another_file() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = Dir::open_root(temp.path()).unwrap();
+    std::fs::write(temp.path().join("f"), b"one").unwrap();
+    let before = dir.stat(b"f").unwrap();
+    std::fs::write(temp.path().join("g"), b"one").unwrap();
+    dir.rename(b"g", &dir, b"f").unwrap();
+    assert!(!before.same_file(&dir.stat(b"f").unwrap()));
+}

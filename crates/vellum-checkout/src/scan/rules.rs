@@ -60,6 +60,14 @@ impl RuleFile {
     }
 }
 
+#[cfg(test)]
+impl RuleFile {
+    /// One more level, with rules that match nothing.
+    pub(super) fn chained(outer: Option<Rules>) -> Option<Rules> {
+        Some(Arc::new(Self { matcher: Gitignore::empty(), prefix_len: 0, outer }))
+    }
+}
+
 impl Drop for RuleFile {
     /// Takes the chain apart in a loop: a tree with a rule file on each of very many levels must not use up the stack.
     fn drop(&mut self) {

@@ -44,31 +44,32 @@ impl Walk<'_> {
     /// Looks into the directory of a task and stores what it finds.
     pub(super) fn visit(&self, mut task: Task) {
         for _ in 0..TRIES {
-            let error = match self.open(&task) {
-                Ok(dir) => return self.visit_opened(&task, dir),
+            let error = match self.visit_once(&task) {
+                Ok(()) => return,
                 Err(error) => error,
             };
-            if !error.is_not_found() && !error.is_not_a_directory() {
+            if !is_moving(&error) || task.parent == NONE {
                 return self.report(task.node, b"", ProblemCause::UnreadableDir(error));
             }
             // It was a directory a moment ago. What is it now?
             match self.look_again(&task) {
-                Ok(now) if now.kind == FileKind::Dir => task.stat = now,
-                Ok(now) => return self.set_outcome(&task, Outcome::Became(now)),
-                Err(error) if error.is_not_found() || error.is_not_a_directory() => {
-                    return self.set_outcome(&task, Outcome::Gone);
+                Ok(now) if now.kind == FileKind::Dir => {
+                    self.set_outcome(&task, Outcome::Became(now));
+                    task.stat = now;
                 }
+                Ok(now) => return self.set_outcome(&task, Outcome::Became(now)),
+                Err(error) if is_moving(&error) => return self.set_outcome(&task, Outcome::Gone),
                 Err(error) => return self.report(task.node, b"", ProblemCause::UnreadableDir(error)),
             }
         }
         self.report(task.node, b"", ProblemCause::Restless);
     }
 
-    fn visit_opened(&self, task: &Task, dir: Dir) {
-        match self.read(task, &dir) {
-            Ok((listing, found, rules)) => self.store(task, dir, listing, found, rules.as_ref()),
-            Err(error) => self.report(task.node, b"", ProblemCause::UnreadableDir(error)),
-        }
+    fn visit_once(&self, task: &Task) -> Result<(), BeneathError> {
+        let dir = self.open(task)?;
+        let (listing, found, rules) = self.read(task, &dir)?;
+        self.store(task, dir, listing, found, rules.as_ref());
+        Ok(())
     }
 
     fn read(&self, task: &Task, dir: &Dir) -> Result<(Listing, Vec<Found>, Option<Rules>), BeneathError> {
@@ -164,6 +165,12 @@ impl Walk<'_> {
         }
         found
     }
+}
+
+/// The directory was removed, or something else was put in its place, just now. (Reading a removed directory that is
+/// still open fails in this way too.)
+fn is_moving(error: &BeneathError) -> bool {
+    error.is_not_found() || error.is_not_a_directory()
 }
 
 /// Steps through a cached block beside the entries of its directory.

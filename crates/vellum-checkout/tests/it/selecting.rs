@@ -1,0 +1,70 @@
+//! Scans of some paths only, and the caches that they lead to.
+
+use vellum_checkout::scan::{DirIndex, Options, Selection, Tree, scan};
+use vellum_checkout::statcache::{CachedDir, Stamp};
+
+use crate::workspace::{Workspace, paths};
+
+fn sample() -> Workspace {
+    let space = Workspace::new();
+    for path in ["a/1", "a/2", "a/deep/3", "b/4", "c"] {
+        space.write(path, path);
+    }
+    space
+}
+
+fn scan_only(space: &Workspace, only: &[&str]) -> Tree {
+    let selection = Selection::new(only.iter().map(|path| path.as_bytes())).unwrap();
+    let cache = vellum_checkout::statcache::StatCache::load(&space.state, b"cache").ok();
+    scan(&space.root, Options { cache, selection: Some(selection), ..Options::default() }).unwrap()
+}
+
+#[test]
+fn only_what_is_selected_is_seen_and_absence_elsewhere_says_nothing() {
+    let space = sample();
+    let tree = scan_only(&space, &["a/1", "a/deep", "gone"]);
+    assert_eq!(paths(&tree), ["a", "a/1", "a/deep", "a/deep/3"]);
+    let root = tree.dir(DirIndex::ROOT);
+    assert!(root.covers(b"gone") && root.covers(b"a") && !root.covers(b"b") && !root.is_whole());
+    assert!(tree.dir(root.find(b"a").unwrap().child().unwrap()).covers(b"1"));
+}
+
+#[test]
+fn nothing_selected_sees_nothing_and_the_root_everything() {
+    let space = sample();
+    assert!(paths(&scan_only(&space, &[])).is_empty());
+    assert_eq!(paths(&scan_only(&space, &["."])), paths(&space.scan()));
+}
+
+#[test]
+fn rules_hold_for_selected_paths_too() {
+    let space = sample();
+    space.write(".vellumignore", "deep\n");
+    space.write(".vellum/key", "");
+    assert_eq!(paths(&scan_only(&space, &["a/deep", "a/2", ".vellum"])), ["a", "a/2"]);
+}
+
+#[test]
+fn the_cache_after_a_partial_scan_keeps_the_rest() {
+    let space = sample();
+    space.settle_and_remember();
+    let before = space.cache().len();
+    std::fs::remove_file(space.at("a/1")).unwrap();
+    std::fs::remove_file(space.at("b/4")).unwrap();
+    space.write("a/new", "new");
+    space.write("b/new", "not looked at");
+    let tree = scan_only(&space, &["a"]);
+    assert_eq!(paths(&tree), ["a", "a/2", "a/deep", "a/deep/3", "a/new"]);
+    let missing: Vec<_> =
+        tree.dirs().flat_map(|dir| dir.missing().map(|old| old.name.to_vec()).collect::<Vec<_>>()).collect();
+    assert_eq!(missing, [b"1"]);
+    space.remember(&tree, Stamp::take(&space.state).unwrap());
+
+    let cache = space.cache();
+    assert_eq!(cache.len(), before, "one came, one went");
+    let b = cache.find(CachedDir::ROOT, b"b").unwrap().child.unwrap();
+    assert!(cache.find(b, b"4").is_some() && cache.find(b, b"new").is_none());
+    let a = cache.find(CachedDir::ROOT, b"a").unwrap().child.unwrap();
+    assert!(cache.find(a, b"1").is_none() && cache.find(a, b"new").is_some_and(|new| new.racy));
+    assert!(cache.find(cache.find(a, b"deep").unwrap().child.unwrap(), b"3").is_some());
+}

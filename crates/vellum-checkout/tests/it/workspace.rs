@@ -1,0 +1,79 @@
+//! A temporary worktree and what tests ask of it.
+
+use std::path::{Path, PathBuf};
+
+use vellum_checkout::beneath::Dir;
+use vellum_checkout::scan::{EntryRef, Options, Tree, scan};
+use vellum_checkout::statcache::{Recorded, Stamp, StatCache, write_tree};
+use vellum_types::{BlobId, Ino};
+
+pub const BASE: BlobId = BlobId([3; 32]);
+
+/// A root to scan, with a state directory beside it.
+pub struct Workspace {
+    _temp: tempfile::TempDir,
+    pub path: PathBuf,
+    pub root: Dir,
+    pub state: Dir,
+}
+
+impl Workspace {
+    pub fn new() -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        let (path, state) = (temp.path().join("tree"), temp.path().join("state"));
+        std::fs::create_dir(&path).unwrap();
+        std::fs::create_dir(&state).unwrap();
+        let (root, state) = (Dir::open_root(&path).unwrap(), Dir::open_root(&state).unwrap());
+        Self { _temp: temp, path, root, state }
+    }
+
+    pub fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.path.join(path)
+    }
+
+    pub fn write(&self, path: impl AsRef<Path>, content: &str) {
+        let path = self.at(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    pub fn scan(&self) -> Tree {
+        scan(&self.root, Options::default()).unwrap()
+    }
+
+    pub fn scan_cached(&self) -> Tree {
+        scan(&self.root, Options { cache: Some(self.cache()), ..Options::default() }).unwrap()
+    }
+
+    pub fn cache(&self) -> StatCache {
+        StatCache::load(&self.state, b"cache").unwrap()
+    }
+
+    /// Remembers a tree as if it had been recorded at `stamp`: numbers are the host's.
+    pub fn remember(&self, tree: &Tree, stamp: Stamp) {
+        let recorded = |entry: EntryRef<'_>| Some(Recorded { ino: Ino(entry.stat().ino), stat: None });
+        write_tree((&self.state, b"cache"), (BASE, stamp), tree, Ino::ROOT, recorded).unwrap();
+    }
+
+    /// Lets all attributes grow old enough to be trusted, then remembers the tree.
+    pub fn settle_and_remember(&self) {
+        std::thread::sleep(std::time::Duration::from_millis(40));
+        let stamp = Stamp::take(&self.state).unwrap();
+        self.remember(&self.scan(), stamp);
+    }
+}
+
+/// Paths of all entries in the order of the walk.
+pub fn paths(tree: &Tree) -> Vec<String> {
+    tree.walk().map(|entry| String::from_utf8_lossy(&entry.path()).into_owned()).collect()
+}
+
+/// Paths of the entries that do not count as unchanged.
+pub fn changed(tree: &Tree) -> Vec<String> {
+    let changed = tree.walk().filter(|entry| !entry.is_unchanged());
+    changed.map(|entry| String::from_utf8_lossy(&entry.path()).into_owned()).collect()
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
