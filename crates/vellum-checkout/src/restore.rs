@@ -51,6 +51,19 @@ pub struct Step {
     pub kind: StepKind,
 }
 
+impl Step {
+    /// What it does, as a verb.
+    #[must_use]
+    pub fn verb(&self) -> &'static str {
+        match self.kind {
+            StepKind::Create => "create",
+            StepKind::Replace => "replace",
+            StepKind::Metadata => "change",
+            StepKind::Delete => "delete",
+        }
+    }
+}
+
 /// What a restore would do.
 pub struct RestorePlan {
     /// What was asked for.
