@@ -1,1 +1,18 @@
-fn main() {}
+//! The `vellum` binary: parses, dispatches, prints. What it does is in the crates below; each command is a file in
+//! `commands`, and only `ui` writes to the terminal.
+
+mod archive;
+mod cli;
+mod commands;
+mod compare;
+mod context;
+mod error;
+mod interrupt;
+mod secret;
+mod ui;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(cli::run())
+}

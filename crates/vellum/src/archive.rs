@@ -1,0 +1,201 @@
+//! Part of a snapshot as a tar stream: POSIX headers with PAX records for all that the old header cannot say
+//! (nanoseconds, long and odd names, large numbers, extended attributes).
+//!
+//! Invariant: a stream that ends without an error is complete. Sockets have no place in tar and are counted.
+
+mod pax;
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use tar::{EntryType, Header};
+use vellum_types::{Attr, FileKind, Ino};
+use vellum_volume::tree::Inode;
+use vellum_volume::{FsTree, Meter, Volume};
+
+use crate::commands::cat::copy_content;
+use crate::error::{CliError, Result};
+use pax::Pax;
+
+/// Unit of a tar stream, bytes.
+const BLOCK: u64 = 512;
+
+/// Longest name in the old header, bytes.
+const NAME_MAX: usize = 100;
+
+/// Largest id and size in the old header: 7 and 11 octal digits.
+const ID_MAX: u32 = 0o7_777_777;
+const SIZE_MAX: u64 = 0o77_777_777_777;
+
+/// Writes one stream.
+pub struct Archive<'a, W, B> {
+    /// Where content comes from.
+    pub volume: &'a Volume,
+    /// The snapshot's tree.
+    pub tree: &'a FsTree,
+    /// Where the stream goes.
+    pub out: W,
+    /// Says what a failed write was about.
+    pub blame: B,
+    /// Counts files and bytes, and knows when to stop.
+    pub meter: &'a Meter,
+    first_links: HashMap<Ino, Vec<u8>>,
+    sockets: Vec<Vec<u8>>,
+}
+
+impl<'a, W: Write, B: Fn(io::Error) -> CliError> Archive<'a, W, B> {
+    /// A stream to `out`.
+    pub fn new(volume: &'a Volume, tree: &'a FsTree, meter: &'a Meter, out: W, blame: B) -> Self {
+        Self { volume, tree, out, blame, meter, first_links: HashMap::new(), sockets: Vec::new() }
+    }
+
+    /// Adds what is at `ino`: a directory's content under relative names, or one file as `name`. Gives the sockets
+    /// that were left out.
+    pub fn write(mut self, ino: Ino, name: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let mut pending = vec![(name.to_vec(), ino)];
+        while let Some((path, ino)) = pending.pop() {
+            self.meter.check()?;
+            let inode = self.tree.inode(ino)?;
+            self.entry(&path, &inode)?;
+            for (name, dentry) in inode.entries.into_iter().rev() {
+                pending.push((join(&path, &name), dentry.ino));
+            }
+        }
+        self.put(&[0; 2 * BLOCK as usize])?;
+        self.out.flush().map_err(&self.blame)?;
+        Ok(self.sockets)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).map_err(&self.blame)
+    }
+
+    fn entry(&mut self, path: &[u8], inode: &Inode) -> Result<()> {
+        let attr = &inode.attr;
+        // The old header marks directories with a slash too; the archive's own top is `./`.
+        let shown = match (attr.kind, path.is_empty()) {
+            (FileKind::Dir, true) => b"./".to_vec(),
+            (FileKind::Dir, false) => [path, b"/"].concat(),
+            _ => path.to_vec(),
+        };
+        if attr.kind == FileKind::Socket {
+            self.sockets.push(path.to_vec());
+            return Ok(());
+        }
+        let linked = self.first_links.get(&inode.ino).cloned();
+        if linked.is_none() && attr.nlink > 1 && attr.kind != FileKind::Dir {
+            self.first_links.insert(inode.ino, path.to_vec());
+        }
+        self.headers(&shown, inode, linked.as_deref())?;
+        if attr.kind == FileKind::File && linked.is_none() {
+            copy_content(self.volume, inode, &mut self.out, &self.blame)?;
+            self.put(&vec![0; padding(attr.size)])?;
+            self.meter.add(0, attr.size);
+        }
+        self.meter.add(1, 0);
+        Ok(())
+    }
+
+    fn headers(&mut self, path: &[u8], inode: &Inode, linked: Option<&[u8]>) -> Result<()> {
+        let attr = &inode.attr;
+        let mut pax = Pax::default();
+        let mut header = Header::new_ustar();
+        header.set_entry_type(entry_type(attr.kind, linked.is_some()));
+        header.set_mode(attr.mode);
+        let size = if attr.kind == FileKind::File && linked.is_none() { attr.size } else { 0 };
+        set_numbers(&mut header, &mut pax, attr, size);
+        if let Some(field) = header.as_ustar_mut().map(|old| &mut old.name) {
+            set_name(field, "path", path, &mut pax);
+        }
+        let target = if attr.kind == FileKind::Symlink { Some(&*attr.target) } else { linked };
+        if let (Some(target), Some(field)) = (target, header.as_ustar_mut().map(|old| &mut old.linkname)) {
+            set_name(field, "linkpath", target, &mut pax);
+        }
+        if linked.is_none() {
+            for (name, value) in &inode.xattrs {
+                pax.add(&[b"SCHILY.xattr.", name.as_slice()].concat(), value);
+            }
+        }
+        header.set_cksum();
+        let extension = pax.into_bytes();
+        if !extension.is_empty() {
+            self.put(extension_header(path, extension.len() as u64).as_bytes())?;
+            self.put(&extension)?;
+            self.put(&vec![0; padding(extension.len() as u64)])?;
+        }
+        self.put(header.as_bytes())
+    }
+}
+
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+}
+
+/// Zeros that fill the last block.
+fn padding(len: u64) -> usize {
+    usize::try_from((BLOCK - len % BLOCK) % BLOCK).unwrap_or_default()
+}
+
+fn entry_type(kind: FileKind, linked: bool) -> EntryType {
+    match kind {
+        _ if linked => EntryType::Link,
+        FileKind::File | FileKind::Socket => EntryType::Regular,
+        FileKind::Dir => EntryType::Directory,
+        FileKind::Symlink => EntryType::Symlink,
+        FileKind::Fifo => EntryType::Fifo,
+        FileKind::CharDevice => EntryType::Char,
+        FileKind::BlockDevice => EntryType::Block,
+    }
+}
+
+/// Owner, size, time and device number; what does not fit goes into PAX records, and the old field holds zero.
+fn set_numbers(header: &mut Header, pax: &mut Pax, attr: &Attr, size: u64) {
+    for (name, id) in [("uid", attr.uid), ("gid", attr.gid)] {
+        let fits = id <= ID_MAX;
+        if !fits {
+            pax.add(name.as_bytes(), id.to_string().as_bytes());
+        }
+        let old = if fits { u64::from(id) } else { 0 };
+        if name == "uid" { header.set_uid(old) } else { header.set_gid(old) }
+    }
+    if size > SIZE_MAX {
+        pax.add(b"size", size.to_string().as_bytes());
+    }
+    header.set_size(if size > SIZE_MAX { 0 } else { size });
+    let seconds = u64::try_from(attr.mtime.secs).ok().filter(|seconds| *seconds <= SIZE_MAX);
+    if attr.mtime.nanos != 0 || seconds.is_none() {
+        pax.add(b"mtime", pax::time(attr.mtime).as_bytes());
+    }
+    header.set_mtime(seconds.unwrap_or(0));
+    if matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice) {
+        // The old header has fields for these, and a stream is an ustar one: neither call can fail.
+        let _ = header.set_device_major(rustix::fs::major(attr.rdev));
+        let _ = header.set_device_minor(rustix::fs::minor(attr.rdev));
+    }
+}
+
+/// A name in the old field as far as it fits, whole in a PAX record if it does not or is not plain ASCII.
+fn set_name(field: &mut [u8; NAME_MAX], key: &str, name: &[u8], pax: &mut Pax) {
+    for (place, byte) in field.iter_mut().zip(name) {
+        *place = *byte;
+    }
+    if name.len() > field.len() || !name.is_ascii() {
+        pax.add_name(key.as_bytes(), name);
+    }
+}
+
+fn extension_header(path: &[u8], size: u64) -> Header {
+    let mut header = Header::new_ustar();
+    header.set_entry_type(EntryType::XHeader);
+    header.set_mode(0o644);
+    header.set_size(size);
+    if let Some(old) = header.as_ustar_mut() {
+        let name = path.rsplit(|byte| *byte == b'/').find(|part| !part.is_empty()).unwrap_or(b"top");
+        let label = [b"PaxHeaders/", name].concat();
+        for (place, byte) in old.name.iter_mut().zip(&label) {
+            *place = *byte;
+        }
+    }
+    header.set_cksum();
+    header
+}

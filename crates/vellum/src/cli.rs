@@ -1,0 +1,133 @@
+//! The command line: what was typed becomes one command with its arguments, is run, and ends with an exit code.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{
+    cat, completion, diff, export, forget, fork, gc, history, info, init, key, ls, restore, show, snapshot,
+    status, tag, verify, worktree,
+};
+use crate::context::Context;
+use crate::error::{CliError, EXIT_USAGE, Outcome, Result};
+use crate::ui::{Ui, Voice};
+
+/// A filesystem that remembers: snapshot a directory, compare it, roll it back, prove it intact.
+#[derive(Debug, Parser)]
+#[command(
+    name = "vellum",
+    version,
+    infer_long_args = true,
+    disable_help_subcommand = false,
+    max_term_width = 100,
+    after_help = SNAPSHOT_HELP
+)]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const SNAPSHOT_HELP: &str = "\
+SNAP names a snapshot: an id or the beginning of one, a tag, a worktree, HEAD (where this worktree
+stands), HEAD~3 (three before it), '@{2 hours ago}', '@{yesterday}' or '@{2026-05-01 13:30}'.
+
+Exit codes: 0 done; 1 done, and there are differences, damage or problems to look at; 2 failed;
+3 bad usage.";
+
+#[derive(Debug, clap::Args)]
+struct Global {
+    /// Work as if started in DIR
+    #[arg(short = 'C', value_name = "DIR", global = true)]
+    directory: Option<PathBuf>,
+    /// Print the result as one JSON object (docs/json.md)
+    #[arg(long, global = true)]
+    json: bool,
+    /// Results and errors only: no progress, no remarks
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Say more; progress also when standard error is not a terminal
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Init(init::Args),
+    Status(status::Args),
+    Snapshot(snapshot::Args),
+    History(history::Args),
+    Show(show::Args),
+    Diff(diff::Args),
+    Ls(ls::Args),
+    Cat(cat::Args),
+    Export(export::Args),
+    Restore(restore::Args),
+    Fork(fork::Args),
+    #[command(subcommand)]
+    Worktree(worktree::Command),
+    #[command(subcommand)]
+    Tag(tag::Command),
+    Verify(verify::Args),
+    #[command(subcommand)]
+    Gc(gc::Command),
+    Forget(forget::Args),
+    Info(info::Args),
+    #[command(subcommand)]
+    Key(key::Command),
+    Completion(completion::Args),
+}
+
+/// Runs the command that the process was started with; gives its exit code.
+pub fn run() -> u8 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return crate::ui::usage(&error, EXIT_USAGE),
+    };
+    let Global { directory, json, quiet, verbose } = cli.global;
+    let ui = Ui::new(Voice { json, quiet, verbose });
+    match Context::directory(directory.as_deref()) {
+        Err(error) => conclude(&ui, Err(error)),
+        Ok(directory) => {
+            let context = Context::new(ui, directory);
+            let result = dispatch(cli.command, &context);
+            conclude(&context.ui, result)
+        }
+    }
+}
+
+fn dispatch(command: Command, context: &Context) -> Result<Outcome> {
+    match command {
+        Command::Init(args) => init::run(&args, context),
+        Command::Status(args) => status::run(&args, context),
+        Command::Snapshot(args) => snapshot::run(&args, context),
+        Command::History(args) => history::run(&args, context),
+        Command::Show(args) => show::run(&args, context),
+        Command::Diff(args) => diff::run(&args, context),
+        Command::Ls(args) => ls::run(&args, context),
+        Command::Cat(args) => cat::run(&args, context),
+        Command::Export(args) => export::run(&args, context),
+        Command::Restore(args) => restore::run(&args, context),
+        Command::Fork(args) => fork::run(&args, context),
+        Command::Worktree(command) => worktree::run(&command, context),
+        Command::Tag(command) => tag::run(&command, context),
+        Command::Verify(args) => verify::run(&args, context),
+        Command::Gc(command) => gc::run(&command, context),
+        Command::Forget(args) => forget::run(&args, context),
+        Command::Info(args) => info::run(&args, context),
+        Command::Key(command) => key::run(&command, context),
+        Command::Completion(args) => completion::run(&args, context),
+    }
+}
+
+fn conclude(ui: &Ui, result: Result<Outcome>) -> u8 {
+    match result.and_then(|outcome| ui.flush().map(|()| outcome)) {
+        Ok(outcome) => outcome.exit_code(),
+        Err(error) if error.is_broken_pipe() => 0,
+        Err(error) => {
+            ui.fail(&error);
+            CliError::exit_code(&error)
+        }
+    }
+}

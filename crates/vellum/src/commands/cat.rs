@@ -1,0 +1,68 @@
+//! `vellum cat`: the content of a file in a snapshot.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use vellum_types::FileKind;
+use vellum_volume::tree::Inode;
+use vellum_volume::{Volume, VolumeError};
+
+use crate::context::Context;
+use crate::context::place::Place;
+use crate::error::{CliError, Outcome, Result};
+
+/// Print a file as it was in a snapshot
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The snapshot
+    #[arg(value_name = "SNAP")]
+    snapshot: String,
+    /// The file
+    path: OsString,
+}
+
+/// Bytes of a hole that are written at once.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Prints the content.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let volume = context.volume()?;
+    let place = Place::find(context, &volume, &args.snapshot, Some(&args.path))?;
+    place.must_be(FileKind::File)?;
+    copy_content(&volume, &place.tree.inode(place.ino)?, &mut *context.ui.writer(), CliError::Output)?;
+    Ok(Outcome::Done)
+}
+
+/// Writes the content of a file, holes as zeros.
+pub fn copy_content(
+    volume: &Volume,
+    inode: &Inode,
+    out: &mut impl Write,
+    blame: impl FnOnce(io::Error) -> CliError,
+) -> Result<()> {
+    let mut failure = None;
+    let read = volume.read_file(inode, |_, part| {
+        let written = match part {
+            Ok(bytes) => out.write_all(bytes),
+            Err(hole) => write_zeros(out, hole),
+        };
+        // The reader knows its own errors only: ours waits beside it.
+        written.map_err(|error| {
+            failure = Some(error);
+            VolumeError::Interrupted
+        })
+    });
+    match failure {
+        Some(error) => Err(blame(error)),
+        None => Ok(read?),
+    }
+}
+
+fn write_zeros(out: &mut impl Write, mut left: u64) -> io::Result<()> {
+    while left > 0 {
+        let now = usize::try_from(left).unwrap_or(ZEROS.len()).min(ZEROS.len());
+        out.write_all(ZEROS.get(..now).unwrap_or_default())?;
+        left -= now as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! `vellum completion`: scripts that let a shell complete commands and options.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::context::Context;
+use crate::error::{Outcome, Result};
+
+/// Print a completion script for a shell
+///
+/// For bash: vellum completion bash > /etc/bash_completion.d/vellum
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints the script.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "vellum", &mut script);
+    context.ui.bytes(&script)?;
+    Ok(Outcome::Done)
+}

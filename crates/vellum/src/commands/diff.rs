@@ -1,0 +1,241 @@
+//! `vellum diff`: what differs between two snapshots, or a snapshot and the directory.
+
+use std::ffi::{OsStr, OsString};
+
+use serde::Serialize;
+use vellum_checkout::Worktree;
+use vellum_types::FileKind;
+use vellum_volume::VolumeError;
+use vellum_volume::diff::{ChangeKind, FileChange};
+use vellum_volume::history::Entry;
+use vellum_volume::tree::show;
+
+use crate::compare::Compared;
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+use crate::ui::changes::{self, Counts, Detail, Shown, list};
+use crate::ui::json::Problem;
+use crate::ui::progress::Task;
+use crate::ui::table::{Align, Cell, Table};
+use crate::ui::{format, patch};
+
+/// Compare snapshots, or a snapshot with the directory as it is now
+///
+/// FROM is the snapshot before [default: the one this worktree stands on]; TO the one after [default: the directory
+/// as it is now]. An argument that names a snapshot is one, any other is a path; after '--' all are paths.
+///
+/// Without an option, lists each difference: A added, M modified, R renamed, D deleted; then sizes, and what differs
+/// beside the content. Exits with 1 if there are differences.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Snapshots and paths
+    #[arg(value_name = "FROM] [TO] [PATH")]
+    words: Vec<OsString>,
+    /// Count lines added and removed in each file
+    #[arg(long)]
+    stat: bool,
+    /// Letters and names only, with a tab between: for scripts
+    #[arg(long, conflicts_with = "stat")]
+    name_status: bool,
+    /// Show the differing lines, in a form that 'git apply' and 'patch -p1' take
+    #[arg(short, long, conflicts_with_all = ["stat", "name_status", "json"])]
+    patch: bool,
+    /// Paths, whatever else they could name
+    #[arg(last = true, value_name = "PATH")]
+    paths: Vec<OsString>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    from: Option<String>,
+    to: Option<String>,
+    counts: Counts,
+    changes: Vec<changes::Item>,
+    problems: Vec<Problem>,
+}
+
+/// What the words meant.
+struct Meant {
+    from: Option<Entry>,
+    to: Option<Entry>,
+    paths: Vec<Vec<u8>>,
+}
+
+/// Compares.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let worktree = context.worktree()?;
+    let meant = understand(args, context, &worktree)?;
+    let compared = compare(context, &worktree, &meant)?;
+    for path in &meant.paths {
+        if !compared.has(path) {
+            return Err(CliError::usage(
+                format!("'{}' is neither a snapshot nor a path on either side", show(path)),
+                "'vellum history --all' lists snapshots; paths are relative to the directory you stand in",
+            ));
+        }
+    }
+    let outcome = Outcome::findings(!compared.changes.is_empty() || !compared.problems.is_empty());
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(&Report {
+            from: meant.from.as_ref().map(|entry| entry.id.to_string()),
+            to: meant.to.as_ref().map(|entry| entry.id.to_string()),
+            counts: Counts::of(&compared.changes),
+            changes: compared.changes.iter().map(changes::Item::from).collect(),
+            problems: compared.problems,
+        })?;
+        return Ok(outcome);
+    }
+    for problem in &compared.problems {
+        ui.warn(problem)?;
+    }
+    print(args, context, &worktree, &compared)?;
+    Ok(outcome)
+}
+
+fn understand(args: &Args, context: &Context, worktree: &Worktree) -> Result<Meant> {
+    let paths = context.paths(worktree.root());
+    let (mut from, mut to, mut scope) = (None, None, Vec::new());
+    for word in &args.words {
+        let snapshot =
+            if to.is_none() && scope.is_empty() { snapshot(context, worktree, word)? } else { None };
+        match snapshot {
+            Some(entry) if from.is_none() => from = Some(entry),
+            Some(entry) => to = Some(entry),
+            None => scope.push(paths.parse(word)?),
+        }
+    }
+    scope.extend(paths.parse_all(&args.paths)?);
+    if from.is_none() {
+        from = worktree.head()?;
+    }
+    Ok(Meant { from, to, paths: scope })
+}
+
+/// The snapshot that a word names, if any. A word that names a file too means neither for certain.
+fn snapshot(context: &Context, worktree: &Worktree, word: &OsStr) -> Result<Option<Entry>> {
+    let Some(text) = word.to_str() else { return Ok(None) };
+    let is_file = context.cwd.join(word).symlink_metadata().is_ok();
+    match worktree.volume.resolve(text) {
+        Ok(entry) if is_file && entry.id.to_string() != text => Err(CliError::usage(
+            format!("'{}' names both a snapshot and a file: {}", show(text.as_bytes()), entry.id),
+            format!("'vellum diff -- {text}' means the file; the whole id means the snapshot"),
+        )),
+        Ok(entry) => Ok(Some(entry)),
+        Err(VolumeError::UnknownSnapshot(_)) if text == "HEAD" && !is_file => {
+            Err(CliError::usage("there is no snapshot yet", "'vellum snapshot' makes one"))
+        }
+        Err(VolumeError::UnknownSnapshot(_)) if !text.contains(['~', '@']) || is_file => Ok(None),
+        Err(VolumeError::BadExpression { .. }) if is_file => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn compare<'a>(context: &Context, worktree: &'a Worktree, meant: &Meant) -> Result<Compared<'a>> {
+    match (&meant.from, &meant.to) {
+        (Some(from), Some(to)) => Compared::snapshots(worktree, from, to, &meant.paths),
+        (from, _) => {
+            let task = Task { verb: "Comparing", item: "file" };
+            context
+                .watch(task, |meter| Compared::with_directory(worktree, from.as_ref(), &meant.paths, meter))
+                .map_err(|error| error.or_resume("nothing was changed"))
+        }
+    }
+}
+
+fn print(args: &Args, context: &Context, worktree: &Worktree, compared: &Compared<'_>) -> Result<()> {
+    let paths = context.paths(worktree.root());
+    let show = |path: &[u8]| paths.show(path);
+    if args.patch {
+        return print_patch(context, compared);
+    }
+    if args.name_status {
+        for change in &compared.changes {
+            context.ui.line(name_status(change, show))?;
+        }
+        return Ok(());
+    }
+    if args.stat {
+        return print_stat(context, compared, show);
+    }
+    let each: Vec<_> = compared.changes.iter().map(|change| Shown { change, below: 0 }).collect();
+    for line in list(context.ui.style, &each, Detail::Sizes, show) {
+        context.ui.line(line)?;
+    }
+    if !each.is_empty() {
+        context.ui.note(Counts::of(&compared.changes))?;
+    }
+    Ok(())
+}
+
+fn name_status(change: &FileChange, show: impl Fn(&[u8]) -> String) -> String {
+    let letter = changes::letter(change.kind);
+    match (&change.old, change.kind) {
+        (Some(old), ChangeKind::Renamed) => format!("{letter}\t{}\t{}", show(&old.path), show(change.path())),
+        _ => format!("{letter}\t{}", show(change.path())),
+    }
+}
+
+fn print_patch(context: &Context, compared: &Compared<'_>) -> Result<()> {
+    let style = context.ui.style;
+    for change in &compared.changes {
+        let (old, new) = compared.contents(change)?;
+        let mut text = Vec::new();
+        patch::write(&mut text, change, &old, &new).map_err(CliError::Output)?;
+        if !style.is_on() {
+            context.ui.bytes(&text)?;
+            continue;
+        }
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
+            let code: &[u8] = match line.first() {
+                Some(b'+') => b"\x1b[32m",
+                Some(b'-') => b"\x1b[31m",
+                Some(b'@') => b"\x1b[36m",
+                Some(b'#') => b"\x1b[2m",
+                Some(b' ' | b'\\') | None => b"",
+                Some(_) => b"\x1b[1m",
+            };
+            context.ui.bytes(&[code, line, if code.is_empty() { b"" } else { b"\x1b[0m" }].concat())?;
+        }
+    }
+    Ok(())
+}
+
+fn print_stat(context: &Context, compared: &Compared<'_>, show: impl Fn(&[u8]) -> String) -> Result<()> {
+    let style = context.ui.style;
+    let mut table = Table::new(&[Align::Left, Align::Left, Align::Right, Align::Right, Align::Left]);
+    let (mut files, mut all_added, mut all_removed) = (0, 0, 0);
+    for change in &compared.changes {
+        let is_dir = [&change.old, &change.new].into_iter().flatten().all(|side| side.kind == FileKind::Dir);
+        if is_dir && change.kind != ChangeKind::Renamed && !change.aspects.any() {
+            continue;
+        }
+        files += 1;
+        let (old, new) =
+            if is_dir { (patch::Content::None, patch::Content::None) } else { compared.contents(change)? };
+        let counted = patch::line_counts(&old, &new);
+        let (added, removed) = counted.unwrap_or_default();
+        all_added += added;
+        all_removed += removed;
+        let count = |sign: char, lines: u64| {
+            if lines > 0 { format!("{sign}{}", format::number(lines)) } else { String::new() }
+        };
+        let remark = if counted.is_none() { "not text" } else { "" };
+        table.row([
+            Cell::painted(changes::letter(change.kind), |text| changes::paint(style, change.kind, text)),
+            show(change.path()).into(),
+            Cell::painted(&count('+', added), |text| style.green(text)),
+            Cell::painted(&count('-', removed), |text| style.red(text)),
+            Cell::painted(remark, |text| style.dim(text)),
+        ]);
+    }
+    for line in table.lines() {
+        context.ui.line(line)?;
+    }
+    if files > 0 {
+        let lines =
+            format!("{} added, {} removed", format::count(all_added, "line"), format::number(all_removed));
+        context.ui.line(format!("{}: {lines}", format::count(files, "file")))?;
+    }
+    Ok(())
+}

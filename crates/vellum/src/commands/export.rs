@@ -1,0 +1,123 @@
+//! `vellum export`: part of a snapshot as a directory or a tar stream, without a worktree.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use vellum_checkout::export_dir;
+use vellum_types::FileKind;
+use vellum_volume::Volume;
+use vellum_volume::tree::show;
+
+use super::ls::base_name;
+use crate::archive::Archive;
+use crate::context::Context;
+use crate::context::place::Place;
+use crate::error::{CliError, Outcome, Result};
+use crate::ui::json::Problem;
+use crate::ui::progress::Task;
+
+const TASK: Task = Task { verb: "Exporting", item: "file" };
+
+/// Write part of a snapshot to a directory or as a tar stream
+///
+/// Without --to and --tar, a tar stream goes to standard output: vellum export HEAD src | ssh host tar -x
+///
+/// The stream keeps nanoseconds, owners, links, devices and extended attributes (PAX format).
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The snapshot
+    #[arg(value_name = "SNAP")]
+    snapshot: String,
+    /// A directory, whose content is written, or a file [default: where you stand]
+    path: Option<OsString>,
+    /// Write to the directory DIR, which must be empty or not exist
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
+    /// Write a tar archive to FILE, which must not exist
+    #[arg(long, value_name = "FILE", conflicts_with = "to")]
+    tar: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    snapshot: String,
+    to: String,
+    problems: Vec<Problem>,
+}
+
+/// Exports.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let ui = &context.ui;
+    let to_stdout = args.to.is_none() && args.tar.is_none();
+    if to_stdout && (ui.out_is_terminal() || ui.json()) {
+        let taken = if ui.json() { "taken by --json" } else { "a terminal" };
+        let message = format!("a tar stream would go to standard output, which is {taken}");
+        return Err(CliError::usage(message, "use --to DIR, --tar FILE, or a pipe"));
+    }
+    let volume = context.volume()?;
+    let place = Place::find(context, &volume, &args.snapshot, args.path.as_deref())?;
+    let problems = match (&args.to, &args.tar) {
+        (Some(dir), _) => to_directory(context, &volume, &place, &context.local_path(dir))?,
+        (None, Some(file)) => to_file(context, &volume, &place, &context.local_path(file))?,
+        (None, None) => {
+            let mut out = ui.writer();
+            stream(context, &volume, &place, &mut *out, CliError::Output)?
+        }
+    };
+    let target = args.to.as_ref().or(args.tar.as_ref());
+    let outcome = Outcome::findings(!problems.is_empty());
+    if let (true, Some(target)) = (ui.json(), target) {
+        let (snapshot, to) = (place.entry.id.to_string(), target.display().to_string());
+        ui.object(&Report { snapshot, to, problems })?;
+        return Ok(outcome);
+    }
+    for problem in &problems {
+        ui.warn(problem)?;
+    }
+    if let (Some(target), false) = (target, ui.voice.quiet) {
+        ui.line(format!(
+            "Exported '{}' of {} to {}",
+            show(&place.path),
+            volume.short_id(&place.entry.id)?,
+            target.display()
+        ))?;
+    }
+    Ok(outcome)
+}
+
+fn to_directory(context: &Context, volume: &Volume, place: &Place, dir: &Path) -> Result<Vec<Problem>> {
+    let problems = context
+        .watch(TASK, |meter| export_dir(volume, &place.tree, place.ino, dir, meter))
+        .map_err(|error| CliError::from(error).or_resume("delete the directory and run the command again"))?;
+    Ok(problems.iter().map(Problem::from).collect())
+}
+
+fn to_file(context: &Context, volume: &Volume, place: &Place, path: &Path) -> Result<Vec<Problem>> {
+    let shown = path.display().to_string();
+    let blame = |error: io::Error| CliError::io("write", shown.clone())(error);
+    let file = File::create_new(path).map_err(CliError::io("create", shown.clone()))?;
+    let done = stream(context, volume, place, BufWriter::with_capacity(1 << 20, &file), blame)
+        .and_then(|problems| file.sync_all().map(|()| problems).map_err(blame));
+    done.inspect_err(|_| {
+        // A torn archive must not be taken for a whole one.
+        let _ = std::fs::remove_file(path);
+    })
+}
+
+fn stream(
+    context: &Context,
+    volume: &Volume,
+    place: &Place,
+    out: impl io::Write,
+    blame: impl Fn(io::Error) -> CliError,
+) -> Result<Vec<Problem>> {
+    let name = if place.attr.kind == FileKind::Dir { b"" } else { base_name(&place.path) };
+    let sockets = context
+        .watch(TASK, |meter| Archive::new(volume, &place.tree, meter, out, blame).write(place.ino, name))
+        .map_err(|error| error.or_resume("run the command again"))?;
+    let left_out = |path: &Vec<u8>| Problem::new(path, "a socket has no place in a tar archive: left out");
+    Ok(sockets.iter().map(left_out).collect())
+}

@@ -1,0 +1,121 @@
+//! `vellum fork`: a new checked-out worktree of the same volume.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use vellum_checkout::{Engine, ForkOutcome, ForkRequest};
+
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+use crate::ui::format;
+use crate::ui::json::Problem;
+use crate::ui::progress::Task;
+
+/// Make a second worktree that starts from a snapshot
+///
+/// Files that are unchanged in this directory are cloned where the filesystem can (reflink: at once, and without
+/// taking space), else copied; all others are written from the store.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Name of the new worktree
+    name: String,
+    /// Its directory, which must be empty or not exist
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// The snapshot to start from
+    #[arg(long, value_name = "SNAP", default_value = "HEAD")]
+    from: String,
+    /// Use this way only, and fail where it does not work
+    #[arg(long, value_enum)]
+    engine: Option<EngineName>,
+}
+
+/// Ways to make a file of the new worktree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum EngineName {
+    /// Share the blocks of the file in this directory
+    Reflink,
+    /// Copy the file in this directory
+    Copy,
+    /// Write it from the store
+    Chunks,
+}
+
+impl From<EngineName> for Engine {
+    fn from(name: EngineName) -> Self {
+        match name {
+            EngineName::Reflink => Self::Reflink,
+            EngineName::Copy => Self::Copy,
+            EngineName::Chunks => Self::Chunks,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    name: String,
+    directory: String,
+    snapshot: String,
+    reflinked: u64,
+    copied: u64,
+    from_chunks: u64,
+    bytes: u64,
+    problems: Vec<Problem>,
+}
+
+/// Forks.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let worktree = context.worktree()?;
+    let from = worktree.volume.resolve(&args.from)?;
+    let to = context.local_path(&args.to);
+    let id = from.id;
+    let engine = args.engine.map(Engine::from);
+    let request = ForkRequest { name: args.name.clone(), to: to.clone(), from, engine };
+    let done = context
+        .watch(Task { verb: "Forking", item: "file" }, |meter| worktree.fork(&request, meter))
+        .map_err(|error| {
+            CliError::from(error)
+                .or_resume(format!("run it again with another directory, or delete {}", to.display()))
+        })?;
+    let problems: Vec<_> = done.problems.iter().map(Problem::from).collect();
+    let outcome = Outcome::findings(!problems.is_empty());
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(&Report {
+            name: args.name.clone(),
+            directory: to.display().to_string(),
+            snapshot: id.to_string(),
+            reflinked: done.reflinked,
+            copied: done.copied,
+            from_chunks: done.from_chunks,
+            bytes: done.bytes,
+            problems,
+        })?;
+        return Ok(outcome);
+    }
+    for problem in &problems {
+        ui.warn(problem)?;
+    }
+    if !ui.voice.quiet {
+        let short = worktree.volume.short_id(&id)?;
+        ui.line(format!("Worktree {} in {} starts from {short}", ui.style.cyan(&args.name), to.display()))?;
+        ui.line(ways(&done))?;
+    }
+    Ok(outcome)
+}
+
+/// How many files were made in which way.
+fn ways(done: &ForkOutcome) -> String {
+    let all = [
+        (done.reflinked, "cloned (reflink)"),
+        (done.copied, "copied"),
+        (done.from_chunks, "written from the store"),
+    ];
+    let parts: Vec<_> = all
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, way)| format!("{} {way}", format::number(count)))
+        .collect();
+    let files = if parts.is_empty() { "no files".into() } else { parts.join(", ") };
+    format!("Files: {files}; {}", format::size(done.bytes))
+}

@@ -1,0 +1,150 @@
+//! `vellum gc`: gives back what no snapshot needs, in two steps.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use vellum_volume::gc::{self, Action, Collected, Plan};
+
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+use crate::ui::format;
+use crate::ui::progress::Task;
+use crate::ui::table::{Align, Table};
+
+const TASK: Task = Task { verb: "Walking snapshots", item: "node" };
+
+/// Free what no snapshot needs any more
+///
+/// Writers may be at work at the same time, here or elsewhere: nothing that they need is touched.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Say what 'gc run' would do, and change nothing
+    Plan,
+    /// Do it
+    Run {
+        /// Only what is in the plan that 'vellum gc plan --json' wrote to FILE
+        #[arg(long, value_name = "FILE")]
+        plan: Option<PathBuf>,
+    },
+}
+
+#[derive(Serialize)]
+struct PlanReport<'a> {
+    #[serde(flatten)]
+    plan: &'a Plan,
+    freed: u64,
+}
+
+#[derive(Serialize)]
+struct RunReport {
+    snapshots: u64,
+    deleted_packs: u64,
+    repacked_packs: u64,
+    freed: u64,
+    writers: u64,
+}
+
+/// Plans or runs.
+pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
+    match command {
+        Command::Plan => plan(context),
+        Command::Run { plan } => execute(plan.as_ref(), context),
+    }
+}
+
+fn plan(context: &Context) -> Result<Outcome> {
+    let volume = context.volume()?;
+    let plan = context
+        .watch(TASK, |meter| gc::plan(&volume, meter))
+        .map_err(|error| CliError::from(error).or_resume("nothing was changed"))?;
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(&PlanReport { plan: &plan, freed: plan.freed() })?;
+        return Ok(Outcome::Done);
+    }
+    let (blobs, snapshots) =
+        (format::count(plan.live_blobs, "blob"), format::count(plan.snapshots, "snapshot"));
+    ui.line(format!("{snapshots} need {} in {blobs}", format::size(plan.live_bytes)))?;
+    ui.line(format!(
+        "Nothing needs {}; {} would be freed",
+        format::size(plan.dead_bytes),
+        format::size(plan.freed())
+    ))?;
+    if ui.voice.verbose {
+        let mut table = Table::new(&[Align::Left, Align::Left, Align::Right, Align::Right]);
+        for pack in &plan.packs {
+            let (live, dead) = (format::size(pack.live), format::size(pack.dead));
+            let short = pack.pack.get(..16).unwrap_or(&pack.pack);
+            table.row([
+                action(pack.action).into(),
+                short.into(),
+                format!("{live} kept").into(),
+                format!("{dead} freed").into(),
+            ]);
+        }
+        for line in table.lines() {
+            ui.line(line)?;
+        }
+    }
+    if !plan.packs.is_empty() {
+        let packs = format::count(plan.packs.len() as u64, "pack");
+        ui.note(format!("'vellum gc run' does it ({packs}; --verbose lists them)"))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn action(action: Action) -> &'static str {
+    match action {
+        Action::Delete => "delete",
+        Action::Repack => "repack",
+        Action::Abandoned => "delete (left by a killed writer)",
+    }
+}
+
+fn execute(approved: Option<&PathBuf>, context: &Context) -> Result<Outcome> {
+    let volume = context.volume()?;
+    let approved = approved.map(|file| read_plan(context, file)).transpose()?;
+    let done = context.watch(TASK, |meter| gc::run(&volume, approved.as_ref(), meter)).map_err(|error| {
+        CliError::from(error).or_resume("nothing that is needed is gone; run it again to go on")
+    })?;
+    report(context, &done)
+}
+
+fn read_plan(context: &Context, file: &std::path::Path) -> Result<Plan> {
+    let shown = file.display().to_string();
+    let text = std::fs::read(context.local_path(file)).map_err(CliError::io("read", shown.clone()))?;
+    serde_json::from_slice(&text).map_err(|error| {
+        CliError::usage(
+            format!("{shown} is not a plan: {error}"),
+            "'vellum gc plan --json > FILE' writes one",
+        )
+    })
+}
+
+fn report(context: &Context, done: &Collected) -> Result<Outcome> {
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(&RunReport {
+            snapshots: done.plan.snapshots,
+            deleted_packs: done.deleted,
+            repacked_packs: done.repacked,
+            freed: done.freed,
+            writers: done.writers,
+        })?;
+        return Ok(Outcome::Done);
+    }
+    if done.writers > 0 {
+        let writers = format::count(done.writers, "other command");
+        ui.line(format!("Freed nothing: {writers} at work on this volume"))?;
+        ui.note("run 'vellum gc run' again when they are done")?;
+    } else if done.plan.packs.is_empty() {
+        ui.line("Nothing to free")?;
+    } else {
+        let (deleted, repacked) = (format::count(done.deleted, "pack"), format::number(done.repacked));
+        ui.line(format!(
+            "Freed {}: {deleted} deleted, {repacked} of them repacked",
+            format::size(done.freed)
+        ))?;
+    }
+    Ok(Outcome::Done)
+}

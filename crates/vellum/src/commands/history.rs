@@ -1,0 +1,228 @@
+//! `vellum history`: snapshots, newest first.
+
+use serde::Serialize;
+use vellum_types::SnapshotId;
+use vellum_volume::diff::{Comparison, touches};
+use vellum_volume::history::{Ancestors, Entry, all};
+use vellum_volume::record::Origin;
+use vellum_volume::{Volume, VolumeError};
+
+use crate::context::Context;
+use crate::context::names::{Names, first_line};
+use crate::error::{CliError, Outcome, Result};
+use crate::ui::graph::Graph;
+use crate::ui::table::{Align, Cell, Table};
+use crate::ui::{format, json};
+
+/// List snapshots, newest first
+///
+/// Those that this worktree came from, or with --all every one in the volume. The columns are: id, local time, how
+/// many files changed, the note, and in brackets HEAD, worktrees and tags.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Show N at most; 0 shows all
+    #[arg(short, long, value_name = "N", default_value_t = 20)]
+    number: usize,
+    /// Only those whose note contains TEXT, in whatever case
+    #[arg(long, value_name = "TEXT")]
+    grep: Option<String>,
+    /// Only those with this tag; '*' stands for anything
+    #[arg(long, value_name = "TAG")]
+    tag: Option<String>,
+    /// Only those that changed something at or under PATH
+    #[arg(long, value_name = "PATH")]
+    path: Option<std::ffi::OsString>,
+    /// All snapshots of the volume, not only those that this worktree came from
+    #[arg(short, long)]
+    all: bool,
+    /// Draw which snapshot came from which
+    #[arg(long, conflicts_with_all = ["grep", "tag", "path"])]
+    graph: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    snapshots: Vec<json::Snapshot>,
+    more: bool,
+}
+
+/// Lists the snapshots.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let volume = context.volume()?;
+    let names = Names::load(&volume)?;
+    let path = args.path.as_ref().map(|path| context.paths(volume.state.root()).parse(path)).transpose()?;
+    let filter = Filter { args, volume: &volume, names: &names, path };
+    let (shown, more) = filter.select()?;
+    let ui = &context.ui;
+    if ui.json() {
+        let snapshots = shown.iter().map(|entry| names.json(entry)).collect();
+        ui.object(&Report { snapshots, more })?;
+        return Ok(Outcome::Done);
+    }
+    if args.graph {
+        draw(context, &volume, &names, &shown)?;
+    } else {
+        for line in table(context, &names, &shown).lines() {
+            ui.line(line)?;
+        }
+    }
+    if shown.is_empty() {
+        ui.note(if names.len() == 0 { "no snapshot yet: 'vellum snapshot' makes one" } else { "none" })?;
+    } else if more {
+        ui.note(format!("older ones: vellum history -n {}", args.number.saturating_mul(5)))?;
+    }
+    Ok(Outcome::Done)
+}
+
+struct Filter<'a> {
+    args: &'a Args,
+    volume: &'a Volume,
+    names: &'a Names,
+    path: Option<Vec<u8>>,
+}
+
+impl Filter<'_> {
+    /// The snapshots to show, and whether there are more.
+    fn select(&self) -> Result<(Vec<Entry>, bool)> {
+        let limit = if self.args.number == 0 { usize::MAX } else { self.args.number };
+        let catalog = &self.volume.catalog;
+        let entries: Box<dyn Iterator<Item = _>> = if self.args.all {
+            Box::new(all(catalog)?.into_iter().map(Ok))
+        } else {
+            Box::new(Ancestors::of(catalog, self.volume.head()?)?)
+        };
+        let mut shown = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if self.admits(&entry)? {
+                if shown.len() == limit {
+                    return Ok((shown, true));
+                }
+                shown.push(entry);
+            }
+        }
+        Ok((shown, false))
+    }
+
+    fn admits(&self, entry: &Entry) -> Result<bool> {
+        let note = &entry.record.note;
+        let noted = |text: &String| note.to_lowercase().contains(&text.to_lowercase());
+        let tagged = |pattern: &String| self.names.tags(&entry.id).iter().any(|tag| matches(pattern, tag));
+        Ok(self.args.grep.as_ref().is_none_or(noted)
+            && self.args.tag.as_ref().is_none_or(tagged)
+            && self.path.as_ref().map_or(Ok(true), |path| self.changed(entry, path))?)
+    }
+
+    fn changed(&self, entry: &Entry, path: &[u8]) -> Result<bool> {
+        let to = self.volume.tree(entry.record.root);
+        match parents_shown(self.volume, self.names.ids(), entry)?.first() {
+            Some(parent) => {
+                let from = self.volume.tree(self.volume.catalog.get(parent)?.root);
+                Ok(touches(&Comparison { from: &from, to: &to }, path)?)
+            }
+            None => match to.find(path, "") {
+                Ok(_) => Ok(true),
+                Err(VolumeError::NoSuchPath { .. }) => Ok(false),
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+}
+
+/// The nearest ancestors that were not forgotten, on the first parent's line first.
+fn parents_shown(volume: &Volume, live: &[SnapshotId], entry: &Entry) -> Result<Vec<SnapshotId>> {
+    let mut found = Vec::new();
+    let mut met = std::collections::HashSet::new();
+    let mut queue: Vec<_> = entry.record.parents.iter().rev().copied().collect();
+    while let Some(id) = queue.pop() {
+        if !met.insert(id) {
+            continue;
+        }
+        if live.binary_search(&id).is_ok() {
+            found.push(id);
+            continue;
+        }
+        match volume.catalog.get(&id) {
+            Ok(record) => queue.extend(record.parents.iter().rev()),
+            Err(VolumeError::MissingRecord(_)) => {}
+            Err(error) => return Err(CliError::from(error)),
+        }
+    }
+    Ok(found)
+}
+
+fn table(context: &Context, names: &Names, entries: &[Entry]) -> Table {
+    let mut table = Table::new(&[Align::Left, Align::Left, Align::Right, Align::Left]);
+    for entry in entries {
+        table.row(cells(context, names, entry));
+    }
+    table
+}
+
+fn cells(context: &Context, names: &Names, entry: &Entry) -> [Cell; 4] {
+    let style = context.ui.style;
+    let record = &entry.record;
+    [
+        Cell::painted(&names.short(&entry.id), |text| style.yellow(text)),
+        format::local_time(record.time).into(),
+        format!("{} changed", format::number(record.statistics.changed)).into(),
+        description(context, names, entry).into(),
+    ]
+}
+
+fn description(context: &Context, names: &Names, entry: &Entry) -> String {
+    let style = context.ui.style;
+    let note = first_line(&entry.record.note);
+    let mut parts = Vec::with_capacity(2);
+    match (note.is_empty(), entry.record.origin) {
+        (false, _) => parts.push(note),
+        (true, Origin::Safety) => parts.push(style.dim("(before a restore)")),
+        (true, Origin::User) => {}
+    }
+    let labels = names.labels(&entry.id);
+    if !labels.is_empty() {
+        parts.push(style.cyan(&format!("[{}]", labels.join(", "))));
+    }
+    parts.join(" ")
+}
+
+fn draw(context: &Context, volume: &Volume, names: &Names, entries: &[Entry]) -> Result<()> {
+    let mut graph = Graph::default();
+    for entry in entries {
+        let parents = parents_shown(volume, names.ids(), entry)?;
+        let rows = graph.add(entry.id, &parents);
+        for line in rows.before {
+            context.ui.line(line)?;
+        }
+        let id = context.ui.style.yellow(&names.short(&entry.id));
+        let time = format::local_time(entry.record.time);
+        let description = description(context, names, entry);
+        context.ui.line(format!("{}  {id}  {time}  {description}", rows.node).trim_end())?;
+        for line in rows.after {
+            context.ui.line(line)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether `*` in the pattern can stand for something that makes it equal to the name.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((head, tail)) => name.strip_prefix(head).is_some_and(|rest| {
+            rest.char_indices().map(|(at, _)| at).chain([rest.len()]).any(|at| matches(tail, &rest[at..]))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn stars_stand_for_anything() {
+        assert!(matches("v1", "v1") && !matches("v1", "v10"));
+        assert!(matches("v*", "v") && matches("v*", "v10") && !matches("v*", "w10"));
+        assert!(matches("*-é*", "a-éb") && !matches("*x", "a"));
+    }
+}

@@ -1,0 +1,160 @@
+//! `vellum key`: what opens the volume's store from elsewhere.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use vellum_crypto::{Secret, Slot};
+use vellum_volume::tree::show;
+use vellum_volume::{Volume, VolumeError, keyring};
+
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+use crate::secret::{PassphraseArgs, raw_file};
+use crate::ui::table::{Align, Table};
+
+/// Manage what opens the volume from elsewhere
+///
+/// The directory that a volume was made in keeps its key and needs none of these.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    Add(Add),
+    /// List all key slots
+    List,
+    /// Remove a key slot: what it was made for opens the volume no more
+    ///
+    /// Whoever opened the volume with it before has the volume's key, and keeps it.
+    Remove {
+        /// Its id, or the beginning of it
+        id: String,
+    },
+}
+
+/// Add a passphrase, a key file or a recovery code
+///
+/// Without options, a passphrase is asked for.
+#[derive(Debug, clap::Args)]
+pub struct Add {
+    #[command(flatten)]
+    passphrase: PassphraseArgs,
+    /// Let the content of FILE open the volume, byte for byte
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["passphrase", "passphrase_file"])]
+    key_file: Option<PathBuf>,
+    /// Print a new recovery code
+    #[arg(long, conflicts_with_all = ["passphrase", "passphrase_file", "key_file"])]
+    recovery: bool,
+    /// What the list calls it; readable by everyone who reads the store
+    #[arg(long)]
+    label: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    keys: Vec<Item>,
+}
+
+#[derive(Serialize)]
+struct Item {
+    id: String,
+    kind: String,
+    label: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery_code: Option<String>,
+}
+
+impl Item {
+    fn new(slot: &Slot) -> Self {
+        let label = slot.label().into();
+        Self { id: slot.id().to_string(), kind: slot.kind().to_string(), label, recovery_code: None }
+    }
+}
+
+#[derive(Serialize)]
+struct Removed {
+    id: String,
+}
+
+/// Adds, lists or removes.
+pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
+    let volume = context.volume()?;
+    if !volume.config.encrypted {
+        let hint = "make a new volume without --plain to have an encrypted one";
+        return Err(CliError::usage("this volume is not encrypted: it has no keys", hint));
+    }
+    match command {
+        Command::Add(add) => add.run(context, &volume),
+        Command::List => list(context, &volume),
+        Command::Remove { id } => remove(context, &volume, id),
+    }
+}
+
+impl Add {
+    fn run(&self, context: &Context, volume: &Volume) -> Result<Outcome> {
+        let master = volume.state.master_key()?.ok_or(VolumeError::Locked)?;
+        let (objects, id) = (&*volume.objects, volume.config.volume);
+        let ui = &context.ui;
+        let label = |kind: &str| self.label.clone().unwrap_or_else(|| kind.into());
+        let mut code = None;
+        let slot = if self.recovery {
+            let new = vellum_crypto::RecoveryCode::random();
+            let slot = keyring::add(objects, Secret::Recovery(&new), &label("recovery code"), &master, id)?;
+            code = Some(new.to_text());
+            slot
+        } else if let Some(file) = &self.key_file {
+            keyring::add(objects, Secret::KeyFile(&raw_file(file)?), &label("key file"), &master, id)?
+        } else {
+            let secret = self.passphrase.new_passphrase(ui)?;
+            keyring::add(objects, Secret::Passphrase(&secret), &label("passphrase"), &master, id)?
+        };
+        let code = code.as_ref().map(|code| code.to_string());
+        if ui.json() {
+            ui.object(&Item { recovery_code: code, ..Item::new(&slot) })?;
+            return Ok(Outcome::Done);
+        }
+        if !ui.voice.quiet {
+            ui.line(format!("Added key {} ({}: {})", slot.id(), slot.kind(), show(slot.label().as_bytes())))?;
+        }
+        if let Some(code) = code {
+            ui.line(format!("\nRecovery code: {}\n", ui.style.bold(&code)))?;
+            ui.line("Write it down and keep it elsewhere: it is not shown again.")?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+fn list(context: &Context, volume: &Volume) -> Result<Outcome> {
+    let slots = keyring::list(&*volume.objects)?;
+    if context.ui.json() {
+        context.ui.object(&Listing { keys: slots.iter().map(|(_, slot)| Item::new(slot)).collect() })?;
+        return Ok(Outcome::Done);
+    }
+    let mut table = Table::new(&[Align::Left; 3]);
+    for (_, slot) in &slots {
+        let label = show(slot.label().as_bytes());
+        table.row([slot.id().to_string().into(), slot.kind().to_string().into(), label.into()]);
+    }
+    for line in table.lines() {
+        context.ui.line(line)?;
+    }
+    if slots.is_empty() {
+        context
+            .ui
+            .warn("nothing opens this volume but the key in .vellum: 'vellum key add' adds something")?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn remove(context: &Context, volume: &Volume, typed: &str) -> Result<Outcome> {
+    let id = keyring::remove(&*volume.objects, typed)?;
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(&Removed { id })?;
+        return Ok(Outcome::Done);
+    }
+    if !ui.voice.quiet {
+        ui.line(format!("Removed key {id}"))?;
+    }
+    if keyring::list(&*volume.objects)?.is_empty() {
+        ui.warn("that was the last one: only the key in .vellum opens this volume now; 'vellum key add' adds another")?;
+    }
+    Ok(Outcome::Done)
+}

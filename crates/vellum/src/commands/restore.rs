@@ -1,0 +1,195 @@
+//! `vellum restore`: the directory, or paths in it, as they were in a snapshot.
+
+use std::ffi::OsString;
+
+use serde::Serialize;
+use vellum_checkout::{RestoreOutcome, RestorePlan, RestoreRequest, Step, StepKind, Worktree};
+use vellum_volume::VolumeError;
+use vellum_volume::history::Entry;
+
+use crate::context::Context;
+use crate::context::names::Names;
+use crate::error::{CliError, Outcome, Result};
+use crate::ui::format;
+use crate::ui::json::{Name, Problem};
+use crate::ui::progress::Task;
+
+/// Bring the directory, or paths in it, back to a snapshot
+///
+/// What would be overwritten or deleted and is in no snapshot is snapshotted first, and its id is printed: restoring
+/// that undoes this. Only --discard does without.
+///
+/// Killed or stopped midway, the same command finishes the work. Without PATHs, the worktree stands on SNAP
+/// afterwards; with PATHs, where it stood.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The snapshot
+    #[arg(value_name = "SNAP")]
+    snapshot: String,
+    /// Only these paths
+    paths: Vec<OsString>,
+    /// Say what would happen, and change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Give up what no snapshot holds
+    #[arg(long)]
+    discard: bool,
+}
+
+#[derive(Serialize)]
+struct PlanReport {
+    target: String,
+    dry_run: bool,
+    steps: Vec<StepItem>,
+    unsaved: Vec<Name>,
+    problems: Vec<Problem>,
+}
+
+#[derive(Serialize)]
+struct StepItem {
+    action: &'static str,
+    #[serde(flatten)]
+    name: Name,
+}
+
+#[derive(Serialize)]
+struct Report {
+    target: String,
+    safety: Option<String>,
+    written: u64,
+    deleted: u64,
+    bytes: u64,
+    problems: Vec<Problem>,
+}
+
+/// Restores.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let worktree = context.worktree()?;
+    let target = target(args, context, &worktree)?;
+    let paths = context.paths(worktree.root()).parse_all(&args.paths)?;
+    let lock = worktree.lock(context.waiting())?;
+    let request = RestoreRequest { target: target.clone(), paths, discard: args.discard };
+    let plan = context
+        .watch(Task { verb: "Comparing", item: "file" }, |meter| worktree.plan_restore(&request, meter))
+        .map_err(|error| CliError::from(error).or_resume("nothing was changed"))?;
+    if args.dry_run {
+        return show_plan(context, &worktree, &target, &plan);
+    }
+    let short = worktree.volume.short_id(&target.id)?;
+    let done = context
+        .watch(Task { verb: "Restoring", item: "file" }, |meter| worktree.restore(plan, meter))
+        .map_err(|error| CliError::from(error).or_resume(resume(&worktree, &short)))?;
+    drop(lock);
+    report(context, &worktree, &target, &done)
+}
+
+fn target(args: &Args, context: &Context, worktree: &Worktree) -> Result<Entry> {
+    match worktree.volume.resolve(&args.snapshot) {
+        Ok(entry) => Ok(entry),
+        Err(VolumeError::UnknownSnapshot(_))
+            if context.cwd.join(&args.snapshot).symlink_metadata().is_ok() =>
+        {
+            let typed = &args.snapshot;
+            let message = format!("'{typed}' is a file, where the name of a snapshot belongs");
+            Err(CliError::usage(
+                message,
+                format!("'vellum restore HEAD {typed}' restores it from the last snapshot"),
+            ))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How to go on after a restore that was stopped.
+fn resume(worktree: &Worktree, short: &str) -> String {
+    let safety = worktree.interrupted_restore().ok().flatten().and_then(|found| found.safety);
+    match safety.and_then(|id| worktree.volume.short_id(&id).ok()) {
+        Some(safety) => {
+            format!("'vellum restore {short}' finishes the work, 'vellum restore {safety}' undoes it")
+        }
+        None => format!("'vellum restore {short}' finishes the work"),
+    }
+}
+
+fn show_plan(context: &Context, worktree: &Worktree, target: &Entry, plan: &RestorePlan) -> Result<Outcome> {
+    let ui = &context.ui;
+    let steps = plan.steps()?;
+    let outcome = Outcome::findings(!steps.is_empty() || !plan.problems.is_empty());
+    if ui.json() {
+        let step = |step: &Step| StepItem { action: verb(step.kind), name: Name::new(&step.path) };
+        ui.object(&PlanReport {
+            target: target.id.to_string(),
+            dry_run: true,
+            steps: steps.iter().map(step).collect(),
+            unsaved: plan.unsaved.iter().map(|path| Name::new(path)).collect(),
+            problems: plan.problems.iter().map(Problem::from).collect(),
+        })?;
+        return Ok(outcome);
+    }
+    for problem in &plan.problems {
+        ui.warn(Problem::from(problem))?;
+    }
+    let paths = context.paths(worktree.root());
+    for step in &steps {
+        ui.line(format!("{:<8}  {}", verb(step.kind), paths.show(&step.path)))?;
+    }
+    if steps.is_empty() {
+        ui.note("nothing to do: the directory is as the snapshot has it")?;
+    }
+    if !plan.unsaved.is_empty() && !plan.request.discard {
+        let count = format::count(plan.unsaved.len() as u64, "path");
+        ui.note(format!("{count} that no snapshot holds would be snapshotted first"))?;
+    }
+    Ok(outcome)
+}
+
+fn verb(kind: StepKind) -> &'static str {
+    match kind {
+        StepKind::Create => "create",
+        StepKind::Replace => "replace",
+        StepKind::Metadata => "metadata",
+        StepKind::Delete => "delete",
+    }
+}
+
+fn report(context: &Context, worktree: &Worktree, target: &Entry, done: &RestoreOutcome) -> Result<Outcome> {
+    let ui = &context.ui;
+    let problems: Vec<_> = done.problems.iter().map(Problem::from).collect();
+    let outcome = Outcome::findings(!problems.is_empty());
+    if ui.json() {
+        ui.object(&Report {
+            target: target.id.to_string(),
+            safety: done.safety.map(|id| id.to_string()),
+            written: done.written,
+            deleted: done.deleted,
+            bytes: done.bytes,
+            problems,
+        })?;
+        return Ok(outcome);
+    }
+    for problem in &problems {
+        ui.warn(problem)?;
+    }
+    if ui.voice.quiet {
+        return Ok(outcome);
+    }
+    let names = Names::load(&worktree.volume)?;
+    let what = match (done.written, done.deleted) {
+        (0, 0) => "nothing had to change".into(),
+        (written, deleted) => format!(
+            "{} written, {}, {} deleted",
+            format::number(written),
+            format::size(done.bytes),
+            format::number(deleted)
+        ),
+    };
+    ui.line(format!("Restored {}: {what}", names.describe(target)))?;
+    if let Some(safety) = &done.safety {
+        let short = names.short(safety);
+        ui.line(format!(
+            "What no snapshot held is in {}: 'vellum restore {short}' brings it back",
+            ui.style.yellow(&short)
+        ))?;
+    }
+    Ok(outcome)
+}

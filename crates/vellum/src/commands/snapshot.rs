@@ -1,0 +1,144 @@
+//! `vellum snapshot`: records the directory as it is now.
+
+use std::ffi::OsString;
+use std::io::Read;
+
+use serde::Serialize;
+use vellum_checkout::{SnapshotOutcome, SnapshotRequest, Worktree};
+use vellum_types::limits::NOTE_MAX;
+use vellum_volume::Origin;
+use vellum_volume::history::Entry;
+use vellum_volume::refs::{RefKind, check_ref_name};
+
+use crate::context::Context;
+use crate::context::names::Names;
+use crate::error::{CliError, Outcome, Result};
+use crate::ui::format;
+use crate::ui::json::{self, Problem};
+use crate::ui::progress::Task;
+
+/// Record the directory as it is now
+///
+/// With PATHs: these paths as they are now, all else as in the last snapshot. What .vellumignore names (in the syntax
+/// of .gitignore) is left out.
+///
+/// With --quiet, only the new snapshot's id is printed. Exits with 1 if something could not be read; all else is
+/// recorded.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Only these paths
+    paths: Vec<OsString>,
+    /// A note on what this is ('-': from standard input)
+    #[arg(short = 'm', long = "note", value_name = "NOTE")]
+    note: Option<String>,
+    /// Name the snapshot; may be given several times
+    #[arg(short, long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    snapshot: json::Snapshot,
+    unchanged: bool,
+    problems: Vec<Problem>,
+}
+
+/// Makes the snapshot.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let worktree = context.worktree()?;
+    let paths = context.paths(worktree.root()).parse_all(&args.paths)?;
+    let note = note(args)?;
+    check_tags(args, &worktree)?;
+    let _lock = worktree.lock(context.waiting())?;
+    warn_of_interrupted(context, &worktree)?;
+    let request = SnapshotRequest { note, paths, origin: Origin::User };
+    let made = context
+        .watch(Task { verb: "Recording", item: "file" }, |meter| worktree.snapshot(&request, meter))
+        .map_err(|error| {
+            CliError::from(error).or_resume(
+                "no snapshot was made; run the command again: what was stored already is not stored twice",
+            )
+        })?;
+    for tag in &args.tags {
+        worktree.volume.add_tag(tag, made.id)?;
+    }
+    report(context, &worktree, made)
+}
+
+fn note(args: &Args) -> Result<String> {
+    let Some(typed) = &args.note else { return Ok(String::new()) };
+    let mut note = typed.clone();
+    if typed == "-" {
+        note.clear();
+        let read = std::io::stdin().lock().take(NOTE_MAX as u64 + 1).read_to_string(&mut note);
+        read.map_err(CliError::io("read", "the note from standard input"))?;
+    }
+    if note.len() > NOTE_MAX {
+        return Err(CliError::usage(
+            format!("the note is longer than {}", format::size(NOTE_MAX as u64)),
+            "",
+        ));
+    }
+    Ok(note.trim_end().into())
+}
+
+/// Before the work, not after it.
+fn check_tags(args: &Args, worktree: &Worktree) -> Result<()> {
+    for tag in &args.tags {
+        check_ref_name(tag)?;
+        if worktree.volume.refs.get(RefKind::Tag, tag)?.is_some() {
+            let hint = format!("'vellum tag remove {tag}' takes it away; no snapshot was made");
+            return Err(CliError::usage(format!("the tag '{tag}' exists already"), hint));
+        }
+    }
+    Ok(())
+}
+
+/// What a half-done restore left is no state that anyone made.
+pub fn warn_of_interrupted(context: &Context, worktree: &Worktree) -> Result<()> {
+    let Some(interrupted) = worktree.interrupted_restore()? else { return Ok(()) };
+    let short = |id| worktree.volume.short_id(id);
+    let target = short(&interrupted.target)?;
+    let undo = match &interrupted.safety {
+        Some(safety) => format!(", 'vellum restore {}' undoes it", short(safety)?),
+        None => String::new(),
+    };
+    context.ui.warn(format!(
+        "a restore of {target} was interrupted, and the directory is a mixture: 'vellum restore {target}' finishes it{undo}"
+    ))
+}
+
+fn report(context: &Context, worktree: &Worktree, made: SnapshotOutcome) -> Result<Outcome> {
+    let problems: Vec<_> = made.problems.iter().map(Problem::from).collect();
+    let outcome = Outcome::findings(!problems.is_empty());
+    let ui = &context.ui;
+    let entry = Entry { id: made.id, record: made.record.into() };
+    if ui.json() {
+        let names = Names::load(&worktree.volume)?;
+        ui.object(&Report { snapshot: names.json(&entry), unchanged: made.unchanged, problems })?;
+        return Ok(outcome);
+    }
+    for problem in &problems {
+        ui.warn(problem)?;
+    }
+    if ui.voice.quiet {
+        ui.line(entry.id)?;
+        return Ok(outcome);
+    }
+    let stats = &entry.record.statistics;
+    let id = ui.style.yellow(&worktree.volume.short_id(&entry.id)?);
+    let holds = format!("{}, {}", format::count(stats.files, "file"), format::size(stats.bytes));
+    let news = if made.unchanged {
+        "nothing changed".into()
+    } else {
+        format!("{} changed, {} stored", format::number(stats.changed), format::size(stats.stored))
+    };
+    ui.line(format!("Snapshot {id}: {holds}; {news}"))?;
+    if !problems.is_empty() {
+        ui.warn(format!(
+            "{} could not be recorded as they are",
+            format::count(problems.len() as u64, "path")
+        ))?;
+    }
+    Ok(outcome)
+}

@@ -1,0 +1,123 @@
+//! `vellum tag`: names for snapshots.
+
+use serde::Serialize;
+use vellum_types::SnapshotId;
+
+use crate::context::Context;
+use crate::context::names::{Names, first_line};
+use crate::error::{Outcome, Result};
+use crate::ui::format;
+use crate::ui::table::{Align, Cell, Table};
+
+/// Name snapshots
+///
+/// A tagged snapshot cannot be forgotten before the tag is removed.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Give a snapshot a name
+    Add {
+        /// The name
+        name: String,
+        /// The snapshot
+        #[arg(value_name = "SNAP", default_value = "HEAD")]
+        snapshot: String,
+    },
+    /// List all tags
+    List,
+    /// Take names away; the snapshots stay
+    Remove {
+        /// The names
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+}
+
+#[derive(Serialize)]
+struct Listing {
+    tags: Vec<Item>,
+}
+
+#[derive(Serialize)]
+struct Item {
+    name: String,
+    snapshot: String,
+}
+
+/// Adds, lists or removes.
+pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
+    match command {
+        Command::Add { name, snapshot } => add(name, snapshot, context),
+        Command::List => list(context),
+        Command::Remove { names } => remove(names, context),
+    }
+}
+
+fn add(name: &str, snapshot: &str, context: &Context) -> Result<Outcome> {
+    let volume = context.volume()?;
+    let entry = volume.resolve(snapshot)?;
+    volume.add_tag(name, entry.id)?;
+    let names = Names::load(&volume)?;
+    report(context, vec![(name.into(), entry.id)], |item| {
+        format!("{} is snapshot {}", item.name, names.describe(&entry))
+    })
+}
+
+fn remove(removed: &[String], context: &Context) -> Result<Outcome> {
+    let volume = context.volume()?;
+    let mut targets = Vec::with_capacity(removed.len());
+    for name in removed {
+        targets.push((name.clone(), volume.remove_tag(name)?));
+    }
+    report(context, targets, |item| {
+        let short = item.snapshot.get(..12).unwrap_or(&item.snapshot);
+        format!("Removed the tag {}; it was snapshot {short}", item.name)
+    })
+}
+
+fn report(
+    context: &Context,
+    tags: Vec<(String, SnapshotId)>,
+    line: impl Fn(&Item) -> String,
+) -> Result<Outcome> {
+    let tags = tags.into_iter().map(|(name, id)| Item { name, snapshot: id.to_string() }).collect();
+    let listing = Listing { tags };
+    if context.ui.json() {
+        context.ui.object(&listing)?;
+    } else if !context.ui.voice.quiet {
+        for item in &listing.tags {
+            context.ui.line(line(item))?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn list(context: &Context) -> Result<Outcome> {
+    let volume = context.volume()?;
+    let tags = volume.tags()?;
+    let ui = &context.ui;
+    if ui.json() {
+        return report(context, tags, |_| String::new());
+    }
+    let names = Names::load(&volume)?;
+    let mut table = Table::new(&[Align::Left; 4]);
+    for (name, id) in &tags {
+        let (time, note) = match volume.catalog.get(id) {
+            Ok(record) => (format::local_time(record.time), first_line(&record.note)),
+            Err(error) => (String::new(), format!("({error})")),
+        };
+        let cells: [Cell; 4] = [
+            Cell::painted(name, |text| ui.style.cyan(text)),
+            Cell::painted(&names.short(id), |text| ui.style.yellow(text)),
+            time.into(),
+            note.into(),
+        ];
+        table.row(cells);
+    }
+    for line in table.lines() {
+        ui.line(line)?;
+    }
+    if tags.is_empty() {
+        ui.note("no tags yet: 'vellum tag add NAME [SNAP]' makes one")?;
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,156 @@
+//! `vellum worktree`: the worktrees of the volume.
+
+use serde::Serialize;
+use vellum_volume::Volume;
+use vellum_volume::refs::WorktreeHead;
+use vellum_volume::session::host_name;
+use vellum_volume::tree::show;
+
+use crate::context::Context;
+use crate::context::names::Names;
+use crate::error::{CliError, Outcome, Result};
+use crate::ui::json;
+use crate::ui::table::{Align, Cell, Table};
+
+/// List, rename and remove worktrees
+///
+/// 'vellum fork' and 'vellum init --store' make new ones.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// List all worktrees of the volume; '*' marks the one you stand in
+    List,
+    /// Give a worktree another name
+    Rename {
+        /// Its name
+        old: String,
+        /// The new name
+        new: String,
+    },
+    /// Take a worktree off the list
+    ///
+    /// Its snapshots stay, and so do the files in its directory.
+    Remove {
+        /// Its name
+        name: String,
+    },
+}
+
+#[derive(Serialize)]
+struct Listing {
+    worktrees: Vec<Item>,
+}
+
+#[derive(Serialize)]
+struct Item {
+    name: String,
+    here: bool,
+    snapshot: Option<String>,
+    host: String,
+    directory: String,
+    created: String,
+    missing: bool,
+}
+
+#[derive(Serialize)]
+struct Renamed<'a> {
+    old: &'a str,
+    new: &'a str,
+}
+
+#[derive(Serialize)]
+struct Removed<'a> {
+    name: &'a str,
+    snapshot: Option<String>,
+    directory: &'a str,
+}
+
+/// Lists, renames or removes.
+pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
+    let volume = context.volume()?;
+    match command {
+        Command::List => list(context, &volume),
+        Command::Rename { old, new } => rename(context, &volume, old, new),
+        Command::Remove { name } => remove(context, &volume, name),
+    }
+}
+
+/// Whether the directory should be on this machine and is not that worktree any more.
+fn is_missing(volume: &Volume, name: &str, head: &WorktreeHead) -> bool {
+    head.host == host_name() && !matches!(volume.state_of(name, head), Ok(Some(_)))
+}
+
+fn list(context: &Context, volume: &Volume) -> Result<Outcome> {
+    let worktrees = volume.worktrees()?;
+    let here = &volume.worktree.worktree;
+    let ui = &context.ui;
+    if ui.json() {
+        let item = |(name, head): &(String, WorktreeHead)| Item {
+            name: name.clone(),
+            here: name == here,
+            snapshot: head.head.map(|id| id.to_string()),
+            host: head.host.clone(),
+            directory: head.place.clone(),
+            created: json::time(head.created),
+            missing: is_missing(volume, name, head),
+        };
+        ui.object(&Listing { worktrees: worktrees.iter().map(item).collect() })?;
+        return Ok(Outcome::Done);
+    }
+    let names = Names::load(volume)?;
+    let mut table = Table::new(&[Align::Left; 4]);
+    for (name, head) in &worktrees {
+        table.row(row(context, volume, &names, (name, head)));
+    }
+    for line in table.lines() {
+        ui.line(line)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn row(context: &Context, volume: &Volume, names: &Names, (name, head): (&str, &WorktreeHead)) -> [Cell; 4] {
+    let style = context.ui.style;
+    let place = show(head.place.as_bytes());
+    let place = match (head.host == host_name(), is_missing(volume, name, head)) {
+        (true, false) => place,
+        (true, true) => format!("{place} {}", style.dim("(not there any more)")),
+        (false, _) => format!("{}:{place}", show(head.host.as_bytes())),
+    };
+    let mark = if name == volume.worktree.worktree { "*" } else { " " };
+    let id = head.head.map_or_else(|| "no snapshot".into(), |id| names.short(&id));
+    [
+        Cell::from(mark),
+        Cell::painted(name, |text| style.cyan(text)),
+        Cell::painted(&id, |text| style.yellow(text)),
+        place.into(),
+    ]
+}
+
+fn rename(context: &Context, volume: &Volume, old: &str, new: &str) -> Result<Outcome> {
+    volume.rename_worktree(old, new)?;
+    if context.ui.json() {
+        context.ui.object(&Renamed { old, new })?;
+    } else if !context.ui.voice.quiet {
+        context.ui.line(format!("The worktree {old} is now called {new}"))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn remove(context: &Context, volume: &Volume, name: &str) -> Result<Outcome> {
+    if name == volume.worktree.worktree {
+        let message = format!("'{name}' is the worktree that you stand in");
+        let hint = "remove it from another worktree; to give up the whole volume, delete its directories";
+        return Err(CliError::usage(message, hint));
+    }
+    let head = volume.remove_worktree(name)?;
+    let ui = &context.ui;
+    if ui.json() {
+        let snapshot = head.head.map(|id| id.to_string());
+        ui.object(&Removed { name, snapshot, directory: &head.place })?;
+    } else if !ui.voice.quiet {
+        ui.line(format!("Removed the worktree {name} from the list; its snapshots stay"))?;
+        if head.host == host_name() && std::path::Path::new(&head.place).exists() {
+            ui.note(format!("its files are still in {}: delete them yourself", show(head.place.as_bytes())))?;
+        }
+    }
+    Ok(Outcome::Done)
+}

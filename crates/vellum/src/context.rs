@@ -1,0 +1,74 @@
+//! What all commands share: where the user stands, the terminal, and how typed words become what they mean.
+
+pub mod names;
+pub mod paths;
+pub mod place;
+
+use std::path::{Path, PathBuf};
+
+use vellum_checkout::Worktree;
+use vellum_volume::{Meter, StateDir, Volume};
+
+use crate::error::{CliError, Result};
+use crate::ui::Ui;
+use crate::ui::progress::{self, Task};
+use paths::Paths;
+
+/// What a command is given beside its arguments.
+pub struct Context {
+    /// The directory that typed paths are relative to, without symlinks.
+    pub cwd: PathBuf,
+    /// The terminal.
+    pub ui: Ui,
+}
+
+impl Context {
+    /// The context of a command that runs in `directory`.
+    pub fn new(ui: Ui, directory: PathBuf) -> Self {
+        Self { cwd: directory, ui }
+    }
+
+    /// The directory that was named, or where the process stands, without symlinks.
+    pub fn directory(typed: Option<&Path>) -> Result<PathBuf> {
+        let typed = typed.unwrap_or(Path::new("."));
+        typed.canonicalize().map_err(CliError::io("work in", typed.display().to_string()))
+    }
+
+    /// The state directory of the worktree that the user stands in.
+    pub fn state(&self) -> Result<StateDir> {
+        Ok(StateDir::find(&self.cwd)?)
+    }
+
+    /// The volume of the worktree that the user stands in.
+    pub fn volume(&self) -> Result<Volume> {
+        Ok(Volume::open(&self.state()?)?)
+    }
+
+    /// The worktree that the user stands in.
+    pub fn worktree(&self) -> Result<Worktree> {
+        Ok(Worktree::open(&self.cwd)?)
+    }
+
+    /// How typed paths relate to the worktree at `root`.
+    pub fn paths(&self, root: &Path) -> Paths {
+        Paths::new(&self.cwd, root)
+    }
+
+    /// A typed path of the local filesystem that need not exist.
+    pub fn local_path(&self, typed: &Path) -> PathBuf {
+        self.cwd.join(typed)
+    }
+
+    /// Runs a long operation: shows its progress, and hands Ctrl-C on to it.
+    pub fn watch<T>(&self, task: Task, work: impl FnOnce(&Meter) -> T) -> T {
+        progress::watch(&self.ui, task, work)
+    }
+
+    /// To be called when another command holds the worktree.
+    pub fn waiting(&self) -> impl FnOnce() + '_ {
+        || {
+            let _ =
+                self.ui.warn("another vellum command is at work in this worktree: waiting until it is done");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What snapshots are called: short ids, tags, the worktrees that stand on them. Read once per command.
+
+use std::collections::HashMap;
+
+use vellum_types::SnapshotId;
+use vellum_volume::history::Entry;
+use vellum_volume::{Volume, resolve};
+
+use crate::error::Result;
+use crate::ui::{format, json};
+
+/// Longest beginning of a note that is shown in one line, characters.
+const NOTE_SHOWN: usize = 60;
+
+/// The names of all snapshots of a volume.
+pub struct Names {
+    ids: Vec<SnapshotId>,
+    tags: HashMap<SnapshotId, Vec<String>>,
+    heads: HashMap<SnapshotId, Vec<String>>,
+    here: Option<SnapshotId>,
+    worktree: String,
+}
+
+impl Names {
+    /// Reads them.
+    pub fn load(volume: &Volume) -> Result<Self> {
+        let mut tags: HashMap<_, Vec<_>> = HashMap::new();
+        for (name, id) in volume.tags()? {
+            tags.entry(id).or_default().push(name);
+        }
+        let mut heads: HashMap<_, Vec<_>> = HashMap::new();
+        let mut here = None;
+        let worktree = volume.worktree.worktree.clone();
+        for (name, head) in volume.worktrees()? {
+            let Some(id) = head.head else { continue };
+            if name == worktree {
+                here = Some(id);
+            }
+            heads.entry(id).or_default().push(name);
+        }
+        Ok(Self { ids: volume.catalog.ids()?, tags, heads, here, worktree })
+    }
+
+    /// How many snapshots there are.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Ids of all snapshots, sorted.
+    pub fn ids(&self) -> &[SnapshotId] {
+        &self.ids
+    }
+
+    /// As much of the id as tells it from all others.
+    pub fn short(&self, id: &SnapshotId) -> String {
+        resolve::short(id, &self.ids)
+    }
+
+    /// Tags of a snapshot.
+    pub fn tags(&self, id: &SnapshotId) -> &[String] {
+        self.tags.get(id).map_or(&[], Vec::as_slice)
+    }
+
+    /// Worktrees that stand on a snapshot.
+    pub fn heads(&self, id: &SnapshotId) -> &[String] {
+        self.heads.get(id).map_or(&[], Vec::as_slice)
+    }
+
+    /// HEAD, other worktrees and tags that name a snapshot, for people.
+    pub fn labels(&self, id: &SnapshotId) -> Vec<String> {
+        let mut labels = Vec::new();
+        if self.here == Some(*id) {
+            labels.push("HEAD".into());
+        }
+        let others = self.heads(id).iter().filter(|name| **name != self.worktree);
+        labels.extend(others.map(|name| format!("worktree {name}")));
+        labels.extend(self.tags(id).iter().cloned());
+        labels
+    }
+
+    /// A snapshot in JSON.
+    pub fn json(&self, entry: &Entry) -> json::Snapshot {
+        json::Snapshot::new(entry, self.tags(&entry.id).to_vec(), self.heads(&entry.id).to_vec())
+    }
+
+    /// A snapshot in half a line: `4f3a2b1c "a day's work", 2 hours ago`.
+    pub fn describe(&self, entry: &Entry) -> String {
+        let note = first_line(&entry.record.note);
+        let note = if note.is_empty() { String::new() } else { format!(" \"{note}\"") };
+        format!("{}{note}, {}", self.short(&entry.id), format::ago(entry.record.time))
+    }
+}
+
+/// The first line of a note, shortened, without anything that could drive a terminal.
+pub fn first_line(note: &str) -> String {
+    let line = note.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    let mut shown: String = line.chars().take(NOTE_SHOWN).collect();
+    if line.chars().nth(NOTE_SHOWN).is_some() {
+        shown.push('…');
+    }
+    if shown.is_empty() { shown } else { vellum_volume::tree::show(shown.as_bytes()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_shortened_and_escaped() {
+        assert_eq!(first_line("\n  a note \nmore"), "a note");
+        assert_eq!(first_line(""), "");
+        assert_eq!(first_line("a\x1b[2Jb"), "a\\u{1b}[2Jb");
+        assert_eq!(first_line(&"x".repeat(61)).chars().count(), 61);
+    }
+}

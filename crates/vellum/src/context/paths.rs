@@ -1,0 +1,136 @@
+//! Typed paths and paths from the root of the worktree, either way round.
+//!
+//! Invariant: a path that comes out of `parse` has no `.`, no `..`, no empty component, and lies in the worktree,
+//! not in its state directory.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use vellum_volume::state::STATE_DIR;
+use vellum_volume::tree::{components, show};
+
+use crate::error::{CliError, Result};
+
+/// Converts paths for a user who stands somewhere in a worktree.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    cwd: PathBuf,
+    root: PathBuf,
+}
+
+impl Paths {
+    /// For a user who stands in `cwd`, at or below the worktree's `root`; both without symlinks.
+    pub fn new(cwd: &Path, root: &Path) -> Self {
+        Self { cwd: cwd.into(), root: root.into() }
+    }
+
+    /// A typed path, relative to where the user stands, as a path from the root; the root itself is empty.
+    pub fn parse(&self, typed: &OsStr) -> Result<Vec<u8>> {
+        if typed.is_empty() {
+            return Err(CliError::usage("an empty path names nothing", "the directory you stand in is '.'"));
+        }
+        let full = normal(&self.cwd.join(typed));
+        let inside = full.strip_prefix(&self.root).map(Path::to_path_buf).ok();
+        let relative = inside.or_else(|| self.through_symlinks(&full)).ok_or_else(|| self.outside(typed))?;
+        let path = relative.as_os_str().as_bytes().to_vec();
+        if components(&path).next() == Some(STATE_DIR.as_bytes()) {
+            let message =
+                format!("'{}' belongs to Vellum itself and is in no snapshot", show(typed.as_bytes()));
+            return Err(CliError::usage(message, ""));
+        }
+        Ok(path)
+    }
+
+    /// All of some typed paths.
+    pub fn parse_all(&self, typed: &[std::ffi::OsString]) -> Result<Vec<Vec<u8>>> {
+        typed.iter().map(|path| self.parse(path)).collect()
+    }
+
+    /// A path may name the worktree through a symlink outside of it: its directory decides.
+    fn through_symlinks(&self, full: &Path) -> Option<PathBuf> {
+        let parent = full.parent()?.canonicalize().ok()?;
+        let full = full.file_name().map_or_else(|| parent.clone(), |name| parent.join(name));
+        full.strip_prefix(&self.root).map(Path::to_path_buf).ok()
+    }
+
+    fn outside(&self, typed: &OsStr) -> CliError {
+        let message =
+            format!("'{}' lies outside of the worktree {}", show(typed.as_bytes()), self.root.display());
+        CliError::usage(message, "paths are relative to the directory you stand in")
+    }
+
+    /// Where the user stands, as a path from the root.
+    pub fn here(&self) -> Vec<u8> {
+        let below = self.cwd.strip_prefix(&self.root).unwrap_or(Path::new(""));
+        below.as_os_str().as_bytes().to_vec()
+    }
+
+    /// A path from the root as the user would type it, escaped for the terminal.
+    pub fn show(&self, path: &[u8]) -> String {
+        let here = self.here();
+        let (mut from, mut to) = (components(&here).peekable(), components(path).peekable());
+        while from.peek().is_some() && from.peek() == to.peek() {
+            from.next();
+            to.next();
+        }
+        let parts: Vec<&[u8]> = from.map(|_| &b".."[..]).chain(to).collect();
+        if parts.is_empty() { ".".into() } else { show(&parts.join(&b'/')) }
+    }
+}
+
+/// The path without `.` and `..`, by the names alone.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                normal.pop();
+            }
+            Component::CurDir => {}
+            other => normal.push(other),
+        }
+    }
+    normal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths() -> Paths {
+        Paths::new(Path::new("/w/sub/dir"), Path::new("/w"))
+    }
+
+    fn parse(typed: &str) -> Option<String> {
+        paths().parse(OsStr::new(typed)).ok().map(|path| String::from_utf8_lossy(&path).into_owned())
+    }
+
+    #[test]
+    fn paths_are_relative_to_where_the_user_stands() {
+        assert_eq!(parse("a").as_deref(), Some("sub/dir/a"));
+        assert_eq!(parse("./a//b/").as_deref(), Some("sub/dir/a/b"));
+        assert_eq!(parse("../a").as_deref(), Some("sub/a"));
+        assert_eq!(parse("../..").as_deref(), Some(""));
+        assert_eq!(parse("/w/a").as_deref(), Some("a"));
+        assert_eq!(parse(".").as_deref(), Some("sub/dir"));
+    }
+
+    #[test]
+    fn what_lies_outside_is_refused() {
+        for typed in ["", "../../..", "/", "/wide", "../../../w2/a", "/w/.vellum", "../../.vellum/key"] {
+            assert_eq!(parse(typed), None, "{typed}");
+        }
+        assert_eq!(parse(".vellum").as_deref(), Some("sub/dir/.vellum"));
+    }
+
+    #[test]
+    fn paths_are_shown_as_they_would_be_typed() {
+        let shown = |path: &str| paths().show(path.as_bytes());
+        assert_eq!(shown("sub/dir/a"), "a");
+        assert_eq!(shown("sub/dir"), ".");
+        assert_eq!(shown("sub/other"), "../other");
+        assert_eq!(shown("x\ny"), "../../x\\ny");
+        assert_eq!(shown(""), "../..");
+    }
+}

@@ -1,0 +1,50 @@
+//! A file in a snapshot, as typed: `SNAP PATH`.
+
+use std::ffi::OsStr;
+
+use vellum_types::{Attr, FileKind, Ino};
+use vellum_volume::history::Entry;
+use vellum_volume::tree::{kind_noun, show};
+use vellum_volume::{FsTree, Volume, VolumeError};
+
+use super::Context;
+use crate::error::Result;
+
+/// What `SNAP PATH` names.
+pub struct Place {
+    /// The snapshot.
+    pub entry: Entry,
+    /// Its tree.
+    pub tree: FsTree,
+    /// The path from the root; empty for the root itself.
+    pub path: Vec<u8>,
+    /// The inode there.
+    pub ino: Ino,
+    /// Its attributes.
+    pub attr: Attr,
+}
+
+impl Place {
+    /// Finds it. Without a path it is where the user stands.
+    pub fn find(context: &Context, volume: &Volume, snapshot: &str, path: Option<&OsStr>) -> Result<Self> {
+        let paths = context.paths(volume.state.root());
+        let entry = volume.resolve(snapshot)?;
+        let tree = volume.tree(entry.record.root);
+        let place = format!("snapshot {}", volume.short_id(&entry.id)?);
+        let path = match path {
+            Some(typed) => paths.parse(typed)?,
+            None => paths.here(),
+        };
+        let (ino, attr) = tree.find(&path, &place)?;
+        Ok(Self { entry, tree, path, ino, attr })
+    }
+
+    /// An error unless it is of this kind.
+    pub fn must_be(&self, kind: FileKind) -> Result<()> {
+        if self.attr.kind == kind {
+            return Ok(());
+        }
+        let (found, wanted) = (kind_noun(self.attr.kind), kind_noun(kind));
+        Err(VolumeError::WrongKind { path: show(&self.path), found, wanted }.into())
+    }
+}

@@ -1,0 +1,231 @@
+//! What the user is told when a command cannot do its work: what failed, on what, why, and what to do next.
+//!
+//! Invariant: every error has an exit code: 2 failed, 3 bad usage. 0 and 1 belong to commands that did their work.
+
+use std::error::Error as _;
+use std::io;
+
+use vellum_checkout::CheckoutError;
+use vellum_types::ErrorKind;
+use vellum_volume::VolumeError;
+
+/// Result of a command's parts.
+pub type Result<T> = std::result::Result<T, CliError>;
+
+/// A command failed.
+pub const EXIT_FAILED: u8 = 2;
+/// What was typed makes no sense.
+pub const EXIT_USAGE: u8 = 3;
+
+/// How a command that did its work ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done, nothing to remark.
+    Done,
+    /// Done, and there are differences, damage or problems to look at.
+    Findings,
+}
+
+impl Outcome {
+    /// The exit code that says so.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Findings => 1,
+        }
+    }
+
+    /// `Findings` if there are any.
+    pub fn findings(any: bool) -> Self {
+        if any { Self::Findings } else { Self::Done }
+    }
+}
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// What was typed cannot be meant.
+    #[error("{message}")]
+    Usage {
+        /// What is wrong with it.
+        message: String,
+        /// What to type instead; possibly empty.
+        hint: String,
+    },
+    /// A volume's operation failed.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// A worktree's operation failed.
+    #[error(transparent)]
+    Checkout(#[from] CheckoutError),
+    /// The system refused something that the command itself did.
+    #[error("cannot {action} {object}: {source}")]
+    Io {
+        /// What was tried, a verb.
+        action: &'static str,
+        /// On what.
+        object: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Standard output cannot be written.
+    #[error("cannot write the result: {0}")]
+    Output(io::Error),
+    /// The operation was stopped by Ctrl-C, with a word on how to go on.
+    #[error("stopped")]
+    Stopped {
+        /// How to go on.
+        resume: String,
+    },
+}
+
+impl CliError {
+    /// What was typed makes no sense; `hint` says what would.
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Usage { message: message.into(), hint: hint.into() }
+    }
+
+    /// Says what the command tried when the system refused.
+    pub fn io(action: &'static str, object: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let object = object.into();
+        move |source| Self::Io { action, object, source }
+    }
+
+    /// Whether the reader of the output went away, which is no error.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// Says how to go on, if the operation was stopped on request.
+    pub fn or_resume(self, how: impl Into<String>) -> Self {
+        if self.kind() == ErrorKind::Interrupted { Self::Stopped { resume: how.into() } } else { self }
+    }
+
+    /// The exit code of a process that fails with this.
+    pub fn exit_code(&self) -> u8 {
+        if self.kind() == ErrorKind::Usage { EXIT_USAGE } else { EXIT_FAILED }
+    }
+
+    /// The coarse kind, by which scripts can tell failures apart.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Usage { .. } => ErrorKind::Usage,
+            Self::Volume(error) => error.kind(),
+            Self::Checkout(error) => error.kind(),
+            Self::Io { source, .. } | Self::Output(source) => ErrorKind::of_io(source),
+            Self::Stopped { .. } => ErrorKind::Interrupted,
+        }
+    }
+
+    /// The error with its causes, as far as they say something new.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            let said = error.to_string();
+            if !text.contains(&said) {
+                text = format!("{text}: {said}");
+            }
+            cause = error.source();
+        }
+        text
+    }
+
+    /// What to do next; none where the message says it all.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Usage { hint, .. } => (!hint.is_empty()).then(|| hint.clone()),
+            Self::Stopped { resume } => Some(resume.clone()),
+            Self::Volume(error) => volume_hint(error),
+            Self::Checkout(CheckoutError::Volume(error)) => volume_hint(error),
+            Self::Checkout(error) => checkout_hint(error),
+            Self::Io { .. } | Self::Output(_) => kind_hint(self.kind()),
+        }
+    }
+}
+
+/// What to do about a failure of a worktree.
+fn checkout_hint(error: &CheckoutError) -> Option<String> {
+    match error {
+        CheckoutError::NoSuchPath(_) => Some("paths are relative to the directory you stand in".into()),
+        CheckoutError::InTheWay(_) => Some("move them away, or take them out of .vellumignore".into()),
+        CheckoutError::NotEmpty(_) => Some("name one that does not exist yet, or an empty one".into()),
+        CheckoutError::Engine { .. } => {
+            Some("leave out --engine: the fastest one that works is taken".into())
+        }
+        other => kind_hint(other.kind()),
+    }
+}
+
+/// What to do about a failure of the volume, where there is something better to say than its kind.
+fn volume_hint(error: &VolumeError) -> Option<String> {
+    let hint = match error {
+        VolumeError::NoVolume(_) => "'vellum init' makes one here; '-C DIR' looks elsewhere",
+        VolumeError::Nested { .. } => {
+            "choose a directory outside of it; volumes inside volumes are not supported"
+        }
+        VolumeError::AlreadyInitialised(_) => "'vellum info' describes it",
+        VolumeError::UnknownSnapshot(_) => "'vellum history --all' and 'vellum tag list' show what there is",
+        VolumeError::Ambiguous { .. } => "type more of the id",
+        VolumeError::MissingRecord(_) | VolumeError::BadTree(_) | VolumeError::Damaged { .. } => {
+            "'vellum verify --all' lists everything that is damaged, and which files it concerns"
+        }
+        VolumeError::RolledBack { .. } => {
+            "somebody replaced objects of the store by older ones; if you restored it from a backup on purpose, \
+             see docs/semantics.md, 'Rollback'"
+        }
+        VolumeError::Foreign { .. } => "check that the store is where it was, and that its disk is mounted",
+        VolumeError::Locked => {
+            "the file .vellum/key is missing: attach a new directory with 'vellum init --store'"
+        }
+        VolumeError::WrongSecret => "passphrases are case-sensitive; a recovery code works too",
+        VolumeError::NoSuchRef { kind: "tag", .. } => "'vellum tag list' shows all tags",
+        VolumeError::NoSuchRef { kind: "worktree", .. } => "'vellum worktree list' shows all worktrees",
+        VolumeError::NoSuchRef { .. } => "'vellum key list' shows all key slots",
+        VolumeError::NoSuchPath { .. } => {
+            "paths are relative to the directory you stand in; 'vellum ls SNAP -R' lists all"
+        }
+        VolumeError::Raced(_) | VolumeError::SessionLost => "run the command again",
+        VolumeError::Decode { source: vellum_types::DecodeError::Version(_), .. } => {
+            "it was written by a newer Vellum: update this one"
+        }
+        other => return kind_hint(other.kind()),
+    };
+    Some(hint.into())
+}
+
+/// What to do about any failure of a kind.
+fn kind_hint(kind: ErrorKind) -> Option<String> {
+    let hint = match kind {
+        ErrorKind::Corrupt => "'vellum verify --all' lists everything that is damaged",
+        ErrorKind::NoSpace => {
+            "make room and run the command again: nothing that was acknowledged is lost, and 'vellum gc run' frees \
+             what forgotten snapshots held"
+        }
+        ErrorKind::Unsupported => {
+            "it was written by a newer Vellum, or needs a feature that this build lacks"
+        }
+        ErrorKind::Denied => "check the permissions, and who runs the command",
+        ErrorKind::NotFound
+        | ErrorKind::Conflict
+        | ErrorKind::Usage
+        | ErrorKind::Interrupted
+        | ErrorKind::Io => return None,
+    };
+    Some(hint.into())
+}
+
+/// The name of a kind in JSON.
+pub fn kind_name(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotFound => "not_found",
+        ErrorKind::Conflict => "conflict",
+        ErrorKind::Corrupt => "corrupt",
+        ErrorKind::Denied => "denied",
+        ErrorKind::NoSpace => "no_space",
+        ErrorKind::Unsupported => "unsupported",
+        ErrorKind::Usage => "usage",
+        ErrorKind::Interrupted => "interrupted",
+        ErrorKind::Io => "io",
+    }
+}

@@ -1,0 +1,31 @@
+//! Ctrl-C: the first asks the running operation to stop cleanly, the second kills.
+//!
+//! Deliberately absent: what stopping means for an operation; it asks its meter between two items.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// From now on a signal sets the flag, and a second one ends the process as it would have without us.
+/// Called when a long operation starts: commands without one die at once, as usual.
+pub fn listen() -> Arc<AtomicBool> {
+    let asked = ASKED.get_or_init(|| {
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: the handler of the second signal finds the flag set by the first.
+            let _ = flag::register_conditional_default(signal, asked.clone());
+            let _ = flag::register(signal, asked.clone());
+        }
+        asked
+    });
+    asked.clone()
+}
+
+/// Whether somebody asked to stop.
+pub fn asked(flag: &AtomicBool) -> bool {
+    flag.load(Ordering::Relaxed)
+}

@@ -1,0 +1,134 @@
+//! The terminal: results to stdout, everything else to stderr. Nothing outside this module writes to either.
+//!
+//! Invariant: names that come from a volume or a directory are escaped before they get here (`tree::show`), so that
+//! none of them can drive the terminal.
+
+pub mod changes;
+pub mod format;
+pub mod graph;
+pub mod json;
+pub mod patch;
+pub mod progress;
+pub mod style;
+pub mod table;
+
+use std::cell::{RefCell, RefMut};
+use std::fmt::Display;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+
+use serde::Serialize;
+
+use crate::error::{CliError, Result, kind_name};
+use style::Style;
+
+/// How the user wants to be spoken to.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Voice {
+    /// One JSON object instead of text.
+    pub json: bool,
+    /// Results and errors only.
+    pub quiet: bool,
+    /// More than usual.
+    pub verbose: bool,
+}
+
+/// The terminal.
+pub struct Ui {
+    /// How the user wants to be spoken to.
+    pub voice: Voice,
+    /// Colours of standard output.
+    pub style: Style,
+    out: RefCell<BufWriter<Stdout>>,
+}
+
+impl Ui {
+    /// The terminal of this process.
+    pub fn new(voice: Voice) -> Self {
+        let style = Style::of(io::stdout().is_terminal());
+        Self { voice, style, out: RefCell::new(BufWriter::with_capacity(64 << 10, io::stdout())) }
+    }
+
+    /// Whether results are to be JSON.
+    pub fn json(&self) -> bool {
+        self.voice.json
+    }
+
+    /// Whether standard output is a terminal.
+    pub fn out_is_terminal(&self) -> bool {
+        io::stdout().is_terminal()
+    }
+
+    /// A line of the result.
+    pub fn line(&self, line: impl Display) -> Result<()> {
+        writeln!(self.out.borrow_mut(), "{line}").map_err(CliError::Output)
+    }
+
+    /// Bytes of the result, as they are.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<()> {
+        self.out.borrow_mut().write_all(bytes).map_err(CliError::Output)
+    }
+
+    /// Where a result of many bytes goes.
+    pub fn writer(&self) -> RefMut<'_, BufWriter<Stdout>> {
+        self.out.borrow_mut()
+    }
+
+    /// The whole result as a JSON object; a `version` is added in front.
+    pub fn object(&self, value: &impl Serialize) -> Result<()> {
+        let mut out = self.out.borrow_mut();
+        serde_json::to_writer_pretty(&mut *out, &json::Versioned::new(value))
+            .map_err(|error| CliError::Output(error.into()))?;
+        writeln!(out).map_err(CliError::Output)
+    }
+
+    /// A remark beside the result; not when quiet.
+    pub fn note(&self, text: impl Display) -> Result<()> {
+        if self.voice.quiet { Ok(()) } else { self.say(&format!("{text}\n")) }
+    }
+
+    /// A problem that does not stop the command.
+    pub fn warn(&self, text: impl Display) -> Result<()> {
+        let style = Style::of(io::stderr().is_terminal());
+        self.say(&format!("{} {text}\n", style.yellow("warning:")))
+    }
+
+    /// A question, or the end of its line.
+    pub fn prompt(&self, text: &str) -> Result<()> {
+        self.say(text)
+    }
+
+    fn say(&self, text: &str) -> Result<()> {
+        // What was said before on stdout stands before it on a terminal that shows both.
+        self.flush()?;
+        // A closed stderr is no reason to stop working.
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+        Ok(())
+    }
+
+    /// Tells why the command failed, and what to do next.
+    pub fn fail(&self, error: &CliError) {
+        let _ = self.flush();
+        let style = Style::of(io::stderr().is_terminal());
+        let mut text = format!("{} {}\n", style.red("error:"), error.chain());
+        let hint = error.hint();
+        if let Some(hint) = &hint {
+            text += &format!("{} {hint}\n", style.cyan("hint:"));
+        }
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+        if self.json() {
+            let failure = json::Failure::new(kind_name(error.kind()), error.chain(), hint);
+            let _ = self.object(&failure).and_then(|()| self.flush());
+        }
+    }
+
+    /// Hands everything on to the system.
+    pub fn flush(&self) -> Result<()> {
+        self.out.borrow_mut().flush().map_err(CliError::Output)
+    }
+}
+
+/// Prints what the parser has to say: help and version are results, all else is bad usage.
+pub fn usage(error: &clap::Error, bad: u8) -> u8 {
+    let _ = error.print();
+    if error.use_stderr() { bad } else { 0 }
+}

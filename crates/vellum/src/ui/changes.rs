@@ -1,0 +1,264 @@
+//! Differences between two states, as people and programs read them.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use vellum_types::FileKind;
+use vellum_volume::diff::{Aspects, ChangeKind, FileChange, Side};
+
+use super::format;
+use super::json::{self, Name};
+use super::style::Style;
+use super::table::{Align, Cell, Table};
+
+/// The letter that lists show for a kind of change.
+pub fn letter(kind: ChangeKind) -> &'static str {
+    match kind {
+        ChangeKind::Added => "A",
+        ChangeKind::Deleted => "D",
+        ChangeKind::Modified => "M",
+        ChangeKind::Renamed => "R",
+    }
+}
+
+fn word(kind: ChangeKind) -> &'static str {
+    match kind {
+        ChangeKind::Added => "added",
+        ChangeKind::Deleted => "deleted",
+        ChangeKind::Modified => "modified",
+        ChangeKind::Renamed => "renamed",
+    }
+}
+
+/// Paints by kind of change.
+pub fn paint(style: Style, kind: ChangeKind, text: &str) -> String {
+    match kind {
+        ChangeKind::Added => style.green(text),
+        ChangeKind::Deleted => style.red(text),
+        ChangeKind::Modified => style.yellow(text),
+        ChangeKind::Renamed => style.cyan(text),
+    }
+}
+
+/// In which respects a file differs, as words.
+pub fn aspects(aspects: Aspects) -> Vec<&'static str> {
+    let all = [
+        (aspects.kind, "kind"),
+        (aspects.content, "content"),
+        (aspects.mode, "mode"),
+        (aspects.owner, "owner"),
+        (aspects.xattr, "xattr"),
+        (aspects.time, "time"),
+    ];
+    all.into_iter().filter(|(differs, _)| *differs).map(|(_, word)| word).collect()
+}
+
+/// A difference in JSON.
+#[derive(Serialize)]
+pub struct Item {
+    change: &'static str,
+    #[serde(flatten)]
+    name: Name,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_path: Option<Name>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    aspects: Vec<&'static str>,
+}
+
+impl From<&FileChange> for Item {
+    fn from(change: &FileChange) -> Self {
+        let either = change.new.as_ref().or(change.old.as_ref());
+        let moved = change.old.as_ref().filter(|_| change.kind == ChangeKind::Renamed);
+        Self {
+            change: word(change.kind),
+            name: Name::new(change.path()),
+            kind: either.map_or("file", |side| json::kind(side.kind)),
+            old_path: moved.map(|side| Name::new(&side.path)),
+            old_size: change.old.as_ref().map(|side| side.size),
+            size: change.new.as_ref().map(|side| side.size),
+            aspects: aspects(change.aspects),
+        }
+    }
+}
+
+/// How many of each kind.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    added: u64,
+    deleted: u64,
+    modified: u64,
+    renamed: u64,
+}
+
+impl Counts {
+    /// Counts them.
+    pub fn of<'a>(kinds: impl IntoIterator<Item = &'a FileChange>) -> Self {
+        let mut counts = Self::default();
+        for change in kinds {
+            match change.kind {
+                ChangeKind::Added => counts.added += 1,
+                ChangeKind::Deleted => counts.deleted += 1,
+                ChangeKind::Modified => counts.modified += 1,
+                ChangeKind::Renamed => counts.renamed += 1,
+            }
+        }
+        counts
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let all = [
+            (self.added, "added"),
+            (self.modified, "modified"),
+            (self.renamed, "renamed"),
+            (self.deleted, "deleted"),
+        ];
+        let parts: Vec<_> = all
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{} {word}", format::number(count)))
+            .collect();
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// A difference with how many others it stands for.
+pub struct Shown<'a> {
+    /// The difference.
+    pub change: &'a FileChange,
+    /// Entries below a directory that came or went with it.
+    pub below: u64,
+}
+
+/// Directories that came or went stand for all that came or went with them.
+pub fn collapse(changes: &[FileChange]) -> Vec<Shown<'_>> {
+    let mut shown: Vec<Shown<'_>> = Vec::new();
+    let mut tops: HashMap<(ChangeKind, &[u8]), usize> = HashMap::new();
+    for change in changes {
+        let path = change.path();
+        let whole = matches!(change.kind, ChangeKind::Added | ChangeKind::Deleted);
+        let parent = path.iter().rposition(|byte| *byte == b'/').and_then(|slash| path.get(..slash));
+        let top = parent.filter(|_| whole).and_then(|parent| tops.get(&(change.kind, parent)).copied());
+        let at = top.unwrap_or(shown.len());
+        match shown.get_mut(at) {
+            Some(dir) => dir.below += 1,
+            None => shown.push(Shown { change, below: 0 }),
+        }
+        if whole && either(change).is_some_and(|side| side.kind == FileKind::Dir) {
+            tops.insert((change.kind, path), at);
+        }
+    }
+    shown
+}
+
+fn either(change: &FileChange) -> Option<&Side> {
+    change.new.as_ref().or(change.old.as_ref())
+}
+
+/// What a list says of each difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// In which respects it differs.
+    Aspects,
+    /// Sizes too.
+    Sizes,
+}
+
+/// The list, a line each. `show` turns a path into what the user would type.
+pub fn list(
+    style: Style,
+    changes: &[Shown<'_>],
+    detail: Detail,
+    show: impl Fn(&[u8]) -> String,
+) -> Vec<String> {
+    let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
+    for Shown { change, below } in changes {
+        let slash = if either(change).is_some_and(|side| side.kind == FileKind::Dir) { "/" } else { "" };
+        let mut name = format!("{}{slash}", show(change.path()));
+        if let (ChangeKind::Renamed, Some(old)) = (change.kind, &change.old) {
+            name = format!("{}{slash} -> {name}", show(&old.path));
+        }
+        let remark = remark(change, *below, detail);
+        table.row([
+            Cell::painted(letter(change.kind), |text| paint(style, change.kind, text)),
+            Cell::painted(&name, |text| paint(style, change.kind, text)),
+            Cell::painted(&remark, |text| style.dim(text)),
+        ]);
+    }
+    table.lines()
+}
+
+fn remark(change: &FileChange, below: u64, detail: Detail) -> String {
+    let mut parts = Vec::new();
+    if below > 0 {
+        parts.push(format!("with {} in it", format::count(below, "entry")));
+    }
+    if detail == Detail::Sizes {
+        parts.extend(sizes(change));
+    }
+    let mut words = aspects(change.aspects);
+    // A change of content brings a new time with it: only what is worth a word gets one.
+    if change.aspects.content {
+        words.retain(|word| *word != "time");
+    }
+    let obvious = change.kind == ChangeKind::Modified && words == ["content"];
+    if !words.is_empty() && !obvious {
+        parts.push(words.join(", "));
+    }
+    parts.join("; ")
+}
+
+fn sizes(change: &FileChange) -> Option<String> {
+    let size =
+        |side: &Option<Side>| side.as_ref().filter(|side| side.kind == FileKind::File).map(|side| side.size);
+    match (size(&change.old), size(&change.new)) {
+        (Some(old), Some(new)) if old != new => {
+            Some(format!("{} -> {}", format::size(old), format::size(new)))
+        }
+        (_, Some(size)) | (Some(size), None) => Some(format::size(size)),
+        (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vellum_types::Ino;
+
+    fn change(kind: ChangeKind, path: &str, is: FileKind) -> FileChange {
+        let side = Side { path: path.into(), ino: Ino(2), kind: is, size: 10 };
+        let old = (kind != ChangeKind::Added).then(|| side.clone());
+        let new = (kind != ChangeKind::Deleted).then_some(side);
+        FileChange { kind, old, new, aspects: Aspects::default() }
+    }
+
+    #[test]
+    fn new_directories_stand_for_what_is_in_them() {
+        use ChangeKind::{Added, Deleted};
+        let changes = [
+            change(Added, "a", FileKind::Dir),
+            change(Added, "a-b", FileKind::File),
+            change(Added, "a/b", FileKind::Dir),
+            change(Added, "a/b/c", FileKind::File),
+            change(Deleted, "a/gone", FileKind::File),
+        ];
+        let lines = list(Style::default(), &collapse(&changes), Detail::Aspects, |path| {
+            String::from_utf8_lossy(path).into_owned()
+        });
+        assert_eq!(lines, ["A  a/      with 2 entries in it", "A  a-b", "D  a/gone"]);
+    }
+
+    #[test]
+    fn counts_leave_out_what_is_not_there() {
+        let changes = [
+            change(ChangeKind::Added, "a", FileKind::File),
+            change(ChangeKind::Deleted, "b", FileKind::File),
+        ];
+        assert_eq!(Counts::of(&changes).to_string(), "1 added, 1 deleted");
+    }
+}

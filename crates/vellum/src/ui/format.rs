@@ -1,0 +1,181 @@
+//! Numbers, sizes, times and paths as people read them. Sizes in binary units, times local.
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+use vellum_types::{FileKind, Time};
+
+const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+/// Bytes: "512 B", "12.3 KiB", "1.0 GiB".
+pub fn size(bytes: u64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    // Tenths, rounded; a value that would read 1024.0 belongs to the next unit.
+    let mut exponent = 0;
+    loop {
+        let unit = 1u128 << (10 * (exponent + 1));
+        let tenths = (u128::from(bytes) * 10 + unit / 2) / unit;
+        match UNITS.get(exponent) {
+            Some(name) if tenths < 10240 || exponent + 1 == UNITS.len() => {
+                return format!("{}.{} {name}", tenths / 10, tenths % 10);
+            }
+            _ => exponent += 1,
+        }
+    }
+}
+
+/// A number with separators: "1,234,567".
+pub fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number with its noun, the plural by adding the usual ending: "1 file", "2 files", "3 directories".
+pub fn count(how_many: u64, noun: &str) -> String {
+    if how_many == 1 {
+        return format!("1 {noun}");
+    }
+    let plural = match noun.strip_suffix('y') {
+        Some(stem) if !noun.ends_with("ey") => format!("{stem}ies"),
+        _ => format!("{noun}s"),
+    };
+    format!("{} {plural}", number(how_many))
+}
+
+fn timestamp(time: Time) -> Option<Timestamp> {
+    Timestamp::new(time.secs, i32::try_from(time.nanos).ok()?).ok()
+}
+
+/// Local time to the second: "2026-05-01 13:30:05".
+pub fn local_time(time: Time) -> String {
+    local(time, "%Y-%m-%d %H:%M:%S")
+}
+
+/// Local time to the minute: "2026-05-01 13:30".
+pub fn local_minute(time: Time) -> String {
+    local(time, "%Y-%m-%d %H:%M")
+}
+
+/// Local time to the nanosecond with its offset.
+pub fn local_exact(time: Time) -> String {
+    local(time, "%Y-%m-%d %H:%M:%S.%9f %:z")
+}
+
+fn local(time: Time, pattern: &str) -> String {
+    match timestamp(time) {
+        Some(moment) => moment.to_zoned(TimeZone::system()).strftime(pattern).to_string(),
+        None => format!("@{}", time.secs),
+    }
+}
+
+/// The moment as RFC 3339 in UTC, to the nanosecond; seconds since 1970 after an `@` where no year has four digits.
+pub fn utc(time: Time) -> String {
+    timestamp(time).map_or_else(|| format!("@{}", time.secs), |moment| format!("{moment:.9}"))
+}
+
+/// How long ago: "just now", "5 minutes ago", "3 days ago".
+pub fn ago(time: Time) -> String {
+    let seconds = Zoned::now().timestamp().as_second().saturating_sub(time.secs);
+    let (amount, unit) = match seconds {
+        i64::MIN..=-60 => return "in the future".into(),
+        -59..=9 => return "just now".into(),
+        10..=59 => (seconds, "second"),
+        60..=3599 => (seconds / 60, "minute"),
+        3600..=86_399 => (seconds / 3600, "hour"),
+        86_400..=2_591_999 => (seconds / 86_400, "day"),
+        2_592_000..=31_535_999 => (seconds / 2_592_000, "month"),
+        _ => (seconds / 31_536_000, "year"),
+    };
+    format!("{} ago", count(amount.unsigned_abs(), unit))
+}
+
+/// A span as it passes: "0.4 s", "12 s", "3:05 min", "1:02:03 h".
+pub fn span(time: std::time::Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..=9 => format!("{:.1} s", time.as_secs_f64()),
+        10..=59 => format!("{seconds} s"),
+        60..=3599 => format!("{}:{:02} min", seconds / 60, seconds % 60),
+        _ => format!("{}:{:02}:{:02} h", seconds / 3600, seconds / 60 % 60, seconds % 60),
+    }
+}
+
+/// Kind and mode as `ls -l` writes them: "-rwsr-xr-x".
+pub fn mode(kind: FileKind, mode: u32) -> String {
+    let mut text = String::with_capacity(10);
+    text.push(kind.letter());
+    let special = [(0o4000, 's', 'S'), (0o2000, 's', 'S'), (0o1000, 't', 'T')];
+    for (shift, (bit, with, without)) in [6, 3, 0].into_iter().zip(special) {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (mode & bit != 0, bits & 1 != 0) {
+            (false, false) => '-',
+            (false, true) => 'x',
+            (true, true) => with,
+            (true, false) => without,
+        });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_stay_below_1024_of_their_unit() {
+        let cases = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (1_048_575, "1.0 MiB"),
+            (10 << 30, "10.0 GiB"),
+            (u64::MAX, "16.0 EiB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn numbers_are_grouped_and_nouns_agree() {
+        assert_eq!(number(999), "999");
+        assert_eq!(number(1_234_567), "1,234,567");
+        assert_eq!(count(1, "directory"), "1 directory");
+        assert_eq!(count(2, "directory"), "2 directories");
+        assert_eq!(count(1000, "key"), "1,000 keys");
+    }
+
+    #[test]
+    fn modes_read_as_ls_writes_them() {
+        assert_eq!(mode(FileKind::Dir, 0o1777), "drwxrwxrwt");
+        assert_eq!(mode(FileKind::File, 0o4644), "-rwSr--r--");
+        assert_eq!(mode(FileKind::Symlink, 0o777), "lrwxrwxrwx");
+    }
+
+    #[test]
+    fn times_that_no_calendar_has_are_still_shown() {
+        let far = Time { secs: i64::MAX, nanos: 0 };
+        assert_eq!(utc(far), format!("@{}", i64::MAX));
+        assert_eq!(utc(Time { secs: -1, nanos: 500_000_000 }), "1969-12-31T23:59:59.500000000Z");
+    }
+
+    #[test]
+    fn spans_grow_coarser() {
+        let of = |millis| span(std::time::Duration::from_millis(millis));
+        assert_eq!(of(430), "0.4 s");
+        assert_eq!(of(12_900), "12 s");
+        assert_eq!(of(185_000), "3:05 min");
+        assert_eq!(of(3_723_000), "1:02:03 h");
+    }
+}

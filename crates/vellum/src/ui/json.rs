@@ -1,0 +1,183 @@
+//! What JSON results share: the version in front, names that are not text, snapshots. docs/json.md describes all
+//! shapes; a field is never removed or given another meaning without a new version.
+
+use std::path::Path;
+
+use serde::Serialize;
+use vellum_types::{FileKind, Time};
+use vellum_volume::record::Origin;
+use vellum_volume::{SnapshotRecord, history};
+
+use super::format;
+
+/// Version of all JSON results.
+const VERSION: u32 = 1;
+
+/// A result with its version.
+#[derive(Serialize)]
+pub struct Versioned<'a, T> {
+    version: u32,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+impl<'a, T> Versioned<'a, T> {
+    /// The result with the version in front.
+    pub fn new(value: &'a T) -> Self {
+        Self { version: VERSION, value }
+    }
+}
+
+/// The result of a command that failed.
+#[derive(Serialize)]
+pub struct Failure {
+    error: FailureBody,
+}
+
+#[derive(Serialize)]
+struct FailureBody {
+    kind: &'static str,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure of this kind.
+    pub fn new(kind: &'static str, message: String, hint: Option<String>) -> Self {
+        Self { error: FailureBody { kind, message, hint } }
+    }
+}
+
+/// Bytes of a name: text where they are UTF-8; else the hexadecimal bytes beside a text that resembles them.
+#[derive(Debug, Clone, Serialize)]
+pub struct Name {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+}
+
+impl Name {
+    /// A path or name; the root of a worktree is the empty one.
+    pub fn new(bytes: &[u8]) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self { path: text.into(), path_hex: None },
+            Err(_) => Self {
+                path: String::from_utf8_lossy(bytes).into_owned(),
+                path_hex: Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+            },
+        }
+    }
+}
+
+impl From<&Path> for Name {
+    fn from(path: &Path) -> Self {
+        Self::new(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))
+    }
+}
+
+/// What `kind` says of a file.
+pub fn kind(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "file",
+        FileKind::Dir => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+        FileKind::CharDevice => "character_device",
+        FileKind::BlockDevice => "block_device",
+    }
+}
+
+/// A moment: RFC 3339, UTC, nanoseconds.
+pub fn time(time: Time) -> String {
+    format::utc(time)
+}
+
+/// A snapshot.
+#[derive(Serialize)]
+pub struct Snapshot {
+    id: String,
+    parents: Vec<String>,
+    time: String,
+    worktree: String,
+    author: String,
+    host: String,
+    note: String,
+    origin: &'static str,
+    tags: Vec<String>,
+    heads: Vec<String>,
+    paths: Vec<Name>,
+    root: String,
+    files: u64,
+    directories: u64,
+    others: u64,
+    bytes: u64,
+    changed: u64,
+    stored: u64,
+}
+
+impl Snapshot {
+    /// The snapshot with the tags that name it and the worktrees that stand on it.
+    pub fn new(entry: &history::Entry, tags: Vec<String>, heads: Vec<String>) -> Self {
+        let SnapshotRecord { root, parents, time, worktree, author, host, note, paths, .. } = &*entry.record;
+        let statistics = entry.record.statistics;
+        Self {
+            id: entry.id.to_string(),
+            parents: parents.iter().map(ToString::to_string).collect(),
+            time: format::utc(*time),
+            worktree: worktree.clone(),
+            author: author.clone(),
+            host: host.clone(),
+            note: note.clone(),
+            origin: origin(entry.record.origin),
+            tags,
+            heads,
+            paths: paths.iter().map(|path| Name::new(path)).collect(),
+            root: root.0.to_string(),
+            files: statistics.files,
+            directories: statistics.dirs,
+            others: statistics.others,
+            bytes: statistics.bytes,
+            changed: statistics.changed,
+            stored: statistics.stored,
+        }
+    }
+}
+
+/// What `origin` says of a snapshot.
+pub fn origin(origin: Origin) -> &'static str {
+    match origin {
+        Origin::User => "user",
+        Origin::Safety => "safety",
+    }
+}
+
+/// Something that could not be done, while all else was.
+#[derive(Debug, Serialize)]
+pub struct Problem {
+    #[serde(flatten)]
+    name: Name,
+    message: String,
+    #[serde(skip)]
+    shown: String,
+}
+
+impl Problem {
+    /// A problem with this path.
+    pub fn new(path: &[u8], message: impl Into<String>) -> Self {
+        Self { name: Name::new(path), message: message.into(), shown: vellum_volume::tree::show(path) }
+    }
+}
+
+impl From<&vellum_checkout::Problem> for Problem {
+    fn from(problem: &vellum_checkout::Problem) -> Self {
+        Self::new(&problem.path, problem.message.clone())
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.shown, self.message)
+    }
+}

@@ -1,0 +1,245 @@
+//! Text patches in git's extended format: `git apply` and `patch -p1` take them.
+//!
+//! What a patch cannot say (owners, times, extended attributes, directories, special files, binary content) stands
+//! in lines that begin with `#`, which both skip; nothing is left out silently.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use similar::{ChangeTag, TextDiff};
+use vellum_types::FileKind;
+use vellum_volume::diff::{ChangeKind, FileChange, Side};
+
+use super::changes;
+
+/// Longest search for the shortest patch of one file; a longer patch is as right.
+const SEARCH: Duration = Duration::from_secs(5);
+
+/// Bytes at the beginning of a file in which a NUL tells that it is no text: what git looks at.
+const TEXT_PROBE: usize = 8000;
+
+/// The content of one side.
+pub enum Content {
+    /// All of it, and the mode bits.
+    Whole {
+        /// Bytes; a symlink's target.
+        bytes: Vec<u8>,
+        /// Mode bits.
+        mode: u32,
+    },
+    /// More than anyone reads in a patch.
+    TooLarge,
+    /// A directory, a device, a fifo, a socket.
+    None,
+}
+
+impl Content {
+    fn text(&self) -> Option<&[u8]> {
+        match self {
+            Self::Whole { bytes, .. } if !bytes.iter().take(TEXT_PROBE).any(|byte| *byte == 0) => Some(bytes),
+            Self::Whole { .. } | Self::TooLarge | Self::None => None,
+        }
+    }
+
+    fn mode(&self) -> Option<u32> {
+        match self {
+            Self::Whole { mode, .. } => Some(*mode),
+            Self::TooLarge | Self::None => None,
+        }
+    }
+}
+
+/// Lines added and removed; none if a side is no text.
+pub fn line_counts(old: &Content, new: &Content) -> Option<(u64, u64)> {
+    let (old, new) = (text_or_nothing(old)?, text_or_nothing(new)?);
+    let diff = TextDiff::configure().timeout(SEARCH).diff_lines(old, new);
+    let (mut added, mut removed) = (0, 0);
+    for change in diff.iter_all_changes() {
+        match change.tag() {
+            ChangeTag::Insert => added += 1,
+            ChangeTag::Delete => removed += 1,
+            ChangeTag::Equal => {}
+        }
+    }
+    Some((added, removed))
+}
+
+fn text_or_nothing(content: &Content) -> Option<&[u8]> {
+    match content {
+        Content::None => Some(b""),
+        content => content.text(),
+    }
+}
+
+/// Writes the patch of one file.
+pub fn write(out: &mut impl Write, change: &FileChange, old: &Content, new: &Content) -> io::Result<()> {
+    let is_patchable = |side: &Option<Side>| {
+        side.as_ref().is_none_or(|side| matches!(side.kind, FileKind::File | FileKind::Symlink))
+    };
+    let same_kind =
+        change.old.as_ref().zip(change.new.as_ref()).is_none_or(|(old, new)| old.kind == new.kind);
+    let (name, words) = (quote(b"", change.path()), changes::aspects(change.aspects));
+    if !is_patchable(&change.old) || !is_patchable(&change.new) || !same_kind {
+        return remark_unpatchable(out, change, &name, &words);
+    }
+    let beside: Vec<_> =
+        words.iter().copied().filter(|word| matches!(*word, "owner" | "xattr" | "time")).collect();
+    let only_beside = change.kind == ChangeKind::Modified && beside.len() == words.len();
+    if !change.aspects.content && only_beside {
+        return writeln!(out, "# {name}: {} differs", beside.join(", "));
+    }
+    header(out, change, old, new)?;
+    body(out, change, old, new)
+}
+
+fn remark_unpatchable(
+    out: &mut impl Write,
+    change: &FileChange,
+    name: &str,
+    words: &[&str],
+) -> io::Result<()> {
+    let noun = |side: &Option<Side>| {
+        side.as_ref().map_or("nothing", |side| vellum_volume::tree::kind_noun(side.kind))
+    };
+    let (old, new) = (noun(&change.old), noun(&change.new));
+    match (&change.old, change.kind) {
+        (_, ChangeKind::Added) => writeln!(out, "# {name}: {new} was added"),
+        (_, ChangeKind::Deleted) => writeln!(out, "# {name}: {old} was deleted"),
+        (Some(side), ChangeKind::Renamed) => {
+            writeln!(out, "# {name}: {new} was renamed from {}", quote(b"", &side.path))
+        }
+        _ if old != new => writeln!(out, "# {name}: {old} became {new}"),
+        _ => writeln!(out, "# {name}: {} of {new} differs", words.join(", ")),
+    }
+}
+
+fn header(out: &mut impl Write, change: &FileChange, old: &Content, new: &Content) -> io::Result<()> {
+    let path = |side: &Option<Side>| side.as_ref().map_or(change.path(), |side| &side.path).to_vec();
+    let (old_path, new_path) = (path(&change.old), path(&change.new));
+    writeln!(out, "diff --git {} {}", quote(b"a/", &old_path), quote(b"b/", &new_path))?;
+    let full = |side: &Option<Side>, mode: Option<u32>| {
+        let link = side.as_ref().is_some_and(|side| side.kind == FileKind::Symlink);
+        // Git has one mode for all symlinks.
+        if link { "120000".into() } else { format!("100{:03o}", mode.unwrap_or(0o644) & 0o777) }
+    };
+    let (old_mode, new_mode) = (full(&change.old, old.mode()), full(&change.new, new.mode()));
+    match change.kind {
+        ChangeKind::Added => writeln!(out, "new file mode {new_mode}")?,
+        ChangeKind::Deleted => writeln!(out, "deleted file mode {old_mode}")?,
+        ChangeKind::Modified | ChangeKind::Renamed if old_mode != new_mode => {
+            writeln!(out, "old mode {old_mode}\nnew mode {new_mode}")?;
+        }
+        ChangeKind::Modified | ChangeKind::Renamed => {}
+    }
+    if change.kind == ChangeKind::Renamed {
+        writeln!(out, "rename from {}\nrename to {}", quote(b"", &old_path), quote(b"", &new_path))?;
+    }
+    Ok(())
+}
+
+fn body(out: &mut impl Write, change: &FileChange, old: &Content, new: &Content) -> io::Result<()> {
+    let label = |side: &Option<Side>, prefix: &[u8]| match side {
+        None => "/dev/null".into(),
+        Some(side) => {
+            let name = quote(prefix, &side.path);
+            // A tab ends a name that has blanks in it, as in git.
+            if name.contains(' ') { format!("{name}\t") } else { name }
+        }
+    };
+    let (from, to) = (label(&change.old, b"a/"), label(&change.new, b"b/"));
+    if matches!((old, new), (Content::TooLarge, _) | (_, Content::TooLarge)) {
+        return writeln!(out, "# {from} and {to} differ, and are too large for a patch");
+    }
+    let (Some(old), Some(new)) = (text_or_nothing(old), text_or_nothing(new)) else {
+        return writeln!(out, "Binary files {} and {} differ", from.trim_end(), to.trim_end());
+    };
+    let diff = TextDiff::configure().timeout(SEARCH).diff_lines(old, new);
+    diff.unified_diff().header(&from, &to).to_writer(out)
+}
+
+/// A path as git writes it in patches: in quotes, with octal escapes, if it has characters that need them.
+fn quote(prefix: &[u8], path: &[u8]) -> String {
+    let full = [prefix, path].concat();
+    match std::str::from_utf8(&full) {
+        Ok(text) if !text.chars().any(|c| c.is_control() || matches!(c, '"' | '\\')) => return text.into(),
+        _ => {}
+    }
+    let mut quoted = String::from("\"");
+    for byte in full {
+        match byte {
+            b'"' | b'\\' => quoted.extend(['\\', char::from(byte)]),
+            b'\n' => quoted.push_str("\\n"),
+            b'\t' => quoted.push_str("\\t"),
+            0x20..=0x7e => quoted.push(char::from(byte)),
+            other => quoted.push_str(&format!("\\{other:03o}")),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vellum_types::Ino;
+    use vellum_volume::diff::Aspects;
+
+    fn side(path: &str, kind: FileKind) -> Option<Side> {
+        Some(Side { path: path.into(), ino: Ino(2), kind, size: 0 })
+    }
+
+    fn whole(text: &str, mode: u32) -> Content {
+        Content::Whole { bytes: text.into(), mode }
+    }
+
+    fn patch(change: &FileChange, old: &Content, new: &Content) -> String {
+        let mut out = Vec::new();
+        write(&mut out, change, old, new)
+            .map(|()| String::from_utf8_lossy(&out).into_owned())
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn a_modified_file_has_hunks_and_modes() {
+        let aspects = Aspects { content: true, mode: true, ..Aspects::default() };
+        let (old, new) = (side("x", FileKind::File), side("x", FileKind::File));
+        let change = FileChange { kind: ChangeKind::Modified, old, new, aspects };
+        let text = patch(&change, &whole("a\nb\n", 0o644), &whole("a\nc", 0o755));
+        let expected = "diff --git a/x b/x\nold mode 100644\nnew mode 100755\n--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n\\ No newline at end of file\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn an_added_file_comes_from_nothing() {
+        let change = FileChange {
+            kind: ChangeKind::Added,
+            old: None,
+            new: side("n", FileKind::File),
+            aspects: Aspects::default(),
+        };
+        let text = patch(&change, &Content::None, &whole("a\n", 0o644));
+        assert_eq!(
+            text,
+            "diff --git a/n b/n\nnew file mode 100644\n--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+a\n"
+        );
+    }
+
+    #[test]
+    fn what_a_patch_cannot_say_is_remarked() {
+        let aspects = Aspects { mode: true, ..Aspects::default() };
+        let (old, new) = (side("d", FileKind::Dir), side("d", FileKind::Dir));
+        let change = FileChange { kind: ChangeKind::Modified, old, new, aspects };
+        assert_eq!(patch(&change, &Content::None, &Content::None), "# d: mode of a directory differs\n");
+        let aspects = Aspects { time: true, ..Aspects::default() };
+        let (old, new) = (side("f", FileKind::File), side("f", FileKind::File));
+        let change = FileChange { kind: ChangeKind::Modified, old, new, aspects };
+        assert_eq!(patch(&change, &whole("", 0), &whole("", 0)), "# f: time differs\n");
+    }
+
+    #[test]
+    fn odd_names_are_quoted_as_git_does() {
+        assert_eq!(quote(b"a/", b"plain name"), "a/plain name");
+        assert_eq!(quote(b"a/", "é".as_bytes()), "a/é");
+        assert_eq!(quote(b"", b"a\n\"\xff"), "\"a\\n\\\"\\377\"");
+    }
+}

@@ -1,0 +1,55 @@
+//! Colours, where they are welcome: on a terminal that is not dumb, unless `NO_COLOR` is set.
+
+/// Whether to colour.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Style {
+    on: bool,
+}
+
+impl Style {
+    /// The style for a stream that is a terminal or is not.
+    pub fn of(terminal: bool) -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        Self { on: terminal && !refused }
+    }
+
+    /// Whether it colours.
+    pub fn is_on(self) -> bool {
+        self.on
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.on && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.into() }
+    }
+
+    /// Errors, and what is gone.
+    pub fn red(self, text: &str) -> String {
+        self.paint("31", text)
+    }
+
+    /// What is new.
+    pub fn green(self, text: &str) -> String {
+        self.paint("32", text)
+    }
+
+    /// Warnings, ids, and what changed.
+    pub fn yellow(self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
+    /// Hints, names, and what moved.
+    pub fn cyan(self, text: &str) -> String {
+        self.paint("36", text)
+    }
+
+    /// What matters most.
+    pub fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    /// What matters least.
+    pub fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+}

@@ -1,0 +1,119 @@
+//! Columns that line up, whatever the width of what stands in them.
+
+use unicode_width::UnicodeWidthStr;
+
+/// On which side a column's text stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    /// Text.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// Rows of cells. A cell is measured as plain text and may be painted.
+pub struct Table {
+    aligns: Vec<Align>,
+    rows: Vec<Vec<Cell>>,
+}
+
+/// What stands in one place of a table.
+pub struct Cell {
+    width: usize,
+    text: String,
+}
+
+impl Cell {
+    /// A cell whose text is painted by `paint`.
+    pub fn painted(plain: &str, paint: impl FnOnce(&str) -> String) -> Self {
+        Self { width: plain.width(), text: paint(plain) }
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        let text = text.into();
+        Self { width: text.width(), text }
+    }
+}
+
+impl Table {
+    /// A table with these columns.
+    pub fn new(aligns: &[Align]) -> Self {
+        Self { aligns: aligns.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// The lines, without blanks at their ends.
+    pub fn lines(&self) -> Vec<String> {
+        let widths: Vec<usize> = (0..self.aligns.len())
+            .map(|column| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width).max())
+            .map(Option::unwrap_or_default)
+            .collect();
+        self.rows.iter().map(|row| self.line(row, &widths)).collect()
+    }
+
+    fn line(&self, row: &[Cell], widths: &[usize]) -> String {
+        let mut line = String::new();
+        let mut gap = 0;
+        for ((cell, align), width) in row.iter().zip(&self.aligns).zip(widths) {
+            let padding = width - cell.width;
+            let (before, after) = match align {
+                Align::Left => (0, padding),
+                Align::Right => (padding, 0),
+            };
+            if !cell.text.is_empty() {
+                line.extend(std::iter::repeat_n(' ', gap + before));
+                line.push_str(&cell.text);
+                gap = after + 2;
+            } else if *width > 0 {
+                gap += width + 2;
+            }
+        }
+        line
+    }
+}
+
+/// Named facts, one a line; a name that repeats is shown once.
+pub struct Facts {
+    table: Table,
+    last: &'static str,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self { table: Table::new(&[Align::Left, Align::Left]), last: "" }
+    }
+}
+
+impl Facts {
+    /// Adds one.
+    pub fn add(&mut self, name: &'static str, fact: impl Into<String>) {
+        let shown = if self.last == name { "" } else { name };
+        self.table.row([shown.into(), fact.into().into()]);
+        self.last = name;
+    }
+
+    /// The lines.
+    pub fn lines(&self) -> Vec<String> {
+        self.table.lines()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_also_with_wide_and_empty_cells() {
+        let mut table = Table::new(&[Align::Left, Align::Right, Align::Left]);
+        table.row(["a".into(), "1".into(), "x".into()]);
+        table.row(["日本".into(), "".into(), "y".into()]);
+        table.row(["bcd".into(), "100".into(), "".into()]);
+        assert_eq!(table.lines(), ["a       1  x", "日本       y", "bcd   100"]);
+    }
+}
