@@ -8,6 +8,7 @@ mod pending;
 mod stats;
 mod upload;
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -22,6 +23,11 @@ use super::{BlobError, BlobStore, body};
 use crate::index::{Addition, Location};
 use crate::object::ObjectKey;
 use crate::pack::{PackBuilder, pack_key};
+
+thread_local! {
+    // Where a blob is sealed before it is copied into its pack: one buffer per thread, reused.
+    static SEALED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// State that the uploading threads share with the writer.
 struct Shared {
@@ -101,10 +107,12 @@ impl BlobWriter {
             return Ok(());
         }
         let inner = &self.shared.store.inner;
-        let mut sealed = Vec::new();
-        let body_len = body::seal(&inner.keys, inner.options.level, kind, id, plaintext, &mut sealed);
-        stats.new_blob(plaintext.len(), body_len);
-        self.append(kind, id, &sealed)
+        SEALED.with_borrow_mut(|sealed| {
+            sealed.clear();
+            let body_len = body::seal(&inner.keys, inner.options.level, kind, id, plaintext, sealed);
+            stats.new_blob(plaintext.len(), body_len);
+            self.append(kind, id, sealed)
+        })
     }
 
     /// Stores the sealed bytes of a blob from another pack unchanged, wherever else it may be.
@@ -187,7 +195,7 @@ impl BlobWriter {
     /// Like [`Self::finish`], and puts more objects after the index, behind the same barrier: a snapshot
     /// record that speaks of the blobs costs no wait of its own.
     pub fn finish_with(self, after: &[(ObjectKey, &[u8])]) -> Result<WriteStats, BlobError> {
-        let Self { shared, chunks, nodes, uploads, .. } = self;
+        let Self { shared, chunks, nodes, mut uploads, .. } = self;
         uploads.join();
         shared.check()?;
         let inner = &shared.store.inner;

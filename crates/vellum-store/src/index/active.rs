@@ -233,6 +233,10 @@ impl Index {
 
     /// Reads an index object and makes its local form.
     fn fetch(&self, id: &RunId) -> Result<Arc<Run>, BlobError> {
+        self.localise(*id, &self.read_record(id)?)
+    }
+
+    fn read_record(&self, id: &RunId) -> Result<Record, BlobError> {
         let fault = |fault: PackFault| BlobError::Index { name: id.to_string(), fault };
         let key = id.key();
         let size = self.objects.size(&key)?;
@@ -243,9 +247,22 @@ impl Index {
         if RunId::of(&object) != *id {
             return Err(fault(DecodeError::Invalid("hash").into()));
         }
-        let record = Record::open(&self.keys, &object).map_err(fault)?;
-        drop(object);
-        self.localise(*id, &record)
+        Record::open(&self.keys, &object).map_err(fault)
+    }
+
+    /// Reads every index object from the store, whatever the local copy says, and returns what is wrong.
+    pub(crate) fn check(&self) -> Result<Vec<BlobError>, BlobError> {
+        let mut problems = Vec::new();
+        for id in self.objects.list_names(INDEX_FOLDER)?.iter().filter_map(listed_run) {
+            match self.read_record(&id) {
+                Ok(_) => {}
+                // Merged by another process meanwhile.
+                Err(BlobError::Store(error)) if error.is_not_found() => {}
+                Err(error @ BlobError::Index { .. }) => problems.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(problems)
     }
 
     /// Makes the local form of a run. Where the local disk is full, memory has to do.

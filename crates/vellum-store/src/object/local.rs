@@ -232,6 +232,3 @@ fn unusable(path: &Path, source: &io::Error) -> StoreError {
 
 /// Permissions of a directory that the store makes; see [`Tree::file_mode`] for files.
 const PRIVATE_DIR: Mode = Mode::RWXU;
-
-#[cfg(test)]
-mod tests;

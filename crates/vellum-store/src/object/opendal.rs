@@ -27,13 +27,15 @@ pub struct OpendalStore {
     operator: Operator,
     place: String,
     guard: Mutex<()>,
+    /// The service checks conditions, but not atomically: this process at least takes its turns.
+    in_turns: bool,
 }
 
 impl OpendalStore {
     /// A store over an operator that is configured already. `place` is what messages call it: no secrets.
     #[must_use]
     pub fn new(operator: Operator, place: &str) -> Self {
-        Self { operator, place: place.to_owned(), guard: Mutex::new(()) }
+        Self { operator, place: place.to_owned(), guard: Mutex::new(()), in_turns: false }
     }
 
     /// A store in the memory of this process.
@@ -42,10 +44,12 @@ impl OpendalStore {
         Ok(Self::new(built.map_err(|e| unusable(place, &e))?, place))
     }
 
-    /// A directory through OpenDAL: for comparison with [`super::LocalDir`], which is faster and waits for the disk.
+    /// A directory through OpenDAL, for comparison with [`super::LocalDir`], which is faster and safe for several
+    /// processes.
     pub fn directory(path: &str) -> Result<Self, StoreError> {
-        let service = opendal::services::Fs::default().root(path);
-        Ok(Self::new(Operator::new(service).map_err(|e| unusable(path, &e))?, path))
+        let service = opendal::services::Fs::default().root(path).atomic_write_dir(&format!("{path}/.tmp"));
+        let operator = Operator::new(service).map_err(|e| unusable(path, &e))?;
+        Ok(Self { in_turns: true, ..Self::new(operator, path) })
     }
 
     fn fail(&self, action: &'static str, key: &str, error: &opendal::Error) -> StoreError {
@@ -185,11 +189,12 @@ impl ObjectStore for OpendalStore {
     }
 
     fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
-        if self.operator.info().capability().write_with_if_not_exists {
+        let checked = self.operator.info().capability().write_with_if_not_exists;
+        if checked && !self.in_turns {
             return self.write("write", key, bytes, None);
         }
         let _guard = self.lock();
-        if self.exists(key)? {
+        if !checked && self.exists(key)? {
             return Err(StoreError::Exists { place: self.place.clone(), key: key.to_string() });
         }
         self.write("write", key, bytes, None)

@@ -68,7 +68,7 @@ fn many_packs_from_many_threads() {
                 let writer = &writer;
                 scope.spawn(move || {
                     // Half of the contents are the same in all threads.
-                    let seed = |i: u64| if i % 2 == 0 { i } else { i + 1000 * thread };
+                    let seed = |i: u64| if i.is_multiple_of(2) { i } else { i + 1000 * thread };
                     let put = |i| {
                         let id = writer.put(BlobKind::Chunk, &noise(seed(i), 5_000)).unwrap();
                         assert_eq!(writer.read(BlobKind::Chunk, &id).unwrap(), noise(seed(i), 5_000));

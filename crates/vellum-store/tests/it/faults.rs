@@ -67,7 +67,7 @@ fn at_each_operation(fault: Fault, when: impl Fn(u64) -> When, commits: u64) {
     let total = {
         let world = World::new();
         let objects = Arc::new(Faulty::new(world.objects()));
-        assert_eq!(scenario(&world, &objects, commits).is_empty(), false);
+        assert!(!scenario(&world, &objects, commits).is_empty());
         objects.operations()
     };
     for number in 0..total {

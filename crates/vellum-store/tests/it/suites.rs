@@ -28,7 +28,7 @@ fn a_metered_store_conforms_and_counts() {
     let store = Metered::new(Arc::new(LocalDir::create(dir.path()).unwrap()));
     conformance::check(&store);
     let counts = store.counts();
-    assert!(counts.gets > 0 && counts.swaps > 0 && counts.deletes > 0 && counts.bytes_in > 6_000_000);
+    assert!(counts.gets > 0 && counts.swaps > 0 && counts.deletes > 0 && counts.bytes_in > 3_000_000);
     assert!(counts.barriers < counts.puts);
 }
 

@@ -80,14 +80,21 @@ impl Uploads {
     }
 
     /// Waits for all packs that were handed over.
-    pub(super) fn join(self) {
-        let Some(Lane { sender, threads }) = self.lane.into_inner() else { return };
+    pub(super) fn join(&mut self) {
+        let Some(Lane { sender, threads }) = self.lane.take() else { return };
         drop(sender);
         for thread in threads {
             if thread.join().is_err() {
                 self.shared.stop(BlobError::Unsettled);
             }
         }
+    }
+}
+
+/// A writer that is given up leaves no thread behind that still puts.
+impl Drop for Uploads {
+    fn drop(&mut self) {
+        self.join();
     }
 }
 
