@@ -17,11 +17,8 @@ use vellum_types::{BlobId, BlobKind, PackId};
 
 pub(crate) use self::active::Index;
 pub(crate) use self::commit::{Addition, now};
-#[cfg(test)]
 pub(crate) use self::layout::build as build_run;
-pub(crate) use self::record::Condemned;
-#[cfg(test)]
-pub(crate) use self::record::Record;
+pub(crate) use self::record::{Condemned, Record};
 pub(crate) use self::run::Run;
 use crate::object::ObjectKey;
 use crate::pack::PackEntry;

@@ -5,6 +5,8 @@
 
 pub mod blob;
 pub mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod index;
 pub mod object;
 pub mod pack;

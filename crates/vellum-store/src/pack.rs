@@ -162,5 +162,17 @@ fn open_table(
     Ok(decode_table(&table, kind, table_start)?)
 }
 
+/// Every decoder of this module on any bytes; see [`crate::fuzzing`].
+pub(crate) fn decode_any(bytes: &[u8]) {
+    let len = bytes.len() as u64;
+    let _ = read_header(bytes);
+    let _ = read_footer(bytes, len);
+    for end in [HEADER_LEN as u64, len] {
+        if let Ok(entries) = decode_table(bytes, BlobKind::Chunk, end) {
+            assert_eq!(encode_table(&entries), bytes, "a table has one encoding");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

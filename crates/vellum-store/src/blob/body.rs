@@ -98,7 +98,7 @@ pub(crate) fn open(
     Ok(plaintext)
 }
 
-fn decode(mut body: Vec<u8>) -> Result<Vec<u8>, BodyFault> {
+pub(crate) fn decode(mut body: Vec<u8>) -> Result<Vec<u8>, BodyFault> {
     let mut reader = Reader::new(&body);
     match reader.u8()? {
         RAW => {

@@ -4,6 +4,8 @@
 //! merge and delete runs at any moment; a run that vanishes between listing and reading means listing again.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
@@ -23,6 +25,8 @@ const ATTEMPTS: usize = 8;
 const EXPLAIN_ATTEMPTS: usize = 3;
 /// Longest index object, bytes: a full run with its lists, so that a hostile object cannot fill the memory.
 const OBJECT_MAX: u64 = 128 * RUN_ENTRIES_MAX as u64;
+/// Permissions of the local folder: for its owner only, whatever the umask.
+const FOLDER_MODE: u32 = 0o700;
 /// Temporary files of processes that died are removed when they are this old.
 const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -102,7 +106,8 @@ impl Index {
         keys: Arc<VolumeKeys>,
         folder: &Path,
     ) -> Result<Self, BlobError> {
-        std::fs::create_dir_all(folder).map_err(|source| BlobError::Local {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(FOLDER_MODE).create(folder).map_err(|source| BlobError::Local {
             path: folder.to_owned(),
             action: "make",
             source,

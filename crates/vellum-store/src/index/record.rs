@@ -115,7 +115,7 @@ impl Record {
         Ok(Self::decode(&body)?)
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut writer =
             Writer::over(Vec::with_capacity(64 + 33 * self.packs.len() + 41 * self.entries.len()));
         writer.varint(self.supersedes.len() as u64);
@@ -138,7 +138,7 @@ impl Record {
         writer.into_vec()
     }
 
-    fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(body);
         let supersedes = list(&mut reader, SUPERSEDES_MAX, 32, |r| Ok(RunId(r.array()?)))?;
         let condemned = list(&mut reader, CONDEMNED_MAX, 33, |r| {

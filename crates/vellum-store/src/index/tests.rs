@@ -105,6 +105,18 @@ proptest! {
     }
 
     #[test]
+    fn doors_for_fuzzing_hold(bytes in proptest::collection::vec(any::<u8>(), 0..300), flip: u16) {
+        crate::fuzzing::blob_body(&bytes);
+        crate::fuzzing::pack(&bytes);
+        crate::fuzzing::local_run(&bytes);
+        let mut body = sample(5).encode();
+        crate::fuzzing::index_body(&body);
+        let at = flip as usize % body.len();
+        body[at] ^= bytes.first().copied().unwrap_or(1);
+        crate::fuzzing::index_body(&body);
+    }
+
+    #[test]
     fn no_record_makes_it_panic(body in proptest::collection::vec(any::<u8>(), 0..400)) {
         let mut object = sample(0).seal(&keys())[..16].to_vec();
         let header = object.clone();

@@ -1,0 +1,47 @@
+//! Doors for fuzz targets to the decoders that stand behind authentication: what whoever holds the key, or plants a
+//! plain volume, could write. Not for anybody else.
+//!
+//! Invariant: each function accepts any bytes, and panics only where a decoder broke a promise of its own.
+
+use vellum_types::{BlobId, VolumeId};
+
+use crate::blob::body;
+use crate::index::{Record, Run, RunId, build_run};
+use crate::pack;
+
+/// The body of a blob after opening.
+pub fn blob_body(bytes: &[u8]) {
+    let _ = body::decode(bytes.to_vec());
+}
+
+/// Header, table and footer of a pack.
+///
+/// # Panics
+/// When a table that decodes encodes to other bytes.
+pub fn pack(bytes: &[u8]) {
+    pack::decode_any(bytes);
+}
+
+/// The body of an index object after opening; what decodes must survive the way through a local run.
+///
+/// # Panics
+/// When it does not.
+pub fn index_body(bytes: &[u8]) {
+    let Ok(record) = Record::decode(bytes) else { return };
+    assert_eq!(record.encode(), bytes, "one content has one encoding");
+    let run = Run::in_memory(build_run(&record, VolumeId([0; 16]), RunId([0; 32])));
+    let run = run.unwrap_or_else(|error| panic!("a run that was just built: {error}"));
+    assert!(run.iter().eq(record.blobs()), "a local run says what its record says");
+    assert!(record.blobs().all(|(id, place)| run.find(&id) == Some(place)), "and finds it");
+}
+
+/// The file of a local run.
+pub fn local_run(bytes: &[u8]) {
+    let Ok(run) = Run::in_memory(bytes.to_vec()) else { return };
+    run.iter().for_each(|(id, _)| {
+        run.find(&id);
+    });
+    run.find(&BlobId([0; 32]));
+    run.find(&BlobId([0xff; 32]));
+    run.packs().for_each(drop);
+}
