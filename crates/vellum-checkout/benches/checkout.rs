@@ -1,5 +1,5 @@
 //! Measures the scan and the making of files on real trees. Run by hand:
-//! `cargo bench --bench checkout -- make DIR DIRS FILES | scan DIR [THREADS] | create DIR FILES`.
+//! `cargo bench --bench checkout -- make DIR DIRS FILES | scan DIR [THREADS] | once DIR STATE THREADS | create DIR FILES`.
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
 use std::io::Write;
@@ -21,8 +21,13 @@ fn main() {
         ["make", dir, dirs, files] => make(Path::new(dir), dirs.parse().unwrap(), files.parse().unwrap()),
         ["scan", dir] => measure_scan(Path::new(dir), 0),
         ["scan", dir, threads] => measure_scan(Path::new(dir), threads.parse().unwrap()),
+        ["once", dir, state, threads] => {
+            scan_once(Path::new(dir), Path::new(state), threads.parse().unwrap())
+        }
         ["create", dir, files] => measure_create(Path::new(dir), files.parse().unwrap()),
-        _ => println!("usage: make DIR DIRS FILES | scan DIR [THREADS] | create DIR FILES"),
+        _ => println!(
+            "usage: make DIR DIRS FILES | scan DIR [THREADS] | once DIR STATE THREADS | create DIR FILES"
+        ),
     }
 }
 
@@ -90,6 +95,20 @@ fn measure_scan(path: &Path, threads: usize) {
     repeat("walk the tree, asking the cache for each", || {
         tree.walk().filter_map(|entry| entry.cached()).count()
     });
+}
+
+/// One scan with the cache in `state`, which is made if it is missing: to be timed as a process, in turns with `find`.
+fn scan_once(path: &Path, state: &Path, threads: usize) {
+    let root = Dir::open_root(path).unwrap();
+    let state = Dir::open_root(state).unwrap();
+    let cache = StatCache::load(&state, b"cache").ok();
+    let had_cache = cache.is_some();
+    let tree = scan(&root, Options { cache, threads, ..Options::default() }).unwrap();
+    let unchanged = tree.walk().filter(vellum_checkout::scan::EntryRef::is_unchanged).count();
+    if !had_cache {
+        remember(&tree, &state);
+    }
+    println!("{unchanged} of {} unchanged", tree.entry_count());
 }
 
 fn resident_bytes() -> u64 {

@@ -21,10 +21,11 @@ const PRIVATE: u32 = 0o600;
 /// Where the bytes of a new file are before it has its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Staging {
-    /// Under a temporary name beside it.
-    #[default]
+    /// Under a temporary name beside it: cheaper when an existing file is to be replaced.
     Named,
-    /// Nowhere (`O_TMPFILE`); falls back to a temporary name where the filesystem cannot.
+    /// Nowhere (`O_TMPFILE`); falls back to a temporary name where the filesystem cannot. Costs little more than writing
+    /// under the final name, where a temporary name costs half as much again; and whoever is killed leaves nothing.
+    #[default]
     Anonymous,
 }
 

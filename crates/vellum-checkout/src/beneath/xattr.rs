@@ -14,6 +14,10 @@ const XATTR_LIST_MAX: usize = 64 << 10;
 /// First guess at the size of a list or value, bytes: an ACL or a label fits, so that one call is enough.
 const FIRST_GUESS: usize = 512;
 
+/// Names under which XFS shows root its own form of the ACLs, beside the usual one: not attributes of the file's own,
+/// and without meaning anywhere else.
+const XFS_ACL_PREFIX: &[u8] = b"trusted.SGI_ACL_";
+
 /// An extended attribute.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Xattr {
@@ -32,7 +36,8 @@ impl Node<'_> {
         });
         match list {
             Ok(list) => {
-                Ok(list.split(|byte| *byte == 0).filter(|n| !n.is_empty()).map(<[u8]>::to_vec).collect())
+                let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+                Ok(names.filter(|name| !name.starts_with(XFS_ACL_PREFIX)).map(<[u8]>::to_vec).collect())
             }
             Err(errno) if is_unsupported(errno) => Ok(Vec::new()),
             Err(errno) => Err(system("list the extended attributes of", b".", errno)),

@@ -7,7 +7,7 @@ use vellum_types::{BlobId, FileKind, Ino, Writer};
 
 use super::format::{Footer, HEADER_LEN, Header, NO_BLOCK, RECORD_LEN, Record};
 use super::{Stamp, StatCacheError};
-use crate::beneath::{Dir, NewFile, Replace};
+use crate::beneath::{Dir, NewFile, Replace, Staging};
 use crate::meta::Stat;
 
 type Result<T> = std::result::Result<T, StatCacheError>;
@@ -60,7 +60,7 @@ struct Current {
 impl StatCacheWriter {
     /// Starts a cache in `dir` that describes the map `base`. `stamp` was taken before the first content was read.
     pub fn create(dir: &Dir, base: BlobId, stamp: Stamp, root: (Ino, &Stat)) -> Result<Self> {
-        let target = dir.new_file()?;
+        let target = dir.new_file_staged(Staging::Named)?;
         let out = BufWriter::with_capacity(WRITE_BUFFER, target.file()?.try_clone()?);
         let mut writer = Self {
             out,

@@ -95,8 +95,8 @@ fn a_change_within_the_same_tick_is_never_missed() {
 #[test]
 fn a_racy_entry_becomes_trusted_once_it_is_old() {
     let space = Workspace::new();
-    space.write("f", "young");
     let stamp = Stamp::take(&space.state).unwrap();
+    space.write("f", "young");
     space.remember(&space.scan(), stamp);
     assert_eq!(changed(&space.scan_cached()), ["f"]);
     space.settle_and_remember();

@@ -49,6 +49,7 @@ fn the_cache_after_a_partial_scan_keeps_the_rest() {
     let space = sample();
     space.settle_and_remember();
     let before = space.cache().len();
+    let stamp = Stamp::take(&space.state).unwrap();
     std::fs::remove_file(space.at("a/1")).unwrap();
     std::fs::remove_file(space.at("b/4")).unwrap();
     space.write("a/new", "new");
@@ -58,7 +59,7 @@ fn the_cache_after_a_partial_scan_keeps_the_rest() {
     let missing: Vec<_> =
         tree.dirs().flat_map(|dir| dir.missing().map(|old| old.name.to_vec()).collect::<Vec<_>>()).collect();
     assert_eq!(missing, [b"1"]);
-    space.remember(&tree, Stamp::take(&space.state).unwrap());
+    space.remember(&tree, stamp);
 
     let cache = space.cache();
     assert_eq!(cache.len(), before, "one came, one went");
