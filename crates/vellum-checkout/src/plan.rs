@@ -145,11 +145,13 @@ impl Planner<'_> {
     }
 }
 
-/// Adds an inode and all directories above it.
+/// Adds an inode and all directories above it. What stands above the root is no inode.
 fn climb(tree: &FsTree, ino: Ino, above: &mut HashSet<Ino>) -> Result<()> {
     let mut at = ino;
     above.insert(at);
-    while let Some(attr) = tree.attr(at)? {
+    while at != Ino::SUPER
+        && let Some(attr) = tree.attr(at)?
+    {
         at = attr.parent;
         if !above.insert(at) {
             break;
