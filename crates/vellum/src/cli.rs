@@ -37,6 +37,7 @@ Exit codes: 0 done; 1 done, and there are differences, damage or problems to loo
 3 bad usage.";
 
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Options of every command")]
 struct Global {
     /// Work as if started in DIR
     #[arg(short = 'C', value_name = "DIR", global = true)]

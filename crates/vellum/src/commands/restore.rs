@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use serde::Serialize;
-use vellum_checkout::{RestoreOutcome, RestorePlan, RestoreRequest, Step, StepKind, Worktree};
+use vellum_checkout::{RestoreOutcome, RestorePlan, RestoreRequest, Step, Worktree};
 use vellum_volume::VolumeError;
 use vellum_volume::history::Entry;
 
@@ -27,6 +27,7 @@ pub struct Args {
     #[arg(value_name = "SNAP")]
     snapshot: String,
     /// Only these paths
+    #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
     /// Say what would happen, and change nothing
     #[arg(short = 'n', long)]
@@ -116,7 +117,7 @@ fn show_plan(context: &Context, worktree: &Worktree, target: &Entry, plan: &Rest
     let steps = plan.steps()?;
     let outcome = Outcome::findings(!steps.is_empty() || !plan.problems.is_empty());
     if ui.json() {
-        let step = |step: &Step| StepItem { action: verb(step.kind), name: Name::new(&step.path) };
+        let step = |step: &Step| StepItem { action: step.verb(), name: Name::new(&step.path) };
         ui.object(&PlanReport {
             target: target.id.to_string(),
             dry_run: true,
@@ -131,7 +132,7 @@ fn show_plan(context: &Context, worktree: &Worktree, target: &Entry, plan: &Rest
     }
     let paths = context.paths(worktree.root());
     for step in &steps {
-        ui.line(format!("{:<8}  {}", verb(step.kind), paths.show(&step.path)))?;
+        ui.line(format!("{:<7}  {}", step.verb(), paths.show(&step.path)))?;
     }
     if steps.is_empty() {
         ui.note("nothing to do: the directory is as the snapshot has it")?;
@@ -141,15 +142,6 @@ fn show_plan(context: &Context, worktree: &Worktree, target: &Entry, plan: &Rest
         ui.note(format!("{count} that no snapshot holds would be snapshotted first"))?;
     }
     Ok(outcome)
-}
-
-fn verb(kind: StepKind) -> &'static str {
-    match kind {
-        StepKind::Create => "create",
-        StepKind::Replace => "replace",
-        StepKind::Metadata => "metadata",
-        StepKind::Delete => "delete",
-    }
 }
 
 fn report(context: &Context, worktree: &Worktree, target: &Entry, done: &RestoreOutcome) -> Result<Outcome> {

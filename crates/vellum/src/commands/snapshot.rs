@@ -27,6 +27,7 @@ use crate::ui::progress::Task;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only these paths
+    #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
     /// A note on what this is ('-': from standard input)
     #[arg(short = 'm', long = "note", value_name = "NOTE")]

@@ -21,6 +21,7 @@ use crate::ui::progress::Task;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only these paths
+    #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
     /// List what is in new and deleted directories too
     #[arg(short, long)]

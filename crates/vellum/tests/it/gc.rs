@@ -1,0 +1,42 @@
+//! `vellum gc`
+
+use std::fs;
+
+use crate::world::{World, noise};
+
+/// A volume with a forgotten snapshot that alone held some 200 kB.
+fn with_garbage() -> World {
+    let world = World::with_snapshot();
+    let noise = noise(200_000);
+    world.write("noise", noise);
+    let id = world.run(&["snapshot", "-q"]).ok().out;
+    world.remove("noise");
+    world.snapshot("last");
+    world.run(&["forget", id.trim()]).ok();
+    world
+}
+
+#[test]
+fn what_only_forgotten_snapshots_held_is_freed() {
+    let world = with_garbage();
+    let before = world.json(&["info"])["stored_bytes"].as_u64().unwrap();
+    world.run(&["gc", "plan"]).ok().says("would be freed").remarks("vellum gc run");
+    assert_eq!(world.json(&["info"])["stored_bytes"].as_u64().unwrap(), before);
+    world.run(&["gc", "run"]).ok().says("Freed");
+    let after = world.json(&["info"])["stored_bytes"].as_u64().unwrap();
+    assert!(before - after > 150_000, "{before} {after}");
+    world.run(&["verify", "--all"]).ok();
+    world.run(&["gc", "run"]).ok().says("Nothing to free");
+}
+
+#[test]
+fn a_plan_can_be_approved() {
+    let world = with_garbage();
+    let plan = world.run(&["gc", "plan", "--json"]).ok().out;
+    fs::write(world.path("plan"), &plan).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    assert!(value["freed"].as_u64().unwrap() > 150_000);
+    world.run(&["gc", "run", "--plan", "../plan"]).ok().says("Freed");
+    fs::write(world.path("plan"), "{}").unwrap();
+    world.run(&["gc", "run", "--plan", "../plan"]).code(3).remarks("is not a plan");
+}

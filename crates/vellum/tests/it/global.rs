@@ -1,0 +1,62 @@
+//! What holds for all commands: exit codes, `-C`, `--json` of failures, closed pipes.
+
+use std::process::{Command, Stdio};
+
+use crate::world::{World, run};
+
+#[test]
+fn no_volume_here_says_what_to_do() {
+    let world = World::empty();
+    let ran = world.run(&["status"]).code(2).remarks("no volume here").remarks("hint: 'vellum init'");
+    assert_eq!(ran.out, "");
+}
+
+#[test]
+fn bad_usage_ends_with_3() {
+    let world = World::empty();
+    world.run(&["bogus"]).code(3);
+    world.run(&["status", "--bogus"]).code(3);
+    world.run(&[]).code(3);
+    world.run(&["-q", "-v", "status"]).code(3);
+    world.run(&["--version"]).ok().says("vellum 0.1.0");
+    world.run(&["help"]).ok().says("Usage: vellum");
+}
+
+#[test]
+fn a_directory_can_be_named() {
+    let world = World::with_snapshot();
+    let tree = world.tree();
+    let tree = tree.to_str().unwrap();
+    run(std::path::Path::new("/"), &["-C", tree, "status"], Stdio::null()).ok();
+    run(std::path::Path::new("/"), &["ls", "HEAD", "-C", tree], Stdio::null()).ok().says("a.txt");
+    run(std::path::Path::new("/"), &["-C", "/nonexistent", "status"], Stdio::null())
+        .code(2)
+        .remarks("/nonexistent");
+}
+
+#[test]
+fn failures_are_json_too() {
+    let world = World::with_snapshot();
+    let ran = world.run(&["show", "nothing", "--json"]).code(2);
+    let value: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(value["version"], 1);
+    assert_eq!(value["error"]["kind"], "not_found");
+    assert!(value["error"]["message"].as_str().unwrap().contains("nothing"));
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let world = World::with_snapshot();
+    world.write("big", vec![b'x'; 1 << 20]);
+    world.snapshot("big");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vellum"))
+        .args(["cat", "HEAD", "big"])
+        .current_dir(world.tree())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), vec![]));
+}

@@ -1,0 +1,78 @@
+//! `vellum history`
+
+use crate::world::World;
+
+fn three() -> World {
+    let world = World::with_snapshot();
+    world.write("a.txt", "second");
+    world.snapshot("second");
+    world.write("dir/b.txt", "third");
+    world.snapshot("third");
+    world
+}
+
+#[test]
+fn the_newest_comes_first() {
+    let world = three();
+    let ran = world.run(&["history"]).ok();
+    let lines = ran.lines();
+    assert_eq!(lines.len(), 3);
+    assert!(lines[0].ends_with("third [HEAD, third]"), "{lines:?}");
+    assert!(lines[2].ends_with("first [first]"), "{lines:?}");
+    assert!(lines[1].contains("1 changed"), "{lines:?}");
+}
+
+#[test]
+fn lists_are_limited_and_say_so() {
+    let world = three();
+    let ran = world.run(&["history", "-n", "1"]).ok().remarks("older ones");
+    assert_eq!(ran.lines().len(), 1);
+    assert_eq!(world.run(&["history", "-n", "0"]).ok().lines().len(), 3);
+}
+
+#[test]
+fn filters() {
+    let world = three();
+    let shown = |args: &[&str]| {
+        let ran = world.run(&[&["history"], args].concat()).ok();
+        ran.lines()
+            .iter()
+            .filter_map(|line| line.split(" [").next()?.rsplit(' ').next())
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(shown(&["--grep", "SECO"]), ["second"]);
+    assert_eq!(shown(&["--tag", "t*"]), ["third"]);
+    assert_eq!(shown(&["--path", "a.txt"]), ["second", "first"]);
+    assert_eq!(shown(&["--path", "dir"]), ["third", "first"]);
+    assert_eq!(shown(&["--path", "nothing"]), Vec::<String>::new());
+}
+
+#[test]
+fn forks_are_drawn() {
+    let world = three();
+    world.run(&["restore", "first"]).ok();
+    world.write("a.txt", "other line");
+    world.snapshot("other");
+    let ran = world.run(&["history", "--graph", "--all"]).ok();
+    let marks: Vec<String> =
+        ran.lines().iter().map(|line| line.chars().take(3).collect::<String>().trim_end().into()).collect();
+    assert_eq!(marks, ["●", "│ ●", "│ ●", "├─╯", "●"]);
+    let ran = world.run(&["history"]).ok();
+    assert_eq!(ran.lines().len(), 2);
+}
+
+#[test]
+fn without_snapshots_it_says_how_to_make_one() {
+    World::new().run(&["history"]).ok().remarks("vellum snapshot");
+}
+
+#[test]
+fn json() {
+    let world = three();
+    let value = world.json(&["history", "-n", "2"]);
+    assert_eq!(value["more"], true);
+    assert_eq!(value["snapshots"][0]["note"], "third");
+    assert_eq!(value["snapshots"][0]["heads"][0], "main");
+    assert_eq!(value["snapshots"][0]["parents"][0], value["snapshots"][1]["id"]);
+}

@@ -1,0 +1,27 @@
+//! The binary as a user runs it, one file per command, on temporary directories.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod world;
+
+mod cat;
+mod completion;
+mod diff;
+mod export;
+mod forget;
+mod fork;
+mod gc;
+mod global;
+mod help;
+mod history;
+mod info;
+mod init;
+mod key;
+mod ls;
+mod restore;
+mod show;
+mod snapshot;
+mod status;
+mod tag;
+mod verify;
+mod worktree;

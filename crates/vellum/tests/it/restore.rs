@@ -1,0 +1,83 @@
+//! `vellum restore`
+
+use crate::world::World;
+
+#[test]
+fn the_directory_comes_back_and_nothing_is_lost() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "unsaved");
+    world.write("new.txt", "unsaved too");
+    world.remove("dir/b.txt");
+    let ran = world.run(&["restore", "first"]).ok().says("Restored").says("brings it back");
+    assert_eq!(world.read("a.txt"), "one\ntwo\nthree\n");
+    assert_eq!(world.read("dir/b.txt"), "b\n");
+    assert!(!world.has("new.txt"));
+    let safety = ran.out.split("'vellum restore ").nth(1).unwrap().split('\'').next().unwrap().to_owned();
+    world.run(&["restore", &safety]).ok();
+    assert_eq!(world.read("a.txt"), "unsaved");
+    assert_eq!(world.read("new.txt"), "unsaved too");
+    assert!(!world.has("dir/b.txt"));
+}
+
+#[test]
+fn what_a_snapshot_holds_needs_no_other() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "second");
+    world.snapshot("second");
+    let ran = world.run(&["restore", "first"]).ok();
+    assert!(!ran.out.contains("brings it back"), "{}", ran.out);
+    world.run(&["restore", "first"]).ok().says("nothing had to change");
+    world.run(&["status"]).ok();
+}
+
+#[test]
+fn discard_makes_no_snapshot() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "unsaved");
+    world.run(&["restore", "first", "--discard"]).ok();
+    assert_eq!(world.read("a.txt"), "one\ntwo\nthree\n");
+    assert_eq!(world.json(&["info"])["snapshots"], 1);
+}
+
+#[test]
+fn only_the_named_paths_come_back() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "unsaved");
+    world.write("dir/b.txt", "unsaved");
+    world.run_in("dir", &["restore", "HEAD", "b.txt"]).ok();
+    assert_eq!(world.read("dir/b.txt"), "b\n");
+    assert_eq!(world.read("a.txt"), "unsaved");
+    world.run(&["restore", "HEAD", "nothing"]).code(2).remarks("'nothing'");
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "unsaved");
+    world.write("new.txt", "unsaved");
+    let ran =
+        world.run(&["restore", "HEAD", "--dry-run"]).code(1).says("a.txt").says("new.txt").remarks("2 paths");
+    assert_eq!(ran.lines().len(), 2);
+    assert_eq!(world.read("a.txt"), "unsaved");
+    world.run(&["restore", "HEAD"]).ok();
+    world.run(&["restore", "HEAD", "-n"]).ok().remarks("nothing to do");
+}
+
+#[test]
+fn a_file_in_the_snapshots_place_is_explained() {
+    let world = World::with_snapshot();
+    world.run(&["restore", "a.txt"]).code(3).remarks("'vellum restore HEAD a.txt'");
+    world.run(&["restore", "nothing"]).code(2);
+}
+
+#[test]
+fn json() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "unsaved");
+    let value = world.json(&["restore", "HEAD", "-n"]);
+    assert_eq!(value["dry_run"], true);
+    assert_eq!(value["steps"][0]["path"], "a.txt");
+    let value = world.json(&["restore", "HEAD"]);
+    assert_eq!(value["written"], 1);
+    assert_eq!(value["safety"].as_str().unwrap().len(), 64);
+}

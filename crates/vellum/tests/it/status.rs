@@ -1,0 +1,71 @@
+//! `vellum status`
+
+use crate::world::World;
+
+#[test]
+fn a_worktree_without_changes_is_clean() {
+    let world = World::with_snapshot();
+    let ran = world.run(&["status"]).ok().remarks("Worktree main at").remarks("nothing changed since");
+    assert_eq!(ran.out, "");
+}
+
+#[test]
+fn every_kind_of_change_is_told() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "other\n");
+    world.chmod("dir/b.txt", 0o600);
+    world.write("new/x", "x");
+    world.write("new/y", "y");
+    std::fs::rename(world.tree().join("dir/deep/c.bin"), world.tree().join("moved.bin")).unwrap();
+    let ran = world.run(&["status"]).code(1).remarks("1 renamed");
+    let lines = ran.lines();
+    assert!(lines.contains(&"M  a.txt"), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("M  dir/b.txt") && line.ends_with("mode")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("A  new/") && line.contains("2 entries")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("R  dir/deep/c.bin -> moved.bin")), "{lines:?}");
+    world.run(&["status", "--all"]).code(1).says("A  new/x");
+}
+
+#[test]
+fn paths_are_shown_from_where_one_stands() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "other\n");
+    world.write("dir/b.txt", "other\n");
+    world.run_in("dir", &["status"]).code(1).says("M  ../a.txt").says("M  b.txt");
+    let ran = world.run_in("dir", &["status", "."]).code(1).says("M  b.txt");
+    assert!(!ran.out.contains("a.txt"));
+    world.run(&["status", "/etc"]).code(3).remarks("outside of the worktree");
+    world.run(&["status", "nothing"]).code(2).remarks("'nothing'");
+}
+
+#[test]
+fn before_the_first_snapshot_all_is_new() {
+    let world = World::new();
+    world.run(&["status"]).ok().remarks("without a snapshot");
+    world.write("x", "");
+    world.run(&["status"]).code(1).says("A  x");
+}
+
+#[test]
+fn names_cannot_drive_the_terminal() {
+    let world = World::with_snapshot();
+    world.write("\x1b[2J\n", "");
+    let ran = world.run(&["status"]).code(1).says("\\u{1b}[2J\\n");
+    assert!(!ran.out.contains('\x1b'));
+}
+
+#[test]
+fn json() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "other\n");
+    world.remove("dir/b.txt");
+    let value = world.json(&["status"]);
+    assert_eq!(value["worktree"], "main");
+    assert_eq!(value["clean"], false);
+    assert_eq!(value["head"]["note"], "first");
+    assert_eq!(value["counts"]["modified"], 1);
+    assert_eq!(value["changes"][0]["path"], "a.txt");
+    assert_eq!(value["changes"][0]["change"], "modified");
+    assert_eq!(value["changes"][1]["change"], "deleted");
+    assert_eq!(value["changes"][1]["old_size"], 2);
+}
