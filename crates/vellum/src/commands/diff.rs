@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use serde::Serialize;
-use vellum_checkout::Worktree;
+use vellum_checkout::{CheckoutError, Worktree};
 use vellum_types::FileKind;
 use vellum_volume::VolumeError;
 use vellum_volume::diff::{ChangeKind, FileChange};
@@ -68,10 +68,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let compared = compare(context, &worktree, &meant)?;
     for path in &meant.paths {
         if !compared.has(path) {
-            return Err(CliError::usage(
-                format!("'{}' is neither a snapshot nor a path on either side", show(path)),
-                "'vellum history --all' lists snapshots; paths are relative to the directory you stand in",
-            ));
+            return Err(neither(&show(path)));
         }
     }
     let outcome = Outcome::findings(!compared.changes.is_empty() || !compared.problems.is_empty());
@@ -91,6 +88,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     }
     print(args, context, &worktree, &compared)?;
     Ok(outcome)
+}
+
+fn neither(word: &str) -> CliError {
+    CliError::usage(
+        format!("'{word}' is neither a snapshot nor a path on either side"),
+        "'vellum history --all' lists snapshots; paths are relative to the directory you stand in",
+    )
 }
 
 fn understand(args: &Args, context: &Context, worktree: &Worktree) -> Result<Meant> {
@@ -138,7 +142,10 @@ fn compare<'a>(context: &Context, worktree: &'a Worktree, meant: &Meant) -> Resu
             let task = Task { verb: "Comparing", item: "file" };
             context
                 .watch(task, |meter| Compared::with_directory(worktree, from.as_ref(), &meant.paths, meter))
-                .map_err(|error| error.or_resume("nothing was changed"))
+                .map_err(|error| match error {
+                    CliError::Checkout(CheckoutError::NoSuchPath(path)) => neither(&path),
+                    other => other.or_resume("nothing was changed"),
+                })
         }
     }
 }

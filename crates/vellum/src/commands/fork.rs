@@ -77,6 +77,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
             CliError::from(error)
                 .or_resume(format!("run it again with another directory, or delete {}", to.display()))
         })?;
+    let to = to.canonicalize().unwrap_or(to);
     let problems: Vec<_> = done.problems.iter().map(Problem::from).collect();
     let outcome = Outcome::findings(!problems.is_empty());
     let ui = &context.ui;

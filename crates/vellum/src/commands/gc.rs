@@ -64,12 +64,15 @@ fn plan(context: &Context) -> Result<Outcome> {
     }
     let (blobs, snapshots) =
         (format::count(plan.live_blobs, "blob"), format::count(plan.snapshots, "snapshot"));
-    ui.line(format!("{snapshots} need {} in {blobs}", format::size(plan.live_bytes)))?;
-    ui.line(format!(
-        "Nothing needs {}; {} would be freed",
-        format::size(plan.dead_bytes),
-        format::size(plan.freed())
-    ))?;
+    ui.line(format!("Needed by {snapshots}: {} in {blobs}", format::size(plan.live_bytes)))?;
+    let dead = match (plan.dead_bytes, plan.freed()) {
+        (0, 0) => "nothing".into(),
+        (dead, freed) if freed < dead => {
+            format!("{}, of which {} are worth freeing", format::size(dead), format::size(freed))
+        }
+        (_, freed) => format::size(freed),
+    };
+    ui.line(format!("Needed by none: {dead}"))?;
     if ui.voice.verbose {
         let mut table = Table::new(&[Align::Left, Align::Left, Align::Right, Align::Right]);
         for pack in &plan.packs {

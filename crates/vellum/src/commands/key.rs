@@ -129,8 +129,9 @@ fn list(context: &Context, volume: &Volume) -> Result<Outcome> {
     }
     let mut table = Table::new(&[Align::Left; 3]);
     for (_, slot) in &slots {
-        let label = show(slot.label().as_bytes());
-        table.row([slot.id().to_string().into(), slot.kind().to_string().into(), label.into()]);
+        let kind = slot.kind().to_string();
+        let label = if slot.label() == kind { String::new() } else { show(slot.label().as_bytes()) };
+        table.row([slot.id().to_string().into(), kind.into(), label.into()]);
     }
     for line in table.lines() {
         context.ui.line(line)?;

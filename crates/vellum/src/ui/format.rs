@@ -97,11 +97,12 @@ pub fn ago(time: Time) -> String {
     format!("{} ago", count(amount.unsigned_abs(), unit))
 }
 
-/// A span as it passes: "0.4 s", "12 s", "3:05 min", "1:02:03 h".
+/// A span as it passes: "43 ms", "1.4 s", "12 s", "3:05 min", "1:02:03 h".
 pub fn span(time: std::time::Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
-        0..=9 => format!("{:.1} s", time.as_secs_f64()),
+        0 => format!("{} ms", time.as_millis()),
+        1..=9 => format!("{:.1} s", time.as_secs_f64()),
         10..=59 => format!("{seconds} s"),
         60..=3599 => format!("{}:{:02} min", seconds / 60, seconds % 60),
         _ => format!("{}:{:02}:{:02} h", seconds / 3600, seconds / 60 % 60, seconds % 60),
@@ -173,7 +174,8 @@ mod tests {
     #[test]
     fn spans_grow_coarser() {
         let of = |millis| span(std::time::Duration::from_millis(millis));
-        assert_eq!(of(430), "0.4 s");
+        assert_eq!(of(430), "430 ms");
+        assert_eq!(of(1430), "1.4 s");
         assert_eq!(of(12_900), "12 s");
         assert_eq!(of(185_000), "3:05 min");
         assert_eq!(of(3_723_000), "1:02:03 h");

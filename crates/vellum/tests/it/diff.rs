@@ -49,8 +49,9 @@ fn words_are_snapshots_or_paths() {
     world.run(&["diff", "first"]).code(3).remarks("both a snapshot and a file");
     let ran = world.run(&["diff", "--name-status", "--", "first"]).code(1);
     assert_eq!(ran.lines(), ["A\tfirst"]);
-    let ran = world.run(&["diff", "nothing"]);
-    assert!(ran.code >= 2 && ran.err.contains("'nothing'"), "{}", ran.err);
+    world.run(&["diff", "nothing"]).code(3).remarks("'nothing' is neither a snapshot nor a path");
+    world.run(&["diff", "HEAD", "HEAD", "nothing"]).code(3).remarks("'nothing' is neither");
+    world.run(&["diff", "HEAD~9"]).code(2).remarks("not that long");
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod help;
 mod history;
 mod info;
 mod init;
+mod json;
 mod key;
 mod ls;
 mod restore;

@@ -1,6 +1,8 @@
 //! `vellum snapshot`
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use crate::world::World;
 
@@ -71,16 +73,61 @@ fn a_note_comes_from_standard_input() {
 
 #[test]
 fn what_cannot_be_read_is_reported_and_all_else_recorded() {
-    // Root reads everything; a file that cannot be opened at all is hard to come by. Nobody is not root.
     let world = World::with_snapshot();
     world.write("secret", "x");
+    world.write("open", "y");
     world.chmod("secret", 0);
-    let ran = world.run(&["snapshot"]);
-    if fs::read(world.tree().join("secret")).is_ok() {
-        ran.ok();
+    // Root reads everything.
+    let ran = if fs::read(world.tree().join("secret")).is_ok() {
+        world.give_to(NOBODY);
+        world.run_as(NOBODY, &["snapshot"])
     } else {
-        ran.code(1).remarks("secret");
+        world.run(&["snapshot"])
+    };
+    ran.code(1).remarks("secret: ").remarks("1 path could not be recorded");
+    world.run(&["cat", "HEAD", "open"]).ok().says("y");
+    world.run(&["cat", "HEAD", "secret"]).code(2);
+}
+
+/// A user who is not root.
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn commands_wait_for_each_other() {
+    let world = World::with_snapshot();
+    let lock = fs::File::options().write(true).open(world.tree().join(".vellum/lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vellum"))
+        .args(["snapshot"])
+        .current_dir(world.tree())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("another vellum command is at work"), "{line}");
+    assert_eq!(child.try_wait().unwrap(), None);
+    drop(lock);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn snapshots_at_the_same_time_all_stay() {
+    let world = World::with_snapshot();
+    let start = |n: usize| {
+        Command::new(env!("CARGO_BIN_EXE_vellum"))
+            .args(["snapshot", "-q", "-m", &n.to_string()])
+            .current_dir(world.tree())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let children: Vec<_> = (0..6).map(start).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
     }
+    assert_eq!(world.run(&["history"]).ok().lines().len(), 7);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -104,6 +105,24 @@ impl World {
         run(&self.tree().join(dir), args, Stdio::null())
     }
 
+    /// Gives everything to a user.
+    pub fn give_to(&self, user: u32) {
+        fs::set_permissions(self.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let mut pending = vec![self.tree()];
+        while let Some(path) = pending.pop() {
+            std::os::unix::fs::lchown(&path, Some(user), Some(user)).unwrap();
+            if path.is_dir() {
+                pending.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            }
+        }
+    }
+
+    /// Runs the binary in the worktree as another user.
+    pub fn run_as(&self, user: u32, args: &[&str]) -> Ran {
+        let mut command = command(&self.tree(), args);
+        Ran::new(args, command.uid(user).gid(user).output().unwrap())
+    }
+
     /// Runs the binary in the worktree with this on standard input.
     pub fn run_with_input(&self, args: &[&str], input: &str) -> Ran {
         let file = self.path("input");
@@ -136,9 +155,13 @@ pub fn noise(len: usize) -> Vec<u8> {
 
 /// Runs the binary in a directory.
 pub fn run(dir: &Path, args: &[&str], input: impl Into<Stdio>) -> Ran {
+    Ran::new(args, command(dir, args).stdin(input).output().unwrap())
+}
+
+fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vellum"));
-    command.args(args).current_dir(dir).env_clear().envs(ENVIRONMENT).stdin(input);
-    Ran::new(args, command.output().unwrap())
+    command.args(args).current_dir(dir).env_clear().envs(ENVIRONMENT).stdin(Stdio::null());
+    command
 }
 
 impl Ran {

@@ -1,0 +1,64 @@
+//! docs/json.md names every field that any command prints.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::world::World;
+
+fn fields(value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                into.insert(name.clone());
+                fields(value, into);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| fields(item, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_is_documented() {
+    let world = World::empty();
+    let mut found = BTreeSet::new();
+    let mut run = |args: &[&str]| fields(&world.json(args), &mut found);
+    run(&["init"]);
+    world.write("a", "content");
+    world.write("d/b", "content");
+    std::os::unix::fs::symlink("a", world.tree().join("link")).unwrap();
+    run(&["snapshot", "--tag", "t"]);
+    world.write("d/b", "other");
+    std::fs::rename(world.tree().join("a"), world.tree().join("c")).unwrap();
+    let all: &[&[&str]] = &[
+        &["status"],
+        &["diff"],
+        &["history"],
+        &["show"],
+        &["show", "t", "a"],
+        &["ls", "t", "-R"],
+        &["export", "t", "--tar", "../t.tar"],
+        &["restore", "t", "-n"],
+        &["restore", "t"],
+        &["fork", "side", "--to", "../side"],
+        &["worktree", "list"],
+        &["worktree", "rename", "side", "other"],
+        &["worktree", "remove", "other"],
+        &["tag", "list"],
+        &["verify", "--all"],
+        &["gc", "plan"],
+        &["gc", "run"],
+        &["info"],
+        &["key", "add", "--recovery"],
+        &["key", "list"],
+    ];
+    for args in all {
+        run(args);
+    }
+    let text = include_str!("../../../../docs/json.md");
+    let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let missing: Vec<_> = found.iter().filter(|name| !words.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "docs/json.md does not describe {missing:?}");
+    assert!(found.len() > 80, "{found:?}");
+}
