@@ -139,7 +139,7 @@ fn compare<'a>(context: &Context, worktree: &'a Worktree, meant: &Meant) -> Resu
     match (&meant.from, &meant.to) {
         (Some(from), Some(to)) => Compared::snapshots(worktree, from, to, &meant.paths),
         (from, _) => {
-            let task = Task { verb: "Comparing", item: "file" };
+            let task = Task { first: "Scanning", verb: "Comparing", item: "file" };
             context
                 .watch(task, |meter| Compared::with_directory(worktree, from.as_ref(), &meant.paths, meter))
                 .map_err(|error| match error {
@@ -184,26 +184,12 @@ fn name_status(change: &FileChange, show: impl Fn(&[u8]) -> String) -> String {
 }
 
 fn print_patch(context: &Context, compared: &Compared<'_>) -> Result<()> {
-    let style = context.ui.style;
     for change in &compared.changes {
         let (old, new) = compared.contents(change)?;
         let mut text = Vec::new();
         patch::write(&mut text, change, &old, &new).map_err(CliError::Output)?;
-        if !style.is_on() {
-            context.ui.bytes(&text)?;
-            continue;
-        }
-        for line in text.split_inclusive(|byte| *byte == b'\n') {
-            let code: &[u8] = match line.first() {
-                Some(b'+') => b"\x1b[32m",
-                Some(b'-') => b"\x1b[31m",
-                Some(b'@') => b"\x1b[36m",
-                Some(b'#') => b"\x1b[2m",
-                Some(b' ' | b'\\') | None => b"",
-                Some(_) => b"\x1b[1m",
-            };
-            context.ui.bytes(&[code, line, if code.is_empty() { b"" } else { b"\x1b[0m" }].concat())?;
-        }
+        let text = if context.ui.style.is_on() { patch::paint(&text) } else { text };
+        context.ui.bytes(&text)?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::error::{CliError, Outcome, Result};
 use crate::ui::json::Problem;
 use crate::ui::progress::Task;
 
-const TASK: Task = Task { verb: "Exporting", item: "file" };
+const TASK: Task = Task { first: "Preparing", verb: "Exporting", item: "file" };
 
 /// Write part of a snapshot to a directory or as a tar stream
 ///
@@ -78,12 +78,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         ui.warn(problem)?;
     }
     if let (Some(target), false) = (target, ui.voice.quiet) {
-        ui.line(format!(
-            "Exported '{}' of {} to {}",
-            show(&place.path),
-            volume.short_id(&place.entry.id)?,
-            target.display()
-        ))?;
+        let what = if place.path.is_empty() { String::new() } else { format!("'{}' of ", show(&place.path)) };
+        ui.line(format!("Exported {what}{} to {}", volume.short_id(&place.entry.id)?, target.display()))?;
     }
     Ok(outcome)
 }

@@ -72,7 +72,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let engine = args.engine.map(Engine::from);
     let request = ForkRequest { name: args.name.clone(), to: to.clone(), from, engine };
     let done = context
-        .watch(Task { verb: "Forking", item: "file" }, |meter| worktree.fork(&request, meter))
+        .watch(Task { first: "Scanning", verb: "Forking", item: "file" }, |meter| {
+            worktree.fork(&request, meter)
+        })
         .map_err(|error| {
             CliError::from(error)
                 .or_resume(format!("run it again with another directory, or delete {}", to.display()))

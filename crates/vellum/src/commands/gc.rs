@@ -11,7 +11,7 @@ use crate::ui::format;
 use crate::ui::progress::Task;
 use crate::ui::table::{Align, Table};
 
-const TASK: Task = Task { verb: "Walking snapshots", item: "node" };
+const TASK: Task = Task { first: "Reading the index", verb: "Walking snapshots", item: "node" };
 
 /// Free what no snapshot needs any more
 ///

@@ -71,14 +71,18 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let lock = worktree.lock(context.waiting())?;
     let request = RestoreRequest { target: target.clone(), paths, discard: args.discard };
     let plan = context
-        .watch(Task { verb: "Comparing", item: "file" }, |meter| worktree.plan_restore(&request, meter))
+        .watch(Task { first: "Scanning", verb: "Comparing", item: "file" }, |meter| {
+            worktree.plan_restore(&request, meter)
+        })
         .map_err(|error| CliError::from(error).or_resume("nothing was changed"))?;
     if args.dry_run {
         return show_plan(context, &worktree, &target, &plan);
     }
     let short = worktree.volume.short_id(&target.id)?;
     let done = context
-        .watch(Task { verb: "Restoring", item: "file" }, |meter| worktree.restore(plan, meter))
+        .watch(Task { first: "Preparing", verb: "Restoring", item: "file" }, |meter| {
+            worktree.restore(plan, meter)
+        })
         .map_err(|error| CliError::from(error).or_resume(resume(&worktree, &short)))?;
     drop(lock);
     report(context, &worktree, &target, &done)

@@ -54,7 +54,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     warn_of_interrupted(context, &worktree)?;
     let request = SnapshotRequest { note, paths, origin: Origin::User };
     let made = context
-        .watch(Task { verb: "Recording", item: "file" }, |meter| worktree.snapshot(&request, meter))
+        .watch(Task { first: "Scanning", verb: "Recording", item: "file" }, |meter| {
+            worktree.snapshot(&request, meter)
+        })
         .map_err(|error| {
             CliError::from(error).or_resume(
                 "no snapshot was made; run the command again: what was stored already is not stored twice",

@@ -52,7 +52,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let worktree = context.worktree()?;
     let paths = context.paths(worktree.root()).parse_all(&args.paths)?;
     let compared = context
-        .watch(Task { verb: "Comparing", item: "file" }, |meter| {
+        .watch(Task { first: "Scanning", verb: "Comparing", item: "file" }, |meter| {
             Compared::with_directory(&worktree, None, &paths, meter)
         })
         .map_err(|error| error.or_resume("nothing was changed"))?;

@@ -42,7 +42,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let scope = if args.all { Scope::All } else { Scope::Snapshot(volume.resolve(&args.snapshot)?) };
     let start = std::time::Instant::now();
     let report = context
-        .watch(Task { verb: "Verifying", item: "object" }, |meter| {
+        .watch(Task { first: "Reading the index", verb: "Verifying", item: "object" }, |meter| {
             verify(&volume, &scope, args.metadata_only, meter)
         })
         .map_err(|error| {

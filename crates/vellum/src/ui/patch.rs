@@ -157,6 +157,28 @@ fn body(out: &mut impl Write, change: &FileChange, old: &Content, new: &Content)
     diff.unified_diff().header(&from, &to).to_writer(out)
 }
 
+/// A patch with its lines coloured by what they are.
+pub fn paint(patch: &[u8]) -> Vec<u8> {
+    let mut painted = Vec::with_capacity(patch.len() * 5 / 4);
+    for line in patch.split_inclusive(|byte| *byte == b'\n') {
+        let code: &[u8] = match line.first() {
+            Some(b'+') => b"\x1b[32m",
+            Some(b'-') => b"\x1b[31m",
+            Some(b'@') => b"\x1b[36m",
+            Some(b'#') => b"\x1b[2m",
+            Some(b' ' | b'\\') | None => b"",
+            Some(_) => b"\x1b[1m",
+        };
+        let (text, end) = match line.strip_suffix(b"\n") {
+            Some(text) => (text, &b"\n"[..]),
+            None => (line, &b""[..]),
+        };
+        let reset: &[u8] = if code.is_empty() { b"" } else { b"\x1b[0m" };
+        painted.extend([code, text, reset, end].into_iter().flatten());
+    }
+    painted
+}
+
 /// A path as git writes it in patches: in quotes, with octal escapes, if it has characters that need them.
 fn quote(prefix: &[u8], path: &[u8]) -> String {
     let full = [prefix, path].concat();

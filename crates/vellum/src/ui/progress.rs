@@ -1,6 +1,7 @@
 //! Progress of long operations: a line on a terminal that redraws itself, plain lines with `--verbose` elsewhere,
 //! otherwise nothing. Also carries Ctrl-C to the operation.
 
+use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -17,13 +18,18 @@ const TICK: Duration = Duration::from_millis(100);
 /// Operations shorter than this show nothing.
 const PATIENCE: Duration = Duration::from_millis(400);
 
+/// What was done within this time decides how fast it goes, in ticks: steady to the eye, and soon true after a change.
+const WINDOW: usize = 50;
+
 /// Between two plain lines.
 const PLAIN_EVERY: Duration = Duration::from_secs(3);
 
 /// What an operation is called, and what it counts.
 #[derive(Debug, Clone, Copy)]
 pub struct Task {
-    /// A word for the line's beginning: "Scanning".
+    /// What it does before it counts anything: "Scanning".
+    pub first: &'static str,
+    /// What it does then: "Recording".
     pub verb: &'static str,
     /// What an item is: "file".
     pub item: &'static str,
@@ -61,16 +67,18 @@ fn follow(meter: &Meter, task: Task, shown: Shown, ended: Receiver<()>) {
     let asked = interrupt::listen();
     let start = Instant::now();
     let mut last_plain = start;
+    let mut recent = Recent::default();
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(TICK) {
         if interrupt::asked(&asked) {
             meter.stop();
         }
-        let elapsed = start.elapsed();
+        let (elapsed, now) = (start.elapsed(), meter.read());
+        recent.note(elapsed, now);
         match &shown {
-            Shown::Bar(bar) if elapsed >= PATIENCE => draw(bar, &line(task, meter.read(), elapsed)),
+            Shown::Bar(bar) if elapsed >= PATIENCE => draw(bar, line(task, now, &recent)),
             Shown::Plain if last_plain.elapsed() >= PLAIN_EVERY => {
                 last_plain = Instant::now();
-                eprintln!("{}", line(task, meter.read(), elapsed));
+                eprintln!("{}", line(task, now, &recent));
             }
             Shown::Bar(_) | Shown::Plain | Shown::Nothing => {}
         }
@@ -80,19 +88,57 @@ fn follow(meter: &Meter, task: Task, shown: Shown, ended: Receiver<()>) {
     }
 }
 
-fn draw(bar: &ProgressBar, line: &str) {
+fn draw(bar: &ProgressBar, line: String) {
     if bar.is_hidden() {
         bar.set_draw_target(ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
             bar.set_style(style);
         }
     }
-    bar.set_message(line.to_owned());
-    bar.tick();
+    bar.set_message(line);
+}
+
+/// What the meter said lately.
+#[derive(Default)]
+struct Recent {
+    readings: VecDeque<(Duration, Progress)>,
+}
+
+impl Recent {
+    fn note(&mut self, elapsed: Duration, now: Progress) {
+        // Nothing counted yet says nothing of the speed.
+        if (now.items, now.bytes) == (0, 0) {
+            self.readings.clear();
+        }
+        self.readings.push_back((elapsed, now));
+        if self.readings.len() > WINDOW {
+            self.readings.pop_front();
+        }
+    }
+
+    /// How much a second of what `count` reads.
+    fn per_second(&self, count: impl Fn(Progress) -> u64) -> Option<u64> {
+        let ((first, before), (last, after)) = (*self.readings.front()?, *self.readings.back()?);
+        let millis = u64::try_from(last.saturating_sub(first).as_millis()).ok()?;
+        count(after).saturating_sub(count(before)).checked_mul(1000)?.checked_div(millis)
+    }
+
+    /// By bytes where they are known, else by items.
+    fn time_left(&self, now: Progress) -> Option<Duration> {
+        let (left, rate) = match (now.total_bytes, now.total_items) {
+            (0, 0) => return None,
+            (0, items) => (items.saturating_sub(now.items), self.per_second(|now| now.items)?),
+            (bytes, _) => (bytes.saturating_sub(now.bytes), self.per_second(|now| now.bytes)?),
+        };
+        left.checked_mul(1000)?.checked_div(rate).map(Duration::from_millis)
+    }
 }
 
 /// One line: what, how much of how much, how fast, how long still.
-fn line(task: Task, now: Progress, elapsed: Duration) -> String {
+fn line(task: Task, now: Progress, recent: &Recent) -> String {
+    if now == Progress::default() {
+        return format!("{}…", task.first);
+    }
     let mut parts = Vec::with_capacity(4);
     parts.push(match now.total_items {
         0 => format::count(now.items, task.item),
@@ -103,55 +149,59 @@ fn line(task: Task, now: Progress, elapsed: Duration) -> String {
             0 => format::size(now.bytes),
             total => format!("{} of {}", format::size(now.bytes), format::size(total)),
         });
-        if let Some(rate) = per_second(now.bytes, elapsed) {
-            parts.push(format!("{}/s", format::size(rate)));
-        }
     }
-    if let Some(left) = time_left(now, elapsed) {
-        parts.push(format!("{} left", format::span(left)));
+    let known = now.total_items > 0 || now.total_bytes > 0;
+    if known && now.items >= now.total_items && now.bytes >= now.total_bytes {
+        parts.push("finishing".into());
+    } else {
+        parts.extend(
+            recent
+                .per_second(|now| now.bytes)
+                .filter(|rate| *rate > 0)
+                .map(|rate| format!("{}/s", format::size(rate))),
+        );
+        parts.extend(recent.time_left(now).map(|left| format!("{} left", format::span(left))));
     }
     format!("{}: {}", task.verb, parts.join(", "))
-}
-
-fn per_second(amount: u64, elapsed: Duration) -> Option<u64> {
-    let millis = u64::try_from(elapsed.as_millis()).ok()?;
-    amount.checked_mul(1000)?.checked_div(millis)
-}
-
-/// By bytes where they are known, else by items; nothing before a little is done.
-fn time_left(now: Progress, elapsed: Duration) -> Option<Duration> {
-    let (done, total) = match (now.total_bytes, now.total_items) {
-        (0, 0) => return None,
-        (0, items) => (now.items, items),
-        (bytes, _) => (now.bytes, bytes),
-    };
-    let left = total.checked_sub(done).filter(|_| done > 0 && done.saturating_mul(100) >= total)?;
-    let millis = u128::from(left) * elapsed.as_millis() / u128::from(done);
-    u64::try_from(millis).ok().map(Duration::from_millis)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TASK: Task = Task { verb: "Scanning", item: "file" };
+    const TASK: Task = Task { first: "Scanning", verb: "Recording", item: "file" };
+
+    fn shown(start: Progress, now: Progress, seconds: u64) -> String {
+        let mut recent = Recent::default();
+        recent.note(Duration::from_secs(100), start);
+        recent.note(Duration::from_secs(100 + seconds), now);
+        line(TASK, now, &recent)
+    }
 
     #[test]
     fn an_unknown_total_shows_what_was_done_and_how_fast() {
         let now = Progress { items: 1200, bytes: 10 << 20, ..Progress::default() };
-        assert_eq!(line(TASK, now, Duration::from_secs(2)), "Scanning: 1,200 files, 10.0 MiB, 5.0 MiB/s");
+        assert_eq!(shown(Progress::default(), now, 2), "Recording: 1,200 files, 10.0 MiB, 5.0 MiB/s");
     }
 
     #[test]
-    fn a_known_total_shows_the_time_left() {
-        let now = Progress { items: 1, bytes: 1 << 20, total_items: 4, total_bytes: 4 << 20 };
-        let text = line(TASK, now, Duration::from_secs(20));
-        assert_eq!(text, "Scanning: 1 of 4 files, 1.0 MiB of 4.0 MiB, 51.2 KiB/s, 1:00 min left");
+    fn a_known_total_shows_the_time_left_at_the_present_speed() {
+        let start = Progress { items: 1, bytes: 1 << 20, total_items: 4, total_bytes: 4 << 20 };
+        let now = Progress { items: 2, bytes: 2 << 20, ..start };
+        let text = shown(start, now, 20);
+        assert_eq!(text, "Recording: 2 of 4 files, 2.0 MiB of 4.0 MiB, 51.2 KiB/s, 40 s left");
     }
 
     #[test]
     fn no_time_is_guessed_before_anything_is_done() {
         let now = Progress { total_items: 4, ..Progress::default() };
-        assert_eq!(line(TASK, now, Duration::from_secs(1)), "Scanning: 0 of 4 files");
+        assert_eq!(shown(now, now, 1), "Recording: 0 of 4 files");
+        assert_eq!(shown(Progress::default(), Progress::default(), 1), "Scanning…");
+    }
+
+    #[test]
+    fn what_comes_after_the_last_item_has_a_name() {
+        let now = Progress { items: 4, total_items: 4, ..Progress::default() };
+        assert_eq!(shown(Progress::default(), now, 1), "Recording: 4 of 4 files, finishing");
     }
 }
