@@ -105,7 +105,7 @@ impl InodeReader<'_> {
         let mut attr = match &old {
             // Of a directory that is only passed through on the way to the selected paths, nothing else is taken.
             Some(old) if on_the_way => old.attr.clone(),
-            _ => self.attr(dir.stat(), dir.entry()),
+            old => self.attr(dir.stat(), dir.entry(), old.as_ref()),
         };
         let retained = old.iter().flat_map(|old| &old.entries).filter(|(name, _)| !dir.covers(name)).cloned();
         let scanned = dir.entries().map(|entry| {
@@ -145,7 +145,7 @@ impl InodeReader<'_> {
 
     fn read(&self, ino: Ino, entry: &EntryRef<'_>, old: Option<&Inode>) -> Result<(Inode, Option<Content>)> {
         let dir = self.dirs.get(entry.dir().index())?;
-        let mut attr = self.attr(entry.stat(), Some(*entry));
+        let mut attr = self.attr(entry.stat(), Some(*entry), old);
         let (mut extents, mut read) = (Vec::new(), None);
         let xattrs = match entry.kind() {
             FileKind::File => {
@@ -153,7 +153,7 @@ impl InodeReader<'_> {
                 let xattrs = Node::of_file(&opened.file).xattrs()?;
                 let before = old.map(|old| Before { chunking: old.attr.chunking, extents: &old.extents });
                 let mut content = self.content.read(opened, before)?;
-                attr = self.attr(&content.stat, Some(*entry));
+                attr = self.attr(&content.stat, Some(*entry), old);
                 (attr.size, attr.chunking) = (content.size, content.chunking);
                 attr.inline = content.inline.take();
                 extents = std::mem::take(&mut content.extents);
@@ -197,7 +197,7 @@ impl InodeReader<'_> {
         Ok(if base.attr(ino)?.is_some() { Some(base.inode(ino)?) } else { None })
     }
 
-    fn attr(&self, stat: &Stat, entry: Option<EntryRef<'_>>) -> Attr {
+    fn attr(&self, stat: &Stat, entry: Option<EntryRef<'_>>, old: Option<&Inode>) -> Attr {
         let mut attr = Attr::new(stat.kind, stat.mode & MODE_MASK);
         (attr.uid, attr.gid) = (stat.uid, stat.gid);
         attr.set_times(stat.mtime);
@@ -207,6 +207,8 @@ impl InodeReader<'_> {
             attr.nlink = links.map_or(1, |links| links.count);
             attr.parent = self.numbers.of_dir(&first.dir());
             attr.name = first.name().to_vec();
+            attr.generation =
+                old.map_or_else(|| generation(attr.parent, &attr.name), |old| old.attr.generation);
         }
         attr
     }
@@ -231,6 +233,15 @@ impl InodeReader<'_> {
         let entries = base.view().range(base.nodes(), span)?;
         entries.map(|entry| entry.map(|e| (e.key.to_vec(), e.value.to_vec())).map_err(Into::into)).collect()
     }
+}
+
+/// Tells files apart that got one number in two lines of history, which both begin to count where they part: by the
+/// name that they were first seen under. Sixteen bits keep the map small.
+fn generation(dir: Ino, name: &[u8]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&dir.0.to_le_bytes()).update(name);
+    let [low, high, ..] = *hasher.finalize().as_bytes();
+    u64::from(u16::from_le_bytes([low, high]))
 }
 
 fn note_later(outcome: &mut Outcome, entry: &EntryRef<'_>, content: &Content) {
