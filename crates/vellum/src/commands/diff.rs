@@ -196,7 +196,8 @@ fn print_patch(context: &Context, compared: &Compared<'_>) -> Result<()> {
 
 fn print_stat(context: &Context, compared: &Compared<'_>, show: impl Fn(&[u8]) -> String) -> Result<()> {
     let style = context.ui.style;
-    let mut table = Table::new(&[Align::Left, Align::Left, Align::Right, Align::Right, Align::Left]);
+    let mut table = Table::new(&[Align::Left, Align::Left, Align::Right, Align::Right, Align::Left])
+        .limit(changes::NAME_COLUMN);
     let (mut files, mut all_added, mut all_removed) = (0, 0, 0);
     for change in &compared.changes {
         let is_dir = [&change.old, &change.new].into_iter().flatten().all(|side| side.kind == FileKind::Dir);

@@ -11,6 +11,9 @@ use super::json::{self, Name};
 use super::style::Style;
 use super::table::{Align, Cell, Table};
 
+/// Names up to this wide line up what stands behind them, columns: leaves room for it on a usual terminal.
+pub const NAME_COLUMN: usize = 56;
+
 /// The letter that lists show for a kind of change.
 pub fn letter(kind: ChangeKind) -> &'static str {
     match kind {
@@ -176,7 +179,7 @@ pub fn list(
     detail: Detail,
     show: impl Fn(&[u8]) -> String,
 ) -> Vec<String> {
-    let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
+    let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]).limit(NAME_COLUMN);
     for Shown { change, below } in changes {
         let slash = if either(change).is_some_and(|side| side.kind == FileKind::Dir) { "/" } else { "" };
         let mut name = format!("{}{slash}", show(change.path()));

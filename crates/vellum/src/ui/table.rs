@@ -14,6 +14,7 @@ pub enum Align {
 /// Rows of cells. A cell is measured as plain text and may be painted.
 pub struct Table {
     aligns: Vec<Align>,
+    limit: usize,
     rows: Vec<Vec<Cell>>,
 }
 
@@ -40,7 +41,13 @@ impl<T: Into<String>> From<T> for Cell {
 impl Table {
     /// A table with these columns.
     pub fn new(aligns: &[Align]) -> Self {
-        Self { aligns: aligns.to_vec(), rows: Vec::new() }
+        Self { aligns: aligns.to_vec(), limit: usize::MAX, rows: Vec::new() }
+    }
+
+    /// Cells wider than this push the rest of their own row aside, not that of all others.
+    pub fn limit(mut self, width: usize) -> Self {
+        self.limit = width;
+        self
     }
 
     /// Adds a row.
@@ -51,7 +58,14 @@ impl Table {
     /// The lines, without blanks at their ends.
     pub fn lines(&self) -> Vec<String> {
         let widths: Vec<usize> = (0..self.aligns.len())
-            .map(|column| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width).max())
+            .map(|column| {
+                self.rows
+                    .iter()
+                    .filter_map(|row| row.get(column))
+                    .map(|cell| cell.width)
+                    .filter(|width| *width <= self.limit)
+                    .max()
+            })
             .map(Option::unwrap_or_default)
             .collect();
         self.rows.iter().map(|row| self.line(row, &widths)).collect()
@@ -61,7 +75,7 @@ impl Table {
         let mut line = String::new();
         let mut gap = 0;
         for ((cell, align), width) in row.iter().zip(&self.aligns).zip(widths) {
-            let padding = width - cell.width;
+            let padding = width.saturating_sub(cell.width);
             let (before, after) = match align {
                 Align::Left => (0, padding),
                 Align::Right => (padding, 0),
@@ -115,5 +129,13 @@ mod tests {
         table.row(["日本".into(), "".into(), "y".into()]);
         table.row(["bcd".into(), "100".into(), "".into()]);
         assert_eq!(table.lines(), ["a       1  x", "日本       y", "bcd   100"]);
+    }
+
+    #[test]
+    fn one_long_cell_does_not_push_all_others_aside() {
+        let mut table = Table::new(&[Align::Left, Align::Left]).limit(4);
+        table.row(["abc".into(), "x".into()]);
+        table.row(["abcdefgh".into(), "y".into()]);
+        assert_eq!(table.lines(), ["abc  x", "abcdefgh  y"]);
     }
 }
