@@ -1,0 +1,19 @@
+//! Chunk sizes from a config: what decodes encodes to the same bytes and can cut.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vellum_chunker::{Chunker, Params};
+use vellum_types::{Reader, Writer};
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut reader = Reader::new(bytes);
+    let Ok(params) = Params::decode(&mut reader) else { return };
+    let mut writer = Writer::new();
+    params.encode(&mut writer);
+    assert_eq!(writer.as_slice(), &bytes[..bytes.len() - reader.remaining()]);
+    let chunker = Chunker::new(params, &[7; 32]);
+    if let Some(len) = chunker.cut(bytes, true) {
+        assert!((1..=params.max()).contains(&len) && len <= bytes.len());
+    }
+});

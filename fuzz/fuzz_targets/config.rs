@@ -1,0 +1,15 @@
+//! The volume's config, which is read before any key is at hand.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vellum_crypto::VolumeKeys;
+use vellum_volume::config::Config;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(config) = Config::decode(bytes) else { return };
+    let keys = VolumeKeys::plain(config.volume);
+    if config.authenticate(bytes, &keys).is_ok() {
+        assert_eq!(config.encode(&keys), bytes);
+    }
+});

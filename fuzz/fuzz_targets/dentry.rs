@@ -1,0 +1,12 @@
+//! A directory entry: what decodes encodes to the same bytes.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vellum_types::Dentry;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(decoded) = Dentry::decode(bytes) {
+        assert_eq!(decoded.encode(), bytes);
+    }
+});

@@ -1,0 +1,14 @@
+//! The object of a key slot, and the slot in it: what decodes encodes to the same bytes.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vellum_crypto::Slot;
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = vellum_volume::keyring::split(bytes);
+    if let Ok(slot) = Slot::decode(bytes) {
+        assert_eq!(slot.encode(), bytes);
+        let _ = (slot.id().to_string(), slot.label().len(), slot.kdf());
+    }
+});

@@ -1,0 +1,15 @@
+//! A page of the map: every entry can be reached, and each key is found where it stands.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vellum_map::Node;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(node) = Node::decode(bytes.to_vec()) else { return };
+    assert_eq!(node.entries().count(), node.len());
+    assert!(node.entries().map(|(key, _)| key).is_sorted_by(|a, b| a < b));
+    assert_eq!(node.children().count(), if node.is_leaf() { 0 } else { node.len() });
+    assert_eq!(node.as_bytes(), bytes);
+    let _ = (node.last_key(), node.total(), node.weight(), node.entry(node.len()));
+});

@@ -1,0 +1,16 @@
+//! A ref behind its seal, and the head of a worktree in it.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vellum_volume::refs::{WorktreeHead, check_ref_name, parse};
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok((_, name, value)) = parse(bytes) {
+        let _ = check_ref_name(&name);
+        let _ = WorktreeHead::decode(&value);
+    }
+    if let Ok(head) = WorktreeHead::decode(bytes) {
+        assert_eq!(head.encode(), bytes);
+    }
+});

@@ -1,0 +1,13 @@
+//! A writer's session, behind its seal: what decodes encodes to the same bytes.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vellum_volume::session::Session;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(session) = Session::decode(bytes) {
+        assert_eq!(session.encode(), bytes);
+        let _ = session.is_over();
+    }
+});

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Writes fuzz/seeds: a few valid inputs for each target, made from docs/format.md alone, so that a fuzzer starts behind the
+magic numbers, and so that the page and the code are held against each other (see fuzz/README.md)."""
+
+import struct
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MAP_GOLDEN = HERE / "../crates/vellum-map/tests/golden"
+RUN_GOLDEN = HERE / "../crates/vellum-store/tests/golden/plain/local"
+
+
+def varint(n):
+    out = bytearray()
+    while n >= 0x80:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    return bytes(out) + bytes([n])
+
+
+def signed(n):
+    return varint(2 * n if n >= 0 else -2 * n - 1)
+
+
+def bytestr(data):
+    return varint(len(data)) + data
+
+
+def moment(secs=1_700_000_000, nanos=5):
+    return signed(secs) + varint(nanos)
+
+
+def u32(n):
+    return struct.pack("<I", n)
+
+
+def u64(n):
+    return struct.pack("<Q", n)
+
+
+def key(ino, tag, suffix=b""):
+    return struct.pack(">QB", ino, tag) + suffix
+
+
+def attr(kind, flags, size, name=b"name", parent=1, rest=b"", times=b""):
+    fields = varint(0o644) + varint(1000) + varint(100) + varint(size) + varint(1) + varint(parent)
+    return bytes([kind, flags]) + fields + bytestr(name) + moment() + times + rest
+
+
+def statcache():
+    """One directory with one file, without the checksum, which the target adds."""
+    def record(name_len, kind, block, size):
+        return (u64(2) + u64(77) + u64(size) + 3 * u64(1_700_000_000) + 3 * u32(5) + u32(0) + u32(0) + u32(1)
+                + u32(0) + u32(block) + struct.pack("<HH", 0, 0o644) + bytes([kind, 0, name_len, 0]))
+    header = b"VLMSTATC" + u32(1) + u32(0) + bytes(32) + u64(1_700_000_100) + u32(0) + u32(0) + u64(42)
+    blocks = record(0, 1, 0, 0) + record(1, 0, 0xFFFFFFFF, 3) + b"f"
+    return header + blocks + u64(42) + u64(72 + 88) + u32(1) + u32(1) + u64(1) + u32(1) + u32(1)
+
+
+SLOT = (b"VLMSLOT\n" + u32(1) + bytes(16) + bytes(16) + bytes([1]) + u32(64 << 10) + u32(3) + u32(4) + bytes(32)
+        + bytestr(b"a passphrase") + bytes(72))
+PARAMS = bytes.fromhex("01808001808004808010")
+HEAD = bytes([1]) + bytes(32) + moment() + bytestr(b"host") + bytestr(b"/somewhere")
+FOOTER = u32(40) + b"vlmE"
+
+SEEDS = {
+    "key": [key(7, 0), key(1, 1, b"name"), key(7, 2, b"user.x"), key(7, 3, struct.pack(">Q", 65536))],
+    "attr": [
+        attr(0, 32, 3, rest=b"abc"),
+        attr(1, 0, 0),
+        attr(2, 0, 6, rest=bytestr(b"target")),
+        attr(5, 8, 0, rest=varint(259)),
+        attr(0, 1 | 2 | 4 | 16 | 64, 99999, times=moment(1) + moment(-2) + moment(3), rest=varint(9)),
+        attr(1, 0, 0, name=b"", parent=0),
+    ],
+    "dentry": [bytes([0]) + varint(2), bytes([1]) + varint(1 << 40)],
+    "extent": [
+        bytes([0]) + varint(4096),
+        bytes([1]) + varint(65536) + bytes(32) + varint(0),
+        bytes([2]) + varint(1) + varint(2) + varint(3),
+    ],
+    "super_record": [varint(2), varint(1 << 63)],
+    "node": [path.read_bytes() for path in sorted(MAP_GOLDEN.iterdir())],
+    "pack": [b"vlm-pack" + u32(1) + bytes([1, 0, 0, 0]), FOOTER, varint(0), varint(1) + bytes(32) + varint(50)],
+    "index_record": [
+        bytes(4),
+        varint(1) + bytes(32) + varint(1) + bytes(32) + varint(1_700_000_000)
+        + varint(1) + bytes(32) + bytes([1])
+        + varint(2) + bytes(32) + varint(0) + varint(16) + varint(100)
+        + bytes([1] * 32) + varint(0) + varint(116) + varint(200),
+    ],
+    "local_run": [path.read_bytes() for path in sorted(RUN_GOLDEN.iterdir())],
+    "blob_body": [
+        b"\0raw",
+        # A frame of one raw block, and one of a run of a byte.
+        b"\1\3" + bytes.fromhex("28b52ffd2003190000616263"),
+        b"\1" + varint(100) + bytes.fromhex("28b52ffd2064230300") + b"x",
+    ],
+    "key_slot": [SLOT, bytestr(SLOT) + bytestr(bytes(200))],
+    "recovery_code": [b"00000-00000-00000-00000-00000-00000-00000", b"0oO0-Il 1"],
+    "config": [b"VLMCONF\0" + u32(1) + bytes(16) + bytes([sealed]) + PARAMS + bytes([3]) + bytestr(bytes(56))
+               for sealed in (0, 1)],
+    "snapshot_record": [
+        bytes([1]) + bytes(32) + varint(1) + bytes(32) + varint(2) + moment() + bytestr(b"main") + bytestr(b"ann")
+        + bytestr(b"host") + bytestr(b"a note") + bytes([0]) + varint(1) + bytestr(b"some/path")
+        + b"".join(varint(n) for n in (1, 2, 3, 4, 5, 6)),
+    ],
+    "ref": [HEAD, bytes([1]) + varint(3) + bytestr(b"main") + bytestr(HEAD), bytes([1, 1]) + bytestr(b"t") + bytestr(bytes(32))],
+    "session": [bytes([1]) + bytestr(b"host") + bytestr(b"boot pid:[1]") + u32(1) + varint(5) + signed(1_700_000_000)],
+    "stat_cache": [statcache()],
+    "chunker_params": [PARAMS, bytes([1]) + varint(1024) + varint(8192) + varint(16384) + bytes(2000)],
+}
+
+for target, seeds in SEEDS.items():
+    folder = HERE / "seeds" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(seeds):
+        (folder / f"{number}").write_bytes(seed)
