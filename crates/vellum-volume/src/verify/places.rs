@@ -1,8 +1,8 @@
 //! From damaged blobs to the files that they hit.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use vellum_map::{Node, Root};
+use vellum_map::{LEVEL_MAX, Node, Root};
 use vellum_types::{BlobId, BlobKind, Dentry, Extent, ExtentSource, Ino, KeyRef, SnapshotId};
 
 use super::{Affected, Damage, Finding};
@@ -61,8 +61,9 @@ fn hits_by_path(
     root: Root,
     damage: &Damage,
 ) -> Result<Vec<(BlobId, Vec<String>, Option<u64>)>> {
-    let mut search = Search { volume, damage, hits: BTreeMap::new(), names: BTreeMap::new() };
-    search.node(root.0, (Ino::SUPER, Ino(u64::MAX)));
+    let mut search =
+        Search { volume, damage, hits: BTreeMap::new(), names: BTreeMap::new(), met: HashSet::new() };
+    search.node(root.0, LEVEL_MAX, (Ino::SUPER, Ino(u64::MAX)));
     let tree = volume.tree(root);
     let named = search.hits.iter().map(|(blob, hit)| {
         let in_range = hit.range.into_iter().flat_map(|(from, to)| search.names.range(from..=to));
@@ -93,15 +94,21 @@ struct Search<'a> {
     hits: BTreeMap<BlobId, Hit>,
     /// Where inodes are named: what lies in a lost node is known from its directory, if that is elsewhere.
     names: BTreeMap<Ino, (Ino, Vec<u8>)>,
+    /// Nodes that were looked through: a hostile tree may name one again and again.
+    met: HashSet<BlobId>,
 }
 
 impl Search<'_> {
-    /// Looks through the tree below a node that covers these inodes.
-    fn node(&mut self, id: BlobId, (from, to): (Ino, Ino)) {
+    /// Looks through the tree below a node that covers these inodes. A node above `level` is as good as lost: levels
+    /// go down, so that a hostile tree ends.
+    fn node(&mut self, id: BlobId, level: u8, (from, to): (Ino, Ino)) {
+        if !self.met.insert(id) {
+            return;
+        }
         let read =
             |id| self.volume.blobs.read(BlobKind::Node, id).ok().and_then(|bytes| Node::decode(bytes).ok());
         let node = if self.damage.is_lost(&id) { None } else { read(&id) };
-        let Some(node) = node else {
+        let Some(node) = node.filter(|node| node.level() <= level) else {
             self.hits.entry(id).or_default().range = Some((from, to));
             return;
         };
@@ -111,7 +118,7 @@ impl Search<'_> {
         let mut start = from;
         for child in node.children() {
             let end = KeyRef::parse(child.last_key).map_or(to, |key| key.ino());
-            self.node(child.id, (start, end));
+            self.node(child.id, node.level() - 1, (start, end));
             start = end;
         }
     }
@@ -135,5 +142,48 @@ impl Search<'_> {
                 Ok(KeyRef::Attr(_) | KeyRef::Xattr(..)) | Err(_) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+    use vellum_types::Writer;
+
+    use super::*;
+    use crate::state::StateDir;
+    use crate::volume::NewWorktree;
+
+    /// An inner node of level 1 that names one node twice, whatever that is.
+    fn inner(child: BlobId) -> Vec<u8> {
+        let mut node = Writer::new();
+        node.raw(b"VmNd").u8(1).u8(1).u32(2);
+        for ino in [Ino(1), Ino(2)] {
+            let mut value = Writer::new();
+            value.raw(child.as_bytes()).varint(1);
+            let key = vellum_types::Key::attr(ino);
+            node.varint(key.as_bytes().len() as u64).varint(value.as_slice().len() as u64);
+            node.raw(key.as_bytes()).raw(value.as_slice());
+        }
+        node.into_vec()
+    }
+
+    #[test]
+    fn a_chain_of_nodes_that_lie_about_their_level_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::create(dir.path()).unwrap();
+        let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
+        let volume =
+            Volume::init(&state, &new, || unreachable!("a plain volume asks for nothing")).unwrap().volume;
+        let lost = BlobId([7; 32]);
+        let mut session = volume.begin_write().unwrap();
+        let links = 20_000;
+        let top = (0..links).fold(lost, |below, _| session.put(BlobKind::Node, &inner(below)).unwrap());
+        session.flush().unwrap();
+        let mut damage = Damage::default();
+        damage.blob(BlobKind::Node, lost, "it is missing");
+        let findings = name(&volume, &[(SnapshotId([1; 32]), Root(top))], &damage).unwrap();
+        assert_eq!(findings.len(), 1);
     }
 }
