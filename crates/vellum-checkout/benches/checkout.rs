@@ -1,5 +1,7 @@
 //! Measures the scan and the making of files on real trees. Run by hand:
 //! `cargo bench --bench checkout -- make DIR DIRS FILES | scan DIR [THREADS] | once DIR STATE THREADS | create DIR FILES`.
+
+#![allow(clippy::disallowed_methods, reason = "tests and measurements make the trees that the code works on")]
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
 use std::io::Write;

@@ -4,6 +4,8 @@
 //! others rename or replace meanwhile. FIFOs, sockets and devices are never opened for their content. Deliberately
 //! absent: policy. What to do about an error is the caller's affair.
 
+#![expect(clippy::disallowed_methods, reason = "this is the one module that may make these calls")]
+
 mod create;
 mod dir;
 mod error;

@@ -3,6 +3,8 @@
 //! Invariant: [`beneath`] is the only module that calls the operating system with a path, always one component below
 //! a directory that is held open, never through a symlink. Deliberately absent: FUSE, and anything that prints.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the trees that the code works on"))]
+
 pub mod beneath;
 pub mod capture;
 pub mod clone;

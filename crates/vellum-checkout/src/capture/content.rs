@@ -20,7 +20,7 @@ use crate::error::{CheckoutError, Result};
 use crate::meta::Stat;
 
 /// Bytes read at once of a large file: its chunks are worked on by all threads while the next are read.
-const SEGMENT: usize = 8 << 20;
+const SEGMENT: usize = 2 << 20;
 
 /// Files up to this many bytes are worked on by one thread; other threads have other files.
 const SMALL_FILE: u64 = 1 << 20;
