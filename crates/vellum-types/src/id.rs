@@ -36,7 +36,8 @@ macro_rules! id_type {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+                let mut digits = [0; 2 * $len];
+                f.write_str(write_hex(&self.0, &mut digits))
             }
         }
 
@@ -54,6 +55,15 @@ macro_rules! id_type {
             }
         }
     };
+}
+
+/// Digits are looked up: an id is formatted for every object that is touched.
+fn write_hex<'d>(bytes: &[u8], digits: &'d mut [u8]) -> &'d str {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+    std::str::from_utf8(digits).unwrap_or_default()
 }
 
 fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
