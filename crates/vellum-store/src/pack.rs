@@ -1,7 +1,8 @@
 //! Packs: many sealed blobs of one kind in one object, with a sealed table of contents at its end.
 //!
 //! Invariant: a pack says by itself what it holds, so that the index can be rebuilt; its name is the hash of all
-//! its bytes. Layout: header (16) ‖ sealed blobs, one after the other ‖ sealed table ‖ footer (8).
+//! its bytes. Layout: header (16) ‖ sealed blobs, one after the other ‖ sealed table ‖ footer (8). The table is a
+//! random salt (16), the number of blobs, and the id and length of each.
 
 mod build;
 mod check;
@@ -117,9 +118,14 @@ fn read_footer(bytes: &[u8], pack_len: u64) -> Result<u32, DecodeError> {
     Ok(table_len)
 }
 
-fn encode_table(entries: &[PackEntry]) -> Vec<u8> {
-    let mut writer = Writer::over(Vec::with_capacity(8 + entries.len() * (BlobId::LEN + 4)));
-    writer.varint(entries.len() as u64);
+/// Random bytes at the head of a table: no two packs have one name, also where nothing is sealed. Without them, a
+/// pack that is written again after it was collected would be taken for the one that the index was told to forget,
+/// and one that is written while it is being collected would go with it.
+type Salt = [u8; 16];
+
+fn encode_table(salt: &Salt, entries: &[PackEntry]) -> Vec<u8> {
+    let mut writer = Writer::over(Vec::with_capacity(24 + entries.len() * (BlobId::LEN + 4)));
+    writer.raw(salt).varint(entries.len() as u64);
     for entry in entries {
         writer.raw(entry.id.as_bytes()).varint(u64::from(entry.len));
     }
@@ -129,6 +135,7 @@ fn encode_table(entries: &[PackEntry]) -> Vec<u8> {
 /// Reads a table; its blobs must fill exactly the bytes from the header up to `table_start`.
 fn decode_table(bytes: &[u8], kind: BlobKind, table_start: u64) -> Result<Vec<PackEntry>, DecodeError> {
     let mut reader = Reader::new(bytes);
+    reader.array::<{ size_of::<Salt>() }>()?;
     let count = reader.count(PACK_ENTRIES_MAX)?;
     let mut entries = Vec::with_capacity(count.min(reader.remaining() / BlobId::LEN + 1));
     let mut offset = HEADER_LEN as u64;
@@ -169,7 +176,8 @@ pub(crate) fn decode_any(bytes: &[u8]) {
     let _ = read_footer(bytes, len);
     for end in [HEADER_LEN as u64, len] {
         if let Ok(entries) = decode_table(bytes, BlobKind::Chunk, end) {
-            assert_eq!(encode_table(&entries), bytes, "a table has one encoding");
+            let salt = bytes.first_chunk().expect("a table begins with its salt");
+            assert_eq!(encode_table(salt, &entries), bytes, "a table has one encoding");
         }
     }
 }

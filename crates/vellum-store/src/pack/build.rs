@@ -5,7 +5,7 @@
 use vellum_crypto::{Domain, VolumeKeys};
 use vellum_types::{BlobId, BlobKind, PackId};
 
-use super::{FOOTER_LEN, HEADER_LEN, PACK_ENTRIES_MAX, PackEntry, encode_table, footer, header};
+use super::{FOOTER_LEN, HEADER_LEN, PACK_ENTRIES_MAX, PackEntry, Salt, encode_table, footer, header};
 
 /// A pack that is being filled.
 pub(crate) struct PackBuilder {
@@ -51,9 +51,12 @@ impl PackBuilder {
     }
 
     /// Adds the table and the footer, and names the pack.
+    ///
+    /// # Panics
+    /// When the operating system has no randomness to give.
     pub(crate) fn build(self, keys: &VolumeKeys) -> Built {
         let Self { kind, mut bytes, entries } = self;
-        let table = encode_table(&entries);
+        let table = encode_table(&salt(), &entries);
         bytes.reserve_exact(table.len() + keys.overhead() + FOOTER_LEN);
         let start = bytes.len();
         keys.seal(Domain::PackToc, &header(kind), &table, &mut bytes);
@@ -62,4 +65,12 @@ impl PackBuilder {
         debug_assert!(start >= HEADER_LEN);
         Built { id: PackId(blake3::hash(&bytes).into()), bytes, entries }
     }
+}
+
+fn salt() -> Salt {
+    let mut salt = Salt::default();
+    // Sealing needs randomness too, and cannot go on without it.
+    getrandom::fill(&mut salt)
+        .unwrap_or_else(|error| panic!("the system has no randomness to give: {error}"));
+    salt
 }

@@ -19,10 +19,10 @@ fn entries(lens: &[u32]) -> Vec<PackEntry> {
 
 proptest! {
     #[test]
-    fn tables_round_trip(lens in proptest::collection::vec(0..100_000_u32, 0..50)) {
+    fn tables_round_trip(salt: Salt, lens in proptest::collection::vec(0..100_000_u32, 0..50)) {
         let entries = entries(&lens);
         let end = HEADER_LEN as u64 + lens.iter().map(|len| u64::from(*len)).sum::<u64>();
-        let table = encode_table(&entries);
+        let table = encode_table(&salt, &entries);
         prop_assert_eq!(decode_table(&table, BlobKind::Node, end), Ok(entries));
         prop_assert!(decode_table(&table, BlobKind::Node, end + 1).is_err());
     }
@@ -52,10 +52,10 @@ fn headers_of_other_versions_and_kinds_are_refused() {
 #[test]
 fn lengths_at_the_end_of_the_range_are_refused() {
     let mut writer = Writer::new();
-    writer.varint(u64::MAX);
+    writer.raw(&Salt::default()).varint(u64::MAX);
     assert!(decode_table(writer.as_slice(), BlobKind::Chunk, 16).is_err());
     let mut writer = Writer::new();
-    writer.varint(1).raw(&[0; 32]).varint(u64::from(u32::MAX));
+    writer.raw(&Salt::default()).varint(1).raw(&[0; 32]).varint(u64::from(u32::MAX));
     assert!(decode_table(writer.as_slice(), BlobKind::Chunk, 16).is_err());
 }
 
@@ -77,4 +77,17 @@ fn a_pack_is_named_by_its_bytes() {
     let built = builder.build(&keys);
     assert_eq!(built.id.as_bytes(), blake3::hash(&built.bytes).as_bytes());
     assert_eq!(built.entries.len(), 1);
+}
+
+#[test]
+fn equal_blobs_make_packs_of_different_names() {
+    let keys = VolumeKeys::plain(VolumeId([2; 16]));
+    let build = || {
+        let mut builder = PackBuilder::new(BlobKind::Chunk);
+        builder.append(BlobId([5; 32]), b"the same bytes");
+        builder.build(&keys)
+    };
+    let (one, two) = (build(), build());
+    assert_ne!(one.id, two.id);
+    assert_eq!(one.entries, two.entries);
 }
