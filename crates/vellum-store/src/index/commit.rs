@@ -15,7 +15,8 @@ use super::merge::{self, Merged};
 use super::record::{Condemned, Record};
 use super::{Index, Location, RUN_ENTRIES_MAX, Run, RunId};
 use crate::blob::BlobError;
-use crate::object::ObjectKey;
+use crate::error::StoreError;
+use crate::object::{ObjectKey, ObjectStore};
 
 /// How long a pack stays condemned after its deletion, seconds (90 days): a client that slept, and wakes to merge
 /// runs of before, must not bring its entries back to life.
@@ -40,7 +41,7 @@ impl Index {
         if record.is_empty() {
             objects.extend(addition.after);
             if !objects.is_empty() {
-                self.objects.put_all(&objects)?;
+                put_named(&*self.objects, &objects)?;
             }
             return Ok(0);
         }
@@ -49,7 +50,7 @@ impl Index {
         let id = RunId::of(&bytes);
         objects.push((id.key(), &bytes));
         objects.extend(addition.after);
-        self.objects.put_all(&objects)?;
+        put_named(&*self.objects, &objects)?;
         self.install(vec![(id, record)], &mut known)?;
         Ok(bytes.len() as u64)
     }
@@ -99,7 +100,7 @@ impl Index {
         for record in records {
             let bytes = record.seal(&self.keys);
             let id = RunId::of(&bytes);
-            self.objects.put(&id.key(), &bytes)?;
+            put_named(&*self.objects, &[(id.key(), &bytes)])?;
             put.push((id, record));
         }
         self.install(put, known)
@@ -148,6 +149,20 @@ impl Index {
             }
         }
         Ok(())
+    }
+}
+
+/// Puts objects that are named by their bytes. One that is there already is what an attempt left behind that was
+/// killed, or whose answer was lost: where nothing is sealed, trying again makes the same bytes.
+fn put_named(objects: &dyn ObjectStore, named: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+    match objects.put_all(named) {
+        Err(StoreError::Exists { .. }) => {
+            named.iter().try_for_each(|(key, bytes)| match objects.put(key, bytes) {
+                Err(StoreError::Exists { .. }) if objects.get(key)? == *bytes => Ok(()),
+                other => other,
+            })
+        }
+        other => other,
     }
 }
 

@@ -87,7 +87,12 @@ impl LocalDir {
         let folder =
             self.tree.writable(first.folder()).map_err(|e| self.fail("make the folder of", first, e))?;
         for (key, temp) in group.iter_mut() {
-            temp.publish_new(&folder, key.name()).map_err(|e| self.fail("write", key, e))?;
+            let published = temp.publish_new(&folder, key.name());
+            if published.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists) {
+                // Whoever named it may have been killed before its name was durable.
+                rustix::fs::fsync(&*folder).map_err(|errno| self.fail("write", key, errno.into()))?;
+            }
+            published.map_err(|e| self.fail("write", key, e))?;
         }
         rustix::fs::fsync(&*folder).map_err(|errno| {
             for (key, _) in group.iter() {
