@@ -4,9 +4,10 @@
 //! Invariant: a record's name is the hash of its content, so a cached record can be missing but never wrong: each
 //! is checked against its id when the catalog is loaded.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Write;
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,7 +40,14 @@ pub struct Catalog {
 #[derive(Default)]
 struct Known {
     loaded: bool,
+    /// Whether the file has bytes that cannot be read: what is appended after them would never be found.
+    damaged: bool,
+    /// The file, and where in it each record stands: of thousands, a command looks at a few.
+    file: Vec<u8>,
+    places: HashMap<SnapshotId, Range<usize>>,
     records: HashMap<SnapshotId, Arc<SnapshotRecord>>,
+    /// The snapshots that the store listed last.
+    listed: Option<Arc<[SnapshotId]>>,
 }
 
 impl Catalog {
@@ -55,14 +63,18 @@ impl Catalog {
         let id = SnapshotId(self.keys.record_id(Domain::Snapshot, &plain));
         let mut sealed = Vec::new();
         self.keys.seal(Domain::Snapshot, id.as_bytes(), &plain, &mut sealed);
-        self.objects.put(&object_key(LIVE, &id)?, &sealed)?;
+        match self.objects.put(&object_key(LIVE, &id)?, &sealed) {
+            // The same record was put before, by an attempt whose answer was lost: it counts if it can be read.
+            Err(StoreError::Exists { .. }) => self.fetch_from(LIVE, &id).map(|_| ())?,
+            other => other?,
+        }
         self.remember(&[(id, record.clone())]);
         Ok(id)
     }
 
     /// The record of a snapshot. The catalog spares the request.
     pub fn get(&self, id: &SnapshotId) -> Result<Arc<SnapshotRecord>> {
-        if let Some(record) = self.with_known(|known| known.records.get(id).cloned()) {
+        if let Some(record) = self.with_known(|known| self.lookup(known, id)) {
             return Ok(record);
         }
         let record = self.fetch(id)?;
@@ -76,6 +88,11 @@ impl Catalog {
             Err(VolumeError::MissingRecord(_)) => self.fetch_from(FORGOTTEN, id),
             other => other,
         }
+    }
+
+    /// The record of a forgotten snapshot as the store has it now, authenticated.
+    pub fn fetch_forgotten(&self, id: &SnapshotId) -> Result<SnapshotRecord> {
+        self.fetch_from(FORGOTTEN, id)
     }
 
     fn fetch_from(&self, folder: &str, id: &SnapshotId) -> Result<SnapshotRecord> {
@@ -109,6 +126,16 @@ impl Catalog {
         self.list(LIVE)
     }
 
+    /// Ids of all snapshots that the store had when it was asked last, sorted: what one command names them by.
+    pub fn ids_seen(&self) -> Result<Arc<[SnapshotId]>> {
+        if let Some(listed) = self.with_known(|known| known.listed.clone()) {
+            return Ok(listed);
+        }
+        let listed: Arc<[SnapshotId]> = self.ids()?.into();
+        self.with_known(|known| known.listed = Some(listed.clone()));
+        Ok(listed)
+    }
+
     /// Ids of the snapshots that were forgotten, sorted.
     pub fn forgotten_ids(&self) -> Result<Vec<SnapshotId>> {
         self.list(FORGOTTEN)
@@ -117,22 +144,66 @@ impl Catalog {
     fn list(&self, folder: &str) -> Result<Vec<SnapshotId>> {
         let mut ids = Vec::new();
         for key in self.objects.list_names(folder)? {
-            let name = key.as_str().rsplit('/').next().unwrap_or_default();
-            let id = name.parse().map_err(|_| VolumeError::Damaged {
-                object: key.to_string(),
-                reason: "its name is not a snapshot id".into(),
-            })?;
-            ids.push(id);
+            // What is called otherwise is not a snapshot; a verification names it.
+            ids.extend(id_of(folder, &key));
         }
         ids.sort_unstable();
         Ok(ids)
+    }
+
+    /// Objects among the records that cannot be any.
+    pub fn strangers(&self) -> Result<Vec<ObjectKey>> {
+        let mut strangers = Vec::new();
+        for folder in [LIVE, FORGOTTEN] {
+            let keys = self.objects.list_names(folder)?;
+            strangers.extend(keys.into_iter().filter(|key| id_of(folder, key).is_none()));
+        }
+        Ok(strangers)
+    }
+
+    /// Ids of all snapshots that are known here, without asking the store.
+    pub fn known_ids(&self) -> Vec<SnapshotId> {
+        self.with_known(|known| {
+            // Only what is whole counts: the ids in a damaged file name nothing.
+            let unread: Vec<_> = known.places.keys().copied().collect();
+            unread.iter().for_each(|id| drop(self.lookup(known, id)));
+            known.records.keys().copied().collect()
+        })
+    }
+
+    /// All snapshots with their records, for whoever deletes what they do not need: also those that the store's
+    /// listing leaves out, if they are known here or are parents of others, and there when asked for by name.
+    pub fn kept(&self) -> Result<Vec<(SnapshotId, Arc<SnapshotRecord>)>> {
+        let mut kept = self.all()?;
+        let mut met: HashSet<SnapshotId> = kept.iter().map(|(id, _)| *id).collect();
+        let forgotten: HashSet<SnapshotId> = self.forgotten_ids()?.into_iter().collect();
+        let mut waiting: Vec<_> = kept.iter().flat_map(|(_, record)| record.parents.clone()).collect();
+        waiting.extend(self.known_ids().into_iter().chain(forgotten.iter().copied()));
+        while let Some(id) = waiting.pop() {
+            if !met.insert(id) {
+                continue;
+            }
+            let is_forgotten = forgotten.contains(&id);
+            let found = if is_forgotten { self.get(&id) } else { self.fetch_from(LIVE, &id).map(Arc::new) };
+            match found {
+                Ok(record) => {
+                    waiting.extend(&record.parents);
+                    if !is_forgotten {
+                        kept.push((id, record));
+                    }
+                }
+                Err(VolumeError::MissingRecord(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(kept)
     }
 
     /// All snapshots in the store with their records, in no particular order.
     pub fn all(&self) -> Result<Vec<(SnapshotId, Arc<SnapshotRecord>)>> {
         let ids = self.ids()?;
         let missing: Vec<_> = self
-            .with_known(|known| ids.iter().filter(|id| !known.records.contains_key(*id)).copied().collect());
+            .with_known(|known| ids.iter().filter(|id| self.lookup(known, id).is_none()).copied().collect());
         let mut fetched = Vec::with_capacity(missing.len());
         for id in missing {
             match self.fetch(&id) {
@@ -150,36 +221,60 @@ impl Catalog {
     /// Takes a snapshot out of the history; its blobs go with the next collection. The record moves aside, so
     /// that a history can be followed across it. Killed halfway, the snapshot is still there.
     pub fn forget(&self, id: &SnapshotId) -> Result<()> {
-        let sealed = self.objects.get(&object_key(LIVE, id)?)?;
+        let sealed = match self.objects.get(&object_key(LIVE, id)?) {
+            Err(StoreError::NotFound { .. }) => return Err(VolumeError::MissingRecord(*id)),
+            other => other?,
+        };
         match self.objects.put(&object_key(FORGOTTEN, id)?, &sealed) {
             Ok(()) | Err(StoreError::Exists { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(self.objects.delete(&object_key(LIVE, id)?)?)
+        self.objects.delete(&object_key(LIVE, id)?)?;
+        self.with_known(|known| known.listed = None);
+        Ok(())
     }
 
     fn with_known<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.loaded {
-            known.records = self.load();
-            known.loaded = true;
+            self.load(&mut known);
         }
         act(&mut known)
     }
 
-    /// The catalog file's good records. A torn or damaged tail is left out: it is a cache.
-    fn load(&self) -> HashMap<SnapshotId, Arc<SnapshotRecord>> {
-        let mut records = HashMap::new();
-        let Ok(bytes) = std::fs::read(self.state.join(CATALOG_FILE)) else { return records };
-        let Some(body) = bytes.strip_prefix(MAGIC) else { return records };
+    /// Reads the catalog file. A torn or damaged tail is left out: it is a cache.
+    fn load(&self, known: &mut Known) {
+        known.loaded = true;
+        known.file = std::fs::read(self.state.join(CATALOG_FILE)).unwrap_or_default();
+        let Some(body) = known.file.strip_prefix(MAGIC) else {
+            known.damaged = !known.file.is_empty();
+            return;
+        };
         let mut reader = Reader::new(body);
-        while let (Ok(id), Ok(plain)) = (reader.array().map(SnapshotId), reader.bytes(RECORD_MAX)) {
-            match self.check(&id, plain) {
-                Ok(record) => records.insert(id, Arc::new(record)),
-                Err(_) => break,
+        while reader.remaining() > 0 {
+            let read = reader.array().map(SnapshotId).and_then(|id| Ok((id, reader.bytes(RECORD_MAX)?)));
+            let Ok((id, plain)) = read else {
+                known.damaged = true;
+                return;
             };
+            let end = known.file.len() - reader.remaining();
+            known.places.insert(id, end - plain.len()..end);
         }
-        records
+    }
+
+    /// A record from memory, or from the file if it is whole there.
+    fn lookup(&self, known: &mut Known, id: &SnapshotId) -> Option<Arc<SnapshotRecord>> {
+        if let Some(record) = known.records.get(id) {
+            return Some(record.clone());
+        }
+        let place = known.places.remove(id)?;
+        match self.check(id, known.file.get(place)?) {
+            Ok(record) => Some(known.records.entry(*id).or_insert(Arc::new(record)).clone()),
+            Err(_) => {
+                known.damaged = true;
+                None
+            }
+        }
     }
 
     /// Adds records to memory and, as far as it can be written, to the catalog file.
@@ -187,23 +282,41 @@ impl Catalog {
         if records.is_empty() {
             return;
         }
-        let mut writer = Writer::new();
         self.with_known(|known| {
-            for (id, record) in records {
-                writer.raw(id.as_bytes()).bytes(&record.encode());
-                known.records.insert(*id, Arc::new(record.clone()));
+            known.listed = None;
+            known.records.extend(records.iter().map(|(id, record)| (*id, Arc::new(record.clone()))));
+            // A catalog that cannot be written costs the next command a few requests, nothing else.
+            if known.damaged {
+                for id in known.places.keys().copied().collect::<Vec<_>>() {
+                    self.lookup(known, &id);
+                }
+                let all = known.records.iter().map(|(id, record)| (id, &**record));
+                known.damaged = self.state.write(CATALOG_FILE, &[MAGIC, &*entries(all)].concat()).is_err();
+            } else {
+                let _ = self.append(&entries(records.iter().map(|(id, record)| (id, record))));
             }
         });
-        let append = || -> std::io::Result<()> {
-            let path = self.state.join(CATALOG_FILE);
-            let mut file = File::options().append(true).create(true).mode(0o600).open(path)?;
-            let mut bytes = if file.metadata()?.len() == 0 { MAGIC.to_vec() } else { Vec::new() };
-            bytes.extend_from_slice(writer.as_slice());
-            file.write_all(&bytes)
-        };
-        // A catalog that cannot be written costs the next command a few requests, nothing else.
-        let _ = append();
     }
+
+    fn append(&self, entries: &[u8]) -> std::io::Result<()> {
+        let path = self.state.join(CATALOG_FILE);
+        let mut file = File::options().append(true).create(true).mode(0o600).open(path)?;
+        let mut bytes = if file.metadata()?.len() == 0 { MAGIC.to_vec() } else { Vec::new() };
+        bytes.extend_from_slice(entries);
+        file.write_all(&bytes)
+    }
+}
+
+fn entries<'a>(records: impl Iterator<Item = (&'a SnapshotId, &'a SnapshotRecord)>) -> Vec<u8> {
+    let mut writer = Writer::new();
+    for (id, record) in records {
+        writer.raw(id.as_bytes()).bytes(&record.encode());
+    }
+    writer.into_vec()
+}
+
+fn id_of(folder: &str, key: &ObjectKey) -> Option<SnapshotId> {
+    key.as_str().strip_prefix(folder)?.parse().ok()
 }
 
 fn object_key(folder: &str, id: &SnapshotId) -> Result<ObjectKey> {

@@ -1,7 +1,8 @@
 //! Refs: the few mutable objects of a store: worktree heads and tags.
 //!
 //! Invariants: a ref's object name is a keyed hash of its name, so that a listing tells nothing; each change is a
-//! compare-and-swap and raises the counter; a counter lower than one seen before is refused as a rollback.
+//! compare-and-swap and raises the counter; a counter lower than one seen before is refused as a rollback. A ref
+//! that was removed leaves an object that says so: whoever makes it anew counts on, and one that is missing is noticed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,10 +54,16 @@ pub struct Ref {
     pub name: String,
     /// How often it was changed.
     pub counter: u64,
-    /// What it says.
+    /// What it says; nothing if it was removed.
     pub value: Vec<u8>,
     /// The object's bytes, for the next compare-and-swap.
     stored: Vec<u8>,
+}
+
+impl Ref {
+    fn is_removed(&self) -> bool {
+        self.value.is_empty()
+    }
 }
 
 /// What a worktree's ref says.
@@ -119,50 +126,63 @@ impl Refs {
 
     /// The ref of this name, if there is one.
     pub fn get(&self, kind: RefKind, name: &str) -> Result<Option<Ref>> {
+        Ok(self.find(kind, name)?.filter(|found| !found.is_removed()))
+    }
+
+    /// The ref of this name, also one that was removed.
+    fn find(&self, kind: RefKind, name: &str) -> Result<Option<Ref>> {
         let key = self.key(kind, name)?;
-        match self.objects.get(&key) {
-            Ok(bytes) => {
-                let found = self.decode(kind, &key, bytes)?;
-                if found.name != name {
-                    return Err(damaged(&key, "it belongs to another name"));
-                }
-                self.notice(&[(key.to_string(), found.counter)])?;
-                Ok(Some(found))
-            }
-            Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
+        let found = self.read(kind, &key)?;
+        match found {
+            Some(found) if found.name != name => Err(damaged(&key, "it belongs to another name")),
+            found => Ok(found),
         }
+    }
+
+    /// The ref in an object, if the object is there. It must not be older than what was seen before it was asked
+    /// for; what others see meanwhile may be newer.
+    fn read(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<Ref>> {
+        let seen = self.last_seen(key);
+        let found = match self.objects.get(key) {
+            Ok(bytes) => self.decode(kind, key, bytes)?,
+            Err(StoreError::NotFound { .. }) if seen == 0 => return Ok(None),
+            Err(StoreError::NotFound { .. }) => {
+                return Err(damaged(key, &format!("it is missing; its version {seen} was seen here before")));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if found.counter < seen {
+            return Err(VolumeError::RolledBack { what: key.to_string(), found: found.counter, seen });
+        }
+        self.notice(key, found.counter)?;
+        Ok(Some(found))
     }
 
     /// All refs of a kind, by name.
     pub fn list(&self, kind: RefKind) -> Result<Vec<Ref>> {
         let mut refs = Vec::new();
-        let mut counters = Vec::new();
         for key in self.keys(kind)? {
-            match self.objects.get(&key) {
-                Ok(bytes) => {
-                    let found = self.decode(kind, &key, bytes)?;
-                    counters.push((key.to_string(), found.counter));
-                    refs.push(found);
-                }
-                Err(StoreError::NotFound { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+            refs.extend(self.read(kind, &key)?.filter(|found| !found.is_removed()));
         }
-        self.notice(&counters)?;
         refs.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(refs)
     }
 
-    /// The objects that hold refs of a kind.
+    /// The objects that hold refs of a kind: those that are listed, and those that were seen before.
     pub fn keys(&self, kind: RefKind) -> Result<Vec<ObjectKey>> {
-        Ok(self.objects.list_names(&format!("refs/{}/", kind.folder()))?)
+        let folder = format!("refs/{}/", kind.folder());
+        let mut keys = self.objects.list_names(&folder)?;
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = seen.keys().filter(|key| key.starts_with(&folder)).cloned();
+        keys.extend(known.map(ObjectKey::new).collect::<std::result::Result<Vec<_>, _>>()?);
+        keys.sort();
+        keys.dedup();
+        Ok(keys)
     }
 
-    /// Checks that a ref was written by a holder of the key, and is not older than what was seen.
-    pub fn check(&self, kind: RefKind, key: &ObjectKey) -> Result<()> {
-        let found = self.decode(kind, key, self.objects.get(key)?)?;
-        self.notice(&[(key.to_string(), found.counter)])
+    /// Reads a ref anew: an error unless it was written by a holder of the key, and is not older than what was seen.
+    pub fn check(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<Ref>> {
+        Ok(self.read(kind, key)?.filter(|found| !found.is_removed()))
     }
 
     /// Changes a ref to what `change` makes of its present value; `None` removes it. Tried again when somebody
@@ -176,12 +196,17 @@ impl Refs {
         check_ref_name(name)?;
         let key = self.key(kind, name)?;
         for _ in 0..RETRIES {
-            let old = self.get(kind, name)?;
-            let counter = old.as_ref().map_or(0, |old| old.counter).max(self.last_seen(&key)) + 1;
-            let new = change(old.as_ref())?.map(|value| self.encode(kind, &key, name, counter, &value));
+            let old = self.find(kind, name)?;
+            let counter = old.as_ref().map_or(0, |old| old.counter) + 1;
+            let present = old.as_ref().filter(|old| !old.is_removed());
+            let new = change(present)?;
+            if new.is_none() && present.is_none() {
+                return Ok(());
+            }
+            let new = self.encode(kind, &key, name, counter, &new.unwrap_or_default());
             let expected = old.as_ref().map(|old| old.stored.as_slice());
-            match self.objects.swap(&key, expected, new.as_deref()) {
-                Ok(()) => return self.notice(&[(key.to_string(), counter)]),
+            match self.objects.swap(&key, expected, Some(&new)) {
+                Ok(()) => return self.notice(&key, counter),
                 Err(StoreError::Changed { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -207,19 +232,7 @@ impl Refs {
         self.keys
             .open(Domain::Ref, &associated(kind, key), &stored, &mut plain)
             .map_err(|error| damaged(key, &error.to_string()))?;
-        let read = || {
-            let mut reader = Reader::new(&plain);
-            let version = reader.u8()?;
-            if version != VERSION {
-                return Err(DecodeError::Version(u32::from(version)));
-            }
-            let counter = reader.varint()?;
-            let name = reader.string(REF_NAME_MAX)?.to_owned();
-            let value = reader.bytes(usize::MAX)?.to_vec();
-            reader.finish()?;
-            Ok((counter, name, value))
-        };
-        let (counter, name, value) = read().map_err(VolumeError::decoding(key.to_string()))?;
+        let (counter, name, value) = parse(&plain).map_err(VolumeError::decoding(key.to_string()))?;
         Ok(Ref { name, counter, value, stored })
     }
 
@@ -228,22 +241,29 @@ impl Refs {
         seen.get(&key.to_string()).copied().unwrap_or(0)
     }
 
-    /// Refuses counters that went back, remembers those that went on.
-    fn notice(&self, counters: &[(String, u64)]) -> Result<()> {
+    /// Remembers a counter if it is the highest so far.
+    fn notice(&self, key: &ObjectKey, counter: u64) -> Result<()> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut grown = false;
-        for (object, counter) in counters {
-            let last = seen.get(object).copied().unwrap_or(0);
-            if *counter < last {
-                return Err(VolumeError::RolledBack { what: object.clone(), found: *counter, seen: last });
-            }
-            if *counter > last {
-                seen.insert(object.clone(), *counter);
-                grown = true;
-            }
+        if counter <= seen.get(key.as_str()).copied().unwrap_or(0) {
+            return Ok(());
         }
-        if grown { self.state.set_seen(&seen) } else { Ok(()) }
+        seen.insert(key.to_string(), counter);
+        self.state.merge_seen(&mut seen)
     }
+}
+
+/// Counter, name and value of a ref, from the plaintext of its object.
+pub fn parse(plain: &[u8]) -> std::result::Result<(u64, String, Vec<u8>), DecodeError> {
+    let mut reader = Reader::new(plain);
+    let version = reader.u8()?;
+    if version != VERSION {
+        return Err(DecodeError::Version(u32::from(version)));
+    }
+    let counter = reader.varint()?;
+    let name = reader.string(REF_NAME_MAX)?.to_owned();
+    let value = reader.bytes(usize::MAX)?.to_vec();
+    reader.finish()?;
+    Ok((counter, name, value))
 }
 
 fn associated(kind: RefKind, key: &ObjectKey) -> Vec<u8> {

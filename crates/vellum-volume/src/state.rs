@@ -23,6 +23,7 @@ pub const STATE_DIR: &str = ".vellum";
 const WORKTREE_FILE: &str = "worktree.json";
 const KEY_FILE: &str = "key";
 const SEEN_FILE: &str = "seen.json";
+const SEEN_LOCK_FILE: &str = "seen.lock";
 const LOCK_FILE: &str = "lock";
 const KEY_PREFIX: &str = "vellum-master-key-1:";
 /// Version of the layout of the state directory.
@@ -156,6 +157,18 @@ impl StateDir {
         self.write_json(SEEN_FILE, seen)
     }
 
+    /// Remembers counters of refs together with what others saw meanwhile: commands of one worktree run side by side.
+    pub fn merge_seen(&self, seen: &mut BTreeMap<String, u64>) -> Result<()> {
+        let lock = self.open_lock(SEEN_LOCK_FILE)?;
+        flock(&lock, FlockOperation::LockExclusive)
+            .map_err(|error| VolumeError::local(self.join(SEEN_LOCK_FILE))(error.into()))?;
+        for (object, counter) in self.seen()? {
+            let known = seen.entry(object).or_default();
+            *known = counter.max(*known);
+        }
+        self.set_seen(seen)
+    }
+
     /// A file of the state directory, if it is there.
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let path = self.join(name);
@@ -192,10 +205,11 @@ impl StateDir {
     /// Replaces a file of the state directory: whole or not at all, also at a power cut.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.join(name);
-        let temporary = self.join(&format!("{name}.{}.tmp", std::process::id()));
+        // Threads and processes write at the same time, also processes of several containers with equal numbers.
+        let random = getrandom::u64().map_err(|error| VolumeError::local(&path)(error.into()))?;
+        let temporary = self.join(&format!("{name}.{random:016x}.tmp"));
         let write = || -> std::io::Result<()> {
-            let mut file =
-                File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
             file.write_all(bytes)?;
             file.sync_all()?;
             fs::rename(&temporary, &path)?;
@@ -213,7 +227,7 @@ impl StateDir {
             return Ok(lock);
         }
         waiting();
-        let file = self.open_lock()?;
+        let file = self.open_lock(LOCK_FILE)?;
         flock(&file, FlockOperation::LockExclusive)
             .map_err(|error| VolumeError::local(self.join(LOCK_FILE))(error.into()))?;
         Ok(WorktreeLock { _file: file })
@@ -221,7 +235,7 @@ impl StateDir {
 
     /// The lock, unless another command has it.
     pub fn try_lock(&self) -> Result<Option<WorktreeLock>> {
-        let file = self.open_lock()?;
+        let file = self.open_lock(LOCK_FILE)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(WorktreeLock { _file: file })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -229,8 +243,8 @@ impl StateDir {
         }
     }
 
-    fn open_lock(&self) -> Result<File> {
-        let path = self.join(LOCK_FILE);
+    fn open_lock(&self, name: &str) -> Result<File> {
+        let path = self.join(name);
         let open = || File::options().write(true).create(true).truncate(false).mode(0o600).open(&path);
         open().map_err(VolumeError::local(&path))
     }

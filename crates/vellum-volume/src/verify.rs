@@ -68,6 +68,8 @@ pub(crate) struct Damage {
     blobs: BTreeMap<BlobId, (BlobKind, String)>,
     /// Damaged blobs with where they were to be: the object to name.
     packs: BTreeMap<BlobId, BTreeSet<String>>,
+    /// Chunks that cannot be read and were condemned: damage only if something needs them.
+    gone: BTreeSet<BlobId>,
     read_blobs: u64,
     read_bytes: u64,
 }
@@ -86,6 +88,13 @@ impl Damage {
         self.packs.entry(id).or_default().insert(pack);
     }
 
+    /// A blob of a condemned pack that is gone. A node that is needed shows itself when it is read.
+    fn unneeded(&mut self, kind: BlobKind, id: BlobId) {
+        if kind == BlobKind::Chunk {
+            self.gone.insert(id);
+        }
+    }
+
     fn is_lost(&self, id: &BlobId) -> bool {
         self.blobs.contains_key(id)
     }
@@ -94,6 +103,7 @@ impl Damage {
 /// Verifies. Damage is what it reports, not an error; an error means that the verification could not be done.
 pub fn verify(volume: &Volume, scope: &Scope, metadata_only: bool, meter: &Meter) -> Result<Report> {
     let mut damage = Damage::default();
+    volume.blobs.refresh()?;
     let snapshots: Vec<(SnapshotId, vellum_map::Root)> = match scope {
         Scope::Snapshot(entry) => objects::record(volume, &entry.id, &mut damage)?.into_iter().collect(),
         Scope::All => objects::all(volume, metadata_only, &mut damage, meter)?,

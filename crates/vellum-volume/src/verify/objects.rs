@@ -1,16 +1,18 @@
 //! Every object of the store, one kind after the other.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rayon::prelude::*;
 use vellum_map::Root;
-use vellum_store::{BlobStore, Options, StoreError};
+use vellum_store::pack::{Flaw, pack_key};
+use vellum_store::{BlobStore, Finding as PackFinding, Options, PackInfo, StoreError};
 use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
 
 use super::Damage;
 use crate::config::{CONFIG_OBJECT, Config};
 use crate::error::{Result, VolumeError};
 use crate::progress::Meter;
+use crate::record::SnapshotRecord;
 use crate::refs::RefKind;
 use crate::session;
 use crate::volume::Volume;
@@ -33,49 +35,94 @@ pub fn all(
     for key in volume.objects.list_names("keys/")? {
         note(damage, key.as_str(), keyring::check(&*volume.objects, &key, &volume.keys))?;
     }
-    for kind in [RefKind::Worktree, RefKind::Tag] {
-        for key in volume.refs.keys(kind)? {
-            note(damage, key.as_str(), volume.refs.check(kind, &key))?;
-        }
-    }
+    let mut needed = refs(volume, damage)?;
     for key in volume.objects.list_names("sessions/")? {
         note(damage, key.as_str(), session::check(&*volume.objects, &volume.keys, &key))?;
     }
     packs(volume, metadata_only, damage, meter)?;
+    for key in volume.catalog.strangers()? {
+        damage.object(key.as_str(), "its name is not that of a snapshot's record");
+    }
     let mut sound = Vec::new();
     for id in volume.catalog.ids()? {
-        sound.extend(record(volume, &id, damage)?);
+        if let Some(record) = checked_record(&id, volume.catalog.fetch(&id), damage)? {
+            sound.push((id, record.root));
+            needed.extend(record.parents);
+        }
     }
     for id in volume.catalog.forgotten_ids()? {
-        record(volume, &id, damage)?;
+        let fetched = volume.catalog.fetch_forgotten(&id);
+        if let Some(record) = note_error(damage, &format!("forgotten/{id}"), fetched)? {
+            needed.extend(record.parents);
+        }
+    }
+    // What something stands on, descends from, or was seen here before must be there.
+    needed.extend(volume.catalog.known_ids());
+    for id in needed {
+        if let Err(VolumeError::MissingRecord(_)) = volume.catalog.fetch(&id) {
+            damage.object(format!("snapshots/{id}"), "it is missing");
+        }
     }
     Ok(sound)
 }
 
+/// Checks the refs; gives the snapshots that they name.
+fn refs(volume: &Volume, damage: &mut Damage) -> Result<BTreeSet<SnapshotId>> {
+    let mut named = BTreeSet::new();
+    for kind in [RefKind::Worktree, RefKind::Tag] {
+        for key in volume.refs.keys(kind)? {
+            let target = volume.refs.check(kind, &key).and_then(|found| match (found, kind) {
+                (None, _) => Ok(None),
+                (Some(head), RefKind::Worktree) => Ok(volume::decode_head(&head)?.head),
+                (Some(tag), RefKind::Tag) => volume::decode_tag(&tag).map(Some),
+            });
+            named.extend(note_error(damage, key.as_str(), target)?.flatten());
+        }
+    }
+    Ok(named)
+}
+
 /// Checks the record of one snapshot; gives it if it is sound.
 pub fn record(volume: &Volume, id: &SnapshotId, damage: &mut Damage) -> Result<Option<(SnapshotId, Root)>> {
-    match volume.catalog.fetch(id) {
-        Ok(record) => Ok(Some((*id, record.root))),
-        Err(VolumeError::MissingRecord(_)) => {
-            damage.object(format!("snapshots/{id}"), "it is missing");
-            Ok(None)
-        }
-        Err(error) => note(damage, &format!("snapshots/{id}"), Err(error)).map(|()| None),
+    let record = checked_record(id, volume.catalog.fetch(id), damage)?;
+    Ok(record.map(|record| (*id, record.root)))
+}
+
+fn checked_record(
+    id: &SnapshotId,
+    fetched: Result<SnapshotRecord>,
+    damage: &mut Damage,
+) -> Result<Option<SnapshotRecord>> {
+    let object = format!("snapshots/{id}");
+    if let Err(VolumeError::MissingRecord(_)) = fetched {
+        damage.object(object, "it is missing");
+        return Ok(None);
     }
+    note_error(damage, &object, fetched)
 }
 
 fn config(volume: &Volume, damage: &mut Damage) -> Result<()> {
-    let bytes = volume.objects.get(&volume::config_key()?)?;
+    let bytes = match volume.objects.get(&volume::config_key()?) {
+        Err(StoreError::NotFound { .. }) => {
+            damage.object(CONFIG_OBJECT, "it is missing");
+            return Ok(());
+        }
+        other => other?,
+    };
     let checked = Config::decode(&bytes)
         .map_err(VolumeError::decoding(CONFIG_OBJECT))
         .and_then(|config| config.authenticate(&bytes, &volume.keys));
     note(damage, CONFIG_OBJECT, checked)
 }
 
-/// Damage goes into the report; any other error ends the verification.
 fn note(damage: &mut Damage, object: &str, outcome: Result<()>) -> Result<()> {
+    note_error(damage, object, outcome).map(|_| ())
+}
+
+/// Damage goes into the report; any other error ends the verification. What is gone since it was listed is neither.
+fn note_error<T>(damage: &mut Damage, object: &str, outcome: Result<T>) -> Result<Option<T>> {
     match outcome {
-        Ok(()) => Ok(()),
+        Ok(value) => Ok(Some(value)),
         Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
             let reason = match &error {
                 VolumeError::Damaged { reason, .. } => reason.clone(),
@@ -83,9 +130,9 @@ fn note(damage: &mut Damage, object: &str, outcome: Result<()>) -> Result<()> {
                 other => other.to_string(),
             };
             damage.object(object, reason);
-            Ok(())
+            Ok(None)
         }
-        Err(VolumeError::Store(StoreError::NotFound { .. })) => Ok(()),
+        Err(VolumeError::Store(StoreError::NotFound { .. }) | VolumeError::MissingRecord(_)) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -96,55 +143,102 @@ fn packs(volume: &Volume, metadata_only: bool, damage: &mut Damage, meter: &Mete
         damage.object(index_object(&problem), problem.to_string());
     }
     let listed = fresh.list_packs()?;
-    let (mut wanted, mut known) = (HashSet::new(), HashSet::new());
-    fresh.for_each_entry(|_, place| {
-        known.insert(place.pack);
-        if !metadata_only || place.kind == BlobKind::Node {
-            wanted.insert(place.pack);
-        }
-    });
-    let present: HashSet<PackId> = listed.iter().map(|pack| pack.id).collect();
-    let lost: HashSet<PackId> =
-        known.iter().filter(|pack| !present.contains(*pack) && wanted.contains(*pack)).copied().collect();
-    let checked: Vec<_> =
-        listed.iter().filter(|pack| wanted.contains(&pack.id) || !known.contains(&pack.id)).collect();
+    let known = indexed(&fresh);
+    let wanted = |pack: &PackId| match known.get(pack) {
+        Some(kind) => !metadata_only || *kind == BlobKind::Node,
+        None => true,
+    };
+    let checked: Vec<_> = listed.iter().filter(|pack| wanted(&pack.id)).collect();
     meter.expect(checked.len() as u64, checked.iter().map(|pack| pack.size).sum());
+    let mut flawed = HashSet::new();
     for batch in checked.chunks(PACKS_AT_ONCE) {
         meter.check()?;
-        let results: Vec<_> = batch
-            .par_iter()
-            .map(|pack| {
-                let findings = fresh.check_pack(&pack.id);
-                meter.add(1, pack.size);
-                findings
-            })
-            .collect();
+        let check = |pack: &&PackInfo| {
+            let findings = fresh.check_pack(&pack.id);
+            meter.add(1, pack.size);
+            findings
+        };
+        let results: Vec<_> = batch.par_iter().map(check).collect();
         for (pack, findings) in batch.iter().zip(results) {
             damage.read_bytes += pack.size;
             for finding in findings? {
-                let object = format!("packs/{}", finding.pack);
-                match finding.blob {
-                    Some((kind, id)) => damage.blob_in(kind, id, object, finding.flaw.to_string()),
-                    None => damage.object(object, finding.flaw.to_string()),
-                }
+                flawed.insert(finding.pack);
+                note_pack(damage, finding);
             }
         }
     }
-    for pack in &lost {
-        damage.object(format!("packs/{pack}"), "it is missing");
-    }
-    fresh.for_each_entry(|id, place| {
-        damage.read_blobs += u64::from(wanted.contains(&place.pack));
-        if lost.contains(&place.pack) && !elsewhere(&fresh, id, &lost) {
-            let problem = format!("its pack {} is missing", place.pack);
-            damage.blob_in(place.kind, *id, format!("packs/{}", place.pack), problem);
-        }
-    });
+    let present: HashSet<PackId> = listed.iter().map(|pack| pack.id).collect();
+    missing(&fresh, |pack| !present.contains(pack) && wanted(pack), &mut flawed, damage)?;
+    look_closer(&fresh, &flawed, damage)?;
+    fresh.for_each_entry(|_, place| damage.read_blobs += u64::from(wanted(&place.pack)));
     remove_fresh_index(volume)
 }
 
-fn elsewhere(fresh: &BlobStore, id: &vellum_types::BlobId, lost: &HashSet<PackId>) -> bool {
-    fresh.locate(id).is_some_and(|place| !lost.contains(&place.pack))
+/// The packs that the index knows, and what is in them.
+fn indexed(fresh: &BlobStore) -> HashMap<PackId, BlobKind> {
+    let mut known = HashMap::new();
+    fresh.for_each_entry(|_, place| {
+        known.insert(place.pack, place.kind);
+    });
+    known
+}
+
+fn note_pack(damage: &mut Damage, finding: PackFinding) {
+    let object = format!("packs/{}", finding.pack);
+    match (finding.blob, finding.flaw) {
+        (Some((kind, id)), flaw) => damage.blob_in(kind, id, object, flaw.to_string()),
+        // Since it was listed; whether that is damage is looked at with the packs that were not.
+        (None, Flaw::Missing) => {}
+        (None, flaw) => damage.object(object, flaw.to_string()),
+    }
+}
+
+/// Names the packs that are missing, unless a collector just took them away, as the index then says.
+fn missing(
+    fresh: &BlobStore,
+    is_absent: impl Fn(&PackId) -> bool,
+    flawed: &mut HashSet<PackId>,
+    damage: &mut Damage,
+) -> Result<()> {
+    fresh.refresh()?;
+    let condemned = fresh.condemned();
+    for pack in indexed(fresh).keys() {
+        if !is_absent(pack) && !flawed.contains(pack) {
+            continue;
+        }
+        match fresh.objects().size(&pack_key(pack)) {
+            Ok(_) => continue,
+            Err(StoreError::NotFound { .. }) => flawed.insert(*pack),
+            Err(error) => return Err(error.into()),
+        };
+        // A client that slept may have brought back what the index said of a pack that was deleted since.
+        if !condemned.contains_key(pack) {
+            damage.object(format!("packs/{pack}"), "it is missing");
+        }
+    }
+    Ok(())
+}
+
+/// Reads, one by one and wherever they are, the blobs that should be in packs that are not as they should be.
+fn look_closer(fresh: &BlobStore, flawed: &HashSet<PackId>, damage: &mut Damage) -> Result<()> {
+    let mut suspects = Vec::new();
+    fresh.for_each_entry(|id, place| {
+        if flawed.contains(&place.pack) {
+            suspects.push((place.kind, *id, place.pack));
+        }
+    });
+    let condemned = fresh.condemned();
+    for (kind, id, pack) in suspects {
+        match fresh.read(kind, &id) {
+            Ok(_) => {}
+            Err(error) if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
+                return Err(error.into());
+            }
+            Err(_) if condemned.contains_key(&pack) => damage.unneeded(kind, id),
+            Err(error) => damage.blob_in(kind, id, format!("packs/{pack}"), error.to_string()),
+        }
+    }
+    Ok(())
 }
 
 /// The index as the store has it, not as it was copied once.

@@ -22,11 +22,14 @@ struct Hit {
     range: Option<(Ino, Ino)>,
 }
 
+/// A damaged blob, the paths that it hits, and how many there are where that can be known.
+type HitPaths = (BlobId, Vec<String>, Option<u64>);
+
 /// Turns damage into findings, by object.
 pub fn name(volume: &Volume, snapshots: &[(SnapshotId, Root)], damage: &Damage) -> Result<Vec<Finding>> {
     let mut affected: BTreeMap<BlobId, Vec<Affected>> = BTreeMap::new();
     if !damage.blobs.is_empty() {
-        let mut of_root: HashMap<Root, Vec<(BlobId, Vec<String>, Option<u64>)>> = HashMap::new();
+        let mut of_root: HashMap<Root, Vec<HitPaths>> = HashMap::new();
         for (snapshot, root) in snapshots {
             if !of_root.contains_key(root) {
                 of_root.insert(*root, hits_by_path(volume, *root, damage)?);
@@ -56,11 +59,7 @@ pub fn name(volume: &Volume, snapshots: &[(SnapshotId, Root)], damage: &Damage) 
     Ok(findings)
 }
 
-fn hits_by_path(
-    volume: &Volume,
-    root: Root,
-    damage: &Damage,
-) -> Result<Vec<(BlobId, Vec<String>, Option<u64>)>> {
+fn hits_by_path(volume: &Volume, root: Root, damage: &Damage) -> Result<Vec<HitPaths>> {
     let mut search =
         Search { volume, damage, hits: BTreeMap::new(), names: BTreeMap::new(), met: HashSet::new() };
     search.node(root.0, LEVEL_MAX, (Ino::SUPER, Ino(u64::MAX)));

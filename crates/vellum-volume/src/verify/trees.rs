@@ -114,7 +114,8 @@ fn references(node: &Node) -> std::result::Result<References, DecodeError> {
 fn look_up(volume: &Volume, chunks: &HashSet<BlobId>, damage: &mut Damage) -> Result<()> {
     volume.blobs.refresh()?;
     for id in chunks {
-        if volume.blobs.locate(id).is_none() && !damage.is_lost(id) {
+        let known = volume.blobs.locate(id).is_some() && !damage.gone.contains(id);
+        if !known && !damage.is_lost(id) {
             damage.blob(BlobKind::Chunk, *id, "it is not in the store");
         }
     }
