@@ -19,17 +19,26 @@ const PART_MAX: usize = 4096;
 
 /// All slots in the store.
 pub fn list(objects: &dyn ObjectStore) -> Result<Vec<(ObjectKey, Slot)>> {
-    let mut slots = Vec::new();
-    for key in objects.list_names(PREFIX)?.into_iter().take(SLOTS_MAX) {
-        let bytes = objects.get(&key)?;
-        let (slot, _) = split(&bytes).map_err(VolumeError::decoding(key.to_string()))?;
-        let slot = Slot::decode(slot).map_err(|error| damaged(&key, error.to_string()))?;
-        slots.push((key, slot));
-    }
-    Ok(slots)
+    let read = |key: ObjectKey| {
+        let slot = slot(&key, &objects.get(&key)?)?;
+        Ok((key, slot))
+    };
+    keys(objects)?.into_iter().map(read).collect()
 }
 
-fn split(bytes: &[u8]) -> std::result::Result<(&[u8], &[u8]), DecodeError> {
+fn keys(objects: &dyn ObjectStore) -> Result<Vec<ObjectKey>> {
+    let mut keys = objects.list_names(PREFIX)?;
+    keys.truncate(SLOTS_MAX);
+    Ok(keys)
+}
+
+fn slot(key: &ObjectKey, bytes: &[u8]) -> Result<Slot> {
+    let (slot, _) = split(bytes).map_err(VolumeError::decoding(key.to_string()))?;
+    Slot::decode(slot).map_err(|error| damaged(key, error.to_string()))
+}
+
+/// The slot and its seal in the object of a slot.
+pub fn split(bytes: &[u8]) -> std::result::Result<(&[u8], &[u8]), DecodeError> {
     let mut reader = Reader::new(bytes);
     let (slot, seal) = (reader.bytes(PART_MAX)?, reader.bytes(PART_MAX)?);
     reader.finish()?;
@@ -78,30 +87,36 @@ pub fn add_recovery(objects: &dyn ObjectStore, master: &MasterKey, volume: Volum
     Ok(code)
 }
 
-/// Removes the slot whose id begins with `prefix`; gives its id.
+/// Removes the slot whose id begins with `prefix`, damaged or not; gives its id.
 pub fn remove(objects: &dyn ObjectStore, prefix: &str) -> Result<String> {
-    let slots = list(objects)?;
-    let matching: Vec<_> =
-        slots.iter().filter(|(_, slot)| slot.id().to_string().starts_with(prefix)).collect();
+    let keys = objects.list_names(PREFIX)?;
+    let matching: Vec<_> = keys.iter().filter(|key| key.name().starts_with(prefix)).collect();
     match matching.as_slice() {
         [] => Err(VolumeError::NoSuchRef { kind: "key slot", name: prefix.into() }),
-        [(key, slot)] => {
+        [key] => {
             objects.delete(key)?;
-            Ok(slot.id().to_string())
+            Ok(key.name().into())
         }
         _ => Err(VolumeError::Ambiguous {
             prefix: prefix.into(),
-            matches: matching.iter().map(|(_, slot)| slot.id().to_string()).collect(),
+            matches: matching.iter().map(|key| key.name().into()).collect(),
         }),
     }
 }
 
 /// Tries what the user gave on every slot: as a recovery code if it reads as one, else as a passphrase or as the
-/// content of a key file.
+/// content of a key file. Damaged slots are passed over; if none opens, one of them is the error.
 pub fn unlock(objects: &dyn ObjectStore, given: &[u8], volume: VolumeId) -> Result<MasterKey> {
     let code = std::str::from_utf8(given).ok().and_then(|text| RecoveryCode::parse(text).ok());
     let mut damage = None;
-    for (key, slot) in list(objects)? {
+    for key in keys(objects)? {
+        let slot = match slot(&key, &objects.get(&key)?) {
+            Ok(slot) => slot,
+            Err(error) => {
+                damage = Some(error);
+                continue;
+            }
+        };
         let secret = match (slot.kind(), &code) {
             (SlotKind::Recovery, Some(code)) => Secret::Recovery(code),
             (SlotKind::Recovery, None) => continue,
@@ -111,9 +126,7 @@ pub fn unlock(objects: &dyn ObjectStore, given: &[u8], volume: VolumeId) -> Resu
         match slot.unlock(secret, volume) {
             Ok(master) => return Ok(master),
             Err(UnlockError::Wrong(_)) => {}
-            Err(error) => {
-                damage = Some(damaged(&key, error.to_string()));
-            }
+            Err(error) => damage = Some(damaged(&key, error.to_string())),
         }
     }
     Err(damage.unwrap_or(VolumeError::WrongSecret))

@@ -12,6 +12,7 @@ use vellum_crypto::{MasterKey, RecoveryCode, VolumeKeys};
 use vellum_map::{NodeCache, Root, Shape};
 use vellum_store::{BlobStore, ObjectKey, ObjectStore, Options, StoreError};
 use vellum_types::{SnapshotId, VolumeId};
+use zeroize::Zeroizing;
 
 use crate::catalog::Catalog;
 use crate::config::{CONFIG_OBJECT, Config};
@@ -68,6 +69,12 @@ pub struct NewWorktree {
     pub encrypted: bool,
 }
 
+impl NewWorktree {
+    fn store(&self) -> &str {
+        self.store.as_deref().unwrap_or(DEFAULT_STORE)
+    }
+}
+
 /// What `init` made.
 pub struct Initialised {
     /// The volume, open.
@@ -84,44 +91,40 @@ impl Volume {
     pub fn init(
         state: &StateDir,
         new: &NewWorktree,
-        secret: impl FnOnce() -> Result<zeroize::Zeroizing<Vec<u8>>>,
+        secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<Initialised> {
         check_ref_name(&new.name)?;
-        let store = new.store.clone().unwrap_or_else(|| DEFAULT_STORE.into());
-        let url = absolute_store(state, &store);
-        let objects = vellum_store::create(&url)?;
-        let made_here = state.master_key()?;
-        let existing = read_config(&*objects)?;
-        let (config, keys, recovery, attached) = match existing {
-            None => {
-                let (config, keys, recovery) = make(state, &*objects, made_here, new.encrypted)?;
-                (config, keys, recovery, false)
-            }
-            Some((config, bytes)) => {
-                let resumed = made_here.is_some();
-                let keys = match (config.encrypted, made_here) {
-                    (false, _) => VolumeKeys::plain(config.volume),
-                    (true, Some(master)) => VolumeKeys::sealed(&master, config.volume),
-                    (true, None) => {
-                        let master = keyring::unlock(&*objects, &secret()?, config.volume)?;
-                        state.set_master_key(&master)?;
-                        VolumeKeys::sealed(&master, config.volume)
-                    }
-                };
-                config.authenticate(&bytes, &keys)?;
-                // The code of an interrupted `init` may never have been shown: give another one.
-                let recovery = match state.master_key()? {
-                    Some(master) if resumed => {
-                        Some(keyring::add_recovery(&*objects, &master, config.volume)?)
-                    }
-                    _ => None,
-                };
-                (config, keys, recovery, !resumed)
-            }
+        let objects = vellum_store::create(&absolute_store(state, new.store()))?;
+        Self::init_on(objects, state, new, secret)
+    }
+
+    /// The same with a store that is open already: counted, wrapped, or not to be named by a URL.
+    pub fn init_on(
+        objects: Arc<dyn ObjectStore>,
+        state: &StateDir,
+        new: &NewWorktree,
+        secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
+    ) -> Result<Initialised> {
+        check_ref_name(&new.name)?;
+        let (config, keys, begun) = match read_config(&*objects)? {
+            None => make(state, &*objects, new.encrypted)?,
+            Some((config, bytes)) => join(state, &*objects, (config, &bytes), secret)?,
         };
-        let worktree = WorktreeFile::new(config.volume, store, new.name.clone(), config.encrypted);
+        let worktree =
+            WorktreeFile::new(config.volume, new.store().into(), new.name.clone(), config.encrypted);
         let volume = Self::assemble(state, objects, keys, config, worktree)?;
+        // Another's worktree shows that the volume was handed over already: then its code was, too.
+        let place = volume.new_head();
+        let ours = |head: &WorktreeHead| head.place == place.place && head.host == place.host;
+        let attached = !(begun && volume.worktrees()?.iter().all(|(_, head)| ours(head)));
         volume.add_worktree_ref(&new.name)?;
+        // The code of an interrupted `init` may never have been shown: then this gives another one.
+        let recovery = match state.master_key()? {
+            Some(master) if !attached => {
+                Some(keyring::add_recovery(&*volume.objects, &master, config.volume)?)
+            }
+            _ => None,
+        };
         state.set_worktree(&volume.worktree)?;
         Ok(Initialised { volume, recovery, attached })
     }
@@ -138,6 +141,8 @@ impl Volume {
             Some(master) => VolumeKeys::sealed(&master, self.config.volume),
             None => VolumeKeys::plain(self.config.volume),
         };
+        // What this worktree has seen of the store, the new one need not find out.
+        state.set_seen(&self.state.seen()?)?;
         let fork = Self::assemble(state, self.objects.clone(), keys, self.config, worktree)?;
         fork.add_worktree_ref(name)?;
         state.set_worktree(&fork.worktree)?;
@@ -146,9 +151,13 @@ impl Volume {
 
     /// Opens the volume that a worktree belongs to.
     pub fn open(state: &StateDir) -> Result<Self> {
+        let store = state.worktree()?.store;
+        Self::open_on(vellum_store::open(&absolute_store(state, &store))?, state)
+    }
+
+    /// The same with a store that is open already.
+    pub fn open_on(objects: Arc<dyn ObjectStore>, state: &StateDir) -> Result<Self> {
         let worktree = state.worktree()?;
-        let url = absolute_store(state, &worktree.store);
-        let objects = vellum_store::open(&url)?;
         let foreign =
             |reason: &str| VolumeError::Foreign { place: objects.describe(), reason: reason.into() };
         let (config, bytes) = read_config(&*objects)?.ok_or_else(|| foreign("it holds no volume"))?;
@@ -235,9 +244,13 @@ impl Volume {
         VolumeError::NoSuchRef { kind: "worktree", name: self.worktree.worktree.clone() }
     }
 
-    fn add_worktree_ref(&self, name: &str) -> Result<()> {
+    fn new_head(&self) -> WorktreeHead {
         let place = self.state.root().display().to_string();
-        let new = WorktreeHead { head: None, created: now(), host: host_name(), place };
+        WorktreeHead { head: None, created: now(), host: host_name(), place }
+    }
+
+    fn add_worktree_ref(&self, name: &str) -> Result<()> {
+        let new = self.new_head();
         self.refs.update(RefKind::Worktree, name, |old| match old {
             None => Ok(Some(new.encode())),
             // A crash between this ref and the local file leaves the ref of this very place: take it over.
@@ -258,6 +271,9 @@ impl Volume {
         let head = self
             .worktree_head(old)?
             .ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: old.into() })?;
+        if old == new {
+            return Err(VolumeError::Exists { kind: "worktree", name: new.into() });
+        }
         let value = head.encode();
         self.refs.update(RefKind::Worktree, new, |there| match there {
             None => Ok(Some(value.clone())),
@@ -296,9 +312,15 @@ impl Volume {
         Ok(same.then_some(state))
     }
 
-    /// Records a snapshot and lets this worktree stand on it. What the record names must be durable already.
+    /// Records a snapshot and lets this worktree stand on it. What the record names must be durable already. It
+    /// comes after its parents, whatever its time and counter say: clocks go back, and a history must not.
     pub fn commit(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
         record.clamp();
+        for parent in &record.parents {
+            let parent = self.catalog.get(parent)?;
+            record.time = record.time.max(parent.time);
+            record.counter = record.counter.max(parent.counter.saturating_add(1));
+        }
         let id = self.catalog.put(&record)?;
         self.set_head(id)?;
         Ok(id)
@@ -347,27 +369,58 @@ impl Volume {
     }
 }
 
+/// What opens a volume; and whether it was begun here, so that nobody else can have seen its code.
+type Opened = (Config, VolumeKeys, bool);
+
 /// Makes a volume in an empty store. The key is kept before anything needs it, so that a crash loses nothing.
-fn make(
-    state: &StateDir,
-    objects: &dyn ObjectStore,
-    master: Option<MasterKey>,
-    encrypted: bool,
-) -> Result<(Config, VolumeKeys, Option<RecoveryCode>)> {
+fn make(state: &StateDir, objects: &dyn ObjectStore, encrypted: bool) -> Result<Opened> {
     let mut id = [0; VolumeId::LEN];
     getrandom::fill(&mut id).map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?;
     let volume = VolumeId(id);
     let config = Config { volume, encrypted, chunker: Params::DEFAULT, level: LEVEL };
-    let (keys, recovery) = if encrypted {
-        let master = master.unwrap_or_else(MasterKey::random);
+    let keys = if encrypted {
+        let master = match state.master_key()? {
+            Some(kept) => kept,
+            None => MasterKey::random(),
+        };
         state.set_master_key(&master)?;
-        let recovery = keyring::add_recovery(objects, &master, volume)?;
-        (VolumeKeys::sealed(&master, volume), Some(recovery))
+        VolumeKeys::sealed(&master, volume)
     } else {
-        (VolumeKeys::plain(volume), None)
+        VolumeKeys::plain(volume)
     };
     objects.put(&config_key()?, &config.encode(&keys))?;
-    Ok((config, keys, recovery))
+    Ok((config, keys, true))
+}
+
+/// Opens the volume that a store holds: with the key of an interrupted `init` if it is the one, else with a secret.
+fn join(
+    state: &StateDir,
+    objects: &dyn ObjectStore,
+    (config, bytes): (Config, &[u8]),
+    secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
+) -> Result<Opened> {
+    let kept = state.master_key()?;
+    if !config.encrypted {
+        if kept.is_some() {
+            let reason = "an encrypted volume was begun here, and the one there is plain".into();
+            return Err(VolumeError::Foreign { place: objects.describe(), reason });
+        }
+        let keys = VolumeKeys::plain(config.volume);
+        config.authenticate(bytes, &keys)?;
+        return Ok((config, keys, true));
+    }
+    if let Some(master) = kept {
+        let keys = VolumeKeys::sealed(&master, config.volume);
+        if config.authenticate(bytes, &keys).is_ok() {
+            return Ok((config, keys, true));
+        }
+        // Somebody else made a volume there first, and nothing was ever sealed with the key kept here.
+    }
+    let master = keyring::unlock(objects, &secret()?, config.volume)?;
+    let keys = VolumeKeys::sealed(&master, config.volume);
+    config.authenticate(bytes, &keys)?;
+    state.set_master_key(&master)?;
+    Ok((config, keys, false))
 }
 
 fn read_config(objects: &dyn ObjectStore) -> Result<Option<(Config, Vec<u8>)>> {
@@ -394,7 +447,7 @@ fn absolute_store(state: &StateDir, store: &str) -> String {
     }
 }
 
-fn decode_head(found: &Ref) -> Result<WorktreeHead> {
+pub(crate) fn decode_head(found: &Ref) -> Result<WorktreeHead> {
     WorktreeHead::decode(&found.value)
         .map_err(VolumeError::decoding(format!("the head of worktree '{}'", found.name)))
 }
