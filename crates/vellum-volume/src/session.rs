@@ -5,10 +5,10 @@
 //! that list before it looks for sessions. So either the collector sees the session and waits, or the writer sees
 //! the list and does not rely on those packs. A session ends when its writer is done, when its process is known to
 //! be dead, or when it was not renewed for [`LEASE`]; a writer whose session is gone at the end does not report
-//! success.
+//! success. The collector has a session of its own, so that there is one collector at a time.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vellum_crypto::{Domain, VolumeKeys};
 use vellum_store::{BlobWriter, ObjectKey, ObjectStore, StoreError, WriteStats};
@@ -25,6 +25,10 @@ pub const LEASE: i64 = 24 * 3600;
 const RENEWAL: i64 = 3600;
 
 const PREFIX: &str = "sessions/";
+/// The session of whoever collects garbage.
+const COLLECTOR: &str = "sessions/collector";
+/// How often the place of a dead collector is tried for: each failure means that somebody else got it.
+const TAKE_OVER_ATTEMPTS: usize = 10;
 const VERSION: u8 = 1;
 
 /// Who writes, as its session object says.
@@ -48,14 +52,17 @@ impl Session {
         Self { host: host_name(), scope: process_scope(), pid, started: process_start(pid), renewed: now() }
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// The plaintext of the stored session.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new();
         writer.u8(VERSION).bytes(self.host.as_bytes()).bytes(self.scope.as_bytes()).u32(self.pid);
         writer.varint(self.started).varint_signed(self.renewed.secs);
         writer.into_vec()
     }
 
-    fn decode(bytes: &[u8]) -> std::result::Result<Self, vellum_types::DecodeError> {
+    /// Reads what `encode` wrote.
+    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, vellum_types::DecodeError> {
         let mut reader = Reader::new(bytes);
         let version = reader.u8()?;
         if version != VERSION {
@@ -73,14 +80,14 @@ impl Session {
     #[must_use]
     pub fn is_over(&self) -> bool {
         let dead = self.scope == process_scope() && process_start(self.pid) != self.started;
-        dead || now().secs - self.renewed.secs > LEASE
+        dead || now().secs.saturating_sub(self.renewed.secs) > LEASE
     }
 }
 
-/// All sessions in the store.
+/// All writers' sessions in the store.
 pub fn list(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<Vec<(ObjectKey, Session)>> {
     let mut sessions = Vec::new();
-    for key in objects.list_names(PREFIX)? {
+    for key in objects.list_names(PREFIX)?.into_iter().filter(|key| key.as_str() != COLLECTOR) {
         match objects.get(&key) {
             Ok(sealed) => {
                 let session = open(keys, &key, &sealed)?;
@@ -111,32 +118,110 @@ fn seal(keys: &VolumeKeys, key: &ObjectKey, session: &Session) -> Vec<u8> {
     sealed
 }
 
-/// A writer at work. Dropped without `finish`, it leaves some unreferenced packs, which the collector removes.
-pub struct WriteSession {
+/// A session object of this process; withdrawn when dropped.
+pub(crate) struct Claim {
     objects: Arc<dyn ObjectStore>,
     keys: Arc<VolumeKeys>,
     key: ObjectKey,
-    stored: std::sync::Mutex<Vec<u8>>,
+    stored: Mutex<Vec<u8>>,
     renewed: AtomicI64,
+}
+
+impl Claim {
+    /// A writer's claim, of which there may be many.
+    fn of_writer(volume: &Volume) -> Result<Self> {
+        let mut name = [0; 16];
+        getrandom::fill(&mut name).map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?;
+        let key = ObjectKey::new(format!("{PREFIX}{}", vellum_types::VolumeId(name)))?;
+        let claim = Self::prepare(volume, key);
+        volume.objects.put(&claim.key, &lock(&claim.stored))?;
+        Ok(claim)
+    }
+
+    /// The collector's claim, of which there is one: two collections at once would take each other's new packs for
+    /// abandoned ones. That of a collector that is gone is taken over.
+    pub(crate) fn of_collector(volume: &Volume) -> Result<Self> {
+        let claim = Self::prepare(volume, ObjectKey::new(COLLECTOR)?);
+        for _ in 0..TAKE_OVER_ATTEMPTS {
+            let there = match claim.objects.get(&claim.key) {
+                Ok(sealed) => Some(sealed),
+                Err(StoreError::NotFound { .. }) => None,
+                Err(error) => return Err(error.into()),
+            };
+            if let Some(sealed) = &there {
+                let other = open(&claim.keys, &claim.key, sealed)?;
+                if !other.is_over() {
+                    let reason = format!("process {} on {} is collecting already", other.pid, other.host);
+                    return Err(VolumeError::InUse { what: "the store".into(), reason });
+                }
+            }
+            let taken = claim.objects.swap(&claim.key, there.as_deref(), Some(&lock(&claim.stored)));
+            match taken {
+                Ok(()) => return Ok(claim),
+                Err(StoreError::Changed { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(VolumeError::Raced("the collector's session".into()))
+    }
+
+    fn prepare(volume: &Volume, key: ObjectKey) -> Self {
+        let session = Session::of_this_process();
+        let stored = seal(&volume.keys, &key, &session).into();
+        let renewed = session.renewed.secs.into();
+        Self { objects: volume.objects.clone(), keys: volume.keys.clone(), key, stored, renewed }
+    }
+
+    /// Renews the claim when it is due.
+    pub(crate) fn keep_alive(&self) -> Result<()> {
+        if now().secs - self.renewed.load(Ordering::Relaxed) < RENEWAL {
+            return Ok(());
+        }
+        let session = Session::of_this_process();
+        let new = seal(&self.keys, &self.key, &session);
+        let mut stored = lock(&self.stored);
+        match self.objects.swap(&self.key, Some(&stored), Some(&new)) {
+            Ok(()) => {
+                *stored = new;
+                self.renewed.store(session.renewed.secs, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(StoreError::Changed { .. }) => Err(VolumeError::SessionLost),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// An error if somebody took the claim for a dead one's.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.objects.get(&self.key) {
+            Ok(there) if there == *lock(&self.stored) => Ok(()),
+            Ok(_) | Err(StoreError::NotFound { .. }) => Err(VolumeError::SessionLost),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // If this fails, the collector waits until the process is gone. Another's claim of this name stays.
+        let _ = self.objects.swap(&self.key, Some(&lock(&self.stored)), None);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A writer at work. Dropped without `end`, it leaves some unreferenced packs, which the collector removes.
+pub struct WriteSession {
+    // Before the claim: what is being put must have arrived when the claim is withdrawn.
     blobs: Option<BlobWriter>,
+    claim: Claim,
 }
 
 impl WriteSession {
     pub(crate) fn begin(volume: &Volume) -> Result<Self> {
-        let mut name = [0; 16];
-        getrandom::fill(&mut name).map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?;
-        let key = ObjectKey::new(format!("{PREFIX}{}", vellum_types::VolumeId(name)))?;
-        let session = Session::of_this_process();
-        let stored = seal(&volume.keys, &key, &session);
-        volume.objects.put(&key, &stored)?;
-        let mut begun = Self {
-            objects: volume.objects.clone(),
-            keys: volume.keys.clone(),
-            key,
-            stored: stored.into(),
-            renewed: session.renewed.secs.into(),
-            blobs: None,
-        };
+        let mut begun = Self { blobs: None, claim: Claim::of_writer(volume)? };
         begun.resume(volume)?;
         Ok(begun)
     }
@@ -161,38 +246,21 @@ impl WriteSession {
 
     /// Renews the claim when it is due; to be called now and then during long work.
     pub fn keep_alive(&self) -> Result<()> {
-        if now().secs - self.renewed.load(Ordering::Relaxed) < RENEWAL {
-            return Ok(());
-        }
-        let session = Session::of_this_process();
-        let new = seal(&self.keys, &self.key, &session);
-        let mut stored = self.stored.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match self.objects.swap(&self.key, Some(&stored), Some(&new)) {
-            Ok(()) => {
-                *stored = new;
-                self.renewed.store(session.renewed.secs, Ordering::Relaxed);
-                Ok(())
-            }
-            Err(StoreError::Changed { .. }) => Err(VolumeError::SessionLost),
-            Err(error) => Err(error.into()),
-        }
+        self.claim.keep_alive()
     }
 
-    /// Makes all blobs durable and found by others. The claim stands until [`WriteSession::end`].
+    /// Makes all blobs durable and found by others; an error if the claim was lost meanwhile, so that no snapshot
+    /// is made of what may be gone. The claim stands until [`WriteSession::end`].
     pub fn flush(&mut self) -> Result<WriteStats> {
         let writer = self.blobs.take().ok_or(VolumeError::SessionLost)?;
-        Ok(writer.finish()?)
+        let stats = writer.finish()?;
+        self.claim.check()?;
+        Ok(stats)
     }
 
     /// Ends the claim, once a ref or record names what was written. An error if the claim was lost before.
     pub fn end(self) -> Result<()> {
-        let standing = match self.objects.size(&self.key) {
-            Ok(_) => true,
-            Err(StoreError::NotFound { .. }) => false,
-            Err(error) => return Err(error.into()),
-        };
-        self.objects.delete(&self.key)?;
-        if standing { Ok(()) } else { Err(VolumeError::SessionLost) }
+        self.claim.check()
     }
 }
 
@@ -226,4 +294,16 @@ fn process_start(pid: u32) -> u64 {
     // The fields are counted from after the command's name, which may hold anything: the start is the 20th.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     fields.split_whitespace().nth(19).and_then(|field| field.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_of_any_moment_can_be_asked_whether_it_is_over() {
+        let renewed = |secs| Session { renewed: Time { secs, nanos: 0 }, ..Session::of_this_process() };
+        assert!(renewed(i64::MIN).is_over());
+        assert!(!renewed(i64::MAX).is_over());
+    }
 }

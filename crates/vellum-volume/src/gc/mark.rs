@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use rayon::prelude::*;
 use vellum_map::{MapError, Node, Root};
-use vellum_types::{BlobId, BlobKind, Extent, ExtentSource, KeyRef};
+use vellum_store::BlobError;
+use vellum_types::{BlobId, BlobKind, DecodeError, Extent, ExtentSource, KeyRef};
 
 use crate::error::{Result, VolumeError};
 use crate::progress::Meter;
@@ -50,7 +51,7 @@ fn half(id: &BlobId) -> u128 {
     u128::from_le_bytes(bytes)
 }
 
-/// Adds to `live` all that the trees at `roots` need.
+/// Adds to `live` all that the trees at `roots` need. A blob that the index does not know is an error.
 pub fn mark(
     volume: &Volume,
     roots: impl IntoIterator<Item = Root>,
@@ -70,9 +71,12 @@ pub fn mark(
         for references in read_nodes(volume, &batch)? {
             meter.add(1, 0);
             waiting.extend(references.nodes.into_iter().filter(|id| live.insert(id)));
-            references.chunks.iter().for_each(|id| {
-                live.insert(id);
-            });
+            for id in references.chunks {
+                if live.insert(&id) && volume.blobs.locate(&id).is_none() {
+                    // Not known where it is: its pack would pass for one that nobody needs.
+                    return Err(BlobError::NotFound { kind: BlobKind::Chunk, id }.into());
+                }
+            }
         }
     }
     Ok(())
@@ -99,14 +103,17 @@ fn references(node: &Node, id: &BlobId) -> Result<References> {
     if !node.is_leaf() {
         return Ok(References { nodes: node.children().map(|child| child.id).collect(), chunks: Vec::new() });
     }
-    let mut chunks = Vec::new();
-    for (key, value) in node.entries() {
-        let broken = VolumeError::decoding(format!("node {id}"));
-        if let KeyRef::Extent(..) = KeyRef::parse(key).map_err(VolumeError::decoding(format!("node {id}")))? {
-            if let ExtentSource::Chunk { id, .. } = Extent::decode(value).map_err(broken)?.source {
-                chunks.push(id);
-            }
-        }
+    let chunks = node.entries().filter_map(|(key, value)| chunk(key, value).transpose());
+    let chunks = chunks.collect::<std::result::Result<_, DecodeError>>();
+    let broken = |source| VolumeError::Decode { what: format!("node {id}"), source };
+    Ok(References { nodes: Vec::new(), chunks: chunks.map_err(broken)? })
+}
+
+/// The chunk that an entry refers to, if it is an extent of one.
+fn chunk(key: &[u8], value: &[u8]) -> std::result::Result<Option<BlobId>, DecodeError> {
+    let KeyRef::Extent(..) = KeyRef::parse(key)? else { return Ok(None) };
+    match Extent::decode(value)?.source {
+        ExtentSource::Chunk { id, .. } => Ok(Some(id)),
+        ExtentSource::Hole | ExtentSource::WriteLog { .. } => Ok(None),
     }
-    Ok(References { nodes: Vec::new(), chunks })
 }

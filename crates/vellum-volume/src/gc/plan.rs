@@ -7,7 +7,7 @@ use vellum_map::Root;
 use vellum_types::PackId;
 
 use super::mark::{Live, mark};
-use crate::error::Result;
+use crate::error::{Result, VolumeError};
 use crate::progress::Meter;
 use crate::volume::Volume;
 
@@ -75,6 +75,10 @@ pub fn plan(volume: &Volume, meter: &Meter) -> Result<Plan> {
 
 pub(super) fn draw(volume: &Volume, meter: &Meter) -> Result<Drawn> {
     volume.blobs.refresh()?;
+    // What only a damaged index object knows would pass for dead: nothing is planned before it is repaired.
+    if let Some(problem) = volume.blobs.index_problems().first() {
+        return Err(VolumeError::Damaged { object: "index".into(), reason: problem.to_string() });
+    }
     // Packs before roots: a pack that is listed here and that a later snapshot needs is found alive below, or its
     // writer is at work still, which a run looks for.
     let packs = volume.blobs.list_packs()?;
@@ -114,7 +118,7 @@ pub(super) fn draw(volume: &Volume, meter: &Meter) -> Result<Drawn> {
 pub(super) fn roots(volume: &Volume) -> Result<(u64, Vec<Root>)> {
     let mut roots: Vec<Root> = Vec::new();
     let heads = volume.worktrees()?;
-    let snapshots = volume.catalog.all()?;
+    let snapshots = volume.catalog.kept()?;
     let count = snapshots.len() as u64;
     roots.extend(snapshots.iter().map(|(_, record)| record.root));
     for (_, head) in heads {
