@@ -193,13 +193,15 @@ struct Pairing<'a> {
     inodes: BTreeMap<Ino, Touched>,
     removed: BTreeMap<Link, Dentry>,
     added: BTreeMap<Link, Dentry>,
+    /// Inodes of which a change says how they differ.
+    told: BTreeSet<Ino>,
     changes: Vec<FileChange>,
 }
 
 impl<'a> Pairing<'a> {
     fn new(states: &'a Comparison<'a>, collected: Collected) -> Result<Self> {
         let Collected { inodes, removed, added } = collected;
-        Ok(Self { states, inodes, removed, added, changes: Vec::new() })
+        Ok(Self { states, inodes, removed, added, told: BTreeSet::new(), changes: Vec::new() })
     }
 
     fn finish(mut self) -> Result<Vec<FileChange>> {
@@ -223,29 +225,50 @@ impl<'a> Pairing<'a> {
         self.changes.push(FileChange { kind, old, new, aspects });
     }
 
-    /// The same inode under another name.
+    /// The same inode under another name. Worktrees that were forked number what they make alike, so that of
+    /// different kinds one number says nothing.
     fn pair_renames(&mut self) -> Result<()> {
-        let mut gone: HashMap<Ino, Vec<Link>> = HashMap::new();
+        let mut gone: HashMap<(Ino, FileKind), Vec<Link>> = HashMap::new();
         for (link, dentry) in &self.removed {
-            gone.entry(dentry.ino).or_default().push(link.clone());
+            gone.entry((dentry.ino, dentry.kind)).or_default().push(link.clone());
         }
         let arrived: Vec<_> = self.added.iter().map(|(link, dentry)| (link.clone(), *dentry)).collect();
         for (new_link, new) in arrived {
-            let Some(old_link) = gone.get_mut(&new.ino).and_then(Vec::pop) else { continue };
+            let Some(links) = gone.get_mut(&(new.ino, new.kind)) else { continue };
+            if !self.is_same_file(new.ino)? {
+                continue;
+            }
+            let Some(old_link) = links.pop() else { continue };
             self.pair(ChangeKind::Renamed, old_link, new_link)?;
         }
         Ok(())
     }
 
-    /// The same name for another inode of the same kind: editors save so. Another kind is a change of kind.
+    /// Whether both states mean the same file by a number: two lines of history give out the same ones.
+    fn is_same_file(&self, ino: Ino) -> Result<bool> {
+        let generation = |tree: &FsTree| Ok::<_, VolumeError>(tree.attr_of(ino)?.generation);
+        Ok(generation(self.states.from)? == generation(self.states.to)?)
+    }
+
+    /// The same path for another inode: editors save so. A directory in place of a file, or the reverse, is two
+    /// changes.
     fn pair_replacements(&mut self) -> Result<()> {
-        let both: Vec<_> =
-            self.added.keys().filter(|link| self.removed.contains_key(*link)).cloned().collect();
-        for link in both {
-            let (old, new) = (self.removed.get(&link), self.added.get(&link));
-            let directories = [old, new].into_iter().flatten().any(|dentry| dentry.kind == FileKind::Dir);
-            if !directories {
-                self.pair(ChangeKind::Modified, link.clone(), link)?;
+        if self.removed.is_empty() || self.added.is_empty() {
+            return Ok(());
+        }
+        let mut gone: HashMap<Vec<u8>, (Link, bool)> = HashMap::new();
+        for (link, dentry) in &self.removed {
+            let path = self.states.from.path_in(link.0, &link.1)?;
+            gone.insert(path, (link.clone(), dentry.kind == FileKind::Dir));
+        }
+        let added: Vec<_> = self.added.iter().map(|(link, dentry)| (link.clone(), dentry.kind)).collect();
+        for (new_link, kind) in added {
+            let path = self.states.to.path_in(new_link.0, &new_link.1)?;
+            match gone.remove(&path) {
+                Some((old_link, was_dir)) if was_dir == (kind == FileKind::Dir) => {
+                    self.pair(ChangeKind::Modified, old_link, new_link)?;
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -281,7 +304,10 @@ impl<'a> Pairing<'a> {
         let old_side = self.side(self.states.from, &old_link, old)?;
         let new_side = self.side(self.states.to, &new_link, new)?;
         let aspects = self.aspects(old.ino, new.ino)?;
-        self.inodes.remove(&new.ino);
+        // Of another inode this tells nothing: it may have changed under other names that it keeps.
+        if old.ino == new.ino {
+            self.told.insert(new.ino);
+        }
         if kind == ChangeKind::Renamed || aspects.any() {
             self.push(kind, Some(old_side), Some(new_side), aspects);
         }
@@ -302,12 +328,15 @@ impl<'a> Pairing<'a> {
                 Some((before, after)) => before.is_some() && after.is_some(),
                 None => touched.content || touched.xattr,
             };
-            if !existed {
+            if !existed || self.told.contains(&ino) {
                 continue;
             }
             let (old, new) = (self.states.from.inode(ino)?, self.states.to.inode(ino)?);
             let aspects = compare(&old, &new);
-            if aspects.any() {
+            // Another file of this number: its names were told of already, unless both have the same one.
+            let same_name = (old.attr.parent, &old.attr.name) == (new.attr.parent, &new.attr.name);
+            let same_file = old.attr.generation == new.attr.generation || same_name;
+            if aspects.any() && same_file && !aspects.kind {
                 let (old, new) = (side(self.states.from, &old)?, side(self.states.to, &new)?);
                 self.push(ChangeKind::Modified, Some(old), Some(new), aspects);
             }
