@@ -1,0 +1,440 @@
+//! Comparisons of random pairs of trees, against a naive one that looks at every path.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use vellum_map::{Builder, Layer, Root};
+use vellum_types::{FileKind, Ino};
+use vellum_volume::diff::{Aspects, ChangeKind, Comparison, FileChange, touches, within};
+use vellum_volume::{FsTree, Volume};
+
+use crate::model::{Link, Node, Tree, noise};
+use crate::world::{PLAIN, World};
+
+/// One change of a random tree; numbers choose among what there is.
+#[derive(Debug, Clone)]
+enum Edit {
+    File(usize, u8, u64),
+    Dir(usize, u8),
+    Symlink(usize, u8),
+    Link(usize, usize, u8),
+    Unlink(usize),
+    Rename(usize, usize, u8),
+    Write(usize, u64),
+    Mode(usize, u32),
+    Owner(usize, u32),
+    Time(usize, i64),
+    Xattr(usize, u8),
+    /// Another kind of file under the same name.
+    Replace(usize, u64),
+    /// The same content as a new inode under another name, as `cp` and `rm` do it.
+    Copy(usize, usize, u8),
+}
+
+fn edits(max: usize) -> impl Strategy<Value = Vec<Edit>> {
+    let n = || 0..1000_usize;
+    let name = || 0..6_u8;
+    let edit = prop_oneof![
+        4 => (n(), name(), 0..6_u64).prop_map(|(a, b, c)| Edit::File(a, b, c)),
+        3 => (n(), name()).prop_map(|(a, b)| Edit::Dir(a, b)),
+        1 => (n(), name()).prop_map(|(a, b)| Edit::Symlink(a, b)),
+        2 => (n(), n(), name()).prop_map(|(a, b, c)| Edit::Link(a, b, c)),
+        2 => n().prop_map(Edit::Unlink),
+        4 => (n(), n(), name()).prop_map(|(a, b, c)| Edit::Rename(a, b, c)),
+        2 => (n(), 0..6_u64).prop_map(|(a, b)| Edit::Write(a, b)),
+        1 => (n(), 0..0o1000_u32).prop_map(|(a, b)| Edit::Mode(a, b)),
+        1 => (n(), 0..3_u32).prop_map(|(a, b)| Edit::Owner(a, b)),
+        1 => (n(), -5..5_i64).prop_map(|(a, b)| Edit::Time(a, b)),
+        1 => (n(), 0..3_u8).prop_map(|(a, b)| Edit::Xattr(a, b)),
+        2 => (n(), 0..6_u64).prop_map(|(a, b)| Edit::Replace(a, b)),
+        2 => (n(), n(), name()).prop_map(|(a, b, c)| Edit::Copy(a, b, c)),
+    ];
+    prop::collection::vec(edit, 0..max)
+}
+
+fn content(seed: u64) -> Vec<u8> {
+    // Empty, inline and in chunks, and few enough to be equal now and then.
+    noise(seed, [0, 5, 99, 300, 800, 1500][usize::try_from(seed % 6).unwrap()])
+}
+
+fn name(number: u8) -> String {
+    char::from(b'a' + number).to_string()
+}
+
+fn pick<T: Clone>(all: &[T], number: usize) -> Option<T> {
+    all.get(number % all.len().max(1)).cloned()
+}
+
+fn dirs(tree: &Tree) -> Vec<Ino> {
+    tree.nodes.iter().filter(|(_, node)| node.kind == FileKind::Dir).map(|(ino, _)| *ino).collect()
+}
+
+fn links(tree: &Tree, wanted: impl Fn(&Node) -> bool) -> Vec<(Link, Ino)> {
+    let nodes = tree.nodes.iter().filter(|(_, node)| wanted(node));
+    nodes.flat_map(|(ino, node)| node.links.iter().map(|link| (link.clone(), *ino))).collect()
+}
+
+fn apply(tree: &mut Tree, edit: &Edit) -> Option<()> {
+    let is_dir = |node: &Node| node.kind == FileKind::Dir;
+    let any = |number: usize| pick(&links(tree, |_| true), number);
+    let other = |number: usize| pick(&links(tree, |node| !is_dir(node)), number);
+    let place = |number: usize, new: u8| {
+        let dir = pick(&dirs(tree), number)?;
+        tree.lookup(dir, name(new).as_bytes()).is_none().then_some((dir, name(new)))
+    };
+    match *edit {
+        Edit::File(dir, new, seed) => place(dir, new).map(|(dir, new)| {
+            tree.file(dir, &new, content(seed));
+        }),
+        Edit::Dir(dir, new) => place(dir, new).map(|(dir, new)| {
+            tree.dir(dir, &new);
+        }),
+        Edit::Symlink(dir, new) => place(dir, new).map(|(dir, new)| {
+            tree.add(dir, &new, FileKind::Symlink, b"target".to_vec());
+        }),
+        Edit::Link(from, dir, new) => {
+            let ((_, ino), (dir, new)) = (other(from)?, place(dir, new)?);
+            tree.node(ino).links.insert((dir, new.into_bytes()));
+            Some(())
+        }
+        Edit::Unlink(at) => any(at).map(|((dir, name), _)| tree.unlink(dir, &name)),
+        Edit::Rename(from, dir, new) => {
+            let (((from, old), ino), (dir, new)) = (any(from)?, place(dir, new)?);
+            (!tree.is_below(dir, ino)).then(|| tree.rename((from, &old), (dir, new.as_bytes())))
+        }
+        Edit::Write(at, seed) => other(at).map(|(_, ino)| {
+            if tree.nodes[&ino].kind == FileKind::File {
+                tree.node(ino).content = content(seed);
+            }
+        }),
+        Edit::Mode(at, mode) => any(at).map(|(_, ino)| tree.node(ino).mode = mode),
+        Edit::Owner(at, uid) => any(at).map(|(_, ino)| tree.node(ino).uid = uid),
+        Edit::Time(at, mtime) => any(at).map(|(_, ino)| tree.node(ino).mtime = mtime),
+        Edit::Xattr(at, value) => any(at).map(|(_, ino)| {
+            tree.node(ino).xattrs.insert(b"user.x".to_vec(), vec![value]);
+        }),
+        Edit::Replace(at, seed) => any(at).map(|((dir, name), ino)| {
+            let was_file = tree.nodes[&ino].kind == FileKind::File;
+            tree.unlink(dir, &name);
+            let name = String::from_utf8(name).unwrap();
+            match seed % 3 {
+                0 => tree.dir(dir, &name),
+                1 if was_file => tree.add(dir, &name, FileKind::Symlink, b"elsewhere".to_vec()),
+                _ => tree.file(dir, &name, content(seed)),
+            };
+        }),
+        Edit::Copy(from, dir, new) => {
+            let (((from, old), ino), (dir, new)) = (other(from)?, place(dir, new)?);
+            let node = tree.nodes[&ino].clone();
+            tree.unlink(from, &old);
+            tree.add(dir, &new, node.kind, node.content);
+            Some(())
+        }
+    }
+}
+
+fn grown(mut tree: Tree, edits: &[Edit]) -> Tree {
+    for edit in edits {
+        apply(&mut tree, edit);
+    }
+    tree
+}
+
+fn root_of(volume: &Volume, tree: &Tree) -> Root {
+    let mut session = volume.begin_write().unwrap();
+    let root = tree.store(volume, &session).unwrap();
+    session.flush().unwrap();
+    session.end().unwrap();
+    root
+}
+
+fn aspects(old: &Node, new: &Node) -> Aspects {
+    let dirs = old.kind == FileKind::Dir && new.kind == FileKind::Dir;
+    Aspects {
+        content: old.content != new.content,
+        kind: old.kind != new.kind,
+        mode: old.mode != new.mode,
+        owner: old.uid != new.uid,
+        time: !dirs && old.mtime != new.mtime,
+        xattr: old.xattrs != new.xattrs,
+    }
+}
+
+/// Checks a list of changes by what it must explain: each link that went or came is in exactly one change; each inode
+/// that differs under a name that stayed is in one; nothing else is there.
+fn check(a: &Tree, b: &Tree, changes: &[FileChange]) {
+    let all = |tree: &Tree| -> BTreeMap<Link, Ino> { links(tree, |_| true).into_iter().collect() };
+    let (before, after) = (all(a), all(b));
+    let gone: BTreeSet<_> = before.iter().filter(|(link, ino)| after.get(*link) != Some(ino)).collect();
+    let came: BTreeSet<_> = after.iter().filter(|(link, ino)| before.get(*link) != Some(ino)).collect();
+    let path_in = |tree: &Tree, links: BTreeSet<(&Link, &Ino)>| -> BTreeMap<Vec<u8>, Ino> {
+        links.into_iter().map(|(link, ino)| (tree.path(link), *ino)).collect()
+    };
+    let (mut gone, mut came) = (path_in(a, gone), path_in(b, came));
+    let mut told: BTreeSet<Ino> = BTreeSet::new();
+    for change in changes {
+        for (side, tree) in [(&change.old, a), (&change.new, b)] {
+            let Some(side) = side else { continue };
+            let node = &tree.nodes[&side.ino];
+            assert_eq!(tree.paths().get(&side.path), Some(&side.ino), "{change:?}");
+            assert_eq!((side.kind, side.size), (node.kind, node.content.len() as u64), "{change:?}");
+        }
+        let sides = (change.old.as_ref(), change.new.as_ref());
+        if let (Some(old), Some(new)) = sides {
+            let expected = aspects(&a.nodes[&old.ino], &b.nodes[&new.ino]);
+            assert_eq!(change.aspects, expected, "{change:?}");
+        }
+        match (change.kind, sides) {
+            (ChangeKind::Added, (None, Some(new))) => assert_eq!(came.remove(&new.path), Some(new.ino)),
+            (ChangeKind::Deleted, (Some(old), None)) => assert_eq!(gone.remove(&old.path), Some(old.ino)),
+            (ChangeKind::Renamed, (Some(old), Some(new))) => {
+                assert_ne!(old.path, new.path, "{change:?}");
+                assert_eq!(gone.remove(&old.path), Some(old.ino), "{change:?}");
+                assert_eq!(came.remove(&new.path), Some(new.ino), "{change:?}");
+                let same = old.ino == new.ino;
+                assert!(
+                    same || (!change.aspects.content && !change.aspects.kind && old.size > 0),
+                    "{change:?}"
+                );
+                if same {
+                    told.insert(new.ino);
+                }
+            }
+            (ChangeKind::Modified, (Some(old), Some(new))) => {
+                assert!(change.aspects.any());
+                if old.ino != new.ino {
+                    assert_eq!(gone.remove(&old.path), Some(old.ino), "{change:?}");
+                    assert_eq!(came.remove(&new.path), Some(new.ino), "{change:?}");
+                } else {
+                    assert!(told.insert(new.ino), "told twice: {change:?}");
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // A name that holds another file of like kind in like state is no change for a person.
+    gone.retain(|path, old| {
+        let quiet = |new: &Ino| !aspects(&a.nodes[old], &b.nodes[new]).any();
+        let replaced = came.get(path).is_some_and(quiet);
+        if replaced {
+            came.remove(path);
+        }
+        !replaced
+    });
+    assert!(gone.is_empty() && came.is_empty(), "untold: {gone:?} {came:?}");
+    for (ino, old) in &a.nodes {
+        let Some(new) = b.nodes.get(ino) else { continue };
+        if aspects(old, new).any() {
+            let told = told.contains(ino);
+            // Where a new name of it was paired with another file of equal content, that says how it differs.
+            assert!(
+                told || moved_wholly(a, b, *ino),
+                "inode {ino} differs, and nothing says so: {changes:?}"
+            );
+        }
+    }
+    assert!(changes.is_sorted_by(|x, y| x.path() <= y.path()));
+}
+
+fn moved_wholly(a: &Tree, b: &Tree, ino: Ino) -> bool {
+    a.nodes[&ino].links.intersection(&b.nodes[&ino].links).next().is_none()
+}
+
+/// The first tree with the second's entries as a layer over it.
+fn layered(volume: &Volume, from: Root, to: Root) -> FsTree {
+    let mut layer = Layer::new();
+    for change in vellum_map::diff(&*volume.nodes, &from, &to) {
+        let change = change.unwrap();
+        match change.after {
+            Some(value) => layer.put(&*change.key, &*value),
+            None => layer.delete(&*change.key),
+        }
+    }
+    volume.tree_with(from, vec![std::sync::Arc::new(layer)])
+}
+
+#[test]
+fn comparisons_of_random_trees_tell_all_that_changed_and_nothing_else() {
+    let world = World::new(PLAIN);
+    let volume = &world.volume;
+    let cases = std::env::var("VELLUM_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(500);
+    let rng_seed = proptest::test_runner::RngSeed::Fixed(cases.into());
+    let config = ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(base in edits(25), left in edits(8), right in edits(3))| {
+        let start = grown(Tree::default(), &base);
+        let (a, b) = (grown(start.clone(), &right), grown(grown(start, &right), &left));
+        let (from, to) = (root_of(volume, &a), root_of(volume, &b));
+        let changes = Comparison { from: &volume.tree(from), to: &volume.tree(to) }.run().unwrap();
+        check(&a, &b, &changes);
+        let back = Comparison { from: &volume.tree(to), to: &volume.tree(from) }.run().unwrap();
+        check(&b, &a, &back);
+        let over = layered(volume, from, to);
+        prop_assert_eq!(&Comparison { from: &volume.tree(from), to: &over }.run().unwrap(), &changes);
+        let none = Comparison { from: &over, to: &volume.tree(to) }.run().unwrap();
+        prop_assert_eq!(none, []);
+    });
+}
+
+fn told(a: &Tree, b: &Tree) -> Vec<String> {
+    let world = World::new(PLAIN);
+    let (from, to) = (root_of(&world.volume, a), root_of(&world.volume, b));
+    let states = Comparison { from: &world.volume.tree(from), to: &world.volume.tree(to) };
+    let path = |side: &Option<vellum_volume::diff::Side>| {
+        side.as_ref().map_or("-".into(), |side| String::from_utf8(side.path.clone()).unwrap())
+    };
+    let changes = states.run().unwrap();
+    assert!(changes.iter().all(|change| touches(&states, change.path()).unwrap()));
+    changes.iter().map(|c| format!("{:?} {} {}", c.kind, path(&c.old), path(&c.new))).collect()
+}
+
+fn base() -> Tree {
+    let mut tree = Tree::default();
+    let dir = tree.dir(Ino::ROOT, "dir");
+    let file = tree.file(dir, "file", content(3));
+    tree.node(file).links.insert((Ino::ROOT, b"link".to_vec()));
+    tree.file(dir, "other", content(4));
+    tree
+}
+
+#[test]
+fn a_renamed_directory_is_one_change() {
+    let (a, mut b) = (base(), base());
+    b.rename((Ino::ROOT, b"dir"), (Ino::ROOT, b"moved"));
+    assert_eq!(told(&a, &b), ["Renamed dir moved"]);
+    let dir = b.lookup(Ino::ROOT, b"moved").unwrap();
+    b.unlink(dir, b"other");
+    assert_eq!(told(&a, &b), ["Deleted dir/other -", "Renamed dir moved"]);
+}
+
+#[test]
+fn a_change_of_a_file_of_several_names_is_told_once_whatever_happens_to_the_names() {
+    let (a, mut b) = (base(), base());
+    let dir = b.lookup(Ino::ROOT, b"dir").unwrap();
+    let file = b.lookup(dir, b"file").unwrap();
+    b.node(file).mode = 0o600;
+    assert_eq!(told(&a, &b), ["Modified link link"]);
+    // It takes the name of another file, and keeps its own.
+    b.unlink(dir, b"other");
+    b.node(file).links.insert((dir, b"other".to_vec()));
+    assert_eq!(told(&a, &b), ["Modified dir/other dir/other", "Modified link link"]);
+    // Both of its names change.
+    let mut b = base();
+    b.node(file).mode = 0o600;
+    b.rename((dir, b"file"), (dir, b"x"));
+    b.rename((Ino::ROOT, b"link"), (Ino::ROOT, b"y"));
+    assert_eq!(told(&a, &b).len(), 2);
+}
+
+#[test]
+fn a_directory_replaced_by_its_copy_is_no_change() {
+    let (a, mut b) = (base(), base());
+    b.unlink(Ino::ROOT, b"dir");
+    let copy = b.dir(Ino::ROOT, "dir");
+    b.file(copy, "file", content(3));
+    let other = b.file(copy, "other", content(4));
+    assert_eq!(told(&a, &b), [""; 0]);
+    b.node(other).mode = 0o600;
+    assert_eq!(told(&a, &b), ["Modified dir/other dir/other"]);
+}
+
+#[test]
+fn two_names_exchanged_are_two_renames() {
+    let (a, mut b) = (base(), base());
+    let dir = b.lookup(Ino::ROOT, b"dir").unwrap();
+    b.rename((dir, b"other"), (Ino::ROOT, b"spare"));
+    b.rename((dir, b"file"), (dir, b"other"));
+    b.rename((Ino::ROOT, b"spare"), (dir, b"file"));
+    assert_eq!(told(&a, &b), ["Renamed dir/other dir/file", "Renamed dir/file dir/other"]);
+}
+
+#[test]
+fn a_file_that_became_a_directory_went_and_one_came() {
+    let (a, mut b) = (base(), base());
+    b.unlink(Ino::ROOT, b"link");
+    b.dir(Ino::ROOT, "link");
+    assert_eq!(told(&a, &b), ["Added - link", "Deleted link -"]);
+    let mut b = base();
+    b.unlink(Ino::ROOT, b"link");
+    b.add(Ino::ROOT, "link", FileKind::Symlink, b"x".to_vec());
+    assert_eq!(told(&a, &b), ["Modified link link"]);
+}
+
+#[test]
+fn one_number_for_files_of_different_kinds_is_no_rename() {
+    // Two forks give the same number to what each of them makes.
+    let (mut a, mut b) = (base(), base());
+    a.file(Ino::ROOT, "left", content(5));
+    b.dir(Ino::ROOT, "right");
+    assert_eq!(told(&a, &b), ["Deleted left -", "Added - right"]);
+    let mut b = base();
+    b.add(Ino::ROOT, "left", FileKind::Symlink, b"x".to_vec());
+    assert_eq!(told(&a, &b), ["Modified left left"]);
+}
+
+#[test]
+fn a_scope_is_a_path_and_what_is_under_it() {
+    for (path, scope, expected) in
+        [("a/b", "a", true), ("a", "a", true), ("ab", "a", false), ("a", "a/b", false), ("a", "", true)]
+    {
+        assert_eq!(within(path.as_bytes(), scope.as_bytes()), expected, "{path} {scope}");
+    }
+}
+
+#[test]
+fn hostile_trees_are_errors() {
+    use vellum_map::{MapError, NodeSink};
+    use vellum_types::{Attr, BlobKind, Dentry, Extent, ExtentSource, Key};
+    struct Sink<'a>(&'a Volume);
+    impl NodeSink for Sink<'_> {
+        fn put(&self, bytes: &[u8]) -> Result<vellum_types::BlobId, MapError> {
+            let writer = self.0.blobs.writer();
+            let id = writer.put(BlobKind::Node, bytes).map_err(|e| MapError::store(e.kind(), e))?;
+            writer.finish().map_err(|e| MapError::store(e.kind(), e))?;
+            Ok(id)
+        }
+    }
+    let world = World::new(PLAIN);
+    let volume = &world.volume;
+    let named = |kind, parent, name: &[u8]| {
+        let mut attr = Attr::new(kind, 0o755);
+        (attr.parent, attr.name) = (parent, name.to_vec());
+        attr
+    };
+    // A directory that lies in itself; extents that overlap or go beyond the size, or point into a write log.
+    let ring = named(FileKind::Dir, Ino(5), b"ring");
+    let file = Attr { size: 100, ..named(FileKind::File, Ino::ROOT, b"file") };
+    let hole = |len| Extent { len, source: ExtentSource::Hole }.encode();
+    let log = Extent { len: 1, source: ExtentSource::WriteLog { segment: 1, offset: 0 } }.encode();
+    let entries = [
+        (Key::attr(Ino::ROOT), named(FileKind::Dir, Ino::SUPER, b"").encode()),
+        (Key::dentry(Ino::ROOT, b"gone"), Dentry { ino: Ino(99), kind: FileKind::File }.encode()),
+        (Key::attr(Ino(5)), ring.encode()),
+        (Key::dentry(Ino(5), b"ring"), Dentry { ino: Ino(5), kind: FileKind::Dir }.encode()),
+        (Key::attr(Ino(6)), file.encode()),
+        (Key::extent(Ino(6), 0), hole(60)),
+        (Key::extent(Ino(6), 50), hole(50)),
+        (Key::attr(Ino(7)), file.encode()),
+        (Key::extent(Ino(7), u64::MAX - 1), hole(50)),
+        (Key::attr(Ino(8)), file.encode()),
+        (Key::extent(Ino(8), 0), log),
+        (Key::attr(Ino(9)), Attr { inline: Some(vec![0; 100]), ..file.clone() }.encode()),
+        (Key::extent(Ino(9), 0), hole(1)),
+    ];
+    let sink = Sink(volume);
+    let mut builder = Builder::new(volume.shape(), &sink);
+    for (key, value) in &entries {
+        builder.push(key.as_bytes(), value).unwrap();
+    }
+    let tree = volume.tree(builder.finish().unwrap());
+    assert!(tree.path_of(Ino(5)).unwrap_err().to_string().contains("lies in itself"));
+    assert!(tree.find(b"gone", "it").unwrap_err().to_string().contains("missing"));
+    assert!(tree.find(b"../../etc/passwd", "it").is_err());
+    assert!(tree.inode(Ino(6)).unwrap_err().to_string().contains("overlapping"));
+    assert!(tree.inode(Ino(7)).unwrap_err().to_string().contains("beyond"));
+    let inode = tree.inode(Ino(8)).unwrap();
+    assert!(volume.read_file(&inode, |_, _| Ok(())).unwrap_err().to_string().contains("write log"));
+    assert!(tree.inode(Ino(9)).unwrap_err().to_string().contains("should not have"));
+    let nothing = volume.tree(volume.empty_root());
+    let compared = Comparison { from: &nothing, to: &tree }.run();
+    assert!(compared.is_err(), "{compared:?}");
+}

@@ -1,0 +1,247 @@
+//! Stored forms of released versions stay readable, and what is written today has the same bytes; no bytes make a
+//! decoder panic.
+//!
+//! `VELLUM_BLESS=1` writes the files anew; only a new format version may do so.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use vellum_chunker::Params;
+use vellum_crypto::{Domain, MasterKey, RecoveryCode, Secret, VolumeKeys};
+use vellum_map::Root;
+use vellum_store::{ObjectKey, ObjectStore};
+use vellum_types::{BlobId, SnapshotId, Time, VolumeId};
+use vellum_volume::config::Config;
+use vellum_volume::refs::{RefKind, Refs, WorktreeHead, parse};
+use vellum_volume::session::Session;
+use vellum_volume::{Origin, SnapshotRecord, Statistics, keyring};
+
+use crate::ram::Ram;
+use crate::world::{PLAIN, World};
+
+const VOLUME: VolumeId = VolumeId(*b"golden volume v1");
+const MASTER: &[u8; 32] = b"golden master key of version one";
+const PASSPHRASE: &[u8] = b"correct horse battery staple";
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+fn blessing() -> bool {
+    std::env::var_os("VELLUM_BLESS").is_some()
+}
+
+/// The bytes of a golden file; blessed, these ones.
+fn kept(name: &str, now: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
+    if blessing() {
+        fs::create_dir_all(golden("")).unwrap();
+        fs::write(golden(name), now()).unwrap();
+    }
+    fs::read(golden(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn sealed() -> VolumeKeys {
+    VolumeKeys::sealed(&MasterKey::from_bytes(*MASTER), VOLUME)
+}
+
+fn plain() -> VolumeKeys {
+    VolumeKeys::plain(VOLUME)
+}
+
+fn config(encrypted: bool) -> Config {
+    Config { volume: VOLUME, encrypted, chunker: Params::DEFAULT, level: 3 }
+}
+
+fn record() -> SnapshotRecord {
+    SnapshotRecord {
+        root: Root(BlobId([0x11; 32])),
+        parents: vec![SnapshotId([0x22; 32]), SnapshotId([0x33; 32])],
+        counter: 300,
+        time: Time { secs: -2, nanos: 999_999_999 },
+        worktree: "main".into(),
+        author: "ann".into(),
+        host: "box".into(),
+        note: "a note\nof two lines".into(),
+        origin: Origin::Safety,
+        paths: vec![b"dir/\xff".to_vec(), b"".to_vec()],
+        statistics: Statistics { files: 1, dirs: 2, others: 3, bytes: 1 << 40, changed: 5, stored: 6 },
+    }
+}
+
+fn head() -> WorktreeHead {
+    WorktreeHead {
+        head: Some(SnapshotId([0x44; 32])),
+        created: Time { secs: 1_700_000_000, nanos: 5 },
+        host: "box".into(),
+        place: "/home/ann".into(),
+    }
+}
+
+fn session() -> Session {
+    Session {
+        host: "box".into(),
+        scope: "boot pid:[1]".into(),
+        pid: 4321,
+        started: 987_654,
+        renewed: Time { secs: 1_700_000_000, nanos: 0 },
+    }
+}
+
+#[test]
+fn configs() {
+    let bytes = kept("config.plain", || config(false).encode(&plain()));
+    assert_eq!(config(false).encode(&plain()), bytes);
+    assert_eq!(Config::decode(&bytes), Ok(config(false)));
+    config(false).authenticate(&bytes, &plain()).unwrap();
+    let bytes = kept("config.sealed", || config(true).encode(&sealed()));
+    assert_eq!(Config::decode(&bytes), Ok(config(true)));
+    config(true).authenticate(&bytes, &sealed()).unwrap();
+    assert!(config(true).authenticate(&bytes, &plain()).is_err());
+}
+
+#[test]
+fn snapshot_records() {
+    let bytes = kept("snapshot.record", || record().encode());
+    assert_eq!(record().encode(), bytes);
+    assert_eq!(SnapshotRecord::decode(&bytes), Ok(record()));
+    // Ids and objects: they hang on keys and associated data.
+    let id = plain().record_id(Domain::Snapshot, &bytes);
+    let object = kept("snapshot.plain", || {
+        let mut sealed = Vec::new();
+        plain().seal(Domain::Snapshot, &id, &bytes, &mut sealed);
+        [&id[..], &sealed].concat()
+    });
+    let (stored_id, stored) = object.split_at(32);
+    assert_eq!(stored_id, id);
+    let mut opened = Vec::new();
+    plain().open(Domain::Snapshot, &id, stored, &mut opened).unwrap();
+    assert_eq!(opened, bytes);
+}
+
+#[test]
+fn refs() {
+    let world = World::new(PLAIN);
+    for (file, kind, value) in
+        [("ref.worktree", RefKind::Worktree, head().encode()), ("ref.tag", RefKind::Tag, vec![0x55; 32])]
+    {
+        let ram = Arc::new(Ram::default());
+        let refs = Refs::open(ram.clone(), Arc::new(plain()), world.empty_state()).unwrap();
+        refs.update(kind, "golden", |_| Ok(Some(value.clone()))).unwrap();
+        let key = ram.keys("refs")[0].clone();
+        let object = [key.as_str().as_bytes(), b"\n", &ram.get(&key).unwrap()].concat();
+        let kept = kept(file, || object.clone());
+        assert_eq!(object, kept, "{file}");
+        let at = kept.iter().position(|byte| *byte == b'\n').unwrap();
+        let old = Arc::new(Ram::default());
+        let key = ObjectKey::new(String::from_utf8(kept[..at].to_vec()).unwrap()).unwrap();
+        old.put(&key, &kept[at + 1..]).unwrap();
+        let refs = Refs::open(old, Arc::new(plain()), world.empty_state()).unwrap();
+        let found = refs.get(kind, "golden").unwrap().unwrap();
+        assert_eq!((found.counter, found.value), (1, value));
+    }
+    assert_eq!(WorktreeHead::decode(&head().encode()), Ok(head()));
+    let none = WorktreeHead { head: None, ..head() };
+    assert_eq!(WorktreeHead::decode(&none.encode()), Ok(none));
+}
+
+#[test]
+fn sessions() {
+    let bytes = kept("session", || session().encode());
+    assert_eq!(session().encode(), bytes);
+    assert_eq!(Session::decode(&bytes), Ok(session()));
+}
+
+#[test]
+fn key_slots() {
+    let code = kept("slot.recovery.code", || RecoveryCode::random().to_text().as_bytes().to_vec());
+    let code = RecoveryCode::parse(std::str::from_utf8(&code).unwrap()).unwrap();
+    let (ram, master) = (Ram::default(), MasterKey::from_bytes(*MASTER));
+    let make = |secret| {
+        let ram = Ram::default();
+        keyring::add(&ram, secret, "a label", &MasterKey::from_bytes(*MASTER), VOLUME).unwrap();
+        let key = ram.keys("keys")[0].clone();
+        [key.as_str().as_bytes(), b"\n", &ram.get(&key).unwrap()].concat()
+    };
+    let recovery = kept("slot.recovery", || make(Secret::Recovery(&code)));
+    let passphrase = kept("slot.passphrase", || make(Secret::Passphrase(PASSPHRASE)));
+    for file in [recovery, passphrase] {
+        let at = file.iter().position(|byte| *byte == b'\n').unwrap();
+        let key = ObjectKey::new(String::from_utf8(file[..at].to_vec()).unwrap()).unwrap();
+        ram.put(&key, &file[at + 1..]).unwrap();
+        keyring::check(&ram, &key, &sealed()).unwrap();
+    }
+    for given in [code.to_text().as_bytes(), PASSPHRASE] {
+        assert_eq!(keyring::unlock(&ram, given, VOLUME).unwrap().as_bytes(), master.as_bytes());
+    }
+    assert!(keyring::list(&ram).unwrap().iter().all(|(_, slot)| slot.label() == "a label"));
+}
+
+/// Bytes that are a good encoding with some of them changed, cut or added; or anything.
+fn near(good: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
+    let len = good.len();
+    let changed = (
+        prop::collection::vec((0..len, any::<u8>()), 0..4),
+        0..=len,
+        prop::collection::vec(any::<u8>(), 0..4),
+    )
+        .prop_map(move |(changes, cut, tail)| {
+            let mut bytes = good.clone();
+            for (at, byte) in changes {
+                bytes[at] = byte;
+            }
+            if cut % 3 == 0 {
+                bytes.truncate(cut);
+            }
+            bytes.extend(tail);
+            bytes
+        });
+    prop_oneof![4 => changed, 1 => prop::collection::vec(any::<u8>(), 0..100)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_config_panics(bytes in near(config(true).encode(&sealed()))) {
+        if let Ok(decoded) = Config::decode(&bytes) {
+            let _ = decoded.authenticate(&bytes, &sealed());
+        }
+    }
+
+    #[test]
+    fn no_record_panics_and_what_decodes_has_one_encoding(bytes in near(record().encode())) {
+        if let Ok(decoded) = SnapshotRecord::decode(&bytes) {
+            prop_assert_eq!(decoded.encode(), bytes);
+        }
+    }
+
+    #[test]
+    fn no_ref_panics(bytes in near([&b"\x01\x05\x04main"[..], &[9], &[7; 9]].concat())) {
+        let _ = parse(&bytes);
+    }
+
+    #[test]
+    fn no_head_panics_and_what_decodes_has_one_encoding(bytes in near(head().encode())) {
+        if let Ok(decoded) = WorktreeHead::decode(&bytes) {
+            prop_assert_eq!(decoded.encode(), bytes);
+        }
+    }
+
+    #[test]
+    fn no_session_panics_and_what_decodes_has_one_encoding(bytes in near(session().encode())) {
+        if let Ok(decoded) = Session::decode(&bytes) {
+            prop_assert_eq!(decoded.encode(), bytes);
+        }
+    }
+
+    #[test]
+    fn no_slot_panics(bytes in near(fs::read(golden("slot.recovery")).unwrap_or_else(|_| vec![0; 300]))) {
+        let _ = keyring::split(&bytes);
+        let ram = Ram::default();
+        ram.put(&ObjectKey::new("keys/any").unwrap(), &bytes).unwrap();
+        let _ = keyring::list(&ram);
+        let _ = keyring::unlock(&ram, b"not a recovery code", VOLUME);
+    }
+}

@@ -1,0 +1,218 @@
+//! Histories with gaps, with clocks that go back, and the expressions that point into them; the catalog as a cache.
+
+use std::collections::HashSet;
+use std::fs;
+
+use vellum_map::Root;
+use vellum_types::{BlobId, SnapshotId, Time};
+use vellum_volume::history::{Ancestors, all};
+use vellum_volume::{Volume, VolumeError};
+
+use crate::model::small;
+use crate::world::{PLAIN, SEALED, World, assert_clean, record, refused, snapshot};
+
+/// Commits a record without a tree worth speaking of.
+fn commit_at(volume: &Volume, secs: i64, note: &str) -> SnapshotId {
+    let time = Time { secs, nanos: 0 };
+    volume
+        .commit(vellum_volume::SnapshotRecord { time, ..record(volume, volume.empty_root(), note) })
+        .unwrap()
+}
+
+fn line(volume: &Volume) -> Vec<String> {
+    let entries = Ancestors::of(&volume.catalog, volume.head().unwrap()).unwrap();
+    entries.map(|entry| entry.unwrap().record.note.clone()).collect()
+}
+
+fn note(volume: &Volume, text: &str) -> String {
+    volume.resolve(text).unwrap().record.note.clone()
+}
+
+#[test]
+fn forgotten_snapshots_are_passed_over() {
+    let world = World::new(SEALED);
+    let ids: Vec<_> = (0..6).map(|n| commit_at(&world.volume, n, &n.to_string())).collect();
+    for gone in [ids[1], ids[2], ids[4]] {
+        world.volume.forget(&gone).unwrap();
+    }
+    for volume in [world.again(), world.seen_in(world.ram.clone())] {
+        assert_eq!(line(&volume), ["5", "3", "0"]);
+        assert_eq!(note(&volume, "HEAD"), "5");
+        assert_eq!(note(&volume, "HEAD~"), "3");
+        assert_eq!(note(&volume, "main~2"), "0");
+        assert_eq!(note(&volume, &format!("{}~1", ids[3])), "0");
+        assert!(matches!(refused(volume.resolve("HEAD~3")), VolumeError::UnknownSnapshot(_)));
+        assert!(matches!(refused(volume.resolve(&ids[4].to_string())), VolumeError::UnknownSnapshot(_)));
+        assert_eq!(all(&volume.catalog).unwrap().len(), 3);
+        assert_clean(&volume);
+    }
+    assert!(matches!(refused(world.volume.forget(&ids[4])), VolumeError::MissingRecord(_)));
+}
+
+#[test]
+fn a_forgetting_that_was_killed_halfway_is_finished_by_another() {
+    let world = World::new(PLAIN);
+    let ids: Vec<_> = (0..2).map(|n| commit_at(&world.volume, n, &n.to_string())).collect();
+    let before = world.ram.image();
+    world.volume.forget(&ids[0]).unwrap();
+    let mut both = before;
+    both.extend(world.ram.image());
+    world.ram.become_like(&both);
+    let volume = world.again();
+    assert_eq!(line(&volume), ["1", "0"]);
+    volume.forget(&ids[0]).unwrap();
+    assert_eq!(line(&volume), ["1"]);
+}
+
+#[test]
+fn the_order_holds_when_clocks_go_back() {
+    let world = World::new(PLAIN);
+    let side = world.worktree("side");
+    let base = commit_at(&world.volume, 1000, "base");
+    side.set_head(base).unwrap();
+    commit_at(&world.volume, 500, "main 1");
+    commit_at(&side, 10, "side 1");
+    commit_at(&world.volume, 400, "main 2");
+    commit_at(&side, 2000, "side 2");
+    let heads = [world.volume.head().unwrap().unwrap(), side.head().unwrap().unwrap()];
+    let entries: Vec<_> =
+        Ancestors::of(&world.volume.catalog, heads).unwrap().collect::<Result<_, _>>().unwrap();
+    let mut met = HashSet::new();
+    for entry in entries.iter().rev() {
+        assert!(entry.record.parents.iter().all(|parent| met.contains(parent)), "{}", entry.record.note);
+        met.insert(entry.id);
+    }
+    assert_eq!(entries.len(), 5);
+    assert_eq!(entries.first().unwrap().record.note, "side 2");
+    let counters: Vec<_> =
+        ["HEAD", "HEAD~1", "HEAD~2"].map(|at| side.resolve(at).unwrap().record.counter).into();
+    assert_eq!(counters, [3, 2, 1]);
+    let times = ["HEAD", "HEAD~1", "HEAD~2"].map(|at| world.volume.resolve(at).unwrap().record.time.secs);
+    assert_eq!(times, [1000, 1000, 1000], "no snapshot is older than its parent");
+}
+
+#[test]
+fn prefixes_are_unique_or_refused_with_candidates() {
+    let world = World::new(PLAIN);
+    let ids: Vec<_> = (0..40).map(|n| commit_at(&world.volume, n, &n.to_string())).collect();
+    let first = ids[7].to_string();
+    assert_eq!(world.volume.resolve(&first).unwrap().id, ids[7]);
+    assert_eq!(world.volume.resolve(&world.volume.short_id(&ids[7]).unwrap()).unwrap().id, ids[7]);
+    // 40 ids begin with at most 16 digits: some digit begins several.
+    let digit = first.chars().next().unwrap();
+    let several: Vec<_> = "0123456789abcdef"
+        .chars()
+        .filter(|d| ids.iter().filter(|id| id.to_string().starts_with(*d)).count() > 1)
+        .collect();
+    let VolumeError::Ambiguous { matches, .. } = refused(world.volume.resolve(&several[0].to_string()))
+    else {
+        panic!("{digit} is not ambiguous")
+    };
+    assert!(matches.len() > 1 && matches.iter().all(|id| id.starts_with(several[0])));
+    for text in [
+        "",
+        "~",
+        "xyz",
+        "HEAD~x",
+        "HEAD~99999999999999999999",
+        "HEAD~41",
+        "@{}",
+        "@{next week}",
+        "0123456789zz",
+    ] {
+        assert!(world.volume.resolve(text).is_err(), "{text:?}");
+    }
+    assert!(refused(world.volume.resolve("\u{1b}[0m")).to_string().contains("\\u{1b}"));
+}
+
+#[test]
+fn a_tag_goes_before_a_prefix_and_a_prefix_before_a_worktree() {
+    let world = World::new(PLAIN);
+    let one = commit_at(&world.volume, 1, "one");
+    let two = commit_at(&world.volume, 2, "two");
+    let prefix = world.volume.short_id(&one).unwrap();
+    assert_eq!(world.volume.resolve(&prefix).unwrap().id, one);
+    let side = world.worktree(&prefix);
+    side.set_head(two).unwrap();
+    assert_eq!(world.volume.resolve(&prefix).unwrap().id, one);
+    world.volume.add_tag(&prefix, two).unwrap();
+    assert_eq!(world.volume.resolve(&prefix).unwrap().id, two);
+    assert_eq!(world.volume.resolve(&one.to_string()).unwrap().id, one, "nothing goes before a whole id");
+}
+
+#[test]
+fn a_moment_names_the_newest_snapshot_not_after_it() {
+    let world = World::new(PLAIN);
+    assert!(matches!(refused(world.volume.resolve("HEAD")), VolumeError::UnknownSnapshot(_)));
+    assert!(matches!(refused(world.volume.resolve("@{now}")), VolumeError::UnknownSnapshot(_)));
+    for (secs, note) in [(1_000_000_000, "2001"), (1_100_000_000, "2004"), (1_200_000_000, "2008")] {
+        commit_at(&world.volume, secs, note);
+    }
+    assert_eq!(note(&world.volume, "@{2005-01-01}"), "2004");
+    assert_eq!(note(&world.volume, "@{2005-01-01}~1"), "2001");
+    assert_eq!(note(&world.volume, "@{now}"), "2008");
+    assert_eq!(note(&world.volume, "@{2001-09-09T01:46:40Z}"), "2001", "the very moment counts");
+    assert!(matches!(
+        refused(world.volume.resolve("@{2001-09-09T01:46:39Z}")),
+        VolumeError::UnknownSnapshot(_)
+    ));
+    assert!(matches!(refused(world.volume.resolve("@{tea time}")), VolumeError::BadExpression { .. }));
+}
+
+#[test]
+fn a_damaged_catalog_is_only_slower_and_is_mended() {
+    let world = World::new(SEALED);
+    for n in 0..3 {
+        commit_at(&world.volume, n, &n.to_string());
+    }
+    let path = world.volume.state.join("catalog");
+    let whole = fs::read(&path).unwrap();
+    let mut versions: Vec<Vec<u8>> = (0..whole.len()).map(|len| whole[..len].to_vec()).collect();
+    versions.extend((0..whole.len()).map(|at| {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1 << (at % 8);
+        flipped
+    }));
+    versions.push([&whole[..], b"x"].concat());
+    versions.push([&whole[..], &whole[..]].concat());
+    versions.push(vec![0xff; 100]);
+    for bytes in versions {
+        fs::write(&path, &bytes).unwrap();
+        let volume = world.again();
+        assert_eq!(all(&volume.catalog).unwrap().len(), 3);
+        assert_eq!(line(&volume), ["2", "1", "0"]);
+        fs::write(&path, &bytes).unwrap();
+        assert_clean(&world.again());
+    }
+    // What was mended is not read from the store again.
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    assert_eq!(all(&world.again().catalog).unwrap().len(), 3);
+    let counting = crate::ram::Hooked::new(world.ram.clone(), |_| {});
+    let volume = Volume::open_on(counting.clone(), &world.volume.state).unwrap();
+    let before = counting.operations();
+    assert_eq!(all(&volume.catalog).unwrap().len(), 3);
+    assert_eq!(counting.operations() - before, 1, "one listing");
+}
+
+#[test]
+fn a_stranger_among_the_records_hides_nothing() {
+    use vellum_store::{ObjectKey, ObjectStore};
+    let world = World::new(PLAIN);
+    let id = snapshot(&world.volume, &small(1), "one");
+    let stranger = ObjectKey::new("snapshots/README").unwrap();
+    world.ram.put(&stranger, b"hello").unwrap();
+    let volume = world.again();
+    assert_eq!(volume.resolve("HEAD").unwrap().id, id);
+    let findings = crate::world::verified(&volume).findings;
+    assert_eq!(findings.iter().map(|f| f.object.as_str()).collect::<Vec<_>>(), [stranger.as_str()]);
+}
+
+#[test]
+fn a_record_put_twice_is_one_snapshot() {
+    let world = World::new(SEALED);
+    let record = record(&world.volume, Root(BlobId([7; 32])), "lost answer");
+    let first = world.volume.catalog.put(&record).unwrap();
+    assert_eq!(world.volume.catalog.put(&record).unwrap(), first);
+    assert_eq!(world.seen_in(world.ram.clone()).catalog.put(&record).unwrap(), first);
+    assert_eq!(world.volume.catalog.ids().unwrap(), [first]);
+}

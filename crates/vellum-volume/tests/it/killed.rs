@@ -1,0 +1,132 @@
+//! Commands killed after any operation, and run again as a user would.
+
+use std::sync::Arc;
+
+use vellum_testkit::{Fault, Faulty, When};
+use vellum_types::SnapshotId;
+use vellum_volume::history::all;
+use vellum_volume::{Result, Volume};
+
+use crate::collecting::collect;
+use crate::model::{Tree, small};
+use crate::ram::{Image, Ram};
+use crate::world::{PLAIN, SEALED, World, assert_clean, bury_sessions, record_on, snapshot};
+
+/// Runs `command` on copies of the store with a kill at each of its operations, and `then` on what is left.
+fn kill_everywhere(
+    world: &World,
+    image: &Image,
+    command: impl Fn(&Volume) -> Result<()>,
+    then: impl Fn(&Volume, &Arc<Ram>),
+) {
+    for fault in [Fault::Before, Fault::After] {
+        for at in 0.. {
+            let ram = Ram::of(image.clone());
+            let faulty = Arc::new(Faulty::new(ram.clone()));
+            let volume = world.seen_in(faulty.clone());
+            let start = faulty.operations();
+            faulty.script([(When::Nth(start + at), fault), (When::From(start + at + 1), Fault::Before)]);
+            let outcome = command(&volume);
+            let done = faulty.operations() <= start + at;
+            assert!(outcome.is_ok() || !done);
+            bury_sessions(&ram, &world.volume);
+            // The same worktree, and one that knows nothing.
+            let again = Volume::open_on(ram.clone(), &volume.state).unwrap();
+            then(&again, &ram);
+            then(&world.seen_in(ram.clone()), &ram);
+            if done {
+                assert!(at > 1, "{at} operations");
+                break;
+            }
+        }
+    }
+}
+
+fn try_snapshot(volume: &Volume, tree: &Tree) -> Result<SnapshotId> {
+    let mut session = volume.begin_write()?;
+    let root = tree.store(volume, &session)?;
+    session.flush()?;
+    let id = volume.commit(record_on(volume, volume.head()?, root, "tried"))?;
+    session.end()?;
+    Ok(id)
+}
+
+#[test]
+fn a_snapshot_killed_at_any_operation_can_be_made_again() {
+    for encrypted in [SEALED, PLAIN] {
+        let world = World::new(encrypted);
+        snapshot(&world.volume, &small(1), "before");
+        let image = world.ram.image();
+        let command = |volume: &Volume| try_snapshot(volume, &small(2)).map(|_| ());
+        kill_everywhere(&world, &image, command, |volume, ram| {
+            let id = try_snapshot(volume, &small(2)).unwrap();
+            assert_eq!(volume.head().unwrap(), Some(id));
+            for entry in all(&volume.catalog).unwrap() {
+                let tree = if entry.record.note == "before" { small(1) } else { small(2) };
+                tree.assert_readable(volume, entry.record.root);
+            }
+            assert_clean(volume);
+            collect(&world.seen_in(ram.clone())).unwrap();
+            assert_clean(volume);
+        });
+    }
+}
+
+#[test]
+fn forgetting_tagging_and_renaming_killed_at_any_operation_can_be_done_again() {
+    let world = World::new(SEALED);
+    let gone = snapshot(&world.volume, &small(1), "gone");
+    let head = snapshot(&world.volume, &small(2), "head");
+    world.worktree("side").set_head(head).unwrap();
+    world.volume.add_tag("old", head).unwrap();
+    let image = world.ram.image();
+    let forgotten = |volume: &Volume| volume.catalog.ids().unwrap() == [head];
+    kill_everywhere(
+        &world,
+        &image,
+        |volume| volume.forget(&gone),
+        |volume, _| {
+            if !forgotten(volume) {
+                volume.forget(&gone).unwrap();
+            }
+            assert!(forgotten(volume));
+            assert_clean(volume);
+        },
+    );
+    kill_everywhere(
+        &world,
+        &image,
+        |volume| volume.add_tag("new", head),
+        |volume, _| {
+            volume.add_tag("new", head).unwrap();
+            assert_eq!(volume.tags().unwrap(), [("new".into(), head), ("old".into(), head)]);
+            assert_clean(volume);
+        },
+    );
+    kill_everywhere(
+        &world,
+        &image,
+        |volume| volume.remove_tag("old").map(|_| ()),
+        |volume, _| {
+            if !volume.tags().unwrap().is_empty() {
+                volume.remove_tag("old").unwrap();
+            }
+            assert_eq!(volume.tags().unwrap(), []);
+            assert_clean(volume);
+        },
+    );
+    kill_everywhere(
+        &world,
+        &image,
+        |volume| volume.rename_worktree("side", "aside"),
+        |volume, _| {
+            if volume.worktree_head("side").unwrap().is_some() {
+                volume.rename_worktree("side", "aside").unwrap();
+            }
+            let names: Vec<_> = volume.worktrees().unwrap().into_iter().map(|(name, _)| name).collect();
+            assert_eq!(names, ["aside", "main"]);
+            assert_eq!(volume.worktree_head("aside").unwrap().unwrap().head, Some(head));
+            assert_clean(volume);
+        },
+    );
+}

@@ -1,0 +1,18 @@
+//! Integration tests of the volume: everything that must hold across several commands, worktrees and accidents.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod collecting;
+mod comparing;
+mod damage;
+mod golden;
+mod history;
+mod interleaving;
+mod killed;
+mod model;
+mod naming;
+mod opening;
+mod ram;
+mod refs;
+mod together;
+mod world;

@@ -1,0 +1,176 @@
+//! A store in memory of which images can be taken and changed, and one that runs a hook before each operation.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError};
+
+/// All objects of a store.
+pub type Image = BTreeMap<ObjectKey, Arc<[u8]>>;
+
+/// A store in memory.
+#[derive(Default)]
+pub struct Ram {
+    objects: Mutex<Image>,
+    omitted: Mutex<Option<ObjectKey>>,
+}
+
+impl Ram {
+    pub fn of(image: Image) -> Arc<Self> {
+        Arc::new(Self { objects: Mutex::new(image), omitted: Mutex::default() })
+    }
+
+    pub fn image(&self) -> Image {
+        self.objects.lock().unwrap().clone()
+    }
+
+    pub fn become_like(&self, image: &Image) {
+        *self.objects.lock().unwrap() = image.clone();
+    }
+
+    /// Keys of a folder.
+    pub fn keys(&self, folder: &str) -> Vec<ObjectKey> {
+        self.list_names(folder).unwrap()
+    }
+
+    /// Puts these bytes, whatever is there.
+    pub fn force(&self, key: &ObjectKey, bytes: &[u8]) {
+        self.objects.lock().unwrap().insert(key.clone(), bytes.into());
+    }
+
+    /// From now on listings leave this object out, though it is there.
+    pub fn omit(&self, key: &ObjectKey) {
+        *self.omitted.lock().unwrap() = Some(key.clone());
+    }
+
+    fn missing(&self, key: &ObjectKey) -> StoreError {
+        StoreError::NotFound { place: self.describe(), key: key.to_string() }
+    }
+}
+
+impl ObjectStore for Ram {
+    fn describe(&self) -> String {
+        "memory".into()
+    }
+
+    fn get(&self, key: &ObjectKey) -> Result<Vec<u8>, StoreError> {
+        let objects = self.objects.lock().unwrap();
+        objects.get(key).map(|bytes| bytes.to_vec()).ok_or_else(|| self.missing(key))
+    }
+
+    fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
+        let bytes = self.get(key)?;
+        let range = usize::try_from(offset).unwrap().min(bytes.len())..;
+        let found = bytes[range].iter().copied().take(usize::try_from(len).unwrap()).collect::<Vec<_>>();
+        let got = found.len() as u64;
+        if got == len {
+            return Ok(found);
+        }
+        Err(StoreError::Length { place: self.describe(), key: key.to_string(), wanted: len, got })
+    }
+
+    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        self.get(key).map(|bytes| bytes.len() as u64)
+    }
+
+    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut objects = self.objects.lock().unwrap();
+        if objects.contains_key(key) {
+            return Err(StoreError::Exists { place: self.describe(), key: key.to_string() });
+        }
+        objects.insert(key.clone(), bytes.into());
+        Ok(())
+    }
+
+    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
+        let mut objects = self.objects.lock().unwrap();
+        if objects.get(key).map(|bytes| &**bytes) != expected {
+            return Err(StoreError::Changed { place: self.describe(), key: key.to_string() });
+        }
+        match new {
+            Some(bytes) => objects.insert(key.clone(), bytes.into()),
+            None => objects.remove(key),
+        };
+        Ok(())
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        let prefix =
+            if folder.is_empty() || folder.ends_with('/') { folder.into() } else { format!("{folder}/") };
+        let objects = self.objects.lock().unwrap();
+        let omitted = self.omitted.lock().unwrap().clone();
+        let listed = |key: &ObjectKey| key.as_str().starts_with(&prefix) && Some(key) != omitted.as_ref();
+        let inside = objects.iter().filter(|(key, _)| listed(key));
+        let info = |(key, bytes): (&ObjectKey, &Arc<[u8]>)| ObjectInfo {
+            key: key.clone(),
+            size: bytes.len() as u64,
+            modified: None,
+        };
+        Ok(inside.map(info).collect())
+    }
+
+    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        self.objects.lock().unwrap().remove(key);
+        Ok(())
+    }
+}
+
+type Hook = Box<dyn FnMut(u64) + Send>;
+
+/// Runs a hook with the operation's number before each operation.
+pub struct Hooked {
+    inner: Arc<dyn ObjectStore>,
+    count: AtomicU64,
+    hook: Mutex<Hook>,
+}
+
+impl Hooked {
+    pub fn new(inner: Arc<dyn ObjectStore>, hook: impl FnMut(u64) + Send + 'static) -> Arc<Self> {
+        Arc::new(Self { inner, count: AtomicU64::new(0), hook: Mutex::new(Box::new(hook)) })
+    }
+
+    pub fn operations(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    fn before(&self) -> &dyn ObjectStore {
+        let number = self.count.fetch_add(1, Ordering::SeqCst);
+        (self.hook.lock().unwrap())(number);
+        &*self.inner
+    }
+}
+
+impl ObjectStore for Hooked {
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn get(&self, key: &ObjectKey) -> Result<Vec<u8>, StoreError> {
+        self.before().get(key)
+    }
+
+    fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
+        self.before().get_range(key, offset, len)
+    }
+
+    fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
+        self.before().size(key)
+    }
+
+    fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
+        self.before().put(key, bytes)
+    }
+
+    fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
+        self.before().swap(key, expected, new)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
+        self.before().list(folder)
+    }
+
+    fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
+        self.before().delete(key)
+    }
+}

@@ -1,0 +1,150 @@
+//! Volumes over stores in memory, with as many worktrees as a test needs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tempfile::TempDir;
+use vellum_crypto::Domain;
+use vellum_map::Root;
+use vellum_store::{ObjectKey, ObjectStore};
+use vellum_types::SnapshotId;
+use vellum_volume::session::{Session, now};
+use vellum_volume::verify::{Report, Scope, verify};
+use vellum_volume::volume::NewWorktree;
+use vellum_volume::{Meter, Origin, SnapshotRecord, StateDir, Statistics, Volume, VolumeError};
+
+use crate::model::Tree;
+use crate::ram::Ram;
+
+/// Whether a volume is sealed.
+pub const SEALED: bool = true;
+pub const PLAIN: bool = false;
+
+/// A volume, its store, and a place for state directories.
+pub struct World {
+    pub dir: TempDir,
+    pub ram: Arc<Ram>,
+    pub volume: Volume,
+    count: AtomicU64,
+}
+
+/// State directories are synced: memory is faster than a disk.
+pub fn temporary() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+pub fn new_worktree(name: &str, encrypted: bool) -> NewWorktree {
+    NewWorktree { store: Some("memory://not-used".into()), name: name.into(), encrypted }
+}
+
+impl World {
+    pub fn new(encrypted: bool) -> Self {
+        let dir = temporary();
+        let ram = Arc::new(Ram::default());
+        let state = Self::state_in(dir.path().join("main"));
+        let made = Volume::init_on(ram.clone(), &state, &new_worktree("main", encrypted), || {
+            panic!("a new volume asks for nothing")
+        });
+        Self { dir, ram, volume: made.unwrap().volume, count: AtomicU64::new(0) }
+    }
+
+    fn state_in(root: PathBuf) -> StateDir {
+        std::fs::create_dir(&root).unwrap();
+        StateDir::create(&root).unwrap()
+    }
+
+    pub fn empty_state(&self) -> StateDir {
+        let number = self.count.fetch_add(1, Ordering::SeqCst);
+        Self::state_in(self.dir.path().join(number.to_string()))
+    }
+
+    /// The volume opened once more, from the first worktree's state.
+    pub fn again(&self) -> Volume {
+        Volume::open_on(self.ram.clone(), &self.volume.state).unwrap()
+    }
+
+    /// Another worktree of the volume.
+    pub fn worktree(&self, name: &str) -> Volume {
+        self.volume.fork_into(&self.empty_state(), name).unwrap()
+    }
+
+    /// A state directory that holds the key and nothing else: no index, no catalog, no memory of refs.
+    pub fn newcomer(&self) -> StateDir {
+        let state = self.empty_state();
+        if let Some(key) = self.volume.state.master_key().unwrap() {
+            state.set_master_key(&key).unwrap();
+        }
+        state.set_worktree(&self.volume.worktree).unwrap();
+        state
+    }
+
+    /// The volume as a newcomer sees it in another store.
+    pub fn seen_in(&self, store: Arc<dyn ObjectStore>) -> Volume {
+        Volume::open_on(store, &self.newcomer()).unwrap()
+    }
+}
+
+/// A record of a tree, descending from the worktree's head.
+pub fn record(volume: &Volume, root: Root, note: &str) -> SnapshotRecord {
+    record_on(volume, volume.head().unwrap(), root, note)
+}
+
+/// A record of a tree, descending from this snapshot.
+pub fn record_on(volume: &Volume, head: Option<SnapshotId>, root: Root, note: &str) -> SnapshotRecord {
+    SnapshotRecord {
+        root,
+        parents: head.into_iter().collect(),
+        counter: 1,
+        time: now(),
+        worktree: volume.worktree.worktree.clone(),
+        author: "ann".into(),
+        host: "box".into(),
+        note: note.into(),
+        origin: Origin::User,
+        paths: Vec::new(),
+        statistics: Statistics::default(),
+    }
+}
+
+/// Stores a tree and records it.
+pub fn snapshot(volume: &Volume, tree: &Tree, note: &str) -> SnapshotId {
+    let mut session = volume.begin_write().unwrap();
+    let root = tree.store(volume, &session).unwrap();
+    session.flush().unwrap();
+    let id = volume.commit(record(volume, root, note)).unwrap();
+    session.end().unwrap();
+    id
+}
+
+pub fn verified(volume: &Volume) -> Report {
+    verify(volume, &Scope::All, false, &Meter::default()).unwrap()
+}
+
+pub fn assert_clean(volume: &Volume) {
+    assert_eq!(verified(volume).findings, []);
+}
+
+/// Makes all sessions those of a process that is gone.
+pub fn bury_sessions(ram: &Ram, volume: &Volume) {
+    for key in ram.keys("sessions") {
+        change_session(ram, volume, &key, |session| session.started = 1);
+    }
+}
+
+/// Rewrites a session as its writer could have written it.
+pub fn change_session(ram: &Ram, volume: &Volume, key: &ObjectKey, change: impl FnOnce(&mut Session)) {
+    let aad = key.as_str().as_bytes();
+    let mut plain = Vec::new();
+    volume.keys.open(Domain::Session, aad, &ram.get(key).unwrap(), &mut plain).unwrap();
+    let mut session = Session::decode(&plain).unwrap();
+    change(&mut session);
+    let mut sealed = Vec::new();
+    volume.keys.seal(Domain::Session, aad, &session.encode(), &mut sealed);
+    ram.force(key, &sealed);
+}
+
+/// The error of what must not succeed.
+pub fn refused<T>(outcome: Result<T, VolumeError>) -> VolumeError {
+    outcome.err().expect("it should have been refused")
+}
