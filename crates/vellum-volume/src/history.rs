@@ -50,7 +50,7 @@ impl Ord for Entry {
 /// come next. Forgotten snapshots are passed through, not shown; where even the record is gone, the line ends.
 pub struct Ancestors<'a> {
     catalog: &'a Catalog,
-    live: Vec<SnapshotId>,
+    live: Arc<[SnapshotId]>,
     queue: BinaryHeap<Entry>,
     met: HashSet<SnapshotId>,
 }
@@ -58,7 +58,7 @@ pub struct Ancestors<'a> {
 impl<'a> Ancestors<'a> {
     /// Starts at these snapshots.
     pub fn of(catalog: &'a Catalog, heads: impl IntoIterator<Item = SnapshotId>) -> Result<Self> {
-        let live = catalog.ids()?;
+        let live = catalog.ids_seen()?;
         let mut walk = Self { catalog, live, queue: BinaryHeap::new(), met: HashSet::new() };
         for id in heads {
             walk.visit(id)?;

@@ -33,7 +33,8 @@ impl Volume {
             return self.at_moment(text, moment);
         }
         if let Ok(id) = text.parse::<SnapshotId>() {
-            return if self.catalog.ids()?.binary_search(&id).is_ok() {
+            let seen = || Ok::<_, VolumeError>(self.catalog.ids_seen()?.binary_search(&id).is_ok());
+            return if seen()? || self.catalog.ids()?.binary_search(&id).is_ok() {
                 Ok(id)
             } else {
                 Err(VolumeError::UnknownSnapshot(text.into()))
@@ -64,7 +65,7 @@ impl Volume {
         if prefix.is_empty() || !prefix.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
             return Ok(None);
         }
-        let ids = self.catalog.ids()?;
+        let ids = self.catalog.ids_seen()?;
         let matches: Vec<_> = ids.iter().filter(|id| id.to_string().starts_with(prefix)).collect();
         match matches.as_slice() {
             [] => Ok(None),
@@ -101,7 +102,7 @@ impl Volume {
         if steps == 0 {
             return Ok(entry);
         }
-        let live = self.catalog.ids()?;
+        let live = self.catalog.ids_seen()?;
         let mut left = steps;
         while left > 0 {
             let parent = *entry.record.parents.first().ok_or_else(none)?;
@@ -115,7 +116,7 @@ impl Volume {
 
     /// The shortest beginning of `id` that no other snapshot shares, eight digits at least.
     pub fn short_id(&self, id: &SnapshotId) -> Result<String> {
-        Ok(short(id, &self.catalog.ids()?))
+        Ok(short(id, &self.catalog.ids_seen()?))
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Args {
     /// Only those whose note contains TEXT, in whatever case
     #[arg(long, value_name = "TEXT")]
     grep: Option<String>,
-    /// Only those with this tag; '*' stands for anything
+    /// Only those with this tag, wherever in the volume; '*' stands for anything
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
     /// Only those that changed something at or under PATH
@@ -49,7 +49,7 @@ struct Report {
 /// Lists the snapshots.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let volume = context.volume()?;
-    let names = Names::load(&volume)?;
+    let names = if args.tag.is_some() { Names::load_known(&volume)? } else { Names::load(&volume)? };
     let path = args.path.as_ref().map(|path| context.paths(volume.state.root()).parse(path)).transpose()?;
     let filter = Filter { args, volume: &volume, names: &names, path };
     let (shown, more) = filter.select()?;
@@ -86,7 +86,9 @@ impl Filter<'_> {
     fn select(&self) -> Result<(Vec<Entry>, bool)> {
         let limit = if self.args.number == 0 { usize::MAX } else { self.args.number };
         let catalog = &self.volume.catalog;
-        let entries: Box<dyn Iterator<Item = _>> = if self.args.all {
+        let entries: Box<dyn Iterator<Item = _>> = if let Some(pattern) = &self.args.tag {
+            Box::new(self.tagged(pattern)?.into_iter().map(Ok))
+        } else if self.args.all {
             Box::new(all(catalog)?.into_iter().map(Ok))
         } else {
             Box::new(Ancestors::of(catalog, self.volume.head()?)?)
@@ -104,12 +106,21 @@ impl Filter<'_> {
         Ok((shown, false))
     }
 
+    /// Tags are few, and say where their snapshots are: no history is walked for them.
+    fn tagged(&self, pattern: &str) -> Result<Vec<Entry>> {
+        let ids = self.names.tagged(|tag| matches(pattern, tag));
+        let mut entries = Vec::with_capacity(ids.len());
+        for id in ids {
+            entries.push(Entry { id, record: self.volume.catalog.get(&id)? });
+        }
+        entries.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(entries)
+    }
+
     fn admits(&self, entry: &Entry) -> Result<bool> {
         let note = &entry.record.note;
         let noted = |text: &String| note.to_lowercase().contains(&text.to_lowercase());
-        let tagged = |pattern: &String| self.names.tags(&entry.id).iter().any(|tag| matches(pattern, tag));
         Ok(self.args.grep.as_ref().is_none_or(noted)
-            && self.args.tag.as_ref().is_none_or(tagged)
             && self.path.as_ref().map_or(Ok(true), |path| self.changed(entry, path))?)
     }
 

@@ -1,6 +1,7 @@
 //! What snapshots are called: short ids, tags, the worktrees that stand on them. Read once per command.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use vellum_types::SnapshotId;
 use vellum_volume::history::Entry;
@@ -14,7 +15,7 @@ const NOTE_SHOWN: usize = 60;
 
 /// The names of all snapshots of a volume.
 pub struct Names {
-    ids: Vec<SnapshotId>,
+    ids: Arc<[SnapshotId]>,
     tags: HashMap<SnapshotId, Vec<String>>,
     heads: HashMap<SnapshotId, Vec<String>>,
     here: Option<SnapshotId>,
@@ -22,8 +23,17 @@ pub struct Names {
 }
 
 impl Names {
-    /// Reads them.
+    /// Reads them. Short ids are told from all that the store has.
     pub fn load(volume: &Volume) -> Result<Self> {
+        Self::among(volume, volume.catalog.ids_seen()?)
+    }
+
+    /// Reads them. Short ids are told from all that are known here, without asking the store for its list.
+    pub fn load_known(volume: &Volume) -> Result<Self> {
+        Self::among(volume, volume.catalog.known_ids().into())
+    }
+
+    fn among(volume: &Volume, ids: Arc<[SnapshotId]>) -> Result<Self> {
         let mut tags: HashMap<_, Vec<_>> = HashMap::new();
         for (name, id) in volume.tags()? {
             tags.entry(id).or_default().push(name);
@@ -38,7 +48,7 @@ impl Names {
             }
             heads.entry(id).or_default().push(name);
         }
-        Ok(Self { ids: volume.catalog.ids()?, tags, heads, here, worktree })
+        Ok(Self { ids, tags, heads, here, worktree })
     }
 
     /// How many snapshots there are.
@@ -59,6 +69,12 @@ impl Names {
     /// Tags of a snapshot.
     pub fn tags(&self, id: &SnapshotId) -> &[String] {
         self.tags.get(id).map_or(&[], Vec::as_slice)
+    }
+
+    /// Snapshots with a tag that is wanted.
+    pub fn tagged(&self, wanted: impl Fn(&str) -> bool) -> Vec<SnapshotId> {
+        let tagged = self.tags.iter().filter(|(_, tags)| tags.iter().any(|tag| wanted(tag)));
+        tagged.map(|(id, _)| *id).collect()
     }
 
     /// Worktrees that stand on a snapshot.
