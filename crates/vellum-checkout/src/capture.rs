@@ -11,8 +11,9 @@ mod inode;
 mod jobs;
 mod number;
 mod sink;
+mod unseen;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
 use vellum_chunker::Chunker;
@@ -32,6 +33,7 @@ use content::ContentReader;
 use inode::{InodeReader, Outcome, Trouble};
 use jobs::Job;
 use number::Numbers;
+use unseen::{Gaps, Name, Unseen};
 
 /// Jobs that are worked on together, at most: enough to keep all threads busy.
 const BATCH_JOBS: usize = 512;
@@ -65,6 +67,8 @@ pub struct Capture<'a> {
 pub struct Captured {
     numbers: Numbers,
     later: HashMap<EntryId, Option<Stat>>,
+    /// Inodes that could not be read or kept changing.
+    unknown: HashSet<Ino>,
     /// What the state holds now, in numbers.
     pub statistics: Statistics,
     /// What could not be read.
@@ -78,10 +82,8 @@ pub struct Captured {
 /// A new entry that could not be read after all.
 #[derive(Debug, Clone)]
 pub struct Correction {
-    /// Its directory.
-    pub dir: Ino,
-    /// Its name.
-    pub name: Vec<u8>,
+    /// Its names, each with its directory.
+    pub names: Vec<Name>,
     /// Keys of its own to remove.
     pub keys: Vec<Vec<u8>>,
 }
@@ -89,7 +91,8 @@ pub struct Correction {
 impl Correction {
     /// The keys to remove.
     pub fn removed_keys(&self) -> impl Iterator<Item = Vec<u8>> {
-        std::iter::once(Key::dentry(self.dir, &self.name).into_bytes()).chain(self.keys.iter().cloned())
+        let names = self.names.iter().map(|(dir, name)| Key::dentry(*dir, name).into_bytes());
+        names.chain(self.keys.iter().cloned())
     }
 }
 
@@ -98,13 +101,22 @@ impl Capture<'_> {
     /// `chunks`.
     pub fn run(&self, chunks: ChunkSink<'_>, changes: &mut (dyn ChangeSink + Send)) -> Result<Captured> {
         let numbers = Numbers::assign(self.tree, self.base, self.partial)?;
-        let plan = jobs::plan(self.tree, self.base, &numbers)?;
+        let gaps = Gaps::of(self.tree);
+        let plan = jobs::plan(self.tree, self.base, &numbers, &gaps)?;
+        let unseen = match self.base {
+            Some(base) if self.partial || !self.tree.is_complete() => {
+                Unseen::find(self.tree, base, &numbers, &gaps, &plan.jobs)?
+            }
+            _ => Unseen::default(),
+        };
         let (count, bytes) = plan.cost(self.tree);
         self.meter.expect(count, bytes);
         let reader = InodeReader {
             tree: self.tree,
             base: self.base,
             numbers: &numbers,
+            gaps: &gaps,
+            unseen: &unseen,
             dirs: OpenDirs::new(self.tree, self.root),
             content: ContentReader { chunker: self.chunker, sink: chunks, meter: self.meter },
         };
@@ -164,7 +176,9 @@ impl Sum {
         self.problems.sort_by(|a, b| a.path.cmp(&b.path));
         let was_racy = numbers.was_racy;
         let Self { statistics, later, problems, corrections } = self;
-        Captured { numbers, later, statistics, problems, corrections, was_racy }
+        let unknown =
+            later.iter().filter(|(_, stat)| stat.is_none()).map(|(id, _)| numbers.of(*id)).collect();
+        Captured { numbers, later, unknown, statistics, problems, corrections, was_racy }
     }
 }
 
@@ -175,15 +189,18 @@ impl Captured {
         self.numbers.of(id)
     }
 
-    /// What the stat cache is to remember of an entry; nothing of one that could not be read or kept changing.
+    /// What the stat cache is to remember of an entry; nothing of one that could not be read or kept changing. Of a
+    /// directory of which not all was recorded, only the number: it is to be looked at again.
     #[must_use]
     pub fn recorded(&self, entry: EntryRef<'_>) -> Option<Recorded> {
         let ino = self.numbers.of(entry.id());
-        match self.later.get(&entry.id()) {
-            None => Some(Recorded { ino, stat: None }),
-            Some(Some(stat)) => Some(Recorded { ino, stat: Some(*stat) }),
-            Some(None) => None,
+        if entry.looked_into().is_some_and(|dir| !dir.is_whole()) {
+            return Some(Recorded { ino, stat: Some(entry.stat().outdated()) });
         }
+        if self.unknown.contains(&ino) {
+            return None;
+        }
+        Some(Recorded { ino, stat: self.later.get(&entry.id()).copied().flatten() })
     }
 }
 

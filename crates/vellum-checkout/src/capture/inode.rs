@@ -12,7 +12,8 @@ use vellum_volume::{FsTree, Statistics};
 use super::content::{Before, ContentReader};
 use super::jobs::Job;
 use super::number::Numbers;
-use super::{Correction, Content};
+use super::unseen::{Gaps, Name, Unseen};
+use super::{Content, Correction};
 use crate::beneath::{Node, Xattr};
 use crate::error::{CheckoutError, Problem, Result, with_causes};
 use crate::meta::Stat;
@@ -78,6 +79,8 @@ pub struct InodeReader<'a> {
     pub tree: &'a Tree,
     pub base: Option<&'a FsTree>,
     pub numbers: &'a Numbers,
+    pub gaps: &'a Gaps,
+    pub unseen: &'a Unseen,
     pub dirs: OpenDirs<'a>,
     pub content: ContentReader<'a>,
 }
@@ -91,11 +94,24 @@ impl InodeReader<'_> {
         match job {
             Job::Remove(ino) => {
                 let old = self.old(ino)?;
-                self.outcome(ino, old.as_ref(), None)
+                let left = old.as_ref().and_then(|old| self.with_names_left(old));
+                self.outcome(ino, old.as_ref(), left)
             }
             Job::Dir(ino, dir) => self.directory(ino, dir),
             Job::Entry(ino, id) => self.entry(ino, self.tree.entry(id)),
         }
+    }
+
+    /// A file that lost all names that were looked for, if it has others.
+    fn with_names_left(&self, old: &Inode) -> Option<Inode> {
+        let names = self.unseen.names(old.ino);
+        let (dir, name) = names.first()?;
+        let mut left = old.clone();
+        left.attr.nlink = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        if !names.iter().any(|(dir, name)| (*dir, name) == (left.attr.parent, &left.attr.name)) {
+            (left.attr.parent, left.attr.name) = (*dir, name.clone());
+        }
+        Some(left)
     }
 
     fn directory(&self, ino: Ino, index: DirIndex) -> Result<Outcome> {
@@ -107,7 +123,11 @@ impl InodeReader<'_> {
             Some(old) if on_the_way => old.attr.clone(),
             old => self.attr(dir.stat(), dir.entry(), old.as_ref()),
         };
-        let retained = old.iter().flat_map(|old| &old.entries).filter(|(name, _)| !dir.covers(name)).cloned();
+        let retained = old
+            .iter()
+            .flat_map(|old| &old.entries)
+            .filter(|(name, _)| !self.gaps.covers(&dir, name))
+            .cloned();
         let scanned = dir.entries().map(|entry| {
             (entry.name().to_vec(), Dentry { ino: self.numbers.of(entry.id()), kind: entry.kind() })
         });
@@ -128,19 +148,31 @@ impl InodeReader<'_> {
 
     fn entry(&self, ino: Ino, entry: EntryRef<'_>) -> Result<Outcome> {
         let old = self.old(ino)?;
-        match self.read(ino, &entry, old.as_ref()) {
-            Ok((new, content)) => {
-                let mut outcome = self.outcome(ino, old.as_ref(), Some(new))?;
-                if let Some(content) = content {
-                    note_later(&mut outcome, &entry, &content);
+        let mut failure = None;
+        // One name may have vanished since the scan while the file still has others.
+        for entry in std::iter::once(entry).chain(self.other_names(ino, entry)) {
+            match self.read(ino, &entry, old.as_ref()) {
+                Ok((new, content)) => {
+                    let mut outcome = self.outcome(ino, old.as_ref(), Some(new))?;
+                    if let Some(content) = content {
+                        note_later(&mut outcome, &entry, &content);
+                    }
+                    return Ok(outcome);
                 }
-                Ok(outcome)
+                Err(error @ (CheckoutError::Beneath(_) | CheckoutError::Path { .. })) => {
+                    failure.get_or_insert(error);
+                }
+                Err(other) => return Err(other),
             }
-            Err(error @ (CheckoutError::Beneath(_) | CheckoutError::Path { .. })) => {
-                Ok(self.unreadable(&entry, old, &error))
-            }
-            Err(other) => Err(other),
         }
+        Ok(failure.map_or_else(Outcome::default, |error| self.unreadable(ino, &entry, old, &error)))
+    }
+
+    /// The names of a file but for one. They are looked for only when the first one fails.
+    fn other_names<'e>(&'e self, ino: Ino, first: EntryRef<'e>) -> impl Iterator<Item = EntryRef<'e>> {
+        let several = self.numbers.links(ino).is_some_and(|links| links.count > 1);
+        let all = several.then(|| self.tree.walk()).into_iter().flatten();
+        all.filter(move |other| other.id() != first.id() && self.numbers.of(other.id()) == ino)
     }
 
     fn read(&self, ino: Ino, entry: &EntryRef<'_>, old: Option<&Inode>) -> Result<(Inode, Option<Content>)> {
@@ -175,17 +207,26 @@ impl InodeReader<'_> {
     }
 
     /// Keeps what the base has; what it does not have, or what is gone, is taken out again.
-    fn unreadable(&self, entry: &EntryRef<'_>, old: Option<Inode>, error: &CheckoutError) -> Outcome {
+    fn unreadable(
+        &self,
+        ino: Ino,
+        entry: &EntryRef<'_>,
+        old: Option<Inode>,
+        error: &CheckoutError,
+    ) -> Outcome {
         let gone = error.kind() == ErrorKind::NotFound;
         let report = problem(entry.path(), error);
         let mut outcome = Outcome { later: Some((entry.id(), None)), ..Outcome::default() };
         outcome.trouble = Some(match old {
-            Some(_) if !gone => Trouble::Reported(report),
+            Some(_) if !gone || !self.unseen.names(ino).is_empty() => Trouble::Reported(report),
             old => {
                 outcome.tally = Tally::between(old.as_ref().map(|old| &old.attr), None, old.is_some());
                 let keys = old.as_ref().map(|old| encode(old).into_keys().collect()).unwrap_or_default();
-                let dir = self.numbers.of_dir(&entry.dir());
-                let correction = Correction { dir, name: entry.name().to_vec(), keys };
+                let name = |entry: EntryRef<'_>| -> Name {
+                    (self.numbers.of_dir(&entry.dir()), entry.name().to_vec())
+                };
+                let names = std::iter::once(*entry).chain(self.other_names(ino, *entry)).map(name).collect();
+                let correction = Correction { names, keys };
                 Trouble::Corrected((!gone).then_some(report), correction)
             }
         });
@@ -204,7 +245,9 @@ impl InodeReader<'_> {
         if let Some(entry) = entry {
             let links = self.numbers.links(self.numbers.of(entry.id()));
             let first = links.map_or(entry, |links| self.tree.entry(links.first));
-            attr.nlink = links.map_or(1, |links| links.count);
+            let unseen = self.unseen.names(self.numbers.of(entry.id())).len();
+            let seen = links.map_or(1, |links| links.count);
+            attr.nlink = seen.saturating_add(u32::try_from(unseen).unwrap_or(u32::MAX));
             attr.parent = self.numbers.of_dir(&first.dir());
             attr.name = first.name().to_vec();
             attr.generation =

@@ -6,6 +6,7 @@ use vellum_volume::FsTree;
 
 use super::Plan;
 use super::number::{InoSet, Numbers};
+use super::unseen::Gaps;
 use crate::error::Result;
 use crate::scan::{DirIndex, DirView, EntryId, EntryRef, Tree};
 
@@ -40,8 +41,8 @@ impl Job {
 }
 
 /// Lists the jobs in the order of inode numbers.
-pub fn plan(tree: &Tree, base: Option<&FsTree>, numbers: &Numbers) -> Result<Plan> {
-    let mut planning = Planning { tree, numbers, jobs: Vec::new(), removed: Vec::new() };
+pub fn plan(tree: &Tree, base: Option<&FsTree>, numbers: &Numbers, gaps: &Gaps) -> Result<Plan> {
+    let mut planning = Planning { tree, numbers, gaps, jobs: Vec::new(), removed: Vec::new() };
     for dir in tree.dirs() {
         planning.directory(&dir, base)?;
     }
@@ -58,6 +59,7 @@ pub fn plan(tree: &Tree, base: Option<&FsTree>, numbers: &Numbers) -> Result<Pla
 struct Planning<'a> {
     tree: &'a Tree,
     numbers: &'a Numbers,
+    gaps: &'a Gaps,
     jobs: Vec<Job>,
     /// Inodes that lost a name; gone if they have no other.
     removed: Vec<Ino>,
@@ -80,7 +82,7 @@ impl Planning<'_> {
         }
         for (name, old) in base.entries(ino)? {
             let kept = dir.find(&name).is_some_and(|entry| self.numbers.of(entry.id()) == old.ino);
-            if !kept && dir.covers(&name) {
+            if !kept && self.gaps.covers(dir, &name) {
                 self.removed.push(old.ino);
             }
         }
@@ -101,7 +103,8 @@ impl Planning<'_> {
     /// Lists an entry that is no directory if it may differ; says whether its name or number does.
     fn entry(&mut self, entry: &EntryRef<'_>) -> bool {
         let same_number = self.keeps_number(entry);
-        if entry.child().is_none() && !(same_number && entry.is_unchanged()) && entry.kind() != FileKind::Dir {
+        if entry.child().is_none() && !(same_number && entry.is_unchanged()) && entry.kind() != FileKind::Dir
+        {
             let ino = self.numbers.of(entry.id());
             let first = self.numbers.links(ino).map_or(entry.id(), |links| links.first);
             self.jobs.push(Job::Entry(ino, first));

@@ -38,7 +38,9 @@ pub struct Links {
 impl Numbers {
     /// Numbers the entries of `tree`, whose cache describes `base`.
     pub fn assign(tree: &Tree, base: Option<&FsTree>, partial: bool) -> Result<Self> {
-        let base_next = base.map(FsTree::super_record).transpose()?.map_or(Ino(Ino::ROOT.0 + 1), |s| s.next_ino);
+        let partial = partial || !tree.is_complete();
+        let base_next =
+            base.map(FsTree::super_record).transpose()?.map_or(Ino(Ino::ROOT.0 + 1), |s| s.next_ino);
         let mut work = Assigning::new(tree, base, partial, base_next);
         work.match_files();
         work.match_places()?;
@@ -134,6 +136,7 @@ type HostFile = (u64, u64);
 struct Assigning<'a> {
     tree: &'a Tree,
     base: Option<&'a FsTree>,
+    /// Names may stand where the scan did not look: a number must not be taken from a file that keeps one there.
     partial: bool,
     starts: Vec<usize>,
     /// [`Ino::SUPER`] stands for none yet.
@@ -174,6 +177,7 @@ impl<'a> Assigning<'a> {
                 self.was_racy |= cached.is_some_and(|cached| cached.racy);
                 let found = cached
                     .filter(|cached| cached.stat.same_file(entry.stat()))
+                    .filter(|cached| !self.partial || cached.stat.nlink == entry.stat().nlink)
                     .or_else(|| self.renamed(cache, &entry));
                 if let Some(found) = found {
                     self.claim(&entry, found.ino);
@@ -210,8 +214,10 @@ impl<'a> Assigning<'a> {
                     self.claim(&entry, Ino::SUPER);
                     continue;
                 }
-                let old = base.lookup(dir_ino, entry.name())?;
-                if let Some(old) = old.filter(|old| old.kind == entry.kind()) {
+                let old = base.lookup(dir_ino, entry.name())?.filter(|old| old.kind == entry.kind());
+                if let Some(old) = old
+                    && !(self.partial && is_linked(base, old.ino)?)
+                {
                     self.claim(&entry, old.ino);
                 }
             }
@@ -285,6 +291,11 @@ impl<'a> Assigning<'a> {
             *held = ino;
         }
     }
+}
+
+/// Whether a file has several names in a state.
+fn is_linked(state: &FsTree, ino: Ino) -> Result<bool> {
+    Ok(state.attr(ino)?.is_some_and(|attr| attr.kind != FileKind::Dir && attr.nlink > 1))
 }
 
 fn set<T>(list: &mut [T], index: DirIndex, value: T) {

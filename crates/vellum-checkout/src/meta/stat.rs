@@ -76,6 +76,11 @@ impl Stat {
         self.same_file(other) && self.same_attributes(other)
     }
 
+    /// The same as it never was: for a cache that is to know the file, but not to take it for unchanged.
+    pub(crate) fn outdated(self) -> Self {
+        Self { ctime: Time { secs: i64::MIN, nanos: 0 }, ..self }
+    }
+
     /// Every attribute that a change would touch is equal; where the file lives is not compared.
     pub(crate) fn same_attributes(&self, other: &Self) -> bool {
         // Size and link count of a directory say nothing that its times do not say.

@@ -309,6 +309,12 @@ impl<'t> EntryRef<'t> {
         (self.entry.child != NONE).then_some(DirIndex(self.entry.child))
     }
 
+    /// What was found in the directory that it is.
+    #[must_use]
+    pub fn looked_into(&self) -> Option<DirView<'t>> {
+        self.child().map(|child| self.tree.dir(child))
+    }
+
     /// The directory that it is in.
     #[must_use]
     pub fn dir(&self) -> DirView<'t> {

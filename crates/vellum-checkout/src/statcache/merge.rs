@@ -35,7 +35,10 @@ pub fn write_tree(
     root: Ino,
     mut recorded: impl FnMut(EntryRef<'_>) -> Option<Recorded>,
 ) -> Result<()> {
-    let writer = StatCacheWriter::create(dir, base, stamp, (root, tree.root_stat()))?;
+    // Of a root that is only on the way to the selected paths, its own attributes were not recorded.
+    let root_dir = tree.dir(DirIndex::ROOT);
+    let root_stat = if root_dir.is_whole() { *tree.root_stat() } else { tree.root_stat().outdated() };
+    let writer = StatCacheWriter::create(dir, base, stamp, (root, &root_stat))?;
     let mut merge = Merge { writer, stamp, stack: vec![(Source::Tree(DirIndex::ROOT), BlockId::ROOT)] };
     while let Some((source, block)) = merge.stack.pop() {
         merge.writer.begin(block)?;
