@@ -34,8 +34,14 @@ pub enum CheckoutError {
     /// A path that was named is neither in the directory nor in the snapshot.
     #[error("'{0}' is neither in the directory nor in the last snapshot")]
     NoSuchPath(String),
+    /// A path was named of which the directory is gone.
+    #[error("the directory that held '{0}' is gone: name that directory to record what became of it")]
+    ParentGone(String),
     /// Files that no snapshot holds stand where the snapshot has others.
-    #[error("{} would be overwritten, and .vellumignore keeps it out of every snapshot", .0.join(", "))]
+    #[error(
+        "{} would be overwritten or removed, and no snapshot can save it first: .vellumignore leaves it out, or it \
+         cannot be read", .0.join(", ")
+    )]
     InTheWay(Vec<String>),
     /// The directory for a new worktree or an export holds something.
     #[error("the directory {0} is not empty")]
@@ -59,7 +65,7 @@ impl CheckoutError {
             Self::Beneath(error) => error.kind(),
             Self::StatCache(_) => ErrorKind::Io,
             Self::Path { source, .. } => ErrorKind::of_io(source),
-            Self::NoSuchPath(_) => ErrorKind::NotFound,
+            Self::NoSuchPath(_) | Self::ParentGone(_) => ErrorKind::NotFound,
             Self::InTheWay(_) | Self::NotEmpty(_) => ErrorKind::Conflict,
             Self::Engine { .. } => ErrorKind::Unsupported,
         }

@@ -75,7 +75,7 @@ impl Worktree {
         }
         .run(&steps)?;
         fork.volume.set_head(request.from.id)?;
-        fork.remember_restored(&request.from, &target)?;
+        fork.remember_restored(&request.from, &target, &done.problems);
         fork.end_restore()?;
         Ok(ForkOutcome {
             reflinked: done.reflinked,
@@ -98,11 +98,14 @@ impl Worktree {
             return Ok(None);
         }
         let fork = Self::open(&to)?;
-        Ok(fork.interrupted_restore()?.is_some().then_some(fork))
+        let begun = fork.interrupted_restore()?.is_some()
+            // Killed before it could say what it was about to do.
+            || fork.head()?.is_none() && holds_state_only(&fork.root)?;
+        Ok(begun.then_some(fork))
     }
 
     fn begin_fork(&self, request: &ForkRequest) -> Result<Self> {
-        let to = make_empty_dir(&request.to)?;
+        let to = make_dir_for_fork(&request.to)?;
         let state = StateDir::create(&to)?;
         let begin = || -> Result<Self> {
             if request.engine == Some(Engine::Reflink) {
@@ -136,11 +139,25 @@ impl Worktree {
     }
 }
 
+fn holds_state_only(dir: &Dir) -> Result<bool> {
+    Ok(dir.names()?.iter().all(|listed| listed.name == STATE_DIR.as_bytes()))
+}
+
+/// As [`make_empty_dir`], but what a fork leaves that is killed in its first moments is in nobody's way.
+fn make_dir_for_fork(to: &Path) -> Result<PathBuf> {
+    match make_empty_dir(to) {
+        Err(CheckoutError::NotEmpty(_))
+            if holds_state_only(&Dir::open_root(to)?)? && StateDir::find(to).is_err() =>
+        {
+            make_dir(to)
+        }
+        made => made,
+    }
+}
+
 /// Makes the directory if it is not there, and refuses one that holds something.
 pub(crate) fn make_empty_dir(to: &Path) -> Result<PathBuf> {
-    let failed = |error| CheckoutError::path("make the directory", to.as_os_str().as_encoded_bytes())(error);
-    std::fs::create_dir_all(to).map_err(failed)?;
-    let to = to.canonicalize().map_err(failed)?;
+    let to = make_dir(to)?;
     if Dir::open_root(&to)?.names()?.is_empty() {
         Ok(to)
     } else {
@@ -148,10 +165,27 @@ pub(crate) fn make_empty_dir(to: &Path) -> Result<PathBuf> {
     }
 }
 
+/// Makes the directory if it is not there; gives its absolute path.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the user names this directory: it may be reached through symlinks"
+)]
+fn make_dir(to: &Path) -> Result<PathBuf> {
+    let failed = |error| CheckoutError::path("make the directory", to.as_os_str().as_encoded_bytes())(error);
+    std::fs::create_dir_all(to).map_err(failed)?;
+    to.canonicalize().map_err(failed)
+}
+
 fn finish(fork: &Worktree, request: &ForkRequest, meter: &Meter) -> Result<ForkOutcome> {
     let restore = RestoreRequest { target: request.from.clone(), paths: Vec::new(), discard: false };
     let plan = fork.plan_restore(&restore, meter)?;
     let done = fork.restore(plan, meter)?;
     let (reflinked, copied) = (0, 0);
-    Ok(ForkOutcome { reflinked, copied, from_chunks: done.written, bytes: done.bytes, problems: done.problems })
+    Ok(ForkOutcome {
+        reflinked,
+        copied,
+        from_chunks: done.written,
+        bytes: done.bytes,
+        problems: done.problems,
+    })
 }

@@ -6,7 +6,9 @@
 
 mod dirs;
 mod files;
+mod unlock;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vellum_types::{FileKind, Ino};
@@ -23,6 +25,7 @@ pub use files::Engine;
 
 use dirs::TargetDirs;
 use files::Batch;
+use unlock::Unlocked;
 
 /// Permissions of a directory while it is filled: its own come at the end.
 const WORKING_MODE: u32 = 0o700;
@@ -90,6 +93,8 @@ struct Work<'a> {
     caller: Caller,
     counters: Counters,
     done: Done,
+    /// Files that could not be made.
+    failed: HashSet<Ino>,
 }
 
 impl Materialize<'_> {
@@ -101,13 +106,16 @@ impl Materialize<'_> {
             caller: Caller::current(),
             counters: Counters::default(),
             done: Done::default(),
+            failed: HashSet::new(),
         };
         self.meter.expect((steps.writes.len() + steps.links.len() + steps.deletes.len()) as u64, 0);
+        let unlocked = Unlocked::open(&work, steps);
         work.delete(&steps.deletes)?;
         work.make_dirs(&steps.make_dirs)?;
         work.write(&steps.writes)?;
         work.link(&steps.links)?;
         work.metas(&steps.metas)?;
+        drop(unlocked);
         work.finish_dirs(steps)?;
         Ok(work.finish())
     }
@@ -155,15 +163,19 @@ impl Work<'_> {
     fn make_dirs(&mut self, places: &[Place]) -> Result<()> {
         for place in places {
             self.what.meter.check()?;
-            let made = self.dirs.get(place.dir)?.make_dir(&place.name, WORKING_MODE);
-            match made {
-                Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => {
-                    // Made by an earlier, interrupted run, or something that was left out of the scan.
-                    self.dirs.get(place.dir)?.open_dir(&place.name)?;
-                }
-                other => other?,
-            }
+            let made = self.make_dir(place);
+            self.settle(place, made)?;
         }
+        Ok(())
+    }
+
+    fn make_dir(&self, place: &Place) -> Result<()> {
+        let dir = self.dirs.get(place.dir)?;
+        match dir.make_dir(&place.name, WORKING_MODE) {
+            // Made by an earlier, interrupted run, or something that was left out of the scan.
+            Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => dir.open_dir(&place.name)?,
+            made => return Ok(made?),
+        };
         Ok(())
     }
 
@@ -175,16 +187,12 @@ impl Work<'_> {
             rest = rest.get(batch.len()..).unwrap_or_default();
             let outcomes = batch.run(self)?;
             for (write, outcome) in batch.writes().zip(outcomes) {
-                match outcome {
-                    Ok(problems) => {
+                match self.settle(&write.place, outcome)? {
+                    Some(problems) => {
                         self.done.written += 1;
                         self.note(&write.place, problems)?;
                     }
-                    Err(CheckoutError::Beneath(error)) => {
-                        let path = self.path(&write.place)?;
-                        fatal_or_noted(error, path, &mut self.done)?;
-                    }
-                    Err(other) => return Err(other),
+                    None => drop(self.failed.insert(write.place.ino)),
                 }
                 self.what.meter.add(1, 0);
             }
@@ -192,17 +200,29 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// What came of one file: an error that concerns this file alone is noted.
+    fn settle<T>(&mut self, place: &Place, outcome: Result<T>) -> Result<Option<T>> {
+        match outcome {
+            Ok(done) => Ok(Some(done)),
+            Err(error) if ends_everything(&error) => Err(error),
+            Err(error) => {
+                self.note(place, vec![with_causes(&error)])?;
+                Ok(None)
+            }
+        }
+    }
+
     fn link(&mut self, links: &[Link]) -> Result<()> {
         for link in links {
             self.what.meter.check()?;
-            let made = self.link_one(link);
-            match made {
-                Ok(()) => self.done.written += 1,
-                Err(CheckoutError::Beneath(error)) => {
-                    let path = self.path(&link.place)?;
-                    fatal_or_noted(error, path, &mut self.done)?;
+            if self.failed.contains(&link.place.ino) {
+                // What stands under the first name is not the file that this is to be a name of.
+                self.note(&link.place, vec!["its first name could not be made".into()])?;
+            } else {
+                let made = self.link_one(link);
+                if self.settle(&link.place, made)?.is_some() {
+                    self.done.written += 1;
                 }
-                Err(other) => return Err(other),
             }
             self.what.meter.add(1, 0);
         }
@@ -212,7 +232,7 @@ impl Work<'_> {
     fn link_one(&self, link: &Link) -> Result<()> {
         let from = self.dirs.get(link.leader.0)?;
         let to = self.dirs.get(link.place.dir)?;
-        if link.replaces.is_none() {
+        if link.replaces.is_none() && !link.overwrites {
             return Ok(from.link(&link.leader.1, &to, &link.place.name)?);
         }
         self.check_replaced(&to, &link.place.name, link.replaces)?;
@@ -227,15 +247,17 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn metas(&mut self, places: &[Place]) -> Result<()> {
-        for place in places {
+    fn metas(&mut self, metas: &[(Place, EntryId)]) -> Result<()> {
+        for (place, there) in metas {
             let inode = self.what.target.inode(place.ino)?;
-            let problems = match self.dirs.get(place.dir).and_then(|dir| Ok(dir.node(&place.name)?)) {
-                Ok(node) => self.apply(&node, &inode, true),
-                Err(CheckoutError::Beneath(error)) => vec![with_causes(&error)],
-                Err(other) => return Err(other),
-            };
-            self.note(place, problems)?;
+            let applied = self.dirs.get(place.dir).and_then(|dir| {
+                // Old times on a file that was edited meanwhile would hide the edit.
+                self.check_replaced(&dir, &place.name, Some(*there))?;
+                Ok(self.apply(&dir.node(&place.name)?, &inode, true))
+            });
+            if let Some(problems) = self.settle(place, applied)? {
+                self.note(place, problems)?;
+            }
         }
         Ok(())
     }
@@ -255,7 +277,9 @@ impl Work<'_> {
                 Err(other) => return Err(other),
             };
             let path = self.what.target.path_of(ino)?;
-            self.done.problems.extend(problems.into_iter().map(|message| Problem { path: path.clone(), message }));
+            self.done
+                .problems
+                .extend(problems.into_iter().map(|message| Problem { path: path.clone(), message }));
         }
         Ok(())
     }
@@ -309,19 +333,34 @@ fn check_unchanged(
 ) -> std::result::Result<(), BeneathError> {
     let seen = tree.entry(id);
     let now = dir.stat(name)?;
-    // Another name of the file may have been removed by this very plan, which changes its ctime and link count.
-    let same = now.same_file(seen.stat())
-        && (now.mtime, now.kind) == (seen.stat().mtime, seen.stat().kind)
-        && (now.kind == FileKind::Dir || now.size == seen.stat().size);
+    let same = if seen.stat().nlink == 1 && now.nlink == 1 {
+        now.same_state(seen.stat())
+    } else {
+        // Another name of the file may have come or gone by this very plan, which changes its ctime and link count.
+        now.same_file(seen.stat()) && (now.mtime, now.size) == (seen.stat().mtime, seen.stat().size)
+    };
     if same { Ok(()) } else { Err(BeneathError::Replaced(name.into())) }
 }
 
-/// A full disk or one that cannot be written ends everything; anything else concerns this entry only.
-fn fatal_or_noted(error: BeneathError, path: Vec<u8>, done: &mut Done) -> Result<()> {
+/// A full disk or one that cannot be written ends everything, and so does a store that fails, or a request to stop.
+/// Anything else concerns one entry only: a damaged blob, a file in use, a directory that may not be written to.
+fn ends_everything(error: &CheckoutError) -> bool {
     use vellum_types::ErrorKind as K;
-    let read_only = error.errno() == Some(rustix::io::Errno::ROFS);
-    if matches!(error.kind(), K::NoSpace) || read_only {
-        return Err(error.into());
+    let read_only = |errno| errno == Some(rustix::io::Errno::ROFS);
+    match error {
+        CheckoutError::Beneath(error) => error.kind() == K::NoSpace || read_only(error.errno()),
+        CheckoutError::Path { source, .. } => {
+            error.kind() == K::NoSpace || read_only(rustix::io::Errno::from_io_error(source))
+        }
+        CheckoutError::Volume(error) => error.kind() != K::Corrupt,
+        _ => true,
+    }
+}
+
+fn fatal_or_noted(error: BeneathError, path: Vec<u8>, done: &mut Done) -> Result<()> {
+    let error = CheckoutError::from(error);
+    if ends_everything(&error) {
+        return Err(error);
     }
     done.problems.push(Problem { path, message: with_causes(&error) });
     Ok(())

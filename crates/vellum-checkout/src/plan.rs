@@ -9,13 +9,13 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use vellum_types::{Dentry, FileKind, Ino};
-use vellum_volume::FsTree;
 use vellum_volume::diff::{Comparison, compare, within};
-use vellum_volume::tree::Inode;
+use vellum_volume::tree::{Inode, show};
+use vellum_volume::{FsTree, VolumeError};
 
 use crate::capture::Captured;
 use crate::error::Result;
-use crate::scan::{DirIndex, DirView, EntryId, EntryRef, Tree};
+use crate::scan::{DirIndex, DirView, EntryId, EntryRef, STATE_DIR, Tree};
 
 /// An entry of the target: its directory there, its name, its inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub struct Link {
     pub leader: (Ino, Vec<u8>),
     /// What is there now, which goes in the same step.
     pub replaces: Option<EntryId>,
+    /// What the scan left out may stand there, and goes too.
+    pub overwrites: bool,
 }
 
 /// Everything to be done, by kind, in the order of execution.
@@ -65,8 +67,8 @@ pub struct Steps {
     pub writes: Vec<Write>,
     /// Names to be added, when all files are there.
     pub links: Vec<Link>,
-    /// Entries of which only metadata differ.
-    pub metas: Vec<Place>,
+    /// Entries of which only metadata differ, with what is there.
+    pub metas: Vec<(Place, EntryId)>,
     /// Directories that get their metadata at the end, since what is done in them changes their times.
     pub dirs: BTreeSet<Ino>,
 }
@@ -119,9 +121,15 @@ impl Planner<'_> {
             leaders: HashMap::new(),
             kept: HashMap::new(),
             stack: Vec::new(),
+            settles: false,
         };
         let root = self.now.as_ref().map(|_| DirIndex::ROOT);
-        work.stack.push(Task { dir: self.base, now: root, path: Vec::new() });
+        work.stack.push(Task {
+            dir: self.base,
+            place: (Ino::SUPER, Vec::new()),
+            now: root,
+            path: Vec::new(),
+        });
         while let Some(task) = work.stack.pop() {
             work.directory(&task)?;
         }
@@ -162,6 +170,8 @@ fn climb(tree: &FsTree, ino: Ino, above: &mut HashSet<Ino>) -> Result<()> {
 
 struct Task {
     dir: Ino,
+    /// The directory and the name by which it was met.
+    place: (Ino, Vec<u8>),
     now: Option<DirIndex>,
     path: Vec<u8>,
 }
@@ -176,11 +186,16 @@ struct Planning<'a> {
     /// The target inode that each present inode with several names was kept for.
     kept: HashMap<Ino, Ino>,
     stack: Vec<Task>,
+    /// Whether the directory at hand gets its metadata at the end, if anything is done in it: not one that only lies
+    /// on the way to the selected paths and is there already.
+    settles: bool,
 }
 
 impl<'a> Planning<'a> {
     fn directory(&mut self, task: &Task) -> Result<()> {
         let target = self.planner.target.inode(task.dir)?;
+        self.check(task, &target)?;
+        self.settles = self.is_selected(&task.path) || self.steps.dirs.contains(&task.dir);
         let view = self.view(task.now);
         let first_child = self.stack.len();
         if let Some(view) = view.filter(|_| !self.planner.elsewhere) {
@@ -208,6 +223,35 @@ impl<'a> Planning<'a> {
         Ok(())
     }
 
+    /// Refuses a tree that a worktree cannot have made: writing finds directories by what their inodes say of where
+    /// they are, so that must be where the walk met them. This ends circles too.
+    fn check(&self, task: &Task, target: &Inode) -> Result<()> {
+        let refuse = |what: &str| {
+            let place = show(&task.path);
+            Err(VolumeError::BadTree(format!("'{place}' {what}")).into())
+        };
+        if target.attr.kind != FileKind::Dir {
+            return refuse("is said to be a directory and is none");
+        }
+        if task.dir != self.planner.base {
+            let (parent, name) = &task.place;
+            if target.attr.parent != *parent || target.attr.name != *name {
+                return refuse("is a directory that belongs to another place");
+            }
+        }
+        if task.dir == Ino::ROOT && target.entries.iter().any(|(name, _)| name == STATE_DIR) {
+            return refuse("has an entry '.vellum', which is where the state of a volume is kept");
+        }
+        Ok(())
+    }
+
+    /// Something is done in a directory.
+    fn touch(&mut self, dir: Ino) {
+        if self.settles {
+            self.steps.dirs.insert(dir);
+        }
+    }
+
     fn view(&self, now: Option<DirIndex>) -> Option<DirView<'a>> {
         Some(self.planner.now.as_ref()?.tree.dir(now?))
     }
@@ -226,10 +270,11 @@ impl<'a> Planning<'a> {
     /// What is here and not in the target goes.
     fn surplus(&mut self, view: &DirView<'_>, target: &Inode, task: &Task) -> Result<()> {
         for entry in view.entries() {
-            let known = target.entries.binary_search_by(|(name, _)| name.as_slice().cmp(entry.name())).is_ok();
+            let known =
+                target.entries.binary_search_by(|(name, _)| name.as_slice().cmp(entry.name())).is_ok();
             if !known && self.is_selected(&entry.path()) {
                 self.delete(&entry);
-                self.steps.dirs.insert(task.dir);
+                self.touch(task.dir);
             }
         }
         Ok(())
@@ -259,13 +304,13 @@ impl<'a> Planning<'a> {
         }
         if dentry.kind == FileKind::Dir {
             if same_kind.is_none() || elsewhere {
-                self.steps.dirs.insert(place.dir);
+                self.touch(place.dir);
                 self.steps.dirs.insert(place.ino);
                 self.steps.make_dirs.push(place.clone());
             }
             if !self.may_skip(&place, same_kind.as_ref()) {
                 let now = same_kind.and_then(|there| there.child());
-                self.stack.push(Task { dir: place.ino, now, path });
+                self.stack.push(Task { dir: place.ino, place: (place.dir, place.name), now, path });
             }
             return Ok(());
         }
@@ -276,21 +321,27 @@ impl<'a> Planning<'a> {
     }
 
     fn may_skip(&self, place: &Place, there: Option<&EntryRef<'_>>) -> bool {
-        let (Some(above), Some(there), Some(now)) = (&self.skip, there, &self.planner.now) else { return false };
+        let (Some(above), Some(there), Some(now)) = (&self.skip, there, &self.planner.now) else {
+            return false;
+        };
         now.captured.number(there.id()) == place.ino && !above.contains(&place.ino)
     }
 
     fn file(&mut self, place: Place, there: Option<EntryRef<'_>>) -> Result<()> {
         let target = self.planner.target.inode(place.ino)?;
+        if target.attr.kind != place.kind {
+            let message = format!("the entry of inode {} says it is another kind of file", place.ino);
+            return Err(VolumeError::BadTree(message).into());
+        }
         let linked = target.attr.nlink > 1;
         let present = self.present(there.as_ref())?;
         if let Some((dir, name, kept)) = self.leaders.get(&place.ino) {
             let is_link_already = kept.is_some() && present.as_ref().map(|(ino, _)| *ino) == *kept;
             if !is_link_already {
                 let leader = (*dir, name.clone());
-                self.steps.dirs.insert(place.dir);
+                self.touch(place.dir);
                 let replaces = there.map(|there| there.id()).filter(|_| !self.planner.elsewhere);
-                self.steps.links.push(Link { place, leader, replaces });
+                self.steps.links.push(Link { place, leader, replaces, overwrites: false });
             }
             return Ok(());
         }
@@ -316,12 +367,12 @@ impl<'a> Planning<'a> {
         let taken = shared.is_some_and(|ino| *self.kept.entry(ino).or_insert(place.ino) != place.ino);
         let elsewhere = self.planner.elsewhere;
         if same_content && !taken && !elsewhere {
-            if aspects.is_some_and(|aspects| aspects.any()) {
-                self.steps.metas.push(place.clone());
+            if let Some(there) = there.filter(|_| aspects.is_some_and(|aspects| aspects.any())) {
+                self.steps.metas.push((place.clone(), there.id()));
             }
             return present.map(|(ino, _)| ino);
         }
-        self.steps.dirs.insert(place.dir);
+        self.touch(place.dir);
         let there = there.map(|there| there.id());
         let (replaces, same_content) = (there.filter(|_| !elsewhere), there.filter(|_| same_content));
         self.steps.writes.push(Write { place: place.clone(), replaces, overwrites: false, same_content });

@@ -10,6 +10,7 @@ use vellum_types::{Ino, SnapshotId};
 use vellum_volume::history::Entry;
 use vellum_volume::{FsTree, Meter, Origin};
 
+use crate::beneath::{Dir, sweep_temps};
 use crate::error::{CheckoutError, Problem, Result};
 use crate::materialize::{Done, Materialize, Source};
 use crate::plan::{Now, Planner, Steps};
@@ -17,6 +18,8 @@ use crate::scan::{EntryId, OpenDirs};
 use crate::worktree::{Looked, SnapshotRequest, Worktree};
 
 pub use journal::Interrupted;
+
+use unsaved::{Known, Unsaved};
 
 /// What to restore.
 #[derive(Debug, Clone)]
@@ -113,7 +116,7 @@ impl RestorePlan {
         for link in &self.work.links {
             add(self.target.path_in(link.place.dir, &link.place.name)?, kind(link.replaces));
         }
-        for place in &self.work.metas {
+        for (place, _) in &self.work.metas {
             add(self.target.path_in(place.dir, &place.name)?, StepKind::Metadata);
         }
         steps.sort_by(|a, b| a.path.cmp(&b.path).then(a.kind.cmp(&b.kind)));
@@ -137,15 +140,17 @@ impl Worktree {
             return Err(CheckoutError::NoSuchPath(vellum_volume::tree::show(missing)));
         }
         let now = Now { tree: &looked.tree, captured: &looked.captured, state: &looked.state };
-        let planner =
-            Planner { target: &target, now: Some(now), paths: &request.paths, base: Ino::ROOT, elsewhere: false };
-        let mut work = planner.run()?;
-        let saved = self.interrupted_restore()?.and_then(|interrupted| interrupted.safety);
-        let saved = match saved {
-            Some(id) => Some(self.volume.tree(self.volume.catalog.get(&id)?.root)),
-            None => None,
+        let planner = Planner {
+            target: &target,
+            now: Some(now),
+            paths: &request.paths,
+            base: Ino::ROOT,
+            elsewhere: false,
         };
-        let found = unsaved::find(&self.root, &target, &looked, saved.as_ref(), &work)?;
+        let mut work = planner.run()?;
+        let known = self.known()?;
+        let found =
+            Unsaved { root: &self.root, target: &target, looked: &looked, known: &known }.find(&work)?;
         if request.discard {
             unsaved::allow_overwriting(&mut work);
         } else if !found.in_the_way.is_empty() {
@@ -160,10 +165,13 @@ impl Worktree {
         let RestorePlan { request, unsaved, target, looked, work, .. } = plan;
         let interrupted = self.interrupted_restore()?;
         let safety = if unsaved.is_empty() || request.discard {
-            interrupted.and_then(|interrupted| interrupted.safety)
+            interrupted.as_ref().and_then(|interrupted| interrupted.safety)
         } else {
             Some(self.save(&request, &unsaved, meter)?)
         };
+        if interrupted.is_some() {
+            sweep(&looked, &self.root)?;
+        }
         self.begin_restore(&request, safety)?;
         let now = Source { tree: &looked.tree, dirs: OpenDirs::new(&looked.tree, &self.root) };
         let done = Materialize {
@@ -179,11 +187,24 @@ impl Worktree {
         .run(&work)?;
         if request.paths.is_empty() {
             self.volume.set_head(request.target.id)?;
-            self.remember_restored(&request.target, &target)?;
+            self.remember_restored(&request.target, &target, &done.problems);
         }
         self.end_restore()?;
         let Done { written, deleted, bytes, problems, .. } = done;
         Ok(RestoreOutcome { safety, written, deleted, bytes, problems })
+    }
+
+    /// What snapshots are known to hold, beside the last one.
+    fn known(&self) -> Result<Known> {
+        let tree =
+            |id: SnapshotId| -> Result<FsTree> { Ok(self.volume.tree(self.volume.catalog.get(&id)?.root)) };
+        let head = self.head()?.map(|head| self.volume.tree(head.record.root));
+        let interrupted = self.interrupted_restore()?;
+        let was_interrupted = interrupted.is_some();
+        let ids = interrupted.into_iter().flat_map(|it| it.safety.into_iter().chain([it.target]));
+        // One that was forgotten since holds nothing.
+        let saved = ids.filter_map(|id| tree(id).ok()).collect();
+        Ok(Known { head, saved, was_interrupted })
     }
 
     /// Takes the snapshot that undoes a restore. If it cannot hold all that would be lost, nothing is restored.
@@ -199,4 +220,17 @@ impl Worktree {
             .collect();
         if lost.is_empty() { Ok(outcome.id) } else { Err(CheckoutError::InTheWay(lost)) }
     }
+}
+
+/// Removes the temporary files of the run that was interrupted.
+fn sweep(looked: &Looked, root: &Dir) -> Result<()> {
+    let dirs = OpenDirs::new(&looked.tree, root);
+    for dir in looked.tree.dirs().filter(|dir| dir.left_out() > 0) {
+        match dirs.get(dir.index()).and_then(|dir| sweep_temps(&dir)) {
+            Err(error) if error.kind() == vellum_types::ErrorKind::NoSpace => return Err(error.into()),
+            // Nothing was written where the caller may not write.
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
 }

@@ -1,13 +1,13 @@
 //! A checked-out worktree: its snapshots, and what changed since.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use vellum_chunker::Chunker;
 use vellum_map::{Root, apply};
-use vellum_types::{FileKind, Ino, SnapshotId, Time};
+use vellum_types::{Attr, FileKind, Ino, SnapshotId, Time};
 use vellum_volume::diff::{Comparison, FileChange, within};
 use vellum_volume::history::Entry;
 use vellum_volume::session::{host_name, now};
@@ -17,6 +17,7 @@ use vellum_volume::{FsTree, Meter, Origin, SnapshotRecord, StateDir, Statistics,
 use crate::beneath::{Dir, raise_open_files_limit};
 use crate::capture::{Capture, Captured, ChunkSink, LayerSink, SessionNodes, TreeSink};
 use crate::error::{CheckoutError, Problem, Result};
+use crate::meta::{Caller, Stat};
 use crate::scan::{DirIndex, EntryId, EntryRef, Options, Selection, Tree, scan};
 use crate::statcache::{Recorded, Stamp, StatCache, write_tree};
 
@@ -115,6 +116,7 @@ impl Worktree {
         let head = self.head()?;
         let base = head.as_ref().map(|head| self.volume.tree(head.record.root));
         self.check_paths(&request.paths, base.as_ref())?;
+        self.check_parents(&request.paths)?;
         let (stamp, tree) = self.scan(head.as_ref(), &request.paths)?;
         let capture = self.capture(&tree, base.as_ref(), head.as_ref(), request, meter);
         let mut session = self.volume.begin_write()?;
@@ -126,7 +128,8 @@ impl Worktree {
         session.end()?;
         let unchanged = base_root == Some(root);
         if !unchanged || captured.was_racy || tree.cache().is_none() {
-            self.remember(&tree, (root, stamp), &captured)?;
+            // The cache only saves work, and an old one describes another root: the snapshot stands without it.
+            let _ = self.remember(&tree, (root, stamp), &captured);
         }
         Ok(SnapshotOutcome { id, record, problems: captured.problems, unchanged })
     }
@@ -141,6 +144,22 @@ impl Worktree {
             let there = || base.is_some_and(|base| base.find(path, "").is_ok());
             if here.is_err() && !there() {
                 return Err(CheckoutError::NoSuchPath(vellum_volume::tree::show(path)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A path whose directory is gone cannot be recorded alone: that directory would have to be recorded as gone too,
+    /// with all else that was in it.
+    fn check_parents(&self, paths: &[Vec<u8>]) -> Result<()> {
+        for path in paths {
+            let names: Vec<_> = vellum_volume::tree::components(path).collect();
+            let Some((_, above)) = names.split_last() else { continue };
+            match self.root.resolve(&above.join(&b'/')) {
+                Err(error) if error.is_not_found() || error.is_not_a_directory() => {
+                    return Err(CheckoutError::ParentGone(vellum_volume::tree::show(path)));
+                }
+                Ok(_) | Err(_) => {}
             }
         }
         Ok(())
@@ -261,17 +280,15 @@ impl Worktree {
             root: &self.root,
             tree,
             base,
-            statistics: head.map_or_else(Statistics::default, |head| Statistics {
-                changed: 0,
-                ..head.record.statistics
-            }),
+            statistics: head
+                .map_or_else(Statistics::default, |head| Statistics { changed: 0, ..head.record.statistics }),
             partial: !request.paths.is_empty(),
             chunker: &self.chunker,
             meter,
         }
     }
 
-    /// Writes the stat cache. It only saves work: a snapshot is not undone because of it.
+    /// Writes the stat cache.
     fn remember(&self, tree: &Tree, (root, stamp): (Root, Stamp), captured: &Captured) -> Result<()> {
         let state = self.root.open_dir(STATE_DIR.as_bytes())?;
         let recorded = |entry: EntryRef<'_>| captured.recorded(entry);
@@ -287,15 +304,23 @@ impl Worktree {
     }
 
     /// Writes the stat cache of a directory that was just made to hold a snapshot. An entry is remembered if it looks
-    /// as it was made; the stamp is taken when the clock has ticked, so that a later edit shows.
-    pub(crate) fn remember_restored(&self, entry: &Entry, target: &FsTree) -> Result<()> {
-        std::thread::sleep(CLOCK_TICK);
-        let (stamp, tree) = self.scan(None, &[])?;
-        let numbers = restored_numbers(&tree, target)?;
-        let recorded = |entry: EntryRef<'_>| numbers.get(&entry.id()).map(|ino| Recorded { ino: *ino, stat: None });
-        let state = self.root.open_dir(STATE_DIR.as_bytes())?;
-        let base = (entry.record.root.0, stamp);
-        Ok(write_tree((&state, STATCACHE_FILE), base, &tree, Ino::ROOT, recorded)?)
+    /// as it was made; the stamp is taken when the clock has ticked, so that a later edit shows. What could not be
+    /// done is not remembered, so that it shows too. If all this fails, only work is lost.
+    pub(crate) fn remember_restored(&self, entry: &Entry, target: &FsTree, problems: &[Problem]) {
+        let remember = || -> Result<()> {
+            std::thread::sleep(CLOCK_TICK);
+            let (stamp, tree) = self.scan(None, &[])?;
+            let numbers = restored_numbers(&tree, target, problems)?;
+            let recorded = |entry: EntryRef<'_>| {
+                let (ino, as_made) = numbers.get(&entry.id())?;
+                Some(Recorded { ino: *ino, stat: (!as_made).then(|| entry.stat().outdated()) })
+            };
+            let state = self.root.open_dir(STATE_DIR.as_bytes())?;
+            let base = (entry.record.root.0, stamp);
+            Ok(write_tree((&state, STATCACHE_FILE), base, &tree, Ino::ROOT, recorded)?)
+        };
+        // An older cache that is left describes another root, or is still right.
+        let _ = remember();
     }
 
     /// Content of a file of the directory, up to `max` bytes.
@@ -309,8 +334,14 @@ impl Worktree {
     }
 }
 
-/// The inode numbers of entries that look as the target says.
-fn restored_numbers(tree: &Tree, target: &FsTree) -> Result<HashMap<EntryId, Ino>> {
+/// The inode numbers of entries, and whether they look as the target says; other files are left out.
+fn restored_numbers(
+    tree: &Tree,
+    target: &FsTree,
+    problems: &[Problem],
+) -> Result<HashMap<EntryId, (Ino, bool)>> {
+    let failed: HashSet<&[u8]> = problems.iter().map(|problem| problem.path.as_slice()).collect();
+    let privileged = Caller::current().is_privileged();
     let mut numbers = HashMap::new();
     let mut dirs = HashMap::from([(DirIndex::ROOT, Ino::ROOT)]);
     for dir in tree.dirs() {
@@ -320,10 +351,10 @@ fn restored_numbers(tree: &Tree, target: &FsTree) -> Result<HashMap<EntryId, Ino
             let Some(dentry) = entries.get(entry.name()).filter(|dentry| dentry.kind == entry.kind()) else {
                 continue;
             };
-            let (attr, stat) = (target.attr_of(dentry.ino)?, entry.stat());
-            let same = attr.mtime == stat.mtime && (attr.kind != FileKind::File || attr.size == stat.size);
-            if same || attr.kind == FileKind::Dir {
-                numbers.insert(entry.id(), dentry.ino);
+            let looks_right = is_as_made(&target.attr_of(dentry.ino)?, entry.stat(), privileged)
+                && (failed.is_empty() || !failed.contains(entry.path().as_slice()));
+            if looks_right || dentry.kind == FileKind::Dir {
+                numbers.insert(entry.id(), (dentry.ino, looks_right));
             }
             if let Some(child) = entry.child() {
                 dirs.insert(child, dentry.ino);
@@ -331,6 +362,15 @@ fn restored_numbers(tree: &Tree, target: &FsTree) -> Result<HashMap<EntryId, Ino
         }
     }
     Ok(numbers)
+}
+
+/// Whether a file has the attributes that it was given. Who is not root may not have been able to give them all.
+fn is_as_made(attr: &Attr, stat: &Stat, privileged: bool) -> bool {
+    let sized = attr.kind != FileKind::File || attr.size == stat.size;
+    let moded = attr.kind == FileKind::Symlink || attr.mode == stat.mode;
+    sized
+        && attr.mtime == stat.mtime
+        && (!privileged || moded && (attr.uid, attr.gid) == (stat.uid, stat.gid))
 }
 
 /// The present time, but not before the parent's: a history does not run backwards because a clock did.

@@ -174,7 +174,9 @@ impl Item<'_> {
                 Err(CheckoutError::path("copy", seen.name())(std::io::ErrorKind::StorageFull.into()))
             }
             // The source changed or failed underway: the chunks have what was recorded.
-            Ok(_) | Err(_) => to.set_len(0).map(|()| false).map_err(CheckoutError::path("write", seen.name())),
+            Ok(_) | Err(_) => {
+                to.set_len(0).map(|()| false).map_err(CheckoutError::path("write", seen.name()))
+            }
         }
     }
 
@@ -206,7 +208,8 @@ impl Item<'_> {
         for (number, (piece, (id, skip))) in chunks.enumerate() {
             let chunk = fetched.open(first + number)?;
             let bytes = part(&chunk, id, skip, piece.len)?;
-            file.write_all_at(bytes, piece.offset).map_err(CheckoutError::path("write", &self.write.place.name))?;
+            file.write_all_at(bytes, piece.offset)
+                .map_err(CheckoutError::path("write", &self.write.place.name))?;
         }
         Ok(())
     }
@@ -218,7 +221,8 @@ impl Item<'_> {
         chunks.par_iter().enumerate().try_for_each(|(number, (piece, (id, skip)))| {
             let chunk = fetched.open(number)?;
             let bytes = part(&chunk, *id, *skip, piece.len)?;
-            file.write_all_at(bytes, piece.offset).map_err(CheckoutError::path("write", &self.write.place.name))
+            file.write_all_at(bytes, piece.offset)
+                .map_err(CheckoutError::path("write", &self.write.place.name))
         })
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use vellum_map::Span;
 use vellum_types::{FileKind, Ino, KeyRef};
 use vellum_volume::diff::compare;
+use vellum_volume::tree::{Inode, show};
 use vellum_volume::{FsTree, VolumeError};
 
 use crate::beneath::Dir;
@@ -25,39 +26,105 @@ pub struct Found {
     pub in_the_way: Vec<String>,
 }
 
-/// Finds what the steps would lose. `saved` is the state that an earlier, interrupted run saved.
-pub fn find(root: &Dir, target: &FsTree, looked: &Looked, saved: Option<&FsTree>, steps: &Steps) -> Result<Found> {
-    let dirty = changed_inodes(&looked.state)?;
-    let mut found = Found::default();
-    let replaced = steps.writes.iter().filter_map(|write| write.replaces);
-    let relinked = steps.links.iter().filter_map(|link| link.replaces);
-    for id in steps.deletes.iter().copied().chain(replaced).chain(relinked) {
-        let entry = looked.tree.entry(id);
-        let ino = looked.captured.number(id);
-        if looked.captured.recorded(entry).is_none() {
-            found.in_the_way.push(vellum_volume::tree::show(&entry.path()));
-        } else if dirty.contains(&ino) && !is_saved(looked, saved, id)? {
-            found.unsaved.push(entry.path());
+/// What snapshots hold.
+pub struct Known {
+    /// The state of the last snapshot; None before the first.
+    pub head: Option<FsTree>,
+    /// What a restore that was interrupted saved, and what it was to bring back.
+    pub saved: Vec<FsTree>,
+    /// Whether there was one: directories may stand as it left them.
+    pub was_interrupted: bool,
+}
+
+/// Looks for what a plan would lose.
+pub struct Unsaved<'a> {
+    /// The directory.
+    pub root: &'a Dir,
+    /// The state to be reached.
+    pub target: &'a FsTree,
+    /// The directory as it is.
+    pub looked: &'a Looked,
+    /// What is safe.
+    pub known: &'a Known,
+}
+
+impl Unsaved<'_> {
+    /// Finds what the steps would lose.
+    pub fn find(&self, steps: &Steps) -> Result<Found> {
+        let looked = self.looked;
+        let dirty = changed_inodes(&looked.state)?;
+        let mut found = Found::default();
+        let replaced = steps.writes.iter().filter_map(|write| write.replaces);
+        let relinked = steps.links.iter().filter_map(|link| link.replaces);
+        let changed = steps.metas.iter().map(|(_, id)| *id);
+        for id in steps.deletes.iter().copied().chain(replaced).chain(relinked).chain(changed) {
+            let entry = looked.tree.entry(id);
+            let ino = looked.captured.number(id);
+            if looked.captured.recorded(entry).is_none() {
+                found.in_the_way.push(show(&entry.path()));
+            } else if dirty.contains(&ino) && !self.is_saved(id)? {
+                found.unsaved.push(entry.path());
+            }
+        }
+        for ino in &steps.dirs {
+            let path = self.target.path_of(*ino)?;
+            if self.loses_dir(*ino, &path, &dirty)? {
+                found.unsaved.push(path);
+            }
+        }
+        in_the_way(self.root, self.target, &looked.tree, steps, &mut found.in_the_way)?;
+        found.in_the_way.truncate(SHOWN);
+        Ok(found)
+    }
+
+    fn is_saved(&self, id: EntryId) -> Result<bool> {
+        let entry = self.looked.tree.entry(id);
+        if entry.kind() == FileKind::Dir && self.known.was_interrupted {
+            return Ok(true);
+        }
+        self.is_saved_at(&entry.path(), self.looked.captured.number(id))
+    }
+
+    fn is_saved_at(&self, path: &[u8], ino: Ino) -> Result<bool> {
+        let here = self.looked.state.inode(ino)?;
+        for saved in &self.known.saved {
+            if holds(saved, path, &here)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether permissions, owner or extended attributes of a directory would be lost.
+    fn loses_dir(&self, ino: Ino, path: &[u8], dirty: &HashSet<Ino>) -> Result<bool> {
+        let Ok((now, attr)) = self.looked.state.find(path, "") else { return Ok(false) };
+        if attr.kind != FileKind::Dir || !dirty.contains(&now) || self.known.was_interrupted {
+            return Ok(false);
+        }
+        let here = self.looked.state.inode(now)?;
+        if !compare(&here, &self.target.inode(ino)?).any() {
+            return Ok(false);
+        }
+        match &self.known.head {
+            Some(head) => Ok(!holds(head, path, &here)?),
+            None => Ok(true),
         }
     }
-    for place in &steps.metas {
-        let path = target.path_in(place.dir, &place.name)?;
-        if let Ok((ino, _)) = looked.state.find(&path, "")
-            && dirty.contains(&ino)
-            && !same_in(saved, &path, looked, ino)?
-        {
-            found.unsaved.push(path);
-        }
-    }
-    in_the_way(root, target, &looked.tree, steps, &mut found.in_the_way)?;
-    found.in_the_way.truncate(SHOWN);
-    Ok(found)
+}
+
+/// Whether a state has this at the same path.
+fn holds(state: &FsTree, path: &[u8], here: &Inode) -> Result<bool> {
+    let Ok((there, _)) = state.find(path, "") else { return Ok(false) };
+    Ok(!compare(here, &state.inode(there)?).any())
 }
 
 /// With `--discard`, what the scan left out may be overwritten.
 pub fn allow_overwriting(steps: &mut Steps) {
     for write in &mut steps.writes {
         write.overwrites = true;
+    }
+    for link in &mut steps.links {
+        link.overwrites = true;
     }
 }
 
@@ -70,22 +137,14 @@ fn changed_inodes(state: &FsTree) -> Result<HashSet<Ino>> {
         .collect::<std::result::Result<_, _>>()?)
 }
 
-fn is_saved(looked: &Looked, saved: Option<&FsTree>, id: EntryId) -> Result<bool> {
-    let entry = looked.tree.entry(id);
-    if entry.kind() == FileKind::Dir && saved.is_none() {
-        return Ok(false);
-    }
-    same_in(saved, &entry.path(), looked, looked.captured.number(id))
-}
-
-fn same_in(saved: Option<&FsTree>, path: &[u8], looked: &Looked, ino: Ino) -> Result<bool> {
-    let Some(saved) = saved else { return Ok(false) };
-    let Ok((there, _)) = saved.find(path, "") else { return Ok(false) };
-    Ok(!compare(&looked.state.inode(ino)?, &saved.inode(there)?).any())
-}
-
 /// Finds what stands where something is to be made, though the scan did not list it.
-fn in_the_way(root: &Dir, target: &FsTree, tree: &Tree, steps: &Steps, found: &mut Vec<String>) -> Result<()> {
+fn in_the_way(
+    root: &Dir,
+    target: &FsTree,
+    tree: &Tree,
+    steps: &Steps,
+    found: &mut Vec<String>,
+) -> Result<()> {
     if tree.dirs().all(|dir| dir.left_out() == 0) {
         return Ok(());
     }
@@ -93,6 +152,7 @@ fn in_the_way(root: &Dir, target: &FsTree, tree: &Tree, steps: &Steps, found: &m
     let made = steps.writes.iter().filter(|write| write.replaces.is_none()).map(|write| &write.place);
     let linked = steps.links.iter().filter(|link| link.replaces.is_none()).map(|link| &link.place);
     let going: HashSet<Vec<u8>> = steps.deletes.iter().map(|id| tree.entry(*id).path()).collect();
+    keep_from_going(steps, tree, &going, target, found)?;
     for place in steps.make_dirs.iter().chain(made).chain(linked) {
         if missing.contains(&place.dir) {
             missing.insert(place.ino);
@@ -108,7 +168,7 @@ fn in_the_way(root: &Dir, target: &FsTree, tree: &Tree, steps: &Steps, found: &m
                 missing.insert(place.ino);
             }
             Some(kind) if is_harmless(place, kind) => {}
-            Some(_) => found.push(vellum_volume::tree::show(&path)),
+            Some(_) => found.push(show(&path)),
         }
     }
     Ok(())
@@ -121,4 +181,34 @@ fn is_harmless(place: &Place, there: FileKind) -> bool {
 fn kind_at(root: &Dir, path: &[u8]) -> Option<FileKind> {
     let (dir, name) = root.resolve_parent(path).ok()?;
     dir.stat(name).ok().map(|stat| stat.kind)
+}
+
+/// A directory that makes room for something else cannot go if the scan left something in it out.
+fn keep_from_going(
+    steps: &Steps,
+    tree: &Tree,
+    going: &HashSet<Vec<u8>>,
+    target: &FsTree,
+    found: &mut Vec<String>,
+) -> Result<()> {
+    let mut kept = HashSet::new();
+    for id in &steps.deletes {
+        let Some(dir) = tree.entry(*id).child().map(|child| tree.dir(child)) else { continue };
+        if dir.left_out() > 0 || !dir.was_read() {
+            let path = dir.path();
+            let parents = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+            kept.extend(parents.filter_map(|(end, _)| path.get(..end)).map(<[u8]>::to_vec));
+            kept.insert(path);
+        }
+    }
+    if kept.is_empty() {
+        return Ok(());
+    }
+    for write in &steps.writes {
+        let path = target.path_in(write.place.dir, &write.place.name)?;
+        if kept.contains(&path) && going.contains(&path) {
+            found.push(show(&path));
+        }
+    }
+    Ok(())
 }

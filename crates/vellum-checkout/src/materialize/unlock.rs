@@ -1,0 +1,70 @@
+//! Directories that their owner may not write to: opened to him while he restores into them.
+//!
+//! Root needs none of this. Invariant: what is opened gets its permissions back, whatever happens in between, unless
+//! the plan gives it others.
+
+use rustix::process::geteuid;
+
+use super::Work;
+use crate::beneath::Dir;
+use crate::plan::Steps;
+
+/// What the owner needs to work in a directory.
+const OWNER_ALL: u32 = 0o700;
+
+/// Directories that were opened, with their own permissions. They close when this is dropped.
+#[derive(Default)]
+pub struct Unlocked {
+    dirs: Vec<(Dir, u32)>,
+}
+
+impl Unlocked {
+    /// Opens the directories in which something is to be done; parents come before children in a plan.
+    pub fn open(work: &Work<'_>, steps: &Steps) -> Self {
+        let mut unlocked = Self::default();
+        if work.caller.is_privileged() {
+            return unlocked;
+        }
+        let now = work.what.now.as_ref();
+        let mut last = None;
+        let mut scanned: Vec<_> = steps.deletes.iter().map(|id| id.dir).collect();
+        scanned.sort_unstable();
+        for index in scanned {
+            if last.replace(index) != Some(index) {
+                unlocked.try_open(now.and_then(|now| now.dirs.get(index).ok()));
+            }
+        }
+        let made = steps.make_dirs.iter().map(|place| place.dir);
+        let written = steps.writes.iter().map(|write| write.place.dir);
+        let linked = steps.links.iter().map(|link| link.place.dir);
+        let mut last = None;
+        for ino in made.chain(written).chain(linked) {
+            if last.replace(ino) != Some(ino) {
+                // One that is yet to be made is the caller's anyway.
+                unlocked.try_open(work.dirs.get(ino).ok());
+            }
+        }
+        unlocked
+    }
+
+    fn try_open(&mut self, dir: Option<Dir>) {
+        let Some(dir) = dir else { return };
+        let Ok(stat) = dir.stat_self() else { return };
+        let is_mine = stat.uid == geteuid().as_raw();
+        if is_mine
+            && stat.mode & OWNER_ALL != OWNER_ALL
+            && dir.self_node().set_mode(stat.mode | OWNER_ALL).is_ok()
+        {
+            self.dirs.push((dir, stat.mode));
+        }
+    }
+}
+
+impl Drop for Unlocked {
+    fn drop(&mut self) {
+        for (dir, mode) in self.dirs.drain(..).rev() {
+            // It was the caller's a moment ago; if it is no more, it is somebody else's business.
+            let _ = dir.self_node().set_mode(mode);
+        }
+    }
+}
