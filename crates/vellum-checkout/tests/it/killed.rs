@@ -1,0 +1,200 @@
+//! Restores and forks that are killed at some system call: run again they finish, or they are undone.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+
+use vellum_checkout::{ForkRequest, Worktree};
+use vellum_types::SnapshotId;
+use vellum_volume::{Meter, VolumeError};
+
+use crate::audit::recorded;
+use crate::chance::Chance;
+use crate::edits::Editor;
+use crate::picture::Picture;
+use crate::place::Place;
+
+/// What the child process is to do: `restore DIR SNAPSHOT` or `fork DIR TO`.
+const TASK: &str = "VELLUM_TEST_TASK";
+
+/// Groups of system calls that change something; a child is killed at the N-th of one group.
+const GROUPS: [&str; 7] = [
+    "unlink,unlinkat,rmdir",
+    "mkdir,mkdirat",
+    "link,linkat,symlink,symlinkat,mknod,mknodat",
+    "rename,renameat,renameat2",
+    "fchmod,fchmodat,?fchmodat2,chmod",
+    "utimensat,fchown,fchownat",
+    "fsync,fdatasync,ftruncate,pwrite64",
+];
+
+/// The body of the child process; nothing in an ordinary run.
+#[test]
+fn child() {
+    let Ok(task) = std::env::var(TASK) else { return };
+    let words: Vec<_> = task.split(' ').collect();
+    let tree = Worktree::open(Path::new(words[1])).unwrap();
+    let _lock = tree.lock(|| {}).unwrap();
+    if words[0] == "restore" {
+        let id: SnapshotId = words[2].parse().unwrap();
+        let target = vellum_volume::history::Entry { id, record: tree.volume.catalog.get(&id).unwrap() };
+        let request = vellum_checkout::RestoreRequest { target, paths: Vec::new(), discard: false };
+        let plan = tree.plan_restore(&request, &Meter::default()).unwrap();
+        tree.restore(plan, &Meter::default()).unwrap();
+    } else {
+        tree.fork(&fork_request(&tree, Path::new(words[2])), &Meter::default()).unwrap();
+    }
+}
+
+fn fork_request(tree: &Worktree, to: &Path) -> ForkRequest {
+    ForkRequest { name: "fork".into(), to: to.into(), from: tree.head().unwrap().unwrap(), engine: None }
+}
+
+/// Runs the child and kills it at the N-th call of a group; false if it ended before.
+fn kill_at(group: &str, number: usize, task: &str) -> bool {
+    let inject = format!("inject={group}:signal=KILL:when={number}");
+    let output = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={group}"), "-e", &inject])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "killed::child", "--nocapture", "--test-threads=1"])
+        .env(TASK, task)
+        .env("RAYON_NUM_THREADS", "1")
+        .output()
+        .unwrap();
+    let killed = output.status.signal() == Some(9) || output.status.code() == Some(137);
+    let text = [output.stdout, output.stderr].concat();
+    let ended = killed || output.status.success();
+    assert!(ended, "{group} {number}: {}: {}", output.status, String::from_utf8_lossy(&text));
+    killed
+}
+
+/// A worktree with two snapshots and unsaved edits: a restore of the first has everything to do.
+fn prepared(seed: u64) -> (Place, SnapshotId) {
+    let place = Place::new();
+    let mut chance = Chance::new(seed);
+    let mut edit = |count| {
+        for _ in 0..count {
+            Editor::new(&place.path, &mut chance).edit();
+        }
+    };
+    edit(150);
+    let first = place.snapshot();
+    edit(80);
+    place.snapshot();
+    edit(30);
+    place.write("certainly new", "unsaved");
+    (place, first.id)
+}
+
+#[test]
+fn a_restore_killed_anywhere_is_finished_or_undone() {
+    let mut kills = 0;
+    for (number, group) in GROUPS.iter().enumerate() {
+        for step in [1, 4, 9, 26] {
+            let (place, first) = prepared(number as u64);
+            let before = place.picture();
+            let wanted = recorded(&place.tree.volume, &place.state(place.entry(first).record.root));
+            if !kill_at(group, step, &format!("restore {} {first}", place.path.display())) {
+                break;
+            }
+            kills += 1;
+            let place = place.reopened();
+            whole_files_only(&place, &before, &wanted);
+            let interrupted = place.tree.interrupted_restore().unwrap();
+            let count = place.tree.volume.catalog.ids().unwrap().len();
+            if step % 2 == 1 {
+                place.restore(first);
+                let made = place.snapshot();
+                assert_eq!(made.record.root, place.entry(first).record.root, "{group} {step}");
+            } else if let Some(safety) = interrupted.and_then(|interrupted| interrupted.safety) {
+                place.restore(safety);
+                place.picture().expect(&before, "undone");
+                assert_eq!(
+                    place.tree.volume.catalog.ids().unwrap().len(),
+                    count,
+                    "nothing more had to be saved"
+                );
+            } else if place.tree.head().unwrap().unwrap().id != first {
+                place.picture().expect(&before, "not begun");
+                continue;
+            }
+            // Else it was killed after the last thing that it had to do.
+            assert_eq!(place.status(), [""; 0]);
+            assert_eq!(place.tree.interrupted_restore().unwrap(), None);
+            let temps =
+                place.picture().0.into_keys().filter(|path| path.windows(12).any(|w| w == b".vellum-tmp-"));
+            assert_eq!(temps.count(), 0, "nothing is left behind");
+        }
+    }
+    assert!(kills >= 12, "only {kills}");
+}
+
+/// Every file has the size that it had before or is to have.
+fn whole_files_only(place: &Place, before: &Picture, wanted: &Picture) {
+    for (path, seen) in &place.picture().0 {
+        let is_temp = path.windows(12).any(|w| w == b".vellum-tmp-");
+        if seen.kind == "RegularFile" && !is_temp {
+            let sides = [before.0.get(path), wanted.0.get(path)];
+            let known = sides.iter().flatten().any(|side| side.size == seen.size && side.mtime == seen.mtime);
+            assert!(known, "{} is neither old nor new: {seen:?}", String::from_utf8_lossy(path));
+        }
+    }
+}
+
+#[test]
+fn a_fork_killed_anywhere_is_finished() {
+    let mut kills = 0;
+    for (number, group) in GROUPS.iter().enumerate() {
+        for step in [1, 3, 8, 25] {
+            let (place, _) = prepared(20 + number as u64);
+            place.snapshot();
+            let to = place.beside().join("fork");
+            if !kill_at(group, step, &format!("fork {} {}", place.path.display(), to.display())) {
+                break;
+            }
+            kills += 1;
+            let tree = place.again();
+            let outcome = tree.fork(&fork_request(&tree, &to), &Meter::default());
+            let outcome = outcome.unwrap_or_else(|error| panic!("after {group} {step}: {error}"));
+            assert_eq!(outcome.problems, []);
+            Picture::of(&to).expect(&place.picture(), &format!("after {group} {step}"));
+            let fork = Worktree::open(&to).unwrap();
+            assert_eq!(fork.head().unwrap().unwrap().id, place.tree.head().unwrap().unwrap().id);
+            assert_eq!(fork.compare(None, &[], &Meter::default()).unwrap().changes, []);
+            assert_eq!(fork.interrupted_restore().unwrap(), None);
+        }
+    }
+    assert!(kills >= 12, "only {kills}");
+}
+
+#[test]
+fn a_restore_stopped_on_request_is_finished_by_another() {
+    for stop_at in [0, 1, 5, 20] {
+        let (place, first) = prepared(40);
+        let meter = Meter::default();
+        let lock = place.tree.lock(|| {}).unwrap();
+        let plan = place.tree.plan_restore(&place.request(first, &[]), &meter).unwrap();
+        let done = meter.read().items;
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let enough = || meter.read().items >= done + stop_at;
+                for _ in 0..100_000 {
+                    if enough() {
+                        break;
+                    }
+                    std::thread::yield_now();
+                }
+                meter.stop();
+            });
+            place.tree.restore(plan, &meter)
+        });
+        drop(lock);
+        match outcome {
+            Ok(_) => {}
+            Err(vellum_checkout::CheckoutError::Volume(VolumeError::Interrupted)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        place.restore(first);
+        assert_eq!(place.snapshot().record.root, place.entry(first).record.root);
+    }
+}

@@ -1,0 +1,151 @@
+//! A directory with a volume of its own, and what tests do to it.
+
+use std::path::{Path, PathBuf};
+
+use vellum_checkout::{
+    Problem, RestoreOutcome, RestoreRequest, Result, SnapshotOutcome, SnapshotRequest, Worktree,
+};
+use vellum_map::Root;
+use vellum_types::SnapshotId;
+use vellum_volume::history::Entry;
+use vellum_volume::volume::NewWorktree;
+use vellum_volume::{FsTree, Meter, Origin, StateDir, Volume};
+
+use crate::picture::Picture;
+
+/// A worktree in a directory of its own; the store lies beside it.
+pub struct Place {
+    _temp: Option<tempfile::TempDir>,
+    pub path: PathBuf,
+    pub tree: Worktree,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        let (path, store) = (temp.path().join("tree"), temp.path().join("store"));
+        Self { _temp: Some(temp), ..Self::at(&path, &store) }
+    }
+
+    /// In a given directory, with the store in a given place.
+    pub fn at(path: &Path, store: &Path) -> Self {
+        std::fs::create_dir_all(path).unwrap();
+        let state = StateDir::create(path).unwrap();
+        let store = Some(store.to_str().unwrap().to_owned());
+        let new = NewWorktree { store, name: "main".into(), encrypted: true };
+        let volume =
+            Volume::init(&state, &new, || unreachable!("a new volume needs no secret")).unwrap().volume;
+        Self { _temp: None, path: path.into(), tree: Worktree::of(volume).unwrap() }
+    }
+
+    /// The folder for what a test needs beside the worktree.
+    pub fn beside(&self) -> &Path {
+        self.path.parent().unwrap()
+    }
+
+    pub fn on(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.path.join(path)
+    }
+
+    /// Writes a file, making the directories on the way.
+    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+        let path = self.on(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    pub fn read(&self, path: impl AsRef<Path>) -> Vec<u8> {
+        std::fs::read(self.on(path)).unwrap()
+    }
+
+    pub fn try_snapshot(&self, paths: &[&str]) -> Result<SnapshotOutcome> {
+        let paths = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+        let request = SnapshotRequest { note: String::new(), paths, origin: Origin::User };
+        let _lock = self.tree.lock(|| {})?;
+        self.tree.snapshot(&request, &Meter::default())
+    }
+
+    /// Takes a snapshot of everything, of which nothing may go wrong.
+    pub fn snapshot(&self) -> SnapshotOutcome {
+        self.snapshot_of(&[])
+    }
+
+    pub fn snapshot_of(&self, paths: &[&str]) -> SnapshotOutcome {
+        let outcome = self.try_snapshot(paths).unwrap();
+        assert_eq!(outcome.problems, []);
+        outcome
+    }
+
+    pub fn entry(&self, id: SnapshotId) -> Entry {
+        Entry { id, record: self.tree.volume.catalog.get(&id).unwrap() }
+    }
+
+    pub fn state(&self, root: Root) -> FsTree {
+        self.tree.volume.tree(root)
+    }
+
+    pub fn request(&self, id: SnapshotId, paths: &[&str]) -> RestoreRequest {
+        let paths = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+        RestoreRequest { target: self.entry(id), paths, discard: false }
+    }
+
+    pub fn try_restore(&self, request: &RestoreRequest) -> Result<RestoreOutcome> {
+        let _lock = self.tree.lock(|| {})?;
+        let plan = self.tree.plan_restore(request, &Meter::default())?;
+        self.tree.restore(plan, &Meter::default())
+    }
+
+    /// Restores everything, of which nothing may go wrong.
+    pub fn restore(&self, id: SnapshotId) -> RestoreOutcome {
+        let outcome = self.try_restore(&self.request(id, &[])).unwrap();
+        assert_eq!(outcome.problems, []);
+        outcome
+    }
+
+    /// The changes since the last snapshot, as `kind path` each.
+    pub fn status(&self) -> Vec<String> {
+        let compared = self.tree.compare(None, &[], &Meter::default()).unwrap();
+        let line = |change: &vellum_volume::diff::FileChange| {
+            format!("{:?} {}", change.kind, vellum_volume::tree::show(change.path()))
+        };
+        compared.changes.iter().map(line).collect()
+    }
+
+    pub fn picture(&self) -> Picture {
+        Picture::of(&self.path)
+    }
+
+    /// Opens the same worktree again, as the next command does.
+    pub fn again(&self) -> Worktree {
+        Worktree::open(&self.path).unwrap()
+    }
+
+    /// The same as another command sees it. The directory lives as long as the first.
+    pub fn reopened(&self) -> Self {
+        Self { _temp: None, path: self.path.clone(), tree: self.again() }
+    }
+
+    pub fn forget_statcache(&self) {
+        let _ = std::fs::remove_file(self.on(".vellum/statcache"));
+    }
+
+    /// Removes everything but the state directory.
+    pub fn wipe(&self) {
+        for entry in std::fs::read_dir(&self.path).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name() == ".vellum" {
+                continue;
+            }
+            if entry.file_type().unwrap().is_dir() {
+                std::fs::remove_dir_all(entry.path()).unwrap();
+            } else {
+                std::fs::remove_file(entry.path()).unwrap();
+            }
+        }
+    }
+}
+
+/// The paths of problems.
+pub fn concerning(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(|problem| vellum_volume::tree::show(&problem.path)).collect()
+}

@@ -1,0 +1,43 @@
+//! Several at work on one worktree at the same time.
+
+use std::collections::HashSet;
+
+use vellum_checkout::{SnapshotRequest, Worktree};
+use vellum_volume::history::Ancestors;
+use vellum_volume::{Meter, Origin};
+
+use crate::place::Place;
+
+#[test]
+fn snapshots_taken_at_the_same_time_all_stay_in_the_history() {
+    let place = Place::new();
+    place.write("file", "x");
+    let first = place.snapshot();
+    let ids: Vec<_> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..6)
+            .map(|number| {
+                let path = &place.path;
+                scope.spawn(move || {
+                    let tree = Worktree::open(path).unwrap();
+                    let mut ids = Vec::new();
+                    for round in 0..3 {
+                        std::fs::write(path.join(format!("by {number}")), format!("{round}")).unwrap();
+                        let note = format!("{number}.{round}");
+                        let request = SnapshotRequest { note, paths: Vec::new(), origin: Origin::User };
+                        let _lock = tree.lock(|| {}).unwrap();
+                        ids.push(tree.snapshot(&request, &Meter::default()).unwrap().id);
+                    }
+                    ids
+                })
+            })
+            .collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    let tree = place.again();
+    let head = tree.head().unwrap().unwrap();
+    let line: HashSet<_> =
+        Ancestors::of(&tree.volume.catalog, [head.id]).unwrap().map(|entry| entry.unwrap().id).collect();
+    assert_eq!(ids.len(), 18);
+    assert!(ids.iter().chain([&first.id]).all(|id| line.contains(id)), "none is lost from the line");
+    assert_eq!(place.status(), [""; 0]);
+}
