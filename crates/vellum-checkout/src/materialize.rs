@@ -180,12 +180,14 @@ impl Work<'_> {
     }
 
     fn write(&mut self, writes: &[Write]) -> Result<()> {
+        let what = self.what;
         let mut rest = writes;
-        while !rest.is_empty() {
-            self.what.meter.check()?;
-            let batch = Batch::gather(self.what, rest)?;
+        let mut next = gather_some(what, rest)?;
+        while let Some(batch) = next {
+            what.meter.check()?;
             rest = rest.get(batch.len()..).unwrap_or_default();
-            let outcomes = batch.run(self)?;
+            let (outcomes, gathered) = rayon::join(|| batch.run(self), || gather_some(what, rest));
+            next = gathered?;
             for (write, outcome) in batch.writes().zip(outcomes) {
                 match self.settle(&write.place, outcome)? {
                     Some(problems) => {
@@ -322,6 +324,10 @@ impl Work<'_> {
             None => Ok(dir.make_symlink(name, &inode.attr.target)?),
         }
     }
+}
+
+fn gather_some<'a>(what: &Materialize<'_>, writes: &'a [Write]) -> Result<Option<Batch<'a>>> {
+    if writes.is_empty() { Ok(None) } else { Batch::gather(what, writes).map(Some) }
 }
 
 /// Refuses to go on with an entry that is no more what the scan saw: somebody works on it.

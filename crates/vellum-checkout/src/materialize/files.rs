@@ -18,6 +18,8 @@ use crate::scan::EntryId;
 
 /// Files that are written together, at most.
 const BATCH_FILES: usize = 512;
+/// Files whose inodes are looked up side by side: few, since a batch of large files takes only some of them.
+const LOOKED_UP: usize = 64;
 /// Bytes of content that are fetched together, about.
 const BATCH_BYTES: u64 = 16 << 20;
 /// Pieces of a large file that are fetched together: 16 MiB, at 64 KiB each.
@@ -49,8 +51,8 @@ impl Engine {
 /// Some files with all that is known of them.
 pub struct Batch<'a> {
     items: Vec<Item<'a>>,
-    /// The chunks that are fetched together.
-    chunks: Vec<(BlobKind, BlobId)>,
+    /// The chunks that were fetched together.
+    fetched: Fetched,
 }
 
 struct Item<'a> {
@@ -63,25 +65,29 @@ struct Item<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Takes as many files from the front of the list as should be written together.
+    /// Takes as many files from the front of the list as should be written together, and fetches their chunks.
     pub fn gather(what: &Materialize<'_>, writes: &'a [Write]) -> Result<Self> {
-        let mut batch = Self { items: Vec::new(), chunks: Vec::new() };
+        let (mut items, mut chunks) = (Vec::new(), Vec::new());
         let mut bytes = 0;
-        for write in writes.iter().take(BATCH_FILES) {
+        for portion in writes.get(..writes.len().min(BATCH_FILES)).unwrap_or_default().chunks(LOOKED_UP) {
             if bytes >= BATCH_BYTES {
                 break;
             }
-            let inode = what.target.inode(write.place.ino)?;
-            let pieces = if inode.attr.kind == FileKind::File { pieces(&inode)? } else { Vec::new() };
-            bytes += inode.attr.size;
-            let together = inode.attr.size <= BATCH_BYTES && what.clone_source(write).is_none();
-            let first = together.then_some(batch.chunks.len());
-            if together {
-                batch.chunks.extend(chunks_of(&pieces));
+            let found =
+                portion.par_iter().map(|write| Item::find(what, write)).collect::<Result<Vec<_>>>()?;
+            for mut item in found {
+                if bytes >= BATCH_BYTES {
+                    break;
+                }
+                bytes += item.inode.attr.size;
+                if item.inode.attr.size <= BATCH_BYTES && what.clone_source(item.write).is_none() {
+                    item.first = Some(chunks.len());
+                    chunks.extend(chunks_of(&item.pieces));
+                }
+                items.push(item);
             }
-            batch.items.push(Item { write, inode, pieces, first });
         }
-        Ok(batch)
+        Ok(Self { items, fetched: what.volume.blobs.fetch(&chunks)? })
     }
 
     /// How many files it has.
@@ -95,9 +101,8 @@ impl<'a> Batch<'a> {
     }
 
     /// Makes the files; for each the metadata that could not be applied.
-    pub fn run(&self, work: &Work<'_>) -> Result<Vec<Result<Vec<String>>>> {
-        let fetched = work.what.volume.blobs.fetch(&self.chunks)?;
-        Ok(self.items.par_iter().map(|item| item.make(work, &fetched)).collect())
+    pub fn run(&self, work: &Work<'_>) -> Vec<Result<Vec<String>>> {
+        self.items.par_iter().map(|item| item.make(work, &self.fetched)).collect()
     }
 }
 
@@ -115,7 +120,13 @@ impl Materialize<'_> {
     }
 }
 
-impl Item<'_> {
+impl<'a> Item<'a> {
+    fn find(what: &Materialize<'_>, write: &'a Write) -> Result<Self> {
+        let inode = what.target.inode(write.place.ino)?;
+        let pieces = if inode.attr.kind == FileKind::File { pieces(&inode)? } else { Vec::new() };
+        Ok(Self { write, inode, pieces, first: None })
+    }
+
     fn make(&self, work: &Work<'_>, fetched: &Fetched) -> Result<Vec<String>> {
         let place = &self.write.place;
         let dir = work.dirs.get(place.dir)?;
