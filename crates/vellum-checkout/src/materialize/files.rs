@@ -200,12 +200,7 @@ impl<'a> Item<'a> {
         if let Some(first) = self.first {
             self.fill_from(file, fetched, first, &self.pieces)?;
         } else {
-            for window in self.pieces.chunks(WINDOW) {
-                work.what.meter.check()?;
-                let wanted: Vec<_> = chunks_of(window).collect();
-                let fetched = work.what.volume.blobs.fetch(&wanted)?;
-                self.fill_window(file, &fetched, window)?;
-            }
+            self.fill_by_windows(work, file)?;
         }
         // A hole at the end, or nothing but holes.
         if self.pieces.last().is_none_or(|piece| piece.chunk.is_none()) {
@@ -221,6 +216,25 @@ impl<'a> Item<'a> {
             let bytes = part(&chunk, id, skip, piece.len)?;
             file.write_all_at(bytes, piece.offset)
                 .map_err(CheckoutError::path("write", &self.write.place.name))?;
+        }
+        Ok(())
+    }
+
+    /// A large file: while one portion is opened and written, the next is fetched.
+    fn fill_by_windows(&self, work: &Work<'_>, file: &File) -> Result<()> {
+        let fetch = |window: Option<&[Piece]>| -> Result<Option<Fetched>> {
+            work.what.meter.check()?;
+            let wanted = window.map(|window| chunks_of(window).collect::<Vec<_>>());
+            Ok(wanted.map(|wanted| work.what.volume.blobs.fetch(&wanted)).transpose()?)
+        };
+        let mut windows = self.pieces.chunks(WINDOW).peekable();
+        let mut ready = fetch(windows.peek().copied())?;
+        while let (Some(window), Some(fetched)) = (windows.next(), ready.take()) {
+            let following = windows.peek().copied();
+            let (filled, next) =
+                rayon::join(|| self.fill_window(file, &fetched, window), || fetch(following));
+            filled?;
+            ready = next?;
         }
         Ok(())
     }
