@@ -171,6 +171,16 @@ impl Catalog {
         })
     }
 
+    /// Ids in the catalog, sorted, whether their records are whole or not: enough to tell short ids apart.
+    pub fn remembered_ids(&self) -> Arc<[SnapshotId]> {
+        self.with_known(|known| {
+            let mut ids: Vec<_> = known.records.keys().chain(known.places.keys()).copied().collect();
+            ids.sort_unstable();
+            ids.dedup();
+            ids.into()
+        })
+    }
+
     /// All snapshots with their records, for whoever deletes what they do not need: also those that the store's
     /// listing leaves out, if they are known here or are parents of others, and there when asked for by name.
     pub fn kept(&self) -> Result<Vec<(SnapshotId, Arc<SnapshotRecord>)>> {

@@ -30,7 +30,7 @@ impl Names {
 
     /// Reads them. Short ids are told from all that are known here, without asking the store for its list.
     pub fn load_known(volume: &Volume) -> Result<Self> {
-        Self::among(volume, volume.catalog.known_ids().into())
+        Self::among(volume, volume.catalog.remembered_ids())
     }
 
     fn among(volume: &Volume, ids: Arc<[SnapshotId]>) -> Result<Self> {
