@@ -39,8 +39,8 @@ pub enum CheckoutError {
     ParentGone(String),
     /// Files that no snapshot holds stand where the snapshot has others.
     #[error(
-        "{} would be overwritten or removed, and no snapshot can save it first: .vellumignore leaves it out, or it \
-         cannot be read", .0.join(", ")
+        "{} would be overwritten or removed, and no snapshot can save it first: .vellumignore leaves it out, it holds \
+         the state of another volume, or it cannot be read", .0.join(", ")
     )]
     InTheWay(Vec<String>),
     /// The directory for a new worktree or an export holds something.

@@ -239,7 +239,10 @@ impl<'a> Planning<'a> {
                 return refuse("is a directory that belongs to another place");
             }
         }
-        if task.dir == Ino::ROOT && target.entries.iter().any(|(name, _)| name == STATE_DIR) {
+        let is_state = |(name, dentry): &(Vec<u8>, Dentry)| {
+            name == STATE_DIR && (task.dir == Ino::ROOT || dentry.kind == FileKind::Dir)
+        };
+        if target.entries.iter().any(is_state) {
             return refuse("has an entry '.vellum', which is where the state of a volume is kept");
         }
         Ok(())

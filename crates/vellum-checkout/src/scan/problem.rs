@@ -28,9 +28,6 @@ pub enum ProblemCause {
     /// A rule of a `.vellumignore` file is not understood, or the file itself cannot be read.
     #[error("its rules are not fully applied: {0}")]
     Rules(String),
-    /// Another volume's state lies within this worktree.
-    #[error("another volume has its state here")]
-    NestedVolume,
 }
 
 impl Problem {
@@ -40,7 +37,7 @@ impl Problem {
     pub fn is_gap(&self) -> bool {
         match self.cause {
             ProblemCause::UnreadableDir(_) | ProblemCause::Unexaminable(_) | ProblemCause::Restless => true,
-            ProblemCause::Rules(_) | ProblemCause::NestedVolume => false,
+            ProblemCause::Rules(_) => false,
         }
     }
 }

@@ -212,7 +212,8 @@ impl Surroundings<'_> {
         let mut examined = Examined { entries: Vec::with_capacity(names.len()), ..Examined::default() };
         let mut path = self.prefix.clone();
         for listed in names {
-            if self.is_our_own(listed.name)
+            let is_our_own = self.is_root && listed.name == STATE_DIR || is_temp_name(listed.name);
+            if is_our_own
                 || listed.is_dir.is_some_and(|is_dir| self.is_left_out(&mut path, listed.name, is_dir))
             {
                 examined.left_out += 1;
@@ -234,12 +235,12 @@ impl Surroundings<'_> {
         examined
     }
 
-    /// The state of this volume, and files that a killed writer left.
-    fn is_our_own(&self, name: &[u8]) -> bool {
-        self.is_root && name == STATE_DIR || is_temp_name(name)
-    }
-
+    /// Whether the rules leave an entry out, or it is the state directory of another volume's worktree: a key may be
+    /// in it.
     fn is_left_out(&self, path: &mut Vec<u8>, name: &[u8], is_dir: bool) -> bool {
+        if is_dir && name == STATE_DIR {
+            return true;
+        }
         let Some(rules) = self.rules else { return false };
         path.truncate(self.prefix.len());
         path.extend_from_slice(name);
@@ -249,9 +250,6 @@ impl Surroundings<'_> {
 
 impl Examined {
     fn push(&mut self, name: &[u8], stat: Stat) {
-        if name == STATE_DIR && stat.kind == FileKind::Dir {
-            self.problems.push((name.into(), ProblemCause::NestedVolume));
-        }
         // A name fits in 255 bytes and all names of a directory in 4 GiB: both were checked when they were listed.
         let (name_start, name_len) = (self.names.len() as u32, name.len() as u8);
         self.names.extend_from_slice(name);

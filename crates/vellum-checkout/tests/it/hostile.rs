@@ -218,6 +218,10 @@ fn the_state_directory_is_out_of_reach() {
     assert!(attempt("a directory .vellum", |forged| {
         forged.entry(1, b".vellum", 5, FileKind::Dir).entry(5, b"planted", 6, FileKind::File);
     }));
+    assert!(attempt("a directory .vellum further down", |forged| {
+        forged.entry(1, b"d", 5, FileKind::Dir).entry(5, b".vellum", 6, FileKind::Dir);
+        forged.entry(6, b"key", 7, FileKind::File);
+    }));
     assert!(attempt("a file .vellum", |forged| {
         forged.entry(1, b".vellum", 5, FileKind::File);
     }));

@@ -141,6 +141,26 @@ fn a_directory_with_ignored_files_does_not_make_room() {
 }
 
 #[test]
+fn the_state_of_a_volume_within_outlives_a_restore() {
+    let place = Place::new();
+    place.write("inner", "a file once");
+    let first = place.snapshot();
+    std::fs::remove_file(place.on("inner")).unwrap();
+    place.write("inner/.vellum/key", "the only one");
+    place.write("inner/file", "recorded");
+    place.write("beside/.vellum/key", "another");
+    place.snapshot();
+    let error = place.try_restore(&place.request(first.id, &[])).unwrap_err();
+    assert!(error.to_string().starts_with("inner would be"), "{error}");
+    let mut request = place.request(first.id, &[]);
+    request.discard = true;
+    let outcome = place.try_restore(&request).unwrap();
+    assert_eq!(concerning(&outcome.problems), ["beside", "inner", "inner"], "{:?}", outcome.problems);
+    assert_eq!(place.read("inner/.vellum/key"), b"the only one");
+    assert_eq!(place.read("beside/.vellum/key"), b"another");
+}
+
+#[test]
 fn what_is_edited_between_plan_and_execution_stays() {
     for discard in [false, true] {
         let (place, first) = edited();

@@ -41,7 +41,9 @@ fn rules_hold_for_selected_paths_too() {
     let space = sample();
     space.write(".vellumignore", "deep\n");
     space.write(".vellum/key", "");
-    assert_eq!(paths(&scan_only(&space, &["a/deep", "a/2", ".vellum"])), ["a", "a/2"]);
+    space.write("a/.vellum/key", "");
+    let tree = scan_only(&space, &["a/deep", "a/2", ".vellum", "a/.vellum", "a/.vellum/key"]);
+    assert_eq!(paths(&tree), ["a", "a/2"]);
 }
 
 #[test]
