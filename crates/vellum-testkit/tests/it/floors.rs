@@ -16,6 +16,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("vellum-store", 2),
     ("vellum-map", 3),
     ("vellum-volume", 4),
+    ("vellum-live", 4),
     ("vellum-fs", 5),
     ("vellum-checkout", 5),
     ("vellum-fuse", 6),

@@ -1,0 +1,90 @@
+//! What can go wrong with a file operation, and the error number that a program sees.
+
+use rustix::io::Errno;
+use vellum_types::{DecodeError, ErrorKind, Ino};
+
+/// Result of a file operation.
+pub type Result<T> = std::result::Result<T, FsError>;
+
+/// A failure of a file operation.
+#[derive(Debug, thiserror::Error)]
+pub enum FsError {
+    /// A refusal that POSIX describes; the number says all.
+    #[error("{}", std::io::Error::from(*.0))]
+    Posix(Errno),
+    /// The live metadata failed.
+    #[error(transparent)]
+    Live(#[from] vellum_live::LiveError),
+    /// The volume or its store failed.
+    #[error(transparent)]
+    Volume(#[from] vellum_volume::VolumeError),
+    /// A tree could not be read.
+    #[error(transparent)]
+    Map(#[from] vellum_map::MapError),
+    /// A blob could not be read.
+    #[error("the content of inode {ino} cannot be read: {source}")]
+    Content {
+        /// The file.
+        ino: Ino,
+        /// What is the matter with the blob.
+        source: vellum_store::BlobError,
+    },
+    /// What stands under a key of the map is not what should stand there.
+    #[error("{what} cannot be read: {source}")]
+    Decode {
+        /// What was read.
+        what: String,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// The write log could not be read or written.
+    #[error("cannot {action} the write log {path}: {source}")]
+    Log {
+        /// What was tried, a verb.
+        action: &'static str,
+        /// The segment.
+        path: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The tree contradicts itself.
+    #[error("the tree is damaged: {0}")]
+    BadTree(String),
+}
+
+impl From<Errno> for FsError {
+    fn from(errno: Errno) -> Self {
+        Self::Posix(errno)
+    }
+}
+
+impl FsError {
+    /// The error number for the program that asked.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Posix(errno) => *errno,
+            Self::Live(error) => errno_of(error.kind()),
+            Self::Volume(error) => errno_of(error.kind()),
+            Self::Map(error) => errno_of(error.kind()),
+            Self::Content { source, .. } => errno_of(source.kind()),
+            Self::Log { source, .. } => errno_of(ErrorKind::of_io(source)),
+            Self::Decode { .. } | Self::BadTree(_) => Errno::IO,
+        }
+    }
+}
+
+/// What a failure beneath the filesystem looks like from above: only a full disk has a number of its own.
+fn errno_of(kind: ErrorKind) -> Errno {
+    match kind {
+        ErrorKind::NoSpace => Errno::NOSPC,
+        ErrorKind::Interrupted => Errno::INTR,
+        ErrorKind::NotFound
+        | ErrorKind::Conflict
+        | ErrorKind::Corrupt
+        | ErrorKind::Denied
+        | ErrorKind::Unsupported
+        | ErrorKind::Usage
+        | ErrorKind::Io => Errno::IO,
+    }
+}

@@ -1,0 +1,14 @@
+//! POSIX semantics on a live worktree: a base tree in the store, and layers of what changed since.
+//!
+//! No FUSE type is known here, and no kernel is needed: all of it can be tested, and used, as a library.
+
+pub mod cache;
+pub mod error;
+pub mod fs;
+pub mod head;
+pub mod log;
+pub mod opened;
+pub mod tree;
+
+pub use error::{FsError, Result};
+pub use fs::{Caller, Fs, Node};

@@ -1,0 +1,223 @@
+//! The merged view of a live worktree, and transactions on it.
+//!
+//! Invariants: of several layers that speak of a key the newest is right, and a tombstone hides what is beneath; only
+//! the top layer changes; a body that reads sees one head throughout (sealing, publishing and restoring wait for it).
+
+mod merge;
+mod txn;
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rustix::io::Errno;
+use vellum_live::{LiveError, LiveStore, Sequence};
+use vellum_map::{NodeCache, Span};
+use vellum_types::value::Super;
+use vellum_types::{Attr, Dentry, Ino, Key, KeyRef, KeyTag};
+use vellum_volume::tree::NodeLoader;
+
+use crate::error::{FsError, Result};
+use crate::head::{HEAD_KEY, Head};
+
+use merge::{LiveRead, Merged, get_merged};
+pub use txn::Txn;
+
+/// Where nodes of the base come from.
+pub type Nodes = NodeCache<NodeLoader>;
+
+/// Called with each key and value of a scan, until it breaks off.
+pub type VisitEntry<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
+/// Called with each name and what it stands for, until it breaks off.
+pub type VisitDentry<'v> = dyn FnMut(&[u8], Dentry) -> ControlFlow<()> + 'v;
+
+/// A live worktree's map.
+pub struct LiveTree {
+    live: Arc<dyn LiveStore>,
+    nodes: Arc<Nodes>,
+    head: RwLock<Head>,
+}
+
+/// What was committed.
+#[derive(Debug)]
+pub struct Committed {
+    /// Its place in the order of all.
+    pub sequence: Sequence,
+    /// The keys that were put or deleted: what caches must forget.
+    pub changed: Vec<Key>,
+}
+
+/// Reading the map as one head sees it. Bodies get it from [`LiveTree::read`] and [`LiveTree::transact`].
+pub trait Reading {
+    /// The value under a key.
+    fn value(&self, key: &Key) -> Result<Option<vellum_map::Value>>;
+
+    /// Visits the entries of a span in ascending order of their keys, until `visit` breaks off.
+    fn scan(&self, span: Span, visit: &mut VisitEntry<'_>) -> Result<()>;
+
+    /// The attributes of an inode, if it exists.
+    fn attr(&self, ino: Ino) -> Result<Option<Attr>> {
+        let value = self.value(&Key::attr(ino))?;
+        value.map(|value| Attr::decode(&value).map_err(damaged("an inode"))).transpose()
+    }
+
+    /// The attributes of an inode that somebody holds: stale if it is gone.
+    fn attr_of(&self, ino: Ino) -> Result<Attr> {
+        self.attr(ino)?.ok_or(FsError::Posix(Errno::STALE))
+    }
+
+    /// An entry of a directory.
+    fn dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
+        let value = self.value(&Key::dentry(dir, name))?;
+        value.map(|value| Dentry::decode(&value).map_err(damaged("a directory entry"))).transpose()
+    }
+
+    /// Visits the entries of a directory whose names come after `after`, in order.
+    fn entries(&self, dir: Ino, after: Option<&[u8]>, visit: &mut VisitDentry<'_>) -> Result<()> {
+        let end = Key::first(dir, KeyTag::Xattr);
+        let span = match after {
+            None => Span::between(Key::first(dir, KeyTag::Dentry).as_bytes(), end.as_bytes()),
+            Some(name) => Span::between(Key::dentry(dir, name).as_bytes(), end.as_bytes())
+                .after(Key::dentry(dir, name).as_bytes()),
+        };
+        let mut failed = None;
+        self.scan(span, &mut |key, value| {
+            let entry = KeyRef::parse(key).and_then(|key| Ok((key, Dentry::decode(value)?)));
+            match entry {
+                Ok((KeyRef::Dentry(_, name), dentry)) => visit(name, dentry),
+                Ok(_) => ControlFlow::Break(()),
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        failed.map_or(Ok(()), |error| Err(damaged("a directory entry")(error)))
+    }
+
+    /// The filesystem's own record.
+    fn super_record(&self) -> Result<Super> {
+        match self.value(&Key::attr(Ino::SUPER))? {
+            Some(value) => Super::decode(&value).map_err(damaged("the filesystem's record")),
+            None => Ok(Super { next_ino: Ino(Ino::ROOT.0 + 1) }),
+        }
+    }
+}
+
+/// Names what does not decode.
+pub(crate) fn damaged(what: &str) -> impl Fn(vellum_types::DecodeError) -> FsError + use<'_> {
+    move |source| FsError::Decode { what: what.into(), source }
+}
+
+/// Something to read from and a head to read by.
+struct Snapshot<'a> {
+    live: &'a dyn LiveRead,
+    head: &'a Head,
+    nodes: &'a Nodes,
+}
+
+impl Reading for Snapshot<'_> {
+    fn value(&self, key: &Key) -> Result<Option<vellum_map::Value>> {
+        get_merged(self.live, self.head, self.nodes, key)
+    }
+
+    fn scan(&self, span: Span, visit: &mut VisitEntry<'_>) -> Result<()> {
+        let mut merged = Merged::new(self.live, self.head, self.nodes, span)?;
+        while let Some((key, value)) = merged.next()? {
+            if visit(&key, &value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LiveTree {
+    /// The worktree that a live store holds; in an empty one, a new worktree that stands on `fresh`.
+    pub fn open(live: Arc<dyn LiveStore>, nodes: Arc<Nodes>, fresh: &Head) -> Result<Self> {
+        let head = match live.get(HEAD_KEY)? {
+            Some(bytes) => Head::decode(&bytes).map_err(damaged("the head"))?,
+            None => {
+                live.transact(&mut |txn| {
+                    txn.put(HEAD_KEY, fresh.encode().into());
+                    Ok(())
+                })?;
+                fresh.clone()
+            }
+        };
+        Ok(Self { live, nodes, head: RwLock::new(head) })
+    }
+
+    /// What keeps the live metadata.
+    #[must_use]
+    pub fn live(&self) -> &Arc<dyn LiveStore> {
+        &self.live
+    }
+
+    /// Where nodes come from.
+    #[must_use]
+    pub fn nodes(&self) -> &Arc<Nodes> {
+        &self.nodes
+    }
+
+    /// Reads at one head. The body must not call `read` or `transact` again.
+    pub fn read<T>(&self, body: impl FnOnce(&dyn Reading) -> Result<T>) -> Result<T> {
+        let head = self.head();
+        let live: &dyn LiveStore = &*self.live;
+        body(&Snapshot { live: &live, head: &head, nodes: &self.nodes })
+    }
+
+    /// Changes the map: all that the body does, or nothing if it fails. The body may run several times. It must not
+    /// call `read` or `transact` again.
+    pub fn transact<T>(&self, mut body: impl FnMut(&mut Txn<'_>) -> Result<T>) -> Result<(T, Committed)> {
+        let head = self.head();
+        let (mut outcome, mut changed) = (None, Vec::new());
+        let committed = self.live.transact(&mut |live| {
+            let mut txn = Txn::new(live, &head, &self.nodes);
+            let done = body(&mut txn);
+            changed = txn.into_changed();
+            let failed = done.is_err();
+            outcome = Some(done);
+            if failed { Err(LiveError::Abandoned) } else { Ok(()) }
+        });
+        match (outcome, committed) {
+            (Some(Err(error)), _) => Err(error),
+            (Some(Ok(value)), Ok(sequence)) => Ok((value, Committed { sequence, changed })),
+            (_, Err(error)) => Err(error.into()),
+            (None, Ok(_)) => Err(LiveError::Abandoned.into()),
+        }
+    }
+
+    /// The head, held still.
+    pub fn head(&self) -> RwLockReadGuard<'_, Head> {
+        self.head.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the head, alone: waits until nobody reads or writes. `also` puts what else belongs to the change.
+    pub fn change_head<T>(
+        &self,
+        mut change: impl FnMut(&mut Head, &mut dyn vellum_live::Transaction) -> Result<T>,
+    ) -> Result<(T, Sequence)> {
+        let mut held: RwLockWriteGuard<'_, Head> = self.head.write().unwrap_or_else(PoisonError::into_inner);
+        let (mut outcome, mut new) = (None, held.clone());
+        let committed = self.live.transact(&mut |live| {
+            new = held.clone();
+            let done = change(&mut new, live);
+            let failed = done.is_err();
+            outcome = Some(done);
+            if failed {
+                return Err(LiveError::Abandoned);
+            }
+            live.put(HEAD_KEY, new.encode().into());
+            Ok(())
+        });
+        match (outcome, committed) {
+            (Some(Err(error)), _) => Err(error),
+            (Some(Ok(value)), Ok(sequence)) => {
+                *held = new;
+                Ok((value, sequence))
+            }
+            (_, Err(error)) => Err(error.into()),
+            (None, Ok(_)) => Err(LiveError::Abandoned.into()),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Layers in a live store over a base tree, read as one map.
+//!
+//! In a layer an extended attribute's value has a byte 0 before it, and the single byte 0xFF is a tombstone: no other
+//! value of the map is that byte.
+
+use std::collections::VecDeque;
+use std::iter::Peekable;
+use std::ops::ControlFlow;
+
+use vellum_live::{Bytes, LiveError, LiveStore, Transaction, Visit};
+use vellum_map::{Range, Slice, Span, Value, get, range};
+use vellum_types::{Key, KeyTag};
+
+use super::Nodes;
+use crate::error::Result;
+use crate::head::{Head, LayerId, layer_prefix};
+
+/// Says in a layer that a key is gone.
+const TOMBSTONE: &[u8] = &[0xFF];
+/// Entries that a cursor takes from a layer at once.
+const PORTION: usize = 128;
+/// Where the tag stands in a key of the map.
+const TAG_AT: usize = 8;
+
+/// What can be read from, be it the store or a transaction.
+pub trait LiveRead {
+    /// The value under a key.
+    fn get(&self, key: &[u8]) -> std::result::Result<Option<Bytes>, LiveError>;
+    /// Visits a span.
+    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> std::result::Result<(), LiveError>;
+}
+
+impl LiveRead for &dyn LiveStore {
+    fn get(&self, key: &[u8]) -> std::result::Result<Option<Bytes>, LiveError> {
+        LiveStore::get(*self, key)
+    }
+
+    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> std::result::Result<(), LiveError> {
+        LiveStore::scan(*self, span, visit)
+    }
+}
+
+impl LiveRead for &dyn Transaction {
+    fn get(&self, key: &[u8]) -> std::result::Result<Option<Bytes>, LiveError> {
+        Transaction::get(*self, key)
+    }
+
+    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> std::result::Result<(), LiveError> {
+        Transaction::scan(*self, span, visit)
+    }
+}
+
+/// The key in the live store of a layer's key.
+pub fn layer_key(layer: LayerId, key: &[u8]) -> Vec<u8> {
+    let mut full = Vec::with_capacity(9 + key.len());
+    full.extend_from_slice(&layer_prefix(layer));
+    full.extend_from_slice(key);
+    full
+}
+
+/// What a layer keeps for a change.
+pub fn encode_change(key: &[u8], value: Option<&[u8]>) -> Bytes {
+    match value {
+        None => TOMBSTONE.into(),
+        Some(value) if is_xattr(key) => [&[0], value].concat().into(),
+        Some(value) => value.into(),
+    }
+}
+
+/// The change that a layer keeps; None is a tombstone.
+pub fn decode_change(key: &[u8], stored: &Bytes) -> Option<Value> {
+    if **stored == *TOMBSTONE {
+        return None;
+    }
+    Some(match stored.split_first() {
+        Some((_, value)) if is_xattr(key) => Slice::from(Bytes::from(value)),
+        _ => Slice::from(Bytes::clone(stored)),
+    })
+}
+
+fn is_xattr(key: &[u8]) -> bool {
+    key.get(TAG_AT) == Some(&KeyTag::Xattr.as_byte())
+}
+
+/// The value of a key: what the newest layer that speaks of it says, or else the base.
+pub fn get_merged(live: &dyn LiveRead, head: &Head, nodes: &Nodes, key: &Key) -> Result<Option<Value>> {
+    let key = key.as_bytes();
+    let mut full = layer_key(head.top(), key);
+    for layer in &head.layers {
+        if let Some(prefix) = full.get_mut(..9) {
+            prefix.copy_from_slice(&layer_prefix(*layer));
+        }
+        if let Some(stored) = live.get(&full)? {
+            return Ok(decode_change(key, &stored));
+        }
+    }
+    Ok(get(nodes, &head.base, key)?)
+}
+
+/// The changes of one layer within a span, taken in portions.
+pub struct Cursor<'a> {
+    live: &'a dyn LiveRead,
+    layer: LayerId,
+    /// What is still to be taken; None at the end.
+    rest: Option<Span>,
+    ready: VecDeque<(Vec<u8>, Option<Value>)>,
+}
+
+impl<'a> Cursor<'a> {
+    /// The changes of a layer in a span of the map's keys.
+    pub fn new(live: &'a dyn LiveRead, layer: LayerId, span: &Span) -> Self {
+        let end = match &span.end {
+            Some(end) => layer_key(layer, end),
+            None => layer_prefix(LayerId(layer.0 + 1)).to_vec(),
+        };
+        let rest = Span::between(layer_key(layer, &span.start), end);
+        Self { live, layer, rest: Some(rest), ready: VecDeque::new() }
+    }
+
+    /// The next change, which stays the next.
+    pub fn peek(&mut self) -> Result<Option<&(Vec<u8>, Option<Value>)>> {
+        if self.ready.is_empty() {
+            self.refill()?;
+        }
+        Ok(self.ready.front())
+    }
+
+    /// Takes the next change.
+    pub fn take(&mut self) -> Result<Option<(Vec<u8>, Option<Value>)>> {
+        self.peek()?;
+        Ok(self.ready.pop_front())
+    }
+
+    fn refill(&mut self) -> Result<()> {
+        let Some(span) = self.rest.take() else { return Ok(()) };
+        let ready = &mut self.ready;
+        let prefix = layer_prefix(self.layer).len();
+        self.live.scan(&span, &mut |full, stored| {
+            let key = full.get(prefix..).unwrap_or_default();
+            ready.push_back((key.to_vec(), decode_change(key, stored)));
+            if ready.len() < PORTION { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        if let Some((last, _)) = self.ready.back().filter(|_| self.ready.len() >= PORTION) {
+            self.rest = Some(span.after(&layer_key(self.layer, last)));
+        }
+        Ok(())
+    }
+}
+
+/// The changes of several layers, merged: of each key the newest.
+pub struct Changes<'a> {
+    /// Newest first.
+    cursors: Vec<Cursor<'a>>,
+}
+
+impl<'a> Changes<'a> {
+    /// The changes of some layers, newest first, in a span.
+    pub fn new(live: &'a dyn LiveRead, layers: &[LayerId], span: &Span) -> Self {
+        Self { cursors: layers.iter().map(|layer| Cursor::new(live, *layer, span)).collect() }
+    }
+
+    /// The key of the next change.
+    pub fn peek_key(&mut self) -> Result<Option<Vec<u8>>> {
+        let mut least: Option<Vec<u8>> = None;
+        for cursor in &mut self.cursors {
+            if let Some((key, _)) = cursor.peek()?
+                && least.as_ref().is_none_or(|least| key < least)
+            {
+                least = Some(key.clone());
+            }
+        }
+        Ok(least)
+    }
+
+    /// The next change.
+    pub fn next(&mut self) -> Result<Option<(Vec<u8>, Option<Value>)>> {
+        let Some(key) = self.peek_key()? else { return Ok(None) };
+        let mut newest = None;
+        for cursor in &mut self.cursors {
+            if cursor.peek()?.is_some_and(|(other, _)| *other == key) {
+                let change = cursor.take()?;
+                newest = newest.or(change);
+            }
+        }
+        Ok(newest)
+    }
+}
+
+/// Base and layers as one sequence of entries.
+pub struct Merged<'a> {
+    changes: Changes<'a>,
+    base: Peekable<Range<'a, Nodes>>,
+}
+
+impl<'a> Merged<'a> {
+    /// The entries of a span as a head sees them.
+    pub fn new(live: &'a dyn LiveRead, head: &Head, nodes: &'a Nodes, span: Span) -> Result<Self> {
+        let changes = Changes::new(live, &head.layers, &span);
+        Ok(Self { changes, base: range(nodes, &head.base, span)?.peekable() })
+    }
+
+    /// The next entry.
+    pub fn next(&mut self) -> Result<Option<(Slice, Value)>> {
+        loop {
+            let changed = self.changes.peek_key()?;
+            let base_key = match self.base.peek() {
+                Some(Ok(entry)) => Some(entry.key.clone()),
+                Some(Err(_)) => {
+                    return Ok(self.base.next().transpose()?.map(|entry| (entry.key, entry.value)));
+                }
+                None => None,
+            };
+            let from_base = match (&changed, &base_key) {
+                (None, None) => return Ok(None),
+                (None, Some(_)) => true,
+                (Some(_), None) => false,
+                (Some(changed), Some(base)) => base.as_bytes() < changed.as_slice(),
+            };
+            if from_base {
+                return Ok(self.base.next().transpose()?.map(|entry| (entry.key, entry.value)));
+            }
+            if base_key.as_deref() == changed.as_deref() {
+                self.base.next();
+            }
+            if let Some((key, Some(value))) = self.changes.next()? {
+                return Ok(Some((Slice::from(Bytes::from(key)), value)));
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Live metadata: what a mounted worktree needs to remember before it is published into the store.
+//!
+//! An ordered key-value store with transactions ([`LiveStore`]). It knows nothing of what keys and values mean.
+//! Deliberately absent: POSIX, layers' meaning, the object store.
+
+mod error;
+mod memory;
+mod store;
+
+pub use error::LiveError;
+pub use memory::MemoryStore;
+pub use store::{Body, Bytes, LiveStore, Sequence, Transaction, Visit};

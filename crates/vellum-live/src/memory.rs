@@ -1,0 +1,137 @@
+//! A store in memory that forgets everything when it is dropped: for tests, and what engines are compared with.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use vellum_map::Span;
+
+use crate::error::LiveError;
+use crate::store::{Body, Bytes, LiveStore, Sequence, Transaction, Visit};
+
+type Entries = BTreeMap<Vec<u8>, Bytes>;
+
+/// Everything in one ordered map.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    entries: RwLock<Entries>,
+    /// Held by the transaction under way.
+    writer: Mutex<Sequence>,
+}
+
+/// Changes that are not committed yet.
+struct Pending<'s> {
+    store: &'s MemoryStore,
+    changes: BTreeMap<Vec<u8>, Option<Bytes>>,
+    dropped: Vec<Vec<u8>>,
+}
+
+impl MemoryStore {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Entries> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LiveStore for MemoryStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError> {
+        Ok(self.read().get(key).cloned())
+    }
+
+    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError> {
+        for (key, value) in self.read().range::<[u8], _>(bounds(span)) {
+            if visit(key, value) == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn transact(&self, body: &mut Body<'_>) -> Result<Sequence, LiveError> {
+        let mut last = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = Pending { store: self, changes: BTreeMap::new(), dropped: Vec::new() };
+        body(&mut pending)?;
+        let Pending { changes, dropped, .. } = pending;
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        for prefix in dropped {
+            entries.retain(|key, _| !key.starts_with(&prefix));
+        }
+        for (key, value) in changes {
+            match value {
+                Some(value) => entries.insert(key, value),
+                None => entries.remove(&key),
+            };
+        }
+        last.0 += 1;
+        Ok(*last)
+    }
+
+    fn wait_durable(&self, _upto: Sequence) -> Result<(), LiveError> {
+        Ok(())
+    }
+
+    fn freeze(&self, _prefix: &[u8]) -> Result<(), LiveError> {
+        Ok(())
+    }
+
+    fn memory(&self) -> usize {
+        self.read().iter().map(|(key, value)| key.len() + value.len()).sum()
+    }
+}
+
+impl Transaction for Pending<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError> {
+        if let Some(change) = self.changes.get(key) {
+            return Ok(change.clone());
+        }
+        if self.dropped.iter().any(|prefix| key.starts_with(prefix)) {
+            return Ok(None);
+        }
+        self.store.get(key)
+    }
+
+    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError> {
+        let mut merged: Entries = BTreeMap::new();
+        self.store.scan(span, &mut |key, value| {
+            if !self.dropped.iter().any(|prefix| key.starts_with(prefix)) {
+                merged.insert(key.to_vec(), value.clone());
+            }
+            ControlFlow::Continue(())
+        })?;
+        for (key, change) in self.changes.range::<[u8], _>(bounds(span)) {
+            match change {
+                Some(value) => merged.insert(key.clone(), value.clone()),
+                None => merged.remove(key),
+            };
+        }
+        for (key, value) in &merged {
+            if visit(key, value) == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, key: &[u8], value: Bytes) {
+        self.changes.insert(key.to_vec(), Some(value));
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.changes.insert(key.to_vec(), None);
+    }
+
+    fn delete_prefix(&mut self, prefix: &[u8]) {
+        self.changes.retain(|key, _| !key.starts_with(prefix));
+        self.dropped.push(prefix.to_vec());
+    }
+}
+
+/// The bounds of a span; one that ends before it starts is empty.
+fn bounds(span: &Span) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    let start = span.start.as_slice();
+    let end = match &span.end {
+        Some(end) if end.as_slice() <= start => Bound::Excluded(start),
+        Some(end) => Bound::Excluded(end.as_slice()),
+        None => Bound::Unbounded,
+    };
+    (Bound::Included(start), end)
+}

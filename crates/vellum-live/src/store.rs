@@ -1,0 +1,69 @@
+//! The seam between a live worktree and what keeps its metadata.
+//!
+//! Cut so that an engine in this process, Redis (WATCH), PostgreSQL (SERIALIZABLE with retry) and TiKV (optimistic
+//! transactions) can each carry it: a body may run several times, changes nothing but the transaction, and must not
+//! rely on a scan seeing no newcomers (what depends on a scan also reads and writes a key that stands for it).
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use vellum_map::Span;
+
+use crate::error::LiveError;
+
+/// A value.
+pub type Bytes = Arc<[u8]>;
+
+/// The place of a committed transaction in the order of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Sequence(pub u64);
+
+/// Called with each entry of a scan, in ascending order of the keys, until it breaks off. It must not use the store.
+pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
+
+/// What a transaction does.
+pub type Body<'b> = dyn FnMut(&mut dyn Transaction) -> Result<(), LiveError> + 'b;
+
+/// An ordered key-value store with transactions. Keys have at most 300 bytes or so.
+///
+/// After `transact` returned, every later read sees the changes, and they survive the death of this process. They
+/// survive a loss of power once `wait_durable` returned for their sequence, and within seconds by themselves. What
+/// survives is always all transactions up to some sequence.
+pub trait LiveStore: Send + Sync + 'static {
+    /// The value under a key.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError>;
+
+    /// Visits the entries of a span as they are at one moment.
+    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError>;
+
+    /// Carries out a transaction: all of it or, if the body fails, nothing.
+    fn transact(&self, body: &mut Body<'_>) -> Result<Sequence, LiveError>;
+
+    /// Waits until everything up to a sequence survives a loss of power.
+    fn wait_durable(&self, upto: Sequence) -> Result<(), LiveError>;
+
+    /// Promises that no key with this prefix will be put or deleted one by one any more: an engine may move them out
+    /// of memory. They go by [`Transaction::delete_prefix`].
+    fn freeze(&self, prefix: &[u8]) -> Result<(), LiveError>;
+
+    /// Bytes of memory that entries take, about.
+    fn memory(&self) -> usize;
+}
+
+/// A transaction under way: reads see its own changes.
+pub trait Transaction {
+    /// The value under a key.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError>;
+
+    /// Visits the entries of a span.
+    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError>;
+
+    /// Sets a key.
+    fn put(&mut self, key: &[u8], value: Bytes);
+
+    /// Removes a key.
+    fn delete(&mut self, key: &[u8]);
+
+    /// Removes every key with a prefix. Not to be combined with puts under that prefix in one transaction.
+    fn delete_prefix(&mut self, prefix: &[u8]);
+}
