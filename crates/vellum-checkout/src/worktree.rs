@@ -201,6 +201,7 @@ impl Worktree {
         request: &SnapshotRequest,
     ) -> SnapshotRecord {
         SnapshotRecord {
+            nonce: Default::default(),
             root,
             parents: head.iter().map(|head| head.id).collect(),
             counter: head.map_or(0, |head| head.record.counter) + 1,

@@ -60,7 +60,7 @@ impl Catalog {
     /// Stores a new record, durably; gives its id.
     pub fn put(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
         let plain = record.encode();
-        let id = SnapshotId(self.keys.record_id(Domain::Snapshot, &plain));
+        let id = record.id(&self.keys);
         let mut sealed = Vec::new();
         self.keys.seal(Domain::Snapshot, id.as_bytes(), &plain, &mut sealed);
         match self.objects.put(&object_key(LIVE, &id)?, &sealed) {
@@ -114,11 +114,13 @@ impl Catalog {
     }
 
     fn check(&self, id: &SnapshotId, plain: &[u8]) -> Result<SnapshotRecord> {
-        if SnapshotId(self.keys.record_id(Domain::Snapshot, plain)) != *id {
+        let record =
+            SnapshotRecord::decode(plain).map_err(VolumeError::decoding(format!("snapshot {id}")))?;
+        if record.id(&self.keys) != *id {
             let reason = "its content does not have the hash that it is named by".into();
             return Err(VolumeError::Damaged { object: format!("snapshots/{id}"), reason });
         }
-        SnapshotRecord::decode(plain).map_err(VolumeError::decoding(format!("snapshot {id}")))
+        Ok(record)
     }
 
     /// Ids of all snapshots in the store, sorted.

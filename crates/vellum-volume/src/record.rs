@@ -1,7 +1,9 @@
 //! Snapshot records: what a snapshot is, apart from its tree. Encoded, then sealed into `snapshots/<id>`.
 //!
-//! Invariant: a record's id is the keyed hash of its encoding, and equal records have equal encodings.
+//! Invariant: a record's id is the keyed hash of its identity, which is all of it but the tree and the statistics: a
+//! live worktree names a snapshot at once and publishes its tree later. Equal records have equal encodings.
 
+use vellum_crypto::{Domain, VolumeKeys};
 use vellum_map::Root;
 use vellum_types::limits::{NOTE_MAX, REF_NAME_MAX};
 use vellum_types::{BlobId, DecodeError, Reader, SnapshotId, Time, Writer};
@@ -14,6 +16,9 @@ const PARENTS_MAX: usize = 16;
 
 /// Longest author or host name, bytes: `HOST_NAME_MAX` is 64, user names are shorter; generous.
 const WHO_MAX: usize = 1024;
+
+/// Length of a record's nonce, bytes.
+pub const NONCE_LEN: usize = 16;
 
 /// Why a snapshot was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,6 +49,8 @@ pub struct Statistics {
 /// An immutable record of one moment of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotRecord {
+    /// Random, given by [`crate::Volume::name_snapshot`]: no two snapshots have one identity.
+    pub nonce: [u8; NONCE_LEN],
     /// The tree.
     pub root: Root,
     /// The snapshots that it came from, the line's own first.
@@ -72,11 +79,16 @@ pub struct SnapshotRecord {
 const PATHS_MAX: usize = 1000;
 
 impl SnapshotRecord {
-    /// The plaintext of the stored record.
+    /// The id of this record.
     #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
+    pub fn id(&self, keys: &VolumeKeys) -> SnapshotId {
+        SnapshotId(keys.record_id(Domain::Snapshot, &self.identity()))
+    }
+
+    /// What the id is the hash of: all that is known when a snapshot is made.
+    fn identity(&self) -> Vec<u8> {
         let mut writer = Writer::new();
-        writer.u8(VERSION).raw(self.root.0.as_bytes()).varint(self.parents.len() as u64);
+        writer.u8(VERSION).raw(&self.nonce).varint(self.parents.len() as u64);
         for parent in &self.parents {
             writer.raw(parent.as_bytes());
         }
@@ -92,6 +104,14 @@ impl SnapshotRecord {
         for path in &self.paths {
             writer.bytes(path);
         }
+        writer.into_vec()
+    }
+
+    /// The plaintext of the stored record.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::over(self.identity());
+        writer.raw(self.root.0.as_bytes());
         let stats = &self.statistics;
         for number in [stats.files, stats.dirs, stats.others, stats.bytes, stats.changed, stats.stored] {
             writer.varint(number);
@@ -106,7 +126,7 @@ impl SnapshotRecord {
         if version != VERSION {
             return Err(DecodeError::Version(u32::from(version)));
         }
-        let root = Root(BlobId(reader.array()?));
+        let nonce = reader.array()?;
         let parents = (0..reader.count(PARENTS_MAX)?)
             .map(|_| reader.array().map(SnapshotId))
             .collect::<std::result::Result<_, _>>()?;
@@ -126,6 +146,7 @@ impl SnapshotRecord {
         let paths = (0..reader.count(PATHS_MAX)?)
             .map(|_| reader.bytes(usize::MAX).map(<[u8]>::to_vec))
             .collect::<std::result::Result<_, _>>()?;
+        let root = Root(BlobId(reader.array()?));
         let mut number = || reader.varint();
         let statistics = Statistics {
             files: number()?,
@@ -136,7 +157,20 @@ impl SnapshotRecord {
             stored: number()?,
         };
         reader.finish()?;
-        Ok(Self { root, parents, counter, time, worktree, author, host, note, origin, paths, statistics })
+        Ok(Self {
+            nonce,
+            root,
+            parents,
+            counter,
+            time,
+            worktree,
+            author,
+            host,
+            note,
+            origin,
+            paths,
+            statistics,
+        })
     }
 
     /// Shortens what is over the limits of the format, so that every record can be read back.
@@ -157,6 +191,7 @@ mod tests {
 
     fn record(note: String, nanos: u32, parents: Vec<[u8; 32]>) -> SnapshotRecord {
         SnapshotRecord {
+            nonce: [9; NONCE_LEN],
             root: Root(BlobId([7; 32])),
             parents: parents.into_iter().map(SnapshotId).collect(),
             counter: 3,

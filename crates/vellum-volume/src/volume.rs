@@ -315,13 +315,26 @@ impl Volume {
     /// Records a snapshot and lets this worktree stand on it. What the record names must be durable already. It
     /// comes after its parents, whatever its time and counter say: clocks go back, and a history must not.
     pub fn commit(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
-        record.clamp();
         for parent in &record.parents {
             let parent = self.catalog.get(parent)?;
             record.time = record.time.max(parent.time);
             record.counter = record.counter.max(parent.counter.saturating_add(1));
         }
-        let id = self.catalog.put(&record)?;
+        self.name_snapshot(&mut record)?;
+        self.commit_named(&record)
+    }
+
+    /// Gives a new record its identity, and with it its id; the tree and the statistics may follow later.
+    pub fn name_snapshot(&self, record: &mut SnapshotRecord) -> Result<SnapshotId> {
+        record.clamp();
+        getrandom::fill(&mut record.nonce)
+            .map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?;
+        Ok(record.id(&self.keys))
+    }
+
+    /// Records a snapshot that has its name, and lets this worktree stand on it.
+    pub fn commit_named(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
+        let id = self.catalog.put(record)?;
         self.set_head(id)?;
         Ok(id)
     }

@@ -92,6 +92,7 @@ impl Forged {
         };
         session.flush().unwrap();
         let record = SnapshotRecord {
+            nonce: Default::default(),
             root,
             parents: Vec::new(),
             counter: 1,

@@ -56,6 +56,7 @@ fn config(encrypted: bool) -> Config {
 
 fn record() -> SnapshotRecord {
     SnapshotRecord {
+        nonce: *b"sixteen bytes...",
         root: Root(BlobId([0x11; 32])),
         parents: vec![SnapshotId([0x22; 32]), SnapshotId([0x33; 32])],
         counter: 300,
@@ -107,7 +108,7 @@ fn snapshot_records() {
     assert_eq!(record().encode(), bytes);
     assert_eq!(SnapshotRecord::decode(&bytes), Ok(record()));
     // Ids and objects: they hang on keys and associated data.
-    let id = plain().record_id(Domain::Snapshot, &bytes);
+    let id = record().id(&plain()).0;
     let object = kept("snapshot.plain", || {
         let mut sealed = Vec::new();
         plain().seal(Domain::Snapshot, &id, &bytes, &mut sealed);

@@ -93,6 +93,7 @@ pub fn record(volume: &Volume, root: Root, note: &str) -> SnapshotRecord {
 /// A record of a tree, descending from this snapshot.
 pub fn record_on(volume: &Volume, head: Option<SnapshotId>, root: Root, note: &str) -> SnapshotRecord {
     SnapshotRecord {
+        nonce: Default::default(),
         root,
         parents: head.into_iter().collect(),
         counter: 1,
