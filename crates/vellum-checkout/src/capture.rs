@@ -27,7 +27,7 @@ use crate::scan::{EntryId, EntryRef, OpenDirs, Tree};
 use crate::statcache::Recorded;
 
 pub use content::{ChunkSink, Content};
-pub use sink::{ChangeSink, LayerSink, SessionNodes, TreeSink};
+pub use sink::{ChangeSink, LayerSink, TreeSink};
 
 use content::ContentReader;
 use inode::{InodeReader, Outcome, Trouble};

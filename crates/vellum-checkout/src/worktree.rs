@@ -15,7 +15,7 @@ use vellum_volume::state::{STATE_DIR, WorktreeLock};
 use vellum_volume::{FsTree, Meter, Origin, SnapshotRecord, StateDir, Statistics, Volume, WriteSession};
 
 use crate::beneath::{Dir, raise_open_files_limit};
-use crate::capture::{Capture, Captured, ChunkSink, LayerSink, SessionNodes, TreeSink};
+use crate::capture::{Capture, Captured, ChunkSink, LayerSink, TreeSink};
 use crate::error::{CheckoutError, Problem, Result};
 use crate::meta::{Caller, Stat};
 use crate::scan::{DirIndex, EntryId, EntryRef, Options, Selection, Tree, scan};
@@ -172,8 +172,7 @@ impl Worktree {
         session: &mut WriteSession,
     ) -> Result<(Captured, Root)> {
         let (captured, root) = {
-            let nodes = SessionNodes(session);
-            let mut sink = TreeSink::new(&self.volume, &nodes, base)?;
+            let mut sink = TreeSink::new(&self.volume, session, base)?;
             let captured = capture.run(ChunkSink::Store(session), &mut sink)?;
             (captured, sink.finish()?)
         };
@@ -187,8 +186,7 @@ impl Worktree {
         keys.sort_unstable();
         keys.dedup();
         let removals = keys.iter().map(|key| (key.as_slice(), None::<&[u8]>));
-        let nodes = SessionNodes(session);
-        let root = apply(&*self.volume.nodes, &nodes, self.volume.shape(), &root, removals)?;
+        let root = apply(&*self.volume.nodes, &*session, self.volume.shape(), &root, removals)?;
         Ok((captured, root))
     }
 

@@ -6,7 +6,8 @@
 //! snapshot that is not published yet.
 
 use vellum_map::Root;
-use vellum_types::{BlobId, DecodeError, Ino, Reader, SnapshotId, Writer};
+use vellum_types::{BlobId, DecodeError, Ino, Reader, SnapshotId, Time, Writer};
+use vellum_volume::Statistics;
 
 const VERSION: u8 = 1;
 
@@ -17,52 +18,119 @@ const LAYERS_MAX: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LayerId(pub u64);
 
+/// A filesystem state: a published tree and layers over it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// The published tree beneath all layers.
+    pub base: Root,
+    /// What the published tree holds; `changed` and `stored` count since the last snapshot of the line.
+    pub counted: Statistics,
+    /// Newest first.
+    pub layers: Vec<LayerId>,
+}
+
+/// A snapshot of the line, as its successor needs to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ancestor {
+    /// Which.
+    pub id: SnapshotId,
+    /// Its place in the line.
+    pub counter: u64,
+    /// When it was made.
+    pub time: Time,
+}
+
 /// Where a worktree stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// The published tree beneath all layers.
-    pub base: Root,
-    /// Newest first. The first is the top layer, the only one that changes.
-    pub layers: Vec<LayerId>,
+    /// What it holds. The first layer is the top layer, the only one that changes.
+    pub state: State,
     /// The number of the next layer.
     pub next_layer: LayerId,
     /// The last snapshot of the line, published or not.
-    pub snapshot: Option<SnapshotId>,
+    pub snapshot: Option<Ancestor>,
+    /// The number of the next snapshot that waits to be published.
+    pub next_pending: u64,
+}
+
+impl State {
+    /// Whether these layers, and the tree beneath them, are the lowest ones of `other`.
+    #[must_use]
+    pub fn is_below(&self, other: &Self) -> bool {
+        self.base == other.base && other.layers.ends_with(&self.layers)
+    }
+
+    /// This state after its lowest layers were published: `published` holds what they made of the base.
+    pub fn settle(&mut self, layers: &[LayerId], published: &Self) {
+        self.layers.truncate(self.layers.len().saturating_sub(layers.len()));
+        (self.base, self.counted) = (published.base, published.counted);
+    }
+
+    /// Adds the stored form.
+    pub fn encode(&self, writer: &mut Writer) {
+        writer.raw(self.base.0.as_bytes()).varint(self.layers.len() as u64);
+        for layer in &self.layers {
+            writer.varint(layer.0);
+        }
+        self.counted.encode(writer);
+    }
+
+    /// Reads the stored form.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let base = Root(BlobId(reader.array()?));
+        let layers =
+            (0..reader.count(LAYERS_MAX)?).map(|_| reader.varint().map(LayerId)).collect::<Result<_, _>>()?;
+        Ok(Self { base, layers, counted: Statistics::decode(reader)? })
+    }
 }
 
 impl Head {
     /// The head of a worktree without changes.
     #[must_use]
-    pub fn new(base: Root, snapshot: Option<SnapshotId>) -> Self {
-        Self { base, layers: vec![LayerId(0)], next_layer: LayerId(1), snapshot }
+    pub fn new(base: Root, counted: Statistics, snapshot: Option<Ancestor>) -> Self {
+        let state = State { base, counted, layers: vec![LayerId(0)] };
+        Self { state, next_layer: LayerId(1), snapshot, next_pending: 0 }
     }
 
     /// The layer that changes go to.
     #[must_use]
     pub fn top(&self) -> LayerId {
-        self.layers.first().copied().unwrap_or(LayerId(0))
+        self.state.layers.first().copied().unwrap_or(LayerId(0))
+    }
+
+    /// The state beneath the top layer: it changes no more.
+    #[must_use]
+    pub fn sealed(&self) -> State {
+        let layers = self.state.layers.get(1..).unwrap_or_default().to_vec();
+        State { layers, ..self.state }
     }
 
     /// Seals the top layer: what follows goes to a new one.
     pub fn seal(&mut self) {
+        let new = self.new_layer();
+        self.state.layers.insert(0, new);
+    }
+
+    /// A layer that was never used.
+    pub fn new_layer(&mut self) -> LayerId {
         let new = self.next_layer;
         self.next_layer = LayerId(new.0 + 1);
-        self.layers.insert(0, new);
+        new
     }
 
     /// The stored form.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new();
-        writer.u8(VERSION).raw(self.base.0.as_bytes()).varint(self.next_layer.0);
-        writer.varint(self.layers.len() as u64);
-        for layer in &self.layers {
-            writer.varint(layer.0);
-        }
+        writer.u8(VERSION).varint(self.next_layer.0).varint(self.next_pending);
         match &self.snapshot {
             None => writer.u8(0),
-            Some(id) => writer.u8(1).raw(id.as_bytes()),
+            Some(last) => {
+                writer.u8(1).raw(last.id.as_bytes()).varint(last.counter);
+                writer.varint_signed(last.time.secs).varint(u64::from(last.time.nanos))
+            }
         };
+        self.state.encode(&mut writer);
         writer.into_vec()
     }
 
@@ -73,20 +141,22 @@ impl Head {
         if version != VERSION {
             return Err(DecodeError::Version(u32::from(version)));
         }
-        let base = Root(BlobId(reader.array()?));
-        let next_layer = LayerId(reader.varint()?);
-        let layers: Vec<_> =
-            (0..reader.count(LAYERS_MAX)?).map(|_| reader.varint().map(LayerId)).collect::<Result<_, _>>()?;
+        let (next_layer, next_pending) = (LayerId(reader.varint()?), reader.varint()?);
         let snapshot = match reader.u8()? {
             0 => None,
-            1 => Some(SnapshotId(reader.array()?)),
+            1 => {
+                let (id, counter) = (SnapshotId(reader.array()?), reader.varint()?);
+                let time = Time { secs: reader.varint_signed()?, nanos: reader.varint_u32()? };
+                Some(Ancestor { id, counter, time })
+            }
             _ => return Err(DecodeError::Invalid("snapshot")),
         };
+        let state = State::decode(&mut reader)?;
         reader.finish()?;
-        if layers.is_empty() || layers.iter().any(|layer| *layer >= next_layer) {
+        if state.layers.is_empty() || state.layers.iter().any(|layer| *layer >= next_layer) {
             return Err(DecodeError::Invalid("layers"));
         }
-        Ok(Self { base, layers, next_layer, snapshot })
+        Ok(Self { state, next_layer, snapshot, next_pending })
     }
 }
 

@@ -17,9 +17,9 @@ use vellum_types::{Attr, Dentry, Ino, Key, KeyRef, KeyTag};
 use vellum_volume::tree::NodeLoader;
 
 use crate::error::{FsError, Result};
-use crate::head::{HEAD_KEY, Head};
+use crate::head::{HEAD_KEY, Head, State};
 
-use merge::{LiveRead, Merged, get_merged};
+use merge::{Changes, LiveRead, Merged, get_merged};
 pub use txn::Txn;
 
 /// Where nodes of the base come from.
@@ -108,20 +108,20 @@ pub(crate) fn damaged(what: &str) -> impl Fn(vellum_types::DecodeError) -> FsErr
     move |source| FsError::Decode { what: what.into(), source }
 }
 
-/// Something to read from and a head to read by.
+/// Something to read from and the state to read.
 struct Snapshot<'a> {
     live: &'a dyn LiveRead,
-    head: &'a Head,
+    state: &'a State,
     nodes: &'a Nodes,
 }
 
 impl Reading for Snapshot<'_> {
     fn value(&self, key: &Key) -> Result<Option<vellum_map::Value>> {
-        get_merged(self.live, self.head, self.nodes, key)
+        get_merged(self.live, self.state, self.nodes, key)
     }
 
     fn scan(&self, span: Span, visit: &mut VisitEntry<'_>) -> Result<()> {
-        let mut merged = Merged::new(self.live, self.head, self.nodes, span)?;
+        let mut merged = Merged::new(self.live, self.state, self.nodes, span)?;
         while let Some((key, value)) = merged.next()? {
             if visit(&key, &value).is_break() {
                 break;
@@ -163,7 +163,27 @@ impl LiveTree {
     pub fn read<T>(&self, body: impl FnOnce(&dyn Reading) -> Result<T>) -> Result<T> {
         let head = self.head();
         let live: &dyn LiveStore = &*self.live;
-        body(&Snapshot { live: &live, head: &head, nodes: &self.nodes })
+        body(&Snapshot { live: &live, state: &head.state, nodes: &self.nodes })
+    }
+
+    /// Reads a sealed state.
+    pub fn read_sealed<T>(&self, state: &State, body: impl FnOnce(&dyn Reading) -> Result<T>) -> Result<T> {
+        let live: &dyn LiveStore = &*self.live;
+        body(&Snapshot { live: &live, state, nodes: &self.nodes })
+    }
+
+    /// The changes of a state's layers, merged: of each key the newest, in ascending order.
+    pub fn visit_changes(
+        &self,
+        state: &State,
+        visit: &mut dyn FnMut(Vec<u8>, Option<vellum_map::Value>) -> Result<()>,
+    ) -> Result<()> {
+        let live: &dyn LiveStore = &*self.live;
+        let mut changes = Changes::new(&live, &state.layers, &Span::all());
+        while let Some((key, value)) = changes.next()? {
+            visit(key, value)?;
+        }
+        Ok(())
     }
 
     /// Changes the map: all that the body does, or nothing if it fails. The body may run several times. It must not

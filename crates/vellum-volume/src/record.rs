@@ -46,6 +46,28 @@ pub struct Statistics {
     pub stored: u64,
 }
 
+impl Statistics {
+    /// Adds the stored form.
+    pub fn encode(&self, writer: &mut Writer) {
+        for number in [self.files, self.dirs, self.others, self.bytes, self.changed, self.stored] {
+            writer.varint(number);
+        }
+    }
+
+    /// Reads the stored form.
+    pub fn decode(reader: &mut Reader<'_>) -> std::result::Result<Self, DecodeError> {
+        let mut number = || reader.varint();
+        Ok(Self {
+            files: number()?,
+            dirs: number()?,
+            others: number()?,
+            bytes: number()?,
+            changed: number()?,
+            stored: number()?,
+        })
+    }
+}
+
 /// An immutable record of one moment of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotRecord {
@@ -112,10 +134,7 @@ impl SnapshotRecord {
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::over(self.identity());
         writer.raw(self.root.0.as_bytes());
-        let stats = &self.statistics;
-        for number in [stats.files, stats.dirs, stats.others, stats.bytes, stats.changed, stats.stored] {
-            writer.varint(number);
-        }
+        self.statistics.encode(&mut writer);
         writer.into_vec()
     }
 
@@ -147,15 +166,7 @@ impl SnapshotRecord {
             .map(|_| reader.bytes(usize::MAX).map(<[u8]>::to_vec))
             .collect::<std::result::Result<_, _>>()?;
         let root = Root(BlobId(reader.array()?));
-        let mut number = || reader.varint();
-        let statistics = Statistics {
-            files: number()?,
-            dirs: number()?,
-            others: number()?,
-            bytes: number()?,
-            changed: number()?,
-            stored: number()?,
-        };
+        let statistics = Statistics::decode(&mut reader)?;
         reader.finish()?;
         Ok(Self {
             nonce,

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vellum_crypto::{Domain, VolumeKeys};
+use vellum_map::{MapError, NodeSink};
 use vellum_store::{BlobWriter, ObjectKey, ObjectStore, StoreError, WriteStats};
 use vellum_types::{BlobId, BlobKind, Reader, Time, Writer};
 
@@ -261,6 +262,12 @@ impl WriteSession {
     /// Ends the claim, once a ref or record names what was written. An error if the claim was lost before.
     pub fn end(self) -> Result<()> {
         self.claim.check()
+    }
+}
+
+impl NodeSink for WriteSession {
+    fn put(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
+        self.put(BlobKind::Node, bytes).map_err(|error| MapError::store(error.kind(), error))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Where changes of the map go: into a new tree, or into a layer in memory.
 
-use vellum_map::{Applier, Builder, Layer, MapError, NodeCache, NodeSink, Root};
-use vellum_types::{BlobId, BlobKind};
+use vellum_map::{Applier, Builder, Layer, NodeCache, Root};
 use vellum_volume::tree::NodeLoader;
 use vellum_volume::{Volume, WriteSession};
 
@@ -30,29 +29,20 @@ impl ChangeSink for LayerSink {
     }
 }
 
-/// Stores nodes in a volume.
-pub struct SessionNodes<'a>(pub &'a WriteSession);
-
-impl NodeSink for SessionNodes<'_> {
-    fn put(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
-        self.0.put(BlobKind::Node, bytes).map_err(|error| MapError::store(error.kind(), error))
-    }
-}
-
 /// Makes the changed tree in the volume.
 pub enum TreeSink<'a> {
     /// From nothing.
-    New(Builder<'a, SessionNodes<'a>>),
+    New(Builder<'a, WriteSession>),
     /// From the base.
-    Changed(Applier<'a, NodeCache<NodeLoader>, SessionNodes<'a>>),
+    Changed(Applier<'a, NodeCache<NodeLoader>, WriteSession>),
 }
 
 impl<'a> TreeSink<'a> {
     /// Starts from the map at `base`, or from nothing.
-    pub fn new(volume: &'a Volume, nodes: &'a SessionNodes<'a>, base: Option<&Root>) -> Result<Self> {
+    pub fn new(volume: &'a Volume, session: &'a WriteSession, base: Option<&Root>) -> Result<Self> {
         Ok(match base {
-            None => Self::New(Builder::new(volume.shape(), nodes)),
-            Some(root) => Self::Changed(Applier::new(&*volume.nodes, nodes, volume.shape(), root)?),
+            None => Self::New(Builder::new(volume.shape(), session)),
+            Some(root) => Self::Changed(Applier::new(&*volume.nodes, session, volume.shape(), root)?),
         })
     }
 

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use vellum_checkout::capture::SessionNodes;
 use vellum_checkout::export_dir;
 use vellum_map::{Builder, Root};
 use vellum_types::value::Super;
@@ -83,8 +82,7 @@ impl Forged {
         let volume = &place.tree.volume;
         let mut session = volume.begin_write().unwrap();
         let root: Root = {
-            let nodes = SessionNodes(&session);
-            let mut builder = Builder::new(volume.shape(), &nodes);
+            let mut builder = Builder::new(volume.shape(), &session);
             for (key, value) in &self.entries {
                 builder.push(key, value).unwrap();
             }

@@ -13,7 +13,7 @@ use vellum_types::{Key, KeyTag};
 
 use super::Nodes;
 use crate::error::Result;
-use crate::head::{Head, LayerId, layer_prefix};
+use crate::head::{LayerId, State, layer_prefix};
 
 /// Says in a layer that a key is gone.
 const TOMBSTONE: &[u8] = &[0xFF];
@@ -83,10 +83,10 @@ fn is_xattr(key: &[u8]) -> bool {
 }
 
 /// The value of a key: what the newest layer that speaks of it says, or else the base.
-pub fn get_merged(live: &dyn LiveRead, head: &Head, nodes: &Nodes, key: &Key) -> Result<Option<Value>> {
+pub fn get_merged(live: &dyn LiveRead, state: &State, nodes: &Nodes, key: &Key) -> Result<Option<Value>> {
     let key = key.as_bytes();
-    let mut full = layer_key(head.top(), key);
-    for layer in &head.layers {
+    let mut full = layer_key(LayerId(0), key);
+    for layer in &state.layers {
         if let Some(prefix) = full.get_mut(..9) {
             prefix.copy_from_slice(&layer_prefix(*layer));
         }
@@ -94,7 +94,7 @@ pub fn get_merged(live: &dyn LiveRead, head: &Head, nodes: &Nodes, key: &Key) ->
             return Ok(decode_change(key, &stored));
         }
     }
-    Ok(get(nodes, &head.base, key)?)
+    Ok(get(nodes, &state.base, key)?)
 }
 
 /// The changes of one layer within a span, taken in portions.
@@ -193,10 +193,10 @@ pub struct Merged<'a> {
 }
 
 impl<'a> Merged<'a> {
-    /// The entries of a span as a head sees them.
-    pub fn new(live: &'a dyn LiveRead, head: &Head, nodes: &'a Nodes, span: Span) -> Result<Self> {
-        let changes = Changes::new(live, &head.layers, &span);
-        Ok(Self { changes, base: range(nodes, &head.base, span)?.peekable() })
+    /// The entries of a span as a state has them.
+    pub fn new(live: &'a dyn LiveRead, state: &State, nodes: &'a Nodes, span: Span) -> Result<Self> {
+        let changes = Changes::new(live, &state.layers, &span);
+        Ok(Self { changes, base: range(nodes, &state.base, span)?.peekable() })
     }
 
     /// The next entry.

@@ -64,12 +64,12 @@ impl<'a> Txn<'a> {
 
 impl Reading for Txn<'_> {
     fn value(&self, key: &Key) -> Result<Option<Value>> {
-        get_merged(&&*self.live, self.head, self.nodes, key)
+        get_merged(&&*self.live, &self.head.state, self.nodes, key)
     }
 
     fn scan(&self, span: Span, visit: &mut VisitEntry<'_>) -> Result<()> {
         let live = &&*self.live;
-        let mut merged = Merged::new(live, self.head, self.nodes, span)?;
+        let mut merged = Merged::new(live, &self.head.state, self.nodes, span)?;
         while let Some((key, value)) = merged.next()? {
             if visit(&key, &value).is_break() {
                 break;
