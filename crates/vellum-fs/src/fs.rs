@@ -1,12 +1,18 @@
 //! A live worktree with everything that works on it. The operations are in modules of their own, by family.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use vellum_types::{Attr, Ino};
+use vellum_live::{LiveStore, Sequence};
+use vellum_types::value::Super;
+use vellum_types::{Attr, FileKind, Ino, Key};
 use vellum_volume::Volume;
+use vellum_volume::session::now;
 
 use crate::cache::InodeCache;
+use crate::content::Chunks;
 use crate::error::Result;
+use crate::head::Head;
 use crate::log::WriteLog;
 use crate::opened::Opened;
 use crate::tree::{Committed, LiveTree, Txn};
@@ -31,20 +37,93 @@ pub struct Node {
     pub attr: Arc<Attr>,
 }
 
+/// What can be chosen about a live worktree in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Bytes of decoded chunks kept in memory.
+    pub chunk_cache: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        // Several files read ahead at once; the kernel keeps what is read often.
+        Self { chunk_cache: 64 << 20 }
+    }
+}
+
 /// A live worktree.
 pub struct Fs {
     pub(crate) volume: Arc<Volume>,
     pub(crate) tree: LiveTree,
-    pub(crate) log: WriteLog,
+    pub(crate) log: Arc<WriteLog>,
     pub(crate) inodes: InodeCache,
     pub(crate) opened: Opened,
+    pub(crate) chunks: Chunks,
+    /// The last transaction that was committed.
+    committed: AtomicU64,
 }
 
 impl Fs {
+    /// Opens the worktree that `live` holds, or makes one that stands on `fresh`. What lost its last name while it
+    /// was open goes now.
+    pub fn open(
+        volume: Arc<Volume>,
+        live: Arc<dyn LiveStore>,
+        log: Arc<WriteLog>,
+        fresh: &Head,
+        options: Options,
+    ) -> Result<Self> {
+        let tree = LiveTree::open(live, volume.nodes.clone(), fresh)?;
+        let chunks = Chunks::new(volume.blobs.clone(), options.chunk_cache);
+        let (inodes, opened) = (InodeCache::default(), Opened::default());
+        let fs = Self { volume, tree, log, inodes, opened, chunks, committed: AtomicU64::new(0) };
+        if fs.tree.read(|view| view.attr(Ino::ROOT))?.is_none() {
+            fs.change(make_root)?;
+        }
+        fs.remove_orphans()?;
+        Ok(fs)
+    }
+
+    /// The volume.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// The merged view and its head.
+    #[must_use]
+    pub fn tree(&self) -> &LiveTree {
+        &self.tree
+    }
+
+    /// The write log.
+    #[must_use]
+    pub fn log(&self) -> &Arc<WriteLog> {
+        &self.log
+    }
+
     /// Changes the worktree, and lets the caches forget what was changed. The body may run several times.
     pub(crate) fn change<T>(&self, body: impl FnMut(&mut Txn<'_>) -> Result<T>) -> Result<T> {
-        let (value, Committed { changed, .. }) = self.tree.transact(body)?;
+        let (value, Committed { changed, sequence }) = self.tree.transact(body)?;
+        self.committed.fetch_max(sequence.0, Ordering::AcqRel);
         self.inodes.forget(&changed);
         Ok(value)
     }
+
+    /// The last change that was committed.
+    pub(crate) fn last_change(&self) -> Sequence {
+        Sequence(self.committed.load(Ordering::Acquire))
+    }
+}
+
+/// An empty root directory that belongs to this process, as a checked-out directory's is recorded.
+fn make_root(txn: &mut Txn<'_>) -> Result<()> {
+    let mut root = Attr::new(FileKind::Dir, 0o755);
+    root.uid = rustix::process::geteuid().as_raw();
+    root.gid = rustix::process::getegid().as_raw();
+    root.nlink = 2;
+    root.set_times(now());
+    txn.put(Key::attr(Ino::SUPER), &Super { next_ino: Ino(Ino::ROOT.0 + 1) }.encode());
+    txn.put_attr(Ino::ROOT, &root);
+    Ok(())
 }

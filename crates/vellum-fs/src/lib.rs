@@ -3,6 +3,7 @@
 //! No FUSE type is known here, and no kernel is needed: all of it can be tested, and used, as a library.
 
 pub mod cache;
+pub mod content;
 pub mod error;
 pub mod fs;
 pub mod head;
@@ -10,5 +11,8 @@ pub mod log;
 pub mod opened;
 pub mod tree;
 
+pub use content::{FallocMode, Seek};
 pub use error::{FsError, Result};
-pub use fs::{Caller, Fs, Node};
+pub use fs::{Caller, Fs, Node, Options};
+pub use log::WriteLog;
+pub use opened::{Handle, OpenFlags};

@@ -1,5 +1,351 @@
 //! The write log: local segments that hold file data not yet published.
+//!
+//! Data is appended in frames, and what names it, an extent, is committed afterwards. Invariants: data never changes
+//! where it stands; a segment is removed only when nothing names it and nothing is about to; after a failed flush
+//! nothing more is taken. A frame that was not written whole is never named. Deliberately absent: overwriting in
+//! place, since after a power cut newer bytes could then stand under an older state.
+
+mod frame;
+mod room;
+mod segment;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use quick_cache::sync::Cache;
+
+use crate::error::{FsError, Result};
+use frame::{HEADER, frame_len, header};
+use room::Room;
+use segment::{Open, Segment, failed, number_of, path_of};
+
+pub use room::Usage;
+
+/// Bytes at which a segment is closed: few files, and little that waits for its last reader.
+const SEGMENT_SIZE: u64 = 64 << 20;
+/// A quarter of the limit at most, so that something can be freed before the limit is reached.
+const SEGMENTS_MIN: u64 = 4;
+/// Most bytes of one frame's data: what the longest extent names.
+pub(crate) const FRAME_MAX: usize = crate::content::EXTENT_MAX as usize;
+/// Segments that may be neither flushed nor written to: what recovery has to read.
+const UNFLUSHED_MAX: usize = 3;
+/// Files kept open for reading.
+const OPEN_FILES: usize = 64;
 
 /// The segments.
-#[derive(Debug, Default)]
-pub struct WriteLog {}
+pub struct WriteLog {
+    dir: PathBuf,
+    state: Mutex<State>,
+    room: Room,
+    /// Frames that were written whole.
+    written: AtomicU64,
+    /// How many of these are durable. Held while flushing, so that all who wait share one flush.
+    flushed: Mutex<u64>,
+    /// A flush failed: what is in memory may never have reached the disk.
+    poisoned: AtomicBool,
+    files: Cache<u64, Arc<File>>,
+}
+
+struct State {
+    segments: BTreeMap<u64, Arc<Segment>>,
+    /// Where frames go.
+    current: Option<Arc<Open>>,
+    /// Full segments that are not flushed yet, oldest first.
+    full: Vec<Arc<Open>>,
+    /// Number of the next segment.
+    next: u64,
+    /// How often it was asked which segments are sealed.
+    generation: u64,
+}
+
+/// Where a piece of data stands. While this is held, its segment stays, whether anything names it or not.
+#[derive(Debug)]
+pub struct Appended {
+    /// Number of the segment.
+    pub segment: u64,
+    /// Offset of its first byte in the segment.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    pinned: Arc<Segment>,
+}
+
+/// Segments that nothing is written to any more, as of some moment.
+#[derive(Debug)]
+pub struct Sealed {
+    segments: Vec<u64>,
+    generation: u64,
+}
+
+/// A frame's place before it is written.
+struct Reserved {
+    open: Arc<Open>,
+    position: u64,
+    pinned: Arc<Segment>,
+}
+
+impl WriteLog {
+    /// Opens the log in a directory, which is made if it is missing. Writers wait while it takes more than `limit`
+    /// bytes, once somebody frees them ([`Self::on_pressure`]).
+    pub fn open(dir: &Path, limit: u64) -> Result<Self> {
+        let failed = failed("open", dir);
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(&failed)?;
+        let mut segments = BTreeMap::new();
+        for entry in std::fs::read_dir(dir).map_err(&failed)? {
+            let name = entry.map_err(&failed)?.file_name();
+            if let Some(number) = name.to_str().and_then(number_of) {
+                segments.insert(number, Arc::new(Segment::recover(dir, number)?));
+            }
+        }
+        let used = segments.values().map(|segment| segment.len.load(Ordering::Relaxed)).sum();
+        let next = segments.keys().next_back().map_or(0, |last| last + 1);
+        let state = State { segments, current: None, full: Vec::new(), next, generation: 0 };
+        Ok(Self {
+            dir: dir.into(),
+            state: Mutex::new(state),
+            room: Room::new(used, limit),
+            written: AtomicU64::new(0),
+            flushed: Mutex::new(0),
+            poisoned: AtomicBool::new(false),
+            files: Cache::new(OPEN_FILES),
+        })
+    }
+
+    /// Appends data of at most [`FRAME_MAX`] bytes. Waits while the log is full.
+    pub fn append(&self, data: &[u8]) -> Result<Appended> {
+        self.room.wait(frame_len(data.len() as u64));
+        if self.lock().full.len() > UNFLUSHED_MAX {
+            self.flush_full()?;
+        }
+        self.append_now(data)
+    }
+
+    /// The same without waiting, for a few bytes within a transaction.
+    pub(crate) fn append_now(&self, data: &[u8]) -> Result<Appended> {
+        let Reserved { open, position, pinned } = self.reserve(data.len() as u64)?;
+        let segment = pinned.number;
+        let done = open.write(&header(segment, position, data), data, position);
+        open.writing.fetch_sub(1, Ordering::Release);
+        let appended = Appended { segment, offset: position + HEADER, len: data.len() as u64, pinned };
+        done?;
+        self.written.fetch_add(1, Ordering::AcqRel);
+        Ok(appended)
+    }
+
+    /// Takes a place for a frame.
+    fn reserve(&self, len: u64) -> Result<Reserved> {
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(self.poison());
+        }
+        let need = frame_len(len);
+        let mut state = self.lock();
+        let full = |open: &Arc<Open>| {
+            open.segment.len.load(Ordering::Relaxed) + need
+                > (SEGMENT_SIZE).min(self.room.limit() / SEGMENTS_MIN)
+        };
+        if state.current.as_ref().is_some_and(full) {
+            state.close_current();
+        }
+        let open = match &state.current {
+            Some(open) => open.clone(),
+            None => self.begin_segment(&mut state)?,
+        };
+        let pinned = open.segment.clone();
+        pinned.pins.fetch_add(1, Ordering::AcqRel);
+        open.writing.fetch_add(1, Ordering::AcqRel);
+        let position = pinned.len.fetch_add(need, Ordering::AcqRel);
+        self.room.take(need);
+        Ok(Reserved { open, position, pinned })
+    }
+
+    fn begin_segment(&self, state: &mut State) -> Result<Arc<Open>> {
+        let open = Arc::new(Open::create(&self.dir, state.next)?);
+        state.next += 1;
+        state.segments.insert(open.segment.number, open.segment.clone());
+        state.current = Some(open.clone());
+        self.files.insert(open.segment.number, open.file.clone());
+        self.room.take(open.segment.len.load(Ordering::Relaxed));
+        Ok(open)
+    }
+
+    /// Makes everything durable that was appended so far. All who wait share one flush.
+    pub fn sync(&self) -> Result<()> {
+        let wanted = self.written.load(Ordering::Acquire);
+        let mut flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *flushed >= wanted {
+            return Ok(());
+        }
+        let upto = self.written.load(Ordering::Acquire);
+        self.flush(true)?;
+        *flushed = upto;
+        Ok(())
+    }
+
+    /// Makes full segments durable, so that there are few that recovery has to read.
+    fn flush_full(&self) -> Result<()> {
+        let _alone = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+        self.flush(false)
+    }
+
+    /// Called by one at a time.
+    fn flush(&self, current: bool) -> Result<()> {
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(self.poison());
+        }
+        let (full, current) = {
+            let state = self.lock();
+            (state.full.clone(), state.current.clone().filter(|_| current))
+        };
+        let done = self.flush_segments(&full, current.as_deref());
+        if done.is_err() {
+            self.poisoned.store(true, Ordering::Release);
+        }
+        done
+    }
+
+    fn flush_segments(&self, full: &[Arc<Open>], current: Option<&Open>) -> Result<()> {
+        let is_new = |open: &Open| !open.listed.load(Ordering::Acquire);
+        let any_new = full.iter().map(|open| &**open).chain(current).any(is_new);
+        for open in full {
+            // A frame that is still being written is named by nothing yet; the next flush is for it.
+            let complete = open.writing.load(Ordering::Acquire) == 0;
+            open.sync()?;
+            if complete {
+                open.seal()?;
+                self.lock().full.retain(|other| !Arc::ptr_eq(open, other));
+            }
+        }
+        if let Some(open) = current {
+            open.sync()?;
+        }
+        if any_new {
+            let dir = File::open(&self.dir).and_then(|dir| dir.sync_all());
+            dir.map_err(failed("flush", &self.dir))?;
+            full.iter()
+                .map(|open| &**open)
+                .chain(current)
+                .for_each(|open| open.listed.store(true, Ordering::Release));
+        }
+        Ok(())
+    }
+
+    fn poison(&self) -> FsError {
+        let reason = "an earlier flush failed; nothing more is accepted until the worktree is mounted again";
+        failed("write", &self.dir)(io::Error::other(reason))
+    }
+
+    /// Whether data that an earlier run appended is as it was appended: false if it never reached the disk.
+    #[must_use]
+    pub fn is_intact(&self, segment: u64, offset: u64, len: u64) -> bool {
+        let found = self.lock().segments.get(&segment).cloned();
+        found.is_some_and(|segment| segment.is_intact(offset, len))
+    }
+
+    /// Reads what was appended. An error of kind `NotFound` means that the segment was removed: what named it when
+    /// the caller looked is stale.
+    pub fn read(&self, segment: u64, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let read = self.file(segment).and_then(|file| file.read_exact_at(buffer, offset));
+        read.map_err(|error| failed("read", &path_of(&self.dir, segment))(error))
+    }
+
+    fn file(&self, segment: u64) -> io::Result<Arc<File>> {
+        self.files.get_or_insert_with(&segment, || File::open(path_of(&self.dir, segment)).map(Arc::new))
+    }
+
+    /// Lets what is appended from here on go to a new segment, so that the present one can be given up when nothing
+    /// names it.
+    pub fn rotate(&self) {
+        self.lock().close_current();
+    }
+
+    /// The segments that could be removed if nothing names them. To be asked before looking at what is named: first
+    /// this, then a moment without transactions ([`crate::tree::LiveTree::change_head`] is one), then the look, then
+    /// the wait until all that is durable, then [`Self::retain`].
+    #[must_use]
+    pub fn sealed(&self) -> Sealed {
+        let mut state = self.lock();
+        state.generation += 1;
+        let current = state.current.as_ref().map(|open| open.segment.number);
+        let idle = |segment: &&Arc<Segment>| {
+            Some(segment.number) != current && segment.pins.load(Ordering::Acquire) == 0
+        };
+        let segments = state.segments.values().filter(idle).map(|segment| segment.number).collect();
+        Sealed { segments, generation: state.generation }
+    }
+
+    /// Removes those of the sealed segments that are not in `named`.
+    pub fn retain(&self, sealed: &Sealed, named: &BTreeSet<u64>) -> Result<()> {
+        for number in sealed.segments.iter().filter(|number| !named.contains(number)) {
+            let removed = {
+                let mut state = self.lock();
+                let stale =
+                    |segment: &Arc<Segment>| segment.named.load(Ordering::Acquire) < sealed.generation;
+                if !state.segments.get(number).is_some_and(stale) {
+                    continue;
+                }
+                state.full.retain(|open| open.segment.number != *number);
+                state.segments.remove(number)
+            };
+            let Some(segment) = removed else { continue };
+            self.files.remove(number);
+            std::fs::remove_file(&segment.path).map_err(failed("remove", &segment.path))?;
+            self.room.give(segment.len.load(Ordering::Acquire));
+        }
+        Ok(())
+    }
+
+    /// Notes that data which is there already is being named once more, within a transaction.
+    pub(crate) fn name_again(&self, segment: u64) {
+        let state = self.lock();
+        if let Some(segment) = state.segments.get(&segment) {
+            segment.named.store(state.generation, Ordering::Release);
+        }
+    }
+
+    /// How full it is.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.room.usage()
+    }
+
+    /// Bytes that it takes.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.room.usage().used
+    }
+
+    /// Sets the limit. Without one, whoever waits goes on.
+    pub fn set_limit(&self, limit: u64) {
+        self.room.set_limit(limit);
+    }
+
+    /// Sets what is called when writers begin to wait: it sees to it that segments are freed. Without it nobody
+    /// waits.
+    pub fn on_pressure(&self, hook: impl Fn() + Send + Sync + 'static) {
+        self.room.on_pressure(Box::new(hook));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn close_current(&mut self) {
+        self.full.extend(self.current.take());
+    }
+}
+
+impl Drop for Appended {
+    fn drop(&mut self) {
+        self.pinned.pins.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -98,6 +98,17 @@ impl Key {
     }
 }
 
+impl From<KeyRef<'_>> for Key {
+    fn from(key: KeyRef<'_>) -> Self {
+        match key {
+            KeyRef::Attr(ino) => Self::attr(ino),
+            KeyRef::Dentry(dir, name) => Self::dentry(dir, name),
+            KeyRef::Xattr(ino, name) => Self::xattr(ino, name),
+            KeyRef::Extent(ino, offset) => Self::extent(ino, offset),
+        }
+    }
+}
+
 /// A key taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyRef<'a> {

@@ -1,0 +1,63 @@
+//! What files hold: reading, writing, cutting, and where the bytes are.
+//!
+//! A file's content is inline in its attributes, or in extents. Invariants: extents do not overlap, lie within the
+//! size and are at most [`EXTENT_MAX`] long; a range that none covers reads as zeros; what an extent in the write
+//! log names was written there before. Content of one file is changed by one transaction at a time, whole.
+
+mod chunks;
+mod copy;
+mod durable;
+mod extents;
+mod open;
+mod read;
+mod resize;
+mod seek;
+mod write;
+
+use rustix::io::Errno;
+use vellum_types::limits::BLOB_MAX;
+use vellum_types::{Attr, FileKind, Ino, Time};
+
+use crate::error::Result;
+use crate::tree::Reading;
+
+pub(crate) use chunks::Chunks;
+pub use resize::FallocMode;
+pub use seek::Seek;
+
+/// Longest extent, bytes: as long as the longest chunk, so that what covers an offset is found by looking back no
+/// further than this.
+pub(crate) const EXTENT_MAX: u64 = BLOB_MAX as u64;
+
+/// Set-user-id.
+const SUID: u32 = 0o4000;
+/// Set-group-id, which counts only on files that the group may execute.
+const SGID: u32 = 0o2000;
+const GROUP_EXEC: u32 = 0o010;
+
+/// The attributes of an inode that must be a regular file.
+fn file_attr<R: Reading + ?Sized>(view: &R, ino: Ino) -> Result<Attr> {
+    let attr = view.attr_of(ino)?;
+    match attr.kind {
+        FileKind::File => Ok(attr),
+        FileKind::Dir => Err(Errno::ISDIR.into()),
+        FileKind::Symlink
+        | FileKind::Fifo
+        | FileKind::Socket
+        | FileKind::CharDevice
+        | FileKind::BlockDevice => Err(Errno::INVAL.into()),
+    }
+}
+
+/// Notes that content was changed.
+fn touch(attr: &mut Attr, now: Time) {
+    (attr.mtime, attr.ctime) = (now, now);
+}
+
+/// Takes away what lets a program run as somebody else.
+pub(crate) fn drop_set_ids(attr: &mut Attr) {
+    attr.mode &= !SUID;
+    if attr.mode & GROUP_EXEC != 0 {
+        attr.mode &= !SGID;
+    }
+}

@@ -1,0 +1,147 @@
+//! Decoded chunks in memory, bounded by bytes, and threads that fetch some before they are asked for.
+//!
+//! Invariant: a chunk is fetched by one at a time; who comes second waits for the first. Nobody waits for a chunk
+//! while others wait for what he is to fetch himself.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use quick_cache::Weighter;
+use quick_cache::sync::{Cache, GuardResult, PlaceholderGuard};
+use vellum_store::{BlobError, BlobStore};
+use vellum_types::{BlobId, BlobKind};
+
+/// A chunk is about this long: what the cache sizes its tables by.
+const CHUNK_WEIGHT: u64 = 64 << 10;
+/// Chunks that one thread fetches ahead together: one request where they are neighbours.
+const AHEAD: usize = 8;
+/// Threads that fetch ahead: opening and decompressing is work for several.
+const THREADS_MAX: usize = 4;
+/// What may wait to be fetched ahead; beyond that the readers themselves will do.
+const QUEUE: usize = 64;
+
+type Chunk = Arc<Vec<u8>>;
+type Guard<'c> = PlaceholderGuard<'c, BlobId, Chunk, Weight, quick_cache::DefaultHashBuilder, Lifecycle>;
+type Lifecycle = quick_cache::sync::DefaultLifecycle<BlobId, Chunk>;
+
+/// The cache.
+pub(crate) struct Chunks {
+    shared: Arc<Shared>,
+    queue: Option<SyncSender<Vec<BlobId>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    blobs: Arc<BlobStore>,
+    cache: Cache<BlobId, Chunk, Weight>,
+}
+
+#[derive(Clone)]
+struct Weight;
+
+impl Weighter<BlobId, Chunk> for Weight {
+    fn weight(&self, _id: &BlobId, chunk: &Chunk) -> u64 {
+        chunk.len() as u64
+    }
+}
+
+impl Chunks {
+    /// Caches up to `capacity` bytes.
+    pub fn new(blobs: Arc<BlobStore>, capacity: u64) -> Self {
+        let items = usize::try_from(capacity / CHUNK_WEIGHT).unwrap_or(usize::MAX).max(16);
+        let shared = Arc::new(Shared { blobs, cache: Cache::with_weighter(items, capacity, Weight) });
+        let (queue, jobs) = sync_channel(QUEUE);
+        let jobs = Arc::new(Mutex::new(jobs));
+        let count = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let start = |number| {
+            let (shared, jobs) = (shared.clone(), jobs.clone());
+            std::thread::Builder::new()
+                .name(format!("vellum-ahead-{number}"))
+                .spawn(move || shared.work(&jobs))
+                .ok()
+        };
+        // Without threads nothing is fetched ahead.
+        let threads = (0..count).filter_map(start).collect();
+        Self { shared, queue: Some(queue), threads }
+    }
+
+    /// Some chunks, in the order asked for.
+    pub fn get(&self, ids: &[BlobId]) -> Result<Vec<Chunk>, BlobError> {
+        self.shared.get(ids)
+    }
+
+    /// Says that these will be asked for soon, in this order.
+    pub fn will_need(&self, ids: impl Iterator<Item = BlobId>) {
+        let Some(queue) = &self.queue else { return };
+        let missing: Vec<BlobId> = ids.filter(|id| !self.shared.cache.contains_key(id)).collect();
+        for batch in missing.chunks(AHEAD) {
+            if queue.try_send(batch.to_vec()).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+impl Drop for Chunks {
+    fn drop(&mut self) {
+        self.queue = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self, jobs: &Mutex<Receiver<Vec<BlobId>>>) {
+        loop {
+            let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Ok(ids) = job else { return };
+            // Whoever really needs the chunk learns what is the matter with it.
+            let _ = self.fetch_missing(&ids);
+        }
+    }
+
+    fn get(&self, ids: &[BlobId]) -> Result<Vec<Chunk>, BlobError> {
+        let fetched = if let [_] = ids { vec![None] } else { self.fetch_missing(ids)? };
+        let one = |(id, fetched): (&BlobId, Option<Chunk>)| match fetched {
+            Some(chunk) => Ok(chunk),
+            None => self.cache.get_or_insert_with(id, || self.blobs.read(BlobKind::Chunk, id).map(Arc::new)),
+        };
+        ids.iter().zip(fetched).map(one).collect()
+    }
+
+    /// Fetches those that nobody has fetched or is fetching, all together; gives those and the ones that are there.
+    fn fetch_missing(&self, ids: &[BlobId]) -> Result<Vec<Option<Chunk>>, BlobError> {
+        let mut found: Vec<Option<Chunk>> = Vec::with_capacity(ids.len());
+        let mut missing: Vec<(usize, Guard<'_>)> = Vec::new();
+        for (position, id) in ids.iter().enumerate() {
+            found.push(match self.cache.get_value_or_guard(id, Some(Duration::ZERO)) {
+                GuardResult::Value(chunk) => Some(chunk),
+                GuardResult::Guard(guard) => {
+                    missing.push((position, guard));
+                    None
+                }
+                GuardResult::Timeout => None,
+            });
+        }
+        if missing.is_empty() {
+            return Ok(found);
+        }
+        let wanted: Vec<_> = missing
+            .iter()
+            .filter_map(|(position, _)| Some((BlobKind::Chunk, *ids.get(*position)?)))
+            .collect();
+        let fetched = self.blobs.fetch(&wanted)?;
+        for (number, (position, guard)) in missing.into_iter().enumerate() {
+            let chunk = Arc::new(fetched.open(number)?);
+            // It may be too long for the cache, or be thrown out at once: then it is held here alone.
+            let _ = guard.insert(chunk.clone());
+            if let Some(found) = found.get_mut(position) {
+                *found = Some(chunk);
+            }
+        }
+        Ok(found)
+    }
+}

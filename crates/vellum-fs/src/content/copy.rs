@@ -1,0 +1,104 @@
+//! Copying ranges between files without copying bytes: both name the same data from then on.
+
+use std::ops::Range;
+
+use rustix::io::Errno;
+use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
+use vellum_types::{ExtentSource, Ino, Key};
+use vellum_volume::session::now;
+
+use super::extents::{Placed, clear, first_overlapping, within};
+use super::write::is_inline;
+use super::{file_attr, touch};
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::tree::Txn;
+
+/// Extents that one transaction copies at most; who asked goes on where it ended.
+const EXTENTS_MAX: usize = 1024;
+
+/// A range to be copied.
+struct Copy {
+    source: Ino,
+    from: u64,
+    target: Ino,
+    to: u64,
+    len: u64,
+}
+
+/// What there is to copy: the range, and its extents unless the content is inline.
+struct Found {
+    range: Range<u64>,
+    extents: Option<Vec<Placed>>,
+}
+
+/// What came of a transaction.
+enum Copied {
+    /// So many bytes are copied.
+    Shared(u64),
+    /// So many bytes have to be read and written, since one of the files is inline.
+    Write(usize),
+}
+
+impl Fs {
+    /// Copies a range of one file over a range of another, or of the same one; gives how many bytes were copied.
+    pub fn copy_range(&self, source: Ino, from: u64, target: Ino, to: u64, len: u64) -> Result<u64> {
+        let copy = Copy { source, from, target, to, len };
+        let now = now();
+        let copied = self.change(|txn| {
+            let Some(Found { range, extents }) = copy.look(txn)? else { return Ok(Copied::Shared(0)) };
+            let mut attr = file_attr(txn, target)?;
+            let count = range.end - range.start;
+            let Some(extents) = extents.filter(|_| !(is_inline(&attr) && to + count <= INLINE_MAX as u64))
+            else {
+                return Ok(Copied::Write(count.min(INLINE_MAX as u64) as usize));
+            };
+            self.spill(txn, target, &mut attr)?;
+            let placed: Vec<_> =
+                extents.into_iter().map(|extent| within(extent, &range)).collect::<Result<Vec<_>>>()?;
+            clear(txn, target, to..to + count)?;
+            for (start, extent) in placed.into_iter().flatten() {
+                if let ExtentSource::WriteLog { segment, .. } = extent.source {
+                    self.log.name_again(segment);
+                }
+                txn.put(Key::extent(target, to + (start - range.start)), &extent.encode());
+            }
+            attr.size = attr.size.max(to + count);
+            touch(&mut attr, now);
+            txn.put_attr(target, &attr);
+            Ok(Copied::Shared(count))
+        })?;
+        match copied {
+            Copied::Shared(count) => Ok(count),
+            Copied::Write(count) => {
+                let bytes = self.read(source, from, count)?;
+                Ok(self.write(target, to, &bytes, false)? as u64)
+            }
+        }
+    }
+}
+
+impl Copy {
+    /// The range of the source that is there, as much of it as one transaction takes, and what it holds.
+    fn look(&self, txn: &Txn<'_>) -> Result<Option<Found>> {
+        let attr = file_attr(txn, self.source)?;
+        let room = FILE_SIZE_MAX.saturating_sub(self.to);
+        let len = self.len.min(attr.size.saturating_sub(self.from)).min(room);
+        if len == 0 {
+            return if room == 0 && self.len > 0 { Err(Errno::FBIG.into()) } else { Ok(None) };
+        }
+        if self.source == self.target && self.from.abs_diff(self.to) < len {
+            return Err(Errno::INVAL.into());
+        }
+        let mut range = self.from..self.from + len;
+        if attr.inline.is_some() {
+            return Ok(Some(Found { range, extents: None }));
+        }
+        let mut extents = first_overlapping(txn, self.source, range.clone(), EXTENTS_MAX + 1)?;
+        if let Some((start, _)) = extents.get(EXTENTS_MAX) {
+            range.end = *start;
+            extents.truncate(EXTENTS_MAX);
+        }
+        Ok(Some(Found { range, extents: Some(extents) }))
+    }
+}

@@ -1,0 +1,21 @@
+//! Making changes durable: first the data, then what names it.
+
+use vellum_types::Ino;
+
+use crate::error::Result;
+use crate::fs::Fs;
+
+impl Fs {
+    /// Waits until a file survives a loss of power. What came before it does too: what survives is always all changes
+    /// up to some moment.
+    pub fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
+        self.sync()
+    }
+
+    /// Waits until everything that was done survives a loss of power.
+    pub fn sync(&self) -> Result<()> {
+        let upto = self.last_change();
+        self.log.sync()?;
+        Ok(self.tree.live().wait_durable(upto)?)
+    }
+}

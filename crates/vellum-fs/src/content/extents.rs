@@ -1,0 +1,127 @@
+//! The extents of one file: finding those that touch a range, and taking a range out of them.
+
+use std::ops::{ControlFlow, Range};
+
+use vellum_map::Span;
+use vellum_types::{Extent, ExtentSource, Ino, Key, KeyRef};
+
+use super::EXTENT_MAX;
+use crate::error::{FsError, Result};
+use crate::tree::{Reading, Txn, damaged};
+
+/// An extent and where it begins in the file.
+pub type Placed = (u64, Extent);
+
+/// How far back the extent that covers an offset is looked for at first: four pages, what a file that is rewritten
+/// here and there consists of. Then sixteen times as far, and so on.
+const LOOK_BACK: u64 = 16 << 10;
+
+/// Visits the extents that begin within a range, in order, until `visit` breaks off.
+pub fn visit<R: Reading + ?Sized>(
+    view: &R,
+    ino: Ino,
+    starts: Range<u64>,
+    visit: &mut dyn FnMut(Placed) -> ControlFlow<()>,
+) -> Result<()> {
+    let span =
+        Span::between(Key::extent(ino, starts.start).as_bytes(), Key::extent(ino, starts.end).as_bytes());
+    let mut failed = None;
+    view.scan(span, &mut |key, value| match parse(ino, key, value) {
+        Ok(extent) => visit(extent),
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    failed.map_or(Ok(()), Err)
+}
+
+fn parse(ino: Ino, key: &[u8], value: &[u8]) -> Result<Placed> {
+    let parsed = KeyRef::parse(key).and_then(|key| Ok((key, Extent::decode(value)?)));
+    let bad = || FsError::BadTree(format!("inode {ino} has an extent that is none"));
+    match parsed.map_err(damaged("an extent"))? {
+        (KeyRef::Extent(_, offset), extent) if extent.len <= EXTENT_MAX => {
+            offset.checked_add(extent.len).map(|_| (offset, extent)).ok_or_else(bad)
+        }
+        _ => Err(bad()),
+    }
+}
+
+/// The extents that have bytes within a range, in order.
+pub fn overlapping<R: Reading + ?Sized>(view: &R, ino: Ino, range: Range<u64>) -> Result<Vec<Placed>> {
+    first_overlapping(view, ino, range, usize::MAX)
+}
+
+/// The first of them, about as many as asked for.
+pub fn first_overlapping<R: Reading + ?Sized>(
+    view: &R,
+    ino: Ino,
+    range: Range<u64>,
+    count: usize,
+) -> Result<Vec<Placed>> {
+    let mut found = Vec::new();
+    let mut back = LOOK_BACK;
+    let mut from = range.start.saturating_sub(back);
+    visit(view, ino, from..range.end, &mut |extent| {
+        found.push(extent);
+        let within = found.len() < count || extent.0 < range.start;
+        if within { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    // Of those that begin before the range only the last can reach into it.
+    while found.first().is_none_or(|(start, _)| *start > range.start) && from > 0 && back < EXTENT_MAX {
+        back *= 16;
+        let until = std::mem::replace(&mut from, range.start.saturating_sub(back));
+        let mut last = None;
+        visit(view, ino, from..until, &mut |extent| {
+            last = Some(extent);
+            ControlFlow::Continue(())
+        })?;
+        if let Some(last) = last {
+            found.insert(0, last);
+            break;
+        }
+    }
+    found.retain(|(start, extent)| start + extent.len > range.start);
+    Ok(found)
+}
+
+/// The piece of an extent from its byte `skip` on.
+pub fn piece(extent: &Extent, skip: u64, len: u64) -> Result<Extent> {
+    let bad = || FsError::BadTree("an extent reaches beyond what it can name".into());
+    let source = match extent.source {
+        ExtentSource::Hole => ExtentSource::Hole,
+        ExtentSource::Chunk { id, skip: before } => {
+            let skip = u64::from(before).checked_add(skip).and_then(|skip| u32::try_from(skip).ok());
+            ExtentSource::Chunk { id, skip: skip.ok_or_else(bad)? }
+        }
+        ExtentSource::WriteLog { segment, offset } => {
+            ExtentSource::WriteLog { segment, offset: offset.checked_add(skip).ok_or_else(bad)? }
+        }
+    };
+    Ok(Extent { len, source })
+}
+
+/// What of an extent lies within a range.
+pub fn within((start, extent): Placed, range: &Range<u64>) -> Result<Option<Placed>> {
+    let from = start.max(range.start);
+    let to = (start + extent.len).min(range.end);
+    if from >= to {
+        return Ok(None);
+    }
+    Ok(Some((from, piece(&extent, from - start, to - from)?)))
+}
+
+/// Takes a range out of a file's extents.
+pub fn clear(txn: &mut Txn<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+    for (start, extent) in overlapping(txn, ino, range.clone())? {
+        let end = start + extent.len;
+        match within((start, extent), &(start..range.start))? {
+            Some((_, before)) => txn.put(Key::extent(ino, start), &before.encode()),
+            None => txn.delete(Key::extent(ino, start)),
+        }
+        if let Some((from, after)) = within((start, extent), &(range.end..end))? {
+            txn.put(Key::extent(ino, from), &after.encode());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! Reading: the extents of a range are looked up at one moment, their bytes are fetched after that.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use vellum_types::{BlobId, ExtentSource, Ino};
+
+use super::extents::{Placed, overlapping, within};
+use super::file_attr;
+use crate::error::{FsError, Result};
+use crate::fs::Fs;
+use crate::opened::Stream;
+
+/// How often a read begins anew because a segment that it was to read is gone: its data was published meanwhile.
+const TRIES: usize = 8;
+/// Chunks that are fetched and held at once: some MiB.
+const BATCH: usize = 64;
+/// What is fetched ahead of a reader at first, bytes.
+const WINDOW_MIN: u64 = 512 << 10;
+/// What is fetched ahead at most, bytes: enough for the time of a request to a store.
+const WINDOW_MAX: u64 = 8 << 20;
+/// How far a read may be from where the last one ended and still be in sequence: the kernel asks for several at once.
+const SLACK: u64 = 1 << 20;
+
+/// What a range of a file holds.
+enum Held {
+    Inline(Vec<u8>),
+    Extents(u64, Vec<Placed>),
+}
+
+impl Fs {
+    /// Reads; fewer bytes come only at the end of the file.
+    pub fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let mut tries = 0;
+        loop {
+            match self.read_once(ino, offset, len) {
+                Err(FsError::Log { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound && tries < TRIES =>
+                {
+                    tries += 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn read_once(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let held = self.tree.read(|view| {
+            let attr = file_attr(view, ino)?;
+            let end = offset.saturating_add(len as u64).min(attr.size);
+            Ok(match attr.inline {
+                _ if offset >= end => Held::Inline(Vec::new()),
+                Some(content) => {
+                    Held::Inline(content.get(offset as usize..end as usize).unwrap_or_default().to_vec())
+                }
+                None => Held::Extents(end, overlapping(view, ino, offset..end)?),
+            })
+        })?;
+        let (end, extents) = match held {
+            Held::Inline(content) => return Ok(content),
+            Held::Extents(end, extents) => (end, extents),
+        };
+        self.read_ahead(ino, offset..end)?;
+        let mut content = vec![0; (end - offset) as usize];
+        for batch in extents.chunks(BATCH) {
+            self.fill(ino, offset, &mut content, batch)?;
+        }
+        Ok(content)
+    }
+
+    /// Puts what some extents hold into a buffer that stands for the file from `offset` on.
+    fn fill(&self, ino: Ino, offset: u64, buffer: &mut [u8], extents: &[Placed]) -> Result<()> {
+        let range = offset..offset + buffer.len() as u64;
+        let mut wanted: Vec<(BlobId, u32, Range<usize>)> = Vec::new();
+        for extent in extents {
+            let Some((start, extent)) = within(*extent, &range)? else { continue };
+            let start = (start - offset) as usize;
+            let place = start..start + extent.len as usize;
+            match extent.source {
+                ExtentSource::Hole => {}
+                ExtentSource::Chunk { id, skip } => wanted.push((id, skip, place)),
+                ExtentSource::WriteLog { segment, offset } => {
+                    self.log.read(segment, offset, buffer.get_mut(place).unwrap_or_default())?;
+                }
+            }
+        }
+        let ids: Vec<BlobId> = wanted.iter().map(|(id, ..)| *id).collect();
+        let chunks = self.chunks.get(&ids).map_err(|source| FsError::Content { ino, source })?;
+        for ((id, skip, place), chunk) in wanted.into_iter().zip(chunks) {
+            let bytes = vellum_volume::tree::part(&chunk, id, skip, place.len() as u64)?;
+            buffer.get_mut(place).unwrap_or_default().copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    /// Asks for the chunks that a reader who goes on in sequence will want next.
+    fn read_ahead(&self, ino: Ino, range: Range<u64>) -> Result<()> {
+        let Some(stream) = self.opened.stream(ino) else { return Ok(()) };
+        let Some(ahead) = stream.next(&range) else { return Ok(()) };
+        let extents = self.tree.read(|view| overlapping(view, ino, ahead))?;
+        let chunk = |(_, extent): &Placed| match extent.source {
+            ExtentSource::Chunk { id, .. } => Some(id),
+            ExtentSource::Hole | ExtentSource::WriteLog { .. } => None,
+        };
+        self.chunks.will_need(extents.iter().filter_map(chunk));
+        Ok(())
+    }
+}
+
+impl Stream {
+    /// Notes a read; gives the range to fetch ahead, if it is time to. Threads that race here fetch too much or too
+    /// little, and nothing worse.
+    fn next(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let read_to = self.read_to.swap(range.end, Ordering::Relaxed);
+        if range.start.abs_diff(read_to) > SLACK || range.start == 0 && read_to == 0 {
+            self.window.store(0, Ordering::Relaxed);
+            self.fetched_to.store(range.end, Ordering::Relaxed);
+            return None;
+        }
+        let window = self.window.load(Ordering::Relaxed).max(WINDOW_MIN);
+        let fetched_to = self.fetched_to.load(Ordering::Relaxed).max(range.end);
+        if fetched_to - range.end > window / 2 {
+            return None;
+        }
+        let ahead = fetched_to..range.end.saturating_add(window);
+        self.fetched_to.store(ahead.end, Ordering::Relaxed);
+        self.window.store((window * 2).min(WINDOW_MAX), Ordering::Relaxed);
+        Some(ahead)
+    }
+}

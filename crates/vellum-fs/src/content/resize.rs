@@ -1,0 +1,122 @@
+//! Making files longer and shorter, and holes in them.
+
+use std::ops::Range;
+
+use rustix::io::Errno;
+use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
+use vellum_types::{Attr, Ino};
+use vellum_volume::session::now;
+
+use super::extents::clear;
+use super::{file_attr, touch};
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::tree::Txn;
+
+/// What `fallocate` is to do. All false: the file is at least so long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FallocMode {
+    /// The size stays as it is.
+    pub keep_size: bool,
+    /// The range becomes a hole.
+    pub punch_hole: bool,
+    /// The range reads as zeros.
+    pub zero_range: bool,
+    /// The range is taken out; not supported.
+    pub collapse_range: bool,
+    /// A range is pushed in; not supported.
+    pub insert_range: bool,
+}
+
+impl Fs {
+    /// Sets a file's size.
+    pub fn truncate(&self, ino: Ino, size: u64) -> Result<()> {
+        let now = now();
+        self.change(|txn| {
+            let mut attr = file_attr(txn, ino)?;
+            self.truncate_in(txn, ino, &mut attr, size)?;
+            touch(&mut attr, now);
+            txn.put_attr(ino, &attr);
+            Ok(())
+        })
+    }
+
+    /// The same as a part of a transaction. The caller sees to the times, to what else changes, and puts the
+    /// attributes.
+    pub(crate) fn truncate_in(&self, txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, size: u64) -> Result<()> {
+        if size > FILE_SIZE_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        if size == 0 {
+            if attr.inline.is_none() && attr.size > 0 {
+                clear(txn, ino, 0..attr.size)?;
+            }
+            attr.inline = Some(Vec::new());
+        } else if size < attr.size {
+            match &mut attr.inline {
+                Some(content) => content.truncate(size as usize),
+                None => clear(txn, ino, size..attr.size)?,
+            }
+        } else if size > attr.size {
+            self.lengthen(txn, ino, attr, size)?;
+        }
+        attr.size = size;
+        Ok(())
+    }
+
+    /// What comes new is a hole, unless the content is inline and can stay so. An empty file gets nothing but a hole.
+    fn lengthen(&self, txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, size: u64) -> Result<()> {
+        match &mut attr.inline {
+            Some(content) if !content.is_empty() && size <= INLINE_MAX as u64 => {
+                content.resize(size as usize, 0);
+                Ok(())
+            }
+            _ => self.spill(txn, ino, attr),
+        }
+    }
+
+    /// Changes the room that a file takes. Room is not set aside: a log that is full says so when it is written.
+    pub fn fallocate(&self, ino: Ino, mode: FallocMode, offset: u64, len: u64) -> Result<()> {
+        let FallocMode { keep_size, punch_hole, zero_range, collapse_range, insert_range } = mode;
+        // A hole is punched within the size or not at all, and one thing is done at a time.
+        if collapse_range || insert_range || punch_hole && (zero_range || !keep_size) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        if len == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(Errno::FBIG)?;
+        let now = now();
+        self.change(|txn| {
+            let mut attr = file_attr(txn, ino)?;
+            let size = attr.size;
+            if punch_hole || zero_range {
+                zero(txn, ino, &mut attr, offset..end.min(size))?;
+            }
+            if end > size && !keep_size {
+                self.truncate_in(txn, ino, &mut attr, end)?;
+            }
+            if punch_hole || zero_range || attr.size != size {
+                touch(&mut attr, now);
+                txn.put_attr(ino, &attr);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Lets a range within the size read as zeros.
+fn zero(txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, range: Range<u64>) -> Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    match &mut attr.inline {
+        Some(content) => {
+            if let Some(zeroed) = content.get_mut(range.start as usize..range.end as usize) {
+                zeroed.fill(0);
+            }
+            Ok(())
+        }
+        None => clear(txn, ino, range),
+    }
+}

@@ -1,0 +1,75 @@
+//! Finding data and holes.
+
+use std::ops::ControlFlow;
+
+use rustix::io::Errno;
+use vellum_types::{ExtentSource, Ino};
+
+use super::extents::{overlapping, visit};
+use super::file_attr;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::tree::Reading;
+
+/// What is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// The next byte that is stored.
+    Data,
+    /// The next byte that is not; the end is one.
+    Hole,
+}
+
+impl Fs {
+    /// The first offset from `offset` on where there is what is looked for; `ENXIO` if there is none.
+    pub fn seek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64> {
+        self.tree.read(|view| {
+            let attr = file_attr(view, ino)?;
+            if offset >= attr.size {
+                return Err(Errno::NXIO.into());
+            }
+            match (&attr.inline, seek) {
+                (Some(_), Seek::Data) => Ok(offset),
+                (Some(_), Seek::Hole) => Ok(attr.size),
+                (None, Seek::Data) => {
+                    next_data(view, ino, offset, attr.size)?.ok_or_else(|| Errno::NXIO.into())
+                }
+                (None, Seek::Hole) => Ok(next_hole(view, ino, offset, attr.size)?.min(attr.size)),
+            }
+        })
+    }
+}
+
+fn next_data(view: &dyn Reading, ino: Ino, offset: u64, size: u64) -> Result<Option<u64>> {
+    let is_data = |extent: &vellum_types::Extent| extent.source != ExtentSource::Hole;
+    if overlapping(view, ino, offset..offset + 1)?.iter().any(|(_, extent)| is_data(extent)) {
+        return Ok(Some(offset));
+    }
+    let mut found = None;
+    visit(view, ino, offset..size, &mut |(start, extent)| {
+        if !is_data(&extent) {
+            return ControlFlow::Continue(());
+        }
+        found = Some(start);
+        ControlFlow::Break(())
+    })?;
+    Ok(found)
+}
+
+fn next_hole(view: &dyn Reading, ino: Ino, offset: u64, size: u64) -> Result<u64> {
+    let mut at = offset;
+    let mut step = |(start, extent): super::extents::Placed| {
+        if start > at || extent.source == ExtentSource::Hole {
+            return ControlFlow::Break(());
+        }
+        at = at.max(start + extent.len);
+        ControlFlow::Continue(())
+    };
+    for extent in overlapping(view, ino, offset..offset + 1)? {
+        if step(extent).is_break() {
+            return Ok(offset);
+        }
+    }
+    visit(view, ino, offset..size, &mut step)?;
+    Ok(at)
+}

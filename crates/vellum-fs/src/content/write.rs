@@ -1,0 +1,169 @@
+//! Writing: data goes to the write log first, then one transaction names it. Small files stay inline.
+
+use rustix::io::Errno;
+use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
+use vellum_types::{Attr, Extent, ExtentSource, Ino, Key, Time};
+use vellum_volume::session::now;
+
+use super::extents::clear;
+use super::{drop_set_ids, file_attr, touch};
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::log::{Appended, FRAME_MAX};
+use crate::tree::{Reading, Txn};
+
+/// The extended attribute that gives a program privileges.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// Where a write goes.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    At(u64),
+    End,
+}
+
+/// A write under way.
+struct Write<'w> {
+    ino: Ino,
+    place: Place,
+    data: &'w [u8],
+    kill_suid: bool,
+    now: Time,
+}
+
+impl Fs {
+    /// Writes at an offset; gives how many bytes were written, which is fewer only at the largest size.
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<usize> {
+        self.put(&Write { ino, place: Place::At(offset), data, kill_suid, now: now() })
+    }
+
+    /// Writes at the end, wherever that is by then.
+    pub fn append(&self, ino: Ino, data: &[u8]) -> Result<usize> {
+        self.put(&Write { ino, place: Place::End, data, kill_suid: false, now: now() })
+    }
+
+    fn put(&self, write: &Write<'_>) -> Result<usize> {
+        if write.data.is_empty() {
+            return self.tree.read(|view| file_attr(view, write.ino)).map(|_| 0);
+        }
+        if write.data.len() <= INLINE_MAX
+            && self.may_stay_inline(write)?
+            && let Some(written) = self.change(|txn| write.inline(txn))?
+        {
+            return Ok(written);
+        }
+        let frames: Vec<Appended> =
+            write.data.chunks(FRAME_MAX).map(|data| self.log.append(data)).collect::<Result<_>>()?;
+        self.change(|txn| write.logged(self, txn, &frames))
+    }
+
+    /// Looks before the data goes to the log, so that what is small does not.
+    fn may_stay_inline(&self, write: &Write<'_>) -> Result<bool> {
+        match write.place {
+            Place::At(offset) if offset.saturating_add(write.data.len() as u64) > INLINE_MAX as u64 => {
+                Ok(false)
+            }
+            Place::At(_) | Place::End => {
+                let attr = self.tree.read(|view| file_attr(view, write.ino))?;
+                Ok(is_inline(&attr) && write.end(&attr)? <= INLINE_MAX as u64)
+            }
+        }
+    }
+
+    /// Moves inline content out into an extent, so that it can grow. Part of a transaction: should that not be
+    /// committed, what went to the log is named by nothing.
+    pub(super) fn spill(&self, txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr) -> Result<()> {
+        let Some(content) = attr.inline.take().filter(|content| !content.is_empty()) else { return Ok(()) };
+        let frame = self.log.append_now(&content)?;
+        put_frame(txn, ino, 0, (&frame, frame.len));
+        Ok(())
+    }
+}
+
+/// Whether a file has no extents and can have its content beside its attributes.
+pub(super) fn is_inline(attr: &Attr) -> bool {
+    attr.inline.is_some() || attr.size == 0
+}
+
+/// Names the first bytes of a frame at an offset of a file.
+fn put_frame(txn: &mut Txn<'_>, ino: Ino, at: u64, (frame, len): (&Appended, u64)) {
+    let source = ExtentSource::WriteLog { segment: frame.segment, offset: frame.offset };
+    txn.put(Key::extent(ino, at), &Extent { len, source }.encode());
+}
+
+impl Write<'_> {
+    fn start(&self, attr: &Attr) -> Result<u64> {
+        let start = match self.place {
+            Place::At(offset) => offset,
+            Place::End => attr.size,
+        };
+        if start < FILE_SIZE_MAX { Ok(start) } else { Err(Errno::FBIG.into()) }
+    }
+
+    fn end(&self, attr: &Attr) -> Result<u64> {
+        Ok(self.start(attr)?.saturating_add(self.data.len() as u64).min(FILE_SIZE_MAX))
+    }
+
+    /// Writes if the content is inline and stays so.
+    fn inline(&self, txn: &mut Txn<'_>) -> Result<Option<usize>> {
+        let mut attr = file_attr(txn, self.ino)?;
+        let (start, end) = (self.start(&attr)?, self.end(&attr)?);
+        if !is_inline(&attr) || end > INLINE_MAX as u64 {
+            return Ok(None);
+        }
+        let (start, end) = (start as usize, end as usize);
+        let mut content = attr.inline.take().unwrap_or_default();
+        content.resize(content.len().max(end), 0);
+        if let Some(place) = content.get_mut(start..end) {
+            place.copy_from_slice(self.data);
+        }
+        attr.size = content.len() as u64;
+        attr.inline = Some(content);
+        self.finish(txn, attr)?;
+        Ok(Some(self.data.len()))
+    }
+
+    /// Names what stands in the log.
+    fn logged(&self, fs: &Fs, txn: &mut Txn<'_>, frames: &[Appended]) -> Result<usize> {
+        let mut attr = file_attr(txn, self.ino)?;
+        let (start, end) = (self.start(&attr)?, self.end(&attr)?);
+        if start == 0 && end >= attr.size {
+            attr.inline = None;
+        }
+        fs.spill(txn, self.ino, &mut attr)?;
+        // Nothing lies beyond the size.
+        if start < attr.size {
+            clear(txn, self.ino, start..end)?;
+        }
+        let mut at = start;
+        for frame in frames {
+            let len = frame.len.min(end - at);
+            if len > 0 {
+                put_frame(txn, self.ino, at, (frame, len));
+            }
+            at += len;
+        }
+        attr.size = attr.size.max(end);
+        self.finish(txn, attr)?;
+        Ok((end - start) as usize)
+    }
+
+    fn finish(&self, txn: &mut Txn<'_>, mut attr: Attr) -> Result<()> {
+        touch(&mut attr, self.now);
+        if self.kill_suid {
+            drop_set_ids(&mut attr);
+            drop_capability(txn, self.ino)?;
+        }
+        txn.put_attr(self.ino, &attr);
+        Ok(())
+    }
+}
+
+/// Takes away the privileges that a program gets from its file.
+pub(crate) fn drop_capability(txn: &mut Txn<'_>, ino: Ino) -> Result<()> {
+    let key = Key::xattr(ino, CAPABILITY);
+    if txn.value(&key)?.is_some() {
+        txn.delete(key);
+    }
+    Ok(())
+}
