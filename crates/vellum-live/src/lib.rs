@@ -3,10 +3,12 @@
 //! An ordered key-value store with transactions ([`LiveStore`]). It knows nothing of what keys and values mean.
 //! Deliberately absent: POSIX, layers' meaning, the object store.
 
+mod embedded;
 mod error;
 mod memory;
 mod store;
 
+pub use embedded::{Embedded, Hooks, NoHooks, Statistics};
 pub use error::LiveError;
 pub use memory::MemoryStore;
 pub use store::{Body, Bytes, LiveStore, Sequence, Transaction, Visit};

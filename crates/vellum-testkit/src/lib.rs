@@ -1,8 +1,10 @@
-//! What tests share: a faulty object store, and the suite that every object store must pass.
+//! What tests share: a faulty object store, and the suites that every object store and every store of live metadata
+//! must pass.
 //!
 //! Invariant: everything is deterministic; what a test injects happens exactly where its script says.
 
 pub mod conformance;
 pub mod faulty;
+pub mod live_conformance;
 
 pub use faulty::{Fault, Faulty, Op, When};

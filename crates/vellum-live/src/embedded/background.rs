@@ -1,0 +1,63 @@
+//! The thread that makes durable what nobody waits for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::engine::Engine;
+use crate::error::LiveError;
+
+/// How long a transaction stays in danger of a loss of power, if nobody waits for it.
+const SYNC_AFTER: Duration = Duration::from_secs(1);
+
+/// The running thread; it ends when this is dropped, after a last sync.
+pub(crate) struct Background {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    pub(crate) fn start(engine: Arc<Engine>) -> Result<Self, LiveError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (engine_too, stop_too) = (Arc::clone(&engine), Arc::clone(&stop));
+        let spawned = thread::Builder::new()
+            .name("live-journal".into())
+            .spawn(move || work(&engine_too, &stop_too))
+            .map_err(|source| LiveError::Io {
+                action: "start a thread for",
+                path: "the journal".into(),
+                source,
+            })?;
+        let _ = engine.background.set(spawned.thread().clone());
+        Ok(Self { stop, thread: Some(spawned) })
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(engine: &Engine, stop: &AtomicBool) {
+    let stopped = || stop.load(Ordering::Acquire);
+    while !stopped() {
+        if !engine.dirty.load(Ordering::Acquire) {
+            thread::park();
+            continue;
+        }
+        let until = Instant::now() + SYNC_AFTER;
+        while !stopped() && Instant::now() < until {
+            thread::park_timeout(until.saturating_duration_since(Instant::now()));
+        }
+        engine.dirty.store(false, Ordering::Release);
+        // A failure poisons the engine; whoever uses it next is told.
+        let _ = engine.wait_durable(u64::MAX);
+    }
+    let _ = engine.wait_durable(u64::MAX);
+}

@@ -1,0 +1,173 @@
+//! The engine itself: transactions, and what makes them durable.
+//!
+//! Invariants: whoever writes holds `writer`; the groups change only under it, after the journal has the change. What
+//! is durable is always all transactions up to some sequence. After a failure that leaves the disk in doubt nothing
+//! is acknowledged any more. Locks are taken in the order of the fields.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use super::folder::Folder;
+use super::groups::Groups;
+use super::hooks::Hooks;
+use super::journal::{Failure, Journal, Segment, name_of};
+use super::pending::Pending;
+use super::record;
+use super::stats::Counters;
+use crate::error::LiveError;
+use crate::store::Body;
+
+/// Everything that threads share.
+pub(crate) struct Engine {
+    pub folder: Arc<dyn Folder>,
+    pub hooks: Box<dyn Hooks>,
+    pub writer: Mutex<Writer>,
+    pub groups: RwLock<Groups>,
+    /// The last committed transaction.
+    pub written: AtomicU64,
+    pub syncing: Mutex<Syncing>,
+    /// Whoever waits for `syncing`.
+    pub synced: Condvar,
+    pub counters: Counters,
+    /// Why nothing is accepted any more.
+    pub poison: OnceLock<String>,
+    /// Whether something was written since the background thread last looked.
+    pub dirty: AtomicBool,
+    pub background: OnceLock<std::thread::Thread>,
+}
+
+/// What the one writer holds.
+pub(crate) struct Writer {
+    pub journal: Journal,
+    /// The last committed transaction.
+    pub sequence: u64,
+}
+
+/// How far the journal is durable.
+pub(crate) struct Syncing {
+    pub durable: u64,
+    /// Whether a thread is syncing, for all who wait.
+    pub leading: bool,
+    /// The files that hold what is not durable, oldest first; the last is the one that grows.
+    pub segments: Vec<Arc<Segment>>,
+}
+
+/// A lock, whatever a panicking thread left: what it guards is changed in steps that cannot panic halfway.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    /// Carries out a transaction and returns its sequence.
+    pub(crate) fn transact(&self, body: &mut Body<'_>) -> Result<u64, LiveError> {
+        let mut writer = lock(&self.writer);
+        self.check()?;
+        let (dropped, changes) = {
+            let committed = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+            let mut pending = Pending::new(&committed);
+            body(&mut pending)?;
+            pending.into_changes()
+        };
+        if dropped.is_empty() && changes.is_empty() {
+            return Ok(writer.sequence);
+        }
+        let sequence = writer.sequence + 1;
+        let before = writer.journal.end;
+        let entries = changes.iter().map(|(key, value)| (key.as_slice(), value.as_ref()));
+        let appended =
+            writer.journal.append(|out| record::encode_transaction(out, sequence, &dropped, entries));
+        appended.map_err(|failure| self.append_failed(failure, writer.journal.segment.number))?;
+        let gone = {
+            let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+            groups.apply(&dropped, changes.into_iter())
+        };
+        writer.sequence = sequence;
+        self.written.store(sequence, Ordering::Release);
+        self.counters.committed(writer.journal.end - before);
+        drop(writer);
+        drop(gone);
+        self.wake();
+        Ok(sequence)
+    }
+
+    /// Waits until a transaction and all before it survive a loss of power. Of all who wait one syncs.
+    pub(crate) fn wait_durable(&self, upto: u64) -> Result<(), LiveError> {
+        let upto = upto.min(self.written.load(Ordering::Acquire));
+        let mut syncing = lock(&self.syncing);
+        loop {
+            if syncing.durable >= upto {
+                return Ok(());
+            }
+            self.check()?;
+            if !syncing.leading {
+                break;
+            }
+            syncing = self.synced.wait(syncing).unwrap_or_else(PoisonError::into_inner);
+        }
+        syncing.leading = true;
+        // Read before the list of files: a file joins the list before it gets its first record.
+        let target = self.written.load(Ordering::Acquire);
+        let segments = syncing.segments.clone();
+        drop(syncing);
+        let outcome = self.sync(&segments).map_err(|error| self.fail(&error));
+        let mut syncing = lock(&self.syncing);
+        syncing.leading = false;
+        if outcome.is_ok() {
+            syncing.durable = target;
+            let last = segments.last().map_or(0, |segment| segment.number);
+            syncing.segments.retain(|segment| segment.number >= last);
+        }
+        drop(syncing);
+        self.synced.notify_all();
+        outcome?;
+        self.mark(target);
+        Ok(())
+    }
+
+    fn sync(&self, segments: &[Arc<Segment>]) -> io::Result<()> {
+        self.hooks.before_sync()?;
+        segments.iter().try_for_each(|segment| segment.file.sync())?;
+        self.counters.synced();
+        Ok(())
+    }
+
+    /// Notes in the journal what is durable: damage before this note is no torn end. Nothing rests on the note being
+    /// there, so that a lack of space for it is nobody's affair.
+    fn mark(&self, durable: u64) {
+        let mut writer = lock(&self.writer);
+        if self.check().is_ok()
+            && let Err(failure) = writer.journal.append(|out| record::encode_mark(out, durable))
+            && !failure.undone
+        {
+            self.fail(&failure.error);
+        }
+    }
+
+    /// An error if nothing is accepted any more.
+    pub(crate) fn check(&self) -> Result<(), LiveError> {
+        self.poison.get().map_or(Ok(()), |why| Err(LiveError::Poisoned(why.clone())))
+    }
+
+    /// From now on nothing is accepted.
+    pub(crate) fn fail(&self, error: &io::Error) -> LiveError {
+        LiveError::Poisoned(self.poison.get_or_init(|| error.to_string()).clone())
+    }
+
+    fn append_failed(&self, failure: Failure, segment: u64) -> LiveError {
+        if !failure.undone {
+            self.fail(&failure.error);
+        }
+        let path = self.folder.describe(&name_of(segment));
+        LiveError::Io { action: "write", path, source: failure.error }
+    }
+
+    fn wake(&self) {
+        if !self.dirty.load(Ordering::Relaxed)
+            && !self.dirty.swap(true, Ordering::AcqRel)
+            && let Some(thread) = self.background.get()
+        {
+            thread.unpark();
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The directory of an engine and the files in it, as far as the engine uses them.
+//!
+//! A seam: tests put a directory behind it that remembers every operation and makes what a crash leaves of them. The
+//! real one holds the directory open and never follows a path out of it.
+
+use std::fs::File as StdFile;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, open, openat, unlinkat};
+
+/// Name of the file whose lock says that somebody has the directory open.
+const LOCK: &str = "lock";
+/// Files and directories are their owner's alone.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
+const DIR_MODE: u32 = 0o700;
+
+/// A directory with files, and no directories, in it.
+pub(crate) trait Folder: Send + Sync {
+    /// An empty file; one of that name is emptied.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
+    /// An existing file, for reading and writing.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
+    /// Removes a file. It is no error if there is none.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// The names of all files, in no order.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// Makes all creations, renamings and removals so far durable.
+    fn sync(&self) -> io::Result<()>;
+    /// What a message calls a file.
+    fn describe(&self, name: &str) -> String;
+}
+
+/// A file, used by several threads.
+pub(crate) trait File: Send + Sync {
+    /// Reads up to `buffer.len()` bytes; fewer only at the end.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of `bytes`.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes content and length durable.
+    fn sync(&self) -> io::Result<()>;
+    /// Cuts or lengthens it.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Its length in bytes.
+    fn len(&self) -> io::Result<u64>;
+}
+
+/// A directory of the operating system's.
+pub(crate) struct LocalFolder {
+    path: PathBuf,
+    directory: OwnedFd,
+    /// Holds the lock, until it is dropped.
+    _lock: OwnedFd,
+}
+
+impl LocalFolder {
+    /// Opens a directory, makes it first if need be, and locks it. None: somebody else has it.
+    pub(crate) fn lock(path: &Path) -> io::Result<Option<Self>> {
+        if !path.exists() {
+            std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)?;
+            if let Some(parent) = path.canonicalize()?.parent() {
+                StdFile::open(parent)?.sync_all()?;
+            }
+        }
+        let directory = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let lock = openat(&directory, LOCK, flags, FILE_MODE)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Self { path: path.to_owned(), directory, _lock: lock })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn open_with(&self, name: &str, flags: OFlags) -> io::Result<Arc<dyn File>> {
+        let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Arc::new(LocalFile(StdFile::from(openat(&self.directory, name, flags, FILE_MODE)?))))
+    }
+}
+
+impl Folder for LocalFolder {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.open_with(name, OFlags::CREATE | OFlags::TRUNC)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.open_with(name, OFlags::empty())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        match unlinkat(&self.directory, name, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.directory)? {
+            let entry = entry?;
+            match entry.file_name().to_str() {
+                Ok("." | ".." | LOCK) | Err(_) => {}
+                Ok(name) => names.push(name.to_owned()),
+            }
+        }
+        Ok(names)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.directory)?)
+    }
+
+    fn describe(&self, name: &str) -> String {
+        self.path.join(name).display().to_string()
+    }
+}
+
+struct LocalFile(StdFile);
+
+impl File for LocalFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.0.read_at(rest, offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+}

@@ -1,0 +1,232 @@
+//! What all files of the engine are made of: a header, then frames.
+//!
+//! Header: magic, 8 bytes ‖ version, u32 ‖ number of the file, u64 ‖ salt, u64 ‖ checksum of the former, u64.
+//! Frame: length of the body, u32 ‖ checksum of the body, u64 ‖ body.
+//!
+//! All little endian; checksums are XXH3, 64 bits. A frame's is seeded with the salt plus the offset of the frame, so
+//! that bytes of another place, of an older file in the same blocks, or made up by somebody who writes values, do not
+//! pass. The salt is random; it is no secret from who can read the file.
+
+use std::io;
+
+use vellum_types::{DecodeError, Reader, Writer};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::folder::File;
+
+const VERSION: u32 = 1;
+/// Bytes of a header.
+pub(crate) const HEADER_LEN: usize = 36;
+/// Bytes of a frame before its body.
+pub(crate) const FRAME_HEAD: usize = 12;
+/// Bytes of a body at most: what one transaction can take, and what a reader takes into memory at once.
+pub(crate) const BODY_MAX: usize = 256 << 20;
+/// Bytes that a sequential reader reads at once.
+const WINDOW: usize = 1 << 20;
+
+/// What a file says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// What kind of file it is.
+    pub magic: [u8; 8],
+    /// The number in its name.
+    pub number: u64,
+    /// Goes into the checksums of its frames.
+    pub salt: u64,
+}
+
+impl Header {
+    /// The header of a new file.
+    pub(crate) fn new(magic: [u8; 8], number: u64) -> io::Result<Self> {
+        let salt = getrandom::u64().map_err(io::Error::other)?;
+        Ok(Self { magic, number, salt })
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.raw(&self.magic).u32(VERSION).u64(self.number).u64(self.salt);
+        let mut bytes = writer.into_vec();
+        let checksum = xxh3_64(&bytes);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the header of a file of a kind.
+    pub(crate) fn decode(bytes: &[u8], magic: [u8; 8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        if reader.array()? != magic {
+            return Err(DecodeError::Magic);
+        }
+        let version = reader.u32()?;
+        let header = Self { magic, number: reader.u64()?, salt: reader.u64()? };
+        let summed = bytes.get(..bytes.len() - reader.remaining()).unwrap_or_default();
+        if reader.u64()? != xxh3_64(summed) {
+            return Err(DecodeError::Invalid("checksum"));
+        }
+        if version != VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        Ok(header)
+    }
+
+    /// Reads the header of an open file.
+    pub(crate) fn read(file: &dyn File, magic: [u8; 8]) -> io::Result<Result<Self, DecodeError>> {
+        let mut bytes = [0; HEADER_LEN];
+        let count = file.read_at(&mut bytes, 0)?;
+        Ok(Self::decode(bytes.get(..count).unwrap_or_default(), magic))
+    }
+}
+
+/// Appends a frame to `out`, which begins at `start` in the file; `body` appends its body.
+pub(crate) fn append(out: &mut Vec<u8>, salt: u64, start: u64, body: impl FnOnce(&mut Vec<u8>)) {
+    let at = out.len();
+    out.extend_from_slice(&[0; FRAME_HEAD]);
+    body(out);
+    let content = out.get(at + FRAME_HEAD..).unwrap_or_default();
+    let sum = checksum(content, salt, start + at as u64);
+    let len = content.len() as u32;
+    if let Some(head) = out.get_mut(at..at + FRAME_HEAD) {
+        let (first, second) = head.split_at_mut(4);
+        first.copy_from_slice(&len.to_le_bytes());
+        second.copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+fn checksum(body: &[u8], salt: u64, offset: u64) -> u64 {
+    xxh3_64_with_seed(body, salt.wrapping_add(offset))
+}
+
+/// The length and the checksum in a frame's first bytes.
+pub(crate) fn head(bytes: &[u8]) -> Option<(usize, u64)> {
+    let mut reader = Reader::new(bytes);
+    Some((reader.u32().ok()? as usize, reader.u64().ok()?))
+}
+
+/// The body of the frame at the start of `bytes`, which stand at `offset` of a file.
+pub(crate) fn body(bytes: &[u8], salt: u64, offset: u64) -> Result<&[u8], DecodeError> {
+    let (len, sum) = head(bytes).ok_or(DecodeError::Truncated)?;
+    if len > BODY_MAX {
+        return Err(DecodeError::Invalid("length"));
+    }
+    let body = bytes.get(FRAME_HEAD..FRAME_HEAD + len).ok_or(DecodeError::Truncated)?;
+    if checksum(body, salt, offset) != sum {
+        return Err(DecodeError::Invalid("checksum"));
+    }
+    Ok(body)
+}
+
+/// Frames of a file, one after the other.
+pub(crate) struct Frames<'f> {
+    file: &'f dyn File,
+    salt: u64,
+    len: u64,
+    /// Where the next frame starts.
+    offset: u64,
+    /// Bytes of the file from `start` on.
+    window: Vec<u8>,
+    start: u64,
+}
+
+/// What stands at a place of a file.
+#[derive(Debug)]
+pub(crate) enum Next<'a> {
+    /// A frame's body.
+    Body(&'a [u8]),
+    /// Nothing: the file ends here.
+    End,
+    /// No whole frame.
+    Broken(DecodeError),
+}
+
+impl<'f> Frames<'f> {
+    /// The frames from `offset` on.
+    pub(crate) fn new(file: &'f dyn File, salt: u64, offset: u64) -> io::Result<Self> {
+        Ok(Self { file, salt, len: file.len()?, offset, window: Vec::new(), start: 0 })
+    }
+
+    /// Where the next frame starts.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The next frame. After a broken one, it is broken again.
+    pub(crate) fn next(&mut self) -> io::Result<Next<'_>> {
+        let rest = self.len.saturating_sub(self.offset);
+        if rest == 0 {
+            return Ok(Next::End);
+        }
+        let offset = self.offset;
+        let Some((len, _)) = head(self.at(FRAME_HEAD)?) else {
+            return Ok(Next::Broken(DecodeError::Truncated));
+        };
+        let whole = FRAME_HEAD + len;
+        if len > BODY_MAX || whole as u64 > rest {
+            return Ok(Next::Broken(DecodeError::Truncated));
+        }
+        self.at(whole)?;
+        let (salt, at) = (self.salt, (offset - self.start) as usize);
+        match body(self.window.get(at..).unwrap_or_default(), salt, offset) {
+            Ok(body) => {
+                self.offset += whole as u64;
+                Ok(Next::Body(body))
+            }
+            Err(error) => Ok(Next::Broken(error)),
+        }
+    }
+
+    /// Up to `count` bytes from the offset on.
+    pub(crate) fn at(&mut self, count: usize) -> io::Result<&[u8]> {
+        let held = self.start..self.start + self.window.len() as u64;
+        let wanted = self.offset..(self.offset + count as u64).min(self.len);
+        if wanted.start < held.start || wanted.end > held.end {
+            let room = (self.len - self.offset.min(self.len)).min(count.max(WINDOW) as u64);
+            self.window.resize(room as usize, 0);
+            let read = self.file.read_at(&mut self.window, self.offset)?;
+            self.window.truncate(read);
+            self.start = self.offset;
+        }
+        let at = (self.offset - self.start) as usize;
+        let end = (at + count).min(self.window.len());
+        Ok(self.window.get(at..end).unwrap_or_default())
+    }
+
+    /// Goes on one byte further: looking for a frame behind damage.
+    pub(crate) fn skip_byte(&mut self) {
+        self.offset += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAGIC: [u8; 8] = *b"VLMTEST\n";
+
+    #[test]
+    fn a_header_is_read_back_and_any_change_is_noticed() {
+        let header = Header { magic: MAGIC, number: 7, salt: 99 };
+        let bytes = header.encode();
+        assert_eq!(bytes.len(), HEADER_LEN);
+        assert_eq!(Header::decode(&bytes, MAGIC), Ok(header));
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::decode(&bad, MAGIC).is_err(), "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(Header::decode(&bytes[..len], MAGIC).is_err(), "length {len}");
+        }
+    }
+
+    #[test]
+    fn a_frame_counts_at_its_place_only() {
+        let mut out = Vec::new();
+        append(&mut out, 5, 100, |body| body.extend_from_slice(b"first"));
+        append(&mut out, 5, 100, |body| body.extend_from_slice(b"second"));
+        let second = FRAME_HEAD + 5;
+        assert_eq!(body(&out, 5, 100), Ok(&b"first"[..]));
+        assert_eq!(body(&out[second..], 5, 100 + second as u64), Ok(&b"second"[..]));
+        assert!(body(&out, 6, 100).is_err(), "another salt");
+        assert!(body(&out, 5, 101).is_err(), "another place");
+    }
+}

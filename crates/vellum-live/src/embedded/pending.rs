@@ -1,0 +1,104 @@
+//! A transaction under way: its changes over what is committed.
+
+use std::collections::BTreeMap;
+use std::iter::Peekable;
+use std::ops::{Bound, ControlFlow};
+
+use vellum_map::Span;
+
+use super::groups::Groups;
+use crate::error::LiveError;
+use crate::store::{Bytes, Transaction, Visit};
+
+/// Changed keys with their new values; None: they go.
+pub(crate) type Changed = BTreeMap<Vec<u8>, Option<Bytes>>;
+
+/// Changes that nobody else sees yet.
+pub(crate) struct Pending<'s> {
+    committed: &'s Groups,
+    /// Prefixes whose keys all go, before `changes`.
+    dropped: Vec<Vec<u8>>,
+    changes: Changed,
+}
+
+impl<'s> Pending<'s> {
+    pub(crate) fn new(committed: &'s Groups) -> Self {
+        Self { committed, dropped: Vec::new(), changes: BTreeMap::new() }
+    }
+
+    /// What was changed: prefixes that go, then keys.
+    pub(crate) fn into_changes(self) -> (Vec<Vec<u8>>, Changed) {
+        (self.dropped, self.changes)
+    }
+
+    fn is_dropped(&self, key: &[u8]) -> bool {
+        self.dropped.iter().any(|prefix| key.starts_with(prefix))
+    }
+}
+
+impl Transaction for Pending<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError> {
+        if let Some(change) = self.changes.get(key) {
+            return Ok(change.clone());
+        }
+        if self.is_dropped(key) {
+            return Ok(None);
+        }
+        self.committed.get(key)
+    }
+
+    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError> {
+        if span.end.as_ref().is_some_and(|end| *end <= span.start) {
+            return Ok(());
+        }
+        let end = span.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut own = self.changes.range::<[u8], _>((Bound::Included(&*span.start), end)).peekable();
+        let mut flow = ControlFlow::Continue(());
+        self.committed.scan(span, &mut |key, value| {
+            flow = visit_below(&mut own, key, visit);
+            let hidden = own.next_if(|(changed, _)| changed.as_slice() == key);
+            if flow.is_continue() {
+                flow = match hidden {
+                    Some((_, None)) => ControlFlow::Continue(()),
+                    Some((_, Some(new))) => visit(key, new),
+                    None if self.is_dropped(key) => ControlFlow::Continue(()),
+                    None => visit(key, value),
+                };
+            }
+            flow
+        })?;
+        if flow.is_continue() {
+            let _ = own.try_for_each(|(key, change)| visit_put(key, change.as_ref(), visit));
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, key: &[u8], value: Bytes) {
+        self.changes.insert(key.to_vec(), Some(value));
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.changes.insert(key.to_vec(), None);
+    }
+
+    fn delete_prefix(&mut self, prefix: &[u8]) {
+        self.changes.retain(|key, _| !key.starts_with(prefix));
+        self.dropped.push(prefix.to_vec());
+    }
+}
+
+/// Visits the changes whose keys come before `key`.
+fn visit_below<'c>(
+    own: &mut Peekable<impl Iterator<Item = (&'c Vec<u8>, &'c Option<Bytes>)>>,
+    key: &[u8],
+    visit: &mut Visit<'_>,
+) -> ControlFlow<()> {
+    while let Some((key, change)) = own.next_if(|(changed, _)| changed.as_slice() < key) {
+        visit_put(key, change.as_ref(), visit)?;
+    }
+    ControlFlow::Continue(())
+}
+
+fn visit_put(key: &[u8], change: Option<&Bytes>, visit: &mut Visit<'_>) -> ControlFlow<()> {
+    change.map_or(ControlFlow::Continue(()), |value| visit(key, value))
+}

@@ -1,0 +1,130 @@
+//! What one frame of the journal says.
+//!
+//! Transaction: kind 1, u8 ‖ sequence, u64 ‖ number of dropped prefixes, varint ‖ each: length, varint, and bytes ‖
+//! changes up to the end, each: length of the key, varint ‖ key ‖ 0 for a removal, or length of the value plus one,
+//! varint ‖ value. Prefixes go before keys are changed.
+//!
+//! Mark: kind 2, u8 ‖ sequence, u64: all transactions up to this one were durable when the mark was written.
+
+use vellum_types::{DecodeError, Reader, Writer};
+
+use crate::store::Bytes;
+
+const TRANSACTION: u8 = 1;
+const MARK: u8 = 2;
+/// Bytes of a mark, always.
+pub(crate) const MARK_LEN: usize = 9;
+
+/// A change of one key: its new value, or None if it goes.
+pub(crate) type Change = (Vec<u8>, Option<Bytes>);
+
+/// What a transaction changed.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// Prefixes whose keys all went, before anything else.
+    pub dropped: Vec<Vec<u8>>,
+    /// Changed keys.
+    pub changes: Vec<Change>,
+}
+
+/// A frame of the journal, decoded.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    /// A committed transaction and its place in the order.
+    Transaction(u64, Changes),
+    /// Everything up to this place was durable.
+    Mark(u64),
+}
+
+/// Appends the body of a transaction's frame.
+pub(crate) fn encode_transaction<'a>(
+    out: &mut Vec<u8>,
+    sequence: u64,
+    dropped: &[Vec<u8>],
+    changes: impl Iterator<Item = (&'a [u8], Option<&'a Bytes>)>,
+) {
+    let mut writer = Writer::over(std::mem::take(out));
+    writer.u8(TRANSACTION).u64(sequence).varint(dropped.len() as u64);
+    for prefix in dropped {
+        writer.bytes(prefix);
+    }
+    for (key, value) in changes {
+        writer.bytes(key);
+        match value {
+            None => writer.varint(0),
+            Some(value) => writer.varint(value.len() as u64 + 1).raw(value),
+        };
+    }
+    *out = writer.into_vec();
+}
+
+/// Appends the body of a mark's frame.
+pub(crate) fn encode_mark(out: &mut Vec<u8>, sequence: u64) {
+    out.push(MARK);
+    out.extend_from_slice(&sequence.to_le_bytes());
+}
+
+/// Reads the body of a frame.
+pub(crate) fn decode(body: &[u8]) -> Result<Record, DecodeError> {
+    let mut reader = Reader::new(body);
+    let kind = reader.u8()?;
+    let sequence = reader.u64()?;
+    match kind {
+        MARK => {
+            reader.finish()?;
+            Ok(Record::Mark(sequence))
+        }
+        TRANSACTION => Ok(Record::Transaction(sequence, decode_changes(reader)?)),
+        _ => Err(DecodeError::Invalid("kind")),
+    }
+}
+
+fn decode_changes(mut reader: Reader<'_>) -> Result<Changes, DecodeError> {
+    let max = reader.remaining();
+    let dropped = (0..reader.count(max)?).map(|_| Ok(reader.bytes(max)?.to_vec()));
+    let dropped = dropped.collect::<Result<_, DecodeError>>()?;
+    let mut changes = Vec::new();
+    while reader.remaining() > 0 {
+        let key = reader.bytes(max)?.to_vec();
+        let value = match reader.varint()?.checked_sub(1) {
+            None => None,
+            Some(len) => Some(reader.take(usize::try_from(len).map_err(|_| DecodeError::Truncated)?)?.into()),
+        };
+        changes.push((key, value));
+    }
+    Ok(Changes { dropped, changes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_read_back() {
+        let changes = Changes {
+            dropped: vec![b"l".to_vec(), Vec::new()],
+            changes: vec![
+                (b"a".to_vec(), None),
+                (b"b".to_vec(), Some([].into())),
+                (vec![], Some([7; 300].into())),
+            ],
+        };
+        let mut out = Vec::new();
+        let entries = changes.changes.iter().map(|(key, value)| (key.as_slice(), value.as_ref()));
+        encode_transaction(&mut out, 42, &changes.dropped, entries);
+        assert_eq!(decode(&out), Ok(Record::Transaction(42, changes)));
+        for len in 0..out.len() {
+            let _ = decode(&out[..len]);
+        }
+    }
+
+    #[test]
+    fn a_mark_has_its_length() {
+        let mut out = Vec::new();
+        encode_mark(&mut out, u64::MAX);
+        assert_eq!(out.len(), MARK_LEN);
+        assert_eq!(decode(&out), Ok(Record::Mark(u64::MAX)));
+        out.push(0);
+        assert_eq!(decode(&out), Err(DecodeError::Trailing));
+    }
+}

@@ -1,0 +1,221 @@
+//! What the journal's files say, read when a store is opened.
+//!
+//! The rules: transactions follow each other without a gap. Where they stop doing so, the journal ends, and what
+//! comes after is cut off: it was never durable. But if a mark further on says that it was, it is damage, and
+//! nothing is opened. Of transactions behind the last mark, those count that the hooks find intact, up to the first
+//! that they do not.
+
+use std::sync::Arc;
+
+use vellum_types::DecodeError;
+
+use super::folder::Folder;
+use super::frame::{FRAME_HEAD, Frames, HEADER_LEN, Header, Next};
+use super::groups::Groups;
+use super::hooks::Hooks;
+use super::journal::{MAGIC, Segment, name_of};
+use super::record::{self, Changes, MARK_LEN, Record};
+use crate::error::LiveError;
+
+/// Where the journal's files lead to.
+pub(crate) struct Replay<'a> {
+    folder: &'a dyn Folder,
+    pub groups: Groups,
+    /// The last transaction in `groups`.
+    pub last: u64,
+    /// What was certainly durable.
+    pub durable: u64,
+    /// Transactions that no mark covers yet.
+    held: Vec<Held>,
+    /// Files that were read, oldest first, each with where its records end.
+    pub segments: Vec<(Arc<Segment>, u64)>,
+}
+
+struct Held {
+    sequence: u64,
+    changes: Changes,
+    /// The place in `segments` of its file.
+    segment: usize,
+    offset: u64,
+}
+
+/// A place in one of the journal's files where no record is.
+struct Gap {
+    number: u64,
+    offset: u64,
+    what: DecodeError,
+}
+
+impl<'a> Replay<'a> {
+    /// Starts from a state in which everything up to `last` has been carried out, and up to `durable` was durable.
+    pub(crate) fn new(folder: &'a dyn Folder, groups: Groups, last: u64, durable: u64) -> Self {
+        Self { folder, groups, last, durable, held: Vec::new(), segments: Vec::new() }
+    }
+
+    /// Reads the files with these numbers, in order, and carries out what they say. Cuts off what does not count.
+    pub(crate) fn run(&mut self, numbers: &[u64], hooks: &dyn Hooks) -> Result<(), LiveError> {
+        for (index, number) in numbers.iter().enumerate() {
+            if let Some(gap) = self.read(*number)? {
+                let later = numbers.get(index..).unwrap_or_default();
+                self.refuse_if_durable(&gap, later)?;
+                break;
+            }
+        }
+        self.settle_held(hooks);
+        if self.last < self.durable {
+            return Err(self.damaged(&Gap {
+                number: numbers.last().copied().unwrap_or_default(),
+                offset: self.segments.last().map_or(0, |(_, end)| *end),
+                what: DecodeError::Truncated,
+            }));
+        }
+        self.cut(numbers)
+    }
+
+    /// Reads one file; tells where it stops making sense.
+    fn read(&mut self, number: u64) -> Result<Option<Gap>, LiveError> {
+        let gap = |offset, what| Ok(Some(Gap { number, offset, what }));
+        let io = self.io("read", number);
+        let file = self.folder.open(&name_of(number)).map_err(&io)?;
+        let header = match Header::read(&*file, MAGIC).map_err(&io)? {
+            Ok(header) if header.number == number => header,
+            Ok(_) => return gap(0, DecodeError::Invalid("number")),
+            Err(what) => return gap(0, what),
+        };
+        let index = self.segments.len();
+        let mut frames = Frames::new(&*file, header.salt, HEADER_LEN as u64).map_err(&io)?;
+        let segment = Segment { number, salt: header.salt, file: Arc::clone(&file) };
+        self.segments.push((Arc::new(segment), frames.offset()));
+        loop {
+            let offset = frames.offset();
+            let decoded = match frames.next().map_err(&io)? {
+                Next::End => return Ok(None),
+                Next::Broken(what) => return gap(offset, what),
+                Next::Body(body) => record::decode(body),
+            };
+            let taken = decoded.and_then(|record| self.take(record, index, offset));
+            if let Err(what) = taken {
+                return gap(offset, what);
+            }
+            if let Some((_, end)) = self.segments.get_mut(index) {
+                *end = frames.offset();
+            }
+        }
+    }
+
+    fn take(&mut self, record: Record, segment: usize, offset: u64) -> Result<(), DecodeError> {
+        let next = self.held.last().map_or(self.last, |held| held.sequence) + 1;
+        match record {
+            Record::Transaction(sequence, changes) if sequence == next => {
+                self.held.push(Held { sequence, changes, segment, offset });
+                self.settle();
+                Ok(())
+            }
+            Record::Mark(durable) if durable < next => {
+                self.durable = self.durable.max(durable);
+                self.settle();
+                Ok(())
+            }
+            Record::Transaction(..) | Record::Mark(_) => Err(DecodeError::Invalid("sequence")),
+        }
+    }
+
+    /// Carries out what was durable.
+    fn settle(&mut self) {
+        let count = self.held.iter().take_while(|held| held.sequence <= self.durable).count();
+        for held in self.held.drain(..count) {
+            self.last = held.sequence;
+            self.groups.apply(&held.changes.dropped, held.changes.changes.into_iter());
+        }
+    }
+
+    /// Carries out the rest, as far as what it points to is there.
+    fn settle_held(&mut self, hooks: &dyn Hooks) {
+        for held in std::mem::take(&mut self.held) {
+            let mut puts =
+                held.changes.changes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+            if !puts.all(|(key, value)| hooks.is_intact(key, value)) {
+                self.segments.truncate(held.segment + 1);
+                if let Some((_, end)) = self.segments.last_mut() {
+                    *end = held.offset;
+                }
+                return;
+            }
+            self.last = held.sequence;
+            self.groups.apply(&held.changes.dropped, held.changes.changes.into_iter());
+        }
+    }
+
+    /// An error if a mark behind a gap says that what should stand there was durable. `later` are the gap's file and
+    /// those after it.
+    fn refuse_if_durable(&self, gap: &Gap, later: &[u64]) -> Result<(), LiveError> {
+        let missing = self.held.last().map_or(self.last, |held| held.sequence) + 1;
+        for number in later {
+            let io = self.io("read", *number);
+            let file = self.folder.open(&name_of(*number)).map_err(&io)?;
+            let Ok(header) = Header::read(&*file, MAGIC).map_err(&io)? else {
+                // A header is durable before the first record: one that is torn has nothing behind it.
+                if file.len().map_err(&io)? > HEADER_LEN as u64 {
+                    return Err(self.damaged(gap));
+                }
+                continue;
+            };
+            let from = if *number == gap.number { gap.offset } else { 0 };
+            let from = from.max(HEADER_LEN as u64);
+            let mut frames = Frames::new(&*file, header.salt, from).map_err(&io)?;
+            while let Some(mark) = find_mark(&mut frames).map_err(&io)? {
+                if mark >= missing {
+                    return Err(self.damaged(gap));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the files end where the journal does, so that what follows is appended to sound records.
+    fn cut(&mut self, numbers: &[u64]) -> Result<(), LiveError> {
+        let kept = self.segments.len();
+        for number in numbers.iter().skip(kept).rev() {
+            self.folder.remove(&name_of(*number)).map_err(self.io("remove", *number))?;
+        }
+        if numbers.len() > kept {
+            self.folder.sync().map_err(self.io("remove", 0))?;
+        }
+        if let Some((segment, end)) = self.segments.last() {
+            let io = self.io("cut", segment.number);
+            if segment.file.len().map_err(&io)? > *end {
+                segment.file.set_len(*end).map_err(&io)?;
+                segment.file.sync().map_err(&io)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn io(&self, action: &'static str, number: u64) -> impl Fn(std::io::Error) -> LiveError + use<> {
+        let path = self.folder.describe(&name_of(number));
+        move |source| LiveError::Io { action, path: path.clone(), source }
+    }
+
+    fn damaged(&self, gap: &Gap) -> LiveError {
+        let path = self.folder.describe(&name_of(gap.number));
+        LiveError::Damaged { path, what: format!("at byte {}: {}", gap.offset, gap.what) }
+    }
+}
+
+/// The next mark, wherever it stands: what is before it need not make sense.
+fn find_mark(frames: &mut Frames<'_>) -> std::io::Result<Option<u64>> {
+    loop {
+        let bytes = frames.at(FRAME_HEAD + MARK_LEN)?;
+        if bytes.len() < FRAME_HEAD + MARK_LEN {
+            return Ok(None);
+        }
+        let is_candidate = bytes.starts_with(&(MARK_LEN as u32).to_le_bytes());
+        if is_candidate
+            && let Next::Body(body) = frames.next()?
+            && let Ok(Record::Mark(sequence)) = record::decode(body)
+        {
+            return Ok(Some(sequence));
+        }
+        frames.skip_byte();
+    }
+}

@@ -1,0 +1,43 @@
+//! What an engine counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What an engine did since it was opened, and what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// Transactions that changed something.
+    pub transactions: u64,
+    /// Bytes appended to the journal for them.
+    pub journalled: u64,
+    /// Times that the journal was made durable.
+    pub syncs: u64,
+    /// Bytes of memory that entries take, about.
+    pub memory: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    transactions: AtomicU64,
+    journalled: AtomicU64,
+    syncs: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn committed(&self, bytes: u64) {
+        self.transactions.fetch_add(1, Ordering::Relaxed);
+        self.journalled.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn synced(&self) {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> Statistics {
+        Statistics {
+            transactions: self.transactions.load(Ordering::Relaxed),
+            journalled: self.journalled.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed),
+            ..Statistics::default()
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Engines from outside.
+
+mod reopening;
+mod suites;

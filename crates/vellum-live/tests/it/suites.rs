@@ -1,0 +1,15 @@
+//! Every engine passes the one suite.
+
+use vellum_live::{Embedded, MemoryStore, NoHooks};
+use vellum_testkit::live_conformance;
+
+#[test]
+fn the_store_in_memory_conforms() {
+    live_conformance::check(&MemoryStore::default());
+}
+
+#[test]
+fn the_embedded_engine_conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    live_conformance::check(&Embedded::open(dir.path(), NoHooks).unwrap());
+}
