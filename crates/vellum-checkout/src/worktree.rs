@@ -10,7 +10,7 @@ use vellum_map::{Root, apply};
 use vellum_types::{Attr, FileKind, Ino, SnapshotId, Time};
 use vellum_volume::diff::{Comparison, FileChange, within};
 use vellum_volume::history::Entry;
-use vellum_volume::session::{host_name, now};
+use vellum_volume::session::{host_name, now, user_name};
 use vellum_volume::state::{STATE_DIR, WorktreeLock};
 use vellum_volume::{FsTree, Meter, Origin, SnapshotRecord, StateDir, Statistics, Volume, WriteSession};
 
@@ -375,11 +375,4 @@ fn is_as_made(attr: &Attr, stat: &Stat, privileged: bool) -> bool {
 /// The present time, but not before the parent's: a history does not run backwards because a clock did.
 fn monotonic_now(head: Option<&Entry>) -> Time {
     head.map_or(now(), |head| now().max(head.record.time))
-}
-
-fn user_name() -> String {
-    ["USER", "LOGNAME"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
-        .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
 }

@@ -7,6 +7,9 @@ use vellum_types::Key;
 pub struct InodeCache {}
 
 impl InodeCache {
+    /// Forgets everything.
+    pub fn clear(&self) {}
+
     /// Forgets what was changed.
     pub fn forget(&self, _changed: &[Key]) {}
 }

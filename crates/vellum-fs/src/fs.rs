@@ -1,8 +1,9 @@
 //! A live worktree with everything that works on it. The operations are in modules of their own, by family.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+use vellum_chunker::Chunker;
 use vellum_live::{LiveStore, Sequence};
 use vellum_types::value::Super;
 use vellum_types::{Attr, FileKind, Ino, Key};
@@ -59,6 +60,10 @@ pub struct Fs {
     pub(crate) inodes: InodeCache,
     pub(crate) opened: Opened,
     pub(crate) chunks: Chunks,
+    /// Finds the boundaries of what is published.
+    pub(crate) chunker: Chunker,
+    /// Held while something is published: one at a time, and in order.
+    pub(crate) publishing: Mutex<()>,
     /// The last transaction that was committed.
     committed: AtomicU64,
 }
@@ -76,7 +81,18 @@ impl Fs {
         let tree = LiveTree::open(live, volume.nodes.clone(), fresh)?;
         let chunks = Chunks::new(volume.blobs.clone(), options.chunk_cache);
         let (inodes, opened) = (InodeCache::default(), Opened::default());
-        let fs = Self { volume, tree, log, inodes, opened, chunks, committed: AtomicU64::new(0) };
+        let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
+        let fs = Self {
+            volume,
+            tree,
+            log,
+            inodes,
+            opened,
+            chunks,
+            chunker,
+            publishing: Mutex::default(),
+            committed: AtomicU64::new(0),
+        };
         if fs.tree.read(|view| view.attr(Ino::ROOT))?.is_none() {
             fs.change(make_root)?;
         }
@@ -100,6 +116,12 @@ impl Fs {
     #[must_use]
     pub fn log(&self) -> &Arc<WriteLog> {
         &self.log
+    }
+
+    /// The name of the worktree.
+    #[must_use]
+    pub fn worktree(&self) -> &str {
+        &self.volume.worktree.worktree
     }
 
     /// Changes the worktree, and lets the caches forget what was changed. The body may run several times.

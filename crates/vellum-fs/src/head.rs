@@ -60,12 +60,6 @@ impl State {
         self.base == other.base && other.layers.ends_with(&self.layers)
     }
 
-    /// This state after its lowest layers were published: `published` holds what they made of the base.
-    pub fn settle(&mut self, layers: &[LayerId], published: &Self) {
-        self.layers.truncate(self.layers.len().saturating_sub(layers.len()));
-        (self.base, self.counted) = (published.base, published.counted);
-    }
-
     /// Adds the stored form.
     pub fn encode(&self, writer: &mut Writer) {
         writer.raw(self.base.0.as_bytes()).varint(self.layers.len() as u64);

@@ -9,6 +9,9 @@ pub mod fs;
 pub mod head;
 pub mod log;
 pub mod opened;
+pub mod pending;
+pub mod publish;
+pub mod snapshot;
 pub mod tree;
 
 pub use content::{FallocMode, Seek};

@@ -20,6 +20,7 @@ use crate::error::{FsError, Result};
 use crate::head::{HEAD_KEY, Head, State};
 
 use merge::{Changes, LiveRead, Merged, get_merged};
+pub(crate) use merge::{decode_change, encode_change, layer_key};
 pub use txn::Txn;
 
 /// Where nodes of the base come from.

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vellum_crypto::{Domain, VolumeKeys};
+use vellum_map::Root;
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::limits::REF_NAME_MAX;
-use vellum_types::{DecodeError, Reader, SnapshotId, Time, Writer};
+use vellum_types::{BlobId, DecodeError, Reader, SnapshotId, Time, Writer};
 
 use crate::error::{Result, VolumeError};
 use crate::state::StateDir;
@@ -77,6 +78,8 @@ pub struct WorktreeHead {
     pub host: String,
     /// Directory that it was made in.
     pub place: String,
+    /// What a mounted worktree has published since its head; none if nothing, or if it is checked out.
+    pub live: Option<Root>,
 }
 
 impl WorktreeHead {
@@ -90,6 +93,10 @@ impl WorktreeHead {
         };
         writer.varint_signed(self.created.secs).varint(u64::from(self.created.nanos));
         writer.bytes(self.host.as_bytes()).bytes(self.place.as_bytes());
+        match &self.live {
+            None => writer.u8(0),
+            Some(root) => writer.u8(1).raw(root.0.as_bytes()),
+        };
         writer.into_vec()
     }
 
@@ -104,8 +111,13 @@ impl WorktreeHead {
         let created = Time { secs: reader.varint_signed()?, nanos: reader.varint_u32()? };
         let host = reader.string(usize::MAX)?.to_owned();
         let place = reader.string(usize::MAX)?.to_owned();
+        let live = match reader.u8()? {
+            0 => None,
+            1 => Some(Root(BlobId(reader.array()?))),
+            _ => return Err(DecodeError::Invalid("live root")),
+        };
         reader.finish()?;
-        Ok(Self { head, created, host, place })
+        Ok(Self { head, created, host, place, live })
     }
 }
 

@@ -303,6 +303,15 @@ fn process_start(pid: u32) -> u64 {
     fields.split_whitespace().nth(19).and_then(|field| field.parse().ok()).unwrap_or(0)
 }
 
+/// The user's name, as far as the environment tells it.
+#[must_use]
+pub fn user_name() -> String {
+    ["USER", "LOGNAME"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+        .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -234,19 +234,22 @@ impl Volume {
 
     /// Lets this worktree stand on another snapshot.
     pub fn set_head(&self, head: SnapshotId) -> Result<()> {
-        self.refs.update(RefKind::Worktree, &self.worktree.worktree, |old| {
-            let old = old.ok_or_else(|| self.no_worktree())?;
-            Ok(Some(WorktreeHead { head: Some(head), ..decode_head(old)? }.encode()))
-        })
+        self.update_worktree(&self.worktree.worktree, |old| old.head = Some(head))
     }
 
-    fn no_worktree(&self) -> VolumeError {
-        VolumeError::NoSuchRef { kind: "worktree", name: self.worktree.worktree.clone() }
+    /// Changes what the ref of a worktree says.
+    pub fn update_worktree(&self, name: &str, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
+        self.refs.update(RefKind::Worktree, name, |old| {
+            let mut head = decode_head(old.ok_or_else(missing)?)?;
+            change(&mut head);
+            Ok(Some(head.encode()))
+        })
     }
 
     fn new_head(&self) -> WorktreeHead {
         let place = self.state.root().display().to_string();
-        WorktreeHead { head: None, created: now(), host: host_name(), place }
+        WorktreeHead { head: None, created: now(), host: host_name(), place, live: None }
     }
 
     fn add_worktree_ref(&self, name: &str) -> Result<()> {
@@ -332,10 +335,10 @@ impl Volume {
         Ok(record.id(&self.keys))
     }
 
-    /// Records a snapshot that has its name, and lets this worktree stand on it.
+    /// Records a snapshot that has its name, and lets the worktree that it is of stand on it.
     pub fn commit_named(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
         let id = self.catalog.put(record)?;
-        self.set_head(id)?;
+        self.update_worktree(&record.worktree, |old| (old.head, old.live) = (Some(id), None))?;
         Ok(id)
     }
 

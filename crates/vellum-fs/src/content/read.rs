@@ -70,7 +70,7 @@ impl Fs {
     }
 
     /// Puts what some extents hold into a buffer that stands for the file from `offset` on.
-    fn fill(&self, ino: Ino, offset: u64, buffer: &mut [u8], extents: &[Placed]) -> Result<()> {
+    pub(crate) fn fill(&self, ino: Ino, offset: u64, buffer: &mut [u8], extents: &[Placed]) -> Result<()> {
         let range = offset..offset + buffer.len() as u64;
         let mut wanted: Vec<(BlobId, u32, Range<usize>)> = Vec::new();
         for extent in extents {

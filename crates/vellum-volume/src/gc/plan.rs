@@ -125,6 +125,7 @@ pub(super) fn roots(volume: &Volume) -> Result<(u64, Vec<Root>)> {
         if let Some(id) = head.head {
             roots.push(volume.catalog.get(&id)?.root);
         }
+        roots.extend(head.live);
     }
     roots.sort_unstable();
     roots.dedup();

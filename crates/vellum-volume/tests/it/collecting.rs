@@ -358,3 +358,19 @@ fn an_empty_volume_and_a_snapshot_of_nothing_are_collected_too() {
     assert_eq!(collect(&world.volume).unwrap().plan.snapshots, 1);
     assert_eq!(verified(&world.volume).findings, []);
 }
+
+#[test]
+fn what_a_mounted_worktree_has_published_stays() {
+    let world = World::new(SEALED);
+    let volume = &world.volume;
+    let tree = small(7);
+    let mut session = volume.begin_write().unwrap();
+    let root = tree.store(volume, &session).unwrap();
+    session.flush().unwrap();
+    volume.update_worktree(&volume.worktree.worktree, |head| head.live = Some(root)).unwrap();
+    session.end().unwrap();
+    collect(volume).unwrap();
+    tree.assert_readable(volume, root);
+    volume.update_worktree(&volume.worktree.worktree, |head| head.live = None).unwrap();
+    assert!(!gc::plan(volume, &Meter::default()).unwrap().packs.is_empty());
+}

@@ -77,6 +77,7 @@ fn head() -> WorktreeHead {
         created: Time { secs: 1_700_000_000, nanos: 5 },
         host: "box".into(),
         place: "/home/ann".into(),
+        live: Some(Root(BlobId([0x55; 32]))),
     }
 }
 

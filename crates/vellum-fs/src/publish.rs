@@ -1,0 +1,181 @@
+//! Publishing: the changes of sealed layers become a tree in the store, and the layers go.
+//!
+//! In order: chunks and nodes, the index, the snapshot's record and the worktree's ref, and only then the live store
+//! forgets the layers. A crash anywhere repeats the work and wastes some blobs at most.
+//!
+//! Invariant: a state reads the same before and after its lowest layers were published. Content is cut anew by
+//! publishing, so that the extents of a file in the new base are not those that newer layers were laid over; where a
+//! newer layer touches such a file, an *amendment* (a layer right above the new base) keeps its extents as they were.
+
+mod amend;
+mod content;
+mod inode;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashSet};
+
+use vellum_map::Root;
+use vellum_types::{ErrorKind, Ino};
+use vellum_volume::{SnapshotRecord, Statistics};
+
+use crate::error::{FsError, Result};
+use crate::fs::Fs;
+use crate::head::{LayerId, State, layer_prefix};
+use crate::pending::{Pending, all_pending, key_of};
+
+/// A state with its tree in the store.
+struct Published {
+    root: Root,
+    counted: Statistics,
+    /// Files of which the content was cut or inlined: their extents in the new tree are not those of the layers.
+    recut: HashSet<Ino>,
+    /// Inodes without a name: the tree does not have them, but they may be open.
+    nameless: HashSet<Ino>,
+}
+
+/// What publishing did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing was there to be done.
+    Nothing,
+    /// Some layers were published; there may be more.
+    Some,
+}
+
+impl Fs {
+    /// Publishes what waits longest: up to the oldest snapshot that waits, or else all sealed layers.
+    pub fn publish(&self) -> Result<Progress> {
+        let _one_at_a_time = self.publishing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match self.pending()?.into_iter().next() {
+            Some((number, pending)) => self.publish_snapshot(number, pending)?,
+            None => {
+                let sealed = self.tree.head().sealed();
+                if sealed.layers.is_empty() {
+                    return Ok(Progress::Nothing);
+                }
+                self.publish_layers(&sealed)?;
+            }
+        }
+        Ok(Progress::Some)
+    }
+
+    /// Seals what there is and publishes it.
+    pub fn flush(&self) -> Result<()> {
+        self.sync()?;
+        if !self.is_top_empty()? {
+            self.tree.change_head(|head, _| {
+                head.seal();
+                Ok(())
+            })?;
+        }
+        while self.publish()? == Progress::Some {}
+        Ok(())
+    }
+
+    fn publish_snapshot(&self, number: u64, pending: Pending) -> Result<()> {
+        let mut session = self.volume.begin_write()?;
+        let mut published = self.store_state(&pending.state, &session)?;
+        published.counted.stored += session.flush()?.bytes_stored;
+        let record = SnapshotRecord { root: published.root, statistics: published.counted, ..pending.record };
+        self.volume.commit_named(&record)?;
+        for tag in &pending.tags {
+            self.add_tag(tag, &pending.id)?;
+        }
+        session.end()?;
+        // The next snapshot of the line counts from this one.
+        (published.counted.changed, published.counted.stored) = (0, 0);
+        self.settle(&pending.state, &published, Some(number))
+    }
+
+    fn publish_layers(&self, sealed: &State) -> Result<()> {
+        let mut session = self.volume.begin_write()?;
+        let mut published = self.store_state(sealed, &session)?;
+        published.counted.stored += session.flush()?.bytes_stored;
+        let root = published.root;
+        self.volume.update_worktree(self.worktree(), |head| head.live = Some(root))?;
+        session.end()?;
+        self.settle(sealed, &published, None)
+    }
+
+    /// A tag that somebody else gave away meanwhile is no reason to publish again and again.
+    fn add_tag(&self, tag: &str, id: &vellum_types::SnapshotId) -> Result<()> {
+        match self.volume.add_tag(tag, *id) {
+            Err(error) if error.kind() != ErrorKind::Conflict => Err(error.into()),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Lets every state that stands on the published layers stand on the new tree, and forgets the layers that no
+    /// state needs any more.
+    fn settle(&self, done: &State, published: &Published, snapshot: Option<u64>) -> Result<()> {
+        let (left, _) = self.tree.change_head(|head, txn| {
+            let mut states = vec![&mut head.state];
+            let mut waiting = all_pending(|span, visit| txn.scan(span, visit))?;
+            waiting.retain(|(number, _)| Some(*number) != snapshot);
+            states.extend(waiting.iter_mut().map(|(_, pending)| &mut pending.state));
+            states.retain(|state| done.is_below(state));
+            let newer: BTreeSet<LayerId> = states
+                .iter()
+                .flat_map(|state| state.layers.iter().take(state.layers.len() - done.layers.len()))
+                .copied()
+                .collect();
+            let amended = self.amend(done, published, &newer, head.next_layer, txn)?;
+            for state in states {
+                state.layers.truncate(state.layers.len() - done.layers.len());
+                state.layers.extend(amended);
+                (state.base, state.counted) = (published.root, published.counted);
+            }
+            head.next_layer = LayerId(head.next_layer.0 + u64::from(amended.is_some()));
+            for (number, pending) in &waiting {
+                txn.put(&key_of(*number), pending.encode().into());
+            }
+            if let Some(number) = snapshot {
+                txn.delete(&key_of(number));
+            }
+            let needed: BTreeSet<LayerId> = std::iter::once(&head.state)
+                .chain(waiting.iter().map(|(_, pending)| &pending.state))
+                .flat_map(|state| state.layers.iter().copied())
+                .collect();
+            for layer in done.layers.iter().filter(|layer| !needed.contains(layer)) {
+                txn.delete_prefix(&layer_prefix(*layer));
+            }
+            Ok(needed)
+        })?;
+        self.recycle(&left)
+    }
+
+    /// Removes the segments of the write log that no layer names.
+    fn recycle(&self, layers: &BTreeSet<LayerId>) -> Result<()> {
+        let sealed = self.log.sealed();
+        let mut named = BTreeSet::new();
+        for layer in layers {
+            amend::visit_log_extents(&**self.tree.live(), *layer, &mut |segment| {
+                named.insert(segment);
+            })?;
+        }
+        self.log.retain(&sealed, &named)
+    }
+
+    /// The snapshots that wait to be published, the oldest first, with their numbers.
+    pub fn pending(&self) -> Result<Vec<(u64, Pending)>> {
+        all_pending(|span, visit| self.tree.live().scan(span, visit))
+    }
+
+    pub(crate) fn is_top_empty(&self) -> Result<bool> {
+        let top = self.tree.head().top();
+        let mut empty = true;
+        self.tree.live().scan(&vellum_map::Span::prefix(layer_prefix(top)), &mut |_, _| {
+            empty = false;
+            std::ops::ControlFlow::Break(())
+        })?;
+        Ok(empty)
+    }
+}
+
+impl From<vellum_store::BlobError> for FsError {
+    fn from(error: vellum_store::BlobError) -> Self {
+        Self::Volume(error.into())
+    }
+}

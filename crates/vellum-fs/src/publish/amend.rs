@@ -1,0 +1,132 @@
+//! Amendments: the extents of files that newer layers were laid over, kept as they were above a new base.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use vellum_live::{LiveStore, Transaction};
+use vellum_map::{Root, Span, range};
+use vellum_types::{Extent, ExtentSource, Ino, Key, KeyTag};
+
+use super::Published;
+use super::run::keys_of;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::head::{LayerId, State};
+use crate::tree::{damaged, decode_change, encode_change, layer_key};
+
+impl Fs {
+    /// Puts an amendment for the files that were cut anew and that newer layers touch; None if there are none.
+    pub(super) fn amend(
+        &self,
+        done: &State,
+        published: &Published,
+        newer: &BTreeSet<LayerId>,
+        layer: LayerId,
+        txn: &mut dyn Transaction,
+    ) -> Result<Option<LayerId>> {
+        let mut amended = None;
+        for ino in &published.recut {
+            if touches(txn, newer, *ino)? {
+                self.lay_over(done, (&published.root, extents_of(*ino)), layer, txn)?;
+                amended = Some(layer);
+            }
+        }
+        for ino in &published.nameless {
+            if !is_removed(txn, newer, *ino)? {
+                self.lay_over(done, (&published.root, keys_of(*ino)), layer, txn)?;
+                amended = Some(layer);
+            }
+        }
+        Ok(amended)
+    }
+
+    /// Makes a layer say of a span over the new tree what the old state says.
+    fn lay_over(
+        &self,
+        done: &State,
+        (root, span): (&Root, Span),
+        layer: LayerId,
+        txn: &mut dyn Transaction,
+    ) -> Result<()> {
+        let mut entries = Vec::new();
+        self.tree.read_sealed(done, |view| {
+            view.scan(span.clone(), &mut |key, value| {
+                entries.push((key.to_vec(), value.to_vec()));
+                ControlFlow::Continue(())
+            })
+        })?;
+        for entry in range(&**self.tree.nodes(), root, span)? {
+            let key = entry?.key;
+            txn.put(&layer_key(layer, &key), encode_change(&key, None));
+        }
+        for (key, value) in entries {
+            txn.put(&layer_key(layer, &key), encode_change(&key, Some(&value)));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a newer layer removed an inode.
+fn is_removed(txn: &dyn Transaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Result<bool> {
+    let key = Key::attr(ino).into_bytes();
+    for layer in layers {
+        if let Some(change) = txn.get(&layer_key(*layer, &key))?
+            && decode_change(&key, &change).is_none()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a layer says anything of the attributes or extents of a file.
+fn touches(txn: &dyn Transaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Result<bool> {
+    for layer in layers {
+        if txn.get(&layer_key(*layer, Key::attr(ino).as_bytes()))?.is_some() {
+            return Ok(true);
+        }
+        let span = extents_of(ino);
+        let end = span.end.as_deref().unwrap_or_default();
+        let within = Span::between(layer_key(*layer, &span.start), layer_key(*layer, end));
+        let mut found = false;
+        txn.scan(&within, &mut |_, _| {
+            found = true;
+            ControlFlow::Break(())
+        })?;
+        if found {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The span of a file's extents.
+pub(super) fn extents_of(ino: Ino) -> Span {
+    Span::prefix(Key::first(ino, KeyTag::Extent).as_bytes())
+}
+
+/// Visits the segments of the write log that a layer's extents name.
+pub(super) fn visit_log_extents(
+    live: &dyn LiveStore,
+    layer: LayerId,
+    visit: &mut dyn FnMut(u64),
+) -> Result<()> {
+    let mut failed = None;
+    let prefix = crate::head::layer_prefix(layer);
+    live.scan(&Span::prefix(prefix), &mut |key, value| {
+        let key = key.get(prefix.len()..).unwrap_or_default();
+        if key.get(8) != Some(&KeyTag::Extent.as_byte()) {
+            return ControlFlow::Continue(());
+        }
+        match decode_change(key, value).map(|value| Extent::decode(&value)) {
+            Some(Ok(Extent { source: ExtentSource::WriteLog { segment, .. }, .. })) => visit(segment),
+            Some(Err(error)) => {
+                failed = Some(error);
+                return ControlFlow::Break(());
+            }
+            Some(Ok(_)) | None => {}
+        }
+        ControlFlow::Continue(())
+    })?;
+    failed.map_or(Ok(()), |error| Err(damaged("an extent")(error)))
+}

@@ -1,0 +1,192 @@
+//! Random writes, snapshots and publishes: a live worktree reads the same before and after, and every snapshot in the
+//! store holds what the worktree held when it was made.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use vellum_live::MemoryStore;
+use vellum_types::{Attr, Dentry, FileKind, Ino, Key, SnapshotId};
+use vellum_volume::verify::{Scope, verify};
+use vellum_volume::volume::NewWorktree;
+use vellum_volume::{Meter, Origin, StateDir, Statistics, Volume};
+
+use crate::content::FallocMode;
+use crate::fs::{Fs, Options};
+use crate::head::Head;
+use crate::log::WriteLog;
+use crate::snapshot::SnapshotRequest;
+
+const FILES: u64 = 3;
+
+struct World {
+    _dir: tempfile::TempDir,
+    fs: Fs,
+    now: BTreeMap<Ino, Vec<u8>>,
+    snapshots: Vec<(SnapshotId, BTreeMap<Ino, Vec<u8>>)>,
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write { file: u64, offset: u64, len: usize, seed: u8 },
+    Truncate { file: u64, size: u64 },
+    Punch { file: u64, offset: u64, len: u64 },
+    Snapshot,
+    Publish,
+    Flush,
+    Restore(prop::sample::Index),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let offset = prop_oneof![0..9000u64, 0..700_000u64];
+    let len = prop_oneof![1..5000usize, 1..200_000usize];
+    prop_oneof![
+        8 => (0..FILES, offset.clone(), len, any::<u8>())
+            .prop_map(|(file, offset, len, seed)| Step::Write { file, offset, len, seed }),
+        2 => (0..FILES, offset.clone()).prop_map(|(file, size)| Step::Truncate { file, size }),
+        1 => (0..FILES, offset, 1..50_000u64).prop_map(|(file, offset, len)| Step::Punch { file, offset, len }),
+        2 => Just(Step::Snapshot),
+        3 => Just(Step::Publish),
+        1 => Just(Step::Flush),
+        1 => any::<prop::sample::Index>().prop_map(Step::Restore),
+    ]
+}
+
+/// Bytes that compress little and repeat never.
+fn noise(len: usize, seed: u8) -> Vec<u8> {
+    let mut state = u64::from(seed) + 1;
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .collect()
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("volume");
+        std::fs::create_dir(&root).unwrap();
+        let state = StateDir::create(&root).unwrap();
+        let new = NewWorktree { name: "main".into(), encrypted: true, store: None };
+        let volume = Volume::init(&state, &new, || panic!("a new volume asks for nothing")).unwrap().volume;
+        let log = Arc::new(WriteLog::open(&dir.path().join("log"), u64::MAX).unwrap());
+        let head = Head::new(volume.empty_root(), Statistics::default(), None);
+        let live = Arc::new(MemoryStore::default());
+        let fs = Fs::open(Arc::new(volume), live, log, &head, Options::default()).unwrap();
+        let mut world = Self { _dir: dir, fs, now: BTreeMap::new(), snapshots: Vec::new() };
+        for number in 0..FILES {
+            world.make(Ino(10 + number));
+        }
+        world
+    }
+
+    fn make(&mut self, ino: Ino) {
+        let name = format!("file-{}", ino.0);
+        self.fs
+            .change(|txn| {
+                let mut attr = Attr::new(FileKind::File, 0o644);
+                (attr.parent, attr.name) = (Ino::ROOT, name.clone().into_bytes());
+                txn.put_attr(ino, &attr);
+                txn.put(
+                    Key::dentry(Ino::ROOT, name.as_bytes()),
+                    &Dentry { ino, kind: FileKind::File }.encode(),
+                );
+                Ok(())
+            })
+            .unwrap();
+        self.now.insert(ino, Vec::new());
+    }
+
+    fn run(&mut self, step: &Step) {
+        match step {
+            Step::Write { file, offset, len, seed } => {
+                let (ino, data) = (Ino(10 + file), noise(*len, *seed));
+                self.fs.write(ino, *offset, &data, false).unwrap();
+                let content = self.now.get_mut(&ino).unwrap();
+                let end = *offset as usize + len;
+                content.resize(content.len().max(end), 0);
+                content[*offset as usize..end].copy_from_slice(&data);
+            }
+            Step::Truncate { file, size } => {
+                self.fs.truncate(Ino(10 + file), *size).unwrap();
+                self.now.get_mut(&Ino(10 + file)).unwrap().resize(*size as usize, 0);
+            }
+            Step::Punch { file, offset, len } => {
+                let mode = FallocMode { punch_hole: true, keep_size: true, ..FallocMode::default() };
+                self.fs.fallocate(Ino(10 + file), mode, *offset, *len).unwrap();
+                let content = self.now.get_mut(&Ino(10 + file)).unwrap();
+                let end = content.len().min((offset + len) as usize);
+                if let Some(range) = content.get_mut(*offset as usize..end) {
+                    range.fill(0);
+                }
+            }
+            Step::Snapshot => self.snapshot(),
+            Step::Publish => drop(self.fs.publish().unwrap()),
+            Step::Flush => self.fs.flush().unwrap(),
+            Step::Restore(index) => {
+                if self.snapshots.is_empty() {
+                    return;
+                }
+                let (id, content) = index.get(&self.snapshots).clone();
+                self.fs.restore(id, true).unwrap();
+                self.now = content;
+            }
+        }
+    }
+
+    fn snapshot(&mut self) {
+        let request = SnapshotRequest { note: String::new(), tags: Vec::new(), origin: Origin::User };
+        let id = self.fs.snapshot(&request).unwrap();
+        self.snapshots.push((id, self.now.clone()));
+    }
+
+    fn check(&self, after: &Step) {
+        for (ino, content) in &self.now {
+            let read = self.fs.read(*ino, 0, 1 << 20).unwrap();
+            assert!(read == *content, "{ino} after {after:?}: {} bytes of {}", read.len(), content.len());
+        }
+    }
+
+    fn check_store(&self) {
+        self.fs.flush().unwrap();
+        assert_eq!(self.fs.pending().unwrap(), []);
+        let volume = self.fs.volume();
+        for (id, content) in &self.snapshots {
+            let record = volume.catalog.fetch(id).unwrap();
+            let tree = volume.tree(record.root);
+            for (ino, content) in content {
+                let mut read = Vec::new();
+                let sink = |_, piece: Result<&[u8], u64>| {
+                    match piece {
+                        Ok(bytes) => read.extend_from_slice(bytes),
+                        Err(hole) => read.resize(read.len() + hole as usize, 0),
+                    }
+                    Ok(())
+                };
+                volume.read_file(&tree.inode(*ino).unwrap(), sink).unwrap();
+                assert!(read == *content, "{ino} in {id}");
+            }
+            assert_eq!(record.statistics.files, FILES);
+            assert_eq!(record.statistics.bytes, content.values().map(|c| c.len() as u64).sum::<u64>());
+        }
+        let report = verify(volume, &Scope::All, false, &Meter::default()).unwrap();
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+        assert_eq!(self.fs.unpublished().unwrap().sealed_layers, 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn publishing_changes_nothing_that_can_be_read(steps in prop::collection::vec(step(), 1..40)) {
+        let mut world = World::new();
+        for step in &steps {
+            world.run(step);
+            world.check(step);
+        }
+        world.check_store();
+    }
+}

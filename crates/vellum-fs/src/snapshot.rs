@@ -1,0 +1,154 @@
+//! Snapshots and restores of a live worktree: the top layer is sealed, or another state takes its place. Neither
+//! depends on how many files there are.
+
+use vellum_types::{SnapshotId, Time};
+use vellum_volume::session::{host_name, now, user_name};
+use vellum_volume::{Origin, SnapshotRecord, Statistics};
+
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::head::{Ancestor, Head, State};
+use crate::pending::{Pending, all_pending, key_of};
+
+/// What a snapshot is made with.
+#[derive(Debug, Clone)]
+pub struct SnapshotRequest {
+    /// What the user says of it.
+    pub note: String,
+    /// Names that it gets.
+    pub tags: Vec<String>,
+    /// Why it is made.
+    pub origin: Origin,
+}
+
+/// What a live worktree has not published yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unpublished {
+    /// Snapshots that wait.
+    pub snapshots: u64,
+    /// Layers beneath the top one.
+    pub sealed_layers: u64,
+    /// Bytes of file data in the write log.
+    pub log_bytes: u64,
+    /// Bytes of live metadata in memory, about.
+    pub metadata_bytes: u64,
+}
+
+impl Fs {
+    /// Makes a snapshot. When it returns, the snapshot survives a loss of power; its tree is published later.
+    pub fn snapshot(&self, request: &SnapshotRequest) -> Result<SnapshotId> {
+        let mut record = self.new_record(request);
+        let (id, sequence) = self.tree.change_head(|head, live| {
+            if let Some(last) = &head.snapshot {
+                record.parents = vec![last.id];
+                record.counter = last.counter + 1;
+                record.time = record.time.max(just_after(last.time));
+            }
+            let id = self.volume.name_snapshot(&mut record)?;
+            head.seal();
+            let pending =
+                Pending { state: head.sealed(), id, record: record.clone(), tags: request.tags.clone() };
+            live.put(&key_of(head.next_pending), pending.encode().into());
+            head.next_pending += 1;
+            head.snapshot = Some(Ancestor { id, counter: record.counter, time: record.time });
+            Ok(id)
+        })?;
+        self.log.sync()?;
+        self.tree.live().wait_durable(sequence)?;
+        Ok(id)
+    }
+
+    fn new_record(&self, request: &SnapshotRequest) -> SnapshotRecord {
+        SnapshotRecord {
+            nonce: Default::default(),
+            root: self.volume.empty_root(),
+            parents: Vec::new(),
+            counter: 1,
+            time: now(),
+            worktree: self.worktree().into(),
+            author: user_name(),
+            host: host_name(),
+            note: request.note.clone(),
+            origin: request.origin,
+            paths: Vec::new(),
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// Lets the worktree stand on another snapshot, as it was recorded. What no snapshot holds is saved in one first,
+    /// unless it is to be discarded; gives that one. Files that are open keep their numbers, not their content.
+    pub fn restore(&self, target: SnapshotId, discard: bool) -> Result<Option<SnapshotId>> {
+        let short = self.volume.short_id(&target)?;
+        let saved = if discard || !self.is_changed()? {
+            None
+        } else {
+            let note = format!("before the restore of {short}");
+            Some(self.snapshot(&SnapshotRequest { note, tags: Vec::new(), origin: Origin::Safety })?)
+        };
+        let ((), sequence) = self.tree.change_head(|head, live| {
+            // Looked up within: it may be published, and be no more among those that wait, at any moment.
+            let waiting = all_pending(|span, visit| live.scan(span, visit))?;
+            let (state, ancestor) = match waiting.into_iter().find(|(_, waits)| waits.id == target) {
+                Some((_, Pending { state, id, record, .. })) => {
+                    (state, Ancestor { id, counter: record.counter, time: record.time })
+                }
+                None => self.published(target)?,
+            };
+            stand_on(head, state, ancestor);
+            Ok(())
+        })?;
+        self.inodes.clear();
+        self.tree.live().wait_durable(sequence)?;
+        Ok(saved)
+    }
+
+    /// The state of a snapshot that is in the store.
+    fn published(&self, id: SnapshotId) -> Result<(State, Ancestor)> {
+        let record = self.volume.catalog.get(&id)?;
+        let counted = Statistics { changed: 0, stored: 0, ..record.statistics };
+        let state = State { base: record.root, counted, layers: Vec::new() };
+        Ok((state, Ancestor { id, counter: record.counter, time: record.time }))
+    }
+
+    /// Whether anything changed since the last snapshot.
+    pub fn is_changed(&self) -> Result<bool> {
+        if !self.is_top_empty()? {
+            return Ok(true);
+        }
+        let head = self.tree.head().clone();
+        let Some(last) = head.snapshot else { return Ok(true) };
+        Ok(match self.pending()?.into_iter().find(|(_, waits)| waits.id == last.id) {
+            Some((_, waits)) => waits.state.layers != head.sealed().layers,
+            None => {
+                !head.sealed().layers.is_empty() || self.volume.catalog.get(&last.id)?.root != head.state.base
+            }
+        })
+    }
+
+    /// What is not published yet.
+    pub fn unpublished(&self) -> Result<Unpublished> {
+        let live = self.tree.live();
+        Ok(Unpublished {
+            snapshots: self.pending()?.len() as u64,
+            sealed_layers: self.tree.head().sealed().layers.len() as u64,
+            log_bytes: self.log.used(),
+            metadata_bytes: live.memory() as u64,
+        })
+    }
+}
+
+/// Puts an empty top layer over a state.
+fn stand_on(head: &mut Head, state: State, snapshot: Ancestor) {
+    let top = head.new_layer();
+    head.state = state;
+    head.state.layers.insert(0, top);
+    head.snapshot = Some(snapshot);
+}
+
+/// The least moment after another: clocks go back, and a history must not.
+fn just_after(time: Time) -> Time {
+    match time.nanos + 1 {
+        1_000_000_000 => Time { secs: time.secs.saturating_add(1), nanos: 0 },
+        nanos => Time { secs: time.secs, nanos },
+    }
+}
