@@ -11,6 +11,7 @@ pub mod log;
 pub mod opened;
 pub mod pending;
 pub mod publish;
+pub mod publisher;
 pub mod snapshot;
 pub mod tree;
 

@@ -1,0 +1,160 @@
+//! The thread that publishes in the background, so that at any moment only a little is unpublished.
+//!
+//! It seals and publishes when a snapshot waits, when much has gathered, and when nothing has been written for a
+//! while. A store that is away makes the write log grow; it is tried again, less and less often, until it is back.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use vellum_live::Sequence;
+
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::publish::Progress;
+
+/// How often it looks whether there is something to do.
+const TICK: Duration = Duration::from_millis(500);
+/// Changes this old are published though nothing presses, if nothing was changed for [`QUIET`].
+const QUIET: Duration = Duration::from_secs(5);
+/// Changes are published after this time though there are always new ones.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Live metadata in memory that are published at once, bytes: they bound the daemon's memory.
+const METADATA: usize = 48 << 20;
+/// File data in the write log that are published at once, bytes.
+const LOG: u64 = 512 << 20;
+/// How long it waits after a failure at first, and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Publishes a worktree until it is dropped.
+pub struct Publisher {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    fs: Arc<Fs>,
+    stop: AtomicBool,
+    asked: Mutex<bool>,
+    wake: Condvar,
+    failure: Mutex<Option<String>>,
+}
+
+/// What the thread remembers between two looks.
+struct Watch {
+    seen: Sequence,
+    seen_at: Instant,
+    published: Sequence,
+    published_at: Instant,
+    backoff: Duration,
+}
+
+impl Publisher {
+    /// Starts the thread.
+    pub fn start(fs: Arc<Fs>) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            fs,
+            stop: AtomicBool::new(false),
+            asked: Mutex::new(false),
+            wake: Condvar::new(),
+            failure: Mutex::default(),
+        });
+        let for_log = Arc::downgrade(&shared);
+        shared.fs.log().on_pressure(move || {
+            if let Some(shared) = for_log.upgrade() {
+                shared.ask();
+            }
+        });
+        let worker = shared.clone();
+        let thread = std::thread::Builder::new().name("publisher".into()).spawn(move || worker.work())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Asks it to publish soon.
+    pub fn ask(&self) {
+        self.shared.ask();
+    }
+
+    /// Why the last attempt failed; None if it did not.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.shared.failure).clone()
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been told already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn ask(&self) {
+        *lock(&self.asked) = true;
+        self.wake.notify_all();
+    }
+
+    fn work(&self) {
+        let (now, seen) = (Instant::now(), self.fs.last_change());
+        let mut watch =
+            Watch { seen, seen_at: now, published: Sequence(0), published_at: now, backoff: BACKOFF.0 };
+        while !self.stop.load(Ordering::Acquire) {
+            let asked = self.wait(TICK);
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            let outcome = self.look(asked, &mut watch);
+            let failed = outcome.is_err();
+            *lock(&self.failure) = outcome.err().map(|error| error.to_string());
+            if failed {
+                self.wait(watch.backoff);
+                watch.backoff = (watch.backoff * 2).min(BACKOFF.1);
+            } else {
+                watch.backoff = BACKOFF.0;
+            }
+        }
+    }
+
+    /// Waits until somebody asks, or some time has passed; whether somebody asked.
+    fn wait(&self, time: Duration) -> bool {
+        let asked = lock(&self.asked);
+        let stopped = |asked: &mut bool| !*asked && !self.stop.load(Ordering::Acquire);
+        let (mut asked, _) =
+            self.wake.wait_timeout_while(asked, time, stopped).unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *asked)
+    }
+
+    fn look(&self, asked: bool, watch: &mut Watch) -> Result<()> {
+        let last = self.fs.last_change();
+        if last != watch.seen {
+            (watch.seen, watch.seen_at) = (last, Instant::now());
+        }
+        if asked || self.is_due(watch) {
+            self.fs.flush()?;
+            (watch.published, watch.published_at) = (last, Instant::now());
+        } else {
+            while self.fs.publish()? == Progress::Some {}
+        }
+        Ok(())
+    }
+
+    fn is_due(&self, watch: &Watch) -> bool {
+        if watch.seen == watch.published {
+            return false;
+        }
+        self.fs.tree().live().memory() > METADATA
+            || self.fs.log().used() > LOG
+            || watch.seen_at.elapsed() > QUIET
+            || watch.published_at.elapsed() > LONGEST
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
