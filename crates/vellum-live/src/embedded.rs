@@ -4,32 +4,40 @@
 //! it, whatever crashes when.
 
 mod background;
+mod checkpoint;
 mod engine;
 mod folder;
 mod frame;
 mod groups;
 mod hooks;
 mod journal;
+mod maintain;
 mod open;
 mod pending;
 mod record;
 mod replay;
+mod run;
 mod stats;
 mod suffix;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
 use vellum_map::Span;
 
+pub use engine::Limits;
 pub use hooks::{Hooks, NoHooks};
 pub use stats::Statistics;
 
 use crate::error::LiveError;
 use crate::store::{Body, Bytes, LiveStore, Sequence, Visit};
 use background::Background;
-use engine::Engine;
+use engine::{Engine, lock};
 use folder::LocalFolder;
+use groups::{Found, Groups};
+use suffix::GROUP_LEN;
 
 /// A live store in a directory of this machine. One process at a time has it open.
 pub struct Embedded {
@@ -41,30 +49,67 @@ pub struct Embedded {
 impl Embedded {
     /// Opens the store in a directory; makes both if they are not there.
     pub fn open(dir: &Path, hooks: impl Hooks) -> Result<Self, LiveError> {
+        Self::open_with(dir, hooks, Limits::default())
+    }
+
+    /// The same with limits of one's own.
+    pub fn open_with(dir: &Path, hooks: impl Hooks, limits: Limits) -> Result<Self, LiveError> {
         let locked = LocalFolder::lock(dir).map_err(|source| LiveError::Io {
             action: "open",
             path: dir.display().to_string(),
             source,
         })?;
         let folder = locked.ok_or_else(|| LiveError::InUse(dir.display().to_string()))?;
-        let engine = Arc::new(Engine::open(Arc::new(folder), Box::new(hooks))?);
+        let engine = Arc::new(Engine::open(Arc::new(folder), Box::new(hooks), limits)?);
         Ok(Self { _background: Background::start(Arc::clone(&engine))?, engine })
     }
 
     /// What it did and holds.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        Statistics { memory: self.memory() as u64, ..self.engine.counters.read() }
+        let journal = lock(&self.engine.writer).journal.len;
+        let groups = self.groups();
+        Statistics {
+            memory: groups.weight() as u64,
+            journal,
+            runs: groups.runs().count() as u64,
+            frozen: groups.runs().map(|run| run.entries).sum(),
+            run_bytes: groups.runs().map(|run| run.len).sum(),
+            ..self.engine.counters.read()
+        }
+    }
+
+    /// Makes, in a new or empty directory, a store with what this one holds now. Files with frozen entries are
+    /// shared, the rest is written: the cost does not depend on what is frozen. Killed in between, it leaves a
+    /// directory that opens as an empty store.
+    pub fn fork_into(&self, dir: &Path) -> Result<(), LiveError> {
+        self.engine.fork_into(dir)
+    }
+
+    fn groups(&self) -> RwLockReadGuard<'_, Groups> {
+        self.engine.groups.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl LiveStore for Embedded {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError> {
-        self.engine.groups.read().unwrap_or_else(PoisonError::into_inner).get(key)
+        let found = self.groups().find(key);
+        match found {
+            Found::Value(value) => Ok(value),
+            Found::InRun(run) => run.get(key.get(GROUP_LEN..).unwrap_or_default()),
+        }
     }
 
     fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError> {
-        self.engine.groups.read().unwrap_or_else(PoisonError::into_inner).scan(span, visit)
+        let groups = self.groups();
+        match groups.run_of(span) {
+            None => groups.scan(span, visit),
+            Some(run) => {
+                // A run never changes: nobody needs to wait for its disk.
+                drop(groups);
+                run.scan_span(span, visit)
+            }
+        }
     }
 
     fn transact(&self, body: &mut Body<'_>) -> Result<Sequence, LiveError> {
@@ -75,11 +120,11 @@ impl LiveStore for Embedded {
         self.engine.wait_durable(upto.0)
     }
 
-    fn freeze(&self, _prefix: &[u8]) -> Result<(), LiveError> {
-        Ok(())
+    fn freeze(&self, prefix: &[u8]) -> Result<(), LiveError> {
+        self.engine.freeze(prefix)
     }
 
     fn memory(&self) -> usize {
-        self.engine.groups.read().unwrap_or_else(PoisonError::into_inner).weight()
+        self.groups().weight()
     }
 }

@@ -29,6 +29,9 @@ pub enum LiveError {
     /// An earlier write or flush failed: what is in memory may not be on the disk, so nothing more is acknowledged.
     #[error("an earlier write failed ({0}); nothing more is accepted until the worktree is mounted again")]
     Poisoned(String),
+    /// A key under a frozen prefix was to be changed. Nothing was.
+    #[error("a key under a frozen prefix cannot change: {0:02x?}")]
+    Frozen(Vec<u8>),
     /// Another process has it open.
     #[error("{0} is in use by another process")]
     InUse(String),
@@ -43,7 +46,7 @@ impl LiveError {
             Self::Io { source, .. } => ErrorKind::of_io(source),
             Self::Damaged { .. } => ErrorKind::Corrupt,
             Self::Poisoned(_) => ErrorKind::Io,
-            Self::InUse(_) => ErrorKind::Conflict,
+            Self::Frozen(_) | Self::InUse(_) => ErrorKind::Conflict,
         }
     }
 }

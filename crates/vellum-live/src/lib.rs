@@ -8,7 +8,7 @@ mod error;
 mod memory;
 mod store;
 
-pub use embedded::{Embedded, Hooks, NoHooks, Statistics};
+pub use embedded::{Embedded, Hooks, Limits, NoHooks, Statistics};
 pub use error::LiveError;
 pub use memory::MemoryStore;
 pub use store::{Body, Bytes, LiveStore, Sequence, Transaction, Visit};

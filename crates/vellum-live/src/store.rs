@@ -43,7 +43,9 @@ pub trait LiveStore: Send + Sync + 'static {
     fn wait_durable(&self, upto: Sequence) -> Result<(), LiveError>;
 
     /// Promises that no key with this prefix will be put or deleted one by one any more: an engine may move them out
-    /// of memory. They go by [`Transaction::delete_prefix`].
+    /// of memory, and refuse what breaks the promise ([`LiveError::Frozen`]). They go by
+    /// [`Transaction::delete_prefix`] of this prefix or a shorter one; then the promise has ended. Prefixes have up
+    /// to 9 bytes: a tag and a number.
     fn freeze(&self, prefix: &[u8]) -> Result<(), LiveError>;
 
     /// Bytes of memory that entries take, about.

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use super::folder::Folder;
-use super::groups::Groups;
+use super::groups::{Group, Groups};
 use super::hooks::Hooks;
 use super::journal::{Failure, Journal, Segment, name_of};
-use super::pending::Pending;
+use super::maintain::Maintenance;
+use super::pending::{Changed, Pending};
 use super::record;
 use super::stats::Counters;
 use crate::error::LiveError;
@@ -22,6 +23,8 @@ use crate::store::Body;
 pub(crate) struct Engine {
     pub folder: Arc<dyn Folder>,
     pub hooks: Box<dyn Hooks>,
+    pub limits: Limits,
+    pub maintenance: Mutex<Maintenance>,
     pub writer: Mutex<Writer>,
     pub groups: RwLock<Groups>,
     /// The last committed transaction.
@@ -29,12 +32,31 @@ pub(crate) struct Engine {
     pub syncing: Mutex<Syncing>,
     /// Whoever waits for `syncing`.
     pub synced: Condvar,
+    /// Runs that were dropped, each with the transaction that did it, in order.
+    pub doomed: Mutex<Vec<(u64, u64)>>,
     pub counters: Counters,
     /// Why nothing is accepted any more.
     pub poison: OnceLock<String>,
     /// Whether something was written since the background thread last looked.
     pub dirty: AtomicBool,
     pub background: OnceLock<std::thread::Thread>,
+}
+
+/// What keeps journal and memory within bounds.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of the journal up to which it is left alone; past that, and four times what is in memory, a checkpoint
+    /// replaces it.
+    pub journal: u64,
+    /// Bytes of memory from which on what is frozen under one prefix moves into a file.
+    pub run: usize,
+}
+
+impl Default for Limits {
+    /// A journal that is read in a fraction of a second; frozen entries that do not matter stay in memory.
+    fn default() -> Self {
+        Self { journal: 64 << 20, run: 256 << 10 }
+    }
 }
 
 /// What the one writer holds.
@@ -72,6 +94,7 @@ impl Engine {
         if dropped.is_empty() && changes.is_empty() {
             return Ok(writer.sequence);
         }
+        self.refuse(&dropped, &changes)?;
         let sequence = writer.sequence + 1;
         let before = writer.journal.end;
         let entries = changes.iter().map(|(key, value)| (key.as_slice(), value.as_ref()));
@@ -85,10 +108,26 @@ impl Engine {
         writer.sequence = sequence;
         self.written.store(sequence, Ordering::Release);
         self.counters.committed(writer.journal.end - before);
+        self.doom(sequence, &gone);
         drop(writer);
         drop(gone);
         self.wake();
         Ok(sequence)
+    }
+
+    fn refuse(&self, dropped: &[Vec<u8>], changes: &Changed) -> Result<(), LiveError> {
+        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        let refused = groups.refuse(dropped, changes.keys().map(Vec::as_slice));
+        refused.map_or(Ok(()), |key| Err(LiveError::Frozen(key.to_vec())))
+    }
+
+    /// Remembers whose files can be removed once a transaction is durable.
+    fn doom(&self, sequence: u64, gone: &[Group]) {
+        for group in gone {
+            if let Group::Frozen(run) = group {
+                lock(&self.doomed).push((sequence, run.number));
+            }
+        }
     }
 
     /// Waits until a transaction and all before it survive a loss of power. Of all who wait one syncs.

@@ -5,12 +5,14 @@
 
 use std::fs::File as StdFile;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, open, openat, unlinkat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, linkat, open, openat, renameat, unlinkat};
+
+use crate::error::LiveError;
 
 /// Name of the file whose lock says that somebody has the directory open.
 const LOCK: &str = "lock";
@@ -24,6 +26,8 @@ pub(crate) trait Folder: Send + Sync {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
     /// An existing file, for reading and writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
+    /// Gives a file another name; a file that has it is gone.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file. It is no error if there is none.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// The names of all files, in no order.
@@ -32,6 +36,8 @@ pub(crate) trait Folder: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// What a message calls a file.
     fn describe(&self, name: &str) -> String;
+    /// The directory itself, if there is one: files can then be linked from it and into it.
+    fn directory(&self) -> Option<BorrowedFd<'_>>;
 }
 
 /// A file, used by several threads.
@@ -90,6 +96,10 @@ impl Folder for LocalFolder {
         self.open_with(name, OFlags::empty())
     }
 
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(renameat(&self.directory, from, &self.directory, to)?)
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         match unlinkat(&self.directory, name, AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
@@ -115,6 +125,10 @@ impl Folder for LocalFolder {
 
     fn describe(&self, name: &str) -> String {
         self.path.join(name).display().to_string()
+    }
+
+    fn directory(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.directory.as_fd())
     }
 }
 
@@ -148,5 +162,42 @@ impl File for LocalFile {
 
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+}
+
+/// What became of an attempt at a file, as an error.
+pub(crate) fn failed(
+    folder: &dyn Folder,
+    action: &'static str,
+    name: &str,
+) -> impl Fn(io::Error) -> LiveError + use<> {
+    let path = folder.describe(name);
+    move |source| LiveError::Io { action, path: path.clone(), source }
+}
+
+/// Gives a file a second name in another folder, or copies it there if it cannot have one. Durable once the other
+/// folder is synced.
+pub(crate) fn share(from: &dyn Folder, name: &str, to: &dyn Folder) -> io::Result<()> {
+    if let (Some(old), Some(new)) = (from.directory(), to.directory())
+        && linkat(old, name, new, name, AtFlags::empty()).is_ok()
+    {
+        return Ok(());
+    }
+    copy(&*from.open(name)?, &*to.create(name)?)
+}
+
+/// Bytes that a copy moves at once.
+const COPY_PORTION: usize = 1 << 20;
+
+fn copy(from: &dyn File, to: &dyn File) -> io::Result<()> {
+    let mut buffer = vec![0; COPY_PORTION];
+    let mut offset = 0;
+    loop {
+        let count = from.read_at(&mut buffer, offset)?;
+        match buffer.get(..count) {
+            Some([]) | None => return to.sync(),
+            Some(bytes) => to.write_at(bytes, offset)?,
+        }
+        offset += count as u64;
     }
 }

@@ -21,7 +21,7 @@ pub(crate) const HEADER_LEN: usize = 36;
 pub(crate) const FRAME_HEAD: usize = 12;
 /// Bytes of a body at most: what one transaction can take, and what a reader takes into memory at once.
 pub(crate) const BODY_MAX: usize = 256 << 20;
-/// Bytes that a sequential reader reads at once.
+/// Bytes that a sequential reader or writer moves at once.
 const WINDOW: usize = 1 << 20;
 
 /// What a file says of itself.
@@ -113,6 +113,49 @@ pub(crate) fn body(bytes: &[u8], salt: u64, offset: u64) -> Result<&[u8], Decode
         return Err(DecodeError::Invalid("checksum"));
     }
     Ok(body)
+}
+
+/// Writes a new file of frames from its start to its end.
+pub(crate) struct FrameWriter<'f> {
+    file: &'f dyn File,
+    salt: u64,
+    /// Where `out` begins in the file.
+    start: u64,
+    out: Vec<u8>,
+}
+
+impl<'f> FrameWriter<'f> {
+    /// Begins with a header.
+    pub(crate) fn new(file: &'f dyn File, header: &Header) -> Self {
+        Self { file, salt: header.salt, start: 0, out: header.encode() }
+    }
+
+    /// Where the next frame will stand.
+    pub(crate) fn offset(&self) -> u64 {
+        self.start + self.out.len() as u64
+    }
+
+    /// Appends a frame.
+    pub(crate) fn push(&mut self, body: &[u8]) -> io::Result<()> {
+        if body.len() > BODY_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        append(&mut self.out, self.salt, self.start, |out| out.extend_from_slice(body));
+        if self.out.len() >= WINDOW { self.flush() } else { Ok(()) }
+    }
+
+    /// Ends the file and makes it durable; its name is the caller's affair.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.flush()?;
+        self.file.sync()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.write_at(&self.out, self.start)?;
+        self.start = self.offset();
+        self.out.clear();
+        Ok(())
+    }
 }
 
 /// Frames of a file, one after the other.

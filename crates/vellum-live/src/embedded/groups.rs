@@ -1,13 +1,16 @@
 //! What readers see: all entries, group by group.
 //!
-//! Invariant: no group is empty. A group is changed by the one writer, and goes as a whole when its prefix is dropped.
+//! Invariant: no group is empty. A group is changed by the one writer, until it is sealed; then it goes as a whole,
+//! when its prefix is dropped, and may meanwhile move from memory into a run.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
 use vellum_map::Span;
 
 use super::record::Change;
+use super::run::Run;
 use super::suffix::{GROUP_LEN, GroupKey, Suffix, split};
 use crate::error::LiveError;
 use crate::store::{Bytes, Visit};
@@ -25,21 +28,62 @@ pub(crate) struct Groups {
 }
 
 /// Entries whose keys begin alike.
+pub(crate) enum Group {
+    /// In memory.
+    Live(LiveGroup),
+    /// In a file; never changed.
+    Frozen(Arc<Run>),
+}
+
+/// Entries in memory.
 #[derive(Default)]
-pub(crate) struct Group {
+pub(crate) struct LiveGroup {
     entries: Entries,
     /// Bytes of memory, about.
     weight: usize,
+    /// Whether nothing is changed any more.
+    sealed: bool,
+}
+
+/// Where the value of a key is to be found.
+pub(crate) enum Found {
+    Value(Option<Bytes>),
+    InRun(Arc<Run>),
 }
 
 /// Groups that went: to be dropped where nobody waits.
 pub(crate) type Gone = Vec<Group>;
+/// A key and its value.
+pub(crate) type Entry = (Vec<u8>, Bytes);
+/// What follows the group in a key, and its value.
+pub(crate) type SuffixEntry = (Suffix, Bytes);
 
 impl Groups {
+    /// The value under a key, or the run that knows it: to be asked without holding this.
+    pub(crate) fn find(&self, key: &[u8]) -> Found {
+        let (group, rest) = split(key);
+        match self.groups.get(&group) {
+            None => Found::Value(None),
+            Some(Group::Live(group)) => Found::Value(group.entries.get(rest).cloned()),
+            Some(Group::Frozen(run)) => Found::InRun(Arc::clone(run)),
+        }
+    }
+
     /// The value under a key.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError> {
-        let (group, rest) = split(key);
-        Ok(self.groups.get(&group).and_then(|group| group.entries.get(rest).cloned()))
+        match self.find(key) {
+            Found::Value(value) => Ok(value),
+            Found::InRun(run) => run.get(split(key).1),
+        }
+    }
+
+    /// The run that holds all entries of a span, if one does.
+    pub(crate) fn run_of(&self, span: &Span) -> Option<Arc<Run>> {
+        let group = GroupKey::of(&span.start);
+        let Some(Group::Frozen(run)) = self.groups.get(&group) else { return None };
+        let beyond = self.groups.range((Bound::Excluded(group), Bound::Unbounded)).next();
+        let ends = beyond.is_none_or(|(next, _)| !span.contains(next.as_bytes()));
+        ends.then(|| Arc::clone(run))
     }
 
     /// Visits the entries of a span in order.
@@ -59,7 +103,11 @@ impl Groups {
             };
             key.clear();
             key.extend_from_slice(group.as_bytes());
-            if held.scan(from, to, &mut key, visit).is_break() {
+            let flow = match held {
+                Group::Live(held) => held.scan(from, to, &mut key, visit),
+                Group::Frozen(run) => run.scan(from, to, &mut key, visit)?,
+            };
+            if flow.is_break() {
                 break;
             }
         }
@@ -75,22 +123,133 @@ impl Groups {
         for (key, value) in changes {
             let (group, rest) = split(&key);
             match value {
-                Some(value) => self.groups.entry(group).or_default().put(rest, value),
+                Some(value) => self.put(group, rest, value),
                 None => self.delete(group, rest),
             }
         }
         gone
     }
 
+    /// The first of these keys and prefixes that lies in a sealed group: it must not change.
+    pub(crate) fn refuse<'k>(
+        &self,
+        dropped: &'k [Vec<u8>],
+        changed: impl Iterator<Item = &'k [u8]>,
+    ) -> Option<&'k [u8]> {
+        let goes = |group: &GroupKey| dropped.iter().any(|prefix| group.as_bytes().starts_with(prefix));
+        let is_sealed = |group: &GroupKey| match self.groups.get(group) {
+            None => false,
+            Some(Group::Live(live)) => live.sealed && !goes(group),
+            Some(Group::Frozen(_)) => !goes(group),
+        };
+        let parts = dropped.iter().map(Vec::as_slice).filter(|prefix| prefix.len() > GROUP_LEN);
+        let mut allowed = None;
+        parts.chain(changed).find(|key| {
+            let group = GroupKey::of(key);
+            if allowed == Some(group) {
+                return false;
+            }
+            allowed = Some(group);
+            is_sealed(&group)
+        })
+    }
+
+    /// Seals all groups under a prefix. Tells which of them are in memory and take `min` bytes or more.
+    pub(crate) fn seal(&mut self, prefix: &[u8], min: usize) -> Vec<GroupKey> {
+        let under = self.groups.range_mut(GroupKey::of(prefix)..);
+        let under = under.take_while(|(key, _)| key.as_bytes().starts_with(prefix));
+        let mut large = Vec::new();
+        for (key, group) in under {
+            if let Group::Live(live) = group {
+                live.sealed = true;
+                if live.weight >= min {
+                    large.push(*key);
+                }
+            }
+        }
+        large
+    }
+
+    /// Up to `max` entries of a sealed group that is in memory, from a key on; None: there is no such group.
+    pub(crate) fn sealed_entries(
+        &self,
+        group: &GroupKey,
+        from: &[u8],
+        max: usize,
+    ) -> Option<Vec<SuffixEntry>> {
+        match self.groups.get(group) {
+            Some(Group::Live(live)) if live.sealed => {
+                let entries = live.entries.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+                Some(entries.take(max).map(|(rest, value)| (rest.clone(), Bytes::clone(value))).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// Puts a run into the place of its group, if that is still as it was when it was sealed.
+    pub(crate) fn install(&mut self, run: Arc<Run>) -> Option<Group> {
+        match self.groups.get_mut(&run.group) {
+            Some(group @ Group::Live(LiveGroup { sealed: true, .. })) => {
+                Some(std::mem::replace(group, Group::Frozen(run)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Adds the run of a group that is not there yet.
+    pub(crate) fn add_run(&mut self, run: Arc<Run>) {
+        self.groups.insert(run.group, Group::Frozen(run));
+    }
+
+    /// All runs.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
+        self.groups.values().filter_map(|group| match group {
+            Group::Live(_) => None,
+            Group::Frozen(run) => Some(run),
+        })
+    }
+
+    /// Up to `max` entries that are in memory, in order, from a key on.
+    pub(crate) fn live_entries(&self, from: &[u8], max: usize) -> Vec<Entry> {
+        let (first, from) = split(from);
+        let mut entries = Vec::new();
+        for (key, group) in self.groups.range(first..) {
+            let Group::Live(live) = group else { continue };
+            let from = if *key == first { from } else { &[] };
+            let rest = live.entries.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+            let whole = |rest: &Suffix| [key.as_bytes(), rest.as_bytes()].concat();
+            let missing = max - entries.len();
+            entries.extend(rest.take(missing).map(|(rest, value)| (whole(rest), Bytes::clone(value))));
+            if entries.len() == max {
+                break;
+            }
+        }
+        entries
+    }
+
+    /// Bytes of memory that entries take, about.
+    pub(crate) fn live_weight(&self) -> usize {
+        let weight = |group: &Group| if let Group::Live(live) = group { live.weight } else { 0 };
+        self.groups.values().map(weight).sum()
+    }
+
     /// Bytes of memory, about.
     pub(crate) fn weight(&self) -> usize {
-        self.groups.values().map(|group| group.weight).sum()
+        self.live_weight() + self.runs().map(|run| run.weight()).sum::<usize>()
+    }
+
+    fn put(&mut self, key: GroupKey, rest: &[u8], value: Bytes) {
+        let group = self.groups.entry(key).or_insert_with(|| Group::Live(LiveGroup::default()));
+        match group {
+            Group::Live(live) => live.put(rest, value),
+            Group::Frozen(_) => debug_assert!(false, "a frozen group changes"),
+        }
     }
 
     fn delete(&mut self, key: GroupKey, rest: &[u8]) {
-        if let Some(group) = self.groups.get_mut(&key) {
-            group.delete(rest);
-            if group.entries.is_empty() {
+        if let Some(Group::Live(live)) = self.groups.get_mut(&key) {
+            live.delete(rest);
+            if live.entries.is_empty() {
                 self.groups.remove(&key);
             }
         }
@@ -100,10 +259,10 @@ impl Groups {
         let (first, rest) = split(prefix);
         if prefix.len() > GROUP_LEN {
             let doomed: Vec<_> = match self.groups.get(&first) {
-                Some(group) => group.under(rest).map(|suffix| suffix.as_bytes().to_vec()).collect(),
-                None => return,
+                Some(Group::Live(live)) => live.under(rest).cloned().collect(),
+                _ => return,
             };
-            doomed.iter().for_each(|rest| self.delete(first, rest));
+            doomed.iter().for_each(|rest| self.delete(first, rest.as_bytes()));
             return;
         }
         let under = self.groups.range(first..).map(|(key, _)| *key);
@@ -112,7 +271,7 @@ impl Groups {
     }
 }
 
-impl Group {
+impl LiveGroup {
     fn put(&mut self, rest: &[u8], value: Bytes) {
         self.weight += value.len();
         if let Some(held) = self.entries.get_mut(rest) {

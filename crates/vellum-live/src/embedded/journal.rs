@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use super::folder::{File, Folder};
-use super::frame::{self, BODY_MAX, FRAME_HEAD, Header};
+use super::frame::{self, BODY_MAX, FRAME_HEAD, HEADER_LEN, Header};
 
 pub(crate) const MAGIC: [u8; 8] = *b"VLMLIVEJ";
 const NAME: &str = "journal-";
@@ -52,6 +52,8 @@ pub(crate) struct Journal {
     pub segment: Arc<Segment>,
     /// Bytes of the segment that are whole records.
     pub end: u64,
+    /// Bytes in this file and those before it since the last checkpoint.
+    pub len: u64,
     scratch: Vec<u8>,
 }
 
@@ -64,8 +66,14 @@ pub(crate) struct Failure {
 
 impl Journal {
     /// Goes on behind `end`.
-    pub(crate) fn new(segment: Arc<Segment>, end: u64) -> Self {
-        Self { segment, end, scratch: Vec::new() }
+    pub(crate) fn new(segment: Arc<Segment>, end: u64, len: u64) -> Self {
+        Self { segment, end, len, scratch: Vec::new() }
+    }
+
+    /// Goes on in a new file.
+    pub(crate) fn turn_to(&mut self, segment: Arc<Segment>) {
+        self.segment = segment;
+        self.end = HEADER_LEN as u64;
     }
 
     /// Appends a frame, in one write.
@@ -79,6 +87,7 @@ impl Journal {
         match self.segment.file.write_at(&self.scratch, self.end) {
             Ok(()) => {
                 self.end += self.scratch.len() as u64;
+                self.len += self.scratch.len() as u64;
                 Ok(())
             }
             Err(error) => Err(self.undo(error)),

@@ -3,54 +3,143 @@
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 
-use super::engine::{Engine, Syncing, Writer};
-use super::folder::Folder;
+use vellum_types::DecodeError;
+
+use super::checkpoint::{self, Beginning, Checkpoint, UNFINISHED};
+use super::engine::{Engine, Limits, Syncing, Writer};
+use super::folder::{Folder, failed};
 use super::frame::HEADER_LEN;
 use super::groups::Groups;
 use super::hooks::Hooks;
-use super::journal::{Journal, Segment, name_of, number_in};
+use super::journal::{self, Journal, Segment};
+use super::maintain::Maintenance;
 use super::replay::Replay;
+use super::run::{self, Run};
 use super::stats::Counters;
 use crate::error::LiveError;
 
-/// The number of the first file.
-const FIRST: u64 = 1;
+/// The number of the first file of the journal, and of the checkpoint before it.
+pub(crate) const FIRST: u64 = 1;
+
+/// What lies in the folder.
+struct Listing {
+    checkpoints: Vec<u64>,
+    journals: Vec<u64>,
+    runs: Vec<u64>,
+    unfinished: Vec<String>,
+}
 
 impl Engine {
     /// Makes an engine of what a folder holds; of an empty one, an empty engine.
-    pub(crate) fn open(folder: Arc<dyn Folder>, hooks: Box<dyn Hooks>) -> Result<Self, LiveError> {
-        let failed = |action| {
-            let path = folder.describe("");
-            move |source| LiveError::Io { action, path, source }
-        };
-        let names = folder.list().map_err(failed("list"))?;
-        let mut numbers: Vec<_> = names.iter().filter_map(|name| number_in(name)).collect();
-        numbers.sort_unstable();
-        let mut replay = Replay::new(&*folder, Groups::default(), 0, 0);
-        replay.run(&numbers, &*hooks)?;
-        let Replay { groups, last, durable, mut segments, .. } = replay;
-        if segments.is_empty() {
-            let segment = Segment::create(&*folder, FIRST).map_err(failed("create"))?;
-            folder.sync().map_err(failed("create"))?;
-            segments.push((Arc::new(segment), HEADER_LEN as u64));
+    pub(crate) fn open(
+        folder: Arc<dyn Folder>,
+        hooks: Box<dyn Hooks>,
+        limits: Limits,
+    ) -> Result<Self, LiveError> {
+        let mut found = Listing::read(&*folder)?;
+        if found.checkpoints.is_empty() {
+            begin(&*folder, &found)?;
+            found = Listing::read(&*folder)?;
         }
+        let newest = found.checkpoints.last().copied().unwrap_or(FIRST);
+        let Checkpoint { beginning, groups, upto } = checkpoint::read(&*folder, newest)?;
+        let numbers: Vec<_> = found.journals.iter().copied().filter(|number| *number >= newest).collect();
+        let mut replay = Replay::new(&*folder, groups, beginning, upto);
+        replay.run(newest, &numbers, &*hooks)?;
+        let Replay { mut groups, runs, last, durable, segments, .. } = replay;
+        for (group, number) in &runs {
+            add_run(&*folder, &mut groups, *group, *number)?;
+        }
+        found.clear(&*folder, newest)?;
+        let doomed = found.runs.iter().filter(|number| runs.iter().all(|(_, needed)| needed != *number));
+        let doomed: Vec<_> = doomed.map(|number| (last, *number)).collect();
+        let next_run =
+            runs.iter().map(|(_, number)| number).chain(&found.runs).max().map_or(FIRST, |max| max + 1);
         let Some((segment, end)) = segments.last().cloned() else {
-            return Err(LiveError::Damaged { path: name_of(FIRST), what: "it is missing".into() });
+            return Err(missing(&*folder, &journal::name_of(newest)));
         };
-        let writer = Writer { journal: Journal::new(segment, end), sequence: last };
+        let len = segments.iter().map(|(_, end)| end - HEADER_LEN as u64).sum();
         let segments = segments.into_iter().map(|(segment, _)| segment).collect();
         Ok(Self {
             folder,
             hooks,
-            writer: Mutex::new(writer),
+            limits,
+            maintenance: Mutex::new(Maintenance { checkpoint: newest, next_run, failed_at: 0 }),
+            writer: Mutex::new(Writer { journal: Journal::new(segment, end, len), sequence: last }),
             groups: RwLock::new(groups),
             written: AtomicU64::new(last),
             syncing: Mutex::new(Syncing { durable, leading: false, segments }),
             synced: Condvar::new(),
+            dirty: AtomicBool::new(durable < last || !doomed.is_empty()),
+            doomed: Mutex::new(doomed),
             counters: Counters::default(),
             poison: OnceLock::new(),
-            dirty: AtomicBool::new(durable < last),
             background: OnceLock::new(),
         })
     }
+}
+
+impl Listing {
+    fn read(folder: &dyn Folder) -> Result<Self, LiveError> {
+        let names = folder.list().map_err(failed(folder, "list", ""))?;
+        let numbers = |number_in: fn(&str) -> Option<u64>| {
+            let mut numbers: Vec<_> = names.iter().filter_map(|name| number_in(name)).collect();
+            numbers.sort_unstable();
+            numbers
+        };
+        Ok(Self {
+            checkpoints: numbers(checkpoint::number_in),
+            journals: numbers(journal::number_in),
+            runs: numbers(run::number_in),
+            unfinished: names.iter().filter(|name| name.ends_with(UNFINISHED)).cloned().collect(),
+        })
+    }
+
+    /// Removes what a crash left behind: what is older than the checkpoint, and what never became whole.
+    fn clear(&self, folder: &dyn Folder, newest: u64) -> Result<(), LiveError> {
+        // The checkpoint may have got its name a moment before the crash: only now is it durable.
+        folder.sync().map_err(failed(folder, "sync", ""))?;
+        let older = |numbers: &[u64], name_of: fn(u64) -> String| -> Vec<_> {
+            numbers.iter().filter(|number| **number < newest).map(|number| name_of(*number)).collect()
+        };
+        let checkpoints = older(&self.checkpoints, checkpoint::name_of);
+        let journals = older(&self.journals, journal::name_of);
+        for name in checkpoints.iter().chain(&journals).chain(&self.unfinished) {
+            folder.remove(name).map_err(failed(folder, "remove", name))?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes the files of an empty store. The checkpoint comes last: without it nothing was ever acknowledged.
+fn begin(folder: &dyn Folder, found: &Listing) -> Result<(), LiveError> {
+    let name = journal::name_of(FIRST);
+    let io = failed(folder, "create", &name);
+    for number in &found.journals {
+        let file = folder.open(&journal::name_of(*number)).map_err(&io)?;
+        if *number != FIRST || file.len().map_err(&io)? > HEADER_LEN as u64 {
+            return Err(missing(folder, &checkpoint::name_of(*number)));
+        }
+    }
+    Segment::create(folder, FIRST).and_then(|_| folder.sync()).map_err(&io)?;
+    checkpoint::write(folder, FIRST, &Beginning::default(), |_| Vec::new(), || Ok(0))
+}
+
+fn add_run(
+    folder: &dyn Folder,
+    groups: &mut Groups,
+    group: super::suffix::GroupKey,
+    number: u64,
+) -> Result<(), LiveError> {
+    let run = Run::open(folder, number)?;
+    if run.group != group {
+        let what = format!("at byte 0: {}", DecodeError::Invalid("group"));
+        return Err(LiveError::Damaged { path: folder.describe(&run::name_of(number)), what });
+    }
+    groups.add_run(Arc::new(run));
+    Ok(())
+}
+
+fn missing(folder: &dyn Folder, name: &str) -> LiveError {
+    LiveError::Damaged { path: folder.describe(name), what: "it is missing".into() }
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use vellum_types::DecodeError;
 
-use super::folder::Folder;
+use super::checkpoint::{Beginning, RunOf};
+use super::folder::{Folder, failed};
 use super::frame::{FRAME_HEAD, Frames, HEADER_LEN, Header, Next};
 use super::groups::Groups;
 use super::hooks::Hooks;
@@ -21,6 +22,8 @@ use crate::error::LiveError;
 pub(crate) struct Replay<'a> {
     folder: &'a dyn Folder,
     pub groups: Groups,
+    /// The runs that belong to them, not opened: files that are not needed any more may be gone.
+    pub runs: Vec<RunOf>,
     /// The last transaction in `groups`.
     pub last: u64,
     /// What was certainly durable.
@@ -47,19 +50,25 @@ struct Gap {
 }
 
 impl<'a> Replay<'a> {
-    /// Starts from a state in which everything up to `last` has been carried out, and up to `durable` was durable.
-    pub(crate) fn new(folder: &'a dyn Folder, groups: Groups, last: u64, durable: u64) -> Self {
-        Self { folder, groups, last, durable, held: Vec::new(), segments: Vec::new() }
+    /// Starts from a checkpoint.
+    pub(crate) fn new(folder: &'a dyn Folder, groups: Groups, beginning: Beginning, upto: u64) -> Self {
+        let Beginning { begin, runs } = beginning;
+        Self { folder, groups, runs, last: begin, durable: upto, held: Vec::new(), segments: Vec::new() }
     }
 
-    /// Reads the files with these numbers, in order, and carries out what they say. Cuts off what does not count.
-    pub(crate) fn run(&mut self, numbers: &[u64], hooks: &dyn Hooks) -> Result<(), LiveError> {
+    /// Reads the files with these numbers, in order, and carries out what they say. Cuts off what does not count. The
+    /// file `first` must be there and have a sound header: it was durable before the checkpoint.
+    pub(crate) fn run(&mut self, first: u64, numbers: &[u64], hooks: &dyn Hooks) -> Result<(), LiveError> {
         for (index, number) in numbers.iter().enumerate() {
             if let Some(gap) = self.read(*number)? {
                 let later = numbers.get(index..).unwrap_or_default();
                 self.refuse_if_durable(&gap, later)?;
                 break;
             }
+        }
+        if self.segments.first().is_none_or(|(segment, _)| segment.number != first) {
+            let what = DecodeError::Invalid("header");
+            return Err(self.damaged(&Gap { number: first, offset: 0, what }));
         }
         self.settle_held(hooks);
         if self.last < self.durable {
@@ -123,10 +132,17 @@ impl<'a> Replay<'a> {
     /// Carries out what was durable.
     fn settle(&mut self) {
         let count = self.held.iter().take_while(|held| held.sequence <= self.durable).count();
-        for held in self.held.drain(..count) {
-            self.last = held.sequence;
-            self.groups.apply(&held.changes.dropped, held.changes.changes.into_iter());
+        for held in self.held.drain(..count).collect::<Vec<_>>() {
+            self.carry_out(held);
         }
+    }
+
+    fn carry_out(&mut self, held: Held) {
+        let Changes { dropped, changes } = held.changes;
+        self.last = held.sequence;
+        let goes = |(group, _): &RunOf| dropped.iter().any(|prefix| group.as_bytes().starts_with(prefix));
+        self.runs.retain(|run| !goes(run));
+        self.groups.apply(&dropped, changes.into_iter());
     }
 
     /// Carries out the rest, as far as what it points to is there.
@@ -141,8 +157,7 @@ impl<'a> Replay<'a> {
                 }
                 return;
             }
-            self.last = held.sequence;
-            self.groups.apply(&held.changes.dropped, held.changes.changes.into_iter());
+            self.carry_out(held);
         }
     }
 
@@ -179,7 +194,7 @@ impl<'a> Replay<'a> {
             self.folder.remove(&name_of(*number)).map_err(self.io("remove", *number))?;
         }
         if numbers.len() > kept {
-            self.folder.sync().map_err(self.io("remove", 0))?;
+            self.folder.sync().map_err(failed(self.folder, "sync", ""))?;
         }
         if let Some((segment, end)) = self.segments.last() {
             let io = self.io("cut", segment.number);
@@ -192,8 +207,7 @@ impl<'a> Replay<'a> {
     }
 
     fn io(&self, action: &'static str, number: u64) -> impl Fn(std::io::Error) -> LiveError + use<> {
-        let path = self.folder.describe(&name_of(number));
-        move |source| LiveError::Io { action, path: path.clone(), source }
+        failed(self.folder, action, &name_of(number))
     }
 
     fn damaged(&self, gap: &Gap) -> LiveError {

@@ -11,8 +11,18 @@ pub struct Statistics {
     pub journalled: u64,
     /// Times that the journal was made durable.
     pub syncs: u64,
-    /// Bytes of memory that entries take, about.
+    /// Times that a checkpoint replaced the journal.
+    pub checkpoints: u64,
+    /// Bytes of memory that entries and what finds those in runs take, about.
     pub memory: u64,
+    /// Bytes of the journal that would be read if the store were opened now.
+    pub journal: u64,
+    /// Runs: files with frozen entries.
+    pub runs: u64,
+    /// Entries in them.
+    pub frozen: u64,
+    /// Bytes of these files.
+    pub run_bytes: u64,
 }
 
 #[derive(Default)]
@@ -20,6 +30,7 @@ pub(crate) struct Counters {
     transactions: AtomicU64,
     journalled: AtomicU64,
     syncs: AtomicU64,
+    checkpoints: AtomicU64,
 }
 
 impl Counters {
@@ -32,11 +43,16 @@ impl Counters {
         self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn checkpointed(&self) {
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn read(&self) -> Statistics {
         Statistics {
             transactions: self.transactions.load(Ordering::Relaxed),
             journalled: self.journalled.load(Ordering::Relaxed),
             syncs: self.syncs.load(Ordering::Relaxed),
+            checkpoints: self.checkpoints.load(Ordering::Relaxed),
             ..Statistics::default()
         }
     }

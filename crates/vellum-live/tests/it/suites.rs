@@ -1,6 +1,6 @@
 //! Every engine passes the one suite.
 
-use vellum_live::{Embedded, MemoryStore, NoHooks};
+use vellum_live::{Embedded, Limits, MemoryStore, NoHooks};
 use vellum_testkit::live_conformance;
 
 #[test]
@@ -12,4 +12,12 @@ fn the_store_in_memory_conforms() {
 fn the_embedded_engine_conforms() {
     let dir = tempfile::tempdir().unwrap();
     live_conformance::check(&Embedded::open(dir.path(), NoHooks).unwrap());
+}
+
+#[test]
+fn the_embedded_engine_conforms_with_all_that_is_frozen_in_files() {
+    let dir = tempfile::tempdir().unwrap();
+    live_conformance::check(
+        &Embedded::open_with(dir.path(), NoHooks, Limits { journal: 0, run: 0 }).unwrap(),
+    );
 }

@@ -1,0 +1,208 @@
+//! A checkpoint: a file with all entries that are in memory, and the list of runs, so that older files of the journal
+//! are needed no more.
+//!
+//! Header and frames (`frame`); the number is that of the first file of the journal that comes after. First a frame
+//! with: kind 1, u8 ‖ `begin`, u64 ‖ number of runs, varint ‖ each: number, u64 ‖ length of its group's key, varint,
+//! and bytes. Then frames with: kind 2, u8 ‖ entries to the end, each: length of the key, varint, and bytes ‖ length
+//! of the value, varint, and bytes. At the end a frame with: kind 3, u8 ‖ `upto`, u64 ‖ number of entries, u64.
+//!
+//! Transactions go on while it is written: an entry is as it was at some moment from `begin` to `upto`, and whatever
+//! changed in between is in the journal from the first file that comes after. So the entries are a state that
+//! existed once the journal was carried out up to `upto`, which was durable before the checkpoint got its name.
+
+use std::io;
+
+use vellum_types::{DecodeError, Reader, Writer};
+
+use super::folder::{Folder, failed};
+use super::frame::{FrameWriter, Frames, HEADER_LEN, Header, Next};
+use super::groups::{Entry, Groups};
+use super::journal::numbered;
+use super::suffix::GroupKey;
+use crate::error::LiveError;
+use crate::store::Bytes;
+
+const MAGIC: [u8; 8] = *b"VLMLIVEC";
+const NAME: &str = "checkpoint-";
+/// What a name ends with until the file is whole.
+pub(crate) const UNFINISHED: &str = ".new";
+const BEGIN: u8 = 1;
+const ENTRIES: u8 = 2;
+const END: u8 = 3;
+/// Bytes of entries in one frame, about.
+const FRAME_TARGET: usize = 64 << 10;
+
+/// The name of a checkpoint.
+pub(crate) fn name_of(number: u64) -> String {
+    format!("{NAME}{number:016x}")
+}
+
+/// The number in the name of a checkpoint.
+pub(crate) fn number_in(name: &str) -> Option<u64> {
+    numbered(name, NAME)
+}
+
+/// The group and the number of a run.
+pub(crate) type RunOf = (GroupKey, u64);
+
+/// What a checkpoint begins with.
+#[derive(Debug, Default)]
+pub(crate) struct Beginning {
+    /// The last transaction before the first file of the journal that comes after.
+    pub begin: u64,
+    pub runs: Vec<RunOf>,
+}
+
+/// Writes a checkpoint, and then gives it its name. `portion` brings some entries from a key on, none at the end;
+/// `settle` is called after the last of them, and tells `upto`.
+pub(crate) fn write(
+    folder: &dyn Folder,
+    number: u64,
+    beginning: &Beginning,
+    portion: impl FnMut(&[u8]) -> Vec<Entry>,
+    settle: impl FnOnce() -> Result<u64, LiveError>,
+) -> Result<(), LiveError> {
+    let name = name_of(number);
+    let new = format!("{name}{UNFINISHED}");
+    let io = failed(folder, "write", &new);
+    let file = folder.create(&new).map_err(&io)?;
+    let header = Header::new(MAGIC, number).map_err(&io)?;
+    let mut frames = FrameWriter::new(&*file, &header);
+    frames.push(&encode_beginning(beginning)).map_err(&io)?;
+    let count = write_entries(&mut frames, portion).map_err(&io)?;
+    let upto = settle()?;
+    let mut end = Writer::new();
+    end.u8(END).u64(upto).u64(count);
+    frames.push(&end.into_vec()).and_then(|()| frames.finish()).map_err(&io)?;
+    folder.rename(&new, &name).and_then(|()| folder.sync()).map_err(failed(folder, "rename", &new))
+}
+
+fn encode_beginning(beginning: &Beginning) -> Vec<u8> {
+    let mut writer = Writer::new();
+    writer.u8(BEGIN).u64(beginning.begin).varint(beginning.runs.len() as u64);
+    for (group, number) in &beginning.runs {
+        writer.u64(*number).bytes(group.as_bytes());
+    }
+    writer.into_vec()
+}
+
+fn write_entries(
+    frames: &mut FrameWriter<'_>,
+    mut portion: impl FnMut(&[u8]) -> Vec<Entry>,
+) -> io::Result<u64> {
+    let (mut count, mut from) = (0, Vec::new());
+    let mut body = vec![ENTRIES];
+    loop {
+        let entries = portion(&from);
+        let Some((last, _)) = entries.last() else { break };
+        from = [last, &[0][..]].concat();
+        for (key, value) in &entries {
+            let mut writer = Writer::over(body);
+            writer.bytes(key).bytes(value);
+            body = writer.into_vec();
+            if body.len() >= FRAME_TARGET {
+                frames.push(&body)?;
+                body.truncate(1);
+            }
+        }
+        count += entries.len() as u64;
+    }
+    if body.len() > 1 {
+        frames.push(&body)?;
+    }
+    Ok(count)
+}
+
+/// A checkpoint that was read.
+#[derive(Default)]
+pub(crate) struct Checkpoint {
+    pub beginning: Beginning,
+    pub groups: Groups,
+    /// The transaction up to which the journal has to be carried out for the entries to be a state that existed.
+    pub upto: u64,
+}
+
+/// Reads the checkpoint of a number.
+pub(crate) fn read(folder: &dyn Folder, number: u64) -> Result<Checkpoint, LiveError> {
+    let name = name_of(number);
+    let io = failed(folder, "read", &name);
+    let damaged = |offset: u64, what: DecodeError| LiveError::Damaged {
+        path: folder.describe(&name),
+        what: format!("at byte {offset}: {what}"),
+    };
+    let file = folder.open(&name).map_err(&io)?;
+    let header = Header::read(&*file, MAGIC).map_err(&io)?.map_err(|what| damaged(0, what))?;
+    if header.number != number {
+        return Err(damaged(0, DecodeError::Invalid("number")));
+    }
+    let mut frames = Frames::new(&*file, header.salt, HEADER_LEN as u64).map_err(&io)?;
+    let mut loading = Loading::default();
+    loop {
+        let offset = frames.offset();
+        let taken = match frames.next().map_err(&io)? {
+            Next::Body(body) => loading.take(body),
+            Next::Broken(what) => Err(what),
+            Next::End if loading.ended => return Ok(loading.checkpoint),
+            Next::End => Err(DecodeError::Truncated),
+        };
+        taken.map_err(|what| damaged(offset, what))?;
+    }
+}
+
+/// A checkpoint being read, frame by frame.
+#[derive(Default)]
+pub(crate) struct Loading {
+    checkpoint: Checkpoint,
+    begun: bool,
+    ended: bool,
+    count: u64,
+}
+
+impl Loading {
+    pub(crate) fn take(&mut self, body: &[u8]) -> Result<(), DecodeError> {
+        let mut reader = Reader::new(body);
+        let kind = reader.u8()?;
+        if self.ended || self.begun == (kind == BEGIN) {
+            return Err(DecodeError::Invalid("kind"));
+        }
+        match kind {
+            BEGIN => {
+                self.begun = true;
+                self.checkpoint.beginning = decode_beginning(reader)?;
+                Ok(())
+            }
+            ENTRIES => self.take_entries(reader),
+            END => {
+                self.ended = true;
+                self.checkpoint.upto = reader.u64()?;
+                let count = reader.u64()?;
+                let is_sound = count == self.count && self.checkpoint.upto >= self.checkpoint.beginning.begin;
+                if is_sound { reader.finish() } else { Err(DecodeError::Invalid("count")) }
+            }
+            _ => Err(DecodeError::Invalid("kind")),
+        }
+    }
+
+    fn take_entries(&mut self, mut reader: Reader<'_>) -> Result<(), DecodeError> {
+        let max = reader.remaining();
+        while reader.remaining() > 0 {
+            let key = reader.bytes(max)?.to_vec();
+            let value: Bytes = reader.bytes(max)?.into();
+            self.checkpoint.groups.apply(&[], std::iter::once((key, Some(value))));
+            self.count += 1;
+        }
+        Ok(())
+    }
+}
+
+fn decode_beginning(mut reader: Reader<'_>) -> Result<Beginning, DecodeError> {
+    let begin = reader.u64()?;
+    let max = reader.remaining();
+    let mut runs = Vec::new();
+    for _ in 0..reader.count(max)? {
+        let number = reader.u64()?;
+        runs.push((GroupKey::of(reader.bytes(super::suffix::GROUP_LEN)?), number));
+    }
+    reader.finish()?;
+    Ok(Beginning { begin, runs })
+}

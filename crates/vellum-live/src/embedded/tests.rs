@@ -1,0 +1,81 @@
+//! The engine on a folder that crashes, fills up, fails and rots.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+
+mod crashes;
+mod damage;
+mod faults;
+mod sim;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, PoisonError};
+
+use vellum_map::Span;
+
+use super::engine::{Engine, Limits, lock};
+use super::hooks::NoHooks;
+use crate::error::LiveError;
+use sim::SimFolder;
+
+/// Everything in a store.
+type State = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Everything that is frozen moves into runs; checkpoints are made when a test says so.
+const LIMITS: Limits = Limits { journal: 0, run: 0 };
+
+fn open(folder: &Arc<SimFolder>) -> Result<Engine, LiveError> {
+    Engine::open(folder.clone(), Box::new(NoHooks), LIMITS)
+}
+
+fn state(engine: &Engine) -> Result<State, LiveError> {
+    let mut state = State::new();
+    let groups = engine.groups.read().unwrap_or_else(PoisonError::into_inner);
+    groups.scan(&Span::all(), &mut |key, value| {
+        state.insert(key.to_vec(), value.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    Ok(state)
+}
+
+fn put(engine: &Engine, key: &[u8], value: &[u8]) -> Result<u64, LiveError> {
+    engine.transact(&mut |txn| {
+        txn.put(key, value.into());
+        Ok(())
+    })
+}
+
+fn drop_prefix(engine: &Engine, prefix: &[u8]) -> Result<u64, LiveError> {
+    engine.transact(&mut |txn| {
+        txn.delete_prefix(prefix);
+        Ok(())
+    })
+}
+
+fn checkpoint(engine: &Engine) -> Result<(), LiveError> {
+    engine.checkpoint(&mut lock(&engine.maintenance))
+}
+
+fn layer(number: u8) -> [u8; 9] {
+    [b'l', 0, 0, 0, 0, 0, 0, 0, number]
+}
+
+fn key(number: u8, rest: &str) -> Vec<u8> {
+    [&layer(number)[..], rest.as_bytes()].concat()
+}
+
+/// A random sequence that is the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
