@@ -58,7 +58,7 @@ pub enum PackFault {
     #[error("its table of contents: {0}")]
     Open(#[from] OpenError),
     /// It is longer than any pack may be.
-    #[error("it has {0} bytes, more than any pack may have")]
+    #[error("it has {0} bytes or more, which is too long")]
     TooLong(u64),
 }
 

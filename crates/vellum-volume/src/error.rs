@@ -114,6 +114,16 @@ pub enum VolumeError {
         /// Why not.
         reason: &'static str,
     },
+    /// Something is longer than the format can hold.
+    #[error("{what} has {len} bytes, and may have {max} at most")]
+    TooLong {
+        /// What it is.
+        what: String,
+        /// Its length in bytes.
+        len: usize,
+        /// The most that it may have.
+        max: usize,
+    },
     /// A tag or worktree of this name exists.
     #[error("the {kind} '{name}' exists already")]
     Exists {
@@ -190,6 +200,7 @@ impl VolumeError {
             | Self::Ambiguous { .. }
             | Self::BadExpression { .. }
             | Self::BadName { .. }
+            | Self::TooLong { .. }
             | Self::WrongKind { .. } => ErrorKind::Usage,
             Self::Local { source, .. } => ErrorKind::of_io(source),
             Self::Decode { source: DecodeError::Version(_), .. } => ErrorKind::Unsupported,

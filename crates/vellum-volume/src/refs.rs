@@ -17,6 +17,11 @@ use crate::state::StateDir;
 
 const VERSION: u8 = 1;
 
+/// Longest object, bytes: the longest name and value, sealed.
+const OBJECT_MAX: u64 = 64 << 10;
+/// Longest value, bytes: a head, whose directory has `PATH_MAX` (4,096) bytes, three for one where they are not UTF-8.
+const VALUE_MAX: usize = 48 << 10;
+
 /// How often a compare-and-swap is tried again before giving up: each failure means that somebody else succeeded.
 const RETRIES: usize = 100;
 
@@ -143,7 +148,7 @@ impl Refs {
     /// for; what others see meanwhile may be newer.
     fn read(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<Ref>> {
         let seen = self.last_seen(key);
-        let found = match self.objects.get(key) {
+        let found = match self.objects.get(key, OBJECT_MAX) {
             Ok(bytes) => self.decode(kind, key, bytes)?,
             Err(StoreError::NotFound { .. }) if seen == 0 => return Ok(None),
             Err(StoreError::NotFound { .. }) => {
@@ -203,7 +208,12 @@ impl Refs {
             if new.is_none() && present.is_none() {
                 return Ok(());
             }
-            let new = self.encode(kind, &key, name, counter, &new.unwrap_or_default());
+            let new = new.unwrap_or_default();
+            if new.len() > VALUE_MAX {
+                let what = format!("what the {} '{name}' is to say", kind.noun());
+                return Err(VolumeError::TooLong { what, len: new.len(), max: VALUE_MAX });
+            }
+            let new = self.encode(kind, &key, name, counter, &new);
             let expected = old.as_ref().map(|old| old.stored.as_slice());
             match self.objects.swap(&key, expected, Some(&new)) {
                 Ok(()) => return self.notice(&key, counter),
@@ -261,7 +271,7 @@ pub fn parse(plain: &[u8]) -> std::result::Result<(u64, String, Vec<u8>), Decode
     }
     let counter = reader.varint()?;
     let name = reader.string(REF_NAME_MAX)?.to_owned();
-    let value = reader.bytes(usize::MAX)?.to_vec();
+    let value = reader.bytes(VALUE_MAX)?.to_vec();
     reader.finish()?;
     Ok((counter, name, value))
 }

@@ -30,6 +30,10 @@ const COLLECTOR: &str = "sessions/collector";
 /// How often the place of a dead collector is tried for: each failure means that somebody else got it.
 const TAKE_OVER_ATTEMPTS: usize = 10;
 const VERSION: u8 = 1;
+/// Longest object, bytes: the longest session, sealed.
+const OBJECT_MAX: u64 = 4096;
+/// Longest host name and longest scope, bytes: both are below 100.
+const TEXT_MAX: usize = 1024;
 
 /// Who writes, as its session object says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,8 +72,8 @@ impl Session {
         if version != VERSION {
             return Err(vellum_types::DecodeError::Version(u32::from(version)));
         }
-        let host = reader.string(usize::MAX)?.to_owned();
-        let scope = reader.string(usize::MAX)?.to_owned();
+        let host = reader.string(TEXT_MAX)?.to_owned();
+        let scope = reader.string(TEXT_MAX)?.to_owned();
         let (pid, started) = (reader.u32()?, reader.varint()?);
         let renewed = Time { secs: reader.varint_signed()?, nanos: 0 };
         reader.finish()?;
@@ -88,7 +92,7 @@ impl Session {
 pub fn list(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<Vec<(ObjectKey, Session)>> {
     let mut sessions = Vec::new();
     for key in objects.list_names(PREFIX)?.into_iter().filter(|key| key.as_str() != COLLECTOR) {
-        match objects.get(&key) {
+        match objects.get(&key, OBJECT_MAX) {
             Ok(sealed) => {
                 let session = open(keys, &key, &sealed)?;
                 sessions.push((key, session));
@@ -102,7 +106,7 @@ pub fn list(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<Vec<(ObjectK
 
 /// Checks that a session object was written by a holder of the key.
 pub fn check(objects: &dyn ObjectStore, keys: &VolumeKeys, key: &ObjectKey) -> Result<()> {
-    open(keys, key, &objects.get(key)?).map(|_| ())
+    open(keys, key, &objects.get(key, OBJECT_MAX)?).map(|_| ())
 }
 
 fn open(keys: &VolumeKeys, key: &ObjectKey, sealed: &[u8]) -> Result<Session> {
@@ -143,7 +147,7 @@ impl Claim {
     pub(crate) fn of_collector(volume: &Volume) -> Result<Self> {
         let claim = Self::prepare(volume, ObjectKey::new(COLLECTOR)?);
         for _ in 0..TAKE_OVER_ATTEMPTS {
-            let there = match claim.objects.get(&claim.key) {
+            let there = match claim.objects.get(&claim.key, OBJECT_MAX) {
                 Ok(sealed) => Some(sealed),
                 Err(StoreError::NotFound { .. }) => None,
                 Err(error) => return Err(error.into()),
@@ -193,7 +197,7 @@ impl Claim {
 
     /// An error if somebody took the claim for a dead one's.
     pub(crate) fn check(&self) -> Result<()> {
-        match self.objects.get(&self.key) {
+        match self.objects.get(&self.key, OBJECT_MAX) {
             Ok(there) if there == *lock(&self.stored) => Ok(()),
             Ok(_) | Err(StoreError::NotFound { .. }) => Err(VolumeError::SessionLost),
             Err(error) => Err(error.into()),

@@ -15,7 +15,7 @@ use vellum_types::{SnapshotId, VolumeId};
 use zeroize::Zeroizing;
 
 use crate::catalog::Catalog;
-use crate::config::{CONFIG_OBJECT, Config};
+use crate::config::{self, CONFIG_OBJECT, Config};
 use crate::error::{Result, VolumeError};
 use crate::keyring;
 use crate::record::SnapshotRecord;
@@ -424,7 +424,7 @@ fn join(
 }
 
 fn read_config(objects: &dyn ObjectStore) -> Result<Option<(Config, Vec<u8>)>> {
-    match objects.get(&config_key()?) {
+    match objects.get(&config_key()?, config::OBJECT_MAX) {
         Ok(bytes) => {
             let config = Config::decode(&bytes).map_err(VolumeError::decoding("the volume's config"))?;
             Ok(Some((config, bytes)))

@@ -9,7 +9,7 @@ use vellum_store::{BlobStore, Finding as PackFinding, Options, PackInfo, StoreEr
 use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
 
 use super::Damage;
-use crate::config::{CONFIG_OBJECT, Config};
+use crate::config::{self, CONFIG_OBJECT, Config};
 use crate::error::{Result, VolumeError};
 use crate::progress::Meter;
 use crate::record::SnapshotRecord;
@@ -102,16 +102,15 @@ fn checked_record(
 }
 
 fn config(volume: &Volume, damage: &mut Damage) -> Result<()> {
-    let bytes = match volume.objects.get(&volume::config_key()?) {
-        Err(StoreError::NotFound { .. }) => {
-            damage.object(CONFIG_OBJECT, "it is missing");
-            return Ok(());
-        }
-        other => other?,
-    };
-    let checked = Config::decode(&bytes)
-        .map_err(VolumeError::decoding(CONFIG_OBJECT))
-        .and_then(|config| config.authenticate(&bytes, &volume.keys));
+    let read = volume.objects.get(&volume::config_key()?, config::OBJECT_MAX);
+    if let Err(StoreError::NotFound { .. }) = read {
+        damage.object(CONFIG_OBJECT, "it is missing");
+        return Ok(());
+    }
+    let checked = read.map_err(VolumeError::from).and_then(|bytes| {
+        let config = Config::decode(&bytes).map_err(VolumeError::decoding(CONFIG_OBJECT))?;
+        config.authenticate(&bytes, &volume.keys)
+    });
     note(damage, CONFIG_OBJECT, checked)
 }
 

@@ -12,6 +12,7 @@ mod killed;
 mod model;
 mod naming;
 mod opening;
+mod oversized;
 mod ram;
 mod refs;
 mod together;

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use vellum_crypto::{MasterKey, Secret, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore};
+use vellum_store::ObjectKey;
 use vellum_testkit::{Fault, Faulty, When};
 use vellum_types::ErrorKind;
 use vellum_volume::volume::Initialised;
@@ -27,7 +27,7 @@ fn open(world: &World) -> Result<Volume> {
 fn a_format_from_the_future_is_unsupported_not_damaged() {
     for encrypted in [SEALED, PLAIN] {
         let world = World::new(encrypted);
-        let mut bytes = world.ram.get(&config()).unwrap();
+        let mut bytes = world.ram.bytes(&config());
         bytes[8] = 2;
         world.ram.force(&config(), &bytes);
         let error = refused(open(&world));
@@ -122,10 +122,10 @@ fn slots_open_the_volume_from_elsewhere_and_damaged_ones_close_no_other() {
     keyring::remove(objects, &file.id().to_string()).unwrap();
     // A slot that is not one, a torn one, and one that says it is of another volume.
     let (slots, other) = (world.ram.keys("keys"), World::new(SEALED));
-    let torn = world.ram.get(&slots[0]).unwrap();
+    let torn = world.ram.bytes(&slots[0]);
     world.ram.force(&ObjectKey::new("keys/0000").unwrap(), b"junk");
     world.ram.force(&ObjectKey::new("keys/0001").unwrap(), &torn[..torn.len() / 2]);
-    let foreign = other.ram.get(&other.ram.keys("keys")[0]).unwrap();
+    let foreign = other.ram.bytes(&other.ram.keys("keys")[0]);
     world.ram.force(&ObjectKey::new("keys/0002").unwrap(), &foreign);
     assert!(attach(&world, "e", typed.as_bytes()).unwrap().attached);
     let error = attach(&world, "f", b"wrong").err().unwrap();
