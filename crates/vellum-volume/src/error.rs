@@ -78,6 +78,14 @@ pub enum VolumeError {
         /// How it shows.
         reason: String,
     },
+    /// A store holds a volume that is encrypted, or is not, against what was asked for.
+    #[error("the volume in {place} is {}", if *.encrypted { "encrypted" } else { "not encrypted" })]
+    OtherSort {
+        /// Where.
+        place: String,
+        /// Whether the one there is encrypted.
+        encrypted: bool,
+    },
     /// The key is needed and not at hand.
     #[error("the volume is encrypted and no key is at hand")]
     Locked,
@@ -201,6 +209,7 @@ impl VolumeError {
             | Self::BadExpression { .. }
             | Self::BadName { .. }
             | Self::TooLong { .. }
+            | Self::OtherSort { .. }
             | Self::WrongKind { .. } => ErrorKind::Usage,
             Self::Local { source, .. } => ErrorKind::of_io(source),
             Self::Decode { source: DecodeError::Version(_), .. } => ErrorKind::Unsupported,

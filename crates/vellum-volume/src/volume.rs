@@ -65,7 +65,7 @@ pub struct NewWorktree {
     pub store: Option<String>,
     /// Name of the worktree.
     pub name: String,
-    /// Whether a volume that has to be made is sealed.
+    /// Whether the volume is to be sealed: one that has to be made is, and one of the other sort is refused.
     pub encrypted: bool,
 }
 
@@ -108,7 +108,7 @@ impl Volume {
         check_ref_name(&new.name)?;
         let (config, keys, begun) = match read_config(&*objects)? {
             None => make(state, &*objects, new.encrypted)?,
-            Some((config, bytes)) => join(state, &*objects, (config, &bytes), secret)?,
+            Some((config, bytes)) => join(state, &*objects, (config, &bytes), new.encrypted, secret)?,
         };
         let worktree =
             WorktreeFile::new(config.volume, new.store().into(), new.name.clone(), config.encrypted);
@@ -393,18 +393,23 @@ fn make(state: &StateDir, objects: &dyn ObjectStore, encrypted: bool) -> Result<
 }
 
 /// Opens the volume that a store holds: with the key of an interrupted `init` if it is the one, else with a secret.
+/// Whoever can write to the store can put a plain volume there: it is taken only if one was asked for.
 fn join(
     state: &StateDir,
     objects: &dyn ObjectStore,
     (config, bytes): (Config, &[u8]),
+    encrypted: bool,
     secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
 ) -> Result<Opened> {
     let kept = state.master_key()?;
+    if !config.encrypted && kept.is_some() {
+        let reason = "an encrypted volume was begun here, and the one there is plain".into();
+        return Err(VolumeError::Foreign { place: objects.describe(), reason });
+    }
+    if config.encrypted != encrypted {
+        return Err(VolumeError::OtherSort { place: objects.describe(), encrypted: config.encrypted });
+    }
     if !config.encrypted {
-        if kept.is_some() {
-            let reason = "an encrypted volume was begun here, and the one there is plain".into();
-            return Err(VolumeError::Foreign { place: objects.describe(), reason });
-        }
         let keys = VolumeKeys::plain(config.volume);
         config.authenticate(bytes, &keys)?;
         return Ok((config, keys, true));

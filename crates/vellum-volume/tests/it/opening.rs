@@ -65,6 +65,34 @@ fn a_plain_volume_with_the_same_id_is_refused() {
 }
 
 #[test]
+fn a_new_worktree_takes_a_volume_of_the_sort_that_was_asked_for() {
+    for (there, asked) in [(PLAIN, SEALED), (SEALED, PLAIN)] {
+        let world = World::new(there);
+        let before = world.ram.image();
+        let state = world.empty_state();
+        let refused = Volume::init_on(world.ram.clone(), &state, &new_worktree("two", asked), no_secret);
+        let error = refused.err().unwrap();
+        assert!(matches!(error, VolumeError::OtherSort { encrypted, .. } if encrypted == there), "{error}");
+        assert_eq!(world.ram.image(), before);
+        assert!(fs::read_dir(state.path()).unwrap().next().is_none(), "nothing is kept here");
+    }
+    let world = World::new(PLAIN);
+    let made =
+        Volume::init_on(world.ram.clone(), &world.empty_state(), &new_worktree("two", PLAIN), no_secret);
+    assert!(made.unwrap().attached);
+}
+
+#[test]
+fn a_fork_is_refused_a_plain_volume_with_the_same_id() {
+    let world = World::new(SEALED);
+    let fork = world.worktree("side");
+    let planted = vellum_volume::config::Config { encrypted: false, ..world.volume.config };
+    world.ram.force(&config(), &planted.encode(&VolumeKeys::plain(planted.volume)));
+    let opened = Volume::open_on(world.ram.clone(), &fork.state);
+    assert!(matches!(refused(opened), VolumeError::Foreign { .. }));
+}
+
+#[test]
 fn a_config_of_another_key_is_refused() {
     let world = World::new(SEALED);
     let forged =
