@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vellum_chunker::Params;
-use vellum_crypto::{MasterKey, RecoveryCode, VolumeKeys};
+use vellum_crypto::{MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
 use vellum_map::{NodeCache, Root, Shape};
 use vellum_store::{BlobStore, ObjectKey, ObjectStore, Options, StoreError};
 use vellum_types::{SnapshotId, VolumeId};
@@ -106,6 +106,7 @@ impl Volume {
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<Initialised> {
         check_ref_name(&new.name)?;
+        check_randomness().map_err(VolumeError::local("/dev/urandom"))?;
         let (config, keys, begun) = match read_config(&*objects)? {
             None => make(state, &*objects, new.encrypted)?,
             Some((config, bytes)) => join(state, &*objects, (config, &bytes), new.encrypted, secret)?,
@@ -158,6 +159,7 @@ impl Volume {
     /// The same with a store that is open already.
     pub fn open_on(objects: Arc<dyn ObjectStore>, state: &StateDir) -> Result<Self> {
         let worktree = state.worktree()?;
+        check_randomness().map_err(VolumeError::local("/dev/urandom"))?;
         let foreign =
             |reason: &str| VolumeError::Foreign { place: objects.describe(), reason: reason.into() };
         let (config, bytes) = read_config(&*objects)?.ok_or_else(|| foreign("it holds no volume"))?;
@@ -375,7 +377,7 @@ type Opened = (Config, VolumeKeys, bool);
 /// Makes a volume in an empty store. The key is kept before anything needs it, so that a crash loses nothing.
 fn make(state: &StateDir, objects: &dyn ObjectStore, encrypted: bool) -> Result<Opened> {
     let mut id = [0; VolumeId::LEN];
-    getrandom::fill(&mut id).map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?;
+    fill_random(&mut id);
     let volume = VolumeId(id);
     let config = Config { volume, encrypted, chunker: Params::DEFAULT, level: LEVEL };
     let keys = if encrypted {
