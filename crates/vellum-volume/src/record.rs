@@ -89,7 +89,8 @@ impl SnapshotRecord {
         for parent in &self.parents {
             writer.raw(parent.as_bytes());
         }
-        writer.varint(self.counter).varint_signed(self.time.secs).varint(u64::from(self.time.nanos));
+        writer.varint(self.counter);
+        self.time.encode(&mut writer);
         for text in [&self.worktree, &self.author, &self.host, &self.note] {
             writer.bytes(text.as_bytes());
         }
@@ -120,10 +121,7 @@ impl SnapshotRecord {
             .map(|_| reader.array().map(SnapshotId))
             .collect::<std::result::Result<_, _>>()?;
         let counter = reader.varint()?;
-        let time = Time { secs: reader.varint_signed()?, nanos: reader.varint_u32()? };
-        if time.nanos >= 1_000_000_000 {
-            return Err(DecodeError::Invalid("time"));
-        }
+        let time = Time::decode(&mut reader)?;
         let mut text = |max| reader.string(max).map(str::to_owned);
         let (worktree, author) = (text(REF_NAME_MAX)?, text(WHO_MAX)?);
         let (host, note) = (text(WHO_MAX)?, text(NOTE_MAX)?);

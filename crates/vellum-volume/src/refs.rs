@@ -93,7 +93,7 @@ impl WorktreeHead {
             None => writer.u8(0),
             Some(id) => writer.u8(1).raw(id.as_bytes()),
         };
-        writer.varint_signed(self.created.secs).varint(u64::from(self.created.nanos));
+        self.created.encode(&mut writer);
         writer.bytes(self.host.as_bytes()).bytes(self.place.as_bytes());
         writer.into_vec()
     }
@@ -106,7 +106,7 @@ impl WorktreeHead {
             1 => Some(SnapshotId(reader.array()?)),
             _ => return Err(DecodeError::Invalid("head")),
         };
-        let created = Time { secs: reader.varint_signed()?, nanos: reader.varint_u32()? };
+        let created = Time::decode(&mut reader)?;
         let host = reader.string(usize::MAX)?.to_owned();
         let place = reader.string(usize::MAX)?.to_owned();
         reader.finish()?;
@@ -307,4 +307,24 @@ pub fn check_ref_name(name: &str) -> Result<()> {
         return Ok(());
     };
     Err(VolumeError::BadName { name: name.escape_debug().to_string(), reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_made_at_an_impossible_moment_is_refused() {
+        let head = |nanos| WorktreeHead {
+            head: None,
+            created: Time { secs: -1, nanos },
+            host: "box".into(),
+            place: "/home/ann/work".into(),
+        };
+        let last = head(999_999_999);
+        assert_eq!(WorktreeHead::decode(&last.encode()), Ok(last));
+        for nanos in [1_000_000_000, u32::MAX] {
+            assert!(matches!(WorktreeHead::decode(&head(nanos).encode()), Err(DecodeError::Invalid(_))));
+        }
+    }
 }

@@ -5,6 +5,7 @@
 mod collecting;
 mod comparing;
 mod damage;
+mod forged;
 mod golden;
 mod history;
 mod interleaving;
