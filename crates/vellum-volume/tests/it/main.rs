@@ -16,5 +16,6 @@ mod opening;
 mod oversized;
 mod ram;
 mod refs;
+mod sessions;
 mod together;
 mod world;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError};
 
@@ -18,6 +19,7 @@ pub struct Ram {
     objects: Mutex<Image>,
     omitted: Mutex<Option<ObjectKey>>,
     swollen: Mutex<Option<ObjectKey>>,
+    dates: Mutex<Option<BTreeMap<ObjectKey, SystemTime>>>,
 }
 
 impl Ram {
@@ -45,12 +47,32 @@ impl Ram {
 
     /// Puts these bytes, whatever is there.
     pub fn force(&self, key: &ObjectKey, bytes: &[u8]) {
+        self.is_written(key);
         self.objects.lock().unwrap().insert(key.clone(), bytes.into());
     }
 
     /// From now on listings leave this object out, though it is there.
     pub fn omit(&self, key: &ObjectKey) {
         *self.omitted.lock().unwrap() = Some(key.clone());
+    }
+
+    /// From now on listings tell when objects were written: now, unless they are dated otherwise.
+    pub fn keep_dates(&self) {
+        *self.dates.lock().unwrap() = Some(BTreeMap::new());
+    }
+
+    /// This object was written then, until it is written again.
+    pub fn date(&self, key: &ObjectKey, written: SystemTime) {
+        self.dates.lock().unwrap().as_mut().unwrap().insert(key.clone(), written);
+    }
+
+    fn is_written(&self, key: &ObjectKey) {
+        self.dates.lock().unwrap().as_mut().and_then(|dates| dates.remove(key));
+    }
+
+    fn written(&self, key: &ObjectKey) -> Option<SystemTime> {
+        let dates = self.dates.lock().unwrap();
+        Some(dates.as_ref()?.get(key).copied().unwrap_or_else(SystemTime::now))
     }
 
     /// From now on this object has a tebibyte; only its beginning can be read.
@@ -99,6 +121,7 @@ impl ObjectStore for Ram {
         if objects.contains_key(key) {
             return Err(StoreError::Exists { place: self.describe(), key: key.to_string() });
         }
+        self.is_written(key);
         objects.insert(key.clone(), bytes.into());
         Ok(())
     }
@@ -109,7 +132,10 @@ impl ObjectStore for Ram {
             return Err(StoreError::Changed { place: self.describe(), key: key.to_string() });
         }
         match new {
-            Some(bytes) => objects.insert(key.clone(), bytes.into()),
+            Some(bytes) => {
+                self.is_written(key);
+                objects.insert(key.clone(), bytes.into())
+            }
             None => objects.remove(key),
         };
         Ok(())
@@ -125,7 +151,7 @@ impl ObjectStore for Ram {
         let info = |(key, bytes): (&ObjectKey, &Arc<[u8]>)| ObjectInfo {
             key: key.clone(),
             size: self.size(key).unwrap_or(bytes.len() as u64),
-            modified: None,
+            modified: self.written(key),
         };
         Ok(inside.map(info).collect())
     }
