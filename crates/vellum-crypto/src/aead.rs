@@ -27,7 +27,7 @@ pub(crate) fn seal(key: &[u8; 32], nonce: &[u8; NONCE_LEN], ad: &[u8], plaintext
     let (cipher, short_nonce) = subcipher(key, nonce);
     let tag = cipher
         .seal_in_place_separate_tag(short_nonce, Aad::from(ad), &mut out[start..])
-        .expect("the plaintext is shorter than 256 GiB");
+        .expect("ChaCha20 takes 256 GiB, and the longest that is sealed, an index object, has 256 MiB");
     out.extend_from_slice(tag.as_ref());
 }
 
@@ -52,7 +52,8 @@ pub(crate) fn open(key: &[u8; 32], ad: &[u8], sealed: &[u8], out: &mut Vec<u8>) 
 fn subcipher(key: &[u8; 32], nonce: &[u8; NONCE_LEN]) -> (LessSafeKey, Nonce) {
     let [head @ .., t0, t1, t2, t3, t4, t5, t6, t7] = nonce;
     let subkey = Zeroizing::new(chacha20::hchacha::<chacha20::R20>(&Array(*key), &Array(*head)).0);
-    let unbound = UnboundKey::new(&CHACHA20_POLY1305, subkey.as_slice()).expect("the key has 32 bytes");
+    let unbound = UnboundKey::new(&CHACHA20_POLY1305, subkey.as_slice())
+        .expect("ChaCha20-Poly1305 takes keys of 32 bytes, and HChaCha20 gives 32");
     let short = [0, 0, 0, 0, *t0, *t1, *t2, *t3, *t4, *t5, *t6, *t7];
     (LessSafeKey::new(unbound), Nonce::assume_unique_for_key(short))
 }

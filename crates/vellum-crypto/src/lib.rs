@@ -16,6 +16,7 @@ pub mod slots;
 pub use domain::Domain;
 pub use keys::{OpenError, PLAIN_OVERHEAD, SEAL_OVERHEAD, VolumeKeys};
 pub use master::MasterKey;
+pub use nonce::{check_randomness, fill_random};
 pub use recovery::RecoveryCode;
 pub use slots::{KdfParams, Secret, Slot, SlotKind};
 /// Wipes what it holds when dropped; for passphrases and other secrets on their way here.

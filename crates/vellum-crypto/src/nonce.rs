@@ -13,13 +13,20 @@ pub(crate) const NONCE_LEN: usize = 24;
 /// enough that a thread's buffer stays below a page.
 const NONCES_PER_REFILL: usize = 64;
 
+/// Checks that the operating system has randomness to give. One that answered once goes on answering: so who checks
+/// before the first key is made or used has an error here, and no panic later.
+pub fn check_randomness() -> std::io::Result<()> {
+    Ok(getrandom::fill(&mut [0])?)
+}
+
 /// Fills `out` from the operating system's random source.
 ///
 /// # Panics
-/// When there is none: with a guessable nonce or key nothing that follows would be safe.
-pub(crate) fn fill_random(out: &mut [u8]) {
+/// When there is none, which [`check_randomness`] tells before: with a guessable nonce or key nothing that follows
+/// would be safe.
+pub fn fill_random(out: &mut [u8]) {
     if let Err(error) = getrandom::fill(out) {
-        panic!("the operating system's random source failed: {error}");
+        panic!("the operating system's random source failed after it had answered: {error}");
     }
 }
 

@@ -45,6 +45,18 @@ pub enum StoreError {
         /// Bytes received.
         got: u64,
     },
+    /// The object has more bytes than anything of its kind, so that it was not read.
+    #[error("object {key} in {place} has {size} bytes or more, and may have {max} at most")]
+    TooLarge {
+        /// The store, as it describes itself.
+        place: String,
+        /// The object's key.
+        key: String,
+        /// Its length, as far as it is known.
+        size: u64,
+        /// The most that it may have.
+        max: u64,
+    },
     /// The operating system refused.
     #[error("cannot {action} {key} in {place}: {source}")]
     Io {
@@ -93,7 +105,7 @@ impl StoreError {
         match self {
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::Exists { .. } | Self::Changed { .. } => ErrorKind::Conflict,
-            Self::Length { .. } => ErrorKind::Corrupt,
+            Self::Length { .. } | Self::TooLarge { .. } => ErrorKind::Corrupt,
             Self::Io { source, .. } => ErrorKind::of_io(source),
             Self::Service { kind, .. } | Self::Address { kind, .. } => *kind,
             Self::Key(_) => ErrorKind::Usage,

@@ -35,8 +35,9 @@ pub trait ObjectStore: Send + Sync {
     /// A path or an address without secrets, for messages.
     fn describe(&self) -> String;
 
-    /// The whole object.
-    fn get(&self, key: &ObjectKey) -> Result<Vec<u8>, StoreError>;
+    /// The whole object, which may have `max` bytes: what its kind never exceeds. A larger one is
+    /// [`StoreError::TooLarge`], and costs no more memory than `max`, whatever the store says of its length.
+    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError>;
 
     /// Exactly `len` bytes from `offset` on; fewer is an error. The caller bounds `len`. For immutable
     /// objects only: an implementation may keep a handle of what the key meant when it was first read.

@@ -58,7 +58,7 @@ pub enum PackFault {
     #[error("its table of contents: {0}")]
     Open(#[from] OpenError),
     /// It is longer than any pack may be.
-    #[error("it has {0} bytes, more than any pack may have")]
+    #[error("it has {0} bytes or more, which is too long")]
     TooLong(u64),
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn decode_any(bytes: &[u8]) {
     let _ = read_footer(bytes, len);
     for end in [HEADER_LEN as u64, len] {
         if let Ok(entries) = decode_table(bytes, BlobKind::Chunk, end) {
-            let salt = bytes.first_chunk().expect("a table begins with its salt");
+            let salt = bytes.first_chunk().expect("a table that was decoded begins with its salt");
             assert_eq!(encode_table(salt, &entries), bytes, "a table has one encoding");
         }
     }

@@ -9,12 +9,16 @@ const RACERS: u64 = 4;
 /// Increments that each of them makes.
 const ROUNDS: u64 = 10;
 
+/// More bytes than any object of the suite has.
+const MAX: u64 = 4 << 20;
+
 /// Runs the whole suite.
 ///
 /// # Panics
 /// When the store breaks a rule.
 pub fn check(store: &dyn ObjectStore) {
     puts_and_gets(store);
+    sizes(store);
     ranges(store);
     several_at_once(store);
     listings(store);
@@ -29,18 +33,44 @@ fn key(text: &str) -> ObjectKey {
 
 fn puts_and_gets(store: &dyn ObjectStore) {
     let name = key("packs/ab/one");
-    assert!(matches!(store.get(&name), Err(StoreError::NotFound { .. })), "an absent object is not found");
+    assert!(
+        matches!(store.get(&name, MAX), Err(StoreError::NotFound { .. })),
+        "an absent object is not found"
+    );
     assert!(matches!(store.size(&name), Err(StoreError::NotFound { .. })), "an absent object has no size");
     store.put(&name, b"content").expect("put");
-    assert_eq!(store.get(&name).expect("get"), b"content", "what was put is got");
+    assert_eq!(store.get(&name, MAX).expect("get"), b"content", "what was put is got");
     assert_eq!(store.size(&name).expect("size"), 7);
     assert!(matches!(store.put(&name, b"other"), Err(StoreError::Exists { .. })), "objects are not replaced");
-    assert_eq!(store.get(&name).expect("get"), b"content", "a refused put changes nothing");
+    assert_eq!(store.get(&name, MAX).expect("get"), b"content", "a refused put changes nothing");
     store.put(&key("empty"), b"").expect("put of nothing");
-    assert_eq!(store.get(&key("empty")).expect("get"), b"", "an empty object is an object");
+    assert_eq!(store.get(&key("empty"), MAX).expect("get"), b"", "an empty object is an object");
     let large: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
     store.put(&key("packs/cd/large"), &large).expect("put");
-    assert_eq!(store.get(&key("packs/cd/large")).expect("get"), large);
+    assert_eq!(store.get(&key("packs/cd/large"), MAX).expect("get"), large);
+}
+
+fn sizes(store: &dyn ObjectStore) {
+    let (name, large) = (key("packs/ab/one"), key("packs/cd/large"));
+    assert_eq!(store.get(&name, 7).expect("get"), b"content", "an object may be as large as it may");
+    assert_eq!(store.get(&key("empty"), 0).expect("get"), b"");
+    for (name, max, len) in
+        [(&name, 6, 7), (&name, 0, 7), (&large, 2_999_999, 3_000_000), (&large, 1, 3_000_000)]
+    {
+        match store.get(name, max) {
+            Err(error @ StoreError::TooLarge { .. }) => {
+                let text = error.to_string();
+                assert!(text.contains(name.as_str()), "the error names the object: {text}");
+                assert!(text.contains(&format!("{len} bytes")), "and its size: {text}");
+                assert!(text.contains(&format!("{max} at most")), "and what was allowed: {text}");
+            }
+            other => {
+                panic!("an object of {len} bytes where {max} are allowed: {:?}", other.map(|got| got.len()))
+            }
+        }
+    }
+    let absent = store.get(&key("packs/ab/none"), 0);
+    assert!(matches!(absent, Err(StoreError::NotFound { .. })), "an absent object is not too large");
 }
 
 fn ranges(store: &dyn ObjectStore) {
@@ -61,12 +91,12 @@ fn several_at_once(store: &dyn ObjectStore) {
     let objects = [(key("index/1"), &b"a"[..]), (key("packs/ef/2"), b"b"), (key("index/3"), b"c")];
     store.put_all(&objects).expect("put_all");
     for (name, bytes) in &objects {
-        assert_eq!(store.get(name).expect("get"), *bytes);
+        assert_eq!(store.get(name, MAX).expect("get"), *bytes);
     }
     let again = [(key("index/4"), &b"d"[..]), (key("index/1"), b"x"), (key("index/5"), b"e")];
     assert!(matches!(store.put_all(&again), Err(StoreError::Exists { .. })), "none of several is replaced");
-    assert_eq!(store.get(&key("index/1")).expect("get"), b"a");
-    assert!(store.get(&key("index/5")).is_err(), "nothing is put after the first failure");
+    assert_eq!(store.get(&key("index/1"), MAX).expect("get"), b"a");
+    assert!(store.get(&key("index/5"), MAX).is_err(), "nothing is put after the first failure");
     store.delete(&key("index/4")).expect("delete");
     store.put_all(&[]).expect("put of none");
 }
@@ -99,12 +129,14 @@ fn refs(store: &dyn ObjectStore) {
     swap(None, Some(b"1")).expect("creation");
     assert!(changed(swap(None, Some(b"2"))), "a present ref is not absent");
     assert!(changed(swap(Some(b"0"), Some(b"2"))), "another value is not what was expected");
-    assert_eq!(store.get(&name).expect("get"), b"1");
+    assert!(changed(swap(Some(b""), Some(b"2"))), "nor is a longer one");
+    assert!(changed(swap(Some(b"12"), Some(b"2"))), "nor a shorter one");
+    assert_eq!(store.get(&name, MAX).expect("get"), b"1");
     swap(Some(b"1"), Some(b"22")).expect("change");
-    assert_eq!(store.get(&name).expect("get"), b"22");
+    assert_eq!(store.get(&name, MAX).expect("get"), b"22");
     assert!(changed(swap(Some(b"1"), None)), "a deletion compares, too");
     swap(Some(b"22"), None).expect("deletion");
-    assert!(matches!(store.get(&name), Err(StoreError::NotFound { .. })));
+    assert!(matches!(store.get(&name, MAX), Err(StoreError::NotFound { .. })));
     swap(None, None).expect("nothing stays nothing");
 }
 
@@ -112,7 +144,7 @@ fn races(store: &dyn ObjectStore) {
     let name = key("refs/heads/race");
     store.swap(&name, None, Some(b"0")).expect("creation");
     let increment = || loop {
-        let old = store.get(&name).expect("a ref is there at every moment");
+        let old = store.get(&name, MAX).expect("a ref is there at every moment");
         let number: u64 = String::from_utf8_lossy(&old).parse().expect("a whole value");
         match store.swap(&name, Some(&old), Some((number + 1).to_string().as_bytes())) {
             Ok(()) => break,
@@ -125,7 +157,7 @@ fn races(store: &dyn ObjectStore) {
             scope.spawn(|| (0..ROUNDS).for_each(|_| increment()));
         }
     });
-    let end = store.get(&name).expect("get");
+    let end = store.get(&name, MAX).expect("get");
     assert_eq!(end, (RACERS * ROUNDS).to_string().into_bytes(), "no update is lost");
     let contest = key("index/contest");
     let won = std::thread::scope(|scope| {
@@ -139,7 +171,7 @@ fn races(store: &dyn ObjectStore) {
 fn deletions(store: &dyn ObjectStore) {
     let name = key("packs/ab/one");
     store.delete(&name).expect("delete");
-    assert!(matches!(store.get(&name), Err(StoreError::NotFound { .. })), "a deleted object is gone");
+    assert!(matches!(store.get(&name, MAX), Err(StoreError::NotFound { .. })), "a deleted object is gone");
     let range = store.get_range(&name, 0, 1);
     assert!(matches!(range, Err(StoreError::NotFound { .. })), "and not readable in pieces");
     store.delete(&name).expect("deleting what is not there");

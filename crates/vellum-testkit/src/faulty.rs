@@ -194,8 +194,8 @@ impl ObjectStore for Faulty {
         format!("faulty {}", self.inner.describe())
     }
 
-    fn get(&self, key: &ObjectKey) -> Result<Vec<u8>, StoreError> {
-        self.read(Op::Get, key, || self.inner.get(key))
+    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        self.read(Op::Get, key, || self.inner.get(key, max))
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {

@@ -84,11 +84,13 @@ pub struct Time {
 }
 
 impl Time {
-    fn encode(self, writer: &mut Writer) {
+    /// Appends it as the formats have it.
+    pub fn encode(self, writer: &mut Writer) {
         writer.varint_signed(self.secs).varint(u64::from(self.nanos));
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    /// Reads what `encode` wrote; a second has less than 10^9 nanoseconds.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let secs = reader.varint_signed()?;
         let nanos = reader.varint_u32()?;
         if nanos >= 1_000_000_000 {

@@ -16,7 +16,7 @@ use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::{Reader, SnapshotId, Writer};
 
 use crate::error::{Result, VolumeError};
-use crate::record::SnapshotRecord;
+use crate::record::{OBJECT_MAX, RECORD_MAX, SnapshotRecord};
 use crate::state::StateDir;
 
 /// Where the records of snapshots are; each of them keeps its tree alive.
@@ -26,8 +26,6 @@ const FORGOTTEN: &str = "forgotten/";
 const CATALOG_FILE: &str = "catalog";
 /// First bytes of the catalog file; the last is its version.
 const MAGIC: &[u8; 8] = b"VLMCATA\x01";
-/// Longest record that is read, bytes: notes and path lists are bounded far below.
-const RECORD_MAX: usize = 8 << 20;
 
 /// All snapshot records that were met, by id.
 pub struct Catalog {
@@ -97,7 +95,7 @@ impl Catalog {
 
     fn fetch_from(&self, folder: &str, id: &SnapshotId) -> Result<SnapshotRecord> {
         let key = object_key(folder, id)?;
-        let sealed = match self.objects.get(&key) {
+        let sealed = match self.objects.get(&key, OBJECT_MAX) {
             Ok(sealed) => sealed,
             Err(StoreError::NotFound { .. }) => return Err(VolumeError::MissingRecord(*id)),
             Err(error) => return Err(error.into()),
@@ -233,7 +231,7 @@ impl Catalog {
     /// Takes a snapshot out of the history; its blobs go with the next collection. The record moves aside, so
     /// that a history can be followed across it. Killed halfway, the snapshot is still there.
     pub fn forget(&self, id: &SnapshotId) -> Result<()> {
-        let sealed = match self.objects.get(&object_key(LIVE, id)?) {
+        let sealed = match self.objects.get(&object_key(LIVE, id)?, OBJECT_MAX) {
             Err(StoreError::NotFound { .. }) => return Err(VolumeError::MissingRecord(*id)),
             other => other?,
         };

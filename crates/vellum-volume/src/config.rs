@@ -21,6 +21,9 @@ const LEVEL_MAX: u8 = 22;
 /// Most bytes of authenticator that are read: the seal of a config of this version is far shorter.
 const SEAL_MAX: usize = 4096;
 
+/// Longest object, bytes: the clear part has less than 60, and the seal has its own limit.
+pub const OBJECT_MAX: u64 = 2 * SEAL_MAX as u64;
+
 /// What a volume is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {

@@ -78,6 +78,14 @@ pub enum VolumeError {
         /// How it shows.
         reason: String,
     },
+    /// A store holds a volume that is encrypted, or is not, against what was asked for.
+    #[error("the volume in {place} is {}", if *.encrypted { "encrypted" } else { "not encrypted" })]
+    OtherSort {
+        /// Where.
+        place: String,
+        /// Whether the one there is encrypted.
+        encrypted: bool,
+    },
     /// The key is needed and not at hand.
     #[error("the volume is encrypted and no key is at hand")]
     Locked,
@@ -113,6 +121,16 @@ pub enum VolumeError {
         name: String,
         /// Why not.
         reason: &'static str,
+    },
+    /// Something is longer than the format can hold.
+    #[error("{what} has {len} bytes, and may have {max} at most")]
+    TooLong {
+        /// What it is.
+        what: String,
+        /// Its length in bytes.
+        len: usize,
+        /// The most that it may have.
+        max: usize,
     },
     /// A tag or worktree of this name exists.
     #[error("the {kind} '{name}' exists already")]
@@ -190,6 +208,8 @@ impl VolumeError {
             | Self::Ambiguous { .. }
             | Self::BadExpression { .. }
             | Self::BadName { .. }
+            | Self::TooLong { .. }
+            | Self::OtherSort { .. }
             | Self::WrongKind { .. } => ErrorKind::Usage,
             Self::Local { source, .. } => ErrorKind::of_io(source),
             Self::Decode { source: DecodeError::Version(_), .. } => ErrorKind::Unsupported,

@@ -6,7 +6,7 @@
 use vellum_crypto::slots::UnlockError;
 use vellum_crypto::{Domain, KdfParams, MasterKey, RecoveryCode, Secret, Slot, SlotKind, VolumeKeys};
 use vellum_store::{ObjectKey, ObjectStore};
-use vellum_types::{DecodeError, Reader, VolumeId, Writer};
+use vellum_types::{DecodeError, ErrorKind, Reader, VolumeId, Writer};
 
 use crate::error::{Result, VolumeError};
 
@@ -16,11 +16,13 @@ const PREFIX: &str = "keys/";
 const SLOTS_MAX: usize = 64;
 /// Longest slot and longest seal that are read, bytes: both are far shorter.
 const PART_MAX: usize = 4096;
+/// Longest object of a slot, bytes: both parts with their lengths.
+const OBJECT_MAX: u64 = 2 * (PART_MAX as u64 + 2);
 
 /// All slots in the store.
 pub fn list(objects: &dyn ObjectStore) -> Result<Vec<(ObjectKey, Slot)>> {
     let read = |key: ObjectKey| {
-        let slot = slot(&key, &objects.get(&key)?)?;
+        let slot = slot(&key, &objects.get(&key, OBJECT_MAX)?)?;
         Ok((key, slot))
     };
     keys(objects)?.into_iter().map(read).collect()
@@ -51,7 +53,7 @@ fn damaged(key: &ObjectKey, reason: String) -> VolumeError {
 
 /// Checks that a slot is as a holder of the volume's key made it.
 pub fn check(objects: &dyn ObjectStore, key: &ObjectKey, keys: &VolumeKeys) -> Result<()> {
-    let bytes = objects.get(key)?;
+    let bytes = objects.get(key, OBJECT_MAX)?;
     let (slot, seal) = split(&bytes).map_err(VolumeError::decoding(key.to_string()))?;
     Slot::decode(slot).map_err(|error| damaged(key, error.to_string()))?;
     let mut sealed = Vec::new();
@@ -110,12 +112,14 @@ pub fn unlock(objects: &dyn ObjectStore, given: &[u8], volume: VolumeId) -> Resu
     let code = std::str::from_utf8(given).ok().and_then(|text| RecoveryCode::parse(text).ok());
     let mut damage = None;
     for key in keys(objects)? {
-        let slot = match slot(&key, &objects.get(&key)?) {
+        let read = objects.get(&key, OBJECT_MAX).map_err(VolumeError::from);
+        let slot = match read.and_then(|bytes| slot(&key, &bytes)) {
             Ok(slot) => slot,
-            Err(error) => {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
                 damage = Some(error);
                 continue;
             }
+            Err(error) => return Err(error),
         };
         let secret = match (slot.kind(), &code) {
             (SlotKind::Recovery, Some(code)) => Secret::Recovery(code),

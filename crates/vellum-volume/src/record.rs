@@ -20,6 +20,15 @@ const WHO_MAX: usize = 1024;
 /// Length of a record's nonce, bytes.
 pub const NONCE_LEN: usize = 16;
 
+/// Longest list of paths, bytes: a thousand of the longest that Linux takes.
+const PATHS_LEN_MAX: usize = 4 << 20;
+
+/// Longest record, bytes: its longest list of paths, and room for all the rest, of which the note is the longest.
+pub const RECORD_MAX: usize = PATHS_LEN_MAX + (1 << 20);
+
+/// Longest object, bytes: the longest record, sealed.
+pub const OBJECT_MAX: u64 = RECORD_MAX as u64 + 64;
+
 /// Why a snapshot was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Origin {
@@ -114,7 +123,8 @@ impl SnapshotRecord {
         for parent in &self.parents {
             writer.raw(parent.as_bytes());
         }
-        writer.varint(self.counter).varint_signed(self.time.secs).varint(u64::from(self.time.nanos));
+        writer.varint(self.counter);
+        self.time.encode(&mut writer);
         for text in [&self.worktree, &self.author, &self.host, &self.note] {
             writer.bytes(text.as_bytes());
         }
@@ -150,10 +160,7 @@ impl SnapshotRecord {
             .map(|_| reader.array().map(SnapshotId))
             .collect::<std::result::Result<_, _>>()?;
         let counter = reader.varint()?;
-        let time = Time { secs: reader.varint_signed()?, nanos: reader.varint_u32()? };
-        if time.nanos >= 1_000_000_000 {
-            return Err(DecodeError::Invalid("time"));
-        }
+        let time = Time::decode(&mut reader)?;
         let mut text = |max| reader.string(max).map(str::to_owned);
         let (worktree, author) = (text(REF_NAME_MAX)?, text(WHO_MAX)?);
         let (host, note) = (text(WHO_MAX)?, text(NOTE_MAX)?);
@@ -162,8 +169,14 @@ impl SnapshotRecord {
             1 => Origin::Safety,
             _ => return Err(DecodeError::Invalid("origin")),
         };
+        let mut room = PATHS_LEN_MAX;
+        let mut path = |reader: &mut Reader<'_>| {
+            let path = reader.bytes(room)?;
+            room -= path.len();
+            Ok(path.to_vec())
+        };
         let paths = (0..reader.count(PATHS_MAX)?)
-            .map(|_| reader.bytes(usize::MAX).map(<[u8]>::to_vec))
+            .map(|_| path(&mut reader))
             .collect::<std::result::Result<_, _>>()?;
         let root = Root(BlobId(reader.array()?));
         let statistics = Statistics::decode(&mut reader)?;
@@ -186,7 +199,14 @@ impl SnapshotRecord {
 
     /// Shortens what is over the limits of the format, so that every record can be read back.
     pub fn clamp(&mut self) {
-        self.paths.truncate(PATHS_MAX);
+        let mut room = PATHS_LEN_MAX;
+        let fits = |path: &&Vec<u8>| {
+            let left = room.checked_sub(path.len());
+            room = left.unwrap_or(room);
+            left.is_some()
+        };
+        let fitting = self.paths.iter().take(PATHS_MAX).take_while(fits).count();
+        self.paths.truncate(fitting);
         for (text, max) in
             [(&mut self.author, WHO_MAX), (&mut self.host, WHO_MAX), (&mut self.note, NOTE_MAX)]
         {
@@ -233,6 +253,23 @@ mod tests {
                 prop_assert_eq!(decoded.encode(), bytes);
             }
         }
+    }
+
+    #[test]
+    fn the_longest_record_fits_its_object() {
+        let mut long = record("n".repeat(NOTE_MAX + 1), 999_999_999, vec![[9; 32]; PARENTS_MAX]);
+        long.paths = vec![vec![b'p'; 4096]; 2 * PATHS_MAX];
+        (long.author, long.host) = ("a".repeat(2 * WHO_MAX), "h".repeat(2 * WHO_MAX));
+        (long.counter, long.time.secs) = (u64::MAX, i64::MIN);
+        long.clamp();
+        assert_eq!(long.paths.len(), PATHS_MAX);
+        let encoded = long.encode();
+        assert!(encoded.len() <= RECORD_MAX, "{} bytes", encoded.len());
+        assert_eq!(SnapshotRecord::decode(&encoded).as_ref(), Ok(&long));
+        long.paths = vec![vec![b'p'; PATHS_LEN_MAX - 1], vec![b'p'; 2]];
+        assert!(SnapshotRecord::decode(&long.encode()).is_err(), "paths that no writer keeps");
+        long.clamp();
+        assert_eq!(SnapshotRecord::decode(&long.encode()).map(|record| record.paths.len()), Ok(1));
     }
 
     #[test]

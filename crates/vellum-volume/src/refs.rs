@@ -18,6 +18,11 @@ use crate::state::StateDir;
 
 const VERSION: u8 = 1;
 
+/// Longest object, bytes: the longest name and value, sealed.
+const OBJECT_MAX: u64 = 64 << 10;
+/// Longest value, bytes: a head, whose directory has `PATH_MAX` (4,096) bytes, three for one where they are not UTF-8.
+const VALUE_MAX: usize = 48 << 10;
+
 /// How often a compare-and-swap is tried again before giving up: each failure means that somebody else succeeded.
 const RETRIES: usize = 100;
 
@@ -91,7 +96,7 @@ impl WorktreeHead {
             None => writer.u8(0),
             Some(id) => writer.u8(1).raw(id.as_bytes()),
         };
-        writer.varint_signed(self.created.secs).varint(u64::from(self.created.nanos));
+        self.created.encode(&mut writer);
         writer.bytes(self.host.as_bytes()).bytes(self.place.as_bytes());
         match &self.live {
             None => writer.u8(0),
@@ -108,7 +113,7 @@ impl WorktreeHead {
             1 => Some(SnapshotId(reader.array()?)),
             _ => return Err(DecodeError::Invalid("head")),
         };
-        let created = Time { secs: reader.varint_signed()?, nanos: reader.varint_u32()? };
+        let created = Time::decode(&mut reader)?;
         let host = reader.string(usize::MAX)?.to_owned();
         let place = reader.string(usize::MAX)?.to_owned();
         let live = match reader.u8()? {
@@ -155,7 +160,7 @@ impl Refs {
     /// for; what others see meanwhile may be newer.
     fn read(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<Ref>> {
         let seen = self.last_seen(key);
-        let found = match self.objects.get(key) {
+        let found = match self.objects.get(key, OBJECT_MAX) {
             Ok(bytes) => self.decode(kind, key, bytes)?,
             Err(StoreError::NotFound { .. }) if seen == 0 => return Ok(None),
             Err(StoreError::NotFound { .. }) => {
@@ -215,7 +220,12 @@ impl Refs {
             if new.is_none() && present.is_none() {
                 return Ok(());
             }
-            let new = self.encode(kind, &key, name, counter, &new.unwrap_or_default());
+            let new = new.unwrap_or_default();
+            if new.len() > VALUE_MAX {
+                let what = format!("what the {} '{name}' is to say", kind.noun());
+                return Err(VolumeError::TooLong { what, len: new.len(), max: VALUE_MAX });
+            }
+            let new = self.encode(kind, &key, name, counter, &new);
             let expected = old.as_ref().map(|old| old.stored.as_slice());
             match self.objects.swap(&key, expected, Some(&new)) {
                 Ok(()) => return self.notice(&key, counter),
@@ -273,7 +283,7 @@ pub fn parse(plain: &[u8]) -> std::result::Result<(u64, String, Vec<u8>), Decode
     }
     let counter = reader.varint()?;
     let name = reader.string(REF_NAME_MAX)?.to_owned();
-    let value = reader.bytes(usize::MAX)?.to_vec();
+    let value = reader.bytes(VALUE_MAX)?.to_vec();
     reader.finish()?;
     Ok((counter, name, value))
 }
@@ -309,4 +319,25 @@ pub fn check_ref_name(name: &str) -> Result<()> {
         return Ok(());
     };
     Err(VolumeError::BadName { name: name.escape_debug().to_string(), reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_made_at_an_impossible_moment_is_refused() {
+        let head = |nanos| WorktreeHead {
+            head: None,
+            created: Time { secs: -1, nanos },
+            host: "box".into(),
+            place: "/home/ann/work".into(),
+            live: None,
+        };
+        let last = head(999_999_999);
+        assert_eq!(WorktreeHead::decode(&last.encode()), Ok(last));
+        for nanos in [1_000_000_000, u32::MAX] {
+            assert!(matches!(WorktreeHead::decode(&head(nanos).encode()), Err(DecodeError::Invalid(_))));
+        }
+    }
 }

@@ -7,14 +7,16 @@
 //! be dead, or when it was not renewed for [`LEASE`]; a writer whose session is gone at the end does not report
 //! success. The collector has a session of its own, so that there is one collector at a time.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod claim;
+mod others;
 
 use vellum_crypto::{Domain, VolumeKeys};
 use vellum_map::{MapError, NodeSink};
-use vellum_store::{BlobWriter, ObjectKey, ObjectStore, StoreError, WriteStats};
+use vellum_store::{BlobWriter, ObjectKey, ObjectStore, WriteStats};
 use vellum_types::{BlobId, BlobKind, Reader, Time, Writer};
 
+pub(crate) use self::claim::Claim;
+pub use self::others::AtWork;
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
 
@@ -22,15 +24,14 @@ use crate::volume::Volume;
 /// a writer that slept through it is told.
 pub const LEASE: i64 = 24 * 3600;
 
-/// How often a writer renews its session, seconds.
-const RENEWAL: i64 = 3600;
-
 const PREFIX: &str = "sessions/";
 /// The session of whoever collects garbage.
 const COLLECTOR: &str = "sessions/collector";
-/// How often the place of a dead collector is tried for: each failure means that somebody else got it.
-const TAKE_OVER_ATTEMPTS: usize = 10;
 const VERSION: u8 = 1;
+/// Longest object, bytes: the longest session, sealed.
+const OBJECT_MAX: u64 = 4096;
+/// Longest host name and longest scope, bytes: both are below 100.
+const TEXT_MAX: usize = 1024;
 
 /// Who writes, as its session object says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,41 +70,30 @@ impl Session {
         if version != VERSION {
             return Err(vellum_types::DecodeError::Version(u32::from(version)));
         }
-        let host = reader.string(usize::MAX)?.to_owned();
-        let scope = reader.string(usize::MAX)?.to_owned();
+        let host = reader.string(TEXT_MAX)?.to_owned();
+        let scope = reader.string(TEXT_MAX)?.to_owned();
         let (pid, started) = (reader.u32()?, reader.varint()?);
         let renewed = Time { secs: reader.varint_signed()?, nanos: 0 };
         reader.finish()?;
         Ok(Self { host, scope, pid, started, renewed })
     }
 
-    /// Whether its writer is surely gone.
+    /// Whether its process is known to be gone, which only those of the same machine can tell.
     #[must_use]
-    pub fn is_over(&self) -> bool {
-        let dead = self.scope == process_scope() && process_start(self.pid) != self.started;
-        dead || now().secs.saturating_sub(self.renewed.secs) > LEASE
+    pub fn process_is_gone(&self) -> bool {
+        self.scope == process_scope() && process_start(self.pid) != self.started
     }
-}
 
-/// All writers' sessions in the store.
-pub fn list(objects: &dyn ObjectStore, keys: &VolumeKeys) -> Result<Vec<(ObjectKey, Session)>> {
-    let mut sessions = Vec::new();
-    for key in objects.list_names(PREFIX)?.into_iter().filter(|key| key.as_str() != COLLECTOR) {
-        match objects.get(&key) {
-            Ok(sealed) => {
-                let session = open(keys, &key, &sealed)?;
-                sessions.push((key, session));
-            }
-            Err(StoreError::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+    /// Whether it was not renewed for [`LEASE`], as far as its clock and this one agree.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        now().secs.saturating_sub(self.renewed.secs) > LEASE
     }
-    Ok(sessions)
 }
 
 /// Checks that a session object was written by a holder of the key.
 pub fn check(objects: &dyn ObjectStore, keys: &VolumeKeys, key: &ObjectKey) -> Result<()> {
-    open(keys, key, &objects.get(key)?).map(|_| ())
+    open(keys, key, &objects.get(key, OBJECT_MAX)?).map(|_| ())
 }
 
 fn open(keys: &VolumeKeys, key: &ObjectKey, sealed: &[u8]) -> Result<Session> {
@@ -117,100 +107,6 @@ fn seal(keys: &VolumeKeys, key: &ObjectKey, session: &Session) -> Vec<u8> {
     let mut sealed = Vec::new();
     keys.seal(Domain::Session, key.as_str().as_bytes(), &session.encode(), &mut sealed);
     sealed
-}
-
-/// A session object of this process; withdrawn when dropped.
-pub(crate) struct Claim {
-    objects: Arc<dyn ObjectStore>,
-    keys: Arc<VolumeKeys>,
-    key: ObjectKey,
-    stored: Mutex<Vec<u8>>,
-    renewed: AtomicI64,
-}
-
-impl Claim {
-    /// A writer's claim, of which there may be many.
-    fn of_writer(volume: &Volume) -> Result<Self> {
-        let mut name = [0; 16];
-        getrandom::fill(&mut name).map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?;
-        let key = ObjectKey::new(format!("{PREFIX}{}", vellum_types::VolumeId(name)))?;
-        let claim = Self::prepare(volume, key);
-        volume.objects.put(&claim.key, &lock(&claim.stored))?;
-        Ok(claim)
-    }
-
-    /// The collector's claim, of which there is one: two collections at once would take each other's new packs for
-    /// abandoned ones. That of a collector that is gone is taken over.
-    pub(crate) fn of_collector(volume: &Volume) -> Result<Self> {
-        let claim = Self::prepare(volume, ObjectKey::new(COLLECTOR)?);
-        for _ in 0..TAKE_OVER_ATTEMPTS {
-            let there = match claim.objects.get(&claim.key) {
-                Ok(sealed) => Some(sealed),
-                Err(StoreError::NotFound { .. }) => None,
-                Err(error) => return Err(error.into()),
-            };
-            if let Some(sealed) = &there {
-                let other = open(&claim.keys, &claim.key, sealed)?;
-                if !other.is_over() {
-                    let reason = format!("process {} on {} is collecting already", other.pid, other.host);
-                    return Err(VolumeError::InUse { what: "the store".into(), reason });
-                }
-            }
-            let taken = claim.objects.swap(&claim.key, there.as_deref(), Some(&lock(&claim.stored)));
-            match taken {
-                Ok(()) => return Ok(claim),
-                Err(StoreError::Changed { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(VolumeError::Raced("the collector's session".into()))
-    }
-
-    fn prepare(volume: &Volume, key: ObjectKey) -> Self {
-        let session = Session::of_this_process();
-        let stored = seal(&volume.keys, &key, &session).into();
-        let renewed = session.renewed.secs.into();
-        Self { objects: volume.objects.clone(), keys: volume.keys.clone(), key, stored, renewed }
-    }
-
-    /// Renews the claim when it is due.
-    pub(crate) fn keep_alive(&self) -> Result<()> {
-        if now().secs - self.renewed.load(Ordering::Relaxed) < RENEWAL {
-            return Ok(());
-        }
-        let session = Session::of_this_process();
-        let new = seal(&self.keys, &self.key, &session);
-        let mut stored = lock(&self.stored);
-        match self.objects.swap(&self.key, Some(&stored), Some(&new)) {
-            Ok(()) => {
-                *stored = new;
-                self.renewed.store(session.renewed.secs, Ordering::Relaxed);
-                Ok(())
-            }
-            Err(StoreError::Changed { .. }) => Err(VolumeError::SessionLost),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// An error if somebody took the claim for a dead one's.
-    pub(crate) fn check(&self) -> Result<()> {
-        match self.objects.get(&self.key) {
-            Ok(there) if there == *lock(&self.stored) => Ok(()),
-            Ok(_) | Err(StoreError::NotFound { .. }) => Err(VolumeError::SessionLost),
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        // If this fails, the collector waits until the process is gone. Another's claim of this name stays.
-        let _ = self.objects.swap(&self.key, Some(&lock(&self.stored)), None);
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A writer at work. Dropped without `end`, it leaves some unreferenced packs, which the collector removes.
@@ -319,7 +215,7 @@ mod tests {
     #[test]
     fn a_session_of_any_moment_can_be_asked_whether_it_is_over() {
         let renewed = |secs| Session { renewed: Time { secs, nanos: 0 }, ..Session::of_this_process() };
-        assert!(renewed(i64::MIN).is_over());
-        assert!(!renewed(i64::MAX).is_over());
+        assert!(renewed(i64::MIN).is_expired());
+        assert!(!renewed(i64::MAX).is_expired());
     }
 }

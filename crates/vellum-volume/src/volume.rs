@@ -8,14 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vellum_chunker::Params;
-use vellum_crypto::{MasterKey, RecoveryCode, VolumeKeys};
+use vellum_crypto::{MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
 use vellum_map::{NodeCache, Root, Shape};
 use vellum_store::{BlobStore, ObjectKey, ObjectStore, Options, StoreError};
 use vellum_types::{SnapshotId, VolumeId};
 use zeroize::Zeroizing;
 
 use crate::catalog::Catalog;
-use crate::config::{CONFIG_OBJECT, Config};
+use crate::config::{self, CONFIG_OBJECT, Config};
 use crate::error::{Result, VolumeError};
 use crate::keyring;
 use crate::record::SnapshotRecord;
@@ -65,7 +65,7 @@ pub struct NewWorktree {
     pub store: Option<String>,
     /// Name of the worktree.
     pub name: String,
-    /// Whether a volume that has to be made is sealed.
+    /// Whether the volume is to be sealed: one that has to be made is, and one of the other sort is refused.
     pub encrypted: bool,
 }
 
@@ -106,9 +106,10 @@ impl Volume {
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<Initialised> {
         check_ref_name(&new.name)?;
+        check_randomness().map_err(VolumeError::local("/dev/urandom"))?;
         let (config, keys, begun) = match read_config(&*objects)? {
             None => make(state, &*objects, new.encrypted)?,
-            Some((config, bytes)) => join(state, &*objects, (config, &bytes), secret)?,
+            Some((config, bytes)) => join(state, &*objects, (config, &bytes), new.encrypted, secret)?,
         };
         let worktree =
             WorktreeFile::new(config.volume, new.store().into(), new.name.clone(), config.encrypted);
@@ -158,6 +159,7 @@ impl Volume {
     /// The same with a store that is open already.
     pub fn open_on(objects: Arc<dyn ObjectStore>, state: &StateDir) -> Result<Self> {
         let worktree = state.worktree()?;
+        check_randomness().map_err(VolumeError::local("/dev/urandom"))?;
         let foreign =
             |reason: &str| VolumeError::Foreign { place: objects.describe(), reason: reason.into() };
         let (config, bytes) = read_config(&*objects)?.ok_or_else(|| foreign("it holds no volume"))?;
@@ -391,7 +393,7 @@ type Opened = (Config, VolumeKeys, bool);
 /// Makes a volume in an empty store. The key is kept before anything needs it, so that a crash loses nothing.
 fn make(state: &StateDir, objects: &dyn ObjectStore, encrypted: bool) -> Result<Opened> {
     let mut id = [0; VolumeId::LEN];
-    getrandom::fill(&mut id).map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?;
+    fill_random(&mut id);
     let volume = VolumeId(id);
     let config = Config { volume, encrypted, chunker: Params::DEFAULT, level: LEVEL };
     let keys = if encrypted {
@@ -409,18 +411,23 @@ fn make(state: &StateDir, objects: &dyn ObjectStore, encrypted: bool) -> Result<
 }
 
 /// Opens the volume that a store holds: with the key of an interrupted `init` if it is the one, else with a secret.
+/// Whoever can write to the store can put a plain volume there: it is taken only if one was asked for.
 fn join(
     state: &StateDir,
     objects: &dyn ObjectStore,
     (config, bytes): (Config, &[u8]),
+    encrypted: bool,
     secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
 ) -> Result<Opened> {
     let kept = state.master_key()?;
+    if !config.encrypted && kept.is_some() {
+        let reason = "an encrypted volume was begun here, and the one there is plain".into();
+        return Err(VolumeError::Foreign { place: objects.describe(), reason });
+    }
+    if config.encrypted != encrypted {
+        return Err(VolumeError::OtherSort { place: objects.describe(), encrypted: config.encrypted });
+    }
     if !config.encrypted {
-        if kept.is_some() {
-            let reason = "an encrypted volume was begun here, and the one there is plain".into();
-            return Err(VolumeError::Foreign { place: objects.describe(), reason });
-        }
         let keys = VolumeKeys::plain(config.volume);
         config.authenticate(bytes, &keys)?;
         return Ok((config, keys, true));
@@ -440,7 +447,7 @@ fn join(
 }
 
 fn read_config(objects: &dyn ObjectStore) -> Result<Option<(Config, Vec<u8>)>> {
-    match objects.get(&config_key()?) {
+    match objects.get(&config_key()?, config::OBJECT_MAX) {
         Ok(bytes) => {
             let config = Config::decode(&bytes).map_err(VolumeError::decoding("the volume's config"))?;
             Ok(Some((config, bytes)))

@@ -175,6 +175,11 @@ fn volume_hint(error: &VolumeError) -> Option<String> {
              see docs/semantics.md, 'Rollback'"
         }
         VolumeError::Foreign { .. } => "check that the store is where it was, and that its disk is mounted",
+        VolumeError::OtherSort { encrypted: true, .. } => "leave out --plain",
+        VolumeError::OtherSort { encrypted: false, .. } => {
+            "with --plain it is taken: whoever can read that store then reads your files; if the volume that you \
+             made there was encrypted, somebody exchanged it"
+        }
         VolumeError::Locked => {
             "the file .vellum/key is missing: attach a new directory with 'vellum init --store'"
         }

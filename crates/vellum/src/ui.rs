@@ -92,6 +92,11 @@ impl Ui {
         self.say(&format!("{} {text}\n", style.yellow("warning:")))
     }
 
+    /// The problems of a command that did the rest of its work.
+    pub fn warn_of(&self, problems: &[json::Problem]) -> Result<()> {
+        problems.iter().try_for_each(|problem| self.warn(problem))
+    }
+
     /// A question, or the end of its line.
     pub fn prompt(&self, text: &str) -> Result<()> {
         self.say(text)

@@ -13,9 +13,10 @@ use std::time::{Duration, SystemTime};
 use vellum_crypto::VolumeKeys;
 use vellum_types::{BlobId, DecodeError, PackId};
 
-use super::record::Record;
-use super::{INDEX_FOLDER, Location, RUN_ENTRIES_MAX, Run, RunId, layout, run};
+use super::record::{OBJECT_MAX, Record};
+use super::{INDEX_FOLDER, Location, Run, RunId, layout, run};
 use crate::blob::BlobError;
+use crate::error::StoreError;
 use crate::object::{ObjectKey, ObjectStore};
 use crate::pack::PackFault;
 
@@ -23,8 +24,6 @@ use crate::pack::PackFault;
 const ATTEMPTS: usize = 8;
 /// Listings tried to learn where a vanished run went, a count; after that it counts as deleted.
 const EXPLAIN_ATTEMPTS: usize = 3;
-/// Longest index object, bytes: a full run with its lists, so that a hostile object cannot fill the memory.
-const OBJECT_MAX: u64 = 128 * RUN_ENTRIES_MAX as u64;
 /// Permissions of the local folder: for its owner only, whatever the umask.
 const FOLDER_MODE: u32 = 0o700;
 /// Temporary files of processes that died are removed when they are this old.
@@ -243,12 +242,10 @@ impl Index {
 
     fn read_record(&self, id: &RunId) -> Result<Record, BlobError> {
         let fault = |fault: PackFault| BlobError::Index { name: id.to_string(), fault };
-        let key = id.key();
-        let size = self.objects.size(&key)?;
-        if size > OBJECT_MAX {
-            return Err(fault(PackFault::TooLong(size)));
-        }
-        let object = self.objects.get(&key)?;
+        let object = self.objects.get(&id.key(), OBJECT_MAX).map_err(|error| match error {
+            StoreError::TooLarge { size, .. } => fault(PackFault::TooLong(size)),
+            other => other.into(),
+        })?;
         if RunId::of(&object) != *id {
             return Err(fault(DecodeError::Invalid("hash").into()));
         }

@@ -158,7 +158,7 @@ fn put_named(objects: &dyn ObjectStore, named: &[(ObjectKey, &[u8])]) -> Result<
     match objects.put_all(named) {
         Err(StoreError::Exists { .. }) => {
             named.iter().try_for_each(|(key, bytes)| match objects.put(key, bytes) {
-                Err(StoreError::Exists { .. }) if objects.get(key)? == *bytes => Ok(()),
+                Err(StoreError::Exists { .. }) if objects.get(key, bytes.len() as u64)? == *bytes => Ok(()),
                 other => other,
             })
         }

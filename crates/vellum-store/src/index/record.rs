@@ -21,6 +21,9 @@ const SUPERSEDES_MAX: usize = 1 << 20;
 /// Most condemned packs in a run, a count: a collection of 16 TiB.
 const CONDEMNED_MAX: usize = 1 << 20;
 
+/// Longest index object, bytes (256 MiB): a run with as many of everything as it may have takes 242 million.
+pub(super) const OBJECT_MAX: u64 = 128 * RUN_ENTRIES_MAX as u64;
+
 /// A pack that the collector is about to delete, or has deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Condemned {

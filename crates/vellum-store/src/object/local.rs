@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
 
 use self::handles::Handles;
 use self::temp::Temp;
@@ -102,10 +101,12 @@ impl LocalDir {
         })
     }
 
-    fn read_current(&self, key: &ObjectKey) -> Result<Option<Vec<u8>>, StoreError> {
-        match self.get(key) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.is_not_found() => Ok(None),
+    /// Whether the ref's bytes are these; `None` stands for no ref.
+    fn is_currently(&self, key: &ObjectKey, expected: Option<&[u8]>) -> Result<bool, StoreError> {
+        match self.get(key, expected.map_or(0, <[u8]>::len) as u64) {
+            Ok(bytes) => Ok(expected == Some(&bytes)),
+            Err(StoreError::NotFound { .. }) => Ok(expected.is_none()),
+            Err(StoreError::TooLarge { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -170,9 +171,14 @@ impl ObjectStore for LocalDir {
         self.path.display().to_string()
     }
 
-    fn get(&self, key: &ObjectKey) -> Result<Vec<u8>, StoreError> {
+    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
         let fd = self.tree.open_file(key.as_str()).map_err(|e| self.fail("read", key, e))?;
-        handles::read_to_end(&fd).map_err(|e| self.fail("read", key, e))
+        let size = handles::size(&fd).map_err(|e| self.fail("read", key, e))?;
+        if size > max {
+            return Err(StoreError::TooLarge { place: self.describe(), key: key.to_string(), size, max });
+        }
+        // What a file grows by meanwhile is not read.
+        handles::read_at(&fd, 0, size).map_err(|e| self.fail("read", key, e))
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
@@ -186,9 +192,7 @@ impl ObjectStore for LocalDir {
     }
 
     fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
-        let stat = self.handle(key).and_then(|fd| Ok(rustix::fs::fstat(&*fd)?));
-        let stat = stat.map_err(|e| self.fail("read", key, e))?;
-        u64::try_from(stat.st_size).map_err(|_| self.fail("read", key, Errno::OVERFLOW.into()))
+        self.handle(key).and_then(|fd| handles::size(&fd)).map_err(|e| self.fail("read", key, e))
     }
 
     fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
@@ -201,7 +205,7 @@ impl ObjectStore for LocalDir {
 
     fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
         let _lock = self.lock().map_err(|e| self.fail("lock", key, e))?;
-        if self.read_current(key)?.as_deref() != expected {
+        if !self.is_currently(key, expected)? {
             return Err(StoreError::Changed { place: self.describe(), key: key.to_string() });
         }
         if expected.is_none() && new.is_none() {

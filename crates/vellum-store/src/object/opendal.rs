@@ -5,6 +5,8 @@
 //! writing process at a time. Calls block; the futures run on a small private runtime, so that callers may or
 //! may not be inside a runtime of their own.
 
+mod body;
+
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 
 use opendal::{ErrorKind as DalKind, Operator};
@@ -106,16 +108,19 @@ impl OpendalStore {
         }
     }
 
-    /// The ref's bytes, and the tag by which the service knows them.
-    fn read_tagged(&self, key: &ObjectKey) -> Result<Option<Tagged>, StoreError> {
+    /// The ref's bytes, and the tag by which the service knows them. A ref of more than `max` bytes was changed.
+    fn read_tagged(&self, key: &ObjectKey, max: usize) -> Result<Option<Tagged>, StoreError> {
         let (operator, path) = (self.operator.clone(), key.to_string());
         // The tag is asked for first: a change in between makes the condition fail, never succeed wrongly.
         let answer = wait(async move {
             let tag = operator.stat(&path).await?.etag().map(str::to_owned);
-            operator.read(&path).await.map(|bytes| (bytes.to_vec(), tag))
+            Ok::<_, opendal::Error>(
+                body::read(&operator, &path, .., max as u64).await?.map(|bytes| (bytes, tag)),
+            )
         })?;
         match answer {
-            Ok(found) => Ok(Some(found)),
+            Ok(Some(found)) => Ok(Some(found)),
+            Ok(None) => Err(self.changed(key)),
             Err(error) if error.kind() == DalKind::NotFound => Ok(None),
             Err(error) => Err(self.fail("read", key.as_str(), &error)),
         }
@@ -162,10 +167,16 @@ impl ObjectStore for OpendalStore {
         self.place.clone()
     }
 
-    fn get(&self, key: &ObjectKey) -> Result<Vec<u8>, StoreError> {
+    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
         let (operator, path) = (self.operator.clone(), key.to_string());
-        let read = wait(async move { operator.read(&path).await })?;
-        read.map(|bytes| bytes.to_vec()).map_err(|e| self.fail("read", key.as_str(), &e))
+        match wait(async move { body::read(&operator, &path, .., max).await })? {
+            Ok(Some(bytes)) => Ok(bytes),
+            Ok(None) => {
+                let size = self.size(key)?.max(max.saturating_add(1));
+                Err(StoreError::TooLarge { place: self.place.clone(), key: key.to_string(), size, max })
+            }
+            Err(error) => Err(self.fail("read", key.as_str(), &error)),
+        }
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
@@ -173,8 +184,9 @@ impl ObjectStore for OpendalStore {
             |got| StoreError::Length { place: self.place.clone(), key: key.to_string(), wanted: len, got };
         let end = offset.checked_add(len).ok_or_else(|| length(0))?;
         let (operator, path) = (self.operator.clone(), key.to_string());
-        let bytes = match wait(async move { operator.read_with(&path).range(offset..end).await })? {
-            Ok(bytes) => bytes.to_vec(),
+        let bytes = match wait(async move { body::read(&operator, &path, offset..end, len).await })? {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Err(length(len.saturating_add(1))),
             Err(error) if error.kind() == DalKind::RangeNotSatisfied => Vec::new(),
             Err(error) => return Err(self.fail("read", key.as_str(), &error)),
         };
@@ -202,7 +214,7 @@ impl ObjectStore for OpendalStore {
 
     fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
         let _guard = self.lock();
-        let current = self.read_tagged(key)?;
+        let current = self.read_tagged(key, expected.map_or(0, <[u8]>::len))?;
         if current.as_ref().map(|(bytes, _)| bytes.as_slice()) != expected {
             return Err(self.changed(key));
         }

@@ -97,8 +97,8 @@ mod tests {
     fn memory_stores_are_found_again_by_name() -> Result<(), StoreError> {
         let key = super::super::ObjectKey::new("x")?;
         open("memory://url-test")?.put(&key, b"1")?;
-        assert_eq!(open("memory://url-test")?.get(&key)?, b"1");
-        assert!(open("memory://url-test-other")?.get(&key).is_err());
+        assert_eq!(open("memory://url-test")?.get(&key, 9)?, b"1");
+        assert!(open("memory://url-test-other")?.get(&key, 9).is_err());
         Ok(())
     }
 }

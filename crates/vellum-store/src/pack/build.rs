@@ -2,7 +2,7 @@
 //!
 //! Invariant: entries are in the order of their bytes and leave no gap.
 
-use vellum_crypto::{Domain, VolumeKeys};
+use vellum_crypto::{Domain, VolumeKeys, fill_random};
 use vellum_types::{BlobId, BlobKind, PackId};
 
 use super::{FOOTER_LEN, HEADER_LEN, PACK_ENTRIES_MAX, PackEntry, Salt, encode_table, footer, header};
@@ -69,8 +69,6 @@ impl PackBuilder {
 
 fn salt() -> Salt {
     let mut salt = Salt::default();
-    // Sealing needs randomness too, and cannot go on without it.
-    getrandom::fill(&mut salt)
-        .unwrap_or_else(|error| panic!("the system has no randomness to give: {error}"));
+    fill_random(&mut salt);
     salt
 }

@@ -9,6 +9,7 @@ use super::{
     FOOTER_LEN, HEADER_LEN, PACK_MAX, PackEntry, PackFault, open_table, pack_key, read_footer, read_header,
 };
 use crate::blob::{BlobError, body};
+use crate::error::StoreError;
 use crate::object::ObjectStore;
 
 /// What is wrong with a pack or with a blob in it.
@@ -80,9 +81,11 @@ pub fn check_pack(
 ) -> Result<Vec<Finding>, BlobError> {
     let key = pack_key(pack);
     let whole = |flaw| Finding { pack: *pack, blob: None, flaw };
-    let bytes = match objects.size(&key) {
-        Ok(size) if size > PACK_MAX => return Ok(vec![whole(Flaw::Table(PackFault::TooLong(size)))]),
-        Ok(_) => objects.get(&key)?,
+    let bytes = match objects.get(&key, PACK_MAX) {
+        Ok(bytes) => bytes,
+        Err(StoreError::TooLarge { size, .. }) => {
+            return Ok(vec![whole(Flaw::Table(PackFault::TooLong(size)))]);
+        }
         Err(error) if error.is_not_found() => return Ok(vec![whole(Flaw::Missing)]),
         Err(error) => return Err(error.into()),
     };

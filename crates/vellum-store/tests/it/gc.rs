@@ -73,7 +73,7 @@ fn repacked_bytes_are_the_same_bytes() {
     let after = store.pack_entries(&other.id).unwrap();
     assert_eq!(before, after);
     let objects = world.objects();
-    let bytes = |pack: &PackId| objects.get(&vellum_store::pack::pack_key(pack)).unwrap();
+    let bytes = |pack: &PackId| objects.get(&vellum_store::pack::pack_key(pack), u64::MAX).unwrap();
     let end = (before[2].offset + before[2].len) as usize;
     assert_eq!(bytes(&pack)[..end], bytes(&other.id)[..end]);
 }

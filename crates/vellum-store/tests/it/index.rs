@@ -18,6 +18,25 @@ fn commit(store: &BlobStore, seed: u64) -> BlobId {
     id
 }
 
+/// One commit of `count` blobs, which are numbers from `first` on.
+fn commit_many(store: &BlobStore, first: u64, count: u64) -> Vec<BlobId> {
+    let writer = store.writer();
+    let numbers = first..first + count;
+    let ids = numbers.map(|number| writer.put(KIND, &number.to_le_bytes()).unwrap()).collect();
+    writer.finish().unwrap();
+    ids
+}
+
+/// Opens the blobs again after the only local run was zeroed from a place on, but for its last tenth.
+fn reopen_zeroed(world: &World, start: usize) -> BlobStore {
+    let file = fs::read_dir(world.local("a")).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = fs::read(&file).unwrap();
+    let end = bytes.len() * 9 / 10;
+    bytes[start..end].fill(0);
+    fs::write(&file, bytes).unwrap();
+    world.open("a")
+}
+
 #[test]
 fn many_small_commits_leave_few_runs_and_cost_few_requests() {
     let world = World::new();
@@ -33,7 +52,7 @@ fn many_small_commits_leave_few_runs_and_cost_few_requests() {
     let reader = world.open_over(fresh.clone(), "b");
     assert!(ids.iter().all(|id| reader.contains(id)));
     let counts = fresh.counts();
-    assert_eq!((counts.lists, counts.gets), (1, 2 * runs as u64), "opening reads the index and nothing else");
+    assert_eq!((counts.lists, counts.gets), (1, runs as u64), "opening reads the index and nothing else");
     let again = Arc::new(Metered::new(world.objects()));
     world.open_over(again.clone(), "b");
     let counts = again.counts();
@@ -70,16 +89,10 @@ fn the_local_copy_may_be_damaged_in_any_way() {
 fn damage_to_a_mapped_run_heals_when_a_blob_is_missed() {
     let world = World::new();
     let store = world.open("a");
-    let writer = store.writer();
-    let ids: Vec<_> = (0..5000_u64).map(|seed| writer.put(KIND, &seed.to_le_bytes()).unwrap()).collect();
-    writer.finish().unwrap();
+    let ids = commit_many(&store, 0, 5000);
     drop(store);
-    let file = fs::read_dir(world.local("a")).unwrap().next().unwrap().unwrap().path();
-    let mut bytes = fs::read(&file).unwrap();
-    let (filter_and_records, end) = (192, bytes.len() * 9 / 10);
-    bytes[filter_and_records..end].fill(0);
-    fs::write(&file, bytes).unwrap();
-    let store = world.open("a");
+    let filter_and_records = 192;
+    let store = reopen_zeroed(&world, filter_and_records);
     assert!(!store.contains(&ids[7]));
     for (seed, id) in ids.iter().enumerate() {
         assert_eq!(store.read(KIND, id).unwrap(), (seed as u64).to_le_bytes());
@@ -90,24 +103,13 @@ fn damage_to_a_mapped_run_heals_when_a_blob_is_missed() {
 fn a_merge_does_not_spread_damage() {
     let world = World::new();
     let store = world.open("a");
-    let writer = store.writer();
-    let ids: Vec<_> = (0..5000_u64).map(|seed| writer.put(KIND, &seed.to_le_bytes()).unwrap()).collect();
-    writer.finish().unwrap();
+    let ids = commit_many(&store, 0, 5000);
     drop(store);
-    let file = fs::read_dir(world.local("a")).unwrap().next().unwrap().unwrap().path();
-    let mut bytes = fs::read(&file).unwrap();
-    let end = bytes.len() * 9 / 10;
-    bytes[20_000..end].fill(0);
-    fs::write(&file, bytes).unwrap();
-    let store = world.open("a");
+    let store = reopen_zeroed(&world, 20_000);
     let mut all: Vec<_> = (10_000..10_015).map(|seed| commit(&store, seed)).collect();
     // Fifteen runs more of some size make the damaged one worth merging.
     for round in 0..16 {
-        let writer = store.writer();
-        all.extend(
-            (0..2000_u64).map(|i| writer.put(KIND, &(1 << 40 | round << 20 | i).to_le_bytes()).unwrap()),
-        );
-        writer.finish().unwrap();
+        all.extend(commit_many(&store, 1 << 40 | round << 20, 2000));
     }
     let reader = world.open("b");
     assert!(all.iter().all(|id| reader.contains(id)));

@@ -8,7 +8,7 @@ use super::mark::{Live, mark};
 use super::plan::{Action, Drawn, PackPlan, Plan, draw, roots};
 use crate::error::Result;
 use crate::progress::Meter;
-use crate::session::{self, Claim};
+use crate::session::{AtWork, Claim};
 use crate::volume::Volume;
 
 /// What a collection did.
@@ -23,7 +23,7 @@ pub struct Collected {
     /// Bytes given back.
     pub freed: u64,
     /// Writers at work, because of whom packs were condemned but not deleted; run again when they are done.
-    pub writers: u64,
+    pub writers: Vec<AtWork>,
 }
 
 /// Draws a plan and executes it, or only the part of it that `approved` names.
@@ -35,13 +35,13 @@ pub fn run(volume: &Volume, approved: Option<&Plan>, meter: &Meter) -> Result<Co
         plan.packs.retain(|pack| named.contains(pack.pack.as_str()));
     }
     let mut packs = going(&plan);
-    let mut collected = Collected { plan, deleted: 0, repacked: 0, freed: 0, writers: 0 };
+    let mut collected = Collected { plan, deleted: 0, repacked: 0, freed: 0, writers: Vec::new() };
     if packs.is_empty() {
         return Ok(collected);
     }
     volume.blobs.condemn(&condemnable(&packs))?;
-    collected.writers = writers(volume)?;
-    if collected.writers > 0 {
+    collected.writers = writers(volume, &claim)?;
+    if !collected.writers.is_empty() {
         return Ok(collected);
     }
     // Whoever ended since the plan was drawn has a snapshot now: what it relied on is alive.
@@ -93,15 +93,13 @@ fn needed(volume: &Volume, going: &mut Going, live: &Live) -> HashMap<PackId, Ha
     needed
 }
 
-/// Counts the writers at work; sessions that are over are cleared away.
-fn writers(volume: &Volume) -> Result<u64> {
-    let mut count = 0;
-    for (key, session) in session::list(&*volume.objects, &volume.keys)? {
-        if session.is_over() {
-            volume.objects.delete(&key)?;
-        } else {
-            count += 1;
+/// The writers at work; sessions that are over are cleared away.
+fn writers(volume: &Volume, claim: &Claim) -> Result<Vec<AtWork>> {
+    let mut writers = Vec::new();
+    for other in claim.others()? {
+        if !(other.is_over() && other.clear(&*volume.objects)?) {
+            writers.push(other.into_at_work());
         }
     }
-    Ok(count)
+    Ok(writers)
 }

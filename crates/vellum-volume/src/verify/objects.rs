@@ -8,8 +8,8 @@ use vellum_store::pack::{Flaw, pack_key};
 use vellum_store::{BlobStore, Finding as PackFinding, Options, PackInfo, StoreError};
 use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
 
-use super::Damage;
-use crate::config::{CONFIG_OBJECT, Config};
+use super::{Amount, Damage};
+use crate::config::{self, CONFIG_OBJECT, Config};
 use crate::error::{Result, VolumeError};
 use crate::progress::Meter;
 use crate::record::SnapshotRecord;
@@ -24,13 +24,13 @@ const PACKS_AT_ONCE: usize = 4;
 /// Local folder for an index that is read anew from the store.
 const FRESH_INDEX: &str = "verify-index";
 
-/// Checks all objects; gives the snapshots whose records are sound.
+/// Checks all objects; gives the snapshots whose records are sound, and what was read in packs.
 pub fn all(
     volume: &Volume,
     metadata_only: bool,
     damage: &mut Damage,
     meter: &Meter,
-) -> Result<Vec<(SnapshotId, Root)>> {
+) -> Result<(Vec<(SnapshotId, Root)>, Amount)> {
     config(volume, damage)?;
     for key in volume.objects.list_names("keys/")? {
         note(damage, key.as_str(), keyring::check(&*volume.objects, &key, &volume.keys))?;
@@ -39,7 +39,7 @@ pub fn all(
     for key in volume.objects.list_names("sessions/")? {
         note(damage, key.as_str(), session::check(&*volume.objects, &volume.keys, &key))?;
     }
-    packs(volume, metadata_only, damage, meter)?;
+    let read = packs(volume, metadata_only, damage, meter)?;
     for key in volume.catalog.strangers()? {
         damage.object(key.as_str(), "its name is not that of a snapshot's record");
     }
@@ -63,7 +63,7 @@ pub fn all(
             damage.object(format!("snapshots/{id}"), "it is missing");
         }
     }
-    Ok(sound)
+    Ok((sound, read))
 }
 
 /// Checks the refs; gives the snapshots that they name.
@@ -102,16 +102,15 @@ fn checked_record(
 }
 
 fn config(volume: &Volume, damage: &mut Damage) -> Result<()> {
-    let bytes = match volume.objects.get(&volume::config_key()?) {
-        Err(StoreError::NotFound { .. }) => {
-            damage.object(CONFIG_OBJECT, "it is missing");
-            return Ok(());
-        }
-        other => other?,
-    };
-    let checked = Config::decode(&bytes)
-        .map_err(VolumeError::decoding(CONFIG_OBJECT))
-        .and_then(|config| config.authenticate(&bytes, &volume.keys));
+    let read = volume.objects.get(&volume::config_key()?, config::OBJECT_MAX);
+    if let Err(StoreError::NotFound { .. }) = read {
+        damage.object(CONFIG_OBJECT, "it is missing");
+        return Ok(());
+    }
+    let checked = read.map_err(VolumeError::from).and_then(|bytes| {
+        let config = Config::decode(&bytes).map_err(VolumeError::decoding(CONFIG_OBJECT))?;
+        config.authenticate(&bytes, &volume.keys)
+    });
     note(damage, CONFIG_OBJECT, checked)
 }
 
@@ -137,7 +136,7 @@ fn note_error<T>(damage: &mut Damage, object: &str, outcome: Result<T>) -> Resul
     }
 }
 
-fn packs(volume: &Volume, metadata_only: bool, damage: &mut Damage, meter: &Meter) -> Result<()> {
+fn packs(volume: &Volume, metadata_only: bool, damage: &mut Damage, meter: &Meter) -> Result<Amount> {
     let fresh = fresh_index(volume)?;
     for problem in fresh.index_problems() {
         damage.object(index_object(&problem), problem.to_string());
@@ -159,8 +158,7 @@ fn packs(volume: &Volume, metadata_only: bool, damage: &mut Damage, meter: &Mete
             findings
         };
         let results: Vec<_> = batch.par_iter().map(check).collect();
-        for (pack, findings) in batch.iter().zip(results) {
-            damage.read_bytes += pack.size;
+        for findings in results {
             for finding in findings? {
                 flawed.insert(finding.pack);
                 note_pack(damage, finding);
@@ -170,8 +168,14 @@ fn packs(volume: &Volume, metadata_only: bool, damage: &mut Damage, meter: &Mete
     let present: HashSet<PackId> = listed.iter().map(|pack| pack.id).collect();
     missing(&fresh, |pack| !present.contains(pack) && wanted(pack), &mut flawed, damage)?;
     look_closer(&fresh, &flawed, damage)?;
-    fresh.for_each_entry(|_, place| damage.read_blobs += u64::from(wanted(&place.pack)));
-    remove_fresh_index(volume)
+    let mut read = Amount::default();
+    fresh.for_each_entry(|_, place| {
+        if wanted(&place.pack) {
+            read.add_stored(place.len);
+        }
+    });
+    remove_fresh_index(volume)?;
+    Ok(read)
 }
 
 /// The packs that the index knows, and what is in them.

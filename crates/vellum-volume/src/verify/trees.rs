@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use rayon::prelude::*;
-use vellum_map::{Node, Root};
+use vellum_map::{Child, Node, Root};
 use vellum_types::value::Super;
 use vellum_types::{
     Attr, BlobId, BlobKind, DecodeError, Dentry, ErrorKind, Extent, ExtentSource, Ino, KeyRef, SnapshotId,
 };
 
-use super::Damage;
+use super::{Amount, Damage};
 use crate::error::{Result, VolumeError};
 use crate::progress::Meter;
 use crate::volume::Volume;
@@ -19,48 +19,81 @@ const NODE_BATCH: usize = 256;
 /// Chunks that are fetched and opened together: 16 MiB of content.
 const CHUNK_BATCH: usize = 256;
 
-/// Walks the trees. With `content`, their chunks are read too; else it is enough that the index knows them and no
-/// pack was found damaged.
+/// Walks the trees; gives what it read of them. With `content`, their chunks are read too; else it is enough that the
+/// index knows them and no pack was found damaged.
 pub fn walk(
     volume: &Volume,
     snapshots: &[(SnapshotId, Root)],
     content: bool,
     damage: &mut Damage,
     meter: &Meter,
-) -> Result<()> {
-    let mut nodes: Vec<BlobId> = snapshots.iter().map(|(_, root)| root.0).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    nodes.retain(|id| *id != volume.empty_root().0);
-    let mut seen: HashSet<BlobId> = nodes.iter().copied().collect();
+) -> Result<Amount> {
+    let mut read = Amount::default();
+    let roots = snapshots.iter().map(|(_, root)| root.0).filter(|id| *id != volume.empty_root().0);
+    let mut seen: HashSet<Place> = roots.map(|id| Place { id, claim: None }).collect();
+    let mut waiting: Vec<(Place, Option<BlobId>)> = seen.iter().map(|place| (place.clone(), None)).collect();
     let mut chunks: HashSet<BlobId> = HashSet::new();
-    while !nodes.is_empty() {
+    while !waiting.is_empty() {
         meter.check()?;
-        let batch = nodes.split_off(nodes.len().saturating_sub(NODE_BATCH));
-        for (id, outcome) in batch.iter().zip(read_nodes(volume, &batch)?) {
-            damage.read_blobs += 1;
-            match outcome {
-                Ok(references) => {
-                    nodes.extend(references.nodes.into_iter().filter(|id| seen.insert(*id)));
-                    chunks.extend(references.chunks);
+        let batch = waiting.split_off(waiting.len().saturating_sub(NODE_BATCH));
+        for ((place, parent), outcome) in batch.iter().zip(read_nodes(volume, &batch)?) {
+            read.add(volume, &place.id);
+            let (facts, references) = match outcome {
+                Ok(sound) => sound,
+                Err(problem) => {
+                    damage.blob(BlobKind::Node, place.id, problem);
+                    continue;
                 }
-                Err(problem) => damage.blob(BlobKind::Node, *id, problem),
+            };
+            if let (Some(claim), Some(parent)) = (&place.claim, parent)
+                && *claim != facts
+            {
+                // The child may be sound in another tree: it is the parent that cannot be followed.
+                damage.blob(BlobKind::Node, *parent, format!("its child {} is not as it says", place.id));
+                continue;
             }
+            let below = references.nodes.into_iter().filter(|place| seen.insert(place.clone()));
+            waiting.extend(below.map(|below| (below, Some(place.id))));
+            chunks.extend(references.chunks);
         }
     }
-    if content { read_chunks(volume, chunks, damage, meter) } else { look_up(volume, &chunks, damage) }
+    if content {
+        read_chunks(volume, chunks, damage, &mut read, meter)?;
+    } else {
+        look_up(volume, &chunks, damage)?;
+    }
+    Ok(read)
+}
+
+/// What a parent says of its child, and what the child then is: its level, its last key, how many keys are below it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Claim {
+    level: u8,
+    last_key: Box<[u8]>,
+    total: u64,
+}
+
+/// A node as some parent names it. What two parents say of one node is checked twice, if they do not say the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Place {
+    id: BlobId,
+    /// None for a root, of which nobody says anything.
+    claim: Option<Claim>,
 }
 
 struct References {
-    nodes: Vec<BlobId>,
+    nodes: Vec<Place>,
     chunks: Vec<BlobId>,
 }
 
 /// Outcome for one blob: damage is told apart from a store that does not answer.
 type Checked<T> = std::result::Result<T, String>;
 
-fn read_nodes(volume: &Volume, ids: &[BlobId]) -> Result<Vec<Checked<References>>> {
-    let wanted: Vec<_> = ids.iter().map(|id| (BlobKind::Node, *id)).collect();
+fn read_nodes(
+    volume: &Volume,
+    batch: &[(Place, Option<BlobId>)],
+) -> Result<Vec<Checked<(Claim, References)>>> {
+    let wanted: Vec<_> = batch.iter().map(|(place, _)| (BlobKind::Node, place.id)).collect();
     let fetched = volume.blobs.fetch(&wanted)?;
     let read = |place| {
         let bytes = match sort_out(fetched.open(place))? {
@@ -68,9 +101,9 @@ fn read_nodes(volume: &Volume, ids: &[BlobId]) -> Result<Vec<Checked<References>
             Err(problem) => return Ok(Err(problem)),
         };
         let node = Node::decode(bytes).map_err(|error| error.to_string());
-        Ok(node.and_then(|node| references(&node).map_err(|error| error.to_string())))
+        Ok(node.and_then(|node| Ok((facts(&node), references(&node).map_err(|error| error.to_string())?))))
     };
-    (0..ids.len()).into_par_iter().map(read).collect()
+    (0..batch.len()).into_par_iter().map(read).collect()
 }
 
 fn sort_out<T>(outcome: std::result::Result<T, vellum_store::BlobError>) -> Result<Checked<T>> {
@@ -83,10 +116,21 @@ fn sort_out<T>(outcome: std::result::Result<T, vellum_store::BlobError>) -> Resu
     }
 }
 
+fn facts(node: &Node) -> Claim {
+    let last_key = node.last_key().unwrap_or_default().into();
+    Claim { level: node.level(), last_key, total: node.total() }
+}
+
 /// What a node refers to; every value in it must decode.
 fn references(node: &Node) -> std::result::Result<References, DecodeError> {
     if !node.is_leaf() {
-        return Ok(References { nodes: node.children().map(|child| child.id).collect(), chunks: Vec::new() });
+        // Decoding gave it a level of at least 1.
+        let level = node.level().saturating_sub(1);
+        let place = |child: Child<'_>| {
+            let claim = Claim { level, last_key: child.last_key.into(), total: child.count };
+            Place { id: child.id, claim: Some(claim) }
+        };
+        return Ok(References { nodes: node.children().map(place).collect(), chunks: Vec::new() });
     }
     let mut chunks = Vec::new();
     for (key, value) in node.entries() {
@@ -122,7 +166,13 @@ fn look_up(volume: &Volume, chunks: &HashSet<BlobId>, damage: &mut Damage) -> Re
     Ok(())
 }
 
-fn read_chunks(volume: &Volume, chunks: HashSet<BlobId>, damage: &mut Damage, meter: &Meter) -> Result<()> {
+fn read_chunks(
+    volume: &Volume,
+    chunks: HashSet<BlobId>,
+    damage: &mut Damage,
+    read_so_far: &mut Amount,
+    meter: &Meter,
+) -> Result<()> {
     // In the order in which they lie, so that neighbours come in one read.
     let place = |id: &BlobId| volume.blobs.locate(id).map(|place| (place.pack, place.offset));
     let mut ordered: Vec<_> = chunks.into_iter().map(|id| (place(&id), id)).collect();
@@ -136,12 +186,9 @@ fn read_chunks(volume: &Volume, chunks: HashSet<BlobId>, damage: &mut Damage, me
         let outcomes: Vec<Checked<u64>> =
             (0..batch.len()).into_par_iter().map(read).collect::<Result<_>>()?;
         for ((_, id), outcome) in batch.iter().zip(outcomes) {
-            damage.read_blobs += 1;
+            read_so_far.add(volume, id);
             match outcome {
-                Ok(bytes) => {
-                    damage.read_bytes += bytes;
-                    meter.add(1, bytes);
-                }
+                Ok(bytes) => meter.add(1, bytes),
                 Err(problem) => damage.blob(BlobKind::Chunk, *id, problem),
             }
         }

@@ -132,7 +132,7 @@ fn refs() {
         let refs = Refs::open(ram.clone(), Arc::new(plain()), world.empty_state()).unwrap();
         refs.update(kind, "golden", |_| Ok(Some(value.clone()))).unwrap();
         let key = ram.keys("refs")[0].clone();
-        let object = [key.as_str().as_bytes(), b"\n", &ram.get(&key).unwrap()].concat();
+        let object = [key.as_str().as_bytes(), b"\n", &ram.bytes(&key)].concat();
         let kept = kept(file, || object.clone());
         assert_eq!(object, kept, "{file}");
         let at = kept.iter().position(|byte| *byte == b'\n').unwrap();
@@ -164,7 +164,7 @@ fn key_slots() {
         let ram = Ram::default();
         keyring::add(&ram, secret, "a label", &MasterKey::from_bytes(*MASTER), VOLUME).unwrap();
         let key = ram.keys("keys")[0].clone();
-        [key.as_str().as_bytes(), b"\n", &ram.get(&key).unwrap()].concat()
+        [key.as_str().as_bytes(), b"\n", &ram.bytes(&key)].concat()
     };
     let recovery = kept("slot.recovery", || make(Secret::Recovery(&code)));
     let passphrase = kept("slot.passphrase", || make(Secret::Passphrase(PASSPHRASE)));

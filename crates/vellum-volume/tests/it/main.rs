@@ -5,6 +5,7 @@
 mod collecting;
 mod comparing;
 mod damage;
+mod forged;
 mod golden;
 mod history;
 mod interleaving;
@@ -12,7 +13,9 @@ mod killed;
 mod model;
 mod naming;
 mod opening;
+mod oversized;
 mod ram;
 mod refs;
+mod sessions;
 mod together;
 mod world;

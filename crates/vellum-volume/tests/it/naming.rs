@@ -18,7 +18,7 @@ fn spoil(world: &World, kind: BlobKind, content: &[u8]) {
     let id = world.volume.keys.blob_id(kind, content);
     let place = world.volume.blobs.locate(&id).unwrap();
     let key = pack_key(&world.ram, place.pack);
-    let mut bytes = world.ram.get(&key).unwrap();
+    let mut bytes = world.ram.bytes(&key);
     bytes[place.offset as usize + 30] ^= 1;
     world.ram.force(&key, &bytes);
 }

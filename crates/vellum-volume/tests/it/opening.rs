@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use vellum_crypto::{MasterKey, Secret, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore};
+use vellum_store::ObjectKey;
 use vellum_testkit::{Fault, Faulty, When};
 use vellum_types::ErrorKind;
 use vellum_volume::volume::Initialised;
@@ -27,7 +27,7 @@ fn open(world: &World) -> Result<Volume> {
 fn a_format_from_the_future_is_unsupported_not_damaged() {
     for encrypted in [SEALED, PLAIN] {
         let world = World::new(encrypted);
-        let mut bytes = world.ram.get(&config()).unwrap();
+        let mut bytes = world.ram.bytes(&config());
         bytes[8] = 2;
         world.ram.force(&config(), &bytes);
         let error = refused(open(&world));
@@ -62,6 +62,34 @@ fn a_plain_volume_with_the_same_id_is_refused() {
     let again =
         Volume::init_on(world.ram.clone(), &world.volume.state, &new_worktree("main", SEALED), no_secret);
     assert!(matches!(again.err(), Some(VolumeError::Foreign { .. })));
+}
+
+#[test]
+fn a_new_worktree_takes_a_volume_of_the_sort_that_was_asked_for() {
+    for (there, asked) in [(PLAIN, SEALED), (SEALED, PLAIN)] {
+        let world = World::new(there);
+        let before = world.ram.image();
+        let state = world.empty_state();
+        let refused = Volume::init_on(world.ram.clone(), &state, &new_worktree("two", asked), no_secret);
+        let error = refused.err().unwrap();
+        assert!(matches!(error, VolumeError::OtherSort { encrypted, .. } if encrypted == there), "{error}");
+        assert_eq!(world.ram.image(), before);
+        assert!(fs::read_dir(state.path()).unwrap().next().is_none(), "nothing is kept here");
+    }
+    let world = World::new(PLAIN);
+    let made =
+        Volume::init_on(world.ram.clone(), &world.empty_state(), &new_worktree("two", PLAIN), no_secret);
+    assert!(made.unwrap().attached);
+}
+
+#[test]
+fn a_fork_is_refused_a_plain_volume_with_the_same_id() {
+    let world = World::new(SEALED);
+    let fork = world.worktree("side");
+    let planted = vellum_volume::config::Config { encrypted: false, ..world.volume.config };
+    world.ram.force(&config(), &planted.encode(&VolumeKeys::plain(planted.volume)));
+    let opened = Volume::open_on(world.ram.clone(), &fork.state);
+    assert!(matches!(refused(opened), VolumeError::Foreign { .. }));
 }
 
 #[test]
@@ -122,10 +150,10 @@ fn slots_open_the_volume_from_elsewhere_and_damaged_ones_close_no_other() {
     keyring::remove(objects, &file.id().to_string()).unwrap();
     // A slot that is not one, a torn one, and one that says it is of another volume.
     let (slots, other) = (world.ram.keys("keys"), World::new(SEALED));
-    let torn = world.ram.get(&slots[0]).unwrap();
+    let torn = world.ram.bytes(&slots[0]);
     world.ram.force(&ObjectKey::new("keys/0000").unwrap(), b"junk");
     world.ram.force(&ObjectKey::new("keys/0001").unwrap(), &torn[..torn.len() / 2]);
-    let foreign = other.ram.get(&other.ram.keys("keys")[0]).unwrap();
+    let foreign = other.ram.bytes(&other.ram.keys("keys")[0]);
     world.ram.force(&ObjectKey::new("keys/0002").unwrap(), &foreign);
     assert!(attach(&world, "e", typed.as_bytes()).unwrap().attached);
     let error = attach(&world, "f", b"wrong").err().unwrap();

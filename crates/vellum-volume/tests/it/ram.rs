@@ -3,22 +3,28 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError};
 
 /// All objects of a store.
 pub type Image = BTreeMap<ObjectKey, Arc<[u8]>>;
 
+/// Bytes of an object that has swollen.
+pub const TEBIBYTE: u64 = 1 << 40;
+
 /// A store in memory.
 #[derive(Default)]
 pub struct Ram {
     objects: Mutex<Image>,
     omitted: Mutex<Option<ObjectKey>>,
+    swollen: Mutex<Option<ObjectKey>>,
+    dates: Mutex<Option<BTreeMap<ObjectKey, SystemTime>>>,
 }
 
 impl Ram {
     pub fn of(image: Image) -> Arc<Self> {
-        Arc::new(Self { objects: Mutex::new(image), omitted: Mutex::default() })
+        Arc::new(Self { objects: Mutex::new(image), ..Self::default() })
     }
 
     pub fn image(&self) -> Image {
@@ -34,8 +40,14 @@ impl Ram {
         self.list_names(folder).unwrap()
     }
 
+    /// The bytes of an object that is there.
+    pub fn bytes(&self, key: &ObjectKey) -> Vec<u8> {
+        self.objects.lock().unwrap()[key].to_vec()
+    }
+
     /// Puts these bytes, whatever is there.
     pub fn force(&self, key: &ObjectKey, bytes: &[u8]) {
+        self.is_written(key);
         self.objects.lock().unwrap().insert(key.clone(), bytes.into());
     }
 
@@ -44,8 +56,33 @@ impl Ram {
         *self.omitted.lock().unwrap() = Some(key.clone());
     }
 
-    fn missing(&self, key: &ObjectKey) -> StoreError {
-        StoreError::NotFound { place: self.describe(), key: key.to_string() }
+    /// From now on listings tell when objects were written: now, unless they are dated otherwise.
+    pub fn keep_dates(&self) {
+        *self.dates.lock().unwrap() = Some(BTreeMap::new());
+    }
+
+    /// This object was written then, until it is written again.
+    pub fn date(&self, key: &ObjectKey, written: SystemTime) {
+        self.dates.lock().unwrap().as_mut().unwrap().insert(key.clone(), written);
+    }
+
+    fn is_written(&self, key: &ObjectKey) {
+        self.dates.lock().unwrap().as_mut().and_then(|dates| dates.remove(key));
+    }
+
+    fn written(&self, key: &ObjectKey) -> Option<SystemTime> {
+        let dates = self.dates.lock().unwrap();
+        Some(dates.as_ref()?.get(key).copied().unwrap_or_else(SystemTime::now))
+    }
+
+    /// From now on this object has a tebibyte; only its beginning can be read.
+    pub fn swell(&self, key: &ObjectKey) {
+        *self.swollen.lock().unwrap() = Some(key.clone());
+    }
+
+    fn found(&self, key: &ObjectKey) -> Result<Arc<[u8]>, StoreError> {
+        let missing = || StoreError::NotFound { place: self.describe(), key: key.to_string() };
+        self.objects.lock().unwrap().get(key).cloned().ok_or_else(missing)
     }
 }
 
@@ -54,13 +91,16 @@ impl ObjectStore for Ram {
         "memory".into()
     }
 
-    fn get(&self, key: &ObjectKey) -> Result<Vec<u8>, StoreError> {
-        let objects = self.objects.lock().unwrap();
-        objects.get(key).map(|bytes| bytes.to_vec()).ok_or_else(|| self.missing(key))
+    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        let size = self.size(key)?;
+        if size > max {
+            return Err(StoreError::TooLarge { place: self.describe(), key: key.to_string(), size, max });
+        }
+        self.get_range(key, 0, size)
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
-        let bytes = self.get(key)?;
+        let bytes = self.found(key)?;
         let range = usize::try_from(offset).unwrap().min(bytes.len())..;
         let found = bytes[range].iter().copied().take(usize::try_from(len).unwrap()).collect::<Vec<_>>();
         let got = found.len() as u64;
@@ -71,7 +111,9 @@ impl ObjectStore for Ram {
     }
 
     fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
-        self.get(key).map(|bytes| bytes.len() as u64)
+        let size = self.found(key)?.len() as u64;
+        let is_swollen = self.swollen.lock().unwrap().as_ref() == Some(key);
+        Ok(if is_swollen { TEBIBYTE } else { size })
     }
 
     fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
@@ -79,6 +121,7 @@ impl ObjectStore for Ram {
         if objects.contains_key(key) {
             return Err(StoreError::Exists { place: self.describe(), key: key.to_string() });
         }
+        self.is_written(key);
         objects.insert(key.clone(), bytes.into());
         Ok(())
     }
@@ -89,7 +132,10 @@ impl ObjectStore for Ram {
             return Err(StoreError::Changed { place: self.describe(), key: key.to_string() });
         }
         match new {
-            Some(bytes) => objects.insert(key.clone(), bytes.into()),
+            Some(bytes) => {
+                self.is_written(key);
+                objects.insert(key.clone(), bytes.into())
+            }
             None => objects.remove(key),
         };
         Ok(())
@@ -98,14 +144,14 @@ impl ObjectStore for Ram {
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
         let prefix =
             if folder.is_empty() || folder.ends_with('/') { folder.into() } else { format!("{folder}/") };
-        let objects = self.objects.lock().unwrap();
+        let objects = self.image();
         let omitted = self.omitted.lock().unwrap().clone();
         let listed = |key: &ObjectKey| key.as_str().starts_with(&prefix) && Some(key) != omitted.as_ref();
         let inside = objects.iter().filter(|(key, _)| listed(key));
         let info = |(key, bytes): (&ObjectKey, &Arc<[u8]>)| ObjectInfo {
             key: key.clone(),
-            size: bytes.len() as u64,
-            modified: None,
+            size: self.size(key).unwrap_or(bytes.len() as u64),
+            modified: self.written(key),
         };
         Ok(inside.map(info).collect())
     }
@@ -146,8 +192,8 @@ impl ObjectStore for Hooked {
         self.inner.describe()
     }
 
-    fn get(&self, key: &ObjectKey) -> Result<Vec<u8>, StoreError> {
-        self.before().get(key)
+    fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
+        self.before().get(key, max)
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {

@@ -74,7 +74,7 @@ fn an_older_head_is_refused() {
     let world = World::new(SEALED);
     snapshot(&world.volume, &small(1), "one");
     let key = only(&world, "refs/worktree");
-    let old = world.ram.get(&key).unwrap();
+    let old = world.ram.bytes(&key);
     snapshot(&world.volume, &small(2), "two");
     world.ram.force(&key, &old);
     for volume in [&world.volume, &world.again()] {
@@ -120,7 +120,7 @@ fn a_ref_of_another_name_kind_or_volume_is_refused() {
         world.volume.add_tag("two", id).unwrap();
         let tags = world.ram.keys("refs/tag");
         let heads = world.ram.keys("refs/worktree");
-        let foreign = other.ram.get(&only(&other, "refs/worktree")).unwrap();
+        let foreign = other.ram.bytes(&only(&other, "refs/worktree"));
         let own = world.ram.image();
         for (key, bytes) in [
             (&tags[0], &*own[&tags[1]]),
@@ -161,7 +161,7 @@ fn a_removed_tag_cannot_be_brought_back() {
     let id = snapshot(&world.volume, &small(1), "");
     world.volume.add_tag("v1", id).unwrap();
     let key = only(&world, "refs/tag");
-    let old = world.ram.get(&key).unwrap();
+    let old = world.ram.bytes(&key);
     world.volume.remove_tag("v1").unwrap();
     world.ram.force(&key, &old);
     assert!(matches!(refused(world.volume.tags()), VolumeError::RolledBack { .. }));

@@ -137,7 +137,7 @@ pub fn bury_sessions(ram: &Ram, volume: &Volume) {
 pub fn change_session(ram: &Ram, volume: &Volume, key: &ObjectKey, change: impl FnOnce(&mut Session)) {
     let aad = key.as_str().as_bytes();
     let mut plain = Vec::new();
-    volume.keys.open(Domain::Session, aad, &ram.get(key).unwrap(), &mut plain).unwrap();
+    volume.keys.open(Domain::Session, aad, &ram.bytes(key), &mut plain).unwrap();
     let mut session = Session::decode(&plain).unwrap();
     change(&mut session);
     let mut sealed = Vec::new();

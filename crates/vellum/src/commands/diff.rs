@@ -83,9 +83,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         })?;
         return Ok(outcome);
     }
-    for problem in &compared.problems {
-        ui.warn(problem)?;
-    }
+    ui.warn_of(&compared.problems)?;
     print(args, context, &worktree, &compared)?;
     Ok(outcome)
 }

@@ -74,9 +74,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         ui.object(&Report { snapshot, to, problems })?;
         return Ok(outcome);
     }
-    for problem in &problems {
-        ui.warn(problem)?;
-    }
+    ui.warn_of(&problems)?;
     if let (Some(target), false) = (target, ui.voice.quiet) {
         let what = if place.path.is_empty() { String::new() } else { format!("'{}' of ", show(&place.path)) };
         ui.line(format!("Exported {what}{} to {}", volume.short_id(&place.entry.id)?, target.display()))?;

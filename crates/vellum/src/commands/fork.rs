@@ -96,9 +96,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         })?;
         return Ok(outcome);
     }
-    for problem in &problems {
-        ui.warn(problem)?;
-    }
+    ui.warn_of(&problems)?;
     if !ui.voice.quiet {
         let short = worktree.volume.short_id(&id)?;
         ui.line(format!("Worktree {} in {} starts from {short}", ui.style.cyan(&args.name), to.display()))?;

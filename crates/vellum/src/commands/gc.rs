@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use vellum_volume::gc::{self, Action, Collected, Plan};
+use vellum_volume::session::AtWork;
+use vellum_volume::tree::show;
 
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
-use crate::ui::format;
 use crate::ui::progress::Task;
 use crate::ui::table::{Align, Table};
+use crate::ui::{format, json};
 
 const TASK: Task = Task { first: "Reading the index", verb: "Walking snapshots", item: "node" };
 
@@ -42,6 +44,34 @@ struct RunReport {
     repacked_packs: u64,
     freed: u64,
     writers: u64,
+    waiting: Vec<Waiting>,
+}
+
+/// A session that was waited for.
+#[derive(Serialize)]
+struct Waiting {
+    object: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    renewed: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+impl From<&AtWork> for Waiting {
+    fn from(writer: &AtWork) -> Self {
+        let session = writer.session.as_ref();
+        Self {
+            object: writer.object.clone(),
+            host: session.ok().map(|session| session.host.clone()),
+            process: session.ok().map(|session| session.pid),
+            renewed: session.ok().map(|session| json::time(session.renewed)),
+            problem: session.err().cloned(),
+        }
+    }
 }
 
 /// Plans or runs.
@@ -132,14 +162,22 @@ fn report(context: &Context, done: &Collected) -> Result<Outcome> {
             deleted_packs: done.deleted,
             repacked_packs: done.repacked,
             freed: done.freed,
-            writers: done.writers,
+            writers: done.writers.len() as u64,
+            waiting: done.writers.iter().map(Waiting::from).collect(),
         })?;
         return Ok(Outcome::Done);
     }
-    if done.writers > 0 {
-        let writers = format::count(done.writers, "other command");
+    if !done.writers.is_empty() {
+        let writers = format::count(done.writers.len() as u64, "other command");
         ui.line(format!("Freed nothing: {writers} at work on this volume"))?;
+        for writer in &done.writers {
+            ui.line(format!("    {}", describe(writer)))?;
+        }
         ui.note("run 'vellum gc run' again when they are done")?;
+        ui.note(
+            "one that was killed on another machine, or cannot be read, counts until it was not renewed for 24 \
+             hours; if you know that it is gone, delete that object from the store",
+        )?;
     } else if done.plan.packs.is_empty() {
         ui.line("Nothing to free")?;
     } else {
@@ -150,4 +188,18 @@ fn report(context: &Context, done: &Collected) -> Result<Outcome> {
         ))?;
     }
     Ok(Outcome::Done)
+}
+
+/// Whom a collection waits for, on one line: names of hosts are whatever somebody wrote there.
+fn describe(writer: &AtWork) -> String {
+    match &writer.session {
+        Ok(session) => format!(
+            "process {} on {}, last renewed {} ({})",
+            session.pid,
+            show(session.host.as_bytes()),
+            format::local_time(session.renewed),
+            writer.object
+        ),
+        Err(problem) => format!("somebody whose session cannot be read: {}", show(problem.as_bytes())),
+    }
 }

@@ -25,7 +25,7 @@ const FIRST_WORKTREE: &str = "main";
 /// With --passphrase, the store can be opened from elsewhere with a passphrase too.
 ///
 /// If the store holds a volume already, DIR becomes a new worktree of it, after a passphrase or recovery code was
-/// given; then 'vellum restore SNAP' fills it.
+/// given; then 'vellum restore SNAP' fills it. A volume that is not encrypted is taken with --plain only.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The directory; made if it does not exist [default: where you stand]
@@ -36,7 +36,7 @@ pub struct Args {
     /// Name of the worktree [default: 'main'; with --store, the directory's name]
     #[arg(long)]
     name: Option<String>,
-    /// Do not encrypt: whoever reads the store reads the files
+    /// Do not encrypt, and attach to a volume that is not encrypted: whoever reads the store reads the files
     #[arg(long)]
     plain: bool,
     #[command(flatten)]

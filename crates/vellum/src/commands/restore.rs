@@ -119,7 +119,8 @@ fn resume(worktree: &Worktree, short: &str) -> String {
 fn show_plan(context: &Context, worktree: &Worktree, target: &Entry, plan: &RestorePlan) -> Result<Outcome> {
     let ui = &context.ui;
     let steps = plan.steps()?;
-    let outcome = Outcome::findings(!steps.is_empty() || !plan.problems.is_empty());
+    let problems: Vec<_> = plan.problems.iter().map(Problem::from).collect();
+    let outcome = Outcome::findings(!steps.is_empty() || !problems.is_empty());
     if ui.json() {
         let step = |step: &Step| StepItem { action: step.verb(), name: Name::new(&step.path) };
         ui.object(&PlanReport {
@@ -127,13 +128,11 @@ fn show_plan(context: &Context, worktree: &Worktree, target: &Entry, plan: &Rest
             dry_run: true,
             steps: steps.iter().map(step).collect(),
             unsaved: plan.unsaved.iter().map(|path| Name::new(path)).collect(),
-            problems: plan.problems.iter().map(Problem::from).collect(),
+            problems,
         })?;
         return Ok(outcome);
     }
-    for problem in &plan.problems {
-        ui.warn(Problem::from(problem))?;
-    }
+    ui.warn_of(&problems)?;
     let paths = context.paths(worktree.root());
     for step in &steps {
         ui.line(format!("{:<7}  {}", step.verb(), paths.show(&step.path)))?;
@@ -163,9 +162,7 @@ fn report(context: &Context, worktree: &Worktree, target: &Entry, done: &Restore
         })?;
         return Ok(outcome);
     }
-    for problem in &problems {
-        ui.warn(problem)?;
-    }
+    ui.warn_of(&problems)?;
     if ui.voice.quiet {
         return Ok(outcome);
     }

@@ -121,9 +121,7 @@ fn report(context: &Context, worktree: &Worktree, made: SnapshotOutcome) -> Resu
         ui.object(&Report { snapshot: names.json(&entry), unchanged: made.unchanged, problems })?;
         return Ok(outcome);
     }
-    for problem in &problems {
-        ui.warn(problem)?;
-    }
+    ui.warn_of(&problems)?;
     if ui.voice.quiet {
         ui.line(entry.id)?;
         return Ok(outcome);

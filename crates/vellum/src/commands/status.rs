@@ -94,9 +94,7 @@ fn print(args: &Args, context: &Context, worktree: &Worktree, compared: &Compare
     };
     ui.note(format!("Worktree {name} {stands}"))?;
     warn_of_interrupted(context, worktree)?;
-    for problem in &compared.problems {
-        ui.warn(problem)?;
-    }
+    ui.warn_of(&compared.problems)?;
     let shown = if args.all {
         compared.changes.iter().map(|change| Shown { change, below: 0 }).collect()
     } else {

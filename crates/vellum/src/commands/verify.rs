@@ -61,7 +61,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         }
     }
     let read = format!(
-        "{}, {}, {} in {}",
+        "{}, {} ({} stored) in {}",
         format::count(report.snapshots, "snapshot"),
         format::count(report.blobs, "blob"),
         format::size(report.bytes),

@@ -40,3 +40,38 @@ fn a_plan_can_be_approved() {
     fs::write(world.path("plan"), "{}").unwrap();
     world.run(&["gc", "run", "--plan", "../plan"]).code(3).remarks("is not a plan");
 }
+
+#[test]
+fn an_unreadable_session_is_named_with_a_way_out_and_does_not_block_for_ever() {
+    let world = with_garbage();
+    let sessions = world.tree().join(".vellum/store/sessions");
+    fs::create_dir_all(&sessions).unwrap();
+    for name in ["00112233445566778899aabbccddeeff", "collector"] {
+        let session = sessions.join(name);
+        fs::write(&session, "junk").unwrap();
+        let object = format!("sessions/{name}");
+        if name == "collector" {
+            world.run(&["gc", "run"]).code(2).remarks(&object).remarks("24 hours").remarks("delete");
+        } else {
+            world
+                .run(&["gc", "run"])
+                .ok()
+                .says("Freed nothing: 1 other command")
+                .says(&object)
+                .remarks("delete");
+            let waiting = &world.json(&["gc", "run"])["waiting"][0];
+            assert_eq!(waiting["object"], object.as_str());
+            assert!(waiting["problem"].as_str().unwrap().contains(&object));
+        }
+        world.run(&["verify", "--all"]).code(1).says(&object);
+        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(25 * 3600);
+        fs::File::options().write(true).open(&session).unwrap().set_modified(old).unwrap();
+        if name == "collector" {
+            world.run(&["gc", "run"]).ok().says("Nothing to free");
+        } else {
+            world.run(&["gc", "run"]).ok().says("Freed");
+        }
+        assert!(!session.exists());
+    }
+    world.run(&["verify", "--all"]).ok();
+}

@@ -99,11 +99,54 @@ fn a_second_worktree_needs_a_name_of_its_own() {
     world.run(&["init", "--plain", "--store", "../store", "--name", "one"]).ok();
     let two = world.path("two");
     fs::create_dir(&two).unwrap();
-    run(&two, &["init", "--store", "../store", "--name", "one"], Stdio::null())
+    run(&two, &["init", "--plain", "--store", "../store", "--name", "one"], Stdio::null())
         .code(3)
         .remarks("a worktree 'one' already")
         .remarks("--name");
-    run(&two, &["init", "--store", "../store"], Stdio::null()).ok().says("worktree 'two'");
+    run(&two, &["init", "--plain", "--store", "../store"], Stdio::null()).ok().says("worktree 'two'");
+}
+
+#[test]
+fn a_store_of_the_other_sort_is_not_attached_to() {
+    let world = World::empty();
+    world.run(&["init", "--plain", "--store", "../plain", "--name", "one"]).ok();
+    let two = world.path("two");
+    fs::create_dir(&two).unwrap();
+    run(&two, &["init", "--store", "../plain"], Stdio::null())
+        .code(3)
+        .remarks("is not encrypted")
+        .remarks("--plain")
+        .remarks("exchanged");
+    assert!(!two.join(".vellum").exists(), "nothing was made");
+    run(&two, &["init", "sealed", "--store", "../sealed-store", "--name", "one"], Stdio::null()).ok();
+    run(&two, &["init", "other", "--plain", "--store", "../sealed-store"], Stdio::null())
+        .code(3)
+        .remarks("is encrypted")
+        .remarks("leave out --plain");
+    assert!(!two.join("other/.vellum").exists());
+}
+
+#[test]
+fn a_plain_store_in_the_place_of_a_sealed_one_gets_nothing() {
+    let world = World::empty();
+    world.run(&["init", "--store", "../store"]).ok();
+    world.write("file", "secret content");
+    world.snapshot("s");
+    world.run(&["fork", "side", "--to", "../side"]).ok();
+    let (store, planted) = (world.path("store"), world.path("planted"));
+    fs::create_dir(&planted).unwrap();
+    run(&planted, &["init", "--plain", "--store", "../other"], Stdio::null()).ok();
+    fs::remove_dir_all(&store).unwrap();
+    fs::rename(world.path("other"), &store).unwrap();
+    let before = walk(&store).len();
+    for dir in [world.tree(), world.path("side")] {
+        for command in [&["snapshot"][..], &["status"], &["fork", "third", "--to", "../third"]] {
+            run(&dir, command, Stdio::null())
+                .code(2)
+                .remarks("is not the volume that this worktree belongs to");
+        }
+    }
+    assert_eq!(walk(&store).len(), before, "nothing was written to it");
 }
 
 #[test]

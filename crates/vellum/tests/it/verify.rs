@@ -19,7 +19,7 @@ fn a_sound_volume_is_intact() {
     let world = World::with_snapshot();
     world.write("big", vec![7; 100_000]);
     world.snapshot("big");
-    world.run(&["verify"]).ok().says("All is intact").says("1 snapshot");
+    world.run(&["verify"]).ok().says("All is intact").says("1 snapshot").says(" stored)");
     world.run(&["verify", "first"]).ok();
     world.run(&["verify", "--all"]).ok().says("2 snapshots");
     world.run(&["verify", "--metadata-only"]).ok().says("without the content");

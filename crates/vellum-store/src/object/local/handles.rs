@@ -71,8 +71,7 @@ pub(super) fn read_at(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<Vec<u8>
     Ok(bytes)
 }
 
-/// The whole file.
-pub(super) fn read_to_end(fd: &OwnedFd) -> io::Result<Vec<u8>> {
-    let size = u64::try_from(rustix::fs::fstat(fd)?.st_size).map_err(|_| Errno::OVERFLOW)?;
-    read_at(fd, 0, size)
+/// The length of the file in bytes.
+pub(super) fn size(fd: &OwnedFd) -> io::Result<u64> {
+    Ok(u64::try_from(rustix::fs::fstat(fd)?.st_size).map_err(|_| Errno::OVERFLOW)?)
 }

@@ -1,0 +1,180 @@
+//! A session object of this process: put, renewed, withdrawn.
+//!
+//! Invariant: the object changes with each renewal, by compare-and-swap: whoever finds it as it was a day ago, or
+//! otherwise than this process wrote it, knows that the claim is lost, and so does this process.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use vellum_crypto::{VolumeKeys, fill_random};
+use vellum_store::{ObjectKey, ObjectStore, StoreError};
+
+use super::others::{self, Other};
+use super::{COLLECTOR, OBJECT_MAX, PREFIX, Session, now, seal};
+use crate::error::{Result, VolumeError};
+use crate::volume::Volume;
+
+/// How often a writer renews its session, seconds.
+const RENEWAL: u64 = 3600;
+/// How often the place of a dead collector is tried for: each failure means that somebody else got it.
+const TAKE_OVER_ATTEMPTS: usize = 10;
+
+/// A session object of this process; withdrawn when dropped.
+pub(crate) struct Claim {
+    objects: Arc<dyn ObjectStore>,
+    keys: Arc<VolumeKeys>,
+    key: ObjectKey,
+    stored: Mutex<Vec<u8>>,
+    renewed: Renewed,
+}
+
+impl Claim {
+    /// A writer's claim, of which there may be many.
+    pub(super) fn of_writer(volume: &Volume) -> Result<Self> {
+        let mut name = [0; 16];
+        fill_random(&mut name);
+        let key = ObjectKey::new(format!("{PREFIX}{}", vellum_types::VolumeId(name)))?;
+        let claim = Self::prepare(volume, key);
+        volume.objects.put(&claim.key, &claim.stored())?;
+        Ok(claim)
+    }
+
+    /// The collector's claim, of which there is one: two collections at once would take each other's new packs for
+    /// abandoned ones. That of a collector that is gone is taken over.
+    pub(crate) fn of_collector(volume: &Volume) -> Result<Self> {
+        let claim = Self::prepare(volume, ObjectKey::new(COLLECTOR)?);
+        for _ in 0..TAKE_OVER_ATTEMPTS {
+            let taken = claim.objects.swap(&claim.key, None, Some(&claim.stored()));
+            match taken {
+                Ok(()) => return Ok(claim),
+                Err(StoreError::Changed { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            // To tell how old the other one is, the store must be asked for its time: by a session of a writer.
+            let others = Self::of_writer(volume)?.others()?;
+            let Some(other) = others.into_iter().find(|other| other.key == claim.key) else { continue };
+            if !other.is_over() {
+                return Err(VolumeError::InUse { what: "the store".into(), reason: collecting(&other) });
+            }
+            other.clear(&*claim.objects)?;
+        }
+        Err(VolumeError::Raced("the collector's session".into()))
+    }
+
+    fn prepare(volume: &Volume, key: ObjectKey) -> Self {
+        let session = Session::of_this_process();
+        let stored = seal(&volume.keys, &key, &session).into();
+        let renewed = Renewed::at(session.renewed.secs);
+        Self { objects: volume.objects.clone(), keys: volume.keys.clone(), key, stored, renewed }
+    }
+
+    fn stored(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Renews the claim when it is due.
+    pub(crate) fn keep_alive(&self) -> Result<()> {
+        if !self.renewed.is_due() {
+            return Ok(());
+        }
+        let mut stored = self.stored();
+        // Another thread may have done it while this one waited.
+        if self.renewed.is_due() { self.renew(&mut stored) } else { Ok(()) }
+    }
+
+    fn renew(&self, stored: &mut Vec<u8>) -> Result<()> {
+        let session = Session::of_this_process();
+        let new = seal(&self.keys, &self.key, &session);
+        match self.objects.swap(&self.key, Some(stored), Some(&new)) {
+            Ok(()) => {
+                *stored = new;
+                self.renewed.set(session.renewed.secs);
+                Ok(())
+            }
+            Err(StoreError::Changed { .. }) => Err(VolumeError::SessionLost),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The sessions of all others, with their age by the store's clock, of which this claim shows the present.
+    pub(crate) fn others(&self) -> Result<Vec<Other>> {
+        self.renew(&mut self.stored())?;
+        others::list(&*self.objects, &self.keys, &self.key)
+    }
+
+    /// An error if somebody took the claim for a dead one's.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.objects.get(&self.key, OBJECT_MAX) {
+            Ok(there) if there == *self.stored() => Ok(()),
+            Ok(_) | Err(StoreError::NotFound { .. } | StoreError::TooLarge { .. }) => {
+                Err(VolumeError::SessionLost)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // If this fails, the collector waits until the process is gone. Another's claim of this name stays.
+        let _ = self.objects.swap(&self.key, Some(&self.stored()), None);
+    }
+}
+
+fn collecting(other: &Other) -> String {
+    let key = &other.key;
+    match &other.session {
+        Ok(session) => {
+            format!("process {} on {} is collecting already ({key})", session.pid, session.host)
+        }
+        Err(error) => format!(
+            "somebody collects, or did and was killed: {error}. It counts until it was not changed for 24 hours; \
+             if no 'vellum gc run' is at work, delete {key} from the store"
+        ),
+    }
+}
+
+/// When a claim was last renewed, by the clock that people set and by one that they do not: a clock that goes back
+/// must not put off the next renewal, nor must the sleep of the machine.
+struct Renewed {
+    secs: AtomicI64,
+    begun: Instant,
+    after: AtomicU64,
+}
+
+impl Renewed {
+    fn at(secs: i64) -> Self {
+        Self { secs: secs.into(), begun: Instant::now(), after: 0.into() }
+    }
+
+    fn set(&self, secs: i64) {
+        self.secs.store(secs, Ordering::Relaxed);
+        self.after.store(self.begun.elapsed().as_secs(), Ordering::Relaxed);
+    }
+
+    fn is_due(&self) -> bool {
+        let passed = self.begun.elapsed().as_secs().saturating_sub(self.after.load(Ordering::Relaxed));
+        is_due(now().secs, self.secs.load(Ordering::Relaxed), passed)
+    }
+}
+
+/// Whether a claim renewed at `renewed` is due at `now`, after `passed` seconds by a clock that nobody sets.
+fn is_due(now: i64, renewed: i64, passed: u64) -> bool {
+    now.abs_diff(renewed).max(passed) >= RENEWAL
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_renewed_whatever_is_done_to_the_clock() {
+        let hour = RENEWAL.cast_signed();
+        assert!(!is_due(1000, 1000, 0) && !is_due(1000 + hour - 1, 1000, RENEWAL - 1));
+        assert!(is_due(1000 + hour, 1000, 10), "the machine slept");
+        assert!(is_due(1000, 1000 + hour, 10), "the clock was set back: what others see is from the future");
+        assert!(is_due(1000, 1000, RENEWAL), "the clock was set back again and again");
+        assert!(is_due(i64::MIN, i64::MAX, 0));
+    }
+}

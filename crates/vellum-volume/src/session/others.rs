@@ -1,0 +1,103 @@
+//! The sessions of others, and which of them are over.
+//!
+//! Invariant: a session counts until its process is known to be gone, or until it was not changed for [`LEASE`]. The
+//! second is told by the store's clock, of which the asker's own session shows the present: what a writer's or the
+//! asker's clock says does not matter. Where a store tells no times, the time in the session is all there is. What
+//! cannot be read counts like all others: it may be of a newer version, and is renewed as they are.
+
+use std::time::{Duration, SystemTime};
+
+use vellum_crypto::VolumeKeys;
+use vellum_store::{ObjectKey, ObjectStore, StoreError};
+
+use super::{LEASE, OBJECT_MAX, PREFIX, Session, open};
+use crate::error::{Result, VolumeError};
+
+/// A session in the store that is not the asker's.
+pub(crate) struct Other {
+    /// Where it is.
+    pub key: ObjectKey,
+    /// What it says; an error if it cannot be read.
+    pub session: Result<Session>,
+    /// Its bytes; none if they are more than a session may have.
+    stored: Option<Vec<u8>>,
+    /// How far from the store's present it was written, if the store tells times.
+    age: Option<Duration>,
+}
+
+/// A session that a collection waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AtWork {
+    /// The session's object.
+    pub object: String,
+    /// Whose it is; or why that cannot be told.
+    pub session: std::result::Result<Session, String>,
+}
+
+/// All sessions but the asker's, which was written just now.
+pub(super) fn list(objects: &dyn ObjectStore, keys: &VolumeKeys, own: &ObjectKey) -> Result<Vec<Other>> {
+    let mut others = Vec::new();
+    for key in objects.list_names(PREFIX)?.into_iter().filter(|key| key != own) {
+        others.extend(read(objects, keys, key)?);
+    }
+    // Bytes before times: what is renewed in between is young, and what is renewed after is not what was read.
+    let listed = objects.list(PREFIX)?;
+    let modified = |key: &ObjectKey| listed.iter().find(|info| info.key == *key)?.modified;
+    let present = modified(own);
+    for other in &mut others {
+        other.age = present.zip(modified(&other.key)).map(|(present, written)| distance(present, written));
+    }
+    Ok(others)
+}
+
+fn read(objects: &dyn ObjectStore, keys: &VolumeKeys, key: ObjectKey) -> Result<Option<Other>> {
+    let (stored, session) = match objects.get(&key, OBJECT_MAX) {
+        Ok(stored) => {
+            let session = open(keys, &key, &stored);
+            (Some(stored), session)
+        }
+        Err(error @ StoreError::TooLarge { .. }) => (None, Err(error.into())),
+        // It ended since it was listed.
+        Err(StoreError::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Some(Other { key, session, stored, age: None }))
+}
+
+/// A session that is dated far in the store's future was written before its clock was set back: had it a writer, it
+/// would have been renewed since. So it is as old as one that is dated far in the past.
+fn distance(present: SystemTime, modified: SystemTime) -> Duration {
+    present.duration_since(modified).unwrap_or_else(|error| error.duration())
+}
+
+impl Other {
+    /// Whether whoever wrote it is gone, or has lost it.
+    pub(crate) fn is_over(&self) -> bool {
+        match (&self.session, self.age) {
+            (Ok(session), _) if session.process_is_gone() => true,
+            (_, Some(age)) => age.as_secs() > LEASE.unsigned_abs(),
+            (Ok(session), None) => session.is_expired(),
+            (Err(_), None) => false,
+        }
+    }
+
+    /// Removes it, unless it was renewed since it was read; whether it is gone.
+    pub(crate) fn clear(&self, objects: &dyn ObjectStore) -> Result<bool> {
+        let Some(stored) = &self.stored else {
+            // Too long to be compared, and no writer's.
+            objects.delete(&self.key)?;
+            return Ok(true);
+        };
+        match objects.swap(&self.key, Some(stored), None) {
+            Ok(()) => Ok(true),
+            Err(StoreError::Changed { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The same, for a message.
+    pub(crate) fn into_at_work(self) -> AtWork {
+        let session = self.session.map_err(|error: VolumeError| error.to_string());
+        AtWork { object: self.key.to_string(), session }
+    }
+}
