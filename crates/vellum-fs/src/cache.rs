@@ -1,15 +1,177 @@
-//! Inodes and directory entries that were read lately.
+//! Inodes, directory entries and extended attributes that were read lately, the absent ones among them.
+//!
+//! Invariant: never stale. What is put carries the ticket of the miss that it answers; a commit that touches the same
+//! shard in between makes the ticket worthless ([`InodeCache::forget`] comes after each commit, before the operation
+//! returns). A hit allocates nothing.
 
-use vellum_types::Key;
+mod clock;
+mod sharded;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+
+use vellum_types::{Attr, Dentry, Ino, Key, KeyRef};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+pub use sharded::Ticket;
+use sharded::{Counts, Sharded};
+
+/// What it holds unless told otherwise, bytes: the inodes of about a hundred thousand files.
+pub const CAPACITY: usize = 64 << 20;
+
+/// Bytes that an entry takes beside its own.
+const ENTRY: usize = 48;
+
+/// Spreads numbers: 2^64 over the golden ratio.
+const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The cache.
-#[derive(Debug, Default)]
-pub struct InodeCache {}
+pub struct InodeCache {
+    seed: u64,
+    attrs: Sharded<Ino, Arc<Attr>>,
+    dentries: Sharded<Named, Option<Dentry>>,
+    xattrs: Sharded<Named, Option<Arc<[u8]>>>,
+}
+
+/// What has a name within an inode.
+type Named = (Ino, Box<[u8]>);
+
+/// What the cache did and holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheStatistics {
+    /// Questions that it answered.
+    pub hits: u64,
+    /// Questions that it could not answer.
+    pub misses: u64,
+    /// Entries that had to go for want of room.
+    pub evictions: u64,
+    /// Entries that it holds.
+    pub entries: u64,
+    /// Bytes that these take.
+    pub bytes: u64,
+    /// Bytes that they may take.
+    pub capacity: u64,
+}
+
+impl Default for InodeCache {
+    fn default() -> Self {
+        Self::new(CAPACITY)
+    }
+}
 
 impl InodeCache {
-    /// Forgets everything.
-    pub fn clear(&self) {}
+    /// Holds up to `capacity` bytes.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let [attrs, dentries, xattrs] = shares(capacity);
+        Self {
+            seed: RandomState::new().build_hasher().finish(),
+            attrs: Sharded::new(attrs),
+            dentries: Sharded::new(dentries),
+            xattrs: Sharded::new(xattrs),
+        }
+    }
 
-    /// Forgets what was changed.
-    pub fn forget(&self, _changed: &[Key]) {}
+    /// The attributes of an inode, or the ticket to put them.
+    pub fn attr(&self, ino: Ino) -> Result<Arc<Attr>, Ticket> {
+        self.attrs.get(self.hash_ino(ino), |held| *held == ino)
+    }
+
+    /// Keeps what was read after a miss.
+    pub fn put_attr(&self, ino: Ino, attr: &Arc<Attr>, ticket: Ticket) {
+        let inline = attr.inline.as_ref().map_or(0, Vec::capacity);
+        let weight = ENTRY + size_of::<Attr>() + attr.name.capacity() + attr.target.capacity() + inline;
+        self.attrs.put(self.hash_ino(ino), ino, Arc::clone(attr), weight, ticket);
+    }
+
+    /// What a directory holds under a name (None: nothing), or the ticket to put it.
+    pub fn dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>, Ticket> {
+        self.dentries.get(self.hash_named(dir, name), is(dir, name))
+    }
+
+    /// Keeps what was read after a miss.
+    pub fn put_dentry(&self, dir: Ino, name: &[u8], dentry: Option<Dentry>, ticket: Ticket) {
+        let weight = ENTRY + size_of::<Dentry>() + name.len();
+        self.dentries.put(self.hash_named(dir, name), (dir, name.into()), dentry, weight, ticket);
+    }
+
+    /// An extended attribute (None: it is not there), or the ticket to put it.
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Arc<[u8]>>, Ticket> {
+        self.xattrs.get(self.hash_named(ino, name), is(ino, name))
+    }
+
+    /// Keeps what was read after a miss.
+    pub fn put_xattr(&self, ino: Ino, name: &[u8], value: Option<Arc<[u8]>>, ticket: Ticket) {
+        let weight = ENTRY + name.len() + value.as_ref().map_or(0, |value| value.len());
+        self.xattrs.put(self.hash_named(ino, name), (ino, name.into()), value, weight, ticket);
+    }
+
+    /// Forgets what was changed, and makes tickets for it worthless: to be called after each commit.
+    pub fn forget(&self, changed: &[Key]) {
+        for key in changed {
+            match KeyRef::parse(key.as_bytes()) {
+                Ok(KeyRef::Attr(ino)) => self.attrs.forget(self.hash_ino(ino), |held| *held == ino),
+                Ok(KeyRef::Dentry(dir, name)) => {
+                    self.dentries.forget(self.hash_named(dir, name), is(dir, name));
+                }
+                Ok(KeyRef::Xattr(ino, name)) => self.xattrs.forget(self.hash_named(ino, name), is(ino, name)),
+                Ok(KeyRef::Extent(..)) | Err(_) => {}
+            }
+        }
+    }
+
+    /// Forgets everything: the worktree stands on another state.
+    pub fn clear(&self) {
+        self.attrs.clear();
+        self.dentries.clear();
+        self.xattrs.clear();
+    }
+
+    /// Holds up to `capacity` bytes from now on.
+    pub fn resize(&self, capacity: usize) {
+        let [attrs, dentries, xattrs] = shares(capacity);
+        self.attrs.resize(attrs);
+        self.dentries.resize(dentries);
+        self.xattrs.resize(xattrs);
+    }
+
+    /// What it did since it was made, and what it holds.
+    #[must_use]
+    pub fn statistics(&self) -> CacheStatistics {
+        let mut sum = CacheStatistics::default();
+        for Counts { hits, misses, evictions, entries, bytes, capacity } in
+            [self.attrs.counts(), self.dentries.counts(), self.xattrs.counts()]
+        {
+            sum.hits += hits;
+            sum.misses += misses;
+            sum.evictions += evictions;
+            sum.entries += entries;
+            sum.bytes += bytes;
+            sum.capacity += capacity;
+        }
+        sum
+    }
+
+    fn hash_ino(&self, ino: Ino) -> u64 {
+        // A folded product: all bits of it depend on all of the number.
+        let product = u128::from(ino.0 ^ self.seed) * u128::from(ODD);
+        (product as u64) ^ ((product >> 64) as u64)
+    }
+
+    fn hash_named(&self, ino: Ino, name: &[u8]) -> u64 {
+        xxh3_64_with_seed(name, self.seed ^ ino.0.wrapping_mul(ODD))
+    }
 }
+
+fn is(ino: Ino, name: &[u8]) -> impl Fn(&Named) -> bool {
+    move |held| held.0 == ino && *held.1 == *name
+}
+
+/// Attributes are the bulk; entries are small; hardly a file has extended attributes.
+fn shares(capacity: usize) -> [usize; 3] {
+    let eighth = capacity / 8;
+    [capacity - 3 * eighth, 2 * eighth, eighth]
+}
+
+#[cfg(test)]
+mod tests;

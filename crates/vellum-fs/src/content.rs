@@ -22,6 +22,7 @@ use crate::error::Result;
 use crate::tree::Reading;
 
 pub(crate) use chunks::Chunks;
+pub(crate) use open::remove_inode;
 pub use resize::FallocMode;
 pub use seek::Seek;
 
@@ -30,9 +31,9 @@ pub use seek::Seek;
 pub(crate) const EXTENT_MAX: u64 = BLOB_MAX as u64;
 
 /// Set-user-id.
-const SUID: u32 = 0o4000;
+const SET_UID: u32 = 0o4000;
 /// Set-group-id, which counts only on files that the group may execute.
-const SGID: u32 = 0o2000;
+pub(crate) const SET_GID: u32 = 0o2000;
 const GROUP_EXEC: u32 = 0o010;
 
 /// The attributes of an inode that must be a regular file.
@@ -56,8 +57,8 @@ fn touch(attr: &mut Attr, now: Time) {
 
 /// Takes away what lets a program run as somebody else.
 pub(crate) fn drop_set_ids(attr: &mut Attr) {
-    attr.mode &= !SUID;
+    attr.mode &= !SET_UID;
     if attr.mode & GROUP_EXEC != 0 {
-        attr.mode &= !SGID;
+        attr.mode &= !SET_GID;
     }
 }

@@ -15,6 +15,8 @@ use crate::content::Chunks;
 use crate::error::Result;
 use crate::head::Head;
 use crate::log::WriteLog;
+use crate::names::Places;
+use crate::numbers::Numbers;
 use crate::opened::Opened;
 use crate::tree::{Committed, LiveTree, Txn};
 
@@ -64,6 +66,8 @@ pub struct Fs {
     pub(crate) chunker: Chunker,
     /// Held while something is published: one at a time, and in order.
     pub(crate) publishing: Mutex<()>,
+    pub(crate) numbers: Numbers,
+    pub(crate) places: Places,
     /// The last transaction that was committed.
     committed: AtomicU64,
 }
@@ -90,6 +94,8 @@ impl Fs {
             opened,
             chunks,
             chunker,
+            numbers: Numbers::default(),
+            places: Places::default(),
             publishing: Mutex::default(),
             committed: AtomicU64::new(0),
         };
@@ -130,6 +136,20 @@ impl Fs {
         self.committed.fetch_max(sequence.0, Ordering::AcqRel);
         self.inodes.forget(&changed);
         Ok(value)
+    }
+
+    /// Forgets all that is remembered of the worktree's state, since it stands on another one. To be called in the
+    /// body of [`LiveTree::change_head`]: no operation is under way then, and none goes on with what it knew.
+    pub fn forget_state(&self) {
+        self.inodes.clear();
+        self.numbers.clear();
+        self.places.clear();
+    }
+
+    /// The cache of inodes and names: its statistics and its size.
+    #[must_use]
+    pub fn inodes(&self) -> &InodeCache {
+        &self.inodes
     }
 
     /// The last change that was committed.

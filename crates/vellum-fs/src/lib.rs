@@ -2,21 +2,31 @@
 //!
 //! No FUSE type is known here, and no kernel is needed: all of it can be tested, and used, as a library.
 
+mod acl;
+pub mod attr;
 pub mod cache;
 pub mod content;
 pub mod error;
 pub mod fs;
 pub mod head;
 pub mod log;
+pub mod names;
+mod numbers;
 pub mod opened;
 pub mod pending;
 pub mod publish;
 pub mod publisher;
 pub mod snapshot;
+mod statfs;
 pub mod tree;
+pub mod xattr;
 
+pub use attr::{SetAttr, SetTime};
 pub use content::{FallocMode, Seek};
 pub use error::{FsError, Result};
 pub use fs::{Caller, Fs, Node, Options};
 pub use log::WriteLog;
+pub use names::{DirEntry, RenameFlags};
 pub use opened::{Handle, OpenFlags};
+pub use statfs::Statfs;
+pub use xattr::XattrFlags;

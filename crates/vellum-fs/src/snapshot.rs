@@ -95,9 +95,9 @@ impl Fs {
                 None => self.published(target)?,
             };
             stand_on(head, state, ancestor);
+            self.forget_state();
             Ok(())
         })?;
-        self.inodes.clear();
         self.tree.live().wait_durable(sequence)?;
         Ok(saved)
     }

@@ -95,6 +95,20 @@ pub trait Reading {
         failed.map_or(Ok(()), |error| Err(damaged("a directory entry")(error)))
     }
 
+    /// All keys of an inode, added to `keys`.
+    fn inode_keys(&self, ino: Ino, keys: &mut Vec<Key>) -> Result<()> {
+        let [start, end] = [ino, Ino(ino.0.saturating_add(1))].map(Key::attr);
+        let mut failed = None;
+        self.scan(Span::between(start.as_bytes(), end.as_bytes()), &mut |key, _| {
+            match KeyRef::parse(key) {
+                Ok(key) => keys.push(key.into()),
+                Err(error) => failed = Some(error),
+            }
+            ControlFlow::Continue(())
+        })?;
+        failed.map_or(Ok(()), |error| Err(damaged("a key")(error)))
+    }
+
     /// The filesystem's own record.
     fn super_record(&self) -> Result<Super> {
         match self.value(&Key::attr(Ino::SUPER))? {

@@ -126,7 +126,8 @@ pub struct Attr {
     pub gid: u32,
     /// Bytes of content; 0 for all but files and symlinks.
     pub size: u64,
-    /// Directory entries that name it (for a directory: 2 and its subdirectories).
+    /// Directory entries that name it (for a directory: 2 and its subdirectories). 0 is an orphan: it is open and
+    /// has no name any more; published trees hold none.
     pub nlink: u32,
     /// Last change of content.
     pub mtime: Time,
@@ -140,9 +141,9 @@ pub struct Attr {
     pub rdev: u64,
     /// Distinguishes reuses of one inode number.
     pub generation: u64,
-    /// Directory of the first link ([`Ino::SUPER`] for the root).
+    /// Directory of the first link ([`Ino::SUPER`] for the root and for orphans).
     pub parent: Ino,
-    /// Name of the first link (empty for the root).
+    /// Name of the first link (empty for the root and for orphans).
     pub name: Vec<u8>,
     /// Target of a symlink.
     pub target: Vec<u8>,
@@ -250,6 +251,12 @@ impl Attr {
         Ok(attr)
     }
 
+    /// Reads the stored form as published trees hold it: with a name, for orphans belong to live worktrees.
+    pub fn decode_published(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let attr = Self::decode(bytes)?;
+        if attr.nlink == 0 { Err(DecodeError::Invalid("link count")) } else { Ok(attr) }
+    }
+
     fn decode_optional(&mut self, flags: u8, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
         let mtime = self.mtime;
         let mut time = |bit| if flags & bit == 0 { Ok(mtime) } else { Time::decode(reader) };
@@ -279,10 +286,10 @@ impl Attr {
         ensure(flags == self.flags(), "flags")?;
         ensure(self.mode & !MODE_MASK == 0, "mode")?;
         ensure(self.size <= FILE_SIZE_MAX, "size")?;
-        ensure(self.nlink > 0, "link count")?;
         if self.name.is_empty() {
-            ensure(self.parent == Ino::SUPER && self.kind == FileKind::Dir, "name")?;
+            ensure(self.parent == Ino::SUPER && (self.kind == FileKind::Dir || self.nlink == 0), "name")?;
         } else {
+            ensure(self.nlink > 0, "link count")?;
             check_name(&self.name)?;
         }
         if self.kind == FileKind::Symlink {

@@ -168,8 +168,8 @@ impl Collected {
                 before.or(after).map(Super::decode).transpose().map_err(broken())?;
             }
             KeyRef::Attr(ino) => {
-                let before = before.map(Attr::decode).transpose().map_err(broken())?;
-                let after = after.map(Attr::decode).transpose().map_err(broken())?;
+                let before = before.map(Attr::decode_published).transpose().map_err(broken())?;
+                let after = after.map(Attr::decode_published).transpose().map_err(broken())?;
                 self.inodes.entry(ino).or_default().attr = Some((before, after));
             }
             KeyRef::Dentry(dir, name) => {

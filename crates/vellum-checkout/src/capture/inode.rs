@@ -6,7 +6,7 @@ use std::error::Error;
 use vellum_map::Span;
 use vellum_types::value::MODE_MASK;
 use vellum_types::{Attr, Dentry, ErrorKind, FileKind, Ino, Key, KeyTag};
-use vellum_volume::tree::Inode;
+use vellum_volume::tree::{Inode, generation};
 use vellum_volume::{FsTree, Statistics};
 
 use super::content::{Before, ContentReader};
@@ -276,15 +276,6 @@ impl InodeReader<'_> {
         let entries = base.view().range(base.nodes(), span)?;
         entries.map(|entry| entry.map(|e| (e.key.to_vec(), e.value.to_vec())).map_err(Into::into)).collect()
     }
-}
-
-/// Tells files apart that got one number in two lines of history, which both begin to count where they part: by the
-/// name that they were first seen under. Sixteen bits keep the map small.
-fn generation(dir: Ino, name: &[u8]) -> u64 {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&dir.0.to_le_bytes()).update(name);
-    let [low, high, ..] = *hasher.finalize().as_bytes();
-    u64::from(u16::from_le_bytes([low, high]))
 }
 
 fn note_later(outcome: &mut Outcome, entry: &EntryRef<'_>, content: &Content) {

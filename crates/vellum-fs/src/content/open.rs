@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use vellum_map::Span;
-use vellum_types::{FileKind, Ino, Key, KeyRef, KeyTag};
+use vellum_types::{FileKind, Ino};
 use vellum_volume::session::now;
 
 use super::touch;
@@ -11,7 +11,7 @@ use crate::error::{FsError, Result};
 use crate::fs::Fs;
 use crate::head::{ORPHANS, orphan_key};
 use crate::opened::{Handle, OpenFlags};
-use crate::tree::{Reading, Txn, damaged};
+use crate::tree::{Reading, Txn};
 
 impl Fs {
     /// Opens an inode.
@@ -89,14 +89,8 @@ impl Fs {
 
 /// Removes all that the map holds of an inode that no name leads to.
 pub(crate) fn remove_inode(txn: &mut Txn<'_>, ino: Ino) -> Result<()> {
-    let end = Key::first(Ino(ino.0.saturating_add(1)), KeyTag::Attr);
     let mut keys = Vec::new();
-    txn.scan(Span::between(Key::attr(ino).as_bytes(), end.as_bytes()), &mut |key, _| {
-        keys.push(KeyRef::parse(key).map(Key::from));
-        ControlFlow::Continue(())
-    })?;
-    for key in keys {
-        txn.delete(key.map_err(damaged("a key"))?);
-    }
+    txn.inode_keys(ino, &mut keys)?;
+    keys.into_iter().for_each(|key| txn.delete(key));
     Ok(())
 }

@@ -86,3 +86,15 @@ fn a_dentry_never_names_the_root() {
     let good = Dentry { ino: Ino(2), kind: FileKind::Fifo };
     assert_eq!(Dentry::decode(&good.encode()), Ok(good));
 }
+
+#[test]
+fn only_an_orphan_has_no_links_and_it_has_no_name() {
+    let mut attr = Attr::new(FileKind::File, 0o644);
+    attr.nlink = 0;
+    assert_eq!(Attr::decode(&attr.encode()), Ok(attr.clone()));
+    assert_eq!(Attr::decode_published(&attr.encode()), Err(DecodeError::Invalid("link count")));
+    (attr.parent, attr.name) = (Ino(1), b"f".to_vec());
+    assert_eq!(Attr::decode(&attr.encode()), Err(DecodeError::Invalid("link count")));
+    (attr.parent, attr.name, attr.nlink) = (Ino::SUPER, Vec::new(), 1);
+    assert_eq!(Attr::decode(&attr.encode()), Err(DecodeError::Invalid("name")));
+}

@@ -139,7 +139,7 @@ fn references(node: &Node) -> std::result::Result<References, DecodeError> {
                 Super::decode(value)?;
             }
             KeyRef::Attr(_) => {
-                Attr::decode(value)?;
+                Attr::decode_published(value)?;
             }
             KeyRef::Dentry(..) => {
                 Dentry::decode(value)?;

@@ -1,0 +1,208 @@
+//! POSIX access control lists (POSIX 1003.1e draft 17, `acl(5)`), in the kernel's stored form.
+//!
+//! Invariant: of a file with an access list, mode and list agree: the class bits of the mode are the list's entries for
+//! owner, mask (or owning group where there is no mask) and others. A list that says no more than a mode is not kept.
+//! Deliberately absent: deciding about access, which is the kernel's affair.
+
+use rustix::io::Errno;
+use vellum_types::{Attr, FileKind, Ino, Key};
+
+use crate::error::Result;
+use crate::tree::{Reading, Txn};
+
+/// Name of the list that rules access.
+pub const ACCESS: &[u8] = b"system.posix_acl_access";
+/// Name of the list that what is made in a directory gets.
+pub const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+const VERSION: u32 = 2;
+/// What stands for the id in entries that name nobody.
+const NOBODY: u32 = u32::MAX;
+const PERMISSIONS: u32 = 0o777;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Tag {
+    Owner,
+    User,
+    OwningGroup,
+    Group,
+    Mask,
+    Others,
+}
+
+impl Tag {
+    const ALL: [Self; 6] =
+        [Self::Owner, Self::User, Self::OwningGroup, Self::Group, Self::Mask, Self::Others];
+
+    fn number(self) -> u16 {
+        match self {
+            Self::Owner => 0x01,
+            Self::User => 0x02,
+            Self::OwningGroup => 0x04,
+            Self::Group => 0x08,
+            Self::Mask => 0x10,
+            Self::Others => 0x20,
+        }
+    }
+
+    fn names_somebody(self) -> bool {
+        matches!(self, Self::User | Self::Group)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    tag: Tag,
+    /// Read, write, execute: the lowest three bits.
+    allowed: u32,
+    id: u32,
+}
+
+/// A valid list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acl(Vec<Entry>);
+
+impl Acl {
+    /// Reads the kernel's form. None is the empty list, which stands for no list.
+    pub fn decode(bytes: &[u8]) -> std::result::Result<Option<Self>, Errno> {
+        let (version, rest) = bytes.split_first_chunk::<4>().ok_or(Errno::INVAL)?;
+        if u32::from_le_bytes(*version) != VERSION {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let (entries, rest) = rest.as_chunks::<8>();
+        if !rest.is_empty() {
+            return Err(Errno::INVAL);
+        }
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        let acl = Self(entries.iter().map(decode_entry).collect::<std::result::Result<_, _>>()?);
+        if acl.is_valid() { Ok(Some(acl)) } else { Err(Errno::INVAL) }
+    }
+
+    /// The kernel's form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = VERSION.to_le_bytes().to_vec();
+        for Entry { tag, allowed, id } in &self.0 {
+            bytes.extend_from_slice(&tag.number().to_le_bytes());
+            bytes.extend_from_slice(&(*allowed as u16).to_le_bytes());
+            bytes.extend_from_slice(&id.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// One owner, owning group and others each; a mask if anybody is named; in the order of the tags.
+    fn is_valid(&self) -> bool {
+        let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
+        let named = self.0.iter().any(|entry| entry.tag.names_somebody());
+        self.0.is_sorted_by_key(|entry| entry.tag)
+            && [Tag::Owner, Tag::OwningGroup, Tag::Others].into_iter().all(|tag| count(tag) == 1)
+            && count(Tag::Mask) <= 1
+            && (count(Tag::Mask) == 1 || !named)
+    }
+
+    /// Whether it says more than a mode can.
+    fn is_extended(&self) -> bool {
+        self.0.len() > 3
+    }
+
+    /// The entries that the class bits of a mode stand for, each with the place of its bits.
+    fn classes(&mut self) -> impl Iterator<Item = (&mut u32, u32)> {
+        let group =
+            if self.0.iter().any(|entry| entry.tag == Tag::Mask) { Tag::Mask } else { Tag::OwningGroup };
+        self.0.iter_mut().filter_map(move |entry| match entry.tag {
+            Tag::Owner => Some((&mut entry.allowed, 6)),
+            Tag::Others => Some((&mut entry.allowed, 0)),
+            tag if tag == group => Some((&mut entry.allowed, 3)),
+            _ => None,
+        })
+    }
+
+    /// The permission bits of a mode that agrees with it.
+    fn mode(&self) -> u32 {
+        self.clone().classes().map(|(allowed, shift)| *allowed << shift).sum()
+    }
+
+    /// Lets it agree with a mode.
+    fn set_mode(&mut self, mode: u32) {
+        self.classes().for_each(|(allowed, shift)| *allowed = mode >> shift & 7);
+    }
+
+    /// Allows no class more than a mode does.
+    fn restrict(&mut self, mode: u32) {
+        self.classes().for_each(|(allowed, shift)| *allowed &= mode >> shift & 7);
+    }
+}
+
+fn decode_entry(bytes: &[u8; 8]) -> std::result::Result<Entry, Errno> {
+    let [tag_low, tag_high, allowed_low, allowed_high, id @ ..] = *bytes;
+    let number = u16::from_le_bytes([tag_low, tag_high]);
+    let tag = Tag::ALL.into_iter().find(|tag| tag.number() == number).ok_or(Errno::INVAL)?;
+    let allowed = u32::from(u16::from_le_bytes([allowed_low, allowed_high]));
+    let id = u32::from_le_bytes(id);
+    if allowed > 7 || tag.names_somebody() && id == NOBODY {
+        return Err(Errno::INVAL);
+    }
+    Ok(Entry { tag, allowed, id: if tag.names_somebody() { id } else { NOBODY } })
+}
+
+/// What something new gets from its directory.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Inherited {
+    /// Its mode.
+    pub mode: u32,
+    /// Its access list.
+    pub access: Option<Vec<u8>>,
+}
+
+/// What something new gets that is asked for with a mode: the directory's default list decides, or else the mask of
+/// who asks.
+pub fn inherit(default: Option<&[u8]>, mode: u32, umask: u32) -> Inherited {
+    // A list that cannot be read (an older one, of a hostile tree) must not allow more than none would.
+    let acl = default.and_then(|bytes| Acl::decode(bytes).ok().flatten());
+    let Some(mut acl) = acl else {
+        return Inherited { mode: mode & !(umask & PERMISSIONS), access: None };
+    };
+    acl.restrict(mode);
+    let mode = mode & !PERMISSIONS | acl.mode();
+    Inherited { mode, access: acl.is_extended().then(|| acl.encode()) }
+}
+
+/// The access list of an inode follows its new mode.
+pub fn follow_mode(txn: &mut Txn<'_>, ino: Ino, mode: u32) -> Result<()> {
+    let key = Key::xattr(ino, ACCESS);
+    let held = txn.value(&key)?;
+    if let Some(mut acl) = held.and_then(|bytes| Acl::decode(&bytes).ok().flatten()) {
+        acl.set_mode(mode);
+        txn.put(key, &acl.encode());
+    }
+    Ok(())
+}
+
+/// Sets a list, and the mode with it. The caller puts the attributes.
+pub fn set(txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, name: &[u8], value: &[u8]) -> Result<()> {
+    if attr.kind == FileKind::Symlink {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    let acl = Acl::decode(value)?;
+    if name == DEFAULT && attr.kind != FileKind::Dir && acl.is_some() {
+        return Err(Errno::ACCESS.into());
+    }
+    let kept = match acl {
+        Some(acl) if name == ACCESS => {
+            attr.mode = attr.mode & !PERMISSIONS | acl.mode();
+            acl.is_extended().then(|| acl.encode())
+        }
+        acl => acl.map(|acl| acl.encode()),
+    };
+    let key = Key::xattr(ino, name);
+    match kept {
+        Some(value) => txn.put(key, &value),
+        None if txn.value(&key)?.is_some() => txn.delete(key),
+        None => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

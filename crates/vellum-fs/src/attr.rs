@@ -1,0 +1,157 @@
+//! Attributes: reading and setting them.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vellum_types::limits::FILE_SIZE_MAX;
+use vellum_types::value::MODE_MASK;
+use vellum_types::{Attr, FileKind, Ino, Key, Time};
+use vellum_volume::session::now;
+
+use crate::acl;
+use crate::content::drop_set_ids;
+use crate::error::Result;
+use crate::fs::{Caller, Fs, Node};
+use crate::tree::{Reading, Txn};
+use crate::xattr::CAPABILITY;
+
+/// An access is recorded at the latest when the last one recorded is this old, in seconds: relatime.
+const ACCESS_AGE: i64 = 24 * 60 * 60;
+
+/// What to set; None stays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission bits, set-id bits and the sticky bit.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes of content, of files only.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of content.
+    pub mtime: Option<SetTime>,
+    /// Last change of attributes: for a kernel that has kept it; otherwise it is now.
+    pub ctime: Option<Time>,
+}
+
+/// What a time is set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    /// The time of the operation.
+    Now,
+    /// This moment.
+    At(Time),
+}
+
+impl SetTime {
+    fn at(self, now: Time) -> Time {
+        match self {
+            Self::Now => now,
+            Self::At(time) => time,
+        }
+    }
+}
+
+impl Fs {
+    /// The attributes of an inode.
+    pub fn getattr(&self, ino: Ino) -> Result<Node> {
+        Ok(Node { ino, attr: self.attr(ino)? })
+    }
+
+    /// The same, without its number.
+    pub(crate) fn attr(&self, ino: Ino) -> Result<Arc<Attr>> {
+        let ticket = match self.inodes.attr(ino) {
+            Ok(attr) => return Ok(attr),
+            Err(ticket) => ticket,
+        };
+        let attr = Arc::new(self.tree.read(|view| view.attr_of(ino))?);
+        self.inodes.put_attr(ino, &attr, ticket);
+        Ok(attr)
+    }
+
+    /// Sets attributes, all of them or none. What Linux changes beside them changes, too: set-id bits go when the
+    /// owner changes, an access control list follows the mode.
+    pub fn setattr(&self, ino: Ino, set: &SetAttr, caller: Caller) -> Result<Node> {
+        self.attr(ino)?;
+        if set.mode.is_some() {
+            self.xattr(ino, acl::ACCESS)?;
+        }
+        if set.uid.is_some() || set.gid.is_some() {
+            self.xattr(ino, CAPABILITY)?;
+        }
+        self.change(|txn| {
+            let now = now();
+            let mut attr = txn.attr_of(ino)?;
+            attr.ctime = set.ctime.unwrap_or(now);
+            if let Some(size) = set.size {
+                check_size(&attr, size)?;
+                self.truncate_in(txn, ino, &mut attr, size)?;
+                attr.mtime = now;
+                if caller.uid != 0 {
+                    drop_set_ids(&mut attr);
+                }
+            }
+            if let Some(mode) = set.mode {
+                set_mode(txn, ino, &mut attr, mode)?;
+            }
+            set_owner(txn, ino, &mut attr, set)?;
+            attr.atime = set.atime.map_or(attr.atime, |time| time.at(now));
+            attr.mtime = set.mtime.map_or(attr.mtime, |time| time.at(now));
+            txn.put_attr(ino, &attr);
+            Ok(Node { ino, attr: Arc::new(attr) })
+        })
+    }
+
+    /// Records an access now, if the last one recorded is before the last change or a day old (relatime).
+    pub fn accessed(&self, ino: Ino) -> Result<()> {
+        if !is_access_due(&*self.attr(ino)?, now()) {
+            return Ok(());
+        }
+        self.change(|txn| {
+            let mut attr = txn.attr_of(ino)?;
+            attr.atime = now();
+            txn.put_attr(ino, &attr);
+            Ok(())
+        })
+    }
+}
+
+fn is_access_due(attr: &Attr, now: Time) -> bool {
+    attr.atime <= attr.mtime.max(attr.ctime) || now.secs.saturating_sub(attr.atime.secs) >= ACCESS_AGE
+}
+
+fn check_size(attr: &Attr, size: u64) -> Result<()> {
+    match attr.kind {
+        FileKind::File if size <= FILE_SIZE_MAX => Ok(()),
+        FileKind::File => Err(Errno::FBIG.into()),
+        FileKind::Dir => Err(Errno::ISDIR.into()),
+        _ => Err(Errno::INVAL.into()),
+    }
+}
+
+fn set_mode(txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, mode: u32) -> Result<()> {
+    if attr.kind == FileKind::Symlink {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    attr.mode = mode & MODE_MASK;
+    acl::follow_mode(txn, ino, attr.mode)
+}
+
+fn set_owner(txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, set: &SetAttr) -> Result<()> {
+    if set.uid.is_none() && set.gid.is_none() {
+        return Ok(());
+    }
+    attr.uid = set.uid.unwrap_or(attr.uid);
+    attr.gid = set.gid.unwrap_or(attr.gid);
+    if attr.kind != FileKind::Dir {
+        drop_set_ids(attr);
+        let capability = Key::xattr(ino, CAPABILITY);
+        if txn.value(&capability)?.is_some() {
+            txn.delete(capability);
+        }
+    }
+    Ok(())
+}

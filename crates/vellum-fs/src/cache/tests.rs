@@ -1,0 +1,94 @@
+//! The cache answers what was put and nothing that was changed since, and stays within its bytes.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use super::*;
+use vellum_types::FileKind;
+
+fn attr(size: u64) -> Arc<Attr> {
+    Arc::new(Attr { size, ..Attr::new(FileKind::File, 0o644) })
+}
+
+fn put(cache: &InodeCache, ino: Ino, attr: &Arc<Attr>) {
+    let ticket = cache.attr(ino).expect_err("it is not there yet");
+    cache.put_attr(ino, attr, ticket);
+}
+
+#[test]
+fn what_was_put_is_found() {
+    let cache = InodeCache::default();
+    put(&cache, Ino(7), &attr(1));
+    assert_eq!(cache.attr(Ino(7)).unwrap().size, 1);
+    assert!(cache.attr(Ino(8)).is_err());
+    for (name, dentry) in [(&b"a"[..], Some(Dentry { ino: Ino(7), kind: FileKind::File })), (&b"b"[..], None)]
+    {
+        let ticket = cache.dentry(Ino(1), name).unwrap_err();
+        cache.put_dentry(Ino(1), name, dentry, ticket);
+        assert_eq!(cache.dentry(Ino(1), name).unwrap(), dentry);
+        assert!(cache.dentry(Ino(2), name).is_err());
+    }
+    let ticket = cache.xattr(Ino(7), b"user.a").unwrap_err();
+    cache.put_xattr(Ino(7), b"user.a", Some(b"x"[..].into()), ticket);
+    assert_eq!(cache.xattr(Ino(7), b"user.a").unwrap().as_deref(), Some(&b"x"[..]));
+    let seen = cache.statistics();
+    assert_eq!((seen.hits, seen.misses, seen.entries, seen.evictions), (4, 7, 4, 0));
+}
+
+#[test]
+fn what_was_changed_meanwhile_is_not_put() {
+    let cache = InodeCache::default();
+    let ticket = cache.attr(Ino(7)).unwrap_err();
+    cache.forget(&[Key::attr(Ino(7))]);
+    cache.put_attr(Ino(7), &attr(1), ticket);
+    assert!(cache.attr(Ino(7)).is_err());
+
+    let ticket = cache.dentry(Ino(1), b"a").unwrap_err();
+    cache.clear();
+    cache.put_dentry(Ino(1), b"a", None, ticket);
+    assert!(cache.dentry(Ino(1), b"a").is_err());
+}
+
+#[test]
+fn what_was_changed_is_forgotten() {
+    let cache = InodeCache::default();
+    put(&cache, Ino(7), &attr(1));
+    put(&cache, Ino(8), &attr(1));
+    let ticket = cache.dentry(Ino(1), b"a").unwrap_err();
+    cache.put_dentry(Ino(1), b"a", None, ticket);
+    cache.forget(&[Key::attr(Ino(7)), Key::dentry(Ino(1), b"a"), Key::extent(Ino(8), 0)]);
+    assert!(cache.attr(Ino(7)).is_err() && cache.dentry(Ino(1), b"a").is_err());
+    assert!(cache.attr(Ino(8)).is_ok());
+}
+
+#[test]
+fn bytes_are_bounded_and_what_is_used_stays() {
+    let cache = InodeCache::new(4 << 20);
+    put(&cache, Ino(1), &attr(1));
+    for number in 2..100_000 {
+        put(&cache, Ino(number), &attr(number));
+        assert!(cache.attr(Ino(1)).is_ok(), "it was asked for all the time");
+    }
+    let full = cache.statistics();
+    assert!(full.evictions > 0 && full.bytes <= full.capacity && full.capacity <= 4 << 20);
+    assert_eq!(full.entries + full.evictions, 99_999);
+
+    cache.resize(1 << 20);
+    let small = cache.statistics();
+    assert!(small.entries < full.entries && small.bytes <= small.capacity && small.capacity <= 1 << 20);
+    cache.resize(0);
+    put(&cache, Ino(1_000_000), &attr(1));
+    assert_eq!((cache.statistics().entries, cache.statistics().bytes), (0, 0));
+    cache.resize(4 << 20);
+    put(&cache, Ino(1_000_000), &attr(1));
+    assert!(cache.attr(Ino(1_000_000)).is_ok());
+}
+
+#[test]
+fn an_entry_that_is_put_again_counts_once() {
+    let cache = InodeCache::default();
+    let tickets = [(); 2].map(|()| cache.attr(Ino(7)).unwrap_err());
+    cache.put_attr(Ino(7), &attr(1), tickets[0]);
+    cache.put_attr(Ino(7), &attr(2), tickets[1]);
+    assert_eq!(cache.statistics().entries, 1);
+    assert_eq!(cache.attr(Ino(7)).unwrap().size, 2);
+}

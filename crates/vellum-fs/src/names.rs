@@ -1,0 +1,108 @@
+//! Names: looking up, making, linking, removing, renaming.
+//!
+//! Invariant: every entry has its inode, an inode has as many links as entries name it (a directory 2 and its
+//! subdirectories), and its attributes say where one of them is. Each operation is one transaction. What it needs is
+//! read before, so that nothing is fetched from the store within it; if that has changed by then, the operation
+//! begins again.
+
+mod link;
+mod make;
+mod places;
+mod read;
+mod remove;
+mod rename;
+
+use rustix::io::Errno;
+use vellum_types::limits::NAME_MAX;
+use vellum_types::{Attr, Dentry, FileKind, Ino, Time};
+use vellum_volume::state::STATE_DIR;
+
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::tree::{Reading, Txn};
+
+pub(crate) use places::Places;
+pub use read::DirEntry;
+pub use rename::RenameFlags;
+
+/// A name in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place<'a> {
+    pub dir: Ino,
+    pub name: &'a [u8],
+}
+
+impl<'a> Place<'a> {
+    /// The place of a legal name.
+    fn new(dir: Ino, name: &'a [u8]) -> Result<Self> {
+        check_name(name)?;
+        Ok(Self { dir, name })
+    }
+
+    /// Refuses names that nothing of this kind may have: the state directory's name is taken at the root by what
+    /// mounts show there, and is below it that of other volumes' state, which no snapshot holds.
+    fn check_free(&self, kind: FileKind) -> Result<()> {
+        let taken = self.name == STATE_DIR.as_bytes() && (self.dir == Ino::ROOT || kind == FileKind::Dir);
+        if taken { Err(Errno::PERM.into()) } else { Ok(()) }
+    }
+
+    /// Whether the attributes of an inode say that this is its first link.
+    fn is_first_of(&self, attr: &Attr) -> bool {
+        attr.parent == self.dir && attr.name == self.name
+    }
+}
+
+/// What Linux would not even ask a filesystem about.
+fn check_name(name: &[u8]) -> Result<()> {
+    match name {
+        b"" => Err(Errno::NOENT.into()),
+        b"." | b".." => Err(Errno::INVAL.into()),
+        name if name.len() > NAME_MAX => Err(Errno::NAMETOOLONG.into()),
+        name if name.iter().any(|byte| matches!(byte, 0 | b'/')) => Err(Errno::INVAL.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The attributes of a directory in which something is to be changed.
+fn dir_of(txn: &Txn<'_>, dir: Ino) -> Result<Attr> {
+    let attr = txn.attr_of(dir)?;
+    check_dir(&attr)?;
+    if attr.nlink == 0 { Err(Errno::NOENT.into()) } else { Ok(attr) }
+}
+
+fn check_dir(attr: &Attr) -> Result<()> {
+    if attr.kind == FileKind::Dir { Ok(()) } else { Err(Errno::NOTDIR.into()) }
+}
+
+/// A directory whose entries change has other times, and another link count if a directory comes or goes.
+fn touch_dir(attr: &mut Attr, time: Time) {
+    (attr.mtime, attr.ctime) = (time, time);
+}
+
+fn add_links(attr: &mut Attr, count: i32) -> Result<()> {
+    attr.nlink = attr.nlink.checked_add_signed(count).ok_or(Errno::MLINK)?;
+    Ok(())
+}
+
+impl Fs {
+    /// What a directory holds under a name.
+    pub(crate) fn dentry(&self, place: &Place<'_>) -> Result<Option<Dentry>> {
+        let Place { dir, name } = *place;
+        let ticket = match self.inodes.dentry(dir, name) {
+            Ok(dentry) => return Ok(dentry),
+            Err(ticket) => ticket,
+        };
+        let dentry = self.tree.read(|view| view.dentry(dir, name))?;
+        self.inodes.put_dentry(dir, name, dentry, ticket);
+        Ok(dentry)
+    }
+
+    /// The same, of what must be there.
+    pub(crate) fn entry(&self, place: &Place<'_>) -> Result<Dentry> {
+        if let Some(dentry) = self.dentry(place)? {
+            return Ok(dentry);
+        }
+        check_dir(&*self.attr(place.dir)?)?;
+        Err(Errno::NOENT.into())
+    }
+}

@@ -1,0 +1,51 @@
+//! Hard links.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vellum_types::{Dentry, FileKind, Ino};
+use vellum_volume::session::now;
+
+use super::{Place, add_links, check_dir, dir_of, touch_dir};
+use crate::error::Result;
+use crate::fs::{Fs, Node};
+use crate::tree::Reading;
+
+impl Fs {
+    /// Gives an inode one more name; to one without any (`O_TMPFILE`), its first.
+    pub fn link(&self, ino: Ino, newdir: Ino, newname: &[u8]) -> Result<Node> {
+        let place = Place::new(newdir, newname)?;
+        let kind = self.attr(ino)?.kind;
+        if kind == FileKind::Dir {
+            return Err(Errno::PERM.into());
+        }
+        place.check_free(kind)?;
+        check_dir(&*self.attr(newdir)?)?;
+        if self.dentry(&place)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        let node = self.change(|txn| {
+            let mut dir = dir_of(txn, newdir)?;
+            let mut attr = txn.attr_of(ino)?;
+            if txn.dentry(newdir, newname)?.is_some() {
+                return Err(Errno::EXIST.into());
+            }
+            if attr.nlink == 0 {
+                txn.delete_orphan(ino);
+                (attr.parent, attr.name) = (newdir, newname.to_vec());
+            }
+            add_links(&mut attr, 1)?;
+            attr.ctime = now();
+            touch_dir(&mut dir, attr.ctime);
+            txn.put_attr(ino, &attr);
+            txn.put_dentry(newdir, newname, Dentry { ino, kind });
+            txn.put_attr(newdir, &dir);
+            Ok(Node { ino, attr: Arc::new(attr) })
+        })?;
+        if node.attr.nlink > 1 {
+            self.places.add(ino, &Place { dir: node.attr.parent, name: &node.attr.name });
+            self.places.add(ino, &place);
+        }
+        Ok(node)
+    }
+}

@@ -1,0 +1,153 @@
+//! Where the links of files with several names are: needed when the first one goes, since attributes tell of that one
+//! only.
+//!
+//! All that is known here is a hint: whoever relies on a place looks in the transaction whether it is one. What is not
+//! known is found by a walk over the map, which then finds that of many files at once.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use vellum_map::Span;
+use vellum_types::{Attr, Dentry, FileKind, Ino, Key, KeyRef, KeyTag};
+
+use super::Place;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::tree::damaged;
+
+/// Files whose places are remembered: some ten MiB.
+const FILES_MAX: usize = 1 << 17;
+
+/// A link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Its directory.
+    pub dir: Ino,
+    /// Its name.
+    pub name: Box<[u8]>,
+}
+
+impl Link {
+    fn of(place: &Place<'_>) -> Self {
+        Self { dir: place.dir, name: place.name.into() }
+    }
+
+    /// The same, borrowed.
+    pub fn place(&self) -> Place<'_> {
+        Place { dir: self.dir, name: &self.name }
+    }
+}
+
+/// Places of links.
+#[derive(Debug, Default)]
+pub struct Places {
+    known: Mutex<HashMap<Ino, Vec<Link>>>,
+}
+
+impl Places {
+    /// Forgets everything: the worktree stands on another state.
+    pub fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// An inode with several links has this one.
+    pub(super) fn add(&self, ino: Ino, place: &Place<'_>) {
+        let mut known = self.lock();
+        if known.len() >= FILES_MAX && !known.contains_key(&ino) {
+            known.clear();
+        }
+        let links = known.entry(ino).or_default();
+        if !links.iter().any(|link| link.place() == *place) {
+            links.push(Link::of(place));
+        }
+    }
+
+    /// An inode does not have this link any more.
+    pub(super) fn remove(&self, ino: Ino, place: &Place<'_>) {
+        let mut known = self.lock();
+        if let Some(links) = known.get_mut(&ino) {
+            links.retain(|link| link.place() != *place);
+            if links.is_empty() {
+                known.remove(&ino);
+            }
+        }
+    }
+
+    fn of(&self, ino: Ino) -> Vec<Link> {
+        self.lock().get(&ino).cloned().unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Vec<Link>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Fs {
+    /// A link of an inode beside the one at `place`. None if there is none, as long as the inode does not change.
+    pub(super) fn another_link(&self, ino: Ino, place: &Place<'_>) -> Result<Option<Link>> {
+        if let Some(link) = self.known_link(ino, place)? {
+            return Ok(Some(link));
+        }
+        let found = find_links(self, ino)?;
+        *self.places.lock() = found;
+        self.known_link(ino, place)
+    }
+
+    fn known_link(&self, ino: Ino, place: &Place<'_>) -> Result<Option<Link>> {
+        for link in self.places.of(ino) {
+            if link.place() != *place && self.dentry(&link.place())?.is_some_and(|dentry| dentry.ino == ino) {
+                return Ok(Some(link));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The places of all links of files with several of them, from `first` on, up to [`FILES_MAX`] files: files that are
+/// removed together mostly have numbers that follow each other.
+fn find_links(fs: &Fs, first: Ino) -> Result<HashMap<Ino, Vec<Link>>> {
+    let mut found: HashMap<Ino, Vec<Link>> = HashMap::new();
+    walk(fs, first, |key, value| {
+        if let KeyRef::Attr(ino) = key
+            && ino != Ino::SUPER
+        {
+            let attr = Attr::decode(value)?;
+            if attr.nlink > 1 && attr.kind != FileKind::Dir || ino == first {
+                found.insert(ino, Vec::new());
+            }
+        }
+        Ok(found.len() < FILES_MAX)
+    })?;
+    walk(fs, Ino::SUPER, |key, value| {
+        if let KeyRef::Dentry(dir, name) = key
+            && let Some(links) = found.get_mut(&Dentry::decode(value)?.ino)
+        {
+            links.push(Link { dir, name: name.into() });
+        }
+        Ok(true)
+    })?;
+    Ok(found)
+}
+
+/// Visits all entries of the map from an inode on, while `visit` says so.
+fn walk(
+    fs: &Fs,
+    first: Ino,
+    mut visit: impl FnMut(KeyRef<'_>, &[u8]) -> std::result::Result<bool, vellum_types::DecodeError>,
+) -> Result<()> {
+    let mut failed = None;
+    fs.tree.read(|view| {
+        view.scan(Span::from(Key::first(first, KeyTag::Attr).as_bytes()), &mut |key, value| {
+            match KeyRef::parse(key).and_then(|key| visit(key, value)) {
+                Ok(true) => ControlFlow::Continue(()),
+                Ok(false) => ControlFlow::Break(()),
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        })
+    })?;
+    failed.map_or(Ok(()), |error| Err(damaged("the tree")(error)))
+}

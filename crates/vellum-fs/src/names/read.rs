@@ -1,0 +1,83 @@
+//! Looking up and listing.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vellum_types::{FileKind, Ino};
+use vellum_volume::tree::components;
+
+use super::{Place, check_dir};
+use crate::error::{FsError, Result};
+use crate::fs::{Fs, Node};
+use crate::tree::Reading;
+
+/// An entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What it names.
+    pub ino: Ino,
+    /// Its kind.
+    pub kind: FileKind,
+}
+
+impl Fs {
+    /// The inode that a directory holds under a name.
+    pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Node> {
+        let place = Place::new(dir, name)?;
+        let ino = self.entry(&place)?.ino;
+        match self.attr(ino) {
+            Ok(attr) => Ok(Node { ino, attr }),
+            Err(FsError::Posix(Errno::STALE)) => self.lookup_at_once(&place),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same, of one moment: where an entry has changed while its inode was being read.
+    fn lookup_at_once(&self, place: &Place<'_>) -> Result<Node> {
+        self.change(|txn| {
+            let ino = txn.dentry(place.dir, place.name)?.ok_or(Errno::NOENT)?.ino;
+            let attr = txn.attr(ino)?.ok_or_else(|| FsError::BadTree(format!("inode {ino} is missing")))?;
+            Ok(Node { ino, attr: Arc::new(attr) })
+        })
+    }
+
+    /// The inode at a path from the root, without following symlinks.
+    pub fn resolve(&self, path: &[u8]) -> Result<Node> {
+        let mut ino = Ino::ROOT;
+        for name in components(path) {
+            ino = match name {
+                b".." => self.parent(ino)?,
+                name => self.entry(&Place::new(ino, name)?)?.ino,
+            };
+        }
+        self.getattr(ino)
+    }
+
+    /// All entries of a directory by name, without `.` and `..`.
+    pub fn entries(&self, dir: Ino) -> Result<Vec<DirEntry>> {
+        check_dir(&*self.attr(dir)?)?;
+        let mut entries = Vec::new();
+        self.tree.read(|view| {
+            view.entries(dir, None, &mut |name, dentry| {
+                entries.push(DirEntry { name: name.to_vec(), ino: dentry.ino, kind: dentry.kind });
+                ControlFlow::Continue(())
+            })
+        })?;
+        Ok(entries)
+    }
+
+    /// The directory that a directory lies in; of the root itself.
+    pub fn parent(&self, ino: Ino) -> Result<Ino> {
+        let parent = self.attr(ino)?.parent;
+        Ok(if parent == Ino::SUPER { ino } else { parent })
+    }
+
+    /// The target of a symlink.
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        let attr = self.attr(ino)?;
+        if attr.kind == FileKind::Symlink { Ok(attr.target.clone()) } else { Err(Errno::INVAL.into()) }
+    }
+}

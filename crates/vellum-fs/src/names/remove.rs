@@ -1,0 +1,173 @@
+//! Removing names, and with the last one the inode; if that is open, it stays as an orphan.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vellum_types::limits::INLINE_MAX;
+use vellum_types::{Attr, Dentry, FileKind, Ino, Key, Time};
+use vellum_volume::session::now;
+
+use super::places::Link;
+use super::{Place, add_links, dir_of, touch_dir};
+use crate::content::remove_inode;
+use crate::error::Result;
+use crate::fs::{Fs, Node};
+use crate::opened::Claim;
+use crate::tree::{Reading, Txn};
+
+/// A link that is about to go: what was found out about its inode before the transaction.
+pub(super) struct Leaving {
+    pub ino: Ino,
+    seen: Arc<Attr>,
+    /// Another link, if this one is the first of several.
+    next: Option<Link>,
+}
+
+impl Fs {
+    /// Removes a name of anything but a directory.
+    pub fn unlink(&self, dir: Ino, name: &[u8]) -> Result<()> {
+        let place = Place::new(dir, name)?;
+        self.repeat(&[place], || self.try_unlink(&place))
+    }
+
+    fn try_unlink(&self, place: &Place<'_>) -> Result<bool> {
+        let node = self.lookup(place.dir, place.name)?;
+        if node.attr.kind == FileKind::Dir {
+            return Err(Errno::ISDIR.into());
+        }
+        self.remove(place, &node)
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<()> {
+        let place = Place::new(dir, name)?;
+        self.repeat(&[place], || self.try_rmdir(&place))
+    }
+
+    fn try_rmdir(&self, place: &Place<'_>) -> Result<bool> {
+        let node = self.lookup(place.dir, place.name)?;
+        if node.attr.kind != FileKind::Dir {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.remove(place, &node)
+    }
+
+    /// Removes a name and what depends on it; false if it stands for something else by now.
+    fn remove(&self, place: &Place<'_>, node: &Node) -> Result<bool> {
+        let is_dir = node.attr.kind == FileKind::Dir;
+        self.attr(place.dir)?;
+        let leaving = self.leaving(place, node)?;
+        let claim = self.opened.claim(node.ino);
+        let done = self.change(|txn| {
+            let mut parent = dir_of(txn, place.dir)?;
+            let time = now();
+            if !names(txn, place, node)? || !drop_link(txn, place, &leaving, claim.is_none(), time)? {
+                return Ok(false);
+            }
+            if is_dir {
+                add_links(&mut parent, -1)?;
+            }
+            touch_dir(&mut parent, time);
+            txn.delete(Key::dentry(place.dir, place.name));
+            txn.put_attr(place.dir, &parent);
+            Ok(true)
+        })?;
+        if done {
+            self.left(node.ino, place, claim)?;
+        }
+        Ok(done)
+    }
+
+    /// What is to be done when a link is gone.
+    pub(super) fn left(&self, ino: Ino, place: &Place<'_>, claim: Option<Claim<'_>>) -> Result<()> {
+        self.places.remove(ino, place);
+        // What was open may have been closed before it was an orphan.
+        if claim.is_none() { self.reap(ino) } else { Ok(()) }
+    }
+
+    /// Finds out what must be known of an inode to take a link from it.
+    pub(super) fn leaving(&self, place: &Place<'_>, node: &Node) -> Result<Leaving> {
+        let Node { ino, attr } = node;
+        if attr.kind == FileKind::Dir {
+            self.tree.read(|view| check_empty(view, *ino))?;
+        } else if attr.size > INLINE_MAX as u64 {
+            // Its extents may fill many nodes: they are fetched here, not within the transaction.
+            self.tree.read(|view| view.inode_keys(*ino, &mut Vec::new()))?;
+        }
+        let is_first = attr.kind != FileKind::Dir && attr.nlink > 1 && place.is_first_of(attr);
+        let next = if is_first { self.another_link(*ino, place)? } else { None };
+        Ok(Leaving { ino: *ino, seen: Arc::clone(attr), next })
+    }
+
+    /// Repeats an operation until it meets what it has read before; caches forget what it did not meet.
+    pub(super) fn repeat(
+        &self,
+        places: &[Place<'_>],
+        mut attempt: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
+        while !attempt()? {
+            for place in places {
+                let dentry = Key::dentry(place.dir, place.name);
+                let held = self.tree.read(|view| view.dentry(place.dir, place.name))?;
+                let attr = held.map(|held| Key::attr(held.ino));
+                self.inodes.forget(&attr.into_iter().chain([dentry]).collect::<Vec<_>>());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a place still names an inode.
+pub(super) fn names(txn: &Txn<'_>, place: &Place<'_>, node: &Node) -> Result<bool> {
+    let dentry = Dentry { ino: node.ino, kind: node.attr.kind };
+    Ok(txn.dentry(place.dir, place.name)? == Some(dentry))
+}
+
+/// Takes a link from an inode; a directory must be empty. False, and nothing was changed, if what was found out before
+/// does not hold any more.
+pub(super) fn drop_link(
+    txn: &mut Txn<'_>,
+    place: &Place<'_>,
+    leaving: &Leaving,
+    is_open: bool,
+    time: Time,
+) -> Result<bool> {
+    let ino = leaving.ino;
+    let mut attr = txn.attr_of(ino)?;
+    let mut is_last = attr.nlink <= 1;
+    if attr.kind == FileKind::Dir {
+        check_empty(txn, ino)?;
+        is_last = true;
+    } else if !is_last && place.is_first_of(&attr) {
+        match &leaving.next {
+            Some(Link { dir, name }) if txn.dentry(*dir, name)?.is_some_and(|next| next.ino == ino) => {
+                (attr.parent, attr.name) = (*dir, name.to_vec());
+            }
+            // The tree counts links that are not there: this was the last one.
+            None if attr.ctime == leaving.seen.ctime && attr.nlink == leaving.seen.nlink => is_last = true,
+            _ => return Ok(false),
+        }
+    }
+    attr.ctime = time;
+    if !is_last {
+        attr.nlink -= 1;
+        txn.put_attr(ino, &attr);
+    } else if is_open {
+        (attr.nlink, attr.parent, attr.name) = (0, Ino::SUPER, Vec::new());
+        txn.put_orphan(ino);
+        txn.put_attr(ino, &attr);
+    } else {
+        remove_inode(txn, ino)?;
+    }
+    Ok(true)
+}
+
+fn check_empty(view: &(impl Reading + ?Sized), dir: Ino) -> Result<()> {
+    let mut is_empty = true;
+    view.entries(dir, None, &mut |_, _| {
+        is_empty = false;
+        ControlFlow::Break(())
+    })?;
+    if is_empty { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
+}

@@ -1,0 +1,248 @@
+//! Renaming: moving, replacing, exchanging.
+
+use rustix::io::Errno;
+use vellum_types::{Attr, Dentry, FileKind, Ino, Key, Time};
+use vellum_volume::session::now;
+
+use super::remove::{Leaving, drop_link, names};
+use super::{Place, add_links, dir_of, touch_dir};
+use crate::error::{FsError, Result};
+use crate::fs::{Fs, Node};
+use crate::tree::{Reading, Txn};
+
+/// Deepest nesting of directories that is followed upwards; a hostile tree may hold a circle.
+const DEPTH_MAX: usize = 100_000;
+
+/// How to rename, as `renameat2(2)` has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RenameFlags {
+    /// The new name must not be there.
+    pub noreplace: bool,
+    /// The new name must be there, and both change places.
+    pub exchange: bool,
+}
+
+/// What was found at both places before the transaction.
+struct Found<'a> {
+    from: Place<'a>,
+    to: Place<'a>,
+    moved: Node,
+    target: Option<Node>,
+}
+
+impl Fs {
+    /// Gives what stands at a name another one.
+    pub fn rename(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        newdir: Ino,
+        newname: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        if flags.noreplace && flags.exchange {
+            return Err(Errno::INVAL.into());
+        }
+        let [from, to] = [Place::new(dir, name)?, Place::new(newdir, newname)?];
+        self.repeat(&[from, to], || self.try_rename(from, to, flags))
+    }
+
+    fn try_rename(&self, from: Place<'_>, to: Place<'_>, flags: RenameFlags) -> Result<bool> {
+        let moved = self.lookup(from.dir, from.name)?;
+        let target = match self.lookup(to.dir, to.name) {
+            Ok(node) => Some(node),
+            Err(FsError::Posix(Errno::NOENT)) => None,
+            Err(error) => return Err(error),
+        };
+        match &target {
+            Some(_) if flags.noreplace => return Err(Errno::EXIST.into()),
+            None if flags.exchange => return Err(Errno::NOENT.into()),
+            Some(target) if target.ino == moved.ino => return Ok(true),
+            _ => {}
+        }
+        let found = Found { from, to, moved, target };
+        [from.dir, to.dir].into_iter().try_for_each(|dir| self.attr(dir).map(drop))?;
+        let parent = |ino| Ok(self.attr(ino)?.parent);
+        found.check_circles(flags.exchange, &parent)?;
+        match &found.target {
+            Some(target) if flags.exchange => self.exchange(&found, target),
+            _ => self.move_over(&found),
+        }
+    }
+
+    fn move_over(&self, found: &Found<'_>) -> Result<bool> {
+        let Found { from, to, moved, target } = found;
+        found.check_kinds()?;
+        to.check_free(moved.attr.kind)?;
+        let leaving = target.as_ref().map(|target| self.leaving(to, target)).transpose()?;
+        let claim = target.as_ref().and_then(|target| self.opened.claim(target.ino));
+        let replaced = leaving.as_ref().map(|leaving| (leaving, claim.is_none()));
+        let done = self.change(|txn| found.commit_move(txn, replaced))?;
+        if done {
+            self.note_move(moved, from, to);
+            target.as_ref().map_or(Ok(()), |target| self.left(target.ino, to, claim))?;
+        }
+        Ok(done)
+    }
+
+    fn exchange(&self, found: &Found<'_>, target: &Node) -> Result<bool> {
+        let Found { from, to, moved, .. } = found;
+        to.check_free(moved.attr.kind)?;
+        from.check_free(target.attr.kind)?;
+        let done = self.change(|txn| found.commit_exchange(txn, target))?;
+        if done {
+            self.note_move(moved, from, to);
+            self.note_move(target, to, from);
+        }
+        Ok(done)
+    }
+
+    fn note_move(&self, node: &Node, from: &Place<'_>, to: &Place<'_>) {
+        if node.attr.kind != FileKind::Dir && node.attr.nlink > 1 {
+            self.places.remove(node.ino, from);
+            self.places.add(node.ino, to);
+        }
+    }
+}
+
+impl Found<'_> {
+    /// A directory that is not one replaces nothing that is one, nor the other way round.
+    fn check_kinds(&self) -> Result<()> {
+        match &self.target {
+            Some(target) if is_dir(&self.moved) && !is_dir(target) => Err(Errno::NOTDIR.into()),
+            Some(target) if !is_dir(&self.moved) && is_dir(target) => Err(Errno::ISDIR.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Nothing is moved into itself. A target that the moved lies in is not empty, or would be moved into itself.
+    fn check_circles(&self, exchange: bool, parent: &dyn Fn(Ino) -> Result<Ino>) -> Result<()> {
+        if self.from.dir == self.to.dir {
+            return Ok(());
+        }
+        if is_dir(&self.moved) && is_within(self.to.dir, self.moved.ino, parent)? {
+            return Err(Errno::INVAL.into());
+        }
+        match &self.target {
+            Some(target) if is_dir(target) && is_within(self.from.dir, target.ino, parent)? => {
+                Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether both places are still as they were found.
+    fn holds(&self, txn: &Txn<'_>) -> Result<bool> {
+        let target = match &self.target {
+            Some(target) => names(txn, &self.to, target)?,
+            None => txn.dentry(self.to.dir, self.to.name)?.is_none(),
+        };
+        Ok(target && names(txn, &self.from, &self.moved)?)
+    }
+
+    fn commit_move(&self, txn: &mut Txn<'_>, replaced: Option<(&Leaving, bool)>) -> Result<bool> {
+        if !self.holds(txn)? {
+            return Ok(false);
+        }
+        self.check_circles(false, &|ino| Ok(txn.attr_of(ino)?.parent))?;
+        let time = now();
+        let mut dirs = Dirs::read(txn, self)?;
+        if let Some((leaving, is_open)) = replaced
+            && !drop_link(txn, &self.to, leaving, is_open, time)?
+        {
+            return Ok(false);
+        }
+        let replaced_dirs = self.target.as_ref().map_or(0, dirs_in);
+        dirs.add(-dirs_in(&self.moved), dirs_in(&self.moved) - replaced_dirs)?;
+        move_link(txn, self.moved.ino, (&self.from, &self.to), time)?;
+        txn.delete(Key::dentry(self.from.dir, self.from.name));
+        txn.put_dentry(self.to.dir, self.to.name, dentry_of(&self.moved));
+        dirs.put(txn, self, time);
+        Ok(true)
+    }
+
+    fn commit_exchange(&self, txn: &mut Txn<'_>, target: &Node) -> Result<bool> {
+        if !self.holds(txn)? {
+            return Ok(false);
+        }
+        self.check_circles(true, &|ino| Ok(txn.attr_of(ino)?.parent))?;
+        let time = now();
+        let mut dirs = Dirs::read(txn, self)?;
+        let gained = dirs_in(target) - dirs_in(&self.moved);
+        dirs.add(gained, -gained)?;
+        move_link(txn, self.moved.ino, (&self.from, &self.to), time)?;
+        move_link(txn, target.ino, (&self.to, &self.from), time)?;
+        txn.put_dentry(self.to.dir, self.to.name, dentry_of(&self.moved));
+        txn.put_dentry(self.from.dir, self.from.name, dentry_of(target));
+        dirs.put(txn, self, time);
+        Ok(true)
+    }
+}
+
+/// The directories of both places, which may be one.
+struct Dirs {
+    from: Attr,
+    to: Option<Attr>,
+}
+
+impl Dirs {
+    fn read(txn: &Txn<'_>, found: &Found<'_>) -> Result<Self> {
+        let from = dir_of(txn, found.from.dir)?;
+        let to = if found.to.dir == found.from.dir { None } else { Some(dir_of(txn, found.to.dir)?) };
+        Ok(Self { from, to })
+    }
+
+    /// Counts the subdirectories that each gains.
+    fn add(&mut self, from: i32, to: i32) -> Result<()> {
+        match &mut self.to {
+            None => add_links(&mut self.from, from + to),
+            Some(other) => add_links(&mut self.from, from).and_then(|()| add_links(other, to)),
+        }
+    }
+
+    fn put(mut self, txn: &mut Txn<'_>, found: &Found<'_>, time: Time) {
+        touch_dir(&mut self.from, time);
+        txn.put_attr(found.from.dir, &self.from);
+        if let Some(mut to) = self.to {
+            touch_dir(&mut to, time);
+            txn.put_attr(found.to.dir, &to);
+        }
+    }
+}
+
+/// Tells an inode that one of its links has another place.
+fn move_link(txn: &mut Txn<'_>, ino: Ino, (from, to): (&Place<'_>, &Place<'_>), time: Time) -> Result<()> {
+    let mut attr = txn.attr_of(ino)?;
+    if attr.kind == FileKind::Dir || from.is_first_of(&attr) {
+        (attr.parent, attr.name) = (to.dir, to.name.to_vec());
+    }
+    attr.ctime = time;
+    txn.put_attr(ino, &attr);
+    Ok(())
+}
+
+fn is_within(dir: Ino, ancestor: Ino, parent: &dyn Fn(Ino) -> Result<Ino>) -> Result<bool> {
+    let mut at = dir;
+    for _ in 0..DEPTH_MAX {
+        if at == ancestor {
+            return Ok(true);
+        }
+        if at <= Ino::ROOT {
+            return Ok(false);
+        }
+        at = parent(at)?;
+    }
+    Err(FsError::BadTree(format!("the directory {dir} lies in itself")))
+}
+
+fn is_dir(node: &Node) -> bool {
+    node.attr.kind == FileKind::Dir
+}
+
+fn dirs_in(node: &Node) -> i32 {
+    i32::from(is_dir(node))
+}
+
+fn dentry_of(node: &Node) -> Dentry {
+    Dentry { ino: node.ino, kind: node.attr.kind }
+}

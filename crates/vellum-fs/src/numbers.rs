@@ -1,0 +1,84 @@
+//! Inode numbers: taken from a pool in memory, which is refilled from the filesystem's own record.
+//!
+//! Invariant: the record says more than any number that was given out. What is left of a pool when the process dies
+//! is not used.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use vellum_types::value::Super;
+use vellum_types::{Ino, Key};
+
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::tree::Reading;
+
+/// Numbers that are taken from the record at once: one transaction more for so many files.
+const POOL: u64 = 4096;
+
+/// Numbers to give out.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    pool: Mutex<Range<u64>>,
+    /// Counts the states that the worktree stood on.
+    era: AtomicU64,
+}
+
+/// A number that no inode has, as long as the worktree stands on the same state.
+#[derive(Debug, Clone, Copy)]
+pub struct NewNumber {
+    /// The number.
+    pub ino: Ino,
+    era: u64,
+}
+
+impl Numbers {
+    /// Forgets the pool: the worktree stands on another state. Numbers that were taken for the old one are worthless.
+    pub fn clear(&self) {
+        let mut pool = self.lock();
+        self.era.fetch_add(1, Ordering::Release);
+        *pool = 0..0;
+    }
+
+    /// Whether a number may be used still: to be asked in the transaction that uses it.
+    pub fn is_good(&self, number: &NewNumber) -> bool {
+        self.era.load(Ordering::Acquire) == number.era
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Range<u64>> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Fs {
+    /// A number that no inode has. Not to be called in a transaction.
+    pub(crate) fn new_number(&self) -> Result<NewNumber> {
+        loop {
+            let era = self.numbers.era.load(Ordering::Acquire);
+            let mut pool = self.numbers.lock();
+            if let Some(number) = pool.next() {
+                return Ok(NewNumber { ino: Ino(number), era });
+            }
+            // Not under the lock: whoever changes the state holds the head, and then wants the lock.
+            drop(pool);
+            self.refill(era)?;
+        }
+    }
+
+    fn refill(&self, era: u64) -> Result<()> {
+        // The base's node is fetched here, not within the transaction.
+        self.tree.read(|view| view.super_record())?;
+        let reserved = self.change(|txn| {
+            let Ino(first) = txn.super_record()?.next_ino;
+            let next = first.saturating_add(POOL);
+            txn.put(Key::attr(Ino::SUPER), &Super { next_ino: Ino(next) }.encode());
+            Ok(first..next)
+        })?;
+        let mut pool = self.numbers.lock();
+        if pool.is_empty() && self.numbers.era.load(Ordering::Acquire) == era {
+            *pool = reserved;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! How much room there is.
+
+use vellum_types::limits::NAME_MAX;
+
+use crate::error::{FsError, Result};
+use crate::fs::Fs;
+
+/// Room and limits, as `statvfs(3)` tells them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Statfs {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks in all.
+    pub blocks: u64,
+    /// Blocks that are free.
+    pub blocks_free: u64,
+    /// Blocks that are free for users without privileges.
+    pub blocks_available: u64,
+    /// Inodes, used and free.
+    pub files: u64,
+    /// Inodes that are free.
+    pub files_free: u64,
+    /// Longest name, bytes.
+    pub name_max: u32,
+}
+
+/// Free inodes, as far as anybody asks: numbers do not run out.
+const FILES_FREE: u64 = 1 << 40;
+
+impl Fs {
+    /// The room where what is written goes first: on the disk of the state directory.
+    pub fn statfs(&self) -> Result<Statfs> {
+        let disk = rustix::fs::statvfs(self.volume.state.path()).map_err(FsError::Posix)?;
+        let given_out = self.tree.read(|view| view.super_record())?.next_ino.0;
+        Ok(Statfs {
+            block_size: u32::try_from(disk.f_frsize).unwrap_or(u32::MAX),
+            blocks: disk.f_blocks,
+            blocks_free: disk.f_bfree,
+            blocks_available: disk.f_bavail,
+            files: given_out.saturating_add(FILES_FREE),
+            files_free: FILES_FREE,
+            name_max: NAME_MAX as u32,
+        })
+    }
+}

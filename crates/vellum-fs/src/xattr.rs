@@ -1,0 +1,165 @@
+//! Extended attributes.
+//!
+//! Invariant: the names of one inode's extended attributes fit into one `listxattr(2)`.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vellum_map::Span;
+use vellum_types::limits::{NAME_MAX, XATTR_VALUE_MAX};
+use vellum_types::{FileKind, Ino, Key, KeyRef, KeyTag};
+use vellum_volume::session::now;
+
+use crate::acl;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::tree::{Reading, Txn, damaged};
+
+/// Bytes of all names of an inode, with a NUL after each: `XATTR_LIST_MAX` of Linux, which lists no more.
+const LIST_MAX: usize = 64 << 10;
+
+/// What an executable may do beyond its user: gone when its owner changes.
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+
+/// Whether an extended attribute must be there before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct XattrFlags {
+    /// It must not be there.
+    pub create: bool,
+    /// It must be there.
+    pub replace: bool,
+}
+
+impl Fs {
+    /// The value of an extended attribute.
+    pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Arc<[u8]>> {
+        check_length(name)?;
+        Ok(self.xattr(ino, name)?.ok_or(Errno::NODATA)?)
+    }
+
+    /// The same; None if it is not there.
+    pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Arc<[u8]>>> {
+        let ticket = match self.inodes.xattr(ino, name) {
+            Ok(value) => return Ok(value),
+            Err(ticket) => ticket,
+        };
+        let value = self.tree.read(|view| view.value(&Key::xattr(ino, name)))?;
+        let value: Option<Arc<[u8]>> = value.map(|value| value.as_bytes().into());
+        self.inodes.put_xattr(ino, name, value.clone(), ticket);
+        Ok(value)
+    }
+
+    /// The names of an inode's extended attributes, in order.
+    pub fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.attr(ino)?;
+        self.tree.read(|view| names(view, ino))
+    }
+
+    /// Sets an extended attribute. An access control list changes the mode, too.
+    pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
+        check_length(name)?;
+        let kind = self.attr(ino)?.kind;
+        check_namespace(name, kind)?;
+        if value.len() > XATTR_VALUE_MAX {
+            return Err(Errno::TOOBIG.into());
+        }
+        if self.xattr(ino, name)?.is_none() {
+            // What the transaction will look through is fetched here.
+            self.listxattr(ino)?;
+        }
+        self.change(|txn| {
+            let mut attr = txn.attr_of(ino)?;
+            check_presence(txn, ino, name, flags)?;
+            if is_acl(name) {
+                acl::set(txn, ino, &mut attr, name, value)?;
+            } else {
+                txn.put(Key::xattr(ino, name), value);
+            }
+            attr.ctime = now();
+            txn.put_attr(ino, &attr);
+            Ok(())
+        })
+    }
+
+    /// Removes an extended attribute. The mode stays as an access control list has made it.
+    pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        check_length(name)?;
+        self.attr(ino)?;
+        if self.xattr(ino, name)?.is_none() {
+            // Having no list is what removing one is asked for.
+            return if is_acl(name) { Ok(()) } else { Err(Errno::NODATA.into()) };
+        }
+        self.change(|txn| {
+            let mut attr = txn.attr_of(ino)?;
+            let key = Key::xattr(ino, name);
+            if txn.value(&key)?.is_none() {
+                return Err(Errno::NODATA.into());
+            }
+            txn.delete(key);
+            attr.ctime = now();
+            txn.put_attr(ino, &attr);
+            Ok(())
+        })
+    }
+}
+
+fn check_presence(txn: &Txn<'_>, ino: Ino, name: &[u8], flags: XattrFlags) -> Result<()> {
+    let is_there = txn.value(&Key::xattr(ino, name))?.is_some();
+    if flags.create && is_there {
+        return Err(Errno::EXIST.into());
+    }
+    if flags.replace && !is_there {
+        return Err(Errno::NODATA.into());
+    }
+    let listed = |name: &[u8]| name.len() + 1;
+    if !is_there && names(txn, ino)?.iter().map(|name| listed(name)).sum::<usize>() + listed(name) > LIST_MAX
+    {
+        return Err(Errno::NOSPC.into());
+    }
+    Ok(())
+}
+
+/// The names of an inode's extended attributes, in order.
+fn names(view: &(impl Reading + ?Sized), ino: Ino) -> Result<Vec<Vec<u8>>> {
+    let [start, end] = [KeyTag::Xattr, KeyTag::Extent].map(|tag| Key::first(ino, tag));
+    let (mut names, mut failed) = (Vec::new(), None);
+    view.scan(Span::between(start.as_bytes(), end.as_bytes()), &mut |key, _| {
+        match KeyRef::parse(key) {
+            Ok(KeyRef::Xattr(_, name)) => names.push(name.to_vec()),
+            Ok(_) => return ControlFlow::Break(()),
+            Err(error) => failed = Some(error),
+        }
+        ControlFlow::Continue(())
+    })?;
+    failed.map_or(Ok(names), |error| Err(damaged("an extended attribute")(error)))
+}
+
+fn is_acl(name: &[u8]) -> bool {
+    name == acl::ACCESS || name == acl::DEFAULT
+}
+
+fn check_length(name: &[u8]) -> Result<()> {
+    if name.contains(&0) {
+        return Err(Errno::INVAL.into());
+    }
+    if (1..=NAME_MAX).contains(&name.len()) { Ok(()) } else { Err(Errno::RANGE.into()) }
+}
+
+/// Refuses names that Linux keeps for nothing, and users' attributes where Linux allows none.
+fn check_namespace(name: &[u8], kind: FileKind) -> Result<()> {
+    if is_acl(name) {
+        return Ok(());
+    }
+    let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    let Some(space) = spaces.into_iter().find(|space| name.starts_with(space)) else {
+        return Err(Errno::OPNOTSUPP.into());
+    };
+    if name == space {
+        return Err(Errno::INVAL.into());
+    }
+    if space == b"user." && !matches!(kind, FileKind::File | FileKind::Dir) {
+        return Err(Errno::PERM.into());
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Setting attributes.
+
+use rustix::io::Errno;
+use vellum_fs::{Caller, SetAttr, SetTime, XattrFlags};
+use vellum_types::Time;
+
+use crate::stand::{CALLER, ROOT, Stand, errno};
+
+const USER: Caller = Caller { uid: 1000, gid: 1000, umask: 0 };
+
+fn time(secs: i64, nanos: u32) -> Time {
+    Time { secs, nanos }
+}
+
+#[test]
+fn times_are_set_to_the_nanosecond() {
+    let fs = Stand::new();
+    let file = fs.create("f").unwrap();
+    let (atime, mtime) = (time(-5, 999_999_999), time(1 << 40, 1));
+    let set =
+        SetAttr { atime: Some(SetTime::At(atime)), mtime: Some(SetTime::At(mtime)), ..Default::default() };
+    let after = fs.setattr(file.ino, &set, CALLER).unwrap().attr;
+    assert_eq!((after.atime, after.mtime), (atime, mtime));
+    assert!(after.ctime > file.attr.ctime && after.btime == file.attr.btime);
+    let set = SetAttr { mtime: Some(SetTime::Now), ..Default::default() };
+    let now = fs.setattr(file.ino, &set, CALLER).unwrap().attr;
+    assert_eq!((now.atime, now.mtime), (atime, now.ctime));
+    let set = SetAttr { ctime: Some(time(7, 7)), ..Default::default() };
+    assert_eq!(fs.setattr(file.ino, &set, CALLER).unwrap().attr.ctime, time(7, 7));
+    assert_eq!(fs.attr("f").ctime, time(7, 7));
+}
+
+#[test]
+fn a_new_owner_does_not_get_set_id_bits() {
+    let fs = Stand::new();
+    let set = |path: &str, set: SetAttr| fs.setattr(fs.at(path).ino, &set, CALLER).unwrap().attr;
+    let mode = |mode| SetAttr { mode: Some(mode), ..Default::default() };
+    let owner = SetAttr { uid: Some(7), ..Default::default() };
+    fs.populate(&["f", "d/"]);
+    set("f", mode(0o6755));
+    let changed = set("f", owner);
+    assert_eq!((changed.uid, changed.gid, changed.mode), (7, 0, 0o755));
+    set("f", mode(0o6744));
+    assert_eq!(set("f", SetAttr { gid: Some(9), ..Default::default() }).mode, 0o2744, "it locks, and stays");
+    set("d", mode(0o6755));
+    assert_eq!(set("d", owner).mode, 0o6755);
+}
+
+#[test]
+fn a_new_owner_does_not_get_capabilities() {
+    let fs = Stand::new();
+    let file = fs.create("f").unwrap().ino;
+    fs.setxattr(file, b"security.capability", b"x", XattrFlags::default()).unwrap();
+    fs.setattr(file, &SetAttr { uid: Some(7), ..Default::default() }, CALLER).unwrap();
+    assert_eq!(errno(fs.getxattr(file, b"security.capability")), Errno::NODATA);
+}
+
+#[test]
+fn sizes_are_those_of_files() {
+    let fs = Stand::new();
+    fs.populate(&["f", "d/"]);
+    let size = |size| SetAttr { size: Some(size), ..Default::default() };
+    let before = fs.attr("f");
+    let after = fs.setattr(fs.at("f").ino, &size(1 << 40), CALLER).unwrap().attr;
+    assert!(after.size == 1 << 40 && after.mtime > before.mtime && after.ctime > before.ctime);
+    assert_eq!(errno(fs.setattr(fs.at("f").ino, &size(1 << 63), CALLER)), Errno::FBIG);
+    assert_eq!(errno(fs.setattr(ROOT, &size(0), CALLER)), Errno::ISDIR);
+    let link = fs.symlink(ROOT, b"s", b"f", CALLER).unwrap().ino;
+    assert_eq!(errno(fs.setattr(link, &size(0), CALLER)), Errno::INVAL);
+    assert_eq!(
+        errno(fs.setattr(link, &SetAttr { mode: Some(0), ..Default::default() }, CALLER)),
+        Errno::OPNOTSUPP
+    );
+}
+
+#[test]
+fn who_has_no_privileges_loses_set_id_bits_by_truncating() {
+    let fs = Stand::new();
+    let file = fs.create("f").unwrap().ino;
+    let (mode, size) = (Some(0o6777), Some(1));
+    fs.setattr(file, &SetAttr { mode, ..Default::default() }, CALLER).unwrap();
+    assert_eq!(fs.setattr(file, &SetAttr { size, ..Default::default() }, CALLER).unwrap().attr.mode, 0o6777);
+    assert_eq!(fs.setattr(file, &SetAttr { size, ..Default::default() }, USER).unwrap().attr.mode, 0o777);
+}
+
+#[test]
+fn accesses_are_recorded_as_relatime_does() {
+    let fs = Stand::new();
+    let file = fs.create("f").unwrap();
+    fs.accessed(file.ino).unwrap();
+    let first = fs.attr("f");
+    assert!(first.atime > file.attr.atime && first.ctime == file.attr.ctime);
+    fs.accessed(file.ino).unwrap();
+    assert_eq!(fs.attr("f").atime, first.atime);
+    let old = SetAttr {
+        atime: Some(SetTime::At(time(first.atime.secs - 90_000, 0))),
+        mtime: Some(SetTime::At(time(0, 0))),
+        ctime: Some(time(0, 0)),
+        ..Default::default()
+    };
+    fs.setattr(file.ino, &old, CALLER).unwrap();
+    fs.accessed(file.ino).unwrap();
+    assert!(fs.attr("f").atime > first.atime);
+}
+
+#[test]
+fn there_is_room() {
+    let fs = Stand::new();
+    let room = fs.statfs().unwrap();
+    assert!(room.blocks >= room.blocks_free && room.files > room.files_free && room.name_max == 255);
+}

@@ -1,0 +1,128 @@
+//! A live worktree of a new volume, in memory but for its state directory.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use tempfile::TempDir;
+use vellum_fs::head::Head;
+use vellum_fs::{Caller, Fs, Node, Options, RenameFlags, Result, WriteLog};
+use vellum_live::MemoryStore;
+use vellum_types::{Attr, Ino};
+use vellum_volume::volume::NewWorktree;
+use vellum_volume::{StateDir, Statistics, Volume};
+
+pub const ROOT: Ino = Ino::ROOT;
+/// Who asks, unless the test is about that.
+pub const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
+pub const MOVE: RenameFlags = RenameFlags { noreplace: false, exchange: false };
+pub const NOREPLACE: RenameFlags = RenameFlags { noreplace: true, exchange: false };
+pub const EXCHANGE: RenameFlags = RenameFlags { noreplace: false, exchange: true };
+
+/// Bytes that the write log may take: more than any test here writes.
+const LOG_LIMIT: u64 = 1 << 30;
+
+pub struct Stand {
+    pub fs: Fs,
+    live: Arc<MemoryStore>,
+    _dir: TempDir,
+}
+
+impl Deref for Stand {
+    type Target = Fs;
+
+    fn deref(&self) -> &Fs {
+        &self.fs
+    }
+}
+
+fn open(volume: Arc<Volume>, live: Arc<MemoryStore>) -> Fs {
+    let log = WriteLog::open(&volume.state.join("log"), LOG_LIMIT).unwrap();
+    let fresh = Head::new(volume.empty_root(), Statistics::default(), None);
+    Fs::open(volume, live, Arc::new(log), &fresh, Options::default()).unwrap()
+}
+
+impl Stand {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let state = StateDir::create(dir.path()).unwrap();
+        let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
+        let made = Volume::init(&state, &new, || panic!("a new volume asks for nothing")).unwrap();
+        let live = Arc::new(MemoryStore::default());
+        Self { fs: open(Arc::new(made.volume), live.clone()), live, _dir: dir }
+    }
+
+    /// Closes it and opens it again: what is in memory alone is gone.
+    pub fn again(self) -> Self {
+        let Self { fs, live, _dir } = self;
+        let volume = fs.volume().clone();
+        drop(fs);
+        Self { fs: open(volume, live.clone()), live, _dir }
+    }
+
+    /// The inode at a path.
+    pub fn at(&self, path: &str) -> Node {
+        self.resolve(path.as_bytes()).unwrap()
+    }
+
+    pub fn attr(&self, path: &str) -> Arc<Attr> {
+        self.at(path).attr
+    }
+
+    /// Directory and name of a path.
+    pub fn split<'p>(&self, path: &'p str) -> (Ino, &'p [u8]) {
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        (self.at(dir).ino, name.as_bytes())
+    }
+
+    pub fn mkdir(&self, path: &str) -> Result<Node> {
+        let (dir, name) = self.split(path);
+        self.fs.mkdir(dir, name, 0o755, CALLER)
+    }
+
+    pub fn create(&self, path: &str) -> Result<Node> {
+        let (dir, name) = self.split(path);
+        self.fs.create(dir, name, 0o644, CALLER)
+    }
+
+    pub fn link(&self, old: &str, new: &str) -> Result<Node> {
+        let (dir, name) = self.split(new);
+        self.fs.link(self.at(old).ino, dir, name)
+    }
+
+    pub fn unlink(&self, path: &str) -> Result<()> {
+        let (dir, name) = self.split(path);
+        self.fs.unlink(dir, name)
+    }
+
+    pub fn rmdir(&self, path: &str) -> Result<()> {
+        let (dir, name) = self.split(path);
+        self.fs.rmdir(dir, name)
+    }
+
+    pub fn rename(&self, old: &str, new: &str, flags: RenameFlags) -> Result<()> {
+        let ((dir, name), (newdir, newname)) = (self.split(old), self.split(new));
+        self.fs.rename(dir, name, newdir, newname, flags)
+    }
+
+    /// Directories, and files whose paths do not end with a slash.
+    pub fn populate(&self, paths: &[&str]) {
+        for path in paths {
+            match path.strip_suffix('/') {
+                Some(dir) => self.mkdir(dir),
+                None => self.create(path),
+            }
+            .unwrap();
+        }
+    }
+
+    pub fn exists(&self, path: &str) -> bool {
+        self.resolve(path.as_bytes()).is_ok()
+    }
+}
+
+/// The error number of what must fail.
+#[track_caller]
+pub fn errno<T: std::fmt::Debug>(result: Result<T>) -> Errno {
+    result.expect_err("it must fail").errno()
+}
