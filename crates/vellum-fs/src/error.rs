@@ -59,17 +59,26 @@ impl From<Errno> for FsError {
 }
 
 impl FsError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Posix(errno) => ErrorKind::of_io(&(*errno).into()),
+            Self::Live(error) => error.kind(),
+            Self::Volume(error) => error.kind(),
+            Self::Map(error) => error.kind(),
+            Self::Content { source, .. } => source.kind(),
+            Self::Log { source, .. } => ErrorKind::of_io(source),
+            Self::Decode { .. } | Self::BadTree(_) => ErrorKind::Corrupt,
+        }
+    }
+
     /// The error number for the program that asked.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
             Self::Posix(errno) => *errno,
-            Self::Live(error) => errno_of(error.kind()),
-            Self::Volume(error) => errno_of(error.kind()),
-            Self::Map(error) => errno_of(error.kind()),
-            Self::Content { source, .. } => errno_of(source.kind()),
-            Self::Log { source, .. } => errno_of(ErrorKind::of_io(source)),
-            Self::Decode { .. } | Self::BadTree(_) => Errno::IO,
+            other => errno_of(other.kind()),
         }
     }
 }

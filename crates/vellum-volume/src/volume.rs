@@ -270,6 +270,16 @@ impl Volume {
         })
     }
 
+    /// Adds a worktree that stands on a snapshot, or on none, and is kept in `place` by whoever asks.
+    pub fn add_worktree(&self, name: &str, head: Option<SnapshotId>, place: &str) -> Result<()> {
+        check_ref_name(name)?;
+        let new = WorktreeHead { head, place: place.into(), ..self.new_head() }.encode();
+        self.refs.update(RefKind::Worktree, name, |old| match old {
+            None => Ok(Some(new.clone())),
+            Some(_) => Err(VolumeError::Exists { kind: "worktree", name: name.into() }),
+        })
+    }
+
     /// Gives a worktree another name; this one's own file follows.
     pub fn rename_worktree(&self, old: &str, new: &str) -> Result<()> {
         check_ref_name(new)?;

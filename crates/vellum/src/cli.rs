@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    cat, completion, diff, export, forget, fork, gc, history, info, init, key, ls, restore, show, snapshot,
-    status, tag, verify, worktree,
+    cat, completion, diff, export, forget, fork, gc, history, info, init, key, ls, mount, mounts, restore,
+    show, snapshot, status, tag, umount, verify, worktree,
 };
 use crate::context::Context;
 use crate::error::{CliError, EXIT_USAGE, Outcome, Result};
@@ -66,6 +66,9 @@ enum Command {
     Export(export::Args),
     Restore(restore::Args),
     Fork(fork::Args),
+    Mount(mount::Args),
+    Umount(umount::Args),
+    Mounts(mounts::Args),
     #[command(subcommand)]
     Worktree(worktree::Command),
     #[command(subcommand)]
@@ -111,6 +114,9 @@ fn dispatch(command: Command, context: &Context) -> Result<Outcome> {
         Command::Export(args) => export::run(&args, context),
         Command::Restore(args) => restore::run(&args, context),
         Command::Fork(args) => fork::run(&args, context),
+        Command::Mount(args) => mount::run(&args, context),
+        Command::Umount(args) => umount::run(&args, context),
+        Command::Mounts(args) => mounts::run(&args, context),
         Command::Worktree(command) => worktree::run(&command, context),
         Command::Tag(command) => tag::run(&command, context),
         Command::Verify(args) => verify::run(&args, context),

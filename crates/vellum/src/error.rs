@@ -9,6 +9,8 @@ use vellum_checkout::CheckoutError;
 use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;
 
+use crate::mounting::MountingError;
+
 /// Result of a command's parts.
 pub type Result<T> = std::result::Result<T, CliError>;
 
@@ -58,6 +60,9 @@ pub enum CliError {
     /// A worktree's operation failed.
     #[error(transparent)]
     Checkout(#[from] CheckoutError),
+    /// A mount could not be made or ended.
+    #[error(transparent)]
+    Mounting(#[from] MountingError),
     /// The system refused something that the command itself did.
     #[error("cannot {action} {object}: {source}")]
     Io {
@@ -112,6 +117,7 @@ impl CliError {
             Self::Usage { .. } => ErrorKind::Usage,
             Self::Volume(error) => error.kind(),
             Self::Checkout(error) => error.kind(),
+            Self::Mounting(error) => error.kind(),
             Self::Io { source, .. } | Self::Output(source) => ErrorKind::of_io(source),
             Self::Stopped { .. } => ErrorKind::Interrupted,
         }
@@ -139,6 +145,7 @@ impl CliError {
             Self::Volume(error) => volume_hint(error),
             Self::Checkout(CheckoutError::Volume(error)) => volume_hint(error),
             Self::Checkout(error) => checkout_hint(error),
+            Self::Mounting(error) => error.hint().or_else(|| kind_hint(error.kind())),
             Self::Io { .. } | Self::Output(_) => kind_hint(self.kind()),
         }
     }
@@ -218,6 +225,22 @@ fn kind_hint(kind: ErrorKind) -> Option<String> {
         | ErrorKind::Io => return None,
     };
     Some(hint.into())
+}
+
+/// The kind of a name in JSON; of one that is not known, the one that promises nothing.
+pub fn kind_of_name(name: &str) -> ErrorKind {
+    let kinds = [
+        ErrorKind::NotFound,
+        ErrorKind::Conflict,
+        ErrorKind::Corrupt,
+        ErrorKind::Denied,
+        ErrorKind::NoSpace,
+        ErrorKind::Unsupported,
+        ErrorKind::Usage,
+        ErrorKind::Interrupted,
+        ErrorKind::Io,
+    ];
+    kinds.into_iter().find(|kind| kind_name(*kind) == name).unwrap_or(ErrorKind::Io)
 }
 
 /// The name of a kind in JSON.

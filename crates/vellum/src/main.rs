@@ -8,6 +8,7 @@ mod compare;
 mod context;
 mod error;
 mod interrupt;
+mod mounting;
 mod secret;
 mod ui;
 

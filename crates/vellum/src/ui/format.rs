@@ -25,6 +25,19 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// A typed size: bytes, or a number with K, M, G or T, in binary units.
+pub fn parse_size(typed: &str) -> Result<u64, String> {
+    let (digits, factor) = match typed.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&typed[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&typed[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&typed[..at], 1 << 30),
+        Some((at, 't' | 'T')) => (&typed[..at], 1 << 40),
+        _ => (typed, 1u64),
+    };
+    let number: Option<u64> = digits.parse().ok();
+    number.and_then(|number| number.checked_mul(factor)).ok_or_else(|| "write a size like 512M or 2G".into())
+}
+
 /// A number with separators: "1,234,567".
 pub fn number(number: u64) -> String {
     let digits = number.to_string();
@@ -131,6 +144,16 @@ pub fn mode(kind: FileKind, mode: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn typed_sizes_have_binary_units() {
+        assert_eq!(parse_size("512"), Ok(512));
+        assert_eq!(parse_size("3m"), Ok(3 << 20));
+        assert_eq!(parse_size("2G"), Ok(2 << 30));
+        for wrong in ["", "G", "-1", "1.5G", "99999999999T", "1GB"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn sizes_stay_below_1024_of_their_unit() {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod mounting;
 mod world;
 
 mod cat;
@@ -19,10 +20,14 @@ mod init;
 mod json;
 mod key;
 mod ls;
+mod mount;
+mod mounted;
+mod mounts;
 mod restore;
 mod show;
 mod snapshot;
 mod status;
 mod tag;
+mod umount;
 mod verify;
 mod worktree;

@@ -1,0 +1,146 @@
+//! Requests of the kernel, decoded and carried out: each is watched by the tally, answered, and if something beneath
+//! failed, reported.
+//!
+//! The kernel is the only one who changes the mounted state, through the lease; so it may keep names and attributes
+//! for as long as it likes. What it must forget, others tell it (never a thread that answers requests: it could wait
+//! for itself).
+
+mod modify;
+mod requests;
+mod view;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuser::{Errno, FileAttr, InitFlags, Request};
+use vellum_fs::{Caller, Fs, FsError, Result};
+use vellum_types::Ino;
+
+use crate::dirs::Dirs;
+use crate::frozen::Frozen;
+use crate::node::Place;
+use crate::tally::{Asked, Op, Tally};
+use crate::virt::Virtual;
+
+/// How long the kernel may believe what it was told of the mounted state, and of snapshots: as long as it likes.
+const LONG: Duration = Duration::from_secs(24 * 3600);
+
+/// What the kernel is asked to do, as far as it can.
+const WANTED: [InitFlags; 12] = [
+    // Truncation is part of opening.
+    InitFlags::FUSE_ATOMIC_O_TRUNC,
+    // Whether the umask counts depends on default ACLs, which only the filesystem knows.
+    InitFlags::FUSE_DONT_MASK,
+    InitFlags::FUSE_POSIX_ACL,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_WRITEBACK_CACHE,
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    // Also lets the kernel remember that a file has no capabilities, instead of asking before each write.
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    // Pages go only when somebody says so.
+    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+    InitFlags::FUSE_MAX_PAGES,
+];
+
+/// Largest write that the kernel sends in one request, bytes: the most that it does without being told otherwise by
+/// its administrator.
+const MAX_WRITE: u32 = 1 << 20;
+
+/// Requests that the kernel keeps going without anybody waiting: readahead and write-back.
+const MAX_BACKGROUND: u16 = 64;
+
+/// Called with what went wrong beneath the filesystem, for the mount's log.
+pub type Report = dyn Fn(&str) + Send + Sync;
+
+/// The state that is mounted.
+pub enum Main {
+    /// A live worktree.
+    Live(Arc<Fs>),
+    /// A snapshot.
+    Frozen(Arc<Frozen>),
+}
+
+/// Answers the kernel.
+pub struct Adapter {
+    pub(crate) main: Main,
+    pub(crate) virt: Virtual,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) dirs: Dirs,
+    pub(crate) report: Arc<Report>,
+}
+
+/// A node with its attributes, and how long the kernel may believe them.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub attr: FileAttr,
+    pub generation: u64,
+    pub patience: Duration,
+}
+
+/// Whose an inode is.
+enum Owner<'a> {
+    Live(&'a Fs, Ino),
+    Frozen(Arc<Frozen>, Ino),
+    Virtual(u64),
+}
+
+impl Adapter {
+    /// Carries out a request on a node: counts it, logs it, and reports what should not have happened.
+    fn serve<T>(
+        &self,
+        op: Op,
+        req: &Request,
+        node: u64,
+        name: &[u8],
+        work: impl FnOnce() -> Result<T>,
+    ) -> std::result::Result<T, Errno> {
+        let asked = Asked { op, who: (req.uid(), req.gid(), req.pid()), node, name };
+        self.tally.watch(asked, work).map_err(|error| self.errno(asked, &error))
+    }
+
+    fn errno(&self, asked: Asked<'_>, error: &FsError) -> Errno {
+        if !matches!(error, FsError::Posix(_)) {
+            (self.report)(&format!("{}: {}", self.name_of(asked.node), chain(error)));
+        }
+        Errno::from_i32(error.errno().raw_os_error())
+    }
+
+    fn owner(&self, node: u64) -> Result<Owner<'_>> {
+        Ok(match Place::of(node) {
+            Place::Main(ino) => match &self.main {
+                Main::Live(fs) => Owner::Live(fs, ino),
+                Main::Frozen(tree) => Owner::Frozen(tree.clone(), ino),
+            },
+            Place::Snapshot(slot, ino) => Owner::Frozen(self.virt.tree(slot)?, ino),
+            Place::Virtual(number) => Owner::Virtual(number),
+        })
+    }
+
+    /// The live worktree, for changing this inode of it.
+    fn live(&self, node: u64) -> Result<(&Fs, Ino)> {
+        match self.owner(node)? {
+            Owner::Live(fs, ino) => Ok((fs, ino)),
+            Owner::Frozen(..) | Owner::Virtual(_) => Err(rustix::io::Errno::ROFS.into()),
+        }
+    }
+}
+
+fn caller(req: &Request, umask: u32) -> Caller {
+    Caller { uid: req.uid(), gid: req.gid(), umask }
+}
+
+fn chain(error: &FsError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
+}

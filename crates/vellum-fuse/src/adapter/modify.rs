@@ -1,0 +1,229 @@
+//! Requests that change the live worktree, decoded.
+
+use std::time::SystemTime;
+
+use fuser::TimeOrNow;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use vellum_fs::{
+    Caller, FallocMode, Fs, Handle, Node, OpenFlags, RenameFlags, Result, SetAttr, SetTime, XattrFlags,
+};
+use vellum_types::Ino;
+
+use super::{Adapter, Known, Main, Owner};
+use crate::adapter::view::known;
+use crate::attr::{device, kind_of_mode, time};
+use crate::node::Place;
+use crate::virt;
+
+/// Permission bits, set-id bits and the sticky bit: of what the kernel calls a mode.
+const PERMISSIONS: u32 = 0o7777;
+
+/// A directory and a name in it that may be made or taken away.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct At<'a> {
+    pub dir: u64,
+    pub name: &'a [u8],
+}
+
+/// A file to be made with `mknod`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NewNode {
+    pub mode: u32,
+    pub device: u32,
+}
+
+/// What `setattr` is asked for, as fuser hands it over.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub mode: Option<u32>,
+    pub owner: (Option<u32>, Option<u32>),
+    pub size: Option<u64>,
+    pub atime: Option<TimeOrNow>,
+    pub mtime: Option<TimeOrNow>,
+    pub ctime: Option<SystemTime>,
+}
+
+impl Asked {
+    fn decode(self) -> SetAttr {
+        let set_time = |asked| match asked {
+            TimeOrNow::Now => SetTime::Now,
+            TimeOrNow::SpecificTime(moment) => SetTime::At(time(moment)),
+        };
+        SetAttr {
+            mode: self.mode.map(|mode| mode & PERMISSIONS),
+            uid: self.owner.0,
+            gid: self.owner.1,
+            size: self.size,
+            atime: self.atime.map(set_time),
+            mtime: self.mtime.map(set_time),
+            ctime: self.ctime.map(time),
+        }
+    }
+}
+
+/// A piece of a file, to be copied or filled.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    pub node: u64,
+    pub offset: u64,
+}
+
+impl Adapter {
+    /// The live directory that `at` names; the virtual directory's name is taken.
+    fn place(&self, at: At<'_>) -> Result<(&Fs, Ino)> {
+        if at.dir == Ino::ROOT.0 && at.name == virt::NAME {
+            return Err(Errno::PERM.into());
+        }
+        self.live(at.dir)
+    }
+
+    pub(super) fn mknod(&self, at: At<'_>, new: NewNode, caller: Caller) -> Result<Known> {
+        let (fs, dir) = self.place(at)?;
+        let kind = kind_of_mode(new.mode).ok_or(Errno::INVAL)?;
+        made(&fs.mknod(dir, at.name, kind, new.mode & PERMISSIONS, device(new.device), caller)?)
+    }
+
+    pub(super) fn mkdir(&self, at: At<'_>, mode: u32, caller: Caller) -> Result<Known> {
+        let (fs, dir) = self.place(at)?;
+        made(&fs.mkdir(dir, at.name, mode & PERMISSIONS, caller)?)
+    }
+
+    pub(super) fn symlink(&self, at: At<'_>, target: &[u8], caller: Caller) -> Result<Known> {
+        let (fs, dir) = self.place(at)?;
+        made(&fs.symlink(dir, at.name, target, caller)?)
+    }
+
+    pub(super) fn create(&self, at: At<'_>, mode: u32, caller: Caller) -> Result<(Known, u64)> {
+        let (fs, dir) = self.place(at)?;
+        let node = fs.create(dir, at.name, mode & PERMISSIONS, caller)?;
+        let handle = fs.open_file(node.ino, OpenFlags { write: true, append: false, truncate: false })?;
+        Ok((made(&node)?, handle.0))
+    }
+
+    pub(super) fn link(&self, node: u64, at: At<'_>) -> Result<Known> {
+        let (fs, dir) = self.place(at)?;
+        match self.owner(node)? {
+            Owner::Live(_, ino) => made(&fs.link(ino, dir, at.name)?),
+            Owner::Frozen(..) | Owner::Virtual(_) => Err(Errno::XDEV.into()),
+        }
+    }
+
+    pub(super) fn unlink(&self, at: At<'_>) -> Result<()> {
+        let (fs, dir) = self.place(at)?;
+        fs.unlink(dir, at.name)
+    }
+
+    pub(super) fn rmdir(&self, at: At<'_>) -> Result<()> {
+        let (fs, dir) = self.place(at)?;
+        fs.rmdir(dir, at.name)
+    }
+
+    pub(super) fn rename(&self, from: At<'_>, to: At<'_>, flags: fuser::RenameFlags) -> Result<()> {
+        let (fs, from_dir) = self.place(from)?;
+        let (_, to_dir) = self.place(to)?;
+        let (noreplace, exchange) = (fuser::RenameFlags::RENAME_NOREPLACE, fuser::RenameFlags::RENAME_EXCHANGE);
+        if !(noreplace | exchange).contains(flags) {
+            return Err(Errno::INVAL.into());
+        }
+        let flags = RenameFlags { noreplace: flags.contains(noreplace), exchange: flags.contains(exchange) };
+        fs.rename(from_dir, from.name, to_dir, to.name, flags)
+    }
+
+    pub(super) fn setattr(&self, node: u64, asked: Asked, caller: Caller) -> Result<Known> {
+        let (fs, ino) = self.live(node)?;
+        made(&fs.setattr(ino, &asked.decode(), caller)?)
+    }
+
+    pub(super) fn open_live(fs: &Fs, ino: Ino, flags: fuser::OpenFlags) -> Result<u64> {
+        let flags = rustix::fs::OFlags::from_bits_retain(flags.0.cast_unsigned());
+        let handle = fs.open_file(
+            ino,
+            OpenFlags {
+                write: flags.intersects(rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::RDWR),
+                append: flags.contains(rustix::fs::OFlags::APPEND),
+                truncate: flags.contains(rustix::fs::OFlags::TRUNC),
+            },
+        )?;
+        Ok(handle.0)
+    }
+
+    pub(super) fn write(&self, node: u64, offset: u64, data: &[u8], kill_suid: bool) -> Result<u32> {
+        let (fs, ino) = self.live(node)?;
+        let written = fs.write(ino, offset, data, kill_suid)?;
+        self.tally.written(written);
+        u32::try_from(written).map_err(|_| Errno::IO.into())
+    }
+
+    pub(super) fn close(&self, node: u64, handle: u64) -> Result<()> {
+        match self.owner(node)? {
+            Owner::Live(fs, _) => fs.release(Handle(handle)),
+            Owner::Frozen(..) => Ok(()),
+            Owner::Virtual(_) => {
+                self.virt.files().close(handle);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes a file durable. Of the root directory: everything, as the kernel tells a FUSE filesystem of no other way
+    /// to ask for that.
+    pub(super) fn fsync(&self, node: u64, data_only: bool) -> Result<()> {
+        match self.owner(node)? {
+            Owner::Live(fs, Ino::ROOT) => fs.sync(),
+            Owner::Live(fs, ino) => fs.fsync(ino, data_only),
+            Owner::Frozen(..) | Owner::Virtual(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn setxattr(&self, node: u64, name: &[u8], value: &[u8], flags: i32) -> Result<()> {
+        let (fs, ino) = self.live(node)?;
+        let flags = rustix::fs::XattrFlags::from_bits_retain(flags.cast_unsigned());
+        let flags = XattrFlags {
+            create: flags.contains(rustix::fs::XattrFlags::CREATE),
+            replace: flags.contains(rustix::fs::XattrFlags::REPLACE),
+        };
+        fs.setxattr(ino, name, value, flags)
+    }
+
+    pub(super) fn removexattr(&self, node: u64, name: &[u8]) -> Result<()> {
+        let (fs, ino) = self.live(node)?;
+        fs.removexattr(ino, name)
+    }
+
+    pub(super) fn fallocate(&self, at: Piece, len: u64, mode: i32) -> Result<()> {
+        let (fs, ino) = self.live(at.node)?;
+        let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+        let known = FallocateFlags::KEEP_SIZE
+            | FallocateFlags::PUNCH_HOLE
+            | FallocateFlags::ZERO_RANGE
+            | FallocateFlags::COLLAPSE_RANGE
+            | FallocateFlags::INSERT_RANGE;
+        if !known.contains(mode) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let mode = FallocMode {
+            keep_size: mode.contains(FallocateFlags::KEEP_SIZE),
+            punch_hole: mode.contains(FallocateFlags::PUNCH_HOLE),
+            zero_range: mode.contains(FallocateFlags::ZERO_RANGE),
+            collapse_range: mode.contains(FallocateFlags::COLLAPSE_RANGE),
+            insert_range: mode.contains(FallocateFlags::INSERT_RANGE),
+        };
+        fs.fallocate(ino, mode, at.offset, len)
+    }
+
+    /// Copies within the live worktree, sharing what can be shared; between others programs copy bytes.
+    pub(super) fn copy_range(&self, from: Piece, to: Piece, len: u64) -> Result<u32> {
+        let (fs, to_ino) = self.live(to.node)?;
+        let (Main::Live(_), Place::Main(from_ino)) = (&self.main, Place::of(from.node)) else {
+            return Err(Errno::XDEV.into());
+        };
+        // The answer has 32 bits; whoever wants more asks again.
+        let copied = fs.copy_range(from_ino, from.offset, to_ino, to.offset, len.min(1 << 31))?;
+        u32::try_from(copied).map_err(|_| Errno::IO.into())
+    }
+}
+
+fn made(node: &Node) -> Result<Known> {
+    known(Place::Main(node.ino), &node.attr)
+}

@@ -1,0 +1,164 @@
+//! Requests that only look: names, attributes, content, of whatever stands behind a node.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vellum_fs::{Result, Statfs};
+use vellum_types::limits::NAME_MAX;
+use vellum_types::{Attr, FileKind, Ino};
+use vellum_volume::tree::show;
+
+use super::{Adapter, Known, LONG, Main, Owner};
+use crate::attr::{BLOCK_SIZE, file_attr};
+use crate::dirs::Listed;
+use crate::node::Place;
+use crate::virt::{self, PATIENCE};
+
+impl Adapter {
+    pub(super) fn lookup(&self, dir: u64, name: &[u8]) -> Result<Known> {
+        if dir == Ino::ROOT.0 && name == virt::NAME {
+            let top = self.virt.top()?;
+            return known(top.place, &top.attr);
+        }
+        match self.owner(dir)? {
+            Owner::Live(fs, ino) => {
+                let node = fs.lookup(ino, name)?;
+                known(Place::Main(node.ino), &node.attr)
+            }
+            Owner::Frozen(tree, ino) => {
+                let (child, attr) = tree.lookup(ino, name)?;
+                known(sibling(dir, child), &attr)
+            }
+            Owner::Virtual(number) => {
+                let found = self.virt.lookup(number, name)?;
+                Ok(Known { patience: PATIENCE, ..known(found.place, &found.attr)? })
+            }
+        }
+    }
+
+    pub(super) fn getattr(&self, node: u64) -> Result<Known> {
+        let place = Place::of(node);
+        match self.owner(node)? {
+            Owner::Live(fs, ino) => known(place, &fs.getattr(ino)?.attr),
+            Owner::Frozen(tree, ino) => known(place, &tree.attr(ino)?),
+            Owner::Virtual(number) => known(place, &self.virt.attr(number)?),
+        }
+    }
+
+    pub(super) fn readlink(&self, node: u64) -> Result<Vec<u8>> {
+        match self.owner(node)? {
+            Owner::Live(fs, ino) => fs.readlink(ino),
+            Owner::Frozen(tree, ino) => tree.readlink(ino),
+            Owner::Virtual(number) => self.virt.readlink(number),
+        }
+    }
+
+    /// A directory's names, with `.` and `..` in front.
+    pub(super) fn list(&self, dir: u64) -> Result<Vec<Listed>> {
+        let parent = self.parent(dir)?.node().unwrap_or(Ino::ROOT.0);
+        let dots = [(b".".to_vec(), dir), (b"..".to_vec(), parent)];
+        let mut listing: Vec<_> =
+            dots.into_iter().map(|(name, node)| Listed { name, node, kind: FileKind::Dir }).collect();
+        match self.owner(dir)? {
+            Owner::Live(fs, ino) => {
+                listing.extend(fs.entries(ino)?.into_iter().map(|entry| Listed {
+                    name: entry.name,
+                    node: entry.ino.0,
+                    kind: entry.kind,
+                }));
+            }
+            Owner::Frozen(tree, ino) => {
+                listing.extend(tree.entries(ino)?.into_iter().map(|(name, child, kind)| Listed {
+                    name,
+                    node: sibling(dir, child).node().unwrap_or(0),
+                    kind,
+                }));
+            }
+            Owner::Virtual(number) => listing.extend(self.virt.entries(number)?),
+        }
+        Ok(listing)
+    }
+
+    fn parent(&self, dir: u64) -> Result<Place> {
+        Ok(match (self.owner(dir)?, Place::of(dir)) {
+            (Owner::Live(fs, ino), _) => Place::Main(fs.parent(ino)?),
+            (Owner::Frozen(..), Place::Snapshot(_, Ino::ROOT)) => self.virt.snapshots_dir(),
+            (Owner::Frozen(..), place @ Place::Main(Ino::ROOT)) => place,
+            (Owner::Frozen(tree, ino), _) => sibling(dir, tree.attr(ino)?.parent),
+            (Owner::Virtual(number), _) => self.virt.parent(number),
+        })
+    }
+
+    /// What `readdirplus` tells of a listed name. Of the virtual directories' names only the kind: the kernel asks
+    /// again before it believes anything else.
+    pub(super) fn listed(&self, listed: &Listed, dir: u64) -> Result<Known> {
+        if !matches!(Place::of(dir), Place::Virtual(_)) {
+            return self.getattr(listed.node);
+        }
+        let attr = file_attr(listed.node, &Attr::new(listed.kind, 0o555));
+        Ok(Known { attr, generation: 0, patience: std::time::Duration::ZERO })
+    }
+
+    pub(super) fn getxattr(&self, node: u64, name: &[u8]) -> Result<Arc<[u8]>> {
+        match self.owner(node)? {
+            Owner::Live(fs, ino) => fs.getxattr(ino, name),
+            Owner::Frozen(tree, ino) => Ok(tree.getxattr(ino, name)?.into()),
+            Owner::Virtual(_) => Err(Errno::NODATA.into()),
+        }
+    }
+
+    /// Names of extended attributes, each with a zero byte after it.
+    pub(super) fn listxattr(&self, node: u64) -> Result<Vec<u8>> {
+        let names = match self.owner(node)? {
+            Owner::Live(fs, ino) => fs.listxattr(ino)?,
+            Owner::Frozen(tree, ino) => tree.listxattr(ino)?,
+            Owner::Virtual(_) => Vec::new(),
+        };
+        Ok(names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect())
+    }
+
+    /// How full the place is where the mounted state is kept; a snapshot takes no room that could run out.
+    pub(super) fn statfs(&self) -> Result<Statfs> {
+        match &self.main {
+            Main::Live(fs) => fs.statfs(),
+            Main::Frozen(_) => Ok(Statfs {
+                block_size: BLOCK_SIZE,
+                blocks: 0,
+                blocks_free: 0,
+                blocks_available: 0,
+                files: 0,
+                files_free: 0,
+                name_max: NAME_MAX as u32,
+            }),
+        }
+    }
+
+    /// What messages call a node.
+    pub(super) fn name_of(&self, node: u64) -> String {
+        let named = match (Place::of(node), &self.main) {
+            (Place::Main(ino), Main::Live(fs)) => fs.getattr(ino).map(|node| node.attr.name.clone()),
+            (Place::Main(ino), Main::Frozen(tree)) => tree.attr(ino).map(|attr| attr.name),
+            (Place::Snapshot(slot, ino), _) => {
+                self.virt.tree(slot).and_then(|tree| tree.attr(ino)).map(|attr| attr.name)
+            }
+            (Place::Virtual(_), _) => Ok(virt::NAME.to_vec()),
+        };
+        match named {
+            Ok(name) if !name.is_empty() => format!("{} (node {node:#x})", show(&name)),
+            _ => format!("node {node:#x}"),
+        }
+    }
+}
+
+/// An inode of the state that `node` belongs to.
+fn sibling(node: u64, ino: Ino) -> Place {
+    match Place::of(node) {
+        Place::Snapshot(slot, _) => Place::Snapshot(slot, ino),
+        Place::Main(_) | Place::Virtual(_) => Place::Main(ino),
+    }
+}
+
+pub(super) fn known(place: Place, attr: &Attr) -> Result<Known> {
+    let node = place.node().ok_or(Errno::OVERFLOW)?;
+    Ok(Known { attr: file_attr(node, attr), generation: attr.generation, patience: LONG })
+}

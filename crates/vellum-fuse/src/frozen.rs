@@ -1,0 +1,165 @@
+//! A snapshot as the kernel reads it: lazily, and never changing.
+//!
+//! Deliberately absent: path lookup and comparison, which `vellum_volume::FsTree` has; writing.
+
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use rustix::io::Errno;
+use vellum_fs::{FsError, Result};
+use vellum_types::{Attr, BlobId, BlobKind, FileKind, Ino};
+use vellum_volume::tree::{Inode, Piece, part, pieces};
+use vellum_volume::{FsTree, Volume};
+
+/// Inodes whose entries, attributes and extents are kept decoded.
+const INODES_KEPT: usize = 4096;
+
+/// Decoded chunks that are kept for the next request, bytes: the kernel reads ahead by a megabyte, and several files
+/// at once; what it has read, it keeps itself.
+const CHUNKS_KEPT: u64 = 32 << 20;
+
+/// Decoded chunks, shared by all snapshots of a mount.
+pub struct Chunks {
+    volume: Arc<Volume>,
+    kept: Cache<BlobId, Arc<Vec<u8>>, ByLength>,
+}
+
+#[derive(Debug, Clone)]
+struct ByLength;
+
+impl Weighter<BlobId, Arc<Vec<u8>>> for ByLength {
+    fn weight(&self, _: &BlobId, chunk: &Arc<Vec<u8>>) -> u64 {
+        chunk.len() as u64 + 64
+    }
+}
+
+impl Chunks {
+    /// The chunks of a volume.
+    #[must_use]
+    pub fn new(volume: Arc<Volume>) -> Self {
+        let expected = usize::try_from(CHUNKS_KEPT >> 16).unwrap_or(usize::MAX);
+        Self { volume, kept: Cache::with_weighter(expected, CHUNKS_KEPT, ByLength) }
+    }
+
+    fn get(&self, ino: Ino, id: BlobId) -> Result<Arc<Vec<u8>>> {
+        self.kept.get_or_insert_with(&id, || {
+            let chunk = self.volume.blobs.read(BlobKind::Chunk, &id);
+            chunk.map(Arc::new).map_err(|source| FsError::Content { ino, source })
+        })
+    }
+}
+
+/// A snapshot's tree.
+pub struct Frozen {
+    tree: FsTree,
+    chunks: Arc<Chunks>,
+    inodes: Cache<Ino, Arc<File>>,
+}
+
+/// An inode with its content's pieces.
+struct File {
+    inode: Inode,
+    pieces: Vec<Piece>,
+}
+
+impl Frozen {
+    /// The tree of a snapshot.
+    #[must_use]
+    pub fn new(tree: FsTree, chunks: Arc<Chunks>) -> Self {
+        Self { tree, chunks, inodes: Cache::new(INODES_KEPT) }
+    }
+
+    /// The inode that a name stands for.
+    pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<(Ino, Attr)> {
+        let dentry = self.tree.lookup(dir, name)?.ok_or(Errno::NOENT)?;
+        Ok((dentry.ino, self.tree.attr_of(dentry.ino)?))
+    }
+
+    /// Attributes of an inode.
+    pub fn attr(&self, ino: Ino) -> Result<Attr> {
+        Ok(self.tree.attr_of(ino)?)
+    }
+
+    /// Names in a directory, with what they stand for.
+    pub fn entries(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Ino, FileKind)>> {
+        let entries = self.tree.entries(dir)?;
+        Ok(entries.into_iter().map(|(name, dentry)| (name, dentry.ino, dentry.kind)).collect())
+    }
+
+    /// Target of a symlink.
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        Ok(self.attr(ino)?.target)
+    }
+
+    /// Value of an extended attribute.
+    pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let file = self.file(ino)?;
+        let found = file.inode.xattrs.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone()).ok_or(Errno::NODATA.into())
+    }
+
+    /// Names of the extended attributes.
+    pub fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        Ok(self.file(ino)?.inode.xattrs.iter().map(|(name, _)| name.clone()).collect())
+    }
+
+    /// Content from `offset` on: `len` bytes, or fewer at the end.
+    pub fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let file = self.file(ino)?;
+        let size = file.inode.attr.size;
+        let end = offset.saturating_add(len as u64).min(size);
+        let mut bytes = Vec::with_capacity(usize::try_from(end.saturating_sub(offset)).unwrap_or(0).min(len));
+        if let Some(content) = &file.inode.attr.inline {
+            let range = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
+            bytes.extend_from_slice(range.and_then(|(from, to)| content.get(from..to)).unwrap_or_default());
+            return Ok(bytes);
+        }
+        let first = file.pieces.partition_point(|piece| piece.offset + piece.len <= offset);
+        for piece in file.pieces.iter().skip(first).take_while(|piece| piece.offset < end) {
+            let from = offset.max(piece.offset);
+            self.append(ino, piece, from, end.min(piece.offset + piece.len), &mut bytes)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Appends the bytes from `from` to `to` of the file, which lie in `piece`.
+    fn append(&self, ino: Ino, piece: &Piece, from: u64, to: u64, bytes: &mut Vec<u8>) -> Result<()> {
+        let (skip, len) = (from - piece.offset, to - from);
+        match piece.chunk {
+            None => bytes.resize(bytes.len() + usize::try_from(len).map_err(|_| Errno::OVERFLOW)?, 0),
+            Some((id, at)) => {
+                let chunk = self.chunks.get(ino, id)?;
+                let at = u32::try_from(skip).ok().and_then(|skip| at.checked_add(skip));
+                bytes.extend_from_slice(part(&chunk, id, at.ok_or(Errno::IO)?, len)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next data or hole from `offset` on.
+    pub fn seek(&self, ino: Ino, offset: u64, data: bool) -> Result<u64> {
+        let file = self.file(ino)?;
+        let size = file.inode.attr.size;
+        if offset >= size {
+            return Err(Errno::NXIO.into());
+        }
+        if file.inode.attr.inline.is_some() {
+            return Ok(if data { offset } else { size });
+        }
+        let mut rest = file.pieces.iter().filter(|piece| piece.offset + piece.len > offset);
+        match rest.find(|piece| piece.chunk.is_some() == data) {
+            Some(piece) => Ok(piece.offset.max(offset)),
+            None if data => Err(Errno::NXIO.into()),
+            None => Ok(size),
+        }
+    }
+
+    fn file(&self, ino: Ino) -> Result<Arc<File>> {
+        self.inodes.get_or_insert_with(&ino, || {
+            let inode = self.tree.inode(ino)?;
+            let pieces = pieces(&inode)?;
+            Ok(Arc::new(File { inode, pieces }))
+        })
+    }
+}

@@ -1,0 +1,19 @@
+//! Floor 6: the kernel adapter. It decodes FUSE requests, lets `vellum-fs` (or a snapshot's tree) carry them out, and
+//! answers; semantics are elsewhere.
+//!
+//! Invariants: a request thread never notifies the kernel of anything but its own answer; whatever a request names,
+//! it is answered exactly once; nothing here prints.
+
+pub mod adapter;
+pub mod attr;
+pub mod dirs;
+pub mod error;
+pub mod frozen;
+pub mod mount;
+pub mod node;
+pub mod tally;
+pub mod virt;
+
+pub use error::{MountError, Result};
+pub use mount::{Mounted, Options, Source, mount};
+pub use virt::MountFile;

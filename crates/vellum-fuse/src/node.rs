@@ -1,0 +1,78 @@
+//! Node ids: what the kernel calls an inode, and what it stands for here.
+//!
+//! The upper sixteen bits say whose inode it is: 0 the mounted state's, 0xffff the virtual files', anything else the
+//! slot of a snapshot below `.vellum/snapshots`. The rest is the number there.
+
+use vellum_types::Ino;
+
+/// Bits of the number within its space.
+const NUMBER_BITS: u32 = 48;
+const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
+/// Whose inodes the virtual files are.
+const VIRTUAL: u16 = u16::MAX;
+
+/// The snapshot slots that there are: all values but those of the mounted state and of virtual files.
+pub const SLOTS: usize = VIRTUAL as usize - 1;
+
+/// A snapshot that is in use below `.vellum/snapshots`; counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Slot(pub u16);
+
+/// What a node id stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// An inode of the mounted state.
+    Main(Ino),
+    /// An inode of a snapshot.
+    Snapshot(Slot, Ino),
+    /// A virtual file.
+    Virtual(u64),
+}
+
+impl Place {
+    /// What the kernel's number stands for.
+    #[must_use]
+    pub fn of(node: u64) -> Self {
+        let number = node & NUMBER_MASK;
+        match u16::try_from(node >> NUMBER_BITS) {
+            Ok(0) => Self::Main(Ino(number)),
+            Ok(VIRTUAL) | Err(_) => Self::Virtual(number),
+            Ok(slot) => Self::Snapshot(Slot(slot), Ino(number)),
+        }
+    }
+
+    /// The kernel's number; none if the inode's own does not fit beside the slot.
+    #[must_use]
+    pub fn node(self) -> Option<u64> {
+        let (space, number) = match self {
+            Self::Main(ino) => (0, ino.0),
+            Self::Snapshot(slot, ino) => (slot.0, ino.0),
+            Self::Virtual(number) => (VIRTUAL, number),
+        };
+        (number <= NUMBER_MASK).then_some(u64::from(space) << NUMBER_BITS | number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn places_and_node_ids_correspond(node: u64) {
+            prop_assert_eq!(Place::of(node).node(), Some(node));
+        }
+    }
+
+    #[test]
+    fn the_root_is_the_kernels() {
+        assert_eq!(Place::Main(Ino::ROOT).node(), Some(1));
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_are_refused() {
+        assert_eq!(Place::Snapshot(Slot(1), Ino(1 << 48)).node(), None);
+        assert_eq!(Place::Main(Ino(1 << 48)).node(), None);
+    }
+}

@@ -1,0 +1,204 @@
+//! The virtual directory `.vellum` at a mount's root: not listed, found by name. Snapshots as read-only trees, what
+//! the mount has done, and by what commands inside it find its daemon.
+
+mod opened;
+mod snapshots;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use vellum_fs::Result;
+use vellum_types::{Attr, FileKind, Ino, Time};
+use vellum_volume::Volume;
+
+use crate::dirs::Listed;
+use crate::frozen::{Chunks, Frozen};
+use crate::node::{Place, Slot};
+use crate::tally::Tally;
+
+pub use opened::{Opened, VirtualFiles};
+use snapshots::Snapshots;
+
+/// Name of the directory.
+pub const NAME: &[u8] = b".vellum";
+
+/// How long the kernel may believe what a name below stands for: tags and snapshots come and go without it.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What `.vellum/mount.json` says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountFile {
+    /// Process that serves the mount.
+    pub pid: u32,
+    /// Name of the mounted worktree; none where a snapshot is mounted.
+    pub worktree: Option<String>,
+    /// Id of the mounted snapshot; none where a worktree is mounted.
+    pub snapshot: Option<String>,
+    /// The state directory through which the volume was opened.
+    pub state: String,
+    /// Where the daemon listens for commands.
+    pub control: Option<String>,
+    /// Where the volume's objects are.
+    pub store: String,
+}
+
+/// The virtual files that have fixed numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fixed {
+    Top,
+    Snapshots,
+    Stats,
+    AccessLog,
+    Mount,
+}
+
+const FIXED: [(Fixed, &[u8]); 5] = [
+    (Fixed::Top, NAME),
+    (Fixed::Snapshots, b"snapshots"),
+    (Fixed::Stats, b"stats"),
+    (Fixed::AccessLog, b"accesslog"),
+    (Fixed::Mount, b"mount.json"),
+];
+
+impl Fixed {
+    fn number(self) -> u64 {
+        self as u64 + 1
+    }
+
+    fn of(number: u64) -> Option<Self> {
+        FIXED.into_iter().map(|(file, _)| file).find(|file| file.number() == number)
+    }
+}
+
+/// The directory.
+pub struct Virtual {
+    tally: Arc<Tally>,
+    snapshots: Snapshots,
+    files: VirtualFiles,
+    mount_file: Arc<[u8]>,
+    owner: (u32, u32),
+    since: Time,
+}
+
+/// A node below the directory.
+#[derive(Debug)]
+pub struct Found {
+    /// What it is.
+    pub place: Place,
+    /// Its attributes.
+    pub attr: Attr,
+}
+
+impl Virtual {
+    /// The directory of a mount.
+    #[must_use]
+    pub fn new(volume: Arc<Volume>, chunks: Arc<Chunks>, tally: Arc<Tally>, file: &MountFile) -> Self {
+        let mut mount_file = serde_json::to_vec_pretty(file).unwrap_or_default();
+        mount_file.push(b'\n');
+        Self {
+            snapshots: Snapshots::new(volume, chunks),
+            files: VirtualFiles::default(),
+            tally,
+            mount_file: mount_file.into(),
+            owner: (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
+            since: vellum_volume::session::now(),
+        }
+    }
+
+    /// The directory itself.
+    pub fn top(&self) -> Result<Found> {
+        Ok(Found { place: Place::Virtual(Fixed::Top.number()), attr: self.attr(Fixed::Top.number())? })
+    }
+
+    /// What a name in a virtual directory stands for.
+    pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<Found> {
+        match Fixed::of(dir) {
+            Some(Fixed::Top) => {
+                let found = FIXED.into_iter().skip(1).find(|(_, known)| *known == name);
+                let number = found.ok_or(Errno::NOENT)?.0.number();
+                Ok(Found { place: Place::Virtual(number), attr: self.attr(number)? })
+            }
+            Some(Fixed::Snapshots) => self.snapshots.lookup(name, self.link_attr()),
+            _ => Err(Errno::NOTDIR.into()),
+        }
+    }
+
+    /// Attributes of a virtual file.
+    pub fn attr(&self, number: u64) -> Result<Attr> {
+        let mut attr = match Fixed::of(number) {
+            Some(Fixed::Top | Fixed::Snapshots) => Attr::new(FileKind::Dir, 0o555),
+            // Whoever may see what others do is whoever mounted.
+            Some(Fixed::AccessLog) => Attr::new(FileKind::File, 0o400),
+            Some(Fixed::Stats | Fixed::Mount) => Attr::new(FileKind::File, 0o444),
+            None => Attr { size: self.snapshots.target(number)?.len() as u64, ..self.link_attr() },
+        };
+        attr.nlink = if attr.kind == FileKind::Dir { 2 } else { 1 };
+        (attr.uid, attr.gid) = self.owner;
+        attr.set_times(self.since);
+        Ok(attr)
+    }
+
+    fn link_attr(&self) -> Attr {
+        let mut attr = Attr::new(FileKind::Symlink, 0o777);
+        (attr.uid, attr.gid) = self.owner;
+        attr.set_times(self.since);
+        attr
+    }
+
+    /// Names in a virtual directory.
+    pub fn entries(&self, dir: u64) -> Result<Vec<Listed>> {
+        match Fixed::of(dir) {
+            Some(Fixed::Top) => Ok(FIXED.into_iter().skip(1).map(listed).collect()),
+            Some(Fixed::Snapshots) => self.snapshots.entries(),
+            _ => Err(Errno::NOTDIR.into()),
+        }
+    }
+
+    /// The directory that a virtual directory lies in.
+    #[must_use]
+    pub fn parent(&self, dir: u64) -> Place {
+        if dir == Fixed::Top.number() { Place::Main(Ino::ROOT) } else { Place::Virtual(Fixed::Top.number()) }
+    }
+
+    /// The directory that snapshots lie in.
+    #[must_use]
+    pub fn snapshots_dir(&self) -> Place {
+        Place::Virtual(Fixed::Snapshots.number())
+    }
+
+    /// Target of a symlink.
+    pub fn readlink(&self, number: u64) -> Result<Vec<u8>> {
+        self.snapshots.target(number)
+    }
+
+    /// The tree of a snapshot that was looked up.
+    pub fn tree(&self, slot: Slot) -> Result<Arc<Frozen>> {
+        self.snapshots.tree(slot)
+    }
+
+    /// Opens a virtual file; gives its handle.
+    pub fn open(&self, number: u64) -> Result<u64> {
+        let opened = match Fixed::of(number) {
+            Some(Fixed::Stats) => Opened::Text(self.tally.text().into_bytes().into()),
+            Some(Fixed::Mount) => Opened::Text(self.mount_file.clone()),
+            Some(Fixed::AccessLog) => Opened::Log(self.tally.log.open()),
+            Some(Fixed::Top | Fixed::Snapshots) => return Err(Errno::ISDIR.into()),
+            None => return Err(Errno::INVAL.into()),
+        };
+        Ok(self.files.add(opened))
+    }
+
+    /// Open virtual files.
+    #[must_use]
+    pub fn files(&self) -> &VirtualFiles {
+        &self.files
+    }
+}
+
+fn listed((file, name): (Fixed, &[u8])) -> Listed {
+    let kind = if file == Fixed::Snapshots { FileKind::Dir } else { FileKind::File };
+    let node = Place::Virtual(file.number()).node().unwrap_or(0);
+    Listed { name: name.to_vec(), node, kind }
+}

@@ -1,0 +1,150 @@
+//! `.vellum/snapshots`: a directory for each snapshot, by its whole id; tags and beginnings of ids are symlinks to them.
+//!
+//! A snapshot gets a slot when it is first looked up, and keeps it as long as the mount lives: the kernel may remember
+//! any of its inodes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use vellum_fs::{FsError, Result};
+use vellum_types::{Attr, FileKind, Ino, SnapshotId};
+use vellum_volume::{Volume, VolumeError};
+
+use super::Found;
+use crate::dirs::Listed;
+use crate::frozen::{Chunks, Frozen};
+use crate::node::{Place, SLOTS, Slot};
+
+/// The first number of a symlink; those below belong to the fixed files.
+const FIRST_LINK: u64 = 1 << 16;
+
+/// Symlinks that are remembered, one for each name that was looked up.
+const LINKS_MAX: usize = 1 << 20;
+
+/// The directory.
+pub struct Snapshots {
+    volume: Arc<Volume>,
+    chunks: Arc<Chunks>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    slots: HashMap<SnapshotId, Slot>,
+    /// By slot.
+    ids: Vec<SnapshotId>,
+    trees: HashMap<Slot, Arc<Frozen>>,
+    links: HashMap<Vec<u8>, u64>,
+    targets: Vec<SnapshotId>,
+}
+
+impl Snapshots {
+    /// The snapshots of a volume.
+    pub fn new(volume: Arc<Volume>, chunks: Arc<Chunks>) -> Self {
+        Self { volume, chunks, known: Mutex::default() }
+    }
+
+    /// What a name stands for: a tree, or a symlink to one with the attributes of `link`.
+    pub fn lookup(&self, name: &[u8], link: Attr) -> Result<Found> {
+        let text = std::str::from_utf8(name).map_err(|_| Errno::NOENT)?;
+        if text == "HEAD" || text.contains(['~', '@']) {
+            return Err(Errno::NOENT.into());
+        }
+        let id = self.volume.resolve(text).map_err(missing)?.id;
+        if id.to_string() != text {
+            let number = self.link(name, id)?;
+            let size = id.to_string().len() as u64;
+            return Ok(Found { place: Place::Virtual(number), attr: Attr { size, ..link } });
+        }
+        let slot = self.slot(id)?;
+        Ok(Found { place: Place::Snapshot(slot, Ino::ROOT), attr: self.tree(slot)?.attr(Ino::ROOT)? })
+    }
+
+    /// All snapshots and tags. Nothing of a snapshot is read: a volume may have many, and its store may be far away.
+    pub fn entries(&self) -> Result<Vec<Listed>> {
+        let mut entries = Vec::new();
+        for id in self.volume.catalog.ids()?.into_iter().take(SLOTS) {
+            let node = Place::Snapshot(self.slot(id)?, Ino::ROOT).node().unwrap_or(0);
+            entries.push(Listed { name: id.to_string().into_bytes(), node, kind: FileKind::Dir });
+        }
+        for (name, id) in self.volume.tags()? {
+            let node = Place::Virtual(self.link(name.as_bytes(), id)?).node().unwrap_or(0);
+            entries.push(Listed { name: name.into_bytes(), node, kind: FileKind::Symlink });
+        }
+        Ok(entries)
+    }
+
+    /// Where a symlink points.
+    pub fn target(&self, number: u64) -> Result<Vec<u8>> {
+        let index = number.checked_sub(FIRST_LINK).and_then(|index| usize::try_from(index).ok());
+        let known = self.lock();
+        let target = index.and_then(|index| known.targets.get(index)).ok_or(Errno::STALE)?;
+        Ok(target.to_string().into_bytes())
+    }
+
+    /// The tree in a slot.
+    pub fn tree(&self, slot: Slot) -> Result<Arc<Frozen>> {
+        let id = {
+            let known = self.lock();
+            if let Some(tree) = known.trees.get(&slot) {
+                return Ok(tree.clone());
+            }
+            let index = usize::from(slot.0).checked_sub(1);
+            *index.and_then(|index| known.ids.get(index)).ok_or(Errno::STALE)?
+        };
+        let root = self.volume.catalog.get(&id)?.root;
+        let tree = Arc::new(Frozen::new(self.volume.tree(root), self.chunks.clone()));
+        Ok(self.lock().trees.entry(slot).or_insert(tree).clone())
+    }
+
+    fn slot(&self, id: SnapshotId) -> Result<Slot> {
+        let mut known = self.lock();
+        if let Some(slot) = known.slots.get(&id) {
+            return Ok(*slot);
+        }
+        if known.ids.len() >= SLOTS {
+            return Err(Errno::NFILE.into());
+        }
+        known.ids.push(id);
+        let slot = Slot(u16::try_from(known.ids.len()).map_err(|_| Errno::NFILE)?);
+        known.slots.insert(id, slot);
+        Ok(slot)
+    }
+
+    /// The number of the symlink of this name. A tag that was moved gets another one.
+    fn link(&self, name: &[u8], id: SnapshotId) -> Result<u64> {
+        let mut known = self.lock();
+        if let Some(number) = known.links.get(name)
+            && Self::points_to(&known, *number, id)
+        {
+            return Ok(*number);
+        }
+        if known.targets.len() >= LINKS_MAX {
+            return Err(Errno::NFILE.into());
+        }
+        let number = FIRST_LINK + known.targets.len() as u64;
+        known.targets.push(id);
+        known.links.insert(name.to_vec(), number);
+        Ok(number)
+    }
+
+    fn points_to(known: &Known, number: u64, id: SnapshotId) -> bool {
+        let index = usize::try_from(number - FIRST_LINK).unwrap_or(usize::MAX);
+        known.targets.get(index) == Some(&id)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A name that names no snapshot is no failure of the volume.
+fn missing(error: VolumeError) -> FsError {
+    match error {
+        VolumeError::UnknownSnapshot(_) | VolumeError::Ambiguous { .. } | VolumeError::BadExpression { .. } => {
+            Errno::NOENT.into()
+        }
+        error => error.into(),
+    }
+}

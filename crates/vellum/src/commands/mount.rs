@@ -1,0 +1,245 @@
+//! `vellum mount`: a worktree or a snapshot as a filesystem.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use vellum_fs::Fs;
+use vellum_fuse::{MountFile, Mounted, Options, Source};
+use vellum_types::SnapshotId;
+use vellum_volume::tree::show;
+use vellum_volume::{StateDir, Volume, VolumeError};
+
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+use crate::mounting::live::{self, Claim, Limits};
+use crate::mounting::log::Log;
+use crate::mounting::{MountingError, daemon, mountpoint};
+use crate::ui::format;
+
+/// Mount a worktree as a filesystem
+///
+/// What is written there is kept in the volume's state directory. A worktree that does not exist yet is made from the
+/// snapshot that VOLUME stands on, if it is named by the mountpoint. '.vellum/snapshots' below the mountpoint, which
+/// no listing shows, holds every snapshot.
+#[derive(Debug, clap::Args)]
+#[command(allow_missing_positional = true)]
+pub struct Args {
+    /// A directory of the volume; where you stand if it is left out
+    volume: Option<PathBuf>,
+    /// The directory to mount on, which must exist and be empty
+    mountpoint: PathBuf,
+    /// The worktree to mount; named like the mountpoint if it is left out
+    #[arg(long, value_name = "NAME")]
+    worktree: Option<String>,
+    /// Mount this snapshot, read-only
+    #[arg(long, value_name = "SNAP", conflicts_with = "worktree")]
+    snapshot: Option<String>,
+    /// Let nothing be changed through the mount
+    #[arg(long)]
+    read_only: bool,
+    /// Stay in the foreground until the mount is ended
+    #[arg(long)]
+    foreground: bool,
+    /// Let other users in, as far as permissions do
+    #[arg(long)]
+    allow_other: bool,
+    /// Memory for content that was read lately, in bytes or with K, M, G
+    #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
+    cache_size: Option<u64>,
+    /// Disk space for what is written and not in the store yet, in bytes or with K, M, G
+    #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
+    log_limit: Option<u64>,
+    /// Leave the terminal once the mount is ready: how the command runs itself
+    #[arg(long, hide = true)]
+    detach: bool,
+}
+
+/// What is mounted, for the user and for the process that started this one.
+#[derive(Serialize, Deserialize)]
+struct Report {
+    mountpoint: String,
+    worktree: Option<String>,
+    snapshot: Option<String>,
+    made: bool,
+    read_only: bool,
+    pid: u32,
+    log: String,
+}
+
+/// Mounts.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    if args.foreground || args.detach {
+        return serve(args, context);
+    }
+    let said = daemon::start(&arguments(args, context))?;
+    let report = Report::deserialize(&said).map_err(|error| CliError::Output(error.into()))?;
+    tell(context, &report)?;
+    Ok(Outcome::Done)
+}
+
+/// The arguments with which the process in the background is started.
+fn arguments(args: &Args, context: &Context) -> Vec<OsString> {
+    let mut words: Vec<OsString> = ["--json", "-C"].map(OsString::from).into();
+    words.extend([context.cwd.clone().into(), "mount".into(), "--detach".into()]);
+    let mut option = |name: &str, value: Option<OsString>| {
+        words.extend(value.map(|value| [OsString::from(format!("--{name}=")), value].into_iter().collect()));
+    };
+    option("worktree", args.worktree.clone().map(OsString::from));
+    option("snapshot", args.snapshot.clone().map(OsString::from));
+    option("cache-size", args.cache_size.map(|size| size.to_string().into()));
+    option("log-limit", args.log_limit.map(|size| size.to_string().into()));
+    let flags = [(args.read_only, "--read-only"), (args.allow_other, "--allow-other")];
+    words.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| name.into()));
+    words.push("--".into());
+    words.extend(args.volume.clone().map(OsString::from));
+    words.push(args.mountpoint.clone().into());
+    words
+}
+
+/// Mounts in this process, and serves until the mount is ended.
+fn serve(args: &Args, context: &Context) -> Result<Outcome> {
+    if args.detach {
+        rustix::process::setsid().map_err(|error| CliError::io("leave", "the terminal")(error.into()))?;
+    }
+    let start = args.volume.as_ref().map_or_else(|| context.cwd.clone(), |typed| context.local_path(typed));
+    let start = start.canonicalize().map_err(CliError::io("work in", start.display().to_string()))?;
+    let volume = Arc::new(Volume::open(&StateDir::find(&start)?)?);
+    let mountpoint = mountpoint::resolve(&context.local_path(&args.mountpoint))?;
+    let ready = match &args.snapshot {
+        Some(typed) => mount_snapshot(args, &volume, volume.resolve(typed)?.id, &mountpoint)?,
+        None => mount_worktree(args, &volume, &mountpoint)?,
+    };
+    tell(context, &ready.report)?;
+    context.ui.flush()?;
+    if args.detach {
+        ready.log.take_output()?;
+    }
+    daemon::serve(ready.mounted, ready.fs.as_deref(), &mountpoint, &ready.log)?;
+    Ok(Outcome::Done)
+}
+
+/// A mount that answers.
+struct Ready {
+    mounted: Mounted,
+    /// The worktree, if that is what is mounted.
+    fs: Option<Arc<Fs>>,
+    /// Held as long as the worktree is mounted.
+    _claim: Option<Claim>,
+    log: Arc<Log>,
+    report: Report,
+}
+
+/// What a mount shows, and where its process keeps its log.
+struct Shown<'a> {
+    source: Source,
+    worktree: Option<&'a str>,
+    snapshot: Option<SnapshotId>,
+    dir: PathBuf,
+}
+
+fn mount_snapshot(args: &Args, volume: &Arc<Volume>, id: SnapshotId, mountpoint: &Path) -> Result<Ready> {
+    mountpoint::prepare(mountpoint)?;
+    let dir = live::snapshot_folder(volume, &id);
+    live::make(&dir)?;
+    let shown = Shown { source: Source::Snapshot(id), worktree: None, snapshot: Some(id), dir };
+    let (mounted, log, report) = mount(args, volume, mountpoint, shown)?;
+    Ok(Ready { mounted, fs: None, _claim: None, log, report })
+}
+
+fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Result<Ready> {
+    let name = worktree_name(args, mountpoint)?;
+    let found = live::find(volume, &name)?;
+    if found.is_none() && args.worktree.is_some() {
+        return Err(VolumeError::NoSuchRef { kind: "worktree", name }.into());
+    }
+    let claim = Claim::take(volume, &name, mountpoint)?;
+    mountpoint::prepare(mountpoint)?;
+    let made = found.is_none();
+    let head = match found {
+        Some(head) => head,
+        None => live::create(volume, &name, volume.head()?)?,
+    };
+    let limits = Limits { cache: args.cache_size, log: args.log_limit };
+    let fs = claim.open(volume, &head, limits)?;
+    let source = Source::Live(fs.clone());
+    let shown =
+        Shown { source, worktree: Some(claim.worktree()), snapshot: None, dir: claim.dir().to_path_buf() };
+    let (mounted, log, report) = mount(args, volume, mountpoint, shown)?;
+    Ok(Ready { mounted, fs: Some(fs), _claim: Some(claim), log, report: Report { made, ..report } })
+}
+
+fn worktree_name(args: &Args, mountpoint: &Path) -> Result<String> {
+    if let Some(name) = &args.worktree {
+        return Ok(name.clone());
+    }
+    let name = mountpoint.file_name().and_then(|name| name.to_str());
+    let named = name.filter(|name| vellum_volume::refs::check_ref_name(name).is_ok());
+    named.map(String::from).ok_or_else(|| {
+        let message = format!("{} cannot be the name of a worktree", show(mountpoint.as_os_str().as_encoded_bytes()));
+        CliError::usage(message, "name the worktree with --worktree")
+    })
+}
+
+fn mount(
+    args: &Args,
+    volume: &Arc<Volume>,
+    mountpoint: &Path,
+    shown: Shown<'_>,
+) -> Result<(Mounted, Arc<Log>, Report)> {
+    let log_file = shown.dir.join("daemon.log");
+    let log = Arc::new(Log::open(&log_file)?);
+    let pid = std::process::id();
+    let snapshot = shown.snapshot.map(|id| id.to_string());
+    let file = MountFile {
+        pid,
+        worktree: shown.worktree.map(String::from),
+        snapshot: snapshot.clone(),
+        state: volume.state.path().display().to_string(),
+        control: None,
+        store: volume.objects.describe(),
+    };
+    let name = shown.worktree.map(String::from).or_else(|| snapshot.clone()).unwrap_or_default();
+    let read_only = args.read_only || shown.snapshot.is_some();
+    let report_log = log.clone();
+    let options = Options {
+        read_only,
+        allow_other: args.allow_other,
+        name: format!("vellum:{name}"),
+        file,
+        report: Arc::new(move |text: &str| report_log.line(text)),
+    };
+    let mounted =
+        vellum_fuse::mount(shown.source, volume, mountpoint, options).map_err(MountingError::from)?;
+    let report = Report {
+        mountpoint: mountpoint.display().to_string(),
+        worktree: shown.worktree.map(String::from),
+        snapshot,
+        made: false,
+        read_only,
+        pid,
+        log: log_file.display().to_string(),
+    };
+    Ok((mounted, log, report))
+}
+
+fn tell(context: &Context, report: &Report) -> Result<()> {
+    let ui = &context.ui;
+    if ui.json() {
+        return ui.object(report);
+    }
+    if ui.voice.quiet {
+        return Ok(());
+    }
+    let what = match (&report.worktree, &report.snapshot) {
+        (Some(name), _) => format!("worktree {}", ui.style.cyan(name)),
+        (None, id) => {
+            let id = id.as_deref().unwrap_or_default();
+            format!("snapshot {}", ui.style.yellow(id.get(..12).unwrap_or(id)))
+        }
+    };
+    let what = if report.made { format!("the new {what}") } else { format!("the {what}") };
+    let how = if report.read_only { ", read-only" } else { "" };
+    ui.line(format!("Mounted {what} on {}{how}", show(report.mountpoint.as_bytes())))
+}

@@ -1,0 +1,92 @@
+//! `vellum mounts`: what is mounted on this machine.
+
+use serde::Serialize;
+use vellum_volume::tree::show;
+
+use crate::context::Context;
+use crate::error::{Outcome, Result};
+use crate::mounting::table::{self, Mount};
+use crate::ui::table::{Align, Cell, Table};
+
+/// List the mounts of this machine
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+#[derive(Serialize)]
+struct Listing {
+    mounts: Vec<Item>,
+}
+
+#[derive(Serialize)]
+struct Item {
+    mountpoint: String,
+    worktree: Option<String>,
+    snapshot: Option<String>,
+    read_only: bool,
+    dead: bool,
+    pid: Option<u32>,
+    state: Option<String>,
+    store: Option<String>,
+}
+
+impl Item {
+    fn of(mount: &Mount) -> Self {
+        let dead = mount.is_dead();
+        // Somebody else's mount does not let us in; then what the kernel knows has to do.
+        let file = (!dead).then(|| mount.describe().ok()).flatten();
+        let named = mount.source.strip_prefix("vellum:").map(String::from);
+        let (worktree, snapshot) = match &file {
+            Some(file) => (file.worktree.clone(), file.snapshot.clone()),
+            None if named.as_ref().is_some_and(|name| name.len() == 64) => (None, named),
+            None => (named, None),
+        };
+        Self {
+            mountpoint: mount.mountpoint.display().to_string(),
+            worktree,
+            snapshot,
+            read_only: mount.read_only,
+            dead,
+            pid: file.as_ref().map(|file| file.pid),
+            state: file.as_ref().map(|file| file.state.clone()),
+            store: file.map(|file| file.store),
+        }
+    }
+}
+
+/// Lists them.
+pub fn run(_args: &Args, context: &Context) -> Result<Outcome> {
+    let mounts = table::all()?.iter().filter(|mount| mount.is_ours()).map(Item::of).collect();
+    let listing = Listing { mounts };
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(&listing)?;
+        return Ok(Outcome::Done);
+    }
+    let mut table = Table::new(&[Align::Left; 4]);
+    for item in &listing.mounts {
+        table.row(row(context, item));
+    }
+    for line in table.lines() {
+        ui.line(line)?;
+    }
+    if listing.mounts.is_empty() {
+        ui.note("nothing is mounted: 'vellum mount MOUNTPOINT' mounts a worktree")?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn row(context: &Context, item: &Item) -> [Cell; 4] {
+    let style = context.ui.style;
+    let shown = match (&item.worktree, &item.snapshot) {
+        (Some(name), _) => Cell::painted(&show(name.as_bytes()), |text| style.cyan(text)),
+        (None, Some(id)) => Cell::painted(id.get(..12).unwrap_or(id), |text| style.yellow(text)),
+        (None, None) => Cell::from("?"),
+    };
+    let how = match (item.dead, item.read_only) {
+        (true, _) => "dead: 'vellum mount' or 'vellum umount' clears it",
+        (false, true) => "read-only",
+        (false, false) => "",
+    };
+    let state = item.state.as_deref().unwrap_or_default();
+    [shown, show(item.mountpoint.as_bytes()).into(), show(state.as_bytes()).into(), how.into()]
+}

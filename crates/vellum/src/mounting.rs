@@ -1,0 +1,11 @@
+//! What the mounting commands share: where a live worktree's state is, what is mounted, and the process that serves a
+//! mount.
+
+pub mod daemon;
+pub mod error;
+pub mod live;
+pub mod log;
+pub mod mountpoint;
+pub mod table;
+
+pub use error::MountingError;

@@ -1,0 +1,139 @@
+//! Why a volume cannot be mounted or unmounted, with what to do about it.
+
+use std::path::PathBuf;
+
+use vellum_fuse::MountError;
+use vellum_types::ErrorKind;
+
+/// A failure of mounting or unmounting.
+#[derive(Debug, thiserror::Error)]
+pub enum MountingError {
+    /// The mountpoint does not exist.
+    #[error("the mountpoint {0} does not exist")]
+    Missing(PathBuf),
+    /// The mountpoint is something else.
+    #[error("the mountpoint {0} is not a directory")]
+    NotDirectory(PathBuf),
+    /// The mountpoint holds something.
+    #[error("the mountpoint {0} is not empty")]
+    NotEmpty(PathBuf),
+    /// Something is mounted there.
+    #[error("{what} is already mounted on {mountpoint}")]
+    Mounted {
+        /// What.
+        what: String,
+        /// Where.
+        mountpoint: PathBuf,
+    },
+    /// The directory is no mount of ours.
+    #[error("no Vellum volume is mounted on {0}")]
+    NotMounted(PathBuf),
+    /// The worktree is a plain directory.
+    #[error("the worktree '{name}' is checked out in {place}: it cannot be mounted, too")]
+    CheckedOut {
+        /// Its name.
+        name: String,
+        /// Host and directory.
+        place: String,
+    },
+    /// The worktree is mounted from another place.
+    #[error("the live state of the worktree '{name}' is in {place}")]
+    Elsewhere {
+        /// Its name.
+        name: String,
+        /// Host and directory.
+        place: String,
+    },
+    /// Another process serves the worktree.
+    #[error("the worktree '{name}' is mounted on {mountpoint} by process {pid}")]
+    Held {
+        /// Its name.
+        name: String,
+        /// Where it is mounted.
+        mountpoint: String,
+        /// Who serves it.
+        pid: u32,
+    },
+    /// The filesystem failed.
+    #[error(transparent)]
+    Fs(#[from] vellum_fs::FsError),
+    /// The mount failed.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// The process in the background could not mount; this is what it says.
+    #[error("{message}")]
+    Daemon {
+        /// What kind of failure.
+        kind: ErrorKind,
+        /// What is the matter.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+}
+
+impl MountingError {
+    /// The coarse kind.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Missing(_) => ErrorKind::NotFound,
+            Self::NotDirectory(_) | Self::NotMounted(_) | Self::CheckedOut { .. } | Self::Elsewhere { .. } => {
+                ErrorKind::Usage
+            }
+            Self::NotEmpty(_) | Self::Mounted { .. } | Self::Held { .. } => ErrorKind::Conflict,
+            Self::Mount(MountError::Busy(_)) => ErrorKind::Conflict,
+            Self::Mount(MountError::NoHelper) => ErrorKind::Unsupported,
+            Self::Mount(
+                MountError::NoDevice(error)
+                | MountError::Refused { source: error, .. }
+                | MountError::Unmount { source: error, .. }
+                | MountError::Session(error),
+            ) => ErrorKind::of_io(error),
+            Self::Fs(error) => error.kind(),
+            Self::Daemon { kind, .. } => *kind,
+        }
+    }
+
+    /// What to do next, where there is something better to say than its kind.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Missing(path) => return Some(format!("make it first: mkdir {}", path.display())),
+            Self::NotDirectory(_) | Self::NotEmpty(_) => "name an empty directory",
+            Self::Mounted { mountpoint, .. } => {
+                return Some(format!("'vellum umount {}' ends that mount", mountpoint.display()));
+            }
+            Self::NotMounted(_) => "'vellum mounts' shows what is mounted",
+            Self::CheckedOut { .. } => {
+                "mount another worktree, or one of its snapshots read-only with --snapshot"
+            }
+            Self::Elsewhere { .. } => "mount it from there: 'vellum mount VOLUME MOUNTPOINT'",
+            Self::Held { mountpoint, .. } => {
+                return Some(format!(
+                    "work there, or end that mount with 'vellum umount {mountpoint}'; '--snapshot' mounts a state \
+                     of it beside it"
+                ));
+            }
+            Self::Mount(MountError::Busy(path)) => {
+                return Some(format!(
+                    "close what uses it: 'fuser -vm {}' lists the processes; a shell that stands in it is one",
+                    path.display()
+                ));
+            }
+            Self::Mount(MountError::NoHelper) => "install it: 'apt install fuse3'",
+            Self::Mount(MountError::NoDevice(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+                "load the kernel's module with 'modprobe fuse'; in a container, pass the device in with \
+                 '--device /dev/fuse'"
+            }
+            Self::Mount(MountError::NoDevice(_)) => "only root may use it here: check the permissions of /dev/fuse",
+            Self::Mount(MountError::Refused { source, .. }) if source.to_string().contains("user_allow_other") => {
+                "add the line 'user_allow_other' to /etc/fuse.conf, or leave out --allow-other"
+            }
+            Self::Mount(MountError::Refused { .. } | MountError::Unmount { .. }) => {
+                "mounting needs root, or fusermount3 and a mountpoint of your own"
+            }
+            Self::Daemon { hint, .. } => return hint.clone(),
+            Self::Mount(MountError::Session(_)) | Self::Fs(_) => return None,
+        };
+        Some(hint.into())
+    }
+}

@@ -1,0 +1,45 @@
+//! The log of a mount's process: a file in its state directory, a line with the time for each thing that matters.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use crate::error::{CliError, Result};
+
+/// Above this a log is moved aside when a process begins to write it, bytes.
+const ROTATE_AT: u64 = 4 << 20;
+
+/// The log.
+#[derive(Debug)]
+pub struct Log {
+    file: File,
+}
+
+impl Log {
+    /// Opens the log of a process to come.
+    pub fn open(path: &Path) -> Result<Self> {
+        let failed = || CliError::io("open the log", path.display().to_string());
+        if path.metadata().is_ok_and(|found| found.len() > ROTATE_AT) {
+            std::fs::rename(path, path.with_extension("log.old")).map_err(failed())?;
+        }
+        let file = File::options().create(true).append(true).mode(0o600).open(path).map_err(failed())?;
+        Ok(Self { file })
+    }
+
+    /// Adds a line. What it says must be fit to be shown.
+    pub fn line(&self, text: &str) {
+        let now = Timestamp::now();
+        // There is nobody to tell that the log cannot be written.
+        let _ = (&self.file).write_all(format!("{now:.3} {text}\n").as_bytes());
+    }
+
+    /// From now on what this process prints goes here: it has no terminal any more.
+    pub fn take_output(&self) -> Result<()> {
+        rustix::stdio::dup2_stdout(&self.file)
+            .and_then(|()| rustix::stdio::dup2_stderr(&self.file))
+            .map_err(|error| CliError::io("redirect the output to", "the log")(error.into()))
+    }
+}

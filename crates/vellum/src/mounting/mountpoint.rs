@@ -1,0 +1,49 @@
+//! The directory that something is to be mounted on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::MountingError;
+use super::table;
+use crate::error::{CliError, Result};
+
+/// The absolute path of a typed mountpoint, without symlinks above it. The directory itself is not looked at: a mount
+/// whose process is gone refuses even that.
+pub fn resolve(typed: &Path) -> Result<PathBuf> {
+    let missing = || MountingError::Missing(typed.into());
+    let (Some(parent), Some(name)) = (typed.parent(), typed.file_name()) else {
+        // `/`, or a path that ends in `..`.
+        return typed.canonicalize().map_err(|_| missing().into());
+    };
+    let parent = parent.canonicalize().map_err(|_| missing())?;
+    let path = parent.join(name);
+    match path.symlink_metadata() {
+        Ok(found) if found.is_symlink() => path.canonicalize().map_err(|_| missing().into()),
+        _ => Ok(path),
+    }
+}
+
+/// Makes sure that something can be mounted here. What a killed process left mounted is taken away.
+pub fn prepare(mountpoint: &Path) -> Result<()> {
+    if let Some(mount) = table::at(mountpoint)? {
+        if !mount.is_ours() || !mount.is_dead() {
+            let what = if mount.is_ours() { "a volume".into() } else { mount.kind };
+            return Err(MountingError::Mounted { what, mountpoint: mountpoint.into() }.into());
+        }
+        vellum_fuse::mount::detach(mountpoint).map_err(MountingError::from)?;
+        return prepare(mountpoint);
+    }
+    match mountpoint.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(MountingError::Missing(mountpoint.into()).into());
+        }
+        Err(error) => return Err(CliError::io("look at", mountpoint.display().to_string())(error)),
+        Ok(found) if !found.is_dir() => return Err(MountingError::NotDirectory(mountpoint.into()).into()),
+        Ok(_) => {}
+    }
+    let mut entries = mountpoint.read_dir().map_err(CliError::io("list", mountpoint.display().to_string()))?;
+    if entries.next().is_some() {
+        return Err(MountingError::NotEmpty(mountpoint.into()).into());
+    }
+    Ok(())
+}

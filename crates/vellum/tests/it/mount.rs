@@ -1,0 +1,267 @@
+//! `vellum mount`
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::mounting::Mount;
+use crate::world::World;
+
+/// Waits until something is so.
+#[track_caller]
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "not within 30 seconds: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn kill(pid: i32, signal: &str) {
+    let killed = Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();
+    assert!(killed.success());
+}
+
+fn is_mounted(path: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    table.lines().any(|line| line.split(' ').nth(4) == path.to_str())
+}
+
+#[test]
+fn a_new_worktree_starts_from_the_snapshot_and_keeps_what_is_written() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "work");
+    mount.again(&[]).ok().says("Mounted the new worktree work on");
+    assert_eq!(fs::read_to_string(mount.at("dir/b.txt")).unwrap(), "b\n");
+    fs::write(mount.at("new.txt"), "new").unwrap();
+    assert!(!world.has("new.txt"), "the checked-out worktree is another one");
+    mount.umount().ok().says("Unmounted");
+    assert!(fs::read_dir(&mount.path).unwrap().next().is_none());
+    mount.again(&[]).ok().says("Mounted the worktree work on");
+    assert_eq!(fs::read_to_string(mount.at("new.txt")).unwrap(), "new");
+    assert_eq!(fs::read(mount.at("dir/deep/c.bin")).unwrap(), [0, 1, 2, 255]);
+}
+
+#[test]
+fn a_volume_without_snapshots_mounts_empty() {
+    let world = World::new();
+    let mount = Mount::new(&world, "work");
+    assert!(fs::read_dir(&mount.path).unwrap().next().is_none());
+    fs::create_dir(mount.at("d")).unwrap();
+    assert!(mount.at("d").is_dir());
+}
+
+#[test]
+fn the_volume_may_be_named_and_several_worktrees_mounted_at_once() {
+    let world = World::with_snapshot();
+    let (one, two) = (Mount::place(&world, "one"), Mount::place(&world, "two"));
+    for mount in [&one, &two] {
+        let args = ["mount", world.tree().to_str().unwrap(), mount.path.to_str().unwrap()].map(String::from);
+        crate::world::run(Path::new("/"), &args.each_ref().map(String::as_str), Stdio::null()).ok();
+    }
+    fs::write(one.at("a.txt"), "changed").unwrap();
+    assert_eq!(fs::read_to_string(two.at("a.txt")).unwrap(), "one\ntwo\nthree\n");
+}
+
+#[test]
+fn a_read_only_mount_refuses_changes() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    mount.umount().ok();
+    mount.again(&["--read-only"]).ok().says("read-only");
+    let error = fs::write(mount.at("x"), "x").unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+}
+
+#[test]
+fn a_snapshot_is_mounted_read_only_and_several_times() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "later");
+    let id = world.snapshot("second");
+    let (old, new) = (Mount::place(&world, "old"), Mount::place(&world, "new"));
+    old.again(&["--snapshot", "first"]).ok().says("Mounted the snapshot");
+    new.again(&["--snapshot", &id]).ok();
+    assert_eq!(fs::read_to_string(old.at("a.txt")).unwrap(), "one\ntwo\nthree\n");
+    assert_eq!(fs::read_to_string(new.at("a.txt")).unwrap(), "later");
+    let error = fs::write(new.at("a.txt"), "x").unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(new.description()["snapshot"], id.as_str());
+}
+
+#[test]
+fn mountpoints_that_will_not_do_are_refused() {
+    let world = World::with_snapshot();
+    let mount = |path: &str| world.run(&["mount", path]);
+    mount("../nowhere").code(2).remarks("nowhere does not exist").remarks("mkdir");
+    mount("../no/where").code(2).remarks("does not exist");
+    mount("a.txt").code(3).remarks("a.txt is not a directory").remarks("empty directory");
+    mount("dir").code(2).remarks("dir is not empty").remarks("empty directory");
+    mount("/proc").code(2).remarks("proc is already mounted on /proc");
+    // Nothing that was refused left a worktree behind.
+    assert_eq!(world.json(&["worktree", "list"])["worktrees"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_mountpoint_that_is_in_use_is_refused() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    mount
+        .again(&["--snapshot", "first"])
+        .code(2)
+        .remarks("a volume is already mounted on")
+        .remarks("'vellum umount");
+}
+
+#[test]
+fn a_second_writer_is_told_who_the_first_is() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let other = Mount::place(&world, "other");
+    let held = format!("is mounted on {} by process {}", mount.path.display(), mount.pid());
+    other.again(&["--worktree", "work"]).code(2).remarks(&held).remarks("vellum umount");
+}
+
+#[test]
+fn worktrees_that_cannot_be_mounted_are_refused() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "mnt");
+    let checked_out = format!("the worktree 'main' is checked out in {}", world.tree().display());
+    mount.again(&["--worktree", "main"]).code(3).remarks(&checked_out).remarks("--snapshot");
+    mount.again(&["--worktree", "other"]).code(2).remarks("no worktree 'other'").remarks("worktree list");
+    mount.again(&["--snapshot", "other"]).code(2).remarks("other").remarks("vellum history");
+    world.run(&["fork", "side", "--to", "../side"]).ok();
+    let side = format!("checked out in {}", world.path("side").display());
+    mount.again(&["--worktree", "side"]).code(3).remarks(&side);
+}
+
+#[test]
+fn live_state_of_another_directory_is_named() {
+    let world = World::with_snapshot();
+    Mount::new(&world, "work").umount().ok();
+    world.run(&["fork", "side", "--to", "../side"]).ok();
+    let path = world.path("mnt");
+    fs::create_dir(&path).unwrap();
+    let args = ["mount", "--worktree", "work", "../side", "../mnt"];
+    let place = format!("is in {}", world.tree().join(".vellum/live/work").display());
+    world.run(&args).code(3).remarks(&place).remarks("mount it from there");
+}
+
+#[test]
+fn a_directory_without_a_volume_is_refused() {
+    let world = World::empty();
+    fs::create_dir(world.path("mnt")).unwrap();
+    world.run(&["mount", "../mnt"]).code(2).remarks("vellum init");
+}
+
+#[test]
+fn failures_have_a_kind_in_json() {
+    let world = World::with_snapshot();
+    let ran = world.run(&["--json", "mount", "../nowhere"]).code(2);
+    let value: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(value["error"]["kind"], "not_found");
+    assert!(value["error"]["hint"].as_str().unwrap().contains("mkdir"));
+}
+
+#[test]
+fn the_report_is_json() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "work");
+    let value = world.json(&["mount", mount.path.to_str().unwrap()]);
+    assert_eq!(value["worktree"], "work");
+    assert_eq!(value["made"], true);
+    assert_eq!(value["pid"].as_i64().unwrap(), i64::from(mount.pid()));
+    let log = fs::read_to_string(value["log"].as_str().unwrap()).unwrap();
+    assert!(log.contains("mounted on"), "{log}");
+}
+
+#[test]
+fn a_foreground_mount_stays_until_it_is_ended() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "work");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vellum"))
+        .args(["mount", "--foreground", mount.path.to_str().unwrap()])
+        .current_dir(world.tree())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("mounted", || is_mounted(&mount.path));
+    assert!(child.try_wait().unwrap().is_none());
+    fs::write(mount.at("x"), "x").unwrap();
+    mount.umount().ok();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_signal_unmounts_cleanly() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    fs::write(mount.at("x"), "kept").unwrap();
+    kill(mount.pid(), "-TERM");
+    wait_until("unmounted", || !is_mounted(&mount.path));
+    wait_until("the worktree is free", || mount.again(&[]).code == 0);
+    assert_eq!(fs::read_to_string(mount.at("x")).unwrap(), "kept");
+}
+
+#[test]
+fn a_signal_takes_a_mount_in_use_out_of_sight() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let pid = mount.pid();
+    let mut file = fs::File::create(mount.at("x")).unwrap();
+    kill(pid, "-TERM");
+    wait_until("out of sight", || !is_mounted(&mount.path));
+    file.write_all(b"still there").unwrap();
+    mount.again(&[]).code(2).remarks(&format!("by process {pid}"));
+    drop(file);
+    wait_until("the worktree is free", || mount.again(&[]).code == 0);
+    assert_eq!(fs::read_to_string(mount.at("x")).unwrap(), "still there");
+}
+
+#[test]
+fn a_killed_daemon_leaves_a_mountpoint_that_mount_repairs() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let mut synced = fs::File::create(mount.at("synced")).unwrap();
+    synced.write_all(b"safe").unwrap();
+    synced.sync_all().unwrap();
+    kill(mount.pid(), "-KILL");
+    wait_until("dead", || fs::read_dir(&mount.path).is_err());
+    let listed = world.json(&["mounts"]);
+    let ours = |item: &&serde_json::Value| item["mountpoint"] == mount.path.to_str().unwrap();
+    assert_eq!(listed["mounts"].as_array().unwrap().iter().find(ours).unwrap()["dead"], true);
+    mount.again(&[]).ok();
+    assert_eq!(fs::read_to_string(mount.at("synced")).unwrap(), "safe");
+    assert_eq!(fs::read_to_string(mount.at("a.txt")).unwrap(), "one\ntwo\nthree\n");
+}
+
+#[test]
+fn without_the_kernels_device_mounting_says_so() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "work");
+    // A mount namespace of its own, in which the device is nothing.
+    let script = format!(
+        "mount --bind /dev/null /dev/fuse && umount /dev/fuse && mount -t tmpfs none /dev && exec {} mount {}",
+        env!("CARGO_BIN_EXE_vellum"),
+        mount.path.display()
+    );
+    let output = Command::new("unshare")
+        .args(["--mount", "bash", "-c", &script])
+        .current_dir(world.tree())
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains("/dev/fuse cannot be opened") && err.contains("modprobe fuse"), "{err}");
+}
+
+#[test]
+fn who_may_not_use_the_device_is_told() {
+    let world = World::with_snapshot();
+    fs::create_dir(world.tree().join("mnt")).unwrap();
+    world.give_to(1234);
+    let ran = world.run_as(1234, &["mount", "mnt"]).code(2);
+    assert!(ran.err.contains("/dev/fuse") || ran.err.contains("fusermount3"), "{}", ran.err);
+    assert!(ran.err.contains("hint:"), "{}", ran.err);
+}

@@ -1,0 +1,80 @@
+//! A mount of a volume, taken away when the test ends, however it ends.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::world::{Ran, World};
+
+/// A mount.
+pub struct Mount<'w> {
+    pub world: &'w World,
+    pub path: PathBuf,
+}
+
+impl<'w> Mount<'w> {
+    /// A new worktree `name` of the volume, mounted on a new directory of this name, for all users.
+    pub fn new(world: &'w World, name: &str) -> Self {
+        let mount = Self::place(world, name);
+        mount.again(&["--allow-other"]).ok();
+        mount
+    }
+
+    /// A new directory beside the worktree.
+    pub fn place(world: &'w World, name: &str) -> Self {
+        let path = world.path(name);
+        fs::create_dir(&path).unwrap();
+        Self { world, path }
+    }
+
+    /// Mounts with these arguments.
+    pub fn again(&self, args: &[&str]) -> Ran {
+        let path = self.path.to_str().unwrap();
+        self.world.run(&[&["mount"], args, &[path]].concat())
+    }
+
+    /// Unmounts.
+    pub fn umount(&self) -> Ran {
+        self.world.run(&["umount", self.path.to_str().unwrap()])
+    }
+
+    /// A path in the mount.
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// What the mount says of itself.
+    pub fn description(&self) -> Value {
+        serde_json::from_slice(&fs::read(self.at(".vellum/mount.json")).unwrap()).unwrap()
+    }
+
+    /// The process that serves it.
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.description()["pid"].as_u64().unwrap()).unwrap()
+    }
+
+    /// Runs a shell in the mount; it has to succeed. Gives what it printed.
+    #[track_caller]
+    pub fn sh(&self, script: &str) -> String {
+        sh(&self.path, script)
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        // The process ends by itself when the mount is gone.
+        let _ = Command::new("umount").arg("-l").arg(&self.path).output();
+    }
+}
+
+/// Runs a shell in a directory; it has to succeed. Gives what it printed.
+#[track_caller]
+pub fn sh(dir: &Path, script: &str) -> String {
+    let Output { status, stdout, stderr } =
+        Command::new("bash").args(["-euo", "pipefail", "-c", script]).current_dir(dir).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{script}\n--- stdout\n{out}--- stderr\n{err}");
+    out.into_owned()
+}

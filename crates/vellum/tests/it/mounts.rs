@@ -1,0 +1,39 @@
+//! `vellum mounts`
+
+use crate::mounting::Mount;
+use crate::world::World;
+
+#[test]
+fn a_mountpoint_with_a_space_in_its_name_is_listed() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "some where");
+    mount.again(&[]).code(3).remarks("cannot be the name of a worktree").remarks("--worktree");
+    mount.again(&["--snapshot", "first"]).ok();
+    world.run(&["mounts"]).ok().says("some where");
+}
+
+#[test]
+fn worktrees_and_snapshots_are_told_apart() {
+    let world = World::with_snapshot();
+    let (work, old) = (Mount::new(&world, "work"), Mount::place(&world, "old"));
+    old.again(&["--snapshot", "first"]).ok();
+    let listed = world.json(&["mounts"]);
+    let find = |mount: &Mount<'_>| {
+        let path = mount.path.to_str().unwrap().to_owned();
+        let items = listed["mounts"].as_array().unwrap();
+        items.iter().find(|item| item["mountpoint"] == path.as_str()).unwrap().clone()
+    };
+    let item = find(&work);
+    assert_eq!(item["worktree"], "work");
+    assert_eq!(item["read_only"], false);
+    assert_eq!(item["dead"], false);
+    assert_eq!(item["pid"].as_i64().unwrap(), i64::from(work.pid()));
+    assert_eq!(item["state"], world.tree().join(".vellum").to_str().unwrap());
+    let item = find(&old);
+    assert!(item["worktree"].is_null());
+    assert_eq!(item["snapshot"].as_str().unwrap().len(), 64);
+    assert_eq!(item["read_only"], true);
+    let text = world.run(&["mounts"]).ok();
+    let line = text.lines().into_iter().find(|line| line.contains(work.path.to_str().unwrap())).unwrap().to_owned();
+    assert!(line.contains("work"), "{line}");
+}
