@@ -40,9 +40,11 @@ pub struct Node {
     pub attr: Arc<Attr>,
 }
 
-/// What can be chosen about a live worktree in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What can be chosen about a live worktree.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
+    /// Its name; None: it is the one that the volume was opened for.
+    pub worktree: Option<String>,
     /// Bytes of decoded chunks kept in memory.
     pub chunk_cache: u64,
 }
@@ -50,7 +52,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         // Several files read ahead at once; the kernel keeps what is read often.
-        Self { chunk_cache: 64 << 20 }
+        Self { worktree: None, chunk_cache: 64 << 20 }
     }
 }
 
@@ -68,6 +70,7 @@ pub struct Fs {
     pub(crate) publishing: Mutex<()>,
     pub(crate) numbers: Numbers,
     pub(crate) places: Places,
+    worktree: String,
     /// The last transaction that was committed.
     committed: AtomicU64,
 }
@@ -86,7 +89,9 @@ impl Fs {
         let chunks = Chunks::new(volume.blobs.clone(), options.chunk_cache);
         let (inodes, opened) = (InodeCache::default(), Opened::default());
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
+        let worktree = options.worktree.unwrap_or_else(|| volume.worktree.worktree.clone());
         let fs = Self {
+            worktree,
             volume,
             tree,
             log,
@@ -127,7 +132,7 @@ impl Fs {
     /// The name of the worktree.
     #[must_use]
     pub fn worktree(&self) -> &str {
-        &self.volume.worktree.worktree
+        &self.worktree
     }
 
     /// Changes the worktree, and lets the caches forget what was changed. The body may run several times.

@@ -86,7 +86,9 @@ fn system_time(time: Time) -> SystemTime {
 #[must_use]
 pub fn time(asked: SystemTime) -> Time {
     match asked.duration_since(UNIX_EPOCH) {
-        Ok(since) => Time { secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() },
+        Ok(since) => {
+            Time { secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
+        }
         Err(error) => {
             let before = error.duration();
             Time { secs: 0i64.saturating_sub_unsigned(before.as_secs()), nanos: before.subsec_nanos() }

@@ -78,7 +78,8 @@ fn adapter(source: Source, volume: &Arc<Volume>, options: &Options) -> Result<Ad
     let main = match source {
         Source::Live(fs) => Main::Live(fs),
         Source::Snapshot(id) => {
-            let record = volume.catalog.get(&id).map_err(|error| MountError::Session(io::Error::other(error)))?;
+            let record =
+                volume.catalog.get(&id).map_err(|error| MountError::Session(io::Error::other(error)))?;
             Main::Frozen(Arc::new(Frozen::new(volume.tree(record.root), chunks)))
         }
     };

@@ -45,9 +45,34 @@ pub enum Op {
 }
 
 const NAMES: [&str; 28] = [
-    "lookup", "getattr", "setattr", "readlink", "mknod", "mkdir", "unlink", "rmdir", "symlink", "rename", "link",
-    "create", "open", "read", "write", "release", "fsync", "opendir", "readdir", "fsyncdir", "statfs", "setxattr",
-    "getxattr", "listxattr", "removexattr", "fallocate", "lseek", "copy_file_range",
+    "lookup",
+    "getattr",
+    "setattr",
+    "readlink",
+    "mknod",
+    "mkdir",
+    "unlink",
+    "rmdir",
+    "symlink",
+    "rename",
+    "link",
+    "create",
+    "open",
+    "read",
+    "write",
+    "release",
+    "fsync",
+    "opendir",
+    "readdir",
+    "fsyncdir",
+    "statfs",
+    "setxattr",
+    "getxattr",
+    "listxattr",
+    "removexattr",
+    "fallocate",
+    "lseek",
+    "copy_file_range",
 ];
 
 impl Op {

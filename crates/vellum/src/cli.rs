@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    cat, completion, diff, export, forget, fork, gc, history, info, init, key, ls, mount, mounts, restore,
-    show, snapshot, status, tag, umount, verify, worktree,
+    cat, completion, diff, export, flush, forget, fork, gc, history, info, init, key, ls, mount, mounts,
+    restore, show, snapshot, status, tag, umount, verify, worktree,
 };
 use crate::context::Context;
 use crate::error::{CliError, EXIT_USAGE, Outcome, Result};
@@ -68,6 +68,7 @@ enum Command {
     Fork(fork::Args),
     Mount(mount::Args),
     Umount(umount::Args),
+    Flush(flush::Args),
     Mounts(mounts::Args),
     #[command(subcommand)]
     Worktree(worktree::Command),
@@ -116,6 +117,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Outcome> {
         Command::Fork(args) => fork::run(&args, context),
         Command::Mount(args) => mount::run(&args, context),
         Command::Umount(args) => umount::run(&args, context),
+        Command::Flush(args) => flush::run(&args, context),
         Command::Mounts(args) => mounts::run(&args, context),
         Command::Worktree(command) => worktree::run(&command, context),
         Command::Tag(command) => tag::run(&command, context),

@@ -4,6 +4,7 @@ pub mod cat;
 pub mod completion;
 pub mod diff;
 pub mod export;
+pub mod flush;
 pub mod forget;
 pub mod fork;
 pub mod gc;

@@ -2,6 +2,7 @@
 //! content of files on either side.
 
 use vellum_checkout::Worktree;
+use vellum_map::Root;
 use vellum_types::FileKind;
 use vellum_volume::diff::{Comparison, FileChange, Side, within};
 use vellum_volume::history::Entry;
@@ -17,10 +18,11 @@ const PATCH_MAX: u64 = 8 << 20;
 
 /// What was compared.
 pub struct Compared<'a> {
-    worktree: &'a Worktree,
+    volume: &'a Volume,
     from: FsTree,
     to: FsTree,
-    to_directory: bool,
+    /// The directory, if that is the second side: its content may be in no store yet.
+    directory: Option<&'a Worktree>,
     /// The differences, by path.
     pub changes: Vec<FileChange>,
     /// What could not be read.
@@ -37,25 +39,24 @@ impl<'a> Compared<'a> {
     ) -> Result<Self> {
         let diff = worktree.compare(from, paths, meter)?;
         Ok(Self {
-            worktree,
+            volume: &worktree.volume,
             from: diff.from,
             to: diff.to,
-            to_directory: true,
+            directory: Some(worktree),
             changes: diff.changes,
             problems: diff.problems.iter().map(Problem::from).collect(),
         })
     }
 
-    /// Two snapshots.
-    pub fn snapshots(worktree: &'a Worktree, from: &Entry, to: &Entry, paths: &[Vec<u8>]) -> Result<Self> {
-        let volume = &worktree.volume;
-        let (from, to) = (volume.tree(from.record.root), volume.tree(to.record.root));
+    /// Two trees of the store.
+    pub fn trees(volume: &'a Volume, (from, to): (Root, Root), paths: &[Vec<u8>]) -> Result<Self> {
+        let (from, to) = (volume.tree(from), volume.tree(to));
         let mut changes = Comparison { from: &from, to: &to }.run()?;
         if !paths.is_empty() {
             let touched = |side: &Side| paths.iter().any(|path| within(&side.path, path));
             changes.retain(|change| [&change.old, &change.new].into_iter().flatten().any(touched));
         }
-        Ok(Self { worktree, from, to, to_directory: false, changes, problems: Vec::new() })
+        Ok(Self { volume, from, to, directory: None, changes, problems: Vec::new() })
     }
 
     /// Whether a path exists on either side.
@@ -67,8 +68,8 @@ impl<'a> Compared<'a> {
     pub fn contents(&self, change: &FileChange) -> Result<(Content, Content)> {
         let old = change.old.as_ref().map_or(Ok(Content::None), |side| self.stored(&self.from, side))?;
         let new =
-            change.new.as_ref().map_or(Ok(Content::None), |side| match (self.to_directory, side.kind) {
-                (true, FileKind::File) => self.current(side),
+            change.new.as_ref().map_or(Ok(Content::None), |side| match (self.directory, side.kind) {
+                (Some(directory), FileKind::File) => self.current(directory, side),
                 _ => self.stored(&self.to, side),
             })?;
         Ok((old, new))
@@ -81,9 +82,8 @@ impl<'a> Compared<'a> {
             FileKind::Symlink => Ok(Content::Whole { bytes: attr.target.clone(), mode }),
             FileKind::File if attr.size > PATCH_MAX => Ok(Content::TooLarge),
             FileKind::File => {
-                let volume: &Volume = &self.worktree.volume;
                 let mut bytes = Vec::new();
-                copy_content(volume, &inode, &mut bytes, CliError::Output)?;
+                copy_content(self.volume, &inode, &mut bytes, CliError::Output)?;
                 Ok(Content::Whole { bytes, mode })
             }
             _ => Ok(Content::None),
@@ -91,11 +91,11 @@ impl<'a> Compared<'a> {
     }
 
     /// A file of the directory; its chunks may be in no store yet.
-    fn current(&self, side: &Side) -> Result<Content> {
+    fn current(&self, directory: &Worktree, side: &Side) -> Result<Content> {
         if side.size > PATCH_MAX {
             return Ok(Content::TooLarge);
         }
         let mode = self.to.attr_of(side.ino)?.mode;
-        Ok(Content::Whole { bytes: self.worktree.read_current(&side.path, PATCH_MAX)?, mode })
+        Ok(Content::Whole { bytes: directory.read_current(&side.path, PATCH_MAX)?, mode })
     }
 }

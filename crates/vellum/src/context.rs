@@ -1,5 +1,6 @@
 //! What all commands share: where the user stands, the terminal, and how typed words become what they mean.
 
+pub mod mounted;
 pub mod names;
 pub mod paths;
 pub mod place;
@@ -10,6 +11,7 @@ use vellum_checkout::Worktree;
 use vellum_volume::{Meter, StateDir, Volume};
 
 use crate::error::{CliError, Result};
+use crate::mounting::control::Request;
 use crate::ui::Ui;
 use crate::ui::progress::{self, Task};
 use paths::Paths;
@@ -39,8 +41,12 @@ impl Context {
         Ok(StateDir::find(&self.cwd)?)
     }
 
-    /// The volume of the worktree that the user stands in.
+    /// The volume of the worktree that the user stands in, with every snapshot that was made.
     pub fn volume(&self) -> Result<Volume> {
+        if let Some(mounted) = self.mounted()? {
+            mounted.ask(&Request::Settle)?;
+            return Ok(mounted.volume);
+        }
         Ok(Volume::open(&self.state()?)?)
     }
 

@@ -1,6 +1,7 @@
 //! What the mounting commands share: where a live worktree's state is, what is mounted, and the process that serves a
 //! mount.
 
+pub mod control;
 pub mod daemon;
 pub mod error;
 pub mod live;

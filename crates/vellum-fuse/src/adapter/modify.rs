@@ -122,7 +122,8 @@ impl Adapter {
     pub(super) fn rename(&self, from: At<'_>, to: At<'_>, flags: fuser::RenameFlags) -> Result<()> {
         let (fs, from_dir) = self.place(from)?;
         let (_, to_dir) = self.place(to)?;
-        let (noreplace, exchange) = (fuser::RenameFlags::RENAME_NOREPLACE, fuser::RenameFlags::RENAME_EXCHANGE);
+        let (noreplace, exchange) =
+            (fuser::RenameFlags::RENAME_NOREPLACE, fuser::RenameFlags::RENAME_EXCHANGE);
         if !(noreplace | exchange).contains(flags) {
             return Err(Errno::INVAL.into());
         }

@@ -116,10 +116,7 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let asked = Asked { mode, owner: (uid, gid), size, atime, mtime, ctime };
-        attr(
-            reply,
-            self.serve(Op::Setattr, req, ino.0, b"", || self.setattr(ino.0, asked, caller(req, 0))),
-        );
+        attr(reply, self.serve(Op::Setattr, req, ino.0, b"", || self.setattr(ino.0, asked, caller(req, 0))));
     }
 
     fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
@@ -141,15 +138,7 @@ impl Filesystem for Adapter {
         entry(reply, self.serve(Op::Mknod, req, at.dir, at.name, make));
     }
 
-    fn mkdir(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        reply: ReplyEntry,
-    ) {
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let at = At { dir: parent.0, name: name.as_bytes() };
         entry(
             reply,
@@ -303,21 +292,15 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn readdir(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
+    fn readdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let list = || self.dirs.listing(fh.0, offset, || self.list(ino.0));
         let listing = match self.serve(Op::Readdir, req, ino.0, b"", list) {
             Ok(listing) => listing,
             Err(error) => return reply.error(error),
         };
         for (next, listed) in (1..).zip(listing.iter()).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
-            if reply.add(INodeNo(listed.node), next, crate::attr::file_type(listed.kind), name(&listed.name)) {
+            if reply.add(INodeNo(listed.node), next, crate::attr::file_type(listed.kind), name(&listed.name))
+            {
                 break;
             }
         }
@@ -391,10 +374,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let name = name.as_bytes();
-        empty(
-            reply,
-            self.serve(Op::Setxattr, req, ino.0, name, || self.setxattr(ino.0, name, value, flags)),
-        );
+        empty(reply, self.serve(Op::Setxattr, req, ino.0, name, || self.setxattr(ino.0, name, value, flags)));
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -455,10 +435,7 @@ impl Filesystem for Adapter {
     ) {
         let from = Piece { node: ino_in.0, offset: offset_in };
         let to = Piece { node: ino_out.0, offset: offset_out };
-        written(
-            reply,
-            self.serve(Op::CopyFileRange, req, ino_in.0, b"", || self.copy_range(from, to, len)),
-        );
+        written(reply, self.serve(Op::CopyFileRange, req, ino_in.0, b"", || self.copy_range(from, to, len)));
     }
 }
 

@@ -142,9 +142,9 @@ impl Snapshots {
 /// A name that names no snapshot is no failure of the volume.
 fn missing(error: VolumeError) -> FsError {
     match error {
-        VolumeError::UnknownSnapshot(_) | VolumeError::Ambiguous { .. } | VolumeError::BadExpression { .. } => {
-            Errno::NOENT.into()
-        }
+        VolumeError::UnknownSnapshot(_)
+        | VolumeError::Ambiguous { .. }
+        | VolumeError::BadExpression { .. } => Errno::NOENT.into(),
         error => error.into(),
     }
 }

@@ -1,17 +1,19 @@
 //! `vellum diff`: what differs between two snapshots, or a snapshot and the directory.
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use serde::Serialize;
 use vellum_checkout::{CheckoutError, Worktree};
 use vellum_types::FileKind;
-use vellum_volume::VolumeError;
 use vellum_volume::diff::{ChangeKind, FileChange};
 use vellum_volume::history::Entry;
 use vellum_volume::tree::show;
+use vellum_volume::{Volume, VolumeError};
 
 use crate::compare::Compared;
 use crate::context::Context;
+use crate::context::mounted::MountedWorktree;
 use crate::error::{CliError, Outcome, Result};
 use crate::ui::changes::{self, Counts, Detail, Shown, list};
 use crate::ui::json::Problem;
@@ -63,9 +65,24 @@ struct Meant {
 
 /// Compares.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    if let Some(mounted) = context.mounted()? {
+        let head = mounted.head()?;
+        let meant = understand(args, context, (&mounted.volume, &mounted.mountpoint), head)?;
+        let compared = in_mount(&mounted, &meant)?;
+        return tell(args, context, (&meant, &mounted.mountpoint), compared);
+    }
     let worktree = context.worktree()?;
-    let meant = understand(args, context, &worktree)?;
+    let meant = understand(args, context, (&worktree.volume, worktree.root()), worktree.head()?)?;
     let compared = compare(context, &worktree, &meant)?;
+    tell(args, context, (&meant, worktree.root()), compared)
+}
+
+fn tell(
+    args: &Args,
+    context: &Context,
+    (meant, root): (&Meant, &Path),
+    compared: Compared<'_>,
+) -> Result<Outcome> {
     for path in &meant.paths {
         if !compared.has(path) {
             return Err(neither(&show(path)));
@@ -84,7 +101,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         return Ok(outcome);
     }
     ui.warn_of(&compared.problems)?;
-    print(args, context, &worktree, &compared)?;
+    print(args, context, root, &compared)?;
     Ok(outcome)
 }
 
@@ -95,12 +112,16 @@ fn neither(word: &str) -> CliError {
     )
 }
 
-fn understand(args: &Args, context: &Context, worktree: &Worktree) -> Result<Meant> {
-    let paths = context.paths(worktree.root());
+fn understand(
+    args: &Args,
+    context: &Context,
+    (volume, root): (&Volume, &Path),
+    head: Option<Entry>,
+) -> Result<Meant> {
+    let paths = context.paths(root);
     let (mut from, mut to, mut scope) = (None, None, Vec::new());
     for word in &args.words {
-        let snapshot =
-            if to.is_none() && scope.is_empty() { snapshot(context, worktree, word)? } else { None };
+        let snapshot = if to.is_none() && scope.is_empty() { snapshot(context, volume, word)? } else { None };
         match snapshot {
             Some(entry) if from.is_none() => from = Some(entry),
             Some(entry) => to = Some(entry),
@@ -108,17 +129,14 @@ fn understand(args: &Args, context: &Context, worktree: &Worktree) -> Result<Mea
         }
     }
     scope.extend(paths.parse_all(&args.paths)?);
-    if from.is_none() {
-        from = worktree.head()?;
-    }
-    Ok(Meant { from, to, paths: scope })
+    Ok(Meant { from: from.or(head), to, paths: scope })
 }
 
 /// The snapshot that a word names, if any. A word that names a file too means neither for certain.
-fn snapshot(context: &Context, worktree: &Worktree, word: &OsStr) -> Result<Option<Entry>> {
+fn snapshot(context: &Context, volume: &Volume, word: &OsStr) -> Result<Option<Entry>> {
     let Some(text) = word.to_str() else { return Ok(None) };
     let is_file = context.cwd.join(word).symlink_metadata().is_ok();
-    match worktree.volume.resolve(text) {
+    match volume.resolve(text) {
         Ok(entry) if is_file && entry.id.to_string() != text => Err(CliError::usage(
             format!("'{}' names both a snapshot and a file: {}", show(text.as_bytes()), entry.id),
             format!("'vellum diff -- {text}' means the file; the whole id means the snapshot"),
@@ -135,7 +153,9 @@ fn snapshot(context: &Context, worktree: &Worktree, word: &OsStr) -> Result<Opti
 
 fn compare<'a>(context: &Context, worktree: &'a Worktree, meant: &Meant) -> Result<Compared<'a>> {
     match (&meant.from, &meant.to) {
-        (Some(from), Some(to)) => Compared::snapshots(worktree, from, to, &meant.paths),
+        (Some(from), Some(to)) => {
+            Compared::trees(&worktree.volume, (from.record.root, to.record.root), &meant.paths)
+        }
         (from, _) => {
             let task = Task { first: "Scanning", verb: "Comparing", item: "file" };
             context
@@ -148,8 +168,16 @@ fn compare<'a>(context: &Context, worktree: &'a Worktree, meant: &Meant) -> Resu
     }
 }
 
-fn print(args: &Args, context: &Context, worktree: &Worktree, compared: &Compared<'_>) -> Result<()> {
-    let paths = context.paths(worktree.root());
+/// The worktree is mounted: what is there now is put into the store and compared there.
+fn in_mount<'a>(mounted: &'a MountedWorktree, meant: &Meant) -> Result<Compared<'a>> {
+    let root = |entry: &Option<Entry>| entry.as_ref().map(|entry| entry.record.root);
+    let from = root(&meant.from).unwrap_or_else(|| mounted.volume.empty_root());
+    let to = root(&meant.to).map_or_else(|| mounted.now(), Ok)?;
+    Compared::trees(&mounted.volume, (from, to), &meant.paths)
+}
+
+fn print(args: &Args, context: &Context, root: &Path, compared: &Compared<'_>) -> Result<()> {
+    let paths = context.paths(root);
     let show = |path: &[u8]| paths.show(path);
     if args.patch {
         return print_patch(context, compared);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use vellum_fs::Fs;
+use vellum_fs::publisher::Publisher;
 use vellum_fuse::{MountFile, Mounted, Options, Source};
 use vellum_types::SnapshotId;
 use vellum_volume::tree::show;
@@ -13,6 +14,7 @@ use vellum_volume::{StateDir, Volume, VolumeError};
 
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
+use crate::mounting::control::{self, Service};
 use crate::mounting::live::{self, Claim, Limits};
 use crate::mounting::log::Log;
 use crate::mounting::{MountingError, daemon, mountpoint};
@@ -55,6 +57,9 @@ pub struct Args {
     #[arg(long, hide = true)]
     detach: bool,
 }
+
+/// Where the process that serves a mount tells what happens.
+const LOG_FILE: &str = "daemon.log";
 
 /// What is mounted, for the user and for the process that started this one.
 #[derive(Serialize, Deserialize)]
@@ -116,17 +121,24 @@ fn serve(args: &Args, context: &Context) -> Result<Outcome> {
     if args.detach {
         ready.log.take_output()?;
     }
-    daemon::serve(ready.mounted, ready.fs.as_deref(), &mountpoint, &ready.log)?;
+    let fs = ready.live.as_ref().map(|live| &*live.fs);
+    daemon::serve(ready.mounted, fs, &mountpoint, &ready.log)?;
     Ok(Outcome::Done)
+}
+
+/// A worktree that is mounted.
+struct Live {
+    fs: Arc<Fs>,
+    publisher: Arc<Publisher>,
+    /// Held as long as it is mounted.
+    _claim: Claim,
 }
 
 /// A mount that answers.
 struct Ready {
     mounted: Mounted,
     /// The worktree, if that is what is mounted.
-    fs: Option<Arc<Fs>>,
-    /// Held as long as the worktree is mounted.
-    _claim: Option<Claim>,
+    live: Option<Live>,
     log: Arc<Log>,
     report: Report,
 }
@@ -137,15 +149,17 @@ struct Shown<'a> {
     worktree: Option<&'a str>,
     snapshot: Option<SnapshotId>,
     dir: PathBuf,
+    control: Option<PathBuf>,
 }
 
 fn mount_snapshot(args: &Args, volume: &Arc<Volume>, id: SnapshotId, mountpoint: &Path) -> Result<Ready> {
     mountpoint::prepare(mountpoint)?;
     let dir = live::snapshot_folder(volume, &id);
     live::make(&dir)?;
-    let shown = Shown { source: Source::Snapshot(id), worktree: None, snapshot: Some(id), dir };
+    let shown =
+        Shown { source: Source::Snapshot(id), worktree: None, snapshot: Some(id), dir, control: None };
     let (mounted, log, report) = mount(args, volume, mountpoint, shown)?;
-    Ok(Ready { mounted, fs: None, _claim: None, log, report })
+    Ok(Ready { mounted, live: None, log, report })
 }
 
 fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Result<Ready> {
@@ -163,11 +177,17 @@ fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Resul
     };
     let limits = Limits { cache: args.cache_size, log: args.log_limit };
     let fs = claim.open(volume, &head, limits)?;
+    let publisher =
+        Arc::new(Publisher::start(fs.clone()).map_err(CliError::io("start", "the thread that publishes"))?);
+    let dir = claim.dir().to_path_buf();
+    let log = Arc::new(Log::open(&dir.join(LOG_FILE))?);
+    let service = Service { fs: fs.clone(), publisher: publisher.clone(), log };
+    let control = Some(control::listen(&dir, Arc::new(service))?);
     let source = Source::Live(fs.clone());
-    let shown =
-        Shown { source, worktree: Some(claim.worktree()), snapshot: None, dir: claim.dir().to_path_buf() };
+    let shown = Shown { source, worktree: Some(claim.worktree()), snapshot: None, dir, control };
     let (mounted, log, report) = mount(args, volume, mountpoint, shown)?;
-    Ok(Ready { mounted, fs: Some(fs), _claim: Some(claim), log, report: Report { made, ..report } })
+    let live = Live { fs, publisher, _claim: claim };
+    Ok(Ready { mounted, live: Some(live), log, report: Report { made, ..report } })
 }
 
 fn worktree_name(args: &Args, mountpoint: &Path) -> Result<String> {
@@ -177,7 +197,8 @@ fn worktree_name(args: &Args, mountpoint: &Path) -> Result<String> {
     let name = mountpoint.file_name().and_then(|name| name.to_str());
     let named = name.filter(|name| vellum_volume::refs::check_ref_name(name).is_ok());
     named.map(String::from).ok_or_else(|| {
-        let message = format!("{} cannot be the name of a worktree", show(mountpoint.as_os_str().as_encoded_bytes()));
+        let message =
+            format!("{} cannot be the name of a worktree", show(mountpoint.as_os_str().as_encoded_bytes()));
         CliError::usage(message, "name the worktree with --worktree")
     })
 }
@@ -188,7 +209,7 @@ fn mount(
     mountpoint: &Path,
     shown: Shown<'_>,
 ) -> Result<(Mounted, Arc<Log>, Report)> {
-    let log_file = shown.dir.join("daemon.log");
+    let log_file = shown.dir.join(LOG_FILE);
     let log = Arc::new(Log::open(&log_file)?);
     let pid = std::process::id();
     let snapshot = shown.snapshot.map(|id| id.to_string());
@@ -197,7 +218,7 @@ fn mount(
         worktree: shown.worktree.map(String::from),
         snapshot: snapshot.clone(),
         state: volume.state.path().display().to_string(),
-        control: None,
+        control: shown.control.map(|path| path.display().to_string()),
         store: volume.objects.describe(),
     };
     let name = shown.worktree.map(String::from).or_else(|| snapshot.clone()).unwrap_or_default();

@@ -4,12 +4,16 @@ use std::ffi::OsString;
 
 use serde::Serialize;
 use vellum_checkout::{RestoreOutcome, RestorePlan, RestoreRequest, Step, Worktree};
-use vellum_volume::VolumeError;
 use vellum_volume::history::Entry;
+use vellum_volume::{Volume, VolumeError};
 
+use crate::compare::Compared;
 use crate::context::Context;
+use crate::context::mounted::MountedWorktree;
 use crate::context::names::Names;
 use crate::error::{CliError, Outcome, Result};
+use crate::mounting::control::Request;
+use crate::ui::changes::{self, Detail, Shown, list};
 use crate::ui::format;
 use crate::ui::json::{Name, Problem};
 use crate::ui::progress::Task;
@@ -63,10 +67,28 @@ struct Report {
     problems: Vec<Problem>,
 }
 
+/// A restore of a mounted worktree.
+#[derive(Serialize)]
+struct MountReport {
+    target: String,
+    safety: Option<String>,
+}
+
+/// What a restore of a mounted worktree would change.
+#[derive(Serialize)]
+struct MountPlan {
+    target: String,
+    dry_run: bool,
+    changes: Vec<changes::Item>,
+}
+
 /// Restores.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    if let Some(mounted) = context.mounted()? {
+        return in_mount(args, context, &mounted);
+    }
     let worktree = context.worktree()?;
-    let target = target(args, context, &worktree)?;
+    let target = target(args, context, &worktree.volume)?;
     let paths = context.paths(worktree.root()).parse_all(&args.paths)?;
     let lock = worktree.lock(context.waiting())?;
     let request = RestoreRequest { target: target.clone(), paths, discard: args.discard };
@@ -88,8 +110,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     report(context, &worktree, &target, &done)
 }
 
-fn target(args: &Args, context: &Context, worktree: &Worktree) -> Result<Entry> {
-    match worktree.volume.resolve(&args.snapshot) {
+fn target(args: &Args, context: &Context, volume: &Volume) -> Result<Entry> {
+    match volume.resolve(&args.snapshot) {
         Ok(entry) => Ok(entry),
         Err(VolumeError::UnknownSnapshot(_))
             if context.cwd.join(&args.snapshot).symlink_metadata().is_ok() =>
@@ -103,6 +125,51 @@ fn target(args: &Args, context: &Context, worktree: &Worktree) -> Result<Entry> 
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The worktree is mounted: it stands on another tree at once, however many files that has.
+fn in_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result<Outcome> {
+    mounted.ask(&Request::Settle)?;
+    let target = target(args, context, &mounted.volume)?;
+    let short = mounted.volume.short_id(&target.id)?;
+    if !args.paths.is_empty() {
+        return Err(CliError::usage(
+            "a restore of a mounted worktree is of all of it",
+            format!("copy what you want: cp -a .vellum/snapshots/{short}/PATH PATH, from the mount's root"),
+        ));
+    }
+    if args.dry_run {
+        return would_change(context, mounted, &target);
+    }
+    mounted.sync()?;
+    let request = Request::Restore { target: target.id.to_string(), discard: args.discard };
+    let safety = mounted.ask(&request)?.snapshot;
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(&MountReport { target: target.id.to_string(), safety })?;
+    } else if !ui.voice.quiet {
+        ui.line(format!("Restored {}", ui.style.yellow(&short)))?;
+        if let Some(id) = safety {
+            ui.note(format!("'vellum restore {}' undoes it", id.get(..12).unwrap_or(&id)))?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn would_change(context: &Context, mounted: &MountedWorktree, target: &Entry) -> Result<Outcome> {
+    let compared = Compared::trees(&mounted.volume, (mounted.now()?, target.record.root), &[])?;
+    let ui = &context.ui;
+    if ui.json() {
+        let changes = compared.changes.iter().map(changes::Item::from).collect();
+        ui.object(&MountPlan { target: target.id.to_string(), dry_run: true, changes })?;
+    } else {
+        let paths = context.paths(&mounted.mountpoint);
+        let each: Vec<_> = compared.changes.iter().map(|change| Shown { change, below: 0 }).collect();
+        for line in list(ui.style, &each, Detail::Sizes, |path| paths.show(path)) {
+            ui.line(line)?;
+        }
+    }
+    Ok(Outcome::findings(!compared.changes.is_empty()))
 }
 
 /// How to go on after a restore that was stopped.

@@ -6,13 +6,15 @@ use std::io::Read;
 use serde::Serialize;
 use vellum_checkout::{SnapshotOutcome, SnapshotRequest, Worktree};
 use vellum_types::limits::NOTE_MAX;
-use vellum_volume::Origin;
 use vellum_volume::history::Entry;
 use vellum_volume::refs::{RefKind, check_ref_name};
+use vellum_volume::{Origin, Volume};
 
 use crate::context::Context;
+use crate::context::mounted::MountedWorktree;
 use crate::context::names::Names;
 use crate::error::{CliError, Outcome, Result};
+use crate::mounting::control::Request;
 use crate::ui::format;
 use crate::ui::json::{self, Problem};
 use crate::ui::progress::Task;
@@ -44,12 +46,30 @@ struct Report {
     problems: Vec<Problem>,
 }
 
+/// Digits of an id that is new: what is unique among the snapshots in the store is not known without reading them.
+const SHORT: usize = 12;
+
+/// A snapshot of a mounted worktree: its record is complete when its tree is stored.
+#[derive(Serialize)]
+struct MountReport {
+    snapshot: Named,
+    published: bool,
+}
+
+#[derive(Serialize)]
+struct Named {
+    id: String,
+}
+
 /// Makes the snapshot.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    if let Some(mounted) = context.mounted()? {
+        return of_mount(args, context, &mounted);
+    }
     let worktree = context.worktree()?;
     let paths = context.paths(worktree.root()).parse_all(&args.paths)?;
     let note = note(args)?;
-    check_tags(args, &worktree)?;
+    check_tags(args, &worktree.volume)?;
     let _lock = worktree.lock(context.waiting())?;
     warn_of_interrupted(context, &worktree)?;
     let request = SnapshotRequest { note, paths, origin: Origin::User };
@@ -66,6 +86,31 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         worktree.volume.add_tag(tag, made.id)?;
     }
     report(context, &worktree, made)
+}
+
+/// The worktree is mounted: its snapshot is made at once, and its tree is stored in the background.
+fn of_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result<Outcome> {
+    if !args.paths.is_empty() {
+        return Err(CliError::usage(
+            "a snapshot of a mounted worktree is of all of it",
+            "leave out the paths: what did not change takes no space",
+        ));
+    }
+    let note = note(args)?;
+    check_tags(args, &mounted.volume)?;
+    mounted.sync()?;
+    let answer = mounted.ask(&Request::Snapshot { note, tags: args.tags.clone() })?;
+    let id = answer.snapshot.unwrap_or_default();
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(&MountReport { snapshot: Named { id }, published: answer.waiting == 0 })?;
+    } else if ui.voice.quiet {
+        ui.line(id)?;
+    } else {
+        let short = ui.style.yellow(id.get(..SHORT).unwrap_or(&id));
+        ui.line(format!("Snapshot {short}: kept here; it goes into the store in the background"))?;
+    }
+    Ok(Outcome::Done)
 }
 
 fn note(args: &Args) -> Result<String> {
@@ -86,10 +131,10 @@ fn note(args: &Args) -> Result<String> {
 }
 
 /// Before the work, not after it.
-fn check_tags(args: &Args, worktree: &Worktree) -> Result<()> {
+fn check_tags(args: &Args, volume: &Volume) -> Result<()> {
     for tag in &args.tags {
         check_ref_name(tag)?;
-        if worktree.volume.refs.get(RefKind::Tag, tag)?.is_some() {
+        if volume.refs.get(RefKind::Tag, tag)?.is_some() {
             let hint = format!("'vellum tag remove {tag}' takes it away; no snapshot was made");
             return Err(CliError::usage(format!("the tag '{tag}' exists already"), hint));
         }

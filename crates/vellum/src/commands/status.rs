@@ -1,16 +1,21 @@
 //! `vellum status`: where the worktree stands, and what changed since.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use serde::Serialize;
-use vellum_checkout::Worktree;
+use vellum_volume::Volume;
+use vellum_volume::history::Entry;
 
 use super::snapshot::warn_of_interrupted;
 use crate::compare::Compared;
 use crate::context::Context;
+use crate::context::mounted::MountedWorktree;
 use crate::context::names::Names;
 use crate::error::{Outcome, Result};
+use crate::mounting::control::Request;
 use crate::ui::changes::{self, Counts, Detail, Shown, collapse, list};
+use crate::ui::format;
 use crate::ui::json::{self, Problem};
 use crate::ui::progress::Task;
 
@@ -29,8 +34,8 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report {
-    worktree: String,
+struct Report<'a> {
+    worktree: &'a str,
     directory: String,
     head: Option<json::Snapshot>,
     clean: bool,
@@ -38,7 +43,9 @@ struct Report {
     changes: Vec<changes::Item>,
     problems: Vec<Problem>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    interrupted_restore: Option<Interrupted>,
+    interrupted_restore: Option<&'a Interrupted>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mount: Option<&'a Mount>,
 }
 
 #[derive(Serialize)]
@@ -47,8 +54,28 @@ struct Interrupted {
     safety: Option<String>,
 }
 
+/// What stands where, to be told.
+struct Standing<'a> {
+    volume: &'a Volume,
+    directory: &'a Path,
+    head: Option<Entry>,
+    interrupted: Option<Interrupted>,
+    mount: Option<Mount>,
+}
+
+/// What a mounted worktree has not put into the store yet.
+#[derive(Serialize)]
+struct Mount {
+    log_bytes: u64,
+    log_limit: u64,
+    failure: Option<String>,
+}
+
 /// Shows it.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    if let Some(mounted) = context.mounted()? {
+        return of_mount(args, context, &mounted);
+    }
     let worktree = context.worktree()?;
     let paths = context.paths(worktree.root()).parse_all(&args.paths)?;
     let compared = context
@@ -56,55 +83,85 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
             Compared::with_directory(&worktree, None, &paths, meter)
         })
         .map_err(|error| error.or_resume("nothing was changed"))?;
-    let outcome = Outcome::findings(!compared.changes.is_empty() || !compared.problems.is_empty());
-    if context.ui.json() {
-        report(context, &worktree, compared)?;
-    } else {
-        print(args, context, &worktree, &compared)?;
+    if !context.ui.json() {
+        warn_of_interrupted(context, &worktree)?;
     }
-    Ok(outcome)
-}
-
-fn report(context: &Context, worktree: &Worktree, compared: Compared<'_>) -> Result<()> {
-    let names = Names::load(&worktree.volume)?;
     let interrupted = worktree.interrupted_restore()?.map(|found| Interrupted {
         target: found.target.to_string(),
         safety: found.safety.map(|id| id.to_string()),
     });
+    let (volume, directory) = (&worktree.volume, worktree.root());
+    let head = worktree.head()?;
+    tell(args, context, &Standing { volume, directory, head, interrupted, mount: None }, compared)
+}
+
+/// The worktree is mounted: what changed is put into the store and compared there.
+fn of_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result<Outcome> {
+    let paths = context.paths(&mounted.mountpoint).parse_all(&args.paths)?;
+    let now = mounted.now()?;
+    let head = mounted.head()?;
+    let answer = mounted.ask(&Request::Status)?;
+    let volume = &mounted.volume;
+    let from = head.as_ref().map_or(volume.empty_root(), |entry| entry.record.root);
+    let compared = Compared::trees(volume, (from, now), &paths)?;
+    let mount = Mount { log_bytes: answer.log_bytes, log_limit: answer.log_limit, failure: answer.failure };
+    let directory = &mounted.mountpoint;
+    let standing = Standing { volume, directory, head, interrupted: None, mount: Some(mount) };
+    tell(args, context, &standing, compared)
+}
+
+fn tell(args: &Args, context: &Context, standing: &Standing<'_>, compared: Compared<'_>) -> Result<Outcome> {
+    let outcome = Outcome::findings(!compared.changes.is_empty() || !compared.problems.is_empty());
+    if context.ui.json() {
+        report(context, standing, compared)?;
+    } else {
+        print(args, context, standing, &compared)?;
+    }
+    Ok(outcome)
+}
+
+fn report(context: &Context, standing: &Standing<'_>, compared: Compared<'_>) -> Result<()> {
+    let names = Names::load(standing.volume)?;
     context.ui.object(&Report {
-        worktree: worktree.volume.worktree.worktree.clone(),
-        directory: worktree.root().display().to_string(),
-        head: worktree.head()?.map(|entry| names.json(&entry)),
+        worktree: &standing.volume.worktree.worktree,
+        directory: standing.directory.display().to_string(),
+        head: standing.head.as_ref().map(|entry| names.json(entry)),
         clean: compared.changes.is_empty(),
         counts: Counts::of(&compared.changes),
         changes: compared.changes.iter().map(changes::Item::from).collect(),
         problems: compared.problems,
-        interrupted_restore: interrupted,
+        interrupted_restore: standing.interrupted.as_ref(),
+        mount: standing.mount.as_ref(),
     })
 }
 
-fn print(args: &Args, context: &Context, worktree: &Worktree, compared: &Compared<'_>) -> Result<()> {
+fn print(args: &Args, context: &Context, standing: &Standing<'_>, compared: &Compared<'_>) -> Result<()> {
     let ui = &context.ui;
-    let names = Names::load(&worktree.volume)?;
-    let name = ui.style.cyan(&worktree.volume.worktree.worktree);
-    let head = worktree.head()?;
-    let stands = match &head {
+    let names = Names::load(standing.volume)?;
+    let name = ui.style.cyan(&standing.volume.worktree.worktree);
+    let head = &standing.head;
+    let stands = match head {
         Some(entry) => format!("at {}", names.describe(entry)),
         None => "without a snapshot".into(),
     };
     ui.note(format!("Worktree {name} {stands}"))?;
-    warn_of_interrupted(context, worktree)?;
+    if let Some(Mount { log_bytes, log_limit, failure }) = &standing.mount {
+        ui.note(format!("Write log: {} of {}", format::size(*log_bytes), format::size(*log_limit)))?;
+        if let Some(failure) = failure {
+            ui.warn(format!("the store does not take what was written: {failure}"))?;
+        }
+    }
     ui.warn_of(&compared.problems)?;
     let shown = if args.all {
         compared.changes.iter().map(|change| Shown { change, below: 0 }).collect()
     } else {
         collapse(&compared.changes)
     };
-    let paths = context.paths(worktree.root());
+    let paths = context.paths(standing.directory);
     for line in list(ui.style, &shown, Detail::Aspects, |path| paths.show(path)) {
         ui.line(line)?;
     }
-    match (compared.changes.is_empty(), &head) {
+    match (compared.changes.is_empty(), head) {
         (true, _) if !compared.problems.is_empty() => Ok(()),
         (true, Some(_)) => ui.note("nothing changed since"),
         (true, None) => ui.note("and nothing to record"),

@@ -30,6 +30,10 @@ pub fn serve(mounted: Mounted, fs: Option<&Fs>, mountpoint: &Path, log: &Arc<Log
     unmount_at_signals(mountpoint.into(), log.clone())?;
     let served = mounted.wait().map_err(MountingError::from);
     let synced = fs.map_or(Ok(()), Fs::sync).map_err(MountingError::from);
+    if let Some(Err(error)) = fs.map(Fs::flush) {
+        // It is safe here, and goes into the store when the worktree is mounted again.
+        log.line(&format!("not everything could be put into the store: {error}"));
+    }
     let end = served.and(synced);
     match &end {
         Ok(()) => log.line("unmounted"),
@@ -88,7 +92,12 @@ pub fn start(arguments: &[std::ffi::OsString]) -> Result<Value> {
     let failed = || CliError::io("start", program.display().to_string());
     let mut command = Command::new(&program);
     // It must not stand in a directory that somebody wants to unmount.
-    command.args(arguments).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(arguments)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let child = command.spawn().map_err(failed())?;
     report(child)
 }
@@ -106,7 +115,9 @@ fn report(mut child: Child) -> Result<Value> {
         Some(error) => {
             // The end of a process that failed is near; nobody else would collect it.
             let _ = child.wait();
-            let Ok(Failure { kind, message, hint }) = Failure::deserialize(error) else { return Err(died(child)) };
+            let Ok(Failure { kind, message, hint }) = Failure::deserialize(error) else {
+                return Err(died(child));
+            };
             Err(MountingError::Daemon { kind: kind_of_name(&kind), message, hint }.into())
         }
     }

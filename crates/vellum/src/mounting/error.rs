@@ -54,6 +54,20 @@ pub enum MountingError {
         /// Who serves it.
         pid: u32,
     },
+    /// The command is for a worktree, and a snapshot is mounted here.
+    #[error("what is mounted on {0} is a snapshot, not a worktree")]
+    OnlySnapshot(PathBuf),
+    /// The process that serves the mount cannot be asked.
+    #[error("the process that serves this mount cannot be reached at {}: {source}", .socket.display())]
+    Unreachable {
+        /// Its socket.
+        socket: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The process that serves the mount said nothing that can be understood.
+    #[error("the process that serves this mount broke off, asked at {0}")]
+    NoAnswer(PathBuf),
     /// The filesystem failed.
     #[error(transparent)]
     Fs(#[from] vellum_fs::FsError),
@@ -77,9 +91,13 @@ impl MountingError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Missing(_) => ErrorKind::NotFound,
-            Self::NotDirectory(_) | Self::NotMounted(_) | Self::CheckedOut { .. } | Self::Elsewhere { .. } => {
-                ErrorKind::Usage
-            }
+            Self::OnlySnapshot(_) => ErrorKind::Usage,
+            Self::Unreachable { source, .. } => ErrorKind::of_io(source),
+            Self::NoAnswer(_) => ErrorKind::Io,
+            Self::NotDirectory(_)
+            | Self::NotMounted(_)
+            | Self::CheckedOut { .. }
+            | Self::Elsewhere { .. } => ErrorKind::Usage,
             Self::NotEmpty(_) | Self::Mounted { .. } | Self::Held { .. } => ErrorKind::Conflict,
             Self::Mount(MountError::Busy(_)) => ErrorKind::Conflict,
             Self::Mount(MountError::NoHelper) => ErrorKind::Unsupported,
@@ -119,13 +137,21 @@ impl MountingError {
                     path.display()
                 ));
             }
+            Self::OnlySnapshot(_) => "name the volume's directory, or stand in it",
+            Self::Unreachable { .. } | Self::NoAnswer(_) => {
+                "if that process is gone, 'vellum mount' on the same mountpoint repairs it"
+            }
             Self::Mount(MountError::NoHelper) => "install it: 'apt install fuse3'",
             Self::Mount(MountError::NoDevice(error)) if error.kind() == std::io::ErrorKind::NotFound => {
                 "load the kernel's module with 'modprobe fuse'; in a container, pass the device in with \
                  '--device /dev/fuse'"
             }
-            Self::Mount(MountError::NoDevice(_)) => "only root may use it here: check the permissions of /dev/fuse",
-            Self::Mount(MountError::Refused { source, .. }) if source.to_string().contains("user_allow_other") => {
+            Self::Mount(MountError::NoDevice(_)) => {
+                "only root may use it here: check the permissions of /dev/fuse"
+            }
+            Self::Mount(MountError::Refused { source, .. })
+                if source.to_string().contains("user_allow_other") =>
+            {
                 "add the line 'user_allow_other' to /etc/fuse.conf, or leave out --allow-other"
             }
             Self::Mount(MountError::Refused { .. } | MountError::Unmount { .. }) => {

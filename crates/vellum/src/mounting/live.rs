@@ -112,10 +112,7 @@ impl Claim {
         }
         let holder = Holder { pid: std::process::id(), mountpoint: mountpoint.display().to_string() };
         let text = serde_json::to_vec(&holder).unwrap_or_default();
-        lock.set_len(0)
-            .and_then(|()| lock.rewind())
-            .and_then(|()| lock.write_all(&text))
-            .map_err(failed())?;
+        lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| lock.write_all(&text)).map_err(failed())?;
         Ok(Self { _lock: lock, dir, worktree: worktree.into() })
     }
 
@@ -127,10 +124,12 @@ impl Claim {
     /// Opens the filesystem: as the last process left it, or as the snapshot that the worktree stands on.
     pub fn open(&self, volume: &Arc<Volume>, head: &WorktreeHead, limits: Limits) -> Result<Arc<Fs>> {
         let failed = |error| CliError::from(MountingError::from(error));
-        let live = Embedded::open(&self.dir.join(META_FOLDER), NoHooks).map_err(|error| failed(error.into()))?;
-        let log = WriteLog::open(&self.dir.join(LOG_FOLDER), limits.log.unwrap_or(LOG_LIMIT)).map_err(failed)?;
+        let live =
+            Embedded::open(&self.dir.join(META_FOLDER), NoHooks).map_err(|error| failed(error.into()))?;
+        let log =
+            WriteLog::open(&self.dir.join(LOG_FOLDER), limits.log.unwrap_or(LOG_LIMIT)).map_err(failed)?;
         let fresh = fresh(volume, head.head)?;
-        let mut options = Options::default();
+        let mut options = Options { worktree: Some(self.worktree.clone()), ..Options::default() };
         options.chunk_cache = limits.cache.unwrap_or(options.chunk_cache);
         let fs = Fs::open(volume.clone(), Arc::new(live), Arc::new(log), &fresh, options).map_err(failed)?;
         Ok(Arc::new(fs))

@@ -41,7 +41,8 @@ pub fn prepare(mountpoint: &Path) -> Result<()> {
         Ok(found) if !found.is_dir() => return Err(MountingError::NotDirectory(mountpoint.into()).into()),
         Ok(_) => {}
     }
-    let mut entries = mountpoint.read_dir().map_err(CliError::io("list", mountpoint.display().to_string()))?;
+    let mut entries =
+        mountpoint.read_dir().map_err(CliError::io("list", mountpoint.display().to_string()))?;
     if entries.next().is_some() {
         return Err(MountingError::NotEmpty(mountpoint.into()).into());
     }

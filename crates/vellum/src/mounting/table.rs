@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn a_line_of_the_table_is_understood() {
-        let line = b"36 35 0:41 / /mnt/a\\040b\\134 ro,nosuid shared:1 master:2 - fuse.vellum vellum:w rw,user_id=0";
+        let line =
+            b"36 35 0:41 / /mnt/a\\040b\\134 ro,nosuid shared:1 master:2 - fuse.vellum vellum:w rw,user_id=0";
         let mount = parse(line).unwrap();
         assert_eq!(mount.mountpoint, Path::new("/mnt/a b\\"));
         assert_eq!((mount.kind.as_str(), mount.source.as_str()), (KIND, "vellum:w"));

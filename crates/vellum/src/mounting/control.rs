@@ -1,0 +1,191 @@
+//! The control channel: commands that run inside a mount ask the process that serves it.
+//!
+//! A Unix socket in the live state's folder, which only its owner can reach. One request and one answer, a line of JSON
+//! each, for a connection.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use vellum_fs::publish::Progress;
+use vellum_fs::publisher::Publisher;
+use vellum_fs::snapshot::SnapshotRequest;
+use vellum_fs::{Fs, FsError};
+use vellum_types::SnapshotId;
+use vellum_volume::Origin;
+
+use super::MountingError;
+use super::log::Log;
+use crate::error::{CliError, Result, kind_name, kind_of_name};
+
+/// Name of the socket.
+const SOCKET: &str = "control";
+/// Longest request or answer, bytes: a note has 64 KiB at most.
+const LINE_MAX: u64 = 1 << 20;
+
+/// What a command asks for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+pub enum Request {
+    /// How things stand.
+    Status,
+    /// A snapshot.
+    Snapshot {
+        /// What the user says of it.
+        note: String,
+        /// Names that it gets.
+        tags: Vec<String>,
+    },
+    /// Everything into the store.
+    Flush,
+    /// The snapshots that wait into the store.
+    Settle,
+    /// Another snapshot to stand on.
+    Restore {
+        /// Which, in hexadecimal.
+        target: String,
+        /// Whether what no snapshot holds is given up.
+        discard: bool,
+    },
+}
+
+/// What the daemon answers.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Answer {
+    /// The snapshot that was made, or the one that undoes a restore.
+    pub snapshot: Option<String>,
+    /// The top node of the tree in the store that the worktree stands on, after a flush.
+    pub root: Option<String>,
+    /// The last snapshot of the line.
+    pub head: Option<String>,
+    /// Snapshots that are not in the store yet.
+    pub waiting: u64,
+    /// Bytes of file data in the write log.
+    pub log_bytes: u64,
+    /// Bytes that the write log may take before writers wait.
+    pub log_limit: u64,
+    /// Bytes of metadata in memory that are not published, about.
+    pub metadata_bytes: u64,
+    /// Why the last attempt to publish failed.
+    pub failure: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Line {
+    Done(Answer),
+    Failed { kind: String, message: String },
+}
+
+/// What the daemon answers with.
+pub struct Service {
+    /// The worktree.
+    pub fs: Arc<Fs>,
+    /// What publishes it.
+    pub publisher: Arc<Publisher>,
+    /// Where failures are told.
+    pub log: Arc<Log>,
+}
+
+/// Listens until the process ends; gives the socket's path.
+pub fn listen(dir: &Path, service: Arc<Service>) -> Result<PathBuf> {
+    let path = dir.join(SOCKET);
+    let failed = || CliError::io("listen on", path.display().to_string());
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed()(error)),
+        // A daemon that was killed leaves its socket; the claim says that there is none now.
+        Ok(()) | Err(_) => {}
+    }
+    let listener = UnixListener::bind(&path).map_err(failed())?;
+    let serve = move || {
+        for stream in listener.incoming().flatten() {
+            let service = service.clone();
+            // Without a thread for it the caller sees the connection closed, and says so.
+            let _ = std::thread::Builder::new().name("control".into()).spawn(move || service.answer(&stream));
+        }
+    };
+    std::thread::Builder::new().name("control".into()).spawn(serve).map_err(failed())?;
+    Ok(path)
+}
+
+impl Service {
+    fn answer(&self, stream: &UnixStream) {
+        let mut line = String::new();
+        let read = BufReader::new(stream.take(LINE_MAX)).read_line(&mut line);
+        let request = read.ok().and_then(|_| serde_json::from_str::<Request>(&line).ok());
+        let answer = match request {
+            None => Line::Failed { kind: "usage".into(), message: "the request is not understood".into() },
+            Some(request) => match self.run(&request) {
+                Ok(answer) => Line::Done(answer),
+                Err(error) => {
+                    self.log.line(&format!("a command failed: {error}"));
+                    Line::Failed { kind: kind_name(error.kind()).into(), message: error.to_string() }
+                }
+            },
+        };
+        // Whoever asked may be gone.
+        let _ = send(stream, &answer);
+    }
+
+    fn run(&self, request: &Request) -> std::result::Result<Answer, FsError> {
+        let mut answer = Answer::default();
+        match request {
+            Request::Status => {}
+            Request::Snapshot { note, tags } => {
+                let request =
+                    SnapshotRequest { note: note.clone(), tags: tags.clone(), origin: Origin::User };
+                answer.snapshot = Some(self.fs.snapshot(&request)?.to_string());
+                self.publisher.ask();
+            }
+            Request::Flush => self.fs.flush()?,
+            Request::Settle => {
+                while !self.fs.pending()?.is_empty() && self.fs.publish()? == Progress::Some {}
+            }
+            Request::Restore { target, discard } => {
+                let target: SnapshotId =
+                    target.parse().map_err(|_| FsError::Posix(rustix::io::Errno::INVAL))?;
+                answer.snapshot = self.fs.restore(target, *discard)?.map(|id| id.to_string());
+            }
+        }
+        self.stand(answer)
+    }
+
+    fn stand(&self, answer: Answer) -> std::result::Result<Answer, FsError> {
+        let unpublished = self.fs.unpublished()?;
+        let head = self.fs.tree().head().clone();
+        Ok(Answer {
+            root: Some(head.state.base.0.to_string()),
+            head: head.snapshot.map(|last| last.id.to_string()),
+            waiting: unpublished.snapshots,
+            log_bytes: unpublished.log_bytes,
+            log_limit: self.fs.log().usage().limit,
+            metadata_bytes: unpublished.metadata_bytes,
+            failure: self.publisher.failure(),
+            ..answer
+        })
+    }
+}
+
+/// Asks the daemon behind a socket.
+pub fn ask(socket: &Path, request: &Request) -> Result<Answer> {
+    let gone = |source| MountingError::Unreachable { socket: socket.into(), source };
+    let stream = UnixStream::connect(socket).map_err(gone)?;
+    send(&stream, request).map_err(gone)?;
+    let mut line = String::new();
+    BufReader::new((&stream).take(LINE_MAX)).read_line(&mut line).map_err(gone)?;
+    match serde_json::from_str(&line) {
+        Ok(Line::Done(answer)) => Ok(answer),
+        Ok(Line::Failed { kind, message }) => {
+            Err(MountingError::Daemon { kind: kind_of_name(&kind), message, hint: None }.into())
+        }
+        Err(_) => Err(MountingError::NoAnswer(socket.into()).into()),
+    }
+}
+
+fn send(mut stream: &UnixStream, what: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
