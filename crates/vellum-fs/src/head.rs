@@ -163,6 +163,12 @@ pub fn layer_prefix(layer: LayerId) -> [u8; 9] {
     numbered(b'l', layer.0)
 }
 
+/// The key of the map within a key of the live store, if that is one of a layer.
+#[must_use]
+pub fn map_key(key: &[u8]) -> Option<&[u8]> {
+    key.strip_prefix(b"l")?.get(8..)
+}
+
 /// The key of an orphan.
 #[must_use]
 pub fn orphan_key(ino: Ino) -> [u8; 9] {

@@ -6,6 +6,7 @@
 //! place, since after a power cut newer bytes could then stand under an older state.
 
 mod frame;
+mod hooks;
 mod room;
 mod segment;
 
@@ -24,6 +25,7 @@ use frame::{HEADER, frame_len, header};
 use room::Room;
 use segment::{Open, Segment, failed, number_of, path_of};
 
+pub use hooks::LogHooks;
 pub use room::Usage;
 
 /// Bytes at which a segment is closed: few files, and little that waits for its last reader.

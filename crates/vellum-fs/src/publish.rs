@@ -23,6 +23,7 @@ use vellum_volume::{SnapshotRecord, Statistics};
 use crate::error::{FsError, Result};
 use crate::fs::Fs;
 use crate::head::{LayerId, State, layer_prefix};
+use crate::log::Sealed;
 use crate::pending::{Pending, all_pending, key_of};
 
 /// A state with its tree in the store.
@@ -64,6 +65,8 @@ impl Fs {
     /// Seals what there is and publishes it.
     pub fn flush(&self) -> Result<()> {
         self.sync()?;
+        // What is written from now on does not hold back the room that this frees.
+        self.log.rotate();
         if !self.is_top_empty()? {
             self.tree.change_head(|head, _| {
                 head.seal();
@@ -110,7 +113,9 @@ impl Fs {
     /// Lets every state that stands on the published layers stand on the new tree, and forgets the layers that no
     /// state needs any more.
     fn settle(&self, done: &State, published: &Published, snapshot: Option<u64>) -> Result<()> {
-        let (left, _) = self.tree.change_head(|head, txn| {
+        // Asked first: what is named after this moment, by transactions that the change of the head waits for, counts.
+        let sealed = self.log.sealed();
+        let (left, sequence) = self.tree.change_head(|head, txn| {
             let mut states = vec![&mut head.state];
             let mut waiting = all_pending(|span, visit| txn.scan(span, visit))?;
             waiting.retain(|(number, _)| Some(*number) != snapshot);
@@ -143,19 +148,20 @@ impl Fs {
             }
             Ok(needed)
         })?;
-        self.recycle(&left)
+        // A loss of power must not bring back what names the segments that go.
+        self.tree.live().wait_durable(sequence)?;
+        self.recycle(&sealed, &left)
     }
 
     /// Removes the segments of the write log that no layer names.
-    fn recycle(&self, layers: &BTreeSet<LayerId>) -> Result<()> {
-        let sealed = self.log.sealed();
+    fn recycle(&self, sealed: &Sealed, layers: &BTreeSet<LayerId>) -> Result<()> {
         let mut named = BTreeSet::new();
         for layer in layers {
             amend::visit_log_extents(&**self.tree.live(), *layer, &mut |segment| {
                 named.insert(segment);
             })?;
         }
-        self.log.retain(&sealed, &named)
+        self.log.retain(sealed, &named)
     }
 
     /// The snapshots that wait to be published, the oldest first, with their numbers.

@@ -19,7 +19,7 @@ const VERSION: u32 = 1;
 const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"vlfr");
 const SEAL_MAGIC: u32 = u32::from_le_bytes(*b"vlse");
 /// Frames begin at multiples of it.
-const ALIGN: u64 = 8;
+pub const ALIGN: u64 = 8;
 
 /// The bytes that a frame takes.
 pub fn frame_len(data: u64) -> u64 {

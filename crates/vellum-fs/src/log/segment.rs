@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
-use super::frame::{PREAMBLE, is_sealed, preamble, seal, whole_frames};
+use super::frame::{ALIGN, PREAMBLE, is_sealed, preamble, seal, whole_frames};
 use crate::error::FsError;
 
 /// What is known of a segment's bytes.
@@ -83,7 +83,8 @@ impl Segment {
         } else {
             Intact::Frames(whole_frames(number, &std::fs::read(&path).map_err(&failed)?))
         };
-        Ok(Self::new(number, path, len, intact))
+        // A frame at the end is counted with what fills it up, as it was when it was written.
+        Ok(Self::new(number, path, len.next_multiple_of(ALIGN), intact))
     }
 
     /// Whether this range was written and is as it was written.

@@ -38,11 +38,10 @@ pub(super) fn recut(
 ) -> Result<Content> {
     let pieces = pieces(view, ino, attr)?;
     let file = File { publication, ino, pieces: &pieces };
-    if attr.size <= INLINE_MAX as u64 {
-        let inline = match attr.size {
-            0 => None,
-            size => Some(file.read(0..size)?),
-        };
+    // As a checked-out file is recorded: inline if it is small, unless it has holes.
+    let is_whole = pieces.iter().map(|(_, extent)| extent.len).sum::<u64>() == attr.size;
+    if attr.size <= INLINE_MAX as u64 && is_whole {
+        let inline = Some(file.read(0..attr.size)?);
         return Ok(Content { inline, extents: BTreeMap::new(), chunking: attr.chunking });
     }
     let chunking = file.chunking(attr)?;

@@ -1,0 +1,35 @@
+//! What ties the live metadata to the write log: what an entry names is on the disk before the entry is.
+
+use std::io;
+use std::sync::Arc;
+
+use vellum_live::Hooks;
+use vellum_types::{Extent, ExtentSource, KeyRef};
+
+use super::WriteLog;
+use crate::error::FsError;
+use crate::head::map_key;
+
+/// The write log as an engine of live metadata sees it.
+#[derive(Clone)]
+pub struct LogHooks(pub Arc<WriteLog>);
+
+impl Hooks for LogHooks {
+    fn before_sync(&self) -> io::Result<()> {
+        self.0.sync().map_err(|error| match error {
+            FsError::Log { source, .. } => source,
+            other => io::Error::other(other),
+        })
+    }
+
+    fn is_intact(&self, key: &[u8], value: &[u8]) -> bool {
+        // A tombstone is no extent, and what is no extent names nothing in the log.
+        let is_extent = map_key(key).is_some_and(|key| matches!(KeyRef::parse(key), Ok(KeyRef::Extent(..))));
+        match Extent::decode(value) {
+            Ok(Extent { len, source: ExtentSource::WriteLog { segment, offset } }) if is_extent => {
+                self.0.is_intact(segment, offset, len)
+            }
+            _ => true,
+        }
+    }
+}
