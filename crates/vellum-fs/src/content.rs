@@ -62,3 +62,6 @@ pub(crate) fn drop_set_ids(attr: &mut Attr) {
         attr.mode &= !SET_GID;
     }
 }
+
+#[cfg(test)]
+mod tests;

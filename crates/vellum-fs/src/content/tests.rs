@@ -1,0 +1,8 @@
+//! Content against a plain vector of bytes, on a base whose content is in chunks of a real volume.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod edges;
+mod model;
+mod together;
+mod world;

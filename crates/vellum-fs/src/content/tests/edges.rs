@@ -1,0 +1,213 @@
+//! Bounds: the largest size, the longest extent, what stays inline, damage beneath.
+
+use std::collections::BTreeSet;
+
+use rustix::io::Errno;
+use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
+use vellum_types::{ExtentSource, Ino, Key};
+
+use super::world::{
+    CHUNK, CHUNKED, NEW, SMALL, World, attr, check, chunked, content, extents, make, pattern, small,
+};
+use crate::content::EXTENT_MAX;
+use crate::{FallocMode, Fs, FsError, Result, Seek};
+
+fn errno<T>(result: Result<T>) -> Option<Errno> {
+    result.err().map(|error| error.errno())
+}
+
+fn set_mode(fs: &Fs, ino: Ino, mode: u32) {
+    let mut attr = attr(fs, ino);
+    attr.mode = mode;
+    fs.change(|txn| {
+        txn.put_attr(ino, &attr);
+        txn.put(Key::xattr(ino, b"security.capability"), b"all");
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn small_content_never_goes_to_the_log() {
+    let world = World::new();
+    let fs = world.open();
+    make(&fs, NEW);
+    fs.write(NEW, 0, &[1; 1000], false).unwrap();
+    fs.append(NEW, &vec![2; INLINE_MAX - 1000]).unwrap();
+    fs.write(NEW, 0, &vec![3; INLINE_MAX], false).unwrap();
+    assert_eq!((fs.log().used(), attr(&fs, NEW).inline), (0, Some(vec![3; INLINE_MAX])));
+    fs.append(NEW, &[4]).unwrap();
+    assert!(fs.log().used() > 0);
+    assert_eq!(attr(&fs, NEW).inline, None);
+    check(&fs, NEW);
+}
+
+#[test]
+fn a_file_grows_to_the_largest_size_and_no_further() {
+    let world = World::new();
+    let fs = world.open();
+    make(&fs, NEW);
+    assert_eq!(errno(fs.write(NEW, FILE_SIZE_MAX, b"x", false)), Some(Errno::FBIG));
+    assert_eq!(errno(fs.truncate(NEW, FILE_SIZE_MAX + 1)), Some(Errno::FBIG));
+    assert_eq!(errno(fs.fallocate(NEW, FallocMode::default(), FILE_SIZE_MAX, 1)), Some(Errno::FBIG));
+    assert_eq!(errno(fs.fallocate(NEW, FallocMode::default(), u64::MAX, 2)), Some(Errno::FBIG));
+    assert_eq!(fs.write(NEW, FILE_SIZE_MAX - 3, b"12345", false).unwrap(), 3);
+    assert_eq!(attr(&fs, NEW).size, FILE_SIZE_MAX);
+    assert_eq!(errno(fs.append(NEW, b"x")), Some(Errno::FBIG));
+    assert_eq!(fs.read(NEW, FILE_SIZE_MAX - 4, 100).unwrap(), b"\x00123");
+    assert_eq!(fs.seek(NEW, 5, Seek::Data).unwrap(), FILE_SIZE_MAX - 3);
+    assert_eq!(fs.seek(NEW, FILE_SIZE_MAX - 1, Seek::Hole).unwrap(), FILE_SIZE_MAX);
+    assert_eq!(errno(fs.copy_range(SMALL, 0, NEW, FILE_SIZE_MAX, 1)), Some(Errno::FBIG));
+    check(&fs, NEW);
+}
+
+#[test]
+fn a_write_longer_than_an_extent_is_cut_and_whole() {
+    let world = World::new();
+    let fs = world.open();
+    make(&fs, NEW);
+    let data = pattern(2 * EXTENT_MAX as usize + 5, 3);
+    assert_eq!(fs.write(NEW, 10, &data, false).unwrap(), data.len());
+    assert_eq!(extents(&fs, NEW).len(), 3);
+    // What covers a byte near the end of a longest extent is found.
+    fs.write(NEW, EXTENT_MAX + 8, b"ab", false).unwrap();
+    let mut model = [vec![0; 10], data].concat();
+    model[EXTENT_MAX as usize + 8..][..2].copy_from_slice(b"ab");
+    assert!(content(&fs, NEW) == model);
+    check(&fs, NEW);
+}
+
+#[test]
+fn an_overwritten_chunk_keeps_what_is_around() {
+    let world = World::new();
+    let fs = world.open();
+    fs.write(CHUNKED, 10, b"abc", false).unwrap();
+    let sources: Vec<_> =
+        extents(&fs, CHUNKED).into_iter().take(3).map(|(at, e)| (at, e.len, e.source)).collect();
+    let [(0, 10, ExtentSource::Chunk { id, skip: 0 }), (10, 3, ExtentSource::WriteLog { .. }), after] =
+        sources[..]
+    else {
+        panic!("{sources:?}")
+    };
+    assert_eq!(after, (13, CHUNK as u64 - 13, ExtentSource::Chunk { id, skip: 13 }));
+}
+
+#[test]
+fn copies_share_extents() {
+    let world = World::new();
+    let fs = world.open();
+    make(&fs, NEW);
+    let len = chunked().len() as u64;
+    assert_eq!(fs.copy_range(CHUNKED, 0, NEW, 0, u64::MAX).unwrap(), len);
+    assert_eq!(extents(&fs, NEW), extents(&fs, CHUNKED));
+    assert_eq!((content(&fs, NEW), fs.log().used()), (chunked(), 0));
+}
+
+#[test]
+fn what_is_shared_keeps_its_segment() {
+    let world = World::new();
+    let fs = world.open();
+    [NEW, Ino(101)].iter().for_each(|ino| make(&fs, *ino));
+    fs.write(NEW, 0, &[1; 5000], false).unwrap();
+    fs.log().rotate();
+    let sealed = fs.log().sealed();
+    // After the question, before the answer: what it is named by now, a look at the map may have passed already.
+    fs.copy_range(NEW, 0, Ino(101), 0, 5000).unwrap();
+    fs.truncate(NEW, 0).unwrap();
+    fs.log().retain(&sealed, &BTreeSet::new()).unwrap();
+    assert_eq!(content(&fs, Ino(101)), [1; 5000]);
+    fs.truncate(Ino(101), 0).unwrap();
+    fs.log().retain(&fs.log().sealed(), &BTreeSet::new()).unwrap();
+    assert_eq!(fs.log().used(), 0);
+}
+
+#[test]
+fn modes_of_fallocate_that_are_not_there_are_refused() {
+    let world = World::new();
+    let fs = world.open();
+    let none = FallocMode::default();
+    for mode in [
+        FallocMode { collapse_range: true, ..none },
+        FallocMode { insert_range: true, ..none },
+        FallocMode { punch_hole: true, ..none },
+        FallocMode { punch_hole: true, zero_range: true, keep_size: true, ..none },
+    ] {
+        assert_eq!(errno(fs.fallocate(CHUNKED, mode, 0, 10)), Some(Errno::OPNOTSUPP));
+    }
+    assert_eq!(errno(fs.fallocate(CHUNKED, none, 0, 0)), Some(Errno::INVAL));
+    let before = attr(&fs, CHUNKED);
+    fs.fallocate(CHUNKED, FallocMode { keep_size: true, ..none }, 0, 1 << 40).unwrap();
+    assert_eq!(attr(&fs, CHUNKED), before);
+}
+
+#[test]
+fn only_files_have_content() {
+    let world = World::new();
+    let fs = world.open();
+    assert_eq!(errno(fs.read(Ino::ROOT, 0, 1)), Some(Errno::ISDIR));
+    assert_eq!(errno(fs.write(Ino::ROOT, 0, b"", false)), Some(Errno::ISDIR));
+    assert_eq!(errno(fs.truncate(Ino(77), 0)), Some(Errno::STALE));
+}
+
+#[test]
+fn an_unprivileged_write_takes_privileges_away() {
+    let world = World::new();
+    let fs = world.open();
+    for (mode, after) in [(0o6755, 0o755), (0o6745, 0o2745), (0o644, 0o644)] {
+        for (ino, len) in [(SMALL, 1), (CHUNKED, 5000)] {
+            set_mode(&fs, ino, mode);
+            fs.write(ino, 0, &vec![1; len], false).unwrap();
+            assert_eq!(attr(&fs, ino).mode, mode);
+            fs.write(ino, 0, &vec![1; len], true).unwrap();
+            assert_eq!(attr(&fs, ino).mode, after);
+            let key = Key::xattr(ino, b"security.capability");
+            assert_eq!(fs.tree.read(|view| view.value(&key)).unwrap(), None);
+        }
+    }
+}
+
+#[test]
+fn times_follow_content() {
+    let world = World::new();
+    let fs = world.open();
+    let change = |what: &dyn Fn()| {
+        let before = attr(&fs, SMALL);
+        what();
+        let after = attr(&fs, SMALL);
+        assert!(after.mtime > before.mtime && after.ctime == after.mtime);
+    };
+    change(&|| assert!(fs.write(SMALL, 0, b"x", false).is_ok()));
+    change(&|| fs.truncate(SMALL, small().len() as u64).unwrap());
+    change(&|| fs.fallocate(SMALL, FallocMode::default(), 0, 10_000).unwrap());
+    change(&|| assert!(fs.copy_range(CHUNKED, 0, SMALL, 0, 9000).is_ok()));
+}
+
+#[test]
+fn a_damaged_chunk_fails_the_reads_that_need_it() {
+    let world = World::new();
+    let fs = world.open();
+    let [.., (last, _)] = extents(&fs, CHUNKED)[..] else { panic!("no extents") };
+    let other = vellum_types::BlobId([7; 32]);
+    fs.change(|txn| {
+        let extent = vellum_types::Extent { len: 17, source: ExtentSource::Chunk { id: other, skip: 0 } };
+        txn.put(Key::extent(CHUNKED, last), &extent.encode());
+        Ok(())
+    })
+    .unwrap();
+    let failed = fs.read(CHUNKED, 0, usize::MAX);
+    assert!(matches!(failed, Err(FsError::Content { ino: CHUNKED, .. })));
+    assert_eq!(errno(failed), Some(Errno::IO));
+    assert_eq!(fs.read(CHUNKED, 0, last as usize).unwrap(), chunked()[..last as usize]);
+}
+
+#[test]
+fn a_read_in_sequence_fetches_ahead() {
+    let world = World::new();
+    let fs = world.open();
+    let _handle = fs.open_file(CHUNKED, crate::OpenFlags::default()).unwrap();
+    let mut read = Vec::new();
+    while read.len() < chunked().len() {
+        read.extend(fs.read(CHUNKED, read.len() as u64, 1000).unwrap());
+    }
+    assert_eq!(read, chunked());
+}

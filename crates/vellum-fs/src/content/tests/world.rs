@@ -1,0 +1,154 @@
+//! A volume with some files in it, and a live worktree on that.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use vellum_live::{LiveStore, MemoryStore};
+use vellum_map::{Builder, Root, Span};
+use vellum_types::value::Super;
+use vellum_types::{Attr, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, Key, KeyRef, KeyTag};
+use vellum_volume::volume::NewWorktree;
+use vellum_volume::{StateDir, Statistics, Volume};
+
+use crate::head::Head;
+use crate::log::WriteLog;
+use crate::{Fs, Options};
+
+/// Empty, in no directory: content has nothing to do with names.
+pub const NEW: Ino = Ino(100);
+/// Published, in chunks of [`CHUNK`] bytes.
+pub const CHUNKED: Ino = Ino(2);
+/// Published, inline.
+pub const SMALL: Ino = Ino(3);
+pub const CHUNK: usize = 3000;
+
+pub struct World {
+    pub dir: TempDir,
+    pub volume: Arc<Volume>,
+    pub live: Arc<dyn LiveStore>,
+    pub base: Root,
+    pub limit: u64,
+}
+
+/// Bytes that differ from place to place.
+pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    (0..len as u64)
+        .map(|at| (at.wrapping_mul(31).wrapping_add(seed * 7 + at / 251) % 251) as u8 + 1)
+        .collect()
+}
+
+pub fn chunked() -> Vec<u8> {
+    pattern(10 * CHUNK + 17, 1)
+}
+
+pub fn small() -> Vec<u8> {
+    pattern(300, 2)
+}
+
+fn temporary() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+impl World {
+    pub fn new() -> Self {
+        let dir = temporary();
+        std::fs::create_dir(dir.path().join("worktree")).unwrap();
+        let state = StateDir::create(&dir.path().join("worktree")).unwrap();
+        let new = NewWorktree { store: None, name: "main".into(), encrypted: true };
+        let made = Volume::init(&state, &new, || panic!("a new volume asks for nothing"));
+        let volume = Arc::new(made.unwrap().volume);
+        let base = publish(&volume);
+        Self { dir, volume, live: Arc::new(MemoryStore::default()), base, limit: 1 << 30 }
+    }
+
+    /// Opens the worktree, as after the death of the process that had it open.
+    pub fn open(&self) -> Fs {
+        let log = Arc::new(WriteLog::open(&self.dir.path().join("log"), self.limit).unwrap());
+        let fresh = Head::new(self.base, Statistics::default(), None);
+        Fs::open(self.volume.clone(), self.live.clone(), log, &fresh, Options::default()).unwrap()
+    }
+}
+
+/// Makes a tree with a file in chunks and an inline one.
+fn publish(volume: &Volume) -> Root {
+    let mut session = volume.begin_write().unwrap();
+    let mut entries: Vec<(Key, Vec<u8>)> = Vec::new();
+    let file = |name: &[u8], size: usize| {
+        let mut attr = Attr::new(FileKind::File, 0o644);
+        (attr.parent, attr.name, attr.size) = (Ino::ROOT, name.to_vec(), size as u64);
+        attr
+    };
+    let mut root = Attr::new(FileKind::Dir, 0o755);
+    root.nlink = 2;
+    entries.push((Key::attr(Ino::SUPER), Super { next_ino: Ino(4) }.encode()));
+    entries.push((Key::attr(Ino::ROOT), root.encode()));
+    for (name, ino) in [(b"chunked".as_slice(), CHUNKED), (b"small", SMALL)] {
+        entries.push((Key::dentry(Ino::ROOT, name), Dentry { ino, kind: FileKind::File }.encode()));
+    }
+    entries.push((Key::attr(CHUNKED), file(b"chunked", chunked().len()).encode()));
+    for (number, bytes) in chunked().chunks(CHUNK).enumerate() {
+        let id = session.put(BlobKind::Chunk, bytes).unwrap();
+        let extent = Extent { len: bytes.len() as u64, source: ExtentSource::Chunk { id, skip: 0 } };
+        entries.push((Key::extent(CHUNKED, (number * CHUNK) as u64), extent.encode()));
+    }
+    let inline = Attr { inline: Some(small()), ..file(b"small", small().len()) };
+    entries.push((Key::attr(SMALL), inline.encode()));
+    let root = {
+        let mut builder = Builder::new(volume.shape(), &session);
+        for (key, value) in &entries {
+            builder.push(key.as_bytes(), value).unwrap();
+        }
+        builder.finish().unwrap()
+    };
+    session.flush().unwrap();
+    session.end().unwrap();
+    root
+}
+
+/// Puts an empty file without a name there.
+pub fn make(fs: &Fs, ino: Ino) {
+    let mut attr = Attr::new(FileKind::File, 0o644);
+    (attr.parent, attr.name) = (Ino::ROOT, ino.to_string().into_bytes());
+    fs.change(|txn| {
+        txn.put_attr(ino, &attr);
+        Ok(())
+    })
+    .unwrap();
+}
+
+pub fn attr(fs: &Fs, ino: Ino) -> Attr {
+    fs.tree.read(|view| view.attr_of(ino)).unwrap()
+}
+
+pub fn extents(fs: &Fs, ino: Ino) -> Vec<(u64, Extent)> {
+    let mut found = Vec::new();
+    let end = Key::first(Ino(ino.0 + 1), KeyTag::Attr);
+    let span = Span::between(Key::first(ino, KeyTag::Extent).as_bytes(), end.as_bytes());
+    let visit = &mut |key: &[u8], value: &[u8]| {
+        let Ok(KeyRef::Extent(_, offset)) = KeyRef::parse(key) else { panic!("not an extent") };
+        found.push((offset, Extent::decode(value).unwrap()));
+        ControlFlow::Continue(())
+    };
+    fs.tree.read(|view| view.scan(span.clone(), visit)).unwrap();
+    found
+}
+
+pub fn content(fs: &Fs, ino: Ino) -> Vec<u8> {
+    fs.read(ino, 0, usize::MAX).unwrap()
+}
+
+/// What must hold of every file.
+pub fn check(fs: &Fs, ino: Ino) {
+    let (attr, extents) = (attr(fs, ino), extents(fs, ino));
+    if let Some(content) = &attr.inline {
+        assert_eq!(content.len() as u64, attr.size);
+        assert!(extents.is_empty());
+    }
+    let mut end = 0;
+    for (offset, extent) in extents {
+        assert!(offset >= end, "extents overlap");
+        end = offset + extent.len;
+    }
+    assert!(end <= attr.size, "an extent lies beyond the size");
+}
