@@ -4,5 +4,6 @@
 
 mod edges;
 mod model;
+mod orphans;
 mod together;
 mod world;
