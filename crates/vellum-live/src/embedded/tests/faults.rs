@@ -77,10 +77,8 @@ fn fail_everywhere(fault: Fault, lasting: bool) {
                 acknowledged.insert(key, vec![number; 100]);
             }
             let _ = engine.freeze(&layer(number));
-            if number > 2 {
-                if drop_prefix(&engine, &layer(number - 2)).is_ok() {
-                    acknowledged.retain(|key, _| !key.starts_with(&layer(number - 2)));
-                }
+            if number > 2 && drop_prefix(&engine, &layer(number - 2)).is_ok() {
+                acknowledged.retain(|key, _| !key.starts_with(&layer(number - 2)));
             }
             let _ = engine.wait_durable(u64::MAX);
             let _ = engine.tidy();

@@ -1,0 +1,92 @@
+//! Many threads at once: writers, readers, those who wait, and those who freeze, check and fork.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vellum_live::{Embedded, Limits, LiveStore, NoHooks};
+use vellum_map::Span;
+
+use crate::transact;
+
+const WRITERS: u8 = 4;
+const ROUNDS: u32 = 500;
+
+#[test]
+fn all_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("live");
+    let store = Embedded::open_with(&path, NoHooks, Limits { journal: 50_000, run: 1000 }).unwrap();
+    let done = AtomicBool::new(false);
+    let (shared, ended) = (&store, &done);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS).map(|number| scope.spawn(move || write(shared, number))).collect();
+        scope.spawn(|| maintain(shared, dir.path(), ended));
+        scope.spawn(|| {
+            while !ended.load(Ordering::Acquire) {
+                look(shared);
+                std::thread::yield_now();
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        done.store(true, Ordering::Release);
+    });
+    let statistics = store.statistics();
+    assert!(statistics.transactions >= u64::from(WRITERS) * u64::from(ROUNDS), "{statistics:?}");
+    look(&store);
+    drop(store);
+    look(&Embedded::open(&path, NoHooks).unwrap());
+}
+
+/// Adds to a sum and moves a unit from one key to another, in one transaction; waits now and then.
+fn write(store: &Embedded, number: u8) {
+    for round in 0..ROUNDS {
+        let sequence = transact(store, |txn| {
+            let sum =
+                txn.get(b"sum").unwrap().map_or(0, |bytes| u32::from_be_bytes(*bytes.first_chunk().unwrap()));
+            txn.put(b"sum", (sum + 1).to_be_bytes().into());
+            txn.put(&[&b"unit"[..], &sum.to_be_bytes()].concat(), [number].into());
+            txn.put(&[&b"top-layer"[..], &[number], &round.to_be_bytes()].concat(), [number; 50].into());
+        });
+        if round % 100 == 0 {
+            store.wait_durable(sequence.unwrap()).unwrap();
+        }
+    }
+}
+
+/// Layers come, are frozen and go; forks are made.
+fn maintain(store: &Embedded, dir: &std::path::Path, done: &AtomicBool) {
+    for number in 0_u64.. {
+        let prefix = [&b"m"[..], &number.to_be_bytes()].concat();
+        let fill = transact(store, |txn| {
+            (0..100_u8).for_each(|i| txn.put(&[&prefix[..], &[i]].concat(), [i; 40].into()));
+        });
+        fill.unwrap();
+        store.freeze(&prefix).unwrap();
+        if number % 8 == 3 {
+            let fork = dir.join(format!("fork-{number}"));
+            store.fork_into(&fork).unwrap();
+            look(&Embedded::open(&fork, NoHooks).unwrap());
+        }
+        transact(store, |txn| txn.delete_prefix(&prefix)).unwrap();
+        if done.load(Ordering::Acquire) {
+            return;
+        }
+    }
+}
+
+/// Whatever the moment: the sum counts the units, and a layer is there whole or not at all.
+fn look(store: &Embedded) {
+    let (mut units, mut sum, mut layer) = (0, 0, 0);
+    let visited = store.scan(&Span::all(), &mut |key, value| {
+        match key {
+            b"sum" => sum = u32::from_be_bytes(*value.first_chunk().unwrap()),
+            [b'u', ..] => units += 1,
+            [b'm', ..] => layer += 1,
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    });
+    visited.unwrap();
+    assert_eq!(units, sum);
+    assert!(layer == 0 || layer == 100, "{layer} entries");
+}
