@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use vellum_chunker::Chunker;
 use vellum_live::{LiveStore, Sequence};
 use vellum_types::value::Super;
-use vellum_types::{Attr, FileKind, Ino, Key};
+use vellum_types::{Attr, FileKind, Ino, Key, SnapshotId};
 use vellum_volume::Volume;
 use vellum_volume::session::now;
 
@@ -70,6 +70,8 @@ pub struct Fs {
     pub(crate) publishing: Mutex<()>,
     pub(crate) numbers: Numbers,
     pub(crate) places: Places,
+    /// The snapshot that the worktree's ref names, as far as this process told it.
+    pub(crate) told: Mutex<Option<SnapshotId>>,
     worktree: String,
     /// The last transaction that was committed.
     committed: AtomicU64,
@@ -102,6 +104,7 @@ impl Fs {
             numbers: Numbers::default(),
             places: Places::default(),
             publishing: Mutex::default(),
+            told: Mutex::default(),
             committed: AtomicU64::new(0),
         };
         if fs.tree.read(|view| view.attr(Ino::ROOT))?.is_none() {
@@ -127,6 +130,12 @@ impl Fs {
     #[must_use]
     pub fn log(&self) -> &Arc<WriteLog> {
         &self.log
+    }
+
+    /// The inodes that are open.
+    #[must_use]
+    pub fn open_inodes(&self) -> Vec<Ino> {
+        self.opened.inodes()
     }
 
     /// The name of the worktree.

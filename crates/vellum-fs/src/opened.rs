@@ -66,6 +66,11 @@ pub(crate) struct Claim<'o> {
 }
 
 impl Opened {
+    /// The inodes that are open.
+    pub(crate) fn inodes(&self) -> Vec<Ino> {
+        self.lock().inodes.keys().copied().collect()
+    }
+
     /// Counts an opening.
     pub(crate) fn add(&self, ino: Ino) -> Handle {
         let mut table = self.wait_unclaimed(ino);

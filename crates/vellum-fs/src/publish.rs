@@ -54,6 +54,7 @@ impl Fs {
             None => {
                 let sealed = self.tree.head().sealed();
                 if sealed.layers.is_empty() {
+                    self.tell_ref()?;
                     return Ok(Progress::Nothing);
                 }
                 self.publish_layers(&sealed)?;
@@ -77,19 +78,43 @@ impl Fs {
         Ok(())
     }
 
+    /// Publishes the snapshots that wait, and lets the worktree's ref say where it stands.
+    pub fn settle(&self) -> Result<()> {
+        while !self.pending()?.is_empty() {
+            self.publish()?;
+        }
+        self.tell_ref()
+    }
+
+    /// After a restore the ref still names another snapshot.
+    fn tell_ref(&self) -> Result<()> {
+        let head = self.tree.head().clone();
+        let Some(stands) = head.snapshot.map(|last| last.id) else { return Ok(()) };
+        let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if *told != Some(stands) {
+            let root = self.volume.catalog.get(&stands)?.root;
+            let live = Some(head.state.base).filter(|base| *base != root);
+            self.volume
+                .update_worktree(self.worktree(), |old| (old.head, old.live) = (Some(stands), live))?;
+            *told = Some(stands);
+        }
+        Ok(())
+    }
+
     fn publish_snapshot(&self, number: u64, pending: Pending) -> Result<()> {
         let mut session = self.volume.begin_write()?;
         let mut published = self.store_state(&pending.state, &session)?;
         published.counted.stored += session.flush()?.bytes_stored;
         let record = SnapshotRecord { root: published.root, statistics: published.counted, ..pending.record };
-        self.volume.commit_named(&record)?;
+        let id = self.volume.commit_named(&record)?;
+        *self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(id);
         for tag in &pending.tags {
             self.add_tag(tag, &pending.id)?;
         }
         session.end()?;
         // The next snapshot of the line counts from this one.
         (published.counted.changed, published.counted.stored) = (0, 0);
-        self.settle(&pending.state, &published, Some(number))
+        self.rebase(&pending.state, &published, Some(number))
     }
 
     fn publish_layers(&self, sealed: &State) -> Result<()> {
@@ -99,7 +124,7 @@ impl Fs {
         let root = published.root;
         self.volume.update_worktree(self.worktree(), |head| head.live = Some(root))?;
         session.end()?;
-        self.settle(sealed, &published, None)
+        self.rebase(sealed, &published, None)
     }
 
     /// A tag that somebody else gave away meanwhile is no reason to publish again and again.
@@ -112,7 +137,7 @@ impl Fs {
 
     /// Lets every state that stands on the published layers stand on the new tree, and forgets the layers that no
     /// state needs any more.
-    fn settle(&self, done: &State, published: &Published, snapshot: Option<u64>) -> Result<()> {
+    fn rebase(&self, done: &State, published: &Published, snapshot: Option<u64>) -> Result<()> {
         // Asked first: what is named after this moment, by transactions that the change of the head waits for, counts.
         let sealed = self.log.sealed();
         let (left, sequence) = self.tree.change_head(|head, txn| {

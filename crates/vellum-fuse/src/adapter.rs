@@ -17,6 +17,7 @@ use vellum_fs::{Caller, Fs, FsError, Result};
 use vellum_types::Ino;
 
 use crate::dirs::Dirs;
+use crate::forget::Missed;
 use crate::frozen::Frozen;
 use crate::node::Place;
 use crate::tally::{Asked, Op, Tally};
@@ -69,6 +70,7 @@ pub struct Adapter {
     pub(crate) virt: Virtual,
     pub(crate) tally: Arc<Tally>,
     pub(crate) dirs: Dirs,
+    pub(crate) missed: Arc<Missed>,
     pub(crate) report: Arc<Report>,
 }
 

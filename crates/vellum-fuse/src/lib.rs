@@ -8,6 +8,7 @@ pub mod adapter;
 pub mod attr;
 pub mod dirs;
 pub mod error;
+pub mod forget;
 pub mod frozen;
 pub mod mount;
 pub mod node;
@@ -15,5 +16,6 @@ pub mod tally;
 pub mod virt;
 
 pub use error::{MountError, Result};
+pub use forget::Forgetter;
 pub use mount::{Mounted, Options, Source, mount};
 pub use virt::MountFile;

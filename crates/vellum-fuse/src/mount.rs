@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use fuser::{BackgroundSession, Config, MountOption, Notifier, Session, SessionACL};
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use vellum_fs::Fs;
@@ -18,6 +18,7 @@ use vellum_volume::Volume;
 use crate::adapter::{Adapter, Main, Report};
 use crate::dirs::Dirs;
 use crate::error::{MountError, Result};
+use crate::forget::{Forgetter, Missed};
 use crate::frozen::{Chunks, Frozen};
 use crate::tally::Tally;
 use crate::virt::{MountFile, Virtual};
@@ -56,6 +57,7 @@ pub struct Options {
 /// A mount that is served by threads of this process.
 pub struct Mounted {
     session: BackgroundSession,
+    missed: Arc<Missed>,
 }
 
 /// Mounts on `mountpoint`, which must be an empty directory.
@@ -65,10 +67,11 @@ pub fn mount(source: Source, volume: &Arc<Volume>, mountpoint: &Path, options: O
     }
     let config = config(&options, matches!(source, Source::Snapshot(_)));
     let adapter = adapter(source, volume, &options)?;
+    let missed = adapter.missed.clone();
     let session = Session::new(adapter, mountpoint, &config).map_err(|error| refused(mountpoint, error))?;
     let session = session.spawn().map_err(MountError::Session)?;
     set_read_ahead(mountpoint);
-    Ok(Mounted { session })
+    Ok(Mounted { session, missed })
 }
 
 fn adapter(source: Source, volume: &Arc<Volume>, options: &Options) -> Result<Adapter> {
@@ -83,7 +86,14 @@ fn adapter(source: Source, volume: &Arc<Volume>, options: &Options) -> Result<Ad
             Main::Frozen(Arc::new(Frozen::new(volume.tree(record.root), chunks)))
         }
     };
-    Ok(Adapter { main, virt, tally, dirs: Dirs::default(), report: options.report.clone() })
+    Ok(Adapter {
+        main,
+        virt,
+        tally,
+        dirs: Dirs::default(),
+        missed: Arc::default(),
+        report: options.report.clone(),
+    })
 }
 
 fn config(options: &Options, snapshot: bool) -> Config {
@@ -119,10 +129,10 @@ fn set_read_ahead(mountpoint: &Path) {
 }
 
 impl Mounted {
-    /// Tells the kernel what it must forget. Never to be used by a thread that answers requests.
+    /// What tells the kernel to forget.
     #[must_use]
-    pub fn notifier(&self) -> Notifier {
-        self.session.notifier()
+    pub fn forgetter(&self) -> Forgetter {
+        Forgetter { notifier: self.session.notifier(), missed: self.missed.clone() }
     }
 
     /// Waits until the mount was ended, by whomever.

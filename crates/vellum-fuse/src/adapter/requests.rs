@@ -17,6 +17,7 @@ use fuser::{
     Request, TimeOrNow, WriteFlags,
 };
 use vellum_fs::{Result, Seek};
+use vellum_types::Ino;
 
 use super::modify::{Asked, At, NewNode, Piece};
 use super::{Adapter, Known, LONG, MAX_BACKGROUND, MAX_WRITE, Owner, WANTED, caller};
@@ -85,7 +86,7 @@ impl Filesystem for Adapter {
         let name = name.as_bytes();
         match self.serve(Op::Lookup, req, parent.0, name, || self.lookup(parent.0, name)) {
             // That a name does not exist may be remembered, too.
-            Err(error) if error.code() == Errno::ENOENT.code() => match self.absent(parent.0) {
+            Err(error) if error.code() == Errno::ENOENT.code() => match self.absent(parent.0, name) {
                 Some(absent) => entry(reply, Ok(absent)),
                 None => reply.error(error),
             },
@@ -512,7 +513,10 @@ fn read_virtual(file: Result<Opened>, offset: u64, len: usize, reply: ReplyData)
 impl Adapter {
     /// What answers that a name does not exist, for the kernel to remember; none where it may soon exist without its
     /// knowing.
-    fn absent(&self, dir: u64) -> Option<Known> {
+    fn absent(&self, dir: u64, name: &[u8]) -> Option<Known> {
+        if dir == Ino::ROOT.0 && !self.missed.note(name) {
+            return None;
+        }
         let nothing = vellum_types::Attr::new(vellum_types::FileKind::File, 0);
         let attr = crate::attr::file_attr(0, &nothing);
         match self.owner(dir) {

@@ -1,12 +1,17 @@
 //! `vellum fork`: a new checked-out worktree of the same volume.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vellum_checkout::{Engine, ForkOutcome, ForkRequest};
+use vellum_types::SnapshotId;
 
+use super::mount;
 use crate::context::Context;
+use crate::context::mounted::MountedWorktree;
 use crate::error::{CliError, Outcome, Result};
+use crate::mounting::control::Request;
+use crate::mounting::{MountingError, live};
 use crate::ui::format;
 use crate::ui::json::Problem;
 use crate::ui::progress::Task;
@@ -19,14 +24,17 @@ use crate::ui::progress::Task;
 pub struct Args {
     /// Name of the new worktree
     name: String,
-    /// Its directory, which must be empty or not exist
-    #[arg(long, value_name = "DIR")]
-    to: PathBuf,
-    /// The snapshot to start from
-    #[arg(long, value_name = "SNAP", default_value = "HEAD")]
-    from: String,
+    /// Check it out in this directory, which must be empty or not exist
+    #[arg(long, value_name = "DIR", required_unless_present = "mount")]
+    to: Option<PathBuf>,
+    /// Mount it on this directory, which must be empty: at once, however many files there are
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["to", "engine"])]
+    mount: Option<PathBuf>,
+    /// The snapshot to start from [default: where this worktree stands; of a mounted one, a new snapshot]
+    #[arg(long, value_name = "SNAP")]
+    from: Option<String>,
     /// Use this way only, and fail where it does not work
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, conflicts_with = "mount")]
     engine: Option<EngineName>,
 }
 
@@ -65,9 +73,18 @@ struct Report {
 
 /// Forks.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    if let Some(mountpoint) = &args.mount {
+        return mounted(args, context, mountpoint);
+    }
+    if context.mounted()?.is_some() {
+        return Err(CliError::usage(
+            "a mounted worktree has no plain files to clone",
+            "'--mount DIR' forks it at once; for plain files: 'vellum init --store', then 'vellum restore'",
+        ));
+    }
     let worktree = context.worktree()?;
-    let from = worktree.volume.resolve(&args.from)?;
-    let to = context.local_path(&args.to);
+    let from = worktree.volume.resolve(args.from.as_deref().unwrap_or("HEAD"))?;
+    let to = context.local_path(args.to.as_deref().unwrap_or(Path::new("")));
     let id = from.id;
     let engine = args.engine.map(Engine::from);
     let request = ForkRequest { name: args.name.clone(), to: to.clone(), from, engine };
@@ -103,6 +120,40 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         ui.line(ways(&done))?;
     }
     Ok(outcome)
+}
+
+/// The new worktree is mounted: it stands on the tree of a snapshot, and no file is touched.
+fn mounted(args: &Args, context: &Context, mountpoint: &Path) -> Result<Outcome> {
+    let here = context.mounted()?;
+    let from = match (&here, &args.from) {
+        (Some(here), None) => Some(current(here, &args.name)?),
+        (Some(here), Some(typed)) => {
+            here.ask(&Request::Settle)?;
+            Some(here.volume.resolve(typed)?.id)
+        }
+        (None, Some(typed)) => Some(context.volume()?.resolve(typed)?.id),
+        (None, None) => context.volume()?.head()?,
+    };
+    let volume = match here {
+        Some(here) => here.volume,
+        None => context.volume()?,
+    };
+    live::create(&volume, &args.name, from)?;
+    let request = mount::Args::of_worktree(volume.state.root(), mountpoint, &args.name);
+    mount::run(&request, context)
+}
+
+/// A snapshot of the mounted worktree as it is, in the store; the last one, if nothing changed since.
+fn current(here: &MountedWorktree, name: &str) -> Result<SnapshotId> {
+    here.sync()?;
+    let status = here.ask(&Request::Status)?;
+    let id = match status.head.filter(|_| !status.changed) {
+        Some(head) => Some(head),
+        None => here.ask(&Request::Snapshot { note: format!("fork {name}"), tags: Vec::new() })?.snapshot,
+    };
+    here.ask(&Request::Settle)?;
+    let id = id.and_then(|text| text.parse().ok());
+    id.ok_or_else(|| MountingError::NoAnswer(here.mountpoint.clone()).into())
 }
 
 /// How many files were made in which way.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 use vellum_fs::Fs;
@@ -58,6 +58,24 @@ pub struct Args {
     detach: bool,
 }
 
+impl Args {
+    /// A worktree that exists, of the volume of this directory.
+    pub fn of_worktree(volume: &Path, mountpoint: &Path, name: &str) -> Self {
+        Self {
+            volume: Some(volume.into()),
+            mountpoint: mountpoint.into(),
+            worktree: Some(name.into()),
+            snapshot: None,
+            read_only: false,
+            foreground: false,
+            allow_other: false,
+            cache_size: None,
+            log_limit: None,
+            detach: false,
+        }
+    }
+}
+
 /// Where the process that serves a mount tells what happens.
 const LOG_FILE: &str = "daemon.log";
 
@@ -97,9 +115,9 @@ fn arguments(args: &Args, context: &Context) -> Vec<OsString> {
     option("log-limit", args.log_limit.map(|size| size.to_string().into()));
     let flags = [(args.read_only, "--read-only"), (args.allow_other, "--allow-other")];
     words.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| name.into()));
-    words.push("--".into());
-    words.extend(args.volume.clone().map(OsString::from));
-    words.push(args.mountpoint.clone().into());
+    // Absolute: neither can be taken for an option, and '--' before an optional word is not understood.
+    words.extend(args.volume.as_deref().map(|typed| context.local_path(typed).into()));
+    words.push(context.local_path(&args.mountpoint).into());
     words
 }
 
@@ -129,7 +147,8 @@ fn serve(args: &Args, context: &Context) -> Result<Outcome> {
 /// A worktree that is mounted.
 struct Live {
     fs: Arc<Fs>,
-    publisher: Arc<Publisher>,
+    /// At work as long as it is mounted.
+    _publisher: Arc<Publisher>,
     /// Held as long as it is mounted.
     _claim: Claim,
 }
@@ -181,12 +200,15 @@ fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Resul
         Arc::new(Publisher::start(fs.clone()).map_err(CliError::io("start", "the thread that publishes"))?);
     let dir = claim.dir().to_path_buf();
     let log = Arc::new(Log::open(&dir.join(LOG_FILE))?);
-    let service = Service { fs: fs.clone(), publisher: publisher.clone(), log };
-    let control = Some(control::listen(&dir, Arc::new(service))?);
+    let (fs_too, forgetter) = (fs.clone(), OnceLock::new());
+    let service = Arc::new(Service { fs: fs_too, publisher: publisher.clone(), log, forgetter });
+    let control = Some(control::listen(&dir, service.clone())?);
     let source = Source::Live(fs.clone());
     let shown = Shown { source, worktree: Some(claim.worktree()), snapshot: None, dir, control };
     let (mounted, log, report) = mount(args, volume, mountpoint, shown)?;
-    let live = Live { fs, publisher, _claim: claim };
+    // Nobody else sets it.
+    let _ = service.forgetter.set(mounted.forgetter());
+    let live = Live { fs, _publisher: publisher, _claim: claim };
     Ok(Ready { mounted, live: Some(live), log, report: Report { made, ..report } })
 }
 

@@ -6,14 +6,14 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
-use vellum_fs::publish::Progress;
 use vellum_fs::publisher::Publisher;
 use vellum_fs::snapshot::SnapshotRequest;
 use vellum_fs::{Fs, FsError};
-use vellum_types::SnapshotId;
+use vellum_fuse::Forgetter;
+use vellum_types::{Ino, SnapshotId};
 use vellum_volume::Origin;
 
 use super::MountingError;
@@ -60,6 +60,8 @@ pub struct Answer {
     pub root: Option<String>,
     /// The last snapshot of the line.
     pub head: Option<String>,
+    /// Whether anything changed since that.
+    pub changed: bool,
     /// Snapshots that are not in the store yet.
     pub waiting: u64,
     /// Bytes of file data in the write log.
@@ -87,6 +89,8 @@ pub struct Service {
     pub publisher: Arc<Publisher>,
     /// Where failures are told.
     pub log: Arc<Log>,
+    /// Lets the kernel forget; there once the mount is.
+    pub forgetter: OnceLock<Forgetter>,
 }
 
 /// Listens until the process ends; gives the socket's path.
@@ -141,15 +145,26 @@ impl Service {
             }
             Request::Flush => self.fs.flush()?,
             Request::Settle => {
-                while !self.fs.pending()?.is_empty() && self.fs.publish()? == Progress::Some {}
+                self.fs.settle()?;
             }
             Request::Restore { target, discard } => {
                 let target: SnapshotId =
                     target.parse().map_err(|_| FsError::Posix(rustix::io::Errno::INVAL))?;
-                answer.snapshot = self.fs.restore(target, *discard)?.map(|id| id.to_string());
+                answer.snapshot = self.restore(target, *discard)?.map(|id| id.to_string());
+                self.publisher.ask();
             }
         }
         self.stand(answer)
+    }
+
+    fn restore(&self, target: SnapshotId, discard: bool) -> std::result::Result<Option<SnapshotId>, FsError> {
+        let names = || self.fs.entries(Ino::ROOT).map(|entries| entries.into_iter().map(|entry| entry.name));
+        let before = names()?;
+        let saved = self.fs.restore(target, discard)?;
+        if let Some(forgetter) = self.forgetter.get() {
+            forgetter.forget(before.chain(names()?), &self.fs.open_inodes());
+        }
+        Ok(saved)
     }
 
     fn stand(&self, answer: Answer) -> std::result::Result<Answer, FsError> {
@@ -158,6 +173,7 @@ impl Service {
         Ok(Answer {
             root: Some(head.state.base.0.to_string()),
             head: head.snapshot.map(|last| last.id.to_string()),
+            changed: self.fs.is_changed()?,
             waiting: unpublished.snapshots,
             log_bytes: unpublished.log_bytes,
             log_limit: self.fs.log().usage().limit,

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use vellum_fs::head::{Ancestor, Head};
+use vellum_fs::log::LogHooks;
 use vellum_fs::{Fs, Options, WriteLog};
-use vellum_live::{Embedded, NoHooks};
+use vellum_live::Embedded;
 use vellum_types::SnapshotId;
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::session::host_name;
@@ -124,14 +125,14 @@ impl Claim {
     /// Opens the filesystem: as the last process left it, or as the snapshot that the worktree stands on.
     pub fn open(&self, volume: &Arc<Volume>, head: &WorktreeHead, limits: Limits) -> Result<Arc<Fs>> {
         let failed = |error| CliError::from(MountingError::from(error));
-        let live =
-            Embedded::open(&self.dir.join(META_FOLDER), NoHooks).map_err(|error| failed(error.into()))?;
-        let log =
-            WriteLog::open(&self.dir.join(LOG_FOLDER), limits.log.unwrap_or(LOG_LIMIT)).map_err(failed)?;
+        let limit = limits.log.unwrap_or(LOG_LIMIT);
+        let log = Arc::new(WriteLog::open(&self.dir.join(LOG_FOLDER), limit).map_err(failed)?);
+        let live = Embedded::open(&self.dir.join(META_FOLDER), LogHooks(log.clone()))
+            .map_err(|error| failed(error.into()))?;
         let fresh = fresh(volume, head.head)?;
         let mut options = Options { worktree: Some(self.worktree.clone()), ..Options::default() };
         options.chunk_cache = limits.cache.unwrap_or(options.chunk_cache);
-        let fs = Fs::open(volume.clone(), Arc::new(live), Arc::new(log), &fresh, options).map_err(failed)?;
+        let fs = Fs::open(volume.clone(), Arc::new(live), log, &fresh, options).map_err(failed)?;
         Ok(Arc::new(fs))
     }
 

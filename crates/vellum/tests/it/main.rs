@@ -17,6 +17,7 @@ mod help;
 mod history;
 mod info;
 mod init;
+mod inside;
 mod json;
 mod key;
 mod ls;

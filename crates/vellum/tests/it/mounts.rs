@@ -34,6 +34,7 @@ fn worktrees_and_snapshots_are_told_apart() {
     assert_eq!(item["snapshot"].as_str().unwrap().len(), 64);
     assert_eq!(item["read_only"], true);
     let text = world.run(&["mounts"]).ok();
-    let line = text.lines().into_iter().find(|line| line.contains(work.path.to_str().unwrap())).unwrap().to_owned();
+    let line =
+        text.lines().into_iter().find(|line| line.contains(work.path.to_str().unwrap())).unwrap().to_owned();
     assert!(line.contains("work"), "{line}");
 }

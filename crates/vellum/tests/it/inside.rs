@@ -1,0 +1,113 @@
+//! Commands of a user who stands in a mount.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::mounting::Mount;
+use crate::world::{Ran, World, run};
+
+/// Runs the binary in the mount.
+fn inside(mount: &Mount<'_>, args: &[&str]) -> Ran {
+    run(&mount.path, args, Stdio::null())
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn a_snapshot_is_made_compared_and_restored() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    inside(&mount, &["status"]).ok().remarks("nothing changed since");
+    fs::write(mount.at("a.txt"), "edited\n").unwrap();
+    fs::write(mount.at("new"), "new\n").unwrap();
+    let ran = inside(&mount, &["status"]).code(1);
+    assert!(ran.out.contains("M  a.txt") && ran.out.contains("A  new"), "{}", ran.out);
+    inside(&mount, &["snapshot", "-m", "second", "--tag", "two"]).ok();
+    inside(&mount, &["status"]).ok();
+    fs::remove_file(mount.at("new")).unwrap();
+    fs::rename(mount.at("dir"), mount.at("moved")).unwrap();
+    let ran = inside(&mount, &["diff", "two", "--name-status"]).code(1);
+    assert_eq!(ran.lines(), ["R\tdir\tmoved", "D\tnew"]);
+    assert_eq!(inside(&mount, &["cat", "two", "new"]).ok().out, "new\n");
+    inside(&mount, &["restore", "first"]).ok().says("Restored").remarks("undoes it");
+    assert_eq!(read(mount.at("a.txt")), "one\ntwo\nthree\n");
+    assert!(!mount.at("moved").exists() && mount.at("dir/deep/c.bin").exists());
+    inside(&mount, &["status"]).ok();
+    let history = inside(&mount, &["history", "--all"]).ok();
+    assert!(history.out.contains("before the restore of"), "{}", history.out);
+    inside(&mount, &["verify", "--all"]).ok();
+}
+
+#[test]
+fn what_the_kernel_has_cached_is_forgotten_by_a_restore() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    fs::write(mount.at("a.txt"), "longer than it was before, by far\n").unwrap();
+    fs::write(mount.at("dir/b.txt"), "other\n").unwrap();
+    assert!(!mount.at("gone").exists() && !mount.at("dir/gone").exists());
+    inside(&mount, &["snapshot", "--tag", "edited"]).ok();
+    fs::write(mount.at("gone"), "x").unwrap();
+    fs::write(mount.at("dir/gone"), "x").unwrap();
+    inside(&mount, &["snapshot", "--tag", "more"]).ok();
+    for _ in 0..3 {
+        inside(&mount, &["restore", "first"]).ok();
+        assert_eq!(read(mount.at("a.txt")), "one\ntwo\nthree\n");
+        assert_eq!(read(mount.at("dir/b.txt")), "b\n");
+        assert!(!mount.at("gone").exists() && !mount.at("dir/gone").exists());
+        assert_eq!(fs::read_dir(mount.at("dir")).unwrap().count(), 2);
+        inside(&mount, &["restore", "more"]).ok();
+        assert_eq!(read(mount.at("a.txt")), "longer than it was before, by far\n");
+        assert_eq!(read(mount.at("dir/b.txt")), "other\n");
+        assert_eq!((read(mount.at("gone")), read(mount.at("dir/gone"))), ("x".into(), "x".into()));
+    }
+}
+
+#[test]
+fn a_snapshot_outlives_the_process_that_made_it() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    fs::write(mount.at("big"), vec![7; 3_000_000]).unwrap();
+    let id = inside(&mount, &["-q", "snapshot"]).ok().out.trim().to_owned();
+    fs::write(mount.at("big"), "not this").unwrap();
+    mount.sh("sync -f .");
+    let killed = std::process::Command::new("kill").args(["-KILL", &mount.pid().to_string()]).status();
+    assert!(killed.unwrap().success());
+    mount.again(&[]).ok();
+    assert_eq!(read(mount.at("big")), "not this");
+    inside(&mount, &["restore", &id]).ok();
+    assert_eq!(fs::read(mount.at("big")).unwrap(), vec![7; 3_000_000]);
+    mount.umount().ok();
+    world.run(&["verify", "--all"]).ok();
+    assert_eq!(world.run(&["cat", &id, "big"]).ok().raw, vec![7; 3_000_000]);
+}
+
+#[test]
+fn a_fork_is_mounted_beside_it_and_goes_its_own_way() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    fs::write(mount.at("shared"), "both have it").unwrap();
+    let other = Mount::place(&world, "try");
+    inside(&mount, &["fork", "try", "--mount", other.path.to_str().unwrap()]).ok();
+    assert_eq!(read(other.at("shared")), "both have it");
+    fs::write(other.at("shared"), "only here").unwrap();
+    assert_eq!(read(mount.at("shared")), "both have it");
+    inside(&other, &["snapshot", "-m", "of the fork"]).ok();
+    inside(&other, &["flush"]).ok();
+    let history = world.run(&["history", "--all"]).ok();
+    assert!(history.out.contains("of the fork") && history.out.contains("fork try"), "{}", history.out);
+    inside(&mount, &["fork", "try", "--mount", other.path.to_str().unwrap()]).code(2);
+}
+
+#[test]
+fn what_cannot_be_done_in_a_mount_is_refused_with_another_way() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    inside(&mount, &["snapshot", "a.txt"]).code(3).remarks("all of it");
+    inside(&mount, &["restore", "first", "a.txt"]).code(3).remarks(".vellum/snapshots");
+    inside(&mount, &["fork", "x", "--to", "/tmp/nowhere"]).code(3).remarks("--mount");
+    inside(&mount, &["restore", "nothing"]).code(2);
+    world.run(&["flush"]).code(3).remarks("no mounted worktree");
+}
