@@ -4,6 +4,7 @@
 //! the top layer changes; a body that reads sees one head throughout (sealing, publishing and restoring wait for it).
 
 mod merge;
+mod resident;
 mod txn;
 
 use std::ops::ControlFlow;
@@ -11,7 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::io::Errno;
 use vellum_live::{LiveError, LiveStore, Sequence};
-use vellum_map::{NodeCache, Span};
+use vellum_map::{NodeCache, NodeSource, Span};
 use vellum_types::value::Super;
 use vellum_types::{Attr, Dentry, Ino, Key, KeyRef, KeyTag};
 use vellum_volume::tree::NodeLoader;
@@ -21,7 +22,12 @@ use crate::head::{HEAD_KEY, Head, State};
 
 use merge::{Changes, LiveRead, Merged, get_merged};
 pub(crate) use merge::{decode_change, encode_change, layer_key};
+use resident::Resident;
 pub use txn::Txn;
+
+/// How often a transaction is begun anew for a node that is not in memory. One that needs more of them, more than
+/// memory holds maybe, fetches them while others wait.
+const FETCHES_MAX: usize = 64;
 
 /// Where nodes of the base come from.
 pub type Nodes = NodeCache<NodeLoader>;
@@ -204,10 +210,26 @@ impl LiveTree {
     /// Changes the map: all that the body does, or nothing if it fails. The body may run several times. It must not
     /// call `read` or `transact` again.
     pub fn transact<T>(&self, mut body: impl FnMut(&mut Txn<'_>) -> Result<T>) -> Result<(T, Committed)> {
+        for _ in 0..FETCHES_MAX {
+            let nodes = Resident::new(&self.nodes, false);
+            let done = self.try_transact(&nodes, &mut body);
+            match nodes.missing().filter(|_| done.is_err()) {
+                Some(missing) => self.nodes.node(&missing)?,
+                None => return done,
+            };
+        }
+        self.try_transact(&Resident::new(&self.nodes, true), &mut body)
+    }
+
+    fn try_transact<T>(
+        &self,
+        nodes: &Resident<'_>,
+        body: &mut impl FnMut(&mut Txn<'_>) -> Result<T>,
+    ) -> Result<(T, Committed)> {
         let head = self.head();
         let (mut outcome, mut changed) = (None, Vec::new());
         let committed = self.live.transact(&mut |live| {
-            let mut txn = Txn::new(live, &head, &self.nodes);
+            let mut txn = Txn::new(live, &head, nodes);
             let done = body(&mut txn);
             changed = txn.into_changed();
             let failed = done.is_err();

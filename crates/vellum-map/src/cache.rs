@@ -63,6 +63,11 @@ impl<L: LoadBytes> NodeCache<L> {
         &self.loader
     }
 
+    /// A node, if it is in memory.
+    pub fn resident(&self, id: &BlobId) -> Option<Arc<Node>> {
+        self.nodes.get(id)
+    }
+
     /// Puts a node there that the caller has just made and expects to be asked for.
     pub fn insert(&self, id: BlobId, node: Arc<Node>) {
         self.nodes.insert(id, node);

@@ -8,10 +8,9 @@ use std::iter::Peekable;
 use std::ops::ControlFlow;
 
 use vellum_live::{Bytes, LiveError, LiveStore, Transaction, Visit};
-use vellum_map::{Range, Slice, Span, Value, get, range};
+use vellum_map::{NodeSource, Range, Slice, Span, Value, get, range};
 use vellum_types::{Key, KeyTag};
 
-use super::Nodes;
 use crate::error::Result;
 use crate::head::{LayerId, State, layer_prefix};
 
@@ -83,7 +82,12 @@ fn is_xattr(key: &[u8]) -> bool {
 }
 
 /// The value of a key: what the newest layer that speaks of it says, or else the base.
-pub fn get_merged(live: &dyn LiveRead, state: &State, nodes: &Nodes, key: &Key) -> Result<Option<Value>> {
+pub fn get_merged<N: NodeSource>(
+    live: &dyn LiveRead,
+    state: &State,
+    nodes: &N,
+    key: &Key,
+) -> Result<Option<Value>> {
     let key = key.as_bytes();
     let mut full = layer_key(LayerId(0), key);
     for layer in &state.layers {
@@ -187,14 +191,14 @@ impl<'a> Changes<'a> {
 }
 
 /// Base and layers as one sequence of entries.
-pub struct Merged<'a> {
+pub struct Merged<'a, N: NodeSource> {
     changes: Changes<'a>,
-    base: Peekable<Range<'a, Nodes>>,
+    base: Peekable<Range<'a, N>>,
 }
 
-impl<'a> Merged<'a> {
+impl<'a, N: NodeSource> Merged<'a, N> {
     /// The entries of a span as a state has them.
-    pub fn new(live: &'a dyn LiveRead, state: &State, nodes: &'a Nodes, span: Span) -> Result<Self> {
+    pub fn new(live: &'a dyn LiveRead, state: &State, nodes: &'a N, span: Span) -> Result<Self> {
         let changes = Changes::new(live, &state.layers, &span);
         Ok(Self { changes, base: range(nodes, &state.base, span)?.peekable() })
     }

@@ -5,7 +5,8 @@ use vellum_map::{Span, Value};
 use vellum_types::{Attr, Dentry, Ino, Key};
 
 use super::merge::{Merged, encode_change, get_merged, layer_key};
-use super::{Nodes, Reading, VisitEntry};
+use super::resident::Resident;
+use super::{Reading, VisitEntry};
 use crate::error::Result;
 use crate::head::{Head, orphan_key};
 
@@ -13,12 +14,12 @@ use crate::head::{Head, orphan_key};
 pub struct Txn<'a> {
     live: &'a mut dyn Transaction,
     head: &'a Head,
-    nodes: &'a Nodes,
+    nodes: &'a Resident<'a>,
     changed: Vec<Key>,
 }
 
 impl<'a> Txn<'a> {
-    pub(super) fn new(live: &'a mut dyn Transaction, head: &'a Head, nodes: &'a Nodes) -> Self {
+    pub(super) fn new(live: &'a mut dyn Transaction, head: &'a Head, nodes: &'a Resident<'a>) -> Self {
         Self { live, head, nodes, changed: Vec::new() }
     }
 

@@ -22,6 +22,8 @@ pub const CHUNKED: Ino = Ino(2);
 /// Published, inline.
 pub const SMALL: Ino = Ino(3);
 pub const CHUNK: usize = 3000;
+/// Published, inline, and behind so many others that it is not in the node that the root directory is in.
+pub const FAR: Ino = Ino(260);
 
 pub struct World {
     pub dir: TempDir,
@@ -44,6 +46,10 @@ pub fn chunked() -> Vec<u8> {
 
 pub fn small() -> Vec<u8> {
     pattern(300, 2)
+}
+
+pub fn far() -> Vec<u8> {
+    pattern(1000, FAR.0)
 }
 
 fn temporary() -> TempDir {
@@ -81,7 +87,7 @@ fn publish(volume: &Volume) -> Root {
     };
     let mut root = Attr::new(FileKind::Dir, 0o755);
     root.nlink = 2;
-    entries.push((Key::attr(Ino::SUPER), Super { next_ino: Ino(4) }.encode()));
+    entries.push((Key::attr(Ino::SUPER), Super { next_ino: Ino(FAR.0 + 1) }.encode()));
     entries.push((Key::attr(Ino::ROOT), root.encode()));
     for (name, ino) in [(b"chunked".as_slice(), CHUNKED), (b"small", SMALL)] {
         entries.push((Key::dentry(Ino::ROOT, name), Dentry { ino, kind: FileKind::File }.encode()));
@@ -94,6 +100,11 @@ fn publish(volume: &Volume) -> Root {
     }
     let inline = Attr { inline: Some(small()), ..file(b"small", small().len()) };
     entries.push((Key::attr(SMALL), inline.encode()));
+    for number in 200..=FAR.0 {
+        let inline = Some(pattern(far().len(), number));
+        let attr = Attr { inline, ..file(number.to_string().as_bytes(), far().len()) };
+        entries.push((Key::attr(Ino(number)), attr.encode()));
+    }
     let root = {
         let mut builder = Builder::new(volume.shape(), &session);
         for (key, value) in &entries {

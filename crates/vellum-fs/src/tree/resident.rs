@@ -1,0 +1,50 @@
+//! Nodes of the base as a transaction reads them: those in memory. While one is fetched, maybe from far away, nobody
+//! is kept from committing: the transaction is abandoned, and begun anew when the node is there.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vellum_map::{MapError, Node, NodeSource};
+use vellum_types::{BlobId, ErrorKind};
+
+use super::Nodes;
+
+/// The nodes that are in memory, or all.
+pub struct Resident<'n> {
+    nodes: &'n Nodes,
+    /// Others are fetched on the spot.
+    fetches: bool,
+    missing: Mutex<Option<BlobId>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("it is not in memory")]
+struct NotInMemory;
+
+impl<'n> Resident<'n> {
+    pub fn new(nodes: &'n Nodes, fetches: bool) -> Self {
+        Self { nodes, fetches, missing: Mutex::default() }
+    }
+
+    /// The node that was asked for and not there.
+    pub fn missing(&self) -> Option<BlobId> {
+        *self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl NodeSource for Resident<'_> {
+    fn node(&self, id: &BlobId) -> Result<Arc<Node>, MapError> {
+        if self.fetches {
+            return self.nodes.node(id);
+        }
+        self.nodes.resident(id).ok_or_else(|| {
+            *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(*id);
+            MapError::load(*id, ErrorKind::Interrupted, NotInMemory)
+        })
+    }
+
+    fn will_need(&self, ids: &[BlobId]) {
+        if self.fetches {
+            self.nodes.will_need(ids);
+        }
+    }
+}
