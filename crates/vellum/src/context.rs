@@ -60,6 +60,12 @@ impl Context {
         Paths::new(&self.cwd, root)
     }
 
+    /// How typed paths relate to the worktree that the user stands in, be it checked out or mounted.
+    pub fn paths_of(&self, volume: &Volume) -> Result<Paths> {
+        let mounted = mounted::mountpoint_above(&self.cwd)?;
+        Ok(self.paths(mounted.as_deref().unwrap_or(volume.state.root())))
+    }
+
     /// A typed path of the local filesystem that need not exist.
     pub fn local_path(&self, typed: &Path) -> PathBuf {
         self.cwd.join(typed)

@@ -1,14 +1,16 @@
 //! Requests that change the live worktree, decoded.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::TimeOrNow;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use vellum_fs::{
-    Caller, FallocMode, Fs, Handle, Node, OpenFlags, RenameFlags, Result, SetAttr, SetTime, XattrFlags,
+    Caller, FallocMode, Fs, FsError, Handle, Node, OpenFlags, RenameFlags, Result, SetAttr, SetTime,
+    XattrFlags,
 };
-use vellum_types::Ino;
+use vellum_types::{Attr, FileKind, Ino};
 
 use super::{Adapter, Known, Main, Owner};
 use crate::adapter::view::known;
@@ -45,6 +47,10 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    fn is_times_only(&self) -> bool {
+        self.mode.is_none() && self.owner == (None, None) && self.size.is_none()
+    }
+
     fn decode(self) -> SetAttr {
         let set_time = |asked| match asked {
             TimeOrNow::Now => SetTime::Now,
@@ -133,7 +139,15 @@ impl Adapter {
 
     pub(super) fn setattr(&self, node: u64, asked: Asked, caller: Caller) -> Result<Known> {
         let (fs, ino) = self.live(node)?;
-        made(&fs.setattr(ino, &asked.decode(), caller)?)
+        let (times_only, asked) = (asked.is_times_only(), asked.decode());
+        match fs.setattr(ino, &asked, caller) {
+            // The kernel writes back the times of a file that is gone: an error would be told to the next `syncfs`.
+            Err(FsError::Posix(Errno::STALE)) if times_only => {
+                let attr = Attr { nlink: 0, ..Attr::new(FileKind::File, 0) };
+                made(&Node { ino, attr: Arc::new(attr) })
+            }
+            done => made(&done?),
+        }
     }
 
     pub(super) fn open_live(fs: &Fs, ino: Ino, flags: fuser::OpenFlags) -> Result<u64> {

@@ -56,7 +56,7 @@ struct Xattr {
 /// Describes the snapshot or file.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let volume = context.volume()?;
-    let root = volume.state.root().as_os_str().to_owned();
+    let root = context.paths_of(&volume)?.root().as_os_str().to_owned();
     let path = args.path.clone().unwrap_or(root);
     let place = Place::find(context, &volume, &args.snapshot, Some(&path))?;
     let inode = place.tree.inode(place.ino)?;

@@ -24,12 +24,23 @@ pub struct MountedWorktree {
 impl Context {
     /// The mounted worktree that the user stands in, if it is one.
     pub fn mounted(&self) -> Result<Option<MountedWorktree>> {
-        for dir in self.cwd.ancestors() {
-            let Some(mount) = table::at(dir)? else { continue };
-            return if mount.is_ours() { MountedWorktree::open(&mount) } else { Ok(None) };
+        match mountpoint_above(&self.cwd)? {
+            Some(mountpoint) => {
+                table::at(&mountpoint)?.map_or(Ok(None), |mount| MountedWorktree::open(&mount))
+            }
+            None => Ok(None),
         }
-        Ok(None)
     }
+}
+
+/// Where the mount begins that a directory lies in, if it is one of ours.
+pub fn mountpoint_above(cwd: &Path) -> Result<Option<PathBuf>> {
+    for dir in cwd.ancestors() {
+        if let Some(mount) = table::at(dir)? {
+            return Ok(mount.is_ours().then_some(mount.mountpoint));
+        }
+    }
+    Ok(None)
 }
 
 impl MountedWorktree {

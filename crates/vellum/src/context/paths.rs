@@ -25,6 +25,11 @@ impl Paths {
         Self { cwd: cwd.into(), root: root.into() }
     }
 
+    /// The root of the worktree.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// A typed path, relative to where the user stands, as a path from the root; the root itself is empty.
     pub fn parse(&self, typed: &OsStr) -> Result<Vec<u8>> {
         if typed.is_empty() {

@@ -27,7 +27,7 @@ pub struct Place {
 impl Place {
     /// Finds it. Without a path it is where the user stands.
     pub fn find(context: &Context, volume: &Volume, snapshot: &str, path: Option<&OsStr>) -> Result<Self> {
-        let paths = context.paths(volume.state.root());
+        let paths = context.paths_of(volume)?;
         let entry = volume.resolve(snapshot)?;
         let tree = volume.tree(entry.record.root);
         let place = format!("snapshot {}", volume.short_id(&entry.id)?);

@@ -40,7 +40,8 @@ impl Mount {
 
     /// Whether the process that served it is gone.
     pub fn is_dead(&self) -> bool {
-        let stat = rustix::fs::stat(&self.mountpoint);
+        // Not `stat`: the kernel may still know the answer to that.
+        let stat = rustix::fs::statfs(&self.mountpoint);
         matches!(stat, Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
     }
 }

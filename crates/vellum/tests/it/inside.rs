@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::mounting::Mount;
+use crate::mounting::{Mount, wait_until};
 use crate::world::{Ran, World, run};
 
 /// Runs the binary in the mount.
@@ -75,6 +75,7 @@ fn a_snapshot_outlives_the_process_that_made_it() {
     mount.sh("sync -f .");
     let killed = std::process::Command::new("kill").args(["-KILL", &mount.pid().to_string()]).status();
     assert!(killed.unwrap().success());
+    wait_until("the process is gone", || fs::metadata(mount.at("big")).is_err());
     mount.again(&[]).ok();
     assert_eq!(read(mount.at("big")), "not this");
     inside(&mount, &["restore", &id]).ok();

@@ -4,20 +4,9 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use crate::mounting::Mount;
+use crate::mounting::{Mount, wait_until};
 use crate::world::World;
-
-/// Waits until something is so.
-#[track_caller]
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "not within 30 seconds: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 fn kill(pid: i32, signal: &str) {
     let killed = Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();

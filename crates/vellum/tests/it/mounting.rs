@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -66,6 +67,16 @@ impl Drop for Mount<'_> {
     fn drop(&mut self) {
         // The process ends by itself when the mount is gone.
         let _ = Command::new("umount").arg("-l").arg(&self.path).output();
+    }
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "not within 30 seconds: {what}");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
