@@ -10,7 +10,10 @@ use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, linkat, open, openat, renameat, unlinkat};
+use rustix::fs::{
+    AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, linkat, open, openat, renameat,
+    unlinkat,
+};
 
 use crate::error::LiveError;
 
@@ -48,6 +51,9 @@ pub(crate) trait File: Send + Sync {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Makes content and length durable.
     fn sync(&self) -> io::Result<()>;
+    /// Lengthens it, as far as that is cheap: writing within its length is made durable without changing anything
+    /// but its content. Tells how long it is now.
+    fn reserve(&self, len: u64) -> io::Result<u64>;
     /// Cuts or lengthens it.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Its length in bytes.
@@ -58,8 +64,14 @@ pub(crate) trait File: Send + Sync {
 pub(crate) struct LocalFolder {
     path: PathBuf,
     directory: OwnedFd,
-    /// Holds the lock, until it is dropped.
-    _lock: OwnedFd,
+    lock: OwnedFd,
+}
+
+impl Drop for LocalFolder {
+    /// Closing the file would not do while a process that was just forked off has it open, too.
+    fn drop(&mut self) {
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 impl LocalFolder {
@@ -75,7 +87,7 @@ impl LocalFolder {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = openat(&directory, LOCK, flags, FILE_MODE)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Self { path: path.to_owned(), directory, _lock: lock })),
+            Ok(()) => Ok(Some(Self { path: path.to_owned(), directory, lock })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -154,6 +166,11 @@ impl File for LocalFile {
 
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
+    }
+
+    fn reserve(&self, len: u64) -> io::Result<u64> {
+        fallocate(&self.0, FallocateFlags::empty(), 0, len)?;
+        Ok(len)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

@@ -175,7 +175,7 @@ pub(crate) struct Frames<'f> {
 pub(crate) enum Next<'a> {
     /// A frame's body.
     Body(&'a [u8]),
-    /// Nothing: the file ends here.
+    /// Nothing: the file ends here, or holds only zeros from here on.
     End,
     /// No whole frame.
     Broken(DecodeError),
@@ -199,9 +199,12 @@ impl<'f> Frames<'f> {
             return Ok(Next::End);
         }
         let offset = self.offset;
-        let Some((len, _)) = head(self.at(FRAME_HEAD)?) else {
+        let Some((len, sum)) = head(self.at(FRAME_HEAD)?) else {
             return Ok(Next::Broken(DecodeError::Truncated));
         };
+        if (len, sum) == (0, 0) && self.is_blank()? {
+            return Ok(Next::End);
+        }
         let whole = FRAME_HEAD + len;
         if len > BODY_MAX || whole as u64 > rest {
             return Ok(Next::Broken(DecodeError::Truncated));
@@ -231,6 +234,19 @@ impl<'f> Frames<'f> {
         let at = (self.offset - self.start) as usize;
         let end = (at + count).min(self.window.len());
         Ok(self.window.get(at..end).unwrap_or_default())
+    }
+
+    /// Whether only zeros follow. Stays where it is.
+    fn is_blank(&mut self) -> io::Result<bool> {
+        let offset = self.offset;
+        let mut is_blank = true;
+        while is_blank && self.offset < self.len {
+            let bytes = self.at(WINDOW)?;
+            is_blank = !bytes.is_empty() && bytes.iter().all(|byte| *byte == 0);
+            self.offset += bytes.len() as u64;
+        }
+        self.offset = offset;
+        Ok(is_blank)
     }
 
     /// Goes on one byte further: looking for a frame behind damage.

@@ -73,8 +73,8 @@ fn fail_everywhere(fault: Fault, lasting: bool) {
         let mut acknowledged = State::new();
         for number in 0..6 {
             let key = key(number, "x");
-            if put(&engine, &key, &[number; 100]).is_ok() {
-                acknowledged.insert(key, vec![number; 100]);
+            if put(&engine, &key, &[number + 1; 100]).is_ok() {
+                acknowledged.insert(key, vec![number + 1; 100]);
             }
             let _ = engine.freeze(&layer(number));
             if number > 2 && drop_prefix(&engine, &layer(number - 2)).is_ok() {

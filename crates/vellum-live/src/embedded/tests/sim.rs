@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex};
 use super::Random;
 use crate::embedded::folder::{File, Folder};
 
+/// Bytes that a file is lengthened by at most when room is reserved.
+const RESERVED: u64 = 700;
 /// Bytes that a disk writes whole or not at all.
 const SECTOR: usize = 512;
 
@@ -309,6 +311,16 @@ impl File for SimFile {
         sim.attempt()?;
         sim.log.push(Op::SyncFile(self.id));
         Ok(())
+    }
+
+    fn reserve(&self, len: u64) -> io::Result<u64> {
+        let mut sim = self.folder.lock().unwrap();
+        sim.attempt()?;
+        let now = sim.files[self.id].len() as u64;
+        let len = len.min(now + RESERVED).max(now);
+        sim.files[self.id].resize(len as usize, 0);
+        sim.log.push(Op::SetLen(self.id, len));
+        Ok(len)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
