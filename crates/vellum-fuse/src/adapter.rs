@@ -7,6 +7,7 @@
 
 mod modify;
 mod requests;
+pub mod seeking;
 mod view;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::frozen::Frozen;
 use crate::node::Place;
 use crate::tally::{Asked, Op, Tally};
 use crate::virt::Virtual;
+use seeking::Seeking;
 
 /// How long the kernel may believe what it was told of the mounted state, and of snapshots: as long as it likes.
 const LONG: Duration = Duration::from_secs(24 * 3600);
@@ -71,6 +73,7 @@ pub struct Adapter {
     pub(crate) tally: Arc<Tally>,
     pub(crate) dirs: Dirs,
     pub(crate) missed: Arc<Missed>,
+    pub(crate) seeking: Seeking,
     pub(crate) report: Arc<Report>,
 }
 
@@ -84,7 +87,7 @@ pub(crate) struct Known {
 
 /// Whose an inode is.
 enum Owner<'a> {
-    Live(&'a Fs, Ino),
+    Live(&'a Arc<Fs>, Ino),
     Frozen(Arc<Frozen>, Ino),
     Virtual(u64),
 }
@@ -122,7 +125,7 @@ impl Adapter {
     }
 
     /// The live worktree, for changing this inode of it.
-    fn live(&self, node: u64) -> Result<(&Fs, Ino)> {
+    fn live(&self, node: u64) -> Result<(&Arc<Fs>, Ino)> {
         match self.owner(node)? {
             Owner::Live(fs, ino) => Ok((fs, ino)),
             Owner::Frozen(..) | Owner::Virtual(_) => Err(rustix::io::Errno::ROFS.into()),

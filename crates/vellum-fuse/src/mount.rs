@@ -15,6 +15,7 @@ use vellum_fs::Fs;
 use vellum_types::SnapshotId;
 use vellum_volume::Volume;
 
+use crate::adapter::seeking::{Seeking, ToKernel};
 use crate::adapter::{Adapter, Main, Report};
 use crate::dirs::Dirs;
 use crate::error::{MountError, Result};
@@ -66,15 +67,18 @@ pub fn mount(source: Source, volume: &Arc<Volume>, mountpoint: &Path, options: O
         return Err(MountError::NoDevice(error));
     }
     let config = config(&options, matches!(source, Source::Snapshot(_)));
-    let adapter = adapter(source, volume, &options)?;
+    let kernel = ToKernel::default();
+    let adapter = adapter(source, volume, &options, kernel.clone())?;
     let missed = adapter.missed.clone();
     let session = Session::new(adapter, mountpoint, &config).map_err(|error| refused(mountpoint, error))?;
+    // Nobody has told it before: it is new.
+    let _ = kernel.set(session.notifier());
     let session = session.spawn().map_err(MountError::Session)?;
     set_read_ahead(mountpoint);
     Ok(Mounted { session, missed })
 }
 
-fn adapter(source: Source, volume: &Arc<Volume>, options: &Options) -> Result<Adapter> {
+fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKernel) -> Result<Adapter> {
     let tally = Arc::new(Tally::default());
     let chunks = Arc::new(Chunks::new(volume.clone()));
     let virt = Virtual::new(volume.clone(), chunks.clone(), tally.clone(), &options.file);
@@ -86,11 +90,13 @@ fn adapter(source: Source, volume: &Arc<Volume>, options: &Options) -> Result<Ad
             Main::Frozen(Arc::new(Frozen::new(volume.tree(record.root), chunks)))
         }
     };
+    let seeking = Seeking::start(kernel).map_err(MountError::Session)?;
     Ok(Adapter {
         main,
         virt,
         tally,
         dirs: Dirs::default(),
+        seeking,
         missed: Arc::default(),
         report: options.report.clone(),
     })

@@ -140,6 +140,12 @@ impl Virtual {
         Ok(attr)
     }
 
+    /// What a listing may say of a snapshot before anything of it is read.
+    #[must_use]
+    pub fn unread(&self, kind: FileKind) -> Attr {
+        Attr { kind, mode: 0o555, ..self.link_attr() }
+    }
+
     fn link_attr(&self) -> Attr {
         let mut attr = Attr::new(FileKind::Symlink, 0o777);
         (attr.uid, attr.gid) = self.owner;

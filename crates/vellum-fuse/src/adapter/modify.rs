@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::TimeOrNow;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use vellum_fs::{
     Caller, FallocMode, Fs, FsError, Handle, Node, OpenFlags, RenameFlags, Result, SetAttr, SetTime,
@@ -77,7 +77,7 @@ pub(super) struct Piece {
 
 impl Adapter {
     /// The live directory that `at` names; the virtual directory's name is taken.
-    fn place(&self, at: At<'_>) -> Result<(&Fs, Ino)> {
+    fn place(&self, at: At<'_>) -> Result<(&Arc<Fs>, Ino)> {
         if at.dir == Ino::ROOT.0 && at.name == virt::NAME {
             return Err(Errno::PERM.into());
         }
@@ -100,11 +100,16 @@ impl Adapter {
         made(&fs.symlink(dir, at.name, target, caller)?)
     }
 
-    pub(super) fn create(&self, at: At<'_>, mode: u32, caller: Caller) -> Result<(Known, u64)> {
+    pub(super) fn create(
+        &self,
+        at: At<'_>,
+        (mode, flags): (u32, OFlags),
+        caller: Caller,
+    ) -> Result<(Known, u64)> {
         let (fs, dir) = self.place(at)?;
         let node = fs.create(dir, at.name, mode & PERMISSIONS, caller)?;
-        let handle = fs.open_file(node.ino, OpenFlags { write: true, append: false, truncate: false })?;
-        Ok((made(&node)?, handle.0))
+        let handle = self.open_live(fs, node.ino, flags & !OFlags::TRUNC)?;
+        Ok((made(&node)?, handle))
     }
 
     pub(super) fn link(&self, node: u64, at: At<'_>) -> Result<Known> {
@@ -150,16 +155,13 @@ impl Adapter {
         }
     }
 
-    pub(super) fn open_live(fs: &Fs, ino: Ino, flags: fuser::OpenFlags) -> Result<u64> {
-        let flags = rustix::fs::OFlags::from_bits_retain(flags.0.cast_unsigned());
-        let handle = fs.open_file(
-            ino,
-            OpenFlags {
-                write: flags.intersects(rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::RDWR),
-                append: flags.contains(rustix::fs::OFlags::APPEND),
-                truncate: flags.contains(rustix::fs::OFlags::TRUNC),
-            },
-        )?;
+    pub(super) fn open_live(&self, fs: &Fs, ino: Ino, flags: OFlags) -> Result<u64> {
+        let write = is_for_writing(flags);
+        let (append, truncate) = (flags.contains(OFlags::APPEND), flags.contains(OFlags::TRUNC));
+        let handle = fs.open_file(ino, OpenFlags { write, append, truncate })?;
+        if write {
+            self.seeking.opened(ino);
+        }
         Ok(handle.0)
     }
 
@@ -170,9 +172,14 @@ impl Adapter {
         u32::try_from(written).map_err(|_| Errno::IO.into())
     }
 
-    pub(super) fn close(&self, node: u64, handle: u64) -> Result<()> {
+    pub(super) fn close(&self, node: u64, handle: u64, flags: OFlags) -> Result<()> {
         match self.owner(node)? {
-            Owner::Live(fs, _) => fs.release(Handle(handle)),
+            Owner::Live(fs, ino) => {
+                if is_for_writing(flags) {
+                    self.seeking.closed(ino);
+                }
+                fs.release(Handle(handle))
+            }
             Owner::Frozen(..) => Ok(()),
             Owner::Virtual(_) => {
                 self.virt.files().close(handle);
@@ -237,6 +244,11 @@ impl Adapter {
         let copied = fs.copy_range(from_ino, from.offset, to_ino, to.offset, len.min(1 << 31))?;
         u32::try_from(copied).map_err(|_| Errno::IO.into())
     }
+}
+
+/// Whether a file that is opened so can be written.
+pub(super) fn is_for_writing(flags: OFlags) -> bool {
+    flags.intersects(OFlags::WRONLY | OFlags::RDWR)
 }
 
 fn made(node: &Node) -> Result<Known> {

@@ -8,6 +8,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -16,10 +17,11 @@ use fuser::{
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
     Request, TimeOrNow, WriteFlags,
 };
-use vellum_fs::{Result, Seek};
+use rustix::fs::OFlags;
+use vellum_fs::{Fs, Result, Seek};
 use vellum_types::Ino;
 
-use super::modify::{Asked, At, NewNode, Piece};
+use super::modify::{Asked, At, NewNode, Piece, is_for_writing};
 use super::{Adapter, Known, LONG, MAX_BACKGROUND, MAX_WRITE, Owner, WANTED, caller};
 use crate::tally::Op;
 use crate::virt::Opened;
@@ -32,10 +34,15 @@ const SEEK_DATA: i32 = 3;
 
 impl Adapter {
     /// What `open` answers: a handle, and how the kernel is to treat the file's pages.
-    fn open_node(&self, node: u64, flags: OpenFlags) -> Result<(u64, FopenFlags)> {
+    fn open_node(&self, node: u64, flags: OFlags) -> Result<(u64, FopenFlags)> {
         match self.owner(node)? {
             // Nobody else changes content, so pages of before are right.
-            Owner::Live(fs, ino) => Ok((Self::open_live(fs, ino, flags)?, FopenFlags::FOPEN_KEEP_CACHE)),
+            Owner::Live(fs, ino) => Ok((self.open_live(fs, ino, flags)?, FopenFlags::FOPEN_KEEP_CACHE)),
+            Owner::Frozen(..) | Owner::Virtual(_)
+                if is_for_writing(flags) || flags.contains(OFlags::TRUNC) =>
+            {
+                Err(rustix::io::Errno::ROFS.into())
+            }
             Owner::Frozen(..) => Ok((0, FopenFlags::FOPEN_KEEP_CACHE)),
             // Their length is not known before they are read.
             Owner::Virtual(number) => {
@@ -59,16 +66,37 @@ impl Adapter {
         matches!(self.owner(node), Ok(Owner::Virtual(_))).then(|| self.virt.files().get(handle.0))
     }
 
-    fn seek_node(&self, node: u64, offset: i64, whence: i32) -> Result<i64> {
-        let offset = u64::try_from(offset).map_err(|_| rustix::io::Errno::NXIO)?;
-        let data = whence == SEEK_DATA;
-        let found = match self.owner(node)? {
-            Owner::Live(fs, ino) => fs.seek(ino, offset, if data { Seek::Data } else { Seek::Hole })?,
-            Owner::Frozen(tree, ino) => tree.seek(ino, offset, data)?,
-            Owner::Virtual(_) => return Err(rustix::io::Errno::INVAL.into()),
-        };
-        i64::try_from(found).map_err(|_| rustix::io::Errno::OVERFLOW.into())
+    /// The live file to seek in, if the kernel may have pages of it that we have not been given.
+    fn written(&self, node: u64) -> Option<(&Arc<Fs>, Ino)> {
+        match self.owner(node) {
+            Ok(Owner::Live(fs, ino)) if self.seeking.is_written(ino) => Some((fs, ino)),
+            _ => None,
+        }
     }
+
+    fn seek_node(&self, node: u64, offset: i64, whence: i32) -> Result<i64> {
+        match self.owner(node)? {
+            Owner::Live(fs, ino) => seek_live(fs, ino, offset, whence),
+            Owner::Frozen(tree, ino) => {
+                let offset = u64::try_from(offset).map_err(|_| rustix::io::Errno::NXIO)?;
+                to_kernel(tree.seek(ino, offset, whence == SEEK_DATA)?)
+            }
+            Owner::Virtual(_) => Err(rustix::io::Errno::INVAL.into()),
+        }
+    }
+}
+
+fn seek_live(fs: &Fs, ino: Ino, offset: i64, whence: i32) -> Result<i64> {
+    let offset = u64::try_from(offset).map_err(|_| rustix::io::Errno::NXIO)?;
+    to_kernel(fs.seek(ino, offset, if whence == SEEK_DATA { Seek::Data } else { Seek::Hole })?)
+}
+
+fn to_kernel(offset: u64) -> Result<i64> {
+    i64::try_from(offset).map_err(|_| rustix::io::Errno::OVERFLOW.into())
+}
+
+fn oflags(flags: i32) -> OFlags {
+    OFlags::from_bits_retain(flags.cast_unsigned())
 }
 
 impl Filesystem for Adapter {
@@ -193,11 +221,12 @@ impl Filesystem for Adapter {
         name: &OsStr,
         mode: u32,
         umask: u32,
-        _flags: i32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let at = At { dir: parent.0, name: name.as_bytes() };
-        match self.serve(Op::Create, req, at.dir, at.name, || self.create(at, mode, caller(req, umask))) {
+        let how = (mode, oflags(flags));
+        match self.serve(Op::Create, req, at.dir, at.name, || self.create(at, how, caller(req, umask))) {
             Ok((known, handle)) => {
                 let Known { attr, generation, patience } = known;
                 let flags = FopenFlags::FOPEN_KEEP_CACHE;
@@ -208,7 +237,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.serve(Op::Open, req, ino.0, b"", || self.open_node(ino.0, flags)) {
+        match self.serve(Op::Open, req, ino.0, b"", || self.open_node(ino.0, oflags(flags.0))) {
             Ok((handle, flags)) => reply.opened(FileHandle(handle), flags),
             Err(error) => reply.error(error),
         }
@@ -268,12 +297,12 @@ impl Filesystem for Adapter {
         req: &Request,
         ino: INodeNo,
         fh: FileHandle,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        empty(reply, self.serve(Op::Release, req, ino.0, b"", || self.close(ino.0, fh.0)));
+        empty(reply, self.serve(Op::Release, req, ino.0, b"", || self.close(ino.0, fh.0, oflags(flags.0))));
     }
 
     fn fsync(&self, req: &Request, ino: INodeNo, _fh: FileHandle, data_only: bool, reply: ReplyEmpty) {
@@ -415,10 +444,15 @@ impl Filesystem for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        match self.serve(Op::Lseek, req, ino.0, b"", || self.seek_node(ino.0, offset, whence)) {
-            Ok(offset) => reply.offset(offset),
-            Err(error) => reply.error(error),
+        if let Some((fs, ino)) = self.written(ino.0) {
+            let fs = fs.clone();
+            let look = move || {
+                let done = seek_live(&fs, ino, offset, whence);
+                found(reply, done.map_err(|error| Errno::from_i32(error.errno().raw_os_error())));
+            };
+            return self.seeking.look(ino, look);
         }
+        found(reply, self.serve(Op::Lseek, req, ino.0, b"", || self.seek_node(ino.0, offset, whence)));
     }
 
     fn copy_file_range(
@@ -475,6 +509,13 @@ fn empty(reply: ReplyEmpty, done: std::result::Result<(), Errno>) {
 fn written(reply: ReplyWrite, done: std::result::Result<u32, Errno>) {
     match done {
         Ok(len) => reply.written(len),
+        Err(error) => reply.error(error),
+    }
+}
+
+fn found(reply: ReplyLseek, done: std::result::Result<i64, Errno>) {
+    match done {
+        Ok(offset) => reply.offset(offset),
         Err(error) => reply.error(error),
     }
 }

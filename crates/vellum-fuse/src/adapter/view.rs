@@ -1,6 +1,7 @@
 //! Requests that only look: names, attributes, content, of whatever stands behind a node.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use vellum_fs::{Result, Statfs};
@@ -89,14 +90,17 @@ impl Adapter {
         })
     }
 
-    /// What `readdirplus` tells of a listed name. Of the virtual directories' names only the kind: the kernel asks
-    /// again before it believes anything else.
+    /// What `readdirplus` tells of a listed name. Of a snapshot nothing but that it is there: the kernel asks again
+    /// before it believes anything else.
     pub(super) fn listed(&self, listed: &Listed, dir: u64) -> Result<Known> {
-        if !matches!(Place::of(dir), Place::Virtual(_)) {
-            return self.getattr(listed.node);
+        match (Place::of(dir), Place::of(listed.node)) {
+            (Place::Virtual(_), place @ Place::Snapshot(..)) => {
+                let unread = known(place, &self.virt.unread(listed.kind))?;
+                Ok(Known { patience: Duration::ZERO, ..unread })
+            }
+            (Place::Virtual(_), _) => Ok(Known { patience: PATIENCE, ..self.getattr(listed.node)? }),
+            _ => self.getattr(listed.node),
         }
-        let attr = file_attr(listed.node, &Attr::new(listed.kind, 0o555));
-        Ok(Known { attr, generation: 0, patience: std::time::Duration::ZERO })
     }
 
     pub(super) fn getxattr(&self, node: u64, name: &[u8]) -> Result<Arc<[u8]>> {

@@ -2,17 +2,23 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Serialize;
+use vellum_fuse::MountError;
 use vellum_volume::tree::show;
 
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
 use crate::mounting::table::{self, Mount};
 use crate::mounting::{MountingError, mountpoint};
+
+/// How often a mount that is in use is tried again, and how long after: half a second in all.
+const BUSY_TRIES: u32 = 10;
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// End a mount
 ///
@@ -40,7 +46,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     } else {
         let server = server(&mount);
         flush(&mountpoint)?;
-        vellum_fuse::mount::unmount(&mountpoint).map_err(MountingError::from)?;
+        unmount(&mountpoint)?;
         wait(server.as_ref())?;
     }
     let ui = &context.ui;
@@ -58,6 +64,17 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
 fn server(mount: &Mount) -> Option<OwnedFd> {
     let pid = i32::try_from(mount.describe().ok()?.pid).ok()?;
     pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+}
+
+/// Unmounts. What was closed a moment ago may count as open a moment longer.
+fn unmount(mountpoint: &Path) -> Result<()> {
+    for _ in 0..BUSY_TRIES {
+        match vellum_fuse::mount::unmount(mountpoint) {
+            Err(MountError::Busy(_)) => std::thread::sleep(BUSY_PAUSE),
+            done => return Ok(done.map_err(MountingError::from)?),
+        }
+    }
+    Ok(vellum_fuse::mount::unmount(mountpoint).map_err(MountingError::from)?)
 }
 
 /// Hands the kernel's pages to the mount's process, and lets that make everything durable: the root directory's

@@ -38,11 +38,10 @@ impl Mount {
         serde_json::from_slice(&text).map_err(std::io::Error::other)
     }
 
-    /// Whether the process that served it is gone.
+    /// Whether the process that served it is gone. Not by `stat`: the kernel may answer that by itself.
     pub fn is_dead(&self) -> bool {
-        // Not `stat`: the kernel may still know the answer to that.
-        let stat = rustix::fs::statfs(&self.mountpoint);
-        matches!(stat, Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
+        let asked = rustix::fs::statfs(&self.mountpoint);
+        matches!(asked, Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
     }
 }
 
@@ -98,6 +97,8 @@ fn octal(digits: [u8; 3]) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use super::*;
 
     #[test]

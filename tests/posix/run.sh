@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# pjdfstest and fsx on a mount of an empty volume, as root. Installs both if they are not there.
+#
+#   VELLUM=path/to/vellum tests/posix/run.sh
+#
+# TOOLS: where they are installed. FSX_SEEDS and FSX_OPS: how often fsx runs, and for how many operations. MOUNT: run
+# on this directory instead, without a volume (to compare with another filesystem).
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+tools=${TOOLS:-$here/../../target/tools}
+seeds=${FSX_SEEDS:-1 2 3 4}
+ops=${FSX_OPS:-5000}
+work=$(mktemp -d)
+
+install() {
+    [ -x "$tools/bin/$1" ] || cargo install "$1" --version "$2" --locked --root "$tools" --quiet
+}
+
+cleanup() {
+    cd /
+    [ -n "${MOUNT:-}" ] || umount -l "$work/posix" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+install pjdfstest 0.2.2
+install fsx 0.3.2
+
+if [ -n "${MOUNT:-}" ]; then
+    mnt=$MOUNT
+else
+    mkdir "$work/volume" "$work/posix"
+    (cd "$work/volume" && "$VELLUM" init -q --plain && "$VELLUM" mount -q --allow-other "$work/posix")
+    # Devices and set-user-id programs are for the tests' own files only.
+    mount -o remount,bind,dev,suid "$work/posix"
+    mnt=$work/posix
+fi
+chmod 755 "$work" "$mnt"
+
+mkdir "$mnt/pjdfstest"
+(cd "$mnt/pjdfstest" && "$tools/bin/pjdfstest" -c "$here/pjdfstest.toml" -p "$mnt/pjdfstest") | tee "$work/pjdfstest.log" |
+    grep -v -E '[[:space:]]ok$|success' || true
+grep -q '^Summary: 0 failed,' "$work/pjdfstest.log" || { echo "pjdfstest failed" >&2; exit 1; }
+
+for seed in $seeds; do
+    "$tools/bin/fsx" -q -f "$here/fsx.toml" -S "$seed" -N "$ops" -P "$work" "$mnt/fsx.$seed" || {
+        echo "fsx failed with seed $seed" >&2
+        exit 1
+    }
+    rm -f "$mnt/fsx.$seed"
+done
+echo "fsx: seeds $seeds, $ops operations each: no failure"
