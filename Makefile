@@ -1,6 +1,7 @@
 # What a contributor runs. Everything works without a network once the tools and crates are there.
 #
 #   make test    format, lints, licences, all tests: what CI runs
+#   make posix   pjdfstest and fsx on a mount, as root
 #   make demo    the main job on a real tree of this machine, with times and sizes
 #   make bench   Vellum and its rivals in turns (hours; see docs/benchmarks.md)
 #   make soak    the random tests, much longer (SOAK_CASES, default 20000 cases each)
@@ -10,12 +11,12 @@ SOAK_CASES ?= 20000
 BENCH_OUT  ?= target/bench
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-# Debian packages that tests use: ACLs and xattrs, filesystems to mount, faults to inject.
-PACKAGES := acl attr btrfs-progs e2fsprogs strace xfsprogs
+# Debian packages that tests use: ACLs and xattrs, filesystems to mount, FUSE's helper, faults to inject.
+PACKAGES := acl attr btrfs-progs e2fsprogs fuse3 strace xfsprogs
 # A program of each package, by which to see that it is there.
-PROGRAMS := getfacl getfattr mkfs.btrfs mkfs.ext4 strace mkfs.xfs
+PROGRAMS := getfacl getfattr mkfs.btrfs mkfs.ext4 fusermount3 strace mkfs.xfs
 
-.PHONY: test tools fmt clippy deny unit fuzz-check demo bench bench-build soak clean
+.PHONY: test tools fmt clippy deny unit posix fuzz-check demo bench bench-build soak clean
 
 test: tools fmt clippy deny unit
 
@@ -35,6 +36,11 @@ deny:
 
 unit:
 	$(CARGO) test --workspace --locked
+
+# What other filesystems are tested with, through the kernel.
+posix:
+	$(CARGO) build --locked -p vellum
+	VELLUM=$(abspath $(TARGET_DIR)/debug/vellum) TOOLS=$(abspath $(TARGET_DIR)/tools) ./tests/posix/run.sh
 
 # The fuzz targets must not rot. Checking them costs seconds; linking and running them is `cargo fuzz`'s affair.
 fuzz-check:

@@ -68,8 +68,8 @@ enum Command {
     Fork(fork::Args),
     Mount(mount::Args),
     Umount(umount::Args),
-    Flush(flush::Args),
     Mounts(mounts::Args),
+    Flush(flush::Args),
     #[command(subcommand)]
     Worktree(worktree::Command),
     #[command(subcommand)]

@@ -21,6 +21,7 @@ const COMMANDS: &[&[&str]] = &[
     &["mount"],
     &["umount"],
     &["mounts"],
+    &["flush"],
     &["worktree"],
     &["worktree", "list"],
     &["worktree", "rename"],
