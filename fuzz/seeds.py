@@ -108,6 +108,17 @@ SEEDS = {
     "ref": [HEAD, bytes([1]) + varint(3) + bytestr(b"main") + bytestr(HEAD), bytes([1, 1]) + bytestr(b"t") + bytestr(bytes(32))],
     "session": [bytes([1]) + bytestr(b"host") + bytestr(b"boot pid:[1]") + u32(1) + varint(5) + signed(1_700_000_000)],
     "stat_cache": [statcache()],
+    # The first byte says what the rest is (see the target): a record, a checkpoint's frames, a run's block, index, end.
+    "live_files": [
+        b"\0" + bytes([1]) + u64(7) + varint(1) + bytestr(b"l") + bytestr(b"key") + varint(6) + b"value" + bytestr(b"gone") + varint(0),
+        b"\0" + bytes([2]) + u64(7),
+        b"\1" + bytestr(bytes([1]) + u64(3) + varint(1) + u64(1) + bytestr(b"layer-001"))
+        + bytestr(bytes([2]) + bytestr(b"a") + bytestr(b"1") + bytestr(b"b") + bytestr(b""))
+        + bytestr(bytes([3]) + u64(5) + u64(2)),
+        b"\2" + varint(0) + bytestr(b"name 1") + bytestr(b"x") + varint(5) + bytestr(b"2") + bytestr(b"y"),
+        b"\3" + varint(2) + bytestr(b"a") + varint(36) + varint(100) + bytestr(b"b") + varint(136) + varint(50),
+        b"\4" + bytes([9]) + b"layer-001" + u64(2) + u64(100) + u64(200),
+    ],
     "chunker_params": [PARAMS, bytes([1]) + varint(1024) + varint(8192) + varint(16384) + bytes(2000)],
 }
 

@@ -174,7 +174,7 @@ impl Fs {
             Ok(needed)
         })?;
         // A loss of power must not bring back what names the segments that go.
-        self.tree.live().wait_durable(sequence)?;
+        self.tree.live().settle(sequence)?;
         self.recycle(&sealed, &left)
     }
 

@@ -22,6 +22,15 @@ mod suffix;
 #[cfg(test)]
 mod tests;
 
+/// The decoders, each for any bytes.
+pub(crate) mod fuzzing {
+    pub(crate) use super::checkpoint::decode_any as checkpoint;
+    pub(crate) use super::record::decode_any as record;
+    pub(crate) use super::run::{
+        decode_any_block as block, decode_any_index as index, decode_any_trailer as trailer,
+    };
+}
+
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
@@ -118,6 +127,10 @@ impl LiveStore for Embedded {
 
     fn wait_durable(&self, upto: Sequence) -> Result<(), LiveError> {
         self.engine.wait_durable(upto.0)
+    }
+
+    fn settle(&self, upto: Sequence) -> Result<(), LiveError> {
+        self.engine.settle(upto.0)
     }
 
     fn freeze(&self, prefix: &[u8]) -> Result<(), LiveError> {

@@ -5,6 +5,8 @@
 
 mod embedded;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod memory;
 mod store;
 

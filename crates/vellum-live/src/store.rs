@@ -42,6 +42,12 @@ pub trait LiveStore: Send + Sync + 'static {
     /// Waits until everything up to a sequence survives a loss of power.
     fn wait_durable(&self, upto: Sequence) -> Result<(), LiveError>;
 
+    /// Waits until everything up to a sequence is durable, and known to be: what overwritten and deleted values up to
+    /// there pointed to will never be asked for again, and can be destroyed.
+    fn settle(&self, upto: Sequence) -> Result<(), LiveError> {
+        self.wait_durable(upto)
+    }
+
     /// Promises that no key with this prefix will be put or deleted one by one any more: an engine may move them out
     /// of memory, and refuse what breaks the promise ([`LiveError::Frozen`]). They go by
     /// [`Transaction::delete_prefix`] of this prefix or a shorter one; then the promise has ended. Prefixes have up

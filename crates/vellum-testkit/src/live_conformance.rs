@@ -224,6 +224,8 @@ fn durability(store: &dyn LiveStore) {
     assert!(first < second, "sequences grow");
     store.wait_durable(second).expect("wait");
     store.wait_durable(first).expect("what is durable stays durable");
+    store.settle(second).expect("settle");
+    store.settle(first).expect("what is settled stays settled");
 }
 
 fn races(store: &dyn LiveStore) {

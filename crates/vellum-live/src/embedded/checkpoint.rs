@@ -206,3 +206,14 @@ fn decode_beginning(mut reader: Reader<'_>) -> Result<Beginning, DecodeError> {
     reader.finish()?;
     Ok(Beginning { begin, runs })
 }
+
+/// Decodes any frames, each with its length before it.
+pub(crate) fn decode_any(bytes: &[u8]) {
+    let mut reader = Reader::new(bytes);
+    let mut loading = Loading::default();
+    while let Ok(body) = reader.bytes(bytes.len()) {
+        if loading.take(body).is_err() {
+            return;
+        }
+    }
+}

@@ -29,6 +29,8 @@ pub(crate) struct Engine {
     pub groups: RwLock<Groups>,
     /// The last committed transaction.
     pub written: AtomicU64,
+    /// What the journal says is durable.
+    pub marked: AtomicU64,
     pub syncing: Mutex<Syncing>,
     /// Whoever waits for `syncing`.
     pub synced: Condvar,
@@ -69,6 +71,8 @@ pub(crate) struct Writer {
 /// How far the journal is durable.
 pub(crate) struct Syncing {
     pub durable: u64,
+    /// What was marked as durable by a mark that is itself durable, or by a checkpoint.
+    pub settled: u64,
     /// Whether a thread is syncing, for all who wait.
     pub leading: bool,
     /// The files that hold what is not durable, oldest first; the last is the one that grows.
@@ -130,12 +134,25 @@ impl Engine {
         }
     }
 
-    /// Waits until a transaction and all before it survive a loss of power. Of all who wait one syncs.
+    /// Waits until a transaction and all before it survive a loss of power.
     pub(crate) fn wait_durable(&self, upto: u64) -> Result<(), LiveError> {
         let upto = upto.min(self.written.load(Ordering::Acquire));
+        self.wait(|syncing| syncing.durable >= upto)
+    }
+
+    /// Waits until it is durable that they are durable: nobody will ask the hooks for what they point to.
+    pub(crate) fn settle(&self, upto: u64) -> Result<(), LiveError> {
+        let upto = upto.min(self.written.load(Ordering::Acquire));
+        self.wait_durable(upto)?;
+        self.mark(upto)?;
+        self.wait(|syncing| syncing.settled >= upto)
+    }
+
+    /// Waits for something that a sync brings about. Of all who wait one syncs.
+    fn wait(&self, is_done: impl Fn(&Syncing) -> bool) -> Result<(), LiveError> {
         let mut syncing = lock(&self.syncing);
         loop {
-            if syncing.durable >= upto {
+            if is_done(&syncing) {
                 return Ok(());
             }
             self.check()?;
@@ -146,6 +163,7 @@ impl Engine {
         }
         syncing.leading = true;
         // Read before the list of files: a file joins the list before it gets its first record.
+        let marked = self.marked.load(Ordering::Acquire);
         let target = self.written.load(Ordering::Acquire);
         let segments = syncing.segments.clone();
         drop(syncing);
@@ -154,14 +172,15 @@ impl Engine {
         syncing.leading = false;
         if outcome.is_ok() {
             syncing.durable = target;
+            syncing.settled = syncing.settled.max(marked);
             let last = segments.last().map_or(0, |segment| segment.number);
             syncing.segments.retain(|segment| segment.number >= last);
         }
         drop(syncing);
         self.synced.notify_all();
         outcome?;
-        self.mark(target);
-        Ok(())
+        // Nothing but `settle` rests on the mark: a lack of space for it is nobody else's affair.
+        self.mark(target).or_else(|_| self.check())
     }
 
     fn sync(&self, segments: &[Arc<Segment>]) -> io::Result<()> {
@@ -171,16 +190,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Notes in the journal what is durable: damage before this note is no torn end. Nothing rests on the note being
-    /// there, so that a lack of space for it is nobody's affair.
-    fn mark(&self, durable: u64) {
+    /// Notes in the journal what is durable: damage before this note is no torn end.
+    fn mark(&self, durable: u64) -> Result<(), LiveError> {
         let mut writer = lock(&self.writer);
-        if self.check().is_ok()
-            && let Err(failure) = writer.journal.append(|out| record::encode_mark(out, durable))
-            && !failure.undone
-        {
-            self.fail(&failure.error);
+        self.check()?;
+        if self.marked.load(Ordering::Acquire) >= durable {
+            return Ok(());
         }
+        let appended = writer.journal.append(|out| record::encode_mark(out, durable));
+        appended.map_err(|failure| self.append_failed(failure, writer.journal.segment.number))?;
+        self.marked.store(durable, Ordering::Release);
+        Ok(())
     }
 
     /// An error if nothing is accepted any more.

@@ -58,6 +58,8 @@ impl Engine {
         let Some((segment, end)) = segments.last().cloned() else {
             return Err(missing(&*folder, &journal::name_of(newest)));
         };
+        // Its header may never have been durable, if its maker was killed before it was used.
+        segment.file.sync().map_err(failed(&*folder, "sync", &journal::name_of(segment.number)))?;
         let len = segments.iter().map(|(_, end)| end - HEADER_LEN as u64).sum();
         let segments = segments.into_iter().map(|(segment, _)| segment).collect();
         Ok(Self {
@@ -68,7 +70,8 @@ impl Engine {
             writer: Mutex::new(Writer { journal: Journal::new(segment, end, len), sequence: last }),
             groups: RwLock::new(groups),
             written: AtomicU64::new(last),
-            syncing: Mutex::new(Syncing { durable, leading: false, segments }),
+            marked: AtomicU64::new(durable),
+            syncing: Mutex::new(Syncing { durable, settled: upto, leading: false, segments }),
             synced: Condvar::new(),
             dirty: AtomicBool::new(durable < last || !doomed.is_empty()),
             doomed: Mutex::new(doomed),

@@ -95,6 +95,20 @@ fn decode_changes(mut reader: Reader<'_>) -> Result<Changes, DecodeError> {
     Ok(Changes { dropped, changes })
 }
 
+/// Decodes any bytes; what decodes must encode to the same.
+pub(crate) fn decode_any(body: &[u8]) {
+    let mut out = Vec::new();
+    match decode(body) {
+        Err(_) => return,
+        Ok(Record::Mark(sequence)) => encode_mark(&mut out, sequence),
+        Ok(Record::Transaction(sequence, Changes { dropped, changes })) => {
+            let changes = changes.iter().map(|(key, value)| (key.as_slice(), value.as_ref()));
+            encode_transaction(&mut out, sequence, &dropped, changes);
+        }
+    }
+    assert_eq!(out, body, "one record has one encoding");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

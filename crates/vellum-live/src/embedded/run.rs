@@ -282,3 +282,18 @@ impl Trailer {
         Ok(trailer)
     }
 }
+
+/// Decodes any bytes as a block.
+pub(crate) fn decode_any_block(body: &[u8]) {
+    let _ = visit_entries(body, &mut |_, _| ControlFlow::Continue(()));
+}
+
+/// Decodes any bytes as an index.
+pub(crate) fn decode_any_index(body: &[u8]) {
+    let _ = decode_index(body, u64::MAX);
+}
+
+/// Decodes any bytes as the frame at the end.
+pub(crate) fn decode_any_trailer(body: &[u8]) {
+    let _ = Trailer::decode(body);
+}

@@ -40,6 +40,10 @@ impl LiveStore for Watched {
         self.inner.wait_durable(upto)
     }
 
+    fn settle(&self, upto: Sequence) -> Result<(), LiveError> {
+        self.inner.settle(upto)
+    }
+
     fn freeze(&self, prefix: &[u8]) -> Result<(), LiveError> {
         self.inner.freeze(prefix)
     }

@@ -115,6 +115,7 @@ fn recover(folder: &Arc<SimFolder>, states: &[State], (least, most): (usize, usi
 
 /// Goes on in what was recovered, and crashes at every moment of that.
 fn crash_again(image: &Arc<SimFolder>, states: &[State], (least, most): (usize, usize), random: &mut Random) {
+    let start = image.ops();
     let engine = open(image).unwrap();
     let before = engine.written.load(std::sync::atomic::Ordering::Acquire) as usize;
     let opened = image.ops();
@@ -126,7 +127,7 @@ fn crash_again(image: &Arc<SimFolder>, states: &[State], (least, most): (usize, 
     let mut last = states[before].clone();
     last.insert(b"new".to_vec(), b"new".to_vec());
     states.push(last);
-    for ops in 0..=image.ops() {
+    for ops in start..=image.ops() {
         let loss = LOSSES[random.below(5) as usize];
         let folder = SimFolder::with(image.crash(ops, loss, random));
         let most = if ops > opened { before + 1 } else { before.min(most) };
@@ -148,7 +149,12 @@ fn tell(seed: u64) {
             let what = format!("seed {seed}, crash at {ops} with {loss:?}");
             recover(&SimFolder::with(files.clone()), &story.states, bounds, &what);
             if random.below(6) == 0 {
-                crash_again(&SimFolder::with(files), &story.states, bounds, &mut random);
+                let (lasting, _) = story.bounds(ops, Loss::Everything);
+                let image = match loss {
+                    Loss::Nothing => story.folder.killed(ops),
+                    _ => SimFolder::with(files),
+                };
+                crash_again(&image, &story.states, (lasting, bounds.1), &mut random);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::sim::{Fault, SimFolder};
+use super::sim::{Fault, Loss, SimFolder};
 use super::*;
 use crate::embedded::hooks::Hooks;
 
@@ -33,6 +33,17 @@ fn a_full_disk_refuses_and_poisons_nothing() {
     let after = state(&engine).unwrap();
     drop(engine);
     assert_eq!(state(&open(&folder).unwrap()).unwrap(), after);
+}
+
+#[test]
+fn nothing_is_settled_without_space_for_the_mark() {
+    let (folder, engine) = fresh();
+    let last = put(&engine, b"a", b"1").unwrap();
+    folder.fail(1, Fault::Full, true);
+    engine.wait_durable(last).expect("one sync needs no space");
+    assert_eq!(engine.settle(last).unwrap_err().kind(), vellum_types::ErrorKind::NoSpace);
+    folder.heal();
+    engine.settle(last).unwrap();
 }
 
 #[test]
@@ -144,6 +155,25 @@ fn what_points_to_nothing_is_left_out_and_so_is_what_follows() {
     companion.lost.store(false, Ordering::Relaxed);
     let names: Vec<_> = state(&open()).unwrap().into_keys().collect();
     assert_eq!(names, [&b"a"[..], b"d", b"durable"], "what was left out does not come back");
+}
+
+/// What is durable may be known to be so by a mark that is not: then the hooks are asked, and have to know.
+#[test]
+fn what_is_settled_is_not_asked_for() {
+    for settled in [false, true] {
+        let (folder, companion) = (SimFolder::with(BTreeMap::new()), Companion::default());
+        let engine = Engine::open(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
+        put(&engine, b"a", b"pointer").unwrap();
+        put(&engine, b"a", b"published").unwrap();
+        engine.wait_durable(u64::MAX).unwrap();
+        if settled {
+            engine.settle(u64::MAX).unwrap();
+        }
+        companion.lost.store(true, Ordering::Relaxed);
+        let files = folder.crash(folder.ops(), Loss::Everything, &mut Random(1));
+        let engine = Engine::open(SimFolder::with(files), Box::new(companion), LIMITS).unwrap();
+        assert_eq!(state(&engine).unwrap().contains_key(&b"a"[..]), settled);
+    }
 }
 
 #[test]

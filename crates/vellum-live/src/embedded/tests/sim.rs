@@ -110,6 +110,27 @@ impl SimFolder {
         sim.names.iter().map(|(name, id)| (name.clone(), sim.files[*id].clone())).collect()
     }
 
+    /// The folder as a process finds it that comes after one which was killed after `ops` operations: what was not
+    /// synced can still be lost.
+    pub fn killed(&self, ops: usize) -> Arc<Self> {
+        let files = self.crash(ops, Loss::Nothing, &mut Random(1));
+        let sim = self.0.lock().unwrap();
+        let (mut names, all) = sim.first.clone();
+        for op in &sim.log[..ops] {
+            if let Op::Names(changed) = op {
+                rename(&mut names, changed);
+            }
+        }
+        let mut killed =
+            Sim { files: all, log: sim.log[..ops].to_vec(), first: sim.first.clone(), ..Sim::default() };
+        killed.files.resize(sim.files.len(), Vec::new());
+        for (name, id) in &names {
+            killed.files[*id].clone_from(&files[name]);
+        }
+        killed.names = names;
+        Arc::new(Self(Arc::new(Mutex::new(killed))))
+    }
+
     /// What a crash after the first `ops` operations may leave.
     pub fn crash(&self, ops: usize, loss: Loss, random: &mut Random) -> BTreeMap<String, Vec<u8>> {
         let sim = self.0.lock().unwrap();
