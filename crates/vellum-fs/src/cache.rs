@@ -20,7 +20,7 @@ use sharded::{Counts, Sharded};
 pub const CAPACITY: usize = 64 << 20;
 
 /// Bytes that an entry takes beside its own.
-const ENTRY: usize = 48;
+const ENTRY: usize = 64;
 
 /// Spreads numbers: 2^64 over the golden ratio.
 const ODD: u64 = 0x9E37_79B9_7F4A_7C15;

@@ -6,5 +6,6 @@
 pub mod conformance;
 pub mod faulty;
 pub mod live_conformance;
+pub mod model;
 
 pub use faulty::{Fault, Faulty, Op, When};

@@ -1,37 +1,34 @@
-//! One shard's entries, bounded by weight. What was not asked for since the hand last came by goes first (CLOCK):
-//! unlike an order of use this lets readers share a lock.
-
-use std::sync::atomic::{AtomicBool, Ordering};
+//! One shard's entries, bounded by weight. What was not asked for since the hand last came by goes first (CLOCK): a
+//! hit costs a mark, and no list has to be kept in order.
 
 use hashbrown::HashTable;
 
 /// Entries by key. Hashes come from the caller, so that a key need not be built to ask for it.
 pub struct Clock<K, V> {
-    places: HashTable<u32>,
-    slots: Vec<Option<Slot<K, V>>>,
-    free: Vec<u32>,
+    entries: HashTable<Entry<K, V>>,
+    /// The bucket of the table that is looked at next for something to remove.
     hand: usize,
     weight: usize,
     limit: usize,
 }
 
-struct Slot<K, V> {
+struct Entry<K, V> {
     hash: u64,
     key: K,
     value: V,
-    weight: usize,
-    used: AtomicBool,
+    weight: u32,
+    used: bool,
 }
 
 impl<K: Eq, V: Clone> Clock<K, V> {
     /// Holds entries up to a weight.
     pub fn new(limit: usize) -> Self {
-        Self { places: HashTable::new(), slots: Vec::new(), free: Vec::new(), hand: 0, weight: 0, limit }
+        Self { entries: HashTable::new(), hand: 0, weight: 0, limit }
     }
 
     /// Number of entries.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.entries.len()
     }
 
     /// What they weigh.
@@ -45,43 +42,32 @@ impl<K: Eq, V: Clone> Clock<K, V> {
     }
 
     /// The value under a key.
-    pub fn get(&self, hash: u64, is: impl Fn(&K) -> bool) -> Option<V> {
-        let place = self.places.find(hash, |place| self.slot(*place).is_some_and(|slot| is(&slot.key)))?;
-        let slot = self.slot(*place)?;
-        // Most entries that are asked for are marked: reading leaves the line shared.
-        if !slot.used.load(Ordering::Relaxed) {
-            slot.used.store(true, Ordering::Relaxed);
-        }
-        Some(slot.value.clone())
+    pub fn get(&mut self, hash: u64, is: impl Fn(&K) -> bool) -> Option<V> {
+        let entry = self.entries.find_mut(hash, |entry| entry.hash == hash && is(&entry.key))?;
+        entry.used = true;
+        Some(entry.value.clone())
     }
 
     /// Keeps a value; returns how many others had to go.
     pub fn put(&mut self, hash: u64, key: K, value: V, weight: usize) -> u64 {
         self.remove(hash, |held| *held == key);
+        let Ok(stored) = u32::try_from(weight) else { return 0 };
         if weight > self.limit {
             return 0;
         }
-        let slot = Slot { hash, key, value, weight, used: AtomicBool::new(false) };
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-        });
-        let Some(held) = self.slots.get_mut(place as usize) else { return 0 };
-        *held = Some(slot);
         self.weight += weight;
-        let slots = &self.slots;
-        self.places.insert_unique(hash, place, |place| hash_at(slots, *place));
-        self.shrink()
+        // Room is made first, so that the newcomer is not what has to go.
+        let gone = self.shrink();
+        let entry = Entry { hash, key, value, weight: stored, used: false };
+        self.entries.insert_unique(hash, entry, |entry| entry.hash);
+        gone
     }
 
     /// Removes an entry.
     pub fn remove(&mut self, hash: u64, is: impl Fn(&K) -> bool) {
-        let slots = &self.slots;
-        let at = |place: u32| slots.get(place as usize).and_then(Option::as_ref);
-        let found = self.places.find_entry(hash, |place| at(*place).is_some_and(|slot| is(&slot.key)));
-        if let Ok(found) = found {
-            let (place, _) = found.remove();
-            self.empty(place);
+        if let Ok(found) = self.entries.find_entry(hash, |entry| entry.hash == hash && is(&entry.key)) {
+            let (entry, _) = found.remove();
+            self.weight -= entry.weight as usize;
         }
     }
 
@@ -98,42 +84,19 @@ impl<K: Eq, V: Clone> Clock<K, V> {
 
     fn shrink(&mut self) -> u64 {
         let mut gone = 0;
-        while self.weight > self.limit {
-            if self.hand >= self.slots.len() {
+        while self.weight > self.limit && !self.entries.is_empty() {
+            if self.hand >= self.entries.num_buckets() {
                 self.hand = 0;
             }
-            let place = self.hand;
-            self.hand += 1;
-            let Some(Some(slot)) = self.slots.get_mut(place) else { continue };
-            if !std::mem::take(slot.used.get_mut()) {
-                self.evict(place);
+            if let Ok(mut bucket) = self.entries.get_bucket_entry(self.hand)
+                && !std::mem::take(&mut bucket.get_mut().used)
+            {
+                let (entry, _) = bucket.remove();
+                self.weight -= entry.weight as usize;
                 gone += 1;
             }
+            self.hand += 1;
         }
         gone
     }
-
-    fn evict(&mut self, place: usize) {
-        let Ok(place) = u32::try_from(place) else { return };
-        let hash = hash_at(&self.slots, place);
-        if let Ok(found) = self.places.find_entry(hash, |held| *held == place) {
-            found.remove();
-            self.empty(place);
-        }
-    }
-
-    fn empty(&mut self, place: u32) {
-        if let Some(slot) = self.slots.get_mut(place as usize).and_then(Option::take) {
-            self.weight -= slot.weight;
-            self.free.push(place);
-        }
-    }
-
-    fn slot(&self, place: u32) -> Option<&Slot<K, V>> {
-        self.slots.get(place as usize)?.as_ref()
-    }
-}
-
-fn hash_at<K, V>(slots: &[Option<Slot<K, V>>], place: u32) -> u64 {
-    slots.get(place as usize).and_then(Option::as_ref).map_or(0, |slot| slot.hash)
 }

@@ -4,7 +4,11 @@
 
 mod access;
 mod attributes;
+mod check;
+mod model;
 mod names;
+mod random;
 mod renames;
 mod stand;
+mod together;
 mod xattrs;

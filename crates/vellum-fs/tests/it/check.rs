@@ -1,0 +1,58 @@
+//! The invariants of a whole map: every entry has its inode, links are counted, places are real, nothing is left over.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use vellum_fs::Fs;
+use vellum_map::Span;
+use vellum_types::value::Super;
+use vellum_types::{Attr, Dentry, FileKind, Ino, Key, KeyRef};
+
+/// Checks a worktree in which nothing is open.
+#[track_caller]
+pub fn check(fs: &Fs) {
+    let (attrs, dentries) = collect(fs);
+    let mut links: HashMap<Ino, u32> = HashMap::new();
+    for ((dir, name), dentry) in &dentries {
+        let attr = attrs.get(&dentry.ino).unwrap_or_else(|| panic!("{name:?} in {dir} names nothing"));
+        assert_eq!(attr.kind, dentry.kind, "kind of {name:?} in {dir}");
+        assert_eq!(attrs.get(dir).map(|dir| dir.kind), Some(FileKind::Dir), "{name:?} lies in no directory");
+        *links.entry(if dentry.kind == FileKind::Dir { *dir } else { dentry.ino }).or_default() += 1;
+    }
+    for (ino, attr) in &attrs {
+        let counted = links.get(ino).copied().unwrap_or(0);
+        let expected = if attr.kind == FileKind::Dir { counted + 2 } else { counted };
+        assert_eq!(attr.nlink, expected, "links of inode {ino}");
+        if *ino == Ino::ROOT {
+            continue;
+        }
+        let place = dentries.get(&(attr.parent, attr.name.clone()));
+        assert_eq!(place.map(|dentry| dentry.ino), Some(*ino), "place of inode {ino}");
+        assert!(leads_to_root(&attrs, *ino), "inode {ino} hangs in the air");
+    }
+}
+
+fn leads_to_root(attrs: &HashMap<Ino, Attr>, ino: Ino) -> bool {
+    let parent = |ino: &Ino| attrs.get(ino).map(|attr| attr.parent);
+    std::iter::successors(Some(ino), parent).take(attrs.len() + 1).any(|ino| ino == Ino::ROOT)
+}
+
+type Dentries = HashMap<(Ino, Vec<u8>), Dentry>;
+
+fn collect(fs: &Fs) -> (HashMap<Ino, Attr>, Dentries) {
+    let (mut attrs, mut dentries, mut others) = (HashMap::new(), Dentries::new(), Vec::new());
+    let visit = &mut |key: &[u8], value: &[u8]| {
+        match KeyRef::parse(key).unwrap() {
+            KeyRef::Attr(Ino::SUPER) => drop(Super::decode(value).unwrap()),
+            KeyRef::Attr(ino) => drop(attrs.insert(ino, Attr::decode(value).unwrap())),
+            KeyRef::Dentry(dir, name) => {
+                dentries.insert((dir, name.to_vec()), Dentry::decode(value).unwrap());
+            }
+            KeyRef::Xattr(ino, _) | KeyRef::Extent(ino, _) => others.push(ino),
+        }
+        ControlFlow::Continue(())
+    };
+    fs.tree().read(|view| view.scan(Span::from(Key::attr(Ino::SUPER).as_bytes()), visit)).unwrap();
+    assert!(others.iter().all(|ino| attrs.contains_key(ino)), "something is left of an inode that is gone");
+    (attrs, dentries)
+}

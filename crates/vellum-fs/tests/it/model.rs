@@ -1,0 +1,318 @@
+//! Random operations on a worktree and on the model of one: results, error numbers and trees are the same.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use rustix::io::Errno;
+use vellum_fs::{Caller, Handle, OpenFlags, RenameFlags, SetAttr, SetTime, XattrFlags};
+use vellum_testkit::model::{Id, Model, New, ROOT, Set, Shown, Tick};
+use vellum_types::{FileKind, Ino, Time};
+
+use crate::check::check;
+use crate::random::{Random, seed};
+use crate::stand::Stand;
+
+/// Operations of one run. `VELLUM_STEPS` sets another number.
+const STEPS: usize = 6000;
+/// Operations after which the trees are compared.
+const COMPARE: usize = 250;
+const NAMES: [&[u8]; 9] = [b"a", b"b", b"c", b"d", b"e", b".vellum", b"", b"..", b"x/y"];
+const XATTRS: [&[u8]; 3] = [b"user.a", b"user.b", b"user.c"];
+
+#[test]
+fn operations_do_what_they_do_in_the_model() {
+    let seed = seed();
+    let steps = std::env::var("VELLUM_STEPS").map_or(STEPS, |text| text.parse().unwrap());
+    let mut pair = Pair::new(seed);
+    for step in 0..steps {
+        pair.step();
+        if step % COMPARE == 0 {
+            pair.compare();
+        }
+    }
+    pair.close_all();
+    pair.compare();
+    check(&pair.stand.fs);
+    pair.stand = pair.stand.again();
+    pair.compare();
+    check(&pair.stand.fs);
+}
+
+/// The two, and which inode is which file.
+struct Pair {
+    stand: Stand,
+    model: Model,
+    inos: BTreeMap<Id, Ino>,
+    open: Vec<(Id, Handle)>,
+    random: Random,
+}
+
+/// What both must agree on. `what` is for the message.
+#[track_caller]
+fn agree<T: Debug, U: Debug>(
+    what: &dyn Debug,
+    real: vellum_fs::Result<T>,
+    model: Result<U, Errno>,
+) -> Option<(T, U)> {
+    match (real, model) {
+        (Ok(real), Ok(model)) => Some((real, model)),
+        (Err(real), Err(model)) if real.errno() == model => None,
+        (real, model) => panic!("{what:?}: {real:?}, in the model {model:?}"),
+    }
+}
+
+impl Pair {
+    fn new(seed: u64) -> Self {
+        let stand = Stand::new();
+        let mut model = Model::default();
+        let root = stand.attr("");
+        // The root belongs to whoever runs this.
+        model.setattr(ROOT, &Set { uid: Some(root.uid), gid: Some(root.gid), ..Set::default() }).unwrap();
+        let inos = BTreeMap::from([(ROOT, Ino::ROOT)]);
+        Self { stand, model, inos, open: Vec::new(), random: Random::new(seed) }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(16) {
+            0..=3 => self.make(),
+            4 => self.link(),
+            5 | 6 => self.remove(),
+            7..=9 => self.rename(),
+            10 => self.setattr(),
+            11 => self.write(),
+            12 => self.xattr(),
+            13 => self.open(),
+            14 => self.close(),
+            _ => self.tmpfile(),
+        }
+    }
+
+    /// Any file, now and then one that is gone or no directory; mostly what is asked for.
+    fn file(&mut self, wanted: impl Fn(FileKind) -> bool) -> (Id, Ino) {
+        let fits = |id: &Id| self.model.file(*id).is_ok_and(|file| wanted(file.kind));
+        let all: Vec<_> = self.inos.iter().map(|(id, ino)| (*id, *ino)).collect();
+        let fitting: Vec<_> = all.iter().filter(|(id, _)| fits(id)).copied().collect();
+        if fitting.is_empty() || self.random.one_in(20) {
+            self.random.pick(&all)
+        } else {
+            self.random.pick(&fitting)
+        }
+    }
+
+    fn place(&mut self) -> ((Id, Ino), &'static [u8]) {
+        let dir = self.file(|kind| kind == FileKind::Dir);
+        // Odd names are rare.
+        let name =
+            if self.random.one_in(15) { self.random.pick(&NAMES) } else { self.random.pick(&NAMES[..5]) };
+        (dir, name)
+    }
+
+    fn new_file(&mut self) -> (New, Caller) {
+        let mode = self.random.pick(&[0o644, 0o755, 0o4755, 0o2755, 0o1777, 0o600]);
+        let (uid, gid, umask) = (self.random.below(3) as u32, self.random.below(3) as u32, 0o022);
+        let new = New { mode, rdev: 0x105, target: b"target".to_vec(), uid, gid, umask };
+        (new, Caller { uid, gid, umask })
+    }
+
+    fn make(&mut self) {
+        let ((dir, real_dir), name) = self.place();
+        let (new, caller) = self.new_file();
+        let kind = self.random.pick(&[
+            FileKind::File,
+            FileKind::File,
+            FileKind::Dir,
+            FileKind::Dir,
+            FileKind::Symlink,
+            FileKind::Fifo,
+            FileKind::CharDevice,
+        ]);
+        let fs = &self.stand.fs;
+        let real = match kind {
+            FileKind::File => fs.create(real_dir, name, new.mode, caller),
+            FileKind::Dir => fs.mkdir(real_dir, name, new.mode, caller),
+            FileKind::Symlink => fs.symlink(real_dir, name, &new.target, caller),
+            kind => fs.mknod(real_dir, name, kind, new.mode, new.rdev, caller),
+        };
+        let model = self.model.make((dir, name), kind, &new);
+        if let Some((node, id)) = agree(&("make", kind, dir, name), real, model) {
+            self.inos.insert(id, node.ino);
+        }
+    }
+
+    fn tmpfile(&mut self) {
+        let (dir, real_dir) = self.file(|kind| kind == FileKind::Dir);
+        let (new, caller) = self.new_file();
+        let real = self.stand.tmpfile(real_dir, new.mode, caller);
+        if let Some((node, id)) = agree(&("tmpfile", dir), real, self.model.tmpfile(dir, &new)) {
+            self.inos.insert(id, node.ino);
+            self.open.push((id, self.stand.open_file(node.ino, OpenFlags::default()).unwrap()));
+        }
+    }
+
+    fn link(&mut self) {
+        let (id, ino) = self.file(|kind| kind != FileKind::Dir);
+        let ((dir, real_dir), name) = self.place();
+        let real = self.stand.fs.link(ino, real_dir, name);
+        agree(&("link", id, dir, name), real, self.model.link(id, (dir, name)));
+    }
+
+    fn remove(&mut self) {
+        let ((dir, real_dir), name) = self.place();
+        if self.random.one_in(2) {
+            let real = self.stand.fs.unlink(real_dir, name);
+            agree(&("unlink", dir, name), real, self.model.unlink((dir, name)));
+        } else {
+            let real = self.stand.fs.rmdir(real_dir, name);
+            agree(&("rmdir", dir, name), real, self.model.rmdir((dir, name)));
+        }
+    }
+
+    fn rename(&mut self) {
+        let (((dir, real_dir), name), ((to, real_to), new_name)) = (self.place(), self.place());
+        let (noreplace, exchange) = (self.random.one_in(6), self.random.one_in(3));
+        let flags = RenameFlags { noreplace, exchange };
+        let real = self.stand.fs.rename(real_dir, name, real_to, new_name, flags);
+        let model = self.model.rename((dir, name), (to, new_name), noreplace, exchange);
+        agree(&("rename", dir, name, to, new_name, flags), real, model);
+    }
+
+    fn setattr(&mut self) {
+        let (id, ino) = self.file(|_| true);
+        let random = &mut self.random;
+        let mut some = |value: u32| random.one_in(3).then_some(value);
+        let (mode, uid, gid) = (some(0o6751), some(7), some(8));
+        let size = some(10_000).map(|size| size as usize);
+        let mtime = some(0).is_some();
+        let set = SetAttr {
+            mode,
+            uid,
+            gid,
+            size: size.map(|size| size as u64),
+            mtime: mtime.then_some(SetTime::Now),
+            ..SetAttr::default()
+        };
+        let caller = Caller { uid: 0, gid: 0, umask: 0 };
+        let model = self.model.setattr(id, &Set { mode, uid, gid, size, mtime });
+        agree(&("setattr", id, set), self.stand.setattr(ino, &set, caller), model);
+    }
+
+    fn write(&mut self) {
+        let (id, ino) = self.file(|kind| kind == FileKind::File);
+        let offset = self.random.below(6000);
+        let data = vec![self.random.next() as u8; 1 + self.random.below(3000) as usize];
+        let real = self.stand.write(ino, offset, &data, false);
+        agree(&("write", id, offset, data.len()), real, self.model.write(id, offset as usize, &data));
+    }
+
+    fn xattr(&mut self) {
+        let (id, ino) = self.file(|kind| matches!(kind, FileKind::File | FileKind::Dir));
+        let name = self.random.pick(&XATTRS);
+        if self.random.one_in(3) {
+            // Of an inode that is gone, the model knows nothing and says so.
+            agree(&("removexattr", id), self.stand.removexattr(ino, name), self.model.removexattr(id, name));
+            return;
+        }
+        let value = vec![b'v'; self.random.below(20) as usize];
+        let (create, replace) = (self.random.one_in(4), self.random.one_in(4));
+        let real = self.stand.setxattr(ino, name, &value, XattrFlags { create, replace });
+        agree(&("setxattr", id), real, self.model.setxattr(id, name, &value, (create, replace)));
+    }
+
+    fn open(&mut self) {
+        let (id, ino) = self.file(|kind| matches!(kind, FileKind::File | FileKind::Dir));
+        let real = self.stand.open_file(ino, OpenFlags::default());
+        if let Some((handle, ())) = agree(&("open", id), real, self.model.open(id)) {
+            self.open.push((id, handle));
+        }
+    }
+
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            let at = self.random.below(self.open.len() as u64) as usize;
+            let (id, handle) = self.open.swap_remove(at);
+            agree(&("close", id), self.stand.release(handle), self.model.close(id));
+        }
+    }
+
+    fn close_all(&mut self) {
+        while !self.open.is_empty() {
+            self.close();
+        }
+    }
+
+    fn compare(&mut self) {
+        let mut expected = self.model.render();
+        let mut real = self.render();
+        expected.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        real.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        for ((shown, ino), (expected, id)) in real.iter().zip(&expected) {
+            assert_eq!(shown, expected);
+            assert_eq!(self.inos.get(id), Some(ino), "{expected:?}");
+        }
+        assert_eq!(real.len(), expected.len());
+        self.compare_nameless();
+        self.compare_times();
+        // Most of what is gone is forgotten; some of it is asked for again.
+        let random = &mut self.random;
+        let model = &self.model;
+        self.inos.retain(|id, _| model.file(*id).is_ok() || random.one_in(10));
+    }
+
+    /// What is open has its attributes, also without a name.
+    fn compare_nameless(&self) {
+        for (id, file) in self.model.files() {
+            let attr = self.stand.getattr(self.inos[&id]).unwrap().attr;
+            assert_eq!((attr.nlink as usize, attr.mode), (self.model.links(id), file.mode), "{id:?}");
+            assert_eq!(attr.size as usize, file.size(), "{id:?}");
+        }
+    }
+
+    /// Times are ordered as their changes were; those of one change are equal.
+    fn compare_times(&self) {
+        let mut times: Vec<(Tick, Time)> = Vec::new();
+        for (id, file) in self.model.files() {
+            let attr = self.stand.getattr(self.inos[&id]).unwrap().attr;
+            times.extend([(file.mtime, attr.mtime), (file.ctime, attr.ctime), (file.btime, attr.btime)]);
+        }
+        // The root was made, and given to its owner, before all else.
+        times.retain(|(tick, _)| tick.0 > 1);
+        times.sort_unstable();
+        for pair in times.windows(2) {
+            let [(earlier, first), (later, second)] = pair else { continue };
+            assert!(first <= second && (earlier == later) == (first == second), "{pair:?}");
+        }
+    }
+
+    fn render(&self) -> Vec<(Shown, Ino)> {
+        let fs = &self.stand.fs;
+        let mut shown = Vec::new();
+        let mut waiting = vec![(Vec::new(), Ino::ROOT)];
+        while let Some((path, ino)) = waiting.pop() {
+            let attr = fs.getattr(ino).unwrap().attr;
+            let mut content = attr.target.clone();
+            match attr.kind {
+                FileKind::Dir => waiting.extend(
+                    fs.entries(ino)
+                        .unwrap()
+                        .into_iter()
+                        .map(|entry| ([&path[..], b"/", &entry.name].concat(), entry.ino)),
+                ),
+                FileKind::File => content = fs.read(ino, 0, 1 << 20).unwrap(),
+                _ => {}
+            }
+            let xattr = |name: Vec<u8>| (name.clone(), fs.getxattr(ino, &name).unwrap().to_vec());
+            let file = Shown {
+                path,
+                kind: attr.kind,
+                mode: attr.mode,
+                owner: (attr.uid, attr.gid),
+                links: u64::from(attr.nlink),
+                rdev: attr.rdev,
+                content,
+                xattrs: fs.listxattr(ino).unwrap().into_iter().map(xattr).collect(),
+            };
+            shown.push((file, ino));
+        }
+        shown
+    }
+}

@@ -1,0 +1,281 @@
+//! A filesystem in memory, as simple as can be: what real ones are compared with, operation by operation.
+//!
+//! It keeps what POSIX promises and Linux does: who is named how, attributes, extended attributes, content, the error
+//! number of what is refused. Times are ticks, one for each change: only their order is promised. Deliberately
+//! absent: permissions and access control lists.
+
+mod names;
+mod render;
+
+use std::collections::BTreeMap;
+
+use rustix::io::Errno;
+use vellum_types::FileKind;
+use vellum_types::limits::XATTR_VALUE_MAX;
+
+pub use render::Shown;
+
+/// Result of an operation.
+pub type Result<T> = std::result::Result<T, Errno>;
+
+/// A file of the model, whatever its names are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(pub u64);
+
+/// The root.
+pub const ROOT: Id = Id(1);
+
+/// A moment: the number of the change that it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Tick(pub u64);
+
+/// A file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Its kind.
+    pub kind: FileKind,
+    /// The lowest twelve mode bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number.
+    pub rdev: u64,
+    /// Last change of content.
+    pub mtime: Tick,
+    /// Last change of attributes.
+    pub ctime: Tick,
+    /// Creation.
+    pub btime: Tick,
+    /// Target of a symlink.
+    pub target: Vec<u8>,
+    /// Content of a file.
+    pub content: Vec<u8>,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Entries of a directory.
+    pub entries: BTreeMap<Vec<u8>, Id>,
+    /// Directory that a directory lies in; None for the root and for what has no name.
+    pub parent: Option<Id>,
+    /// How often it is open.
+    pub open: u32,
+}
+
+/// What is to be made.
+#[derive(Debug, Clone, Default)]
+pub struct New {
+    /// Its mode, before the umask.
+    pub mode: u32,
+    /// Device number.
+    pub rdev: u64,
+    /// Target of a symlink.
+    pub target: Vec<u8>,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bits that it does not get.
+    pub umask: u32,
+}
+
+/// The attributes that are to be set.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Set {
+    /// Mode bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size.
+    pub size: Option<usize>,
+    /// Whether content counts as changed now.
+    pub mtime: bool,
+}
+
+/// The filesystem.
+#[derive(Debug, Clone)]
+pub struct Model {
+    files: BTreeMap<Id, File>,
+    next: u64,
+    tick: u64,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        let root = File { mode: 0o755, ..File::new(FileKind::Dir, Tick(0)) };
+        Self { files: BTreeMap::from([(ROOT, root)]), next: ROOT.0 + 1, tick: 0 }
+    }
+}
+
+impl File {
+    fn new(kind: FileKind, time: Tick) -> Self {
+        Self {
+            kind,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            target: Vec::new(),
+            content: Vec::new(),
+            xattrs: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            parent: None,
+            open: 0,
+        }
+    }
+
+    /// Bytes of content, or of a symlink's target.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.content.len() + self.target.len()
+    }
+
+    fn drop_set_ids(&mut self) {
+        self.mode &= if self.mode & 0o010 == 0 { !0o4000 } else { !0o6000 };
+    }
+}
+
+impl Model {
+    /// A file.
+    pub fn file(&self, id: Id) -> Result<&File> {
+        self.files.get(&id).ok_or(Errno::STALE)
+    }
+
+    /// All files, those without names too.
+    pub fn files(&self) -> impl Iterator<Item = (Id, &File)> {
+        self.files.iter().map(|(id, file)| (*id, file))
+    }
+
+    /// How many links a file has.
+    #[must_use]
+    pub fn links(&self, id: Id) -> usize {
+        let named = |file: &File| file.entries.values().filter(|named| **named == id).count();
+        match self.files.get(&id) {
+            Some(file) if file.kind == FileKind::Dir => {
+                let is_dir = |id: &&Id| self.files.get(id).is_some_and(|file| file.kind == FileKind::Dir);
+                let gone = id != ROOT && file.parent.is_none();
+                if gone { 0 } else { 2 + file.entries.values().filter(is_dir).count() }
+            }
+            _ => self.files.values().map(named).sum(),
+        }
+    }
+
+    fn file_mut(&mut self, id: Id) -> Result<&mut File> {
+        self.files.get_mut(&id).ok_or(Errno::STALE)
+    }
+
+    fn next_tick(&mut self) -> Tick {
+        self.tick += 1;
+        Tick(self.tick)
+    }
+
+    /// Counts an opening.
+    pub fn open(&mut self, id: Id) -> Result<()> {
+        self.file_mut(id)?.open += 1;
+        Ok(())
+    }
+
+    /// Counts a close; what has no name goes with the last one.
+    pub fn close(&mut self, id: Id) -> Result<()> {
+        self.file_mut(id)?.open -= 1;
+        self.reap(id);
+        Ok(())
+    }
+
+    fn reap(&mut self, id: Id) {
+        if self.links(id) == 0 && self.files.get(&id).is_some_and(|file| file.open == 0) {
+            self.files.remove(&id);
+        }
+    }
+
+    /// Sets attributes.
+    pub fn setattr(&mut self, id: Id, set: &Set) -> Result<()> {
+        let file = self.file(id)?;
+        match file.kind {
+            FileKind::Dir if set.size.is_some() => return Err(Errno::ISDIR),
+            FileKind::File => {}
+            _ if set.size.is_some() => return Err(Errno::INVAL),
+            FileKind::Symlink if set.mode.is_some() => return Err(Errno::OPNOTSUPP),
+            _ => {}
+        }
+        let time = self.next_tick();
+        let file = self.file_mut(id)?;
+        file.ctime = time;
+        if set.mtime || set.size.is_some() {
+            file.mtime = time;
+        }
+        file.content.resize(set.size.unwrap_or(file.content.len()), 0);
+        file.mode = set.mode.map_or(file.mode, |mode| mode & 0o7777);
+        if set.uid.is_some() || set.gid.is_some() {
+            (file.uid, file.gid) = (set.uid.unwrap_or(file.uid), set.gid.unwrap_or(file.gid));
+            if file.kind != FileKind::Dir {
+                file.drop_set_ids();
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes content.
+    pub fn write(&mut self, id: Id, offset: usize, data: &[u8]) -> Result<()> {
+        match self.file(id)?.kind {
+            FileKind::File => {}
+            FileKind::Dir => return Err(Errno::ISDIR),
+            _ => return Err(Errno::INVAL),
+        }
+        let time = self.next_tick();
+        let file = self.file_mut(id)?;
+        let end = offset + data.len();
+        if end > file.content.len() {
+            file.content.resize(end, 0);
+        }
+        if let Some(range) = file.content.get_mut(offset..end) {
+            range.copy_from_slice(data);
+        }
+        (file.mtime, file.ctime) = (time, time);
+        Ok(())
+    }
+
+    /// Sets an extended attribute of a user, which must not be there (`create`), or must (`replace`).
+    pub fn setxattr(
+        &mut self,
+        id: Id,
+        name: &[u8],
+        value: &[u8],
+        (create, replace): (bool, bool),
+    ) -> Result<()> {
+        let file = self.file(id)?;
+        if !matches!(file.kind, FileKind::File | FileKind::Dir) {
+            return Err(Errno::PERM);
+        }
+        if value.len() > XATTR_VALUE_MAX {
+            return Err(Errno::TOOBIG);
+        }
+        match file.xattrs.contains_key(name) {
+            true if create => return Err(Errno::EXIST),
+            false if replace => return Err(Errno::NODATA),
+            _ => {}
+        }
+        let time = self.next_tick();
+        let file = self.file_mut(id)?;
+        file.xattrs.insert(name.into(), value.into());
+        file.ctime = time;
+        Ok(())
+    }
+
+    /// Removes an extended attribute.
+    pub fn removexattr(&mut self, id: Id, name: &[u8]) -> Result<()> {
+        if !self.file(id)?.xattrs.contains_key(name) {
+            return Err(Errno::NODATA);
+        }
+        let time = self.next_tick();
+        let file = self.file_mut(id)?;
+        file.xattrs.remove(name);
+        file.ctime = time;
+        Ok(())
+    }
+}

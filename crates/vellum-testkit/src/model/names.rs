@@ -1,0 +1,254 @@
+//! Names in the model: making, linking, removing, renaming.
+
+use rustix::io::Errno;
+use vellum_types::FileKind;
+use vellum_types::limits::NAME_MAX;
+
+use super::{File, Id, Model, New, ROOT, Result, Tick};
+
+/// A name that is taken: at the root for everything, below for directories.
+const TAKEN: &[u8] = b".vellum";
+
+/// A directory and a name in it.
+pub type Place<'a> = (Id, &'a [u8]);
+
+impl Model {
+    /// What a directory holds under a name.
+    pub fn lookup(&self, (dir, name): Place<'_>) -> Result<Id> {
+        check_name(name)?;
+        self.dir(dir)?.entries.get(name).copied().ok_or(Errno::NOENT)
+    }
+
+    /// Makes something.
+    pub fn make(&mut self, place: Place<'_>, kind: FileKind, new: &New) -> Result<Id> {
+        check_name(place.1)?;
+        check_free(place, kind)?;
+        self.check_absent(place)?;
+        let id = self.born(place.0, kind, new);
+        let time = self.files.get(&id).map_or(Tick(0), |file| file.ctime);
+        self.put(place, id, time);
+        Ok(id)
+    }
+
+    /// Makes a file without a name, and opens it.
+    pub fn tmpfile(&mut self, dir: Id, new: &New) -> Result<Id> {
+        self.living_dir(dir)?;
+        let id = self.born(dir, FileKind::File, new);
+        self.open(id)?;
+        Ok(id)
+    }
+
+    /// Gives a file another name.
+    pub fn link(&mut self, id: Id, place: Place<'_>) -> Result<()> {
+        check_name(place.1)?;
+        let kind = self.file(id)?.kind;
+        if kind == FileKind::Dir {
+            return Err(Errno::PERM);
+        }
+        check_free(place, kind)?;
+        self.check_absent(place)?;
+        let time = self.next_tick();
+        self.file_mut(id)?.ctime = time;
+        self.put(place, id, time);
+        Ok(())
+    }
+
+    /// Removes a name of anything but a directory.
+    pub fn unlink(&mut self, place: Place<'_>) -> Result<()> {
+        let id = self.lookup(place)?;
+        if self.is_dir(id) {
+            return Err(Errno::ISDIR);
+        }
+        self.remove(place, id)
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&mut self, place: Place<'_>) -> Result<()> {
+        let id = self.lookup(place)?;
+        if !self.dir(id)?.entries.is_empty() {
+            return Err(Errno::NOTEMPTY);
+        }
+        self.remove(place, id)
+    }
+
+    /// Renames; `exchange` and `noreplace` as `renameat2(2)` has them.
+    pub fn rename(&mut self, from: Place<'_>, to: Place<'_>, noreplace: bool, exchange: bool) -> Result<()> {
+        if noreplace && exchange {
+            return Err(Errno::INVAL);
+        }
+        check_name(from.1)?;
+        check_name(to.1)?;
+        let moved = self.lookup(from)?;
+        let target = match self.lookup(to) {
+            Err(Errno::NOENT) => None,
+            found => Some(found?),
+        };
+        match target {
+            Some(_) if noreplace => return Err(Errno::EXIST),
+            None if exchange => return Err(Errno::NOENT),
+            Some(target) if target == moved => return Ok(()),
+            _ => {}
+        }
+        self.check_circles(from, to, (moved, target), exchange)?;
+        match target {
+            Some(target) if exchange => self.exchange((from, moved), (to, target)),
+            target => self.move_over((from, moved), (to, target)),
+        }
+    }
+
+    fn move_over(
+        &mut self,
+        (from, moved): (Place<'_>, Id),
+        (to, target): (Place<'_>, Option<Id>),
+    ) -> Result<()> {
+        match target.map(|target| (self.is_dir(moved), self.is_dir(target))) {
+            Some((true, false)) => return Err(Errno::NOTDIR),
+            Some((false, true)) => return Err(Errno::ISDIR),
+            _ => {}
+        }
+        check_free(to, self.file(moved)?.kind)?;
+        if let Some(target) = target
+            && !self.file(target)?.entries.is_empty()
+        {
+            return Err(Errno::NOTEMPTY);
+        }
+        self.living_dir(to.0)?;
+        let time = self.next_tick();
+        if let Some(target) = target {
+            self.take(to, target, time);
+        }
+        self.file_mut(from.0)?.entries.remove(from.1);
+        self.touch(from.0, time);
+        self.file_mut(moved)?.ctime = time;
+        self.put(to, moved, time);
+        Ok(())
+    }
+
+    fn exchange(&mut self, (from, moved): (Place<'_>, Id), (to, target): (Place<'_>, Id)) -> Result<()> {
+        check_free(to, self.file(moved)?.kind)?;
+        check_free(from, self.file(target)?.kind)?;
+        let time = self.next_tick();
+        for (place, id) in [(to, moved), (from, target)] {
+            self.file_mut(id)?.ctime = time;
+            self.put(place, id, time);
+        }
+        Ok(())
+    }
+
+    fn check_circles(
+        &self,
+        from: Place<'_>,
+        to: Place<'_>,
+        (moved, target): (Id, Option<Id>),
+        exchange: bool,
+    ) -> Result<()> {
+        if from.0 != to.0 && self.is_dir(moved) && self.is_within(to.0, moved) {
+            return Err(Errno::INVAL);
+        }
+        match target {
+            Some(target) if from.0 != to.0 && self.is_dir(target) && self.is_within(from.0, target) => {
+                Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_within(&self, dir: Id, ancestor: Id) -> bool {
+        let parent = |id: &Id| self.files.get(id).and_then(|file| file.parent);
+        std::iter::successors(Some(dir), parent).any(|id| id == ancestor)
+    }
+
+    fn is_dir(&self, id: Id) -> bool {
+        self.files.get(&id).is_some_and(|file| file.kind == FileKind::Dir)
+    }
+
+    fn dir(&self, id: Id) -> Result<&File> {
+        Some(self.file(id)?).filter(|file| file.kind == FileKind::Dir).ok_or(Errno::NOTDIR)
+    }
+
+    fn living_dir(&self, id: Id) -> Result<()> {
+        self.dir(id)?;
+        if self.links(id) == 0 { Err(Errno::NOENT) } else { Ok(()) }
+    }
+
+    fn check_absent(&self, place: Place<'_>) -> Result<()> {
+        match self.lookup(place) {
+            Ok(_) => Err(Errno::EXIST),
+            Err(Errno::NOENT) => self.living_dir(place.0),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn born(&mut self, dir: Id, kind: FileKind, new: &New) -> Id {
+        let time = self.next_tick();
+        let parent = self.files.get(&dir).map(|parent| (parent.mode & 0o2000 != 0, parent.gid));
+        let mode = match kind {
+            FileKind::Symlink => 0o777,
+            FileKind::Dir => new.mode & 0o1777 & !new.umask,
+            _ => new.mode & !new.umask,
+        };
+        let mut file = File { mode, uid: new.uid, gid: new.gid, ..File::new(kind, time) };
+        if let Some((true, gid)) = parent {
+            file.gid = gid;
+            file.mode |= if kind == FileKind::Dir { 0o2000 } else { 0 };
+        }
+        if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) {
+            file.rdev = new.rdev;
+        }
+        if kind == FileKind::Symlink {
+            file.target.clone_from(&new.target);
+        }
+        let id = Id(self.next);
+        self.next += 1;
+        self.files.insert(id, file);
+        id
+    }
+
+    fn put(&mut self, (dir, name): Place<'_>, id: Id, time: Tick) {
+        let is_dir = self.is_dir(id);
+        if let Some(file) = self.files.get_mut(&id).filter(|_| is_dir) {
+            file.parent = Some(dir);
+        }
+        if let Some(dir) = self.files.get_mut(&dir) {
+            dir.entries.insert(name.into(), id);
+        }
+        self.touch(dir, time);
+    }
+
+    fn remove(&mut self, place: Place<'_>, id: Id) -> Result<()> {
+        let time = self.next_tick();
+        self.take(place, id, time);
+        Ok(())
+    }
+
+    fn take(&mut self, (dir, name): Place<'_>, id: Id, time: Tick) {
+        if let Some(dir) = self.files.get_mut(&dir) {
+            dir.entries.remove(name);
+        }
+        if let Some(file) = self.files.get_mut(&id) {
+            (file.parent, file.ctime) = (None, time);
+        }
+        self.touch(dir, time);
+        self.reap(id);
+    }
+
+    fn touch(&mut self, dir: Id, time: Tick) {
+        if let Some(dir) = self.files.get_mut(&dir) {
+            (dir.mtime, dir.ctime) = (time, time);
+        }
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    match name {
+        b"" => Err(Errno::NOENT),
+        b"." | b".." => Err(Errno::INVAL),
+        name if name.len() > NAME_MAX => Err(Errno::NAMETOOLONG),
+        name if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL),
+        _ => Ok(()),
+    }
+}
+
+fn check_free((dir, name): Place<'_>, kind: FileKind) -> Result<()> {
+    if name == TAKEN && (dir == ROOT || kind == FileKind::Dir) { Err(Errno::PERM) } else { Ok(()) }
+}

@@ -1,0 +1,53 @@
+//! The model's tree as a list, to be compared with another's.
+
+use vellum_types::FileKind;
+
+use super::{Id, Model, ROOT};
+
+/// A name in the tree, with all that is to be equal: whatever is compared shows itself like this.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shown {
+    /// Path from the root.
+    pub path: Vec<u8>,
+    /// Kind.
+    pub kind: FileKind,
+    /// Mode.
+    pub mode: u32,
+    /// Owner and group.
+    pub owner: (u32, u32),
+    /// Links.
+    pub links: u64,
+    /// Device number.
+    pub rdev: u64,
+    /// Target of a symlink, or content.
+    pub content: Vec<u8>,
+    /// Extended attributes.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Model {
+    /// All names, directories before what is in them, each with the file that it names.
+    #[must_use]
+    pub fn render(&self) -> Vec<(Shown, Id)> {
+        let mut shown = Vec::new();
+        let mut waiting = vec![(Vec::new(), ROOT)];
+        while let Some((path, id)) = waiting.pop() {
+            let Some(file) = self.files.get(&id) else { continue };
+            for (name, child) in file.entries.iter().rev() {
+                waiting.push(([&path[..], b"/", name].concat(), *child));
+            }
+            let shown_file = Shown {
+                path,
+                kind: file.kind,
+                mode: file.mode,
+                owner: (file.uid, file.gid),
+                links: self.links(id) as u64,
+                rdev: file.rdev,
+                content: [&file.target[..], &file.content].concat(),
+                xattrs: file.xattrs.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            };
+            shown.push((shown_file, id));
+        }
+        shown
+    }
+}
