@@ -18,7 +18,11 @@ install() {
 
 cleanup() {
     cd /
-    [ -n "${MOUNT:-}" ] || umount -l "$work/posix" 2>/dev/null || true
+    if [ -z "${MOUNT:-}" ]; then
+        "$VELLUM" umount -q "$work/posix" 2>/dev/null || umount -l "$work/posix" 2>/dev/null || true
+        # The process that served it goes on until everything is in the store.
+        while pgrep -f -- "--detach .*$work/posix" > /dev/null; do sleep 0.1; done
+    fi
     rm -rf "$work"
 }
 trap cleanup EXIT
