@@ -18,7 +18,8 @@ install() {
 
 cleanup() {
     cd /
-    [ -n "${MOUNT:-}" ] || umount -l "$work/posix" 2>/dev/null || true
+    # The command waits for the process behind the mount, which writes into the volume until its end.
+    [ -n "${MOUNT:-}" ] || "$VELLUM" umount -q "$work/posix" || umount -l "$work/posix" || true
     rm -rf "$work"
 }
 trap cleanup EXIT
