@@ -15,8 +15,10 @@ use super::inode::Publication;
 use crate::error::{FsError, Result};
 use crate::tree::{Reading, damaged};
 
-/// Bytes that are read and cut at once; their chunks are stored by all threads.
-const WINDOW: usize = 4 << 20;
+/// Bytes that are read at once at most, where a change goes on; their chunks are stored by all threads.
+const WINDOW_MAX: u64 = 4 << 20;
+/// Changes this many, each apart from the next, are what a database or a disk image looks like.
+const SCATTERED: usize = 16;
 /// Pieces that are read together.
 const FILLED: usize = 64;
 /// Bytes of a file's head by which it is told how to cut it.
@@ -99,11 +101,45 @@ struct File<'a> {
     pieces: &'a [(u64, Extent)],
 }
 
+/// Bytes of a run that were read together. Changes that lie near each other share them.
+#[derive(Default)]
+struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// The bytes from a position on: enough for one cut at least, or all up to the run's end.
+    fn at(&mut self, file: &File<'_>, position: u64, run_end: u64) -> Result<&[u8]> {
+        let longest = file.publication.chunker.params().max().max(FIXED_BLOCK) as u64;
+        let is_within = (self.start..self.end()).contains(&position);
+        if !(is_within && (self.end() == run_end || self.end() - position >= longest)) {
+            // A change may be small and alone: little is read where it begins, more where it goes on.
+            let goes_on = (self.start + 1..=self.end()).contains(&position);
+            let before = if goes_on { self.bytes.len() as u64 } else { longest };
+            let size = (before * 2).min(WINDOW_MAX).max(longest);
+            self.bytes = file.read(position..run_end.min(position + size))?;
+            self.start = position;
+        }
+        Ok(self.bytes.get((position - self.start) as usize..).unwrap_or_default())
+    }
+}
+
 impl File<'_> {
-    /// A file that has chunks keeps its way; a new one is looked at.
+    /// A file that has chunks keeps its way, unless it is overwritten here and there; a new one is looked at.
     fn chunking(&self, attr: &Attr) -> Result<Chunking> {
-        let is_new = self.pieces.iter().all(|(_, extent)| is_dirty(extent));
-        if attr.chunking == Chunking::Fixed || !is_new {
+        if attr.chunking == Chunking::Fixed {
+            return Ok(Chunking::Fixed);
+        }
+        let islands = self.pieces.chunk_by(|(_, a), (_, b)| is_dirty(a) == is_dirty(b));
+        if islands.filter(|island| island.first().is_some_and(|(_, e)| is_dirty(e))).count() >= SCATTERED {
+            return Ok(Chunking::Fixed);
+        }
+        if self.pieces.iter().any(|(_, extent)| !is_dirty(extent)) {
             return Ok(attr.chunking);
         }
         let head = self.read(0..(HEAD as u64).min(attr.size))?;
@@ -112,77 +148,17 @@ impl File<'_> {
 
     fn recut_run(&self, run: &[(u64, Extent)], chunking: Chunking) -> Result<Vec<(u64, Extent)>> {
         let mut done = Vec::with_capacity(run.len());
+        let mut window = Window::default();
         let mut at = 0;
         while let Some(dirty) = run.get(at..).unwrap_or_default().iter().position(|(_, e)| is_dirty(e)) {
             // The chunk before a change may have ended there only because content did, or may have been cut short.
             let first = (at + dirty).saturating_sub(1).max(at);
             done.extend_from_slice(run.get(at..first).unwrap_or_default());
-            at = self.recut_from(run, first, chunking, &mut done)?;
+            let recut = Recut { file: self, run, first, chunking };
+            at = recut.cut(&mut window, &mut done)?;
         }
         done.extend_from_slice(run.get(at..).unwrap_or_default());
         Ok(done)
-    }
-
-    /// Cuts from a piece on, until a boundary meets that of a clean piece behind the last dirty one in reach; gives
-    /// that piece.
-    fn recut_from(
-        &self,
-        run: &[(u64, Extent)],
-        first: usize,
-        chunking: Chunking,
-        done: &mut Vec<(u64, Extent)>,
-    ) -> Result<usize> {
-        let end = run.last().map_or(0, |(offset, extent)| offset + extent.len);
-        let mut position = run.get(first).map_or(end, |(offset, _)| *offset);
-        let mut next = first;
-        while position < end {
-            let window = position..end.min(position + WINDOW as u64);
-            let data = self.read(window.clone())?;
-            let cuts = self.cuts(&data, &window, end, chunking);
-            let mut kept = None;
-            let mut taken = Vec::new();
-            for cut in cuts {
-                let from = position + cut.start as u64;
-                next += run.get(next..).unwrap_or_default().iter().take_while(|(o, _)| *o < from).count();
-                let is_met = run.get(next).is_some_and(|(offset, extent)| {
-                    *offset == from && matches!(extent.source, ExtentSource::Chunk { skip: 0, .. })
-                });
-                let passed =
-                    run.get(first..next).is_some_and(|passed| passed.iter().any(|(_, e)| is_dirty(e)));
-                if is_met && passed {
-                    kept = Some(next);
-                    break;
-                }
-                taken.push(cut);
-            }
-            self.store(position, &data, &taken, done)?;
-            if let Some(next) = kept {
-                return Ok(next);
-            }
-            position += taken.last().map_or(data.len(), |cut| cut.end) as u64;
-        }
-        Ok(run.len())
-    }
-
-    /// Where a window is cut: up to the last boundary that does not depend on what follows it.
-    fn cuts(&self, data: &[u8], window: &Range<u64>, end: u64, chunking: Chunking) -> Vec<Range<usize>> {
-        let eof = window.end == end;
-        let (mut cuts, mut at) = (Vec::new(), 0);
-        while let Some(rest) = data.get(at..).filter(|rest| !rest.is_empty()) {
-            let cut = match chunking {
-                Chunking::Content => self.publication.chunker.cut(rest, eof),
-                // Blocks are aligned in the file, wherever a run of pieces begins.
-                Chunking::Fixed => {
-                    let block = FIXED_BLOCK as u64;
-                    let aligned = block - (window.start + at as u64) % block;
-                    fixed_cut(rest, eof).map(|cut| cut.min(aligned as usize))
-                }
-            };
-            let Some(cut) = cut else { break };
-            cuts.push(at..at + cut);
-            at += cut;
-        }
-        cuts
     }
 
     fn store(
@@ -218,5 +194,70 @@ impl File<'_> {
             self.publication.fs.fill(self.ino, wanted.start, &mut bytes, batch)?;
         }
         Ok(bytes)
+    }
+}
+
+/// A change and its surroundings, to be cut anew.
+struct Recut<'a> {
+    file: &'a File<'a>,
+    run: &'a [(u64, Extent)],
+    /// The piece to begin with.
+    first: usize,
+    chunking: Chunking,
+}
+
+impl Recut<'_> {
+    /// Cuts until a boundary meets that of a clean piece behind the last dirty one in reach; gives that piece.
+    fn cut(&self, window: &mut Window, done: &mut Vec<(u64, Extent)>) -> Result<usize> {
+        let end = self.run.last().map_or(0, |(offset, extent)| offset + extent.len);
+        let mut position = self.run.get(self.first).map_or(end, |(offset, _)| *offset);
+        let (mut next, mut is_past_change) = (self.first, false);
+        while position < end {
+            let start = position;
+            let data = window.at(self.file, position, end)?;
+            let is_end = start + data.len() as u64 == end;
+            let (mut cuts, mut met) = (Vec::new(), false);
+            while let Some(cut) = self.next_cut(data, start, position, is_end) {
+                while let Some((_, passed)) = self.run.get(next).filter(|(offset, _)| *offset < position) {
+                    is_past_change |= is_dirty(passed);
+                    next += 1;
+                }
+                met = is_past_change && self.is_chunk_at(next, position);
+                if met {
+                    break;
+                }
+                let from = (position - start) as usize;
+                cuts.push(from..from + cut);
+                position += cut as u64;
+            }
+            self.file.store(start, data, &cuts, done)?;
+            if met {
+                return Ok(next);
+            }
+            if cuts.is_empty() {
+                return Err(FsError::BadTree(format!("inode {} cannot be cut into chunks", self.file.ino)));
+            }
+        }
+        Ok(self.run.len())
+    }
+
+    fn is_chunk_at(&self, piece: usize, position: u64) -> bool {
+        self.run.get(piece).is_some_and(|(offset, extent)| {
+            *offset == position && matches!(extent.source, ExtentSource::Chunk { skip: 0, .. })
+        })
+    }
+
+    /// Length of the chunk at a position, if the data in hand tell it.
+    fn next_cut(&self, data: &[u8], start: u64, position: u64, is_end: bool) -> Option<usize> {
+        let rest = data.get((position - start) as usize..).filter(|rest| !rest.is_empty())?;
+        match self.chunking {
+            Chunking::Content => self.file.publication.chunker.cut(rest, is_end),
+            // Blocks are aligned in the file, wherever a run of pieces begins.
+            Chunking::Fixed => {
+                let block = FIXED_BLOCK as u64;
+                let aligned = block - position % block;
+                fixed_cut(rest, is_end).map(|cut| cut.min(aligned as usize))
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use vellum_live::MemoryStore;
-use vellum_types::{Attr, Dentry, FileKind, Ino, Key, SnapshotId};
+use vellum_types::{Attr, Chunking, Dentry, FileKind, Ino, Key, SnapshotId};
 use vellum_volume::verify::{Scope, verify};
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{Meter, Origin, StateDir, Statistics, Volume};
@@ -190,4 +190,21 @@ proptest! {
         }
         world.check_store();
     }
+}
+
+#[test]
+fn a_file_that_is_overwritten_here_and_there_is_cut_into_blocks() {
+    let mut world = World::new();
+    let (file, ino) = (0, Ino(10));
+    world.run(&Step::Write { file, offset: 0, len: 3_000_000, seed: 1 });
+    world.fs.flush().unwrap();
+    let attr = |world: &World| world.fs.tree().read(|view| view.attr_of(ino)).unwrap();
+    assert_eq!(attr(&world).chunking, Chunking::Content);
+    for place in 0..40 {
+        let step = Step::Write { file, offset: (place * 37 % 40) * 70_000, len: 4096, seed: place as u8 };
+        world.run(&step);
+    }
+    world.fs.flush().unwrap();
+    assert_eq!(attr(&world).chunking, Chunking::Fixed);
+    assert!(world.fs.read(ino, 0, 3_000_000).unwrap() == world.now[&ino]);
 }
