@@ -6,6 +6,7 @@ use std::error::Error as _;
 use std::io;
 
 use vellum_checkout::CheckoutError;
+use vellum_library::OpenError;
 use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;
 
@@ -147,6 +148,17 @@ impl CliError {
             Self::Checkout(error) => checkout_hint(error),
             Self::Mounting(error) => error.hint().or_else(|| kind_hint(error.kind())),
             Self::Io { .. } | Self::Output(_) => kind_hint(self.kind()),
+        }
+    }
+}
+
+/// What the volume or the system refused keeps the hints of its kind.
+impl From<OpenError> for CliError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Volume(error) => Self::Volume(error),
+            OpenError::Io { action, path, source } => Self::io(action, path.display().to_string())(source),
+            other => Self::Mounting(other.into()),
         }
     }
 }

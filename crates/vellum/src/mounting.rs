@@ -1,10 +1,8 @@
-//! What the mounting commands share: where a live worktree's state is, what is mounted, and the process that serves a
-//! mount.
+//! What the mounting commands share: what is mounted, and the process that serves a mount.
 
 pub mod control;
 pub mod daemon;
 pub mod error;
-pub mod live;
 pub mod log;
 pub mod mountpoint;
 pub mod table;

@@ -20,6 +20,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("vellum-fs", 5),
     ("vellum-checkout", 5),
     ("vellum-fuse", 6),
+    ("vellum-library", 6),
     ("vellum-sync", 6),
     ("vellum-bench", 6),
     ("vellum", 7),

@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vellum_checkout::{Engine, ForkOutcome, ForkRequest};
+use vellum_library::live;
 use vellum_types::SnapshotId;
 
 use super::mount;
 use crate::context::Context;
 use crate::context::mounted::MountedWorktree;
 use crate::error::{CliError, Outcome, Result};
+use crate::mounting::MountingError;
 use crate::mounting::control::Request;
-use crate::mounting::{MountingError, live};
 use crate::ui::format;
 use crate::ui::json::Problem;
 use crate::ui::progress::Task;

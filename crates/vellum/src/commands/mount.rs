@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use vellum_fs::Fs;
 use vellum_fs::publisher::Publisher;
 use vellum_fuse::{MountFile, Mounted, Options, Source};
+use vellum_library::live::{self, Claim, Limits};
 use vellum_types::SnapshotId;
 use vellum_volume::tree::show;
 use vellum_volume::{StateDir, Volume, VolumeError};
@@ -15,7 +16,6 @@ use vellum_volume::{StateDir, Volume, VolumeError};
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
 use crate::mounting::control::{self, Service};
-use crate::mounting::live::{self, Claim, Limits};
 use crate::mounting::log::Log;
 use crate::mounting::{MountingError, daemon, mountpoint};
 use crate::ui::format;
@@ -187,7 +187,7 @@ fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Resul
     if found.is_none() && args.worktree.is_some() {
         return Err(VolumeError::NoSuchRef { kind: "worktree", name }.into());
     }
-    let claim = Claim::take(volume, &name, mountpoint)?;
+    let claim = Claim::take(volume, &name, Some(mountpoint))?;
     mountpoint::prepare(mountpoint)?;
     let made = found.is_none();
     let head = match found {

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use vellum_fuse::MountError;
+use vellum_library::OpenError;
+use vellum_library::live::Holder;
 use vellum_types::ErrorKind;
 
 /// A failure of mounting or unmounting.
@@ -28,32 +30,9 @@ pub enum MountingError {
     /// The directory is no mount of ours.
     #[error("no Vellum volume is mounted on {0}")]
     NotMounted(PathBuf),
-    /// The worktree is a plain directory.
-    #[error("the worktree '{name}' is checked out in {place}: it cannot be mounted, too")]
-    CheckedOut {
-        /// Its name.
-        name: String,
-        /// Host and directory.
-        place: String,
-    },
-    /// The worktree is mounted from another place.
-    #[error("the live state of the worktree '{name}' is in {place}")]
-    Elsewhere {
-        /// Its name.
-        name: String,
-        /// Host and directory.
-        place: String,
-    },
-    /// Another process serves the worktree.
-    #[error("the worktree '{name}' is mounted on {mountpoint} by process {pid}")]
-    Held {
-        /// Its name.
-        name: String,
-        /// Where it is mounted.
-        mountpoint: String,
-        /// Who serves it.
-        pid: u32,
-    },
+    /// The worktree cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// The command is for a worktree, and a snapshot is mounted here.
     #[error("what is mounted on {0} is a snapshot, not a worktree")]
     OnlySnapshot(PathBuf),
@@ -94,11 +73,9 @@ impl MountingError {
             Self::OnlySnapshot(_) => ErrorKind::Usage,
             Self::Unreachable { source, .. } => ErrorKind::of_io(source),
             Self::NoAnswer(_) => ErrorKind::Io,
-            Self::NotDirectory(_)
-            | Self::NotMounted(_)
-            | Self::CheckedOut { .. }
-            | Self::Elsewhere { .. } => ErrorKind::Usage,
-            Self::NotEmpty(_) | Self::Mounted { .. } | Self::Held { .. } => ErrorKind::Conflict,
+            Self::NotDirectory(_) | Self::NotMounted(_) => ErrorKind::Usage,
+            Self::NotEmpty(_) | Self::Mounted { .. } => ErrorKind::Conflict,
+            Self::Open(error) => error.kind(),
             Self::Mount(MountError::Busy(_)) => ErrorKind::Conflict,
             Self::Mount(MountError::NoHelper) => ErrorKind::Unsupported,
             Self::Mount(
@@ -121,16 +98,7 @@ impl MountingError {
                 return Some(format!("'vellum umount {}' ends that mount", mountpoint.display()));
             }
             Self::NotMounted(_) => "'vellum mounts' shows what is mounted",
-            Self::CheckedOut { .. } => {
-                "mount another worktree, or one of its snapshots read-only with --snapshot"
-            }
-            Self::Elsewhere { .. } => "mount it from there: 'vellum mount VOLUME MOUNTPOINT'",
-            Self::Held { mountpoint, .. } => {
-                return Some(format!(
-                    "work there, or end that mount with 'vellum umount {mountpoint}'; '--snapshot' mounts a state \
-                     of it beside it"
-                ));
-            }
+            Self::Open(error) => return open_hint(error),
             Self::Mount(MountError::Busy(path)) => {
                 return Some(format!(
                     "close what uses it: 'fuser -vm {}' lists the processes; a shell that stands in it is one",
@@ -162,4 +130,22 @@ impl MountingError {
         };
         Some(hint.into())
     }
+}
+
+fn open_hint(error: &OpenError) -> Option<String> {
+    let hint = match error {
+        OpenError::CheckedOut { .. } => {
+            "mount another worktree, or one of its snapshots read-only with --snapshot"
+        }
+        OpenError::Elsewhere { .. } => "mount it from there: 'vellum mount VOLUME MOUNTPOINT'",
+        OpenError::Held { holder: Holder { mountpoint: Some(mountpoint), .. }, .. } => {
+            return Some(format!(
+                "work there, or end that mount with 'vellum umount {mountpoint}'; '--snapshot' mounts a state of it \
+                 beside it"
+            ));
+        }
+        OpenError::Held { .. } => "end that process first; '--snapshot' mounts a state of it beside it",
+        OpenError::Io { .. } | OpenError::Fs(_) | OpenError::Volume(_) => return None,
+    };
+    Some(hint.into())
 }

@@ -1,0 +1,78 @@
+//! Why a live worktree cannot be opened.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use vellum_fs::FsError;
+use vellum_types::ErrorKind;
+use vellum_volume::VolumeError;
+
+use super::Holder;
+
+/// Result of opening a live worktree.
+pub type Result<T> = std::result::Result<T, OpenError>;
+
+/// A worktree that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The worktree is a plain directory.
+    #[error("the worktree '{name}' is checked out in {place}: it cannot be mounted, too")]
+    CheckedOut {
+        /// Its name.
+        name: String,
+        /// Host and directory.
+        place: String,
+    },
+    /// The worktree is live in another place.
+    #[error("the live state of the worktree '{name}' is in {place}")]
+    Elsewhere {
+        /// Its name.
+        name: String,
+        /// Host and directory.
+        place: String,
+    },
+    /// Another process has the worktree.
+    #[error("the worktree '{name}' is {holder}")]
+    Held {
+        /// Its name.
+        name: String,
+        /// Who has it.
+        holder: Holder,
+    },
+    /// A file of the state directory cannot be used.
+    #[error("cannot {action} {}: {source}", .path.display())]
+    Io {
+        /// What was tried, a verb.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The filesystem failed.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// The volume failed.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+}
+
+impl OpenError {
+    /// Says what was tried when the system refused.
+    pub(crate) fn io(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.as_ref().to_path_buf();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::CheckedOut { .. } | Self::Elsewhere { .. } => ErrorKind::Usage,
+            Self::Held { .. } => ErrorKind::Conflict,
+            Self::Io { source, .. } => ErrorKind::of_io(source),
+            Self::Fs(error) => error.kind(),
+            Self::Volume(error) => error.kind(),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Who may open a live worktree.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+use vellum_library::live::{self, Claim};
+use vellum_types::ErrorKind;
+use vellum_volume::volume::NewWorktree;
+use vellum_volume::{StateDir, Volume};
+
+fn volume() -> (TempDir, Volume) {
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::create(dir.path()).unwrap();
+    let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
+    let made = Volume::init(&state, &new, || panic!("a new volume asks for nothing")).unwrap();
+    (dir, made.volume)
+}
+
+#[test]
+fn one_process_at_a_time_has_a_worktree() {
+    let (_dir, volume) = volume();
+    let claim = Claim::take(&volume, "work", None).unwrap();
+    let refused = Claim::take(&volume, "work", None).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Conflict);
+    let holder = format!("the worktree 'work' is open in process {}", std::process::id());
+    assert_eq!(refused.to_string(), holder);
+    drop(claim);
+    let _mounted = Claim::take(&volume, "work", Some(Path::new("/mnt/work"))).unwrap();
+    let refused = Claim::take(&volume, "work", None).unwrap_err();
+    assert!(refused.to_string().contains("mounted on /mnt/work by process"), "{refused}");
+}
+
+#[test]
+fn a_directory_is_not_opened_live() {
+    let (dir, volume) = volume();
+    assert!(live::find(&volume, "work").unwrap().is_none());
+    let refused = live::find(&volume, "main").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Usage);
+    assert!(refused.to_string().contains(&dir.path().display().to_string()), "{refused}");
+    live::create(&volume, "work", None).unwrap();
+    assert!(live::find(&volume, "work").unwrap().is_some());
+}
