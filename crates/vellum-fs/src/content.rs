@@ -23,6 +23,7 @@ use crate::tree::Reading;
 
 pub(crate) use chunks::Chunks;
 pub(crate) use open::remove_inode;
+pub(crate) use read::Streams;
 pub use resize::FallocMode;
 pub use seek::Seek;
 

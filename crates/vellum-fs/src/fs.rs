@@ -1,6 +1,6 @@
 //! A live worktree with everything that works on it. The operations are in modules of their own, by family.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vellum_chunker::Chunker;
@@ -11,13 +11,14 @@ use vellum_volume::Volume;
 use vellum_volume::session::now;
 
 use crate::cache::InodeCache;
-use crate::content::Chunks;
+use crate::content::{Chunks, Streams};
 use crate::error::Result;
 use crate::head::Head;
 use crate::log::WriteLog;
 use crate::names::Places;
 use crate::numbers::Numbers;
 use crate::opened::Opened;
+use crate::past::Epochs;
 use crate::tree::{Committed, LiveTree, Txn};
 
 /// Who asks, for the owner of what is made and for what only owners may do.
@@ -63,6 +64,10 @@ pub struct Fs {
     pub(crate) log: Arc<WriteLog>,
     pub(crate) inodes: InodeCache,
     pub(crate) opened: Opened,
+    pub(crate) epochs: Epochs,
+    pub(crate) streams: Streams,
+    /// Layers may be left that no state stands on.
+    pub(crate) litter: AtomicBool,
     pub(crate) chunks: Chunks,
     /// Finds the boundaries of what is published.
     pub(crate) chunker: Chunker,
@@ -104,6 +109,9 @@ impl Fs {
             numbers: Numbers::default(),
             places: Places::default(),
             publishing: Mutex::default(),
+            epochs: Epochs::default(),
+            streams: Streams::default(),
+            litter: AtomicBool::new(true),
             told: Mutex::default(),
             committed: AtomicU64::new(0),
         };
@@ -130,12 +138,6 @@ impl Fs {
     #[must_use]
     pub fn log(&self) -> &Arc<WriteLog> {
         &self.log
-    }
-
-    /// The inodes that are open.
-    #[must_use]
-    pub fn open_inodes(&self) -> Vec<Ino> {
-        self.opened.inodes()
     }
 
     /// The name of the worktree.

@@ -163,6 +163,9 @@ pub fn layer_prefix(layer: LayerId) -> [u8; 9] {
     numbered(b'l', layer.0)
 }
 
+/// The end of all keys of layers.
+pub const LAYERS_END: &[u8] = b"m";
+
 /// The key of the map within a key of the live store, if that is one of a layer.
 #[must_use]
 pub fn map_key(key: &[u8]) -> Option<&[u8]> {

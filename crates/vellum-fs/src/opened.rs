@@ -1,13 +1,14 @@
-//! Open files: how often each inode is open, so that one without a name goes at the last close.
+//! Open files: how often each inode is open or held, so that one without a name goes at the last close.
 //!
 //! Invariant: while an inode is claimed nobody can open it, so what claims it may remove it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use vellum_types::Ino;
+
+use crate::past::Held;
 
 /// An open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,25 +25,16 @@ pub struct OpenFlags {
     pub truncate: bool,
 }
 
-/// What all who have an inode open share: how far it was read in sequence, and how far ahead it is being fetched.
-#[derive(Debug, Default)]
-pub(crate) struct Stream {
-    /// Where the last read ended.
-    pub read_to: AtomicU64,
-    /// Up to where chunks were asked for.
-    pub fetched_to: AtomicU64,
-    /// How much to ask for next, bytes.
-    pub window: AtomicU64,
-}
-
 /// An inode in the table.
 #[derive(Debug)]
 enum Use {
-    /// It is open so many times.
-    Open(u64, Arc<Stream>),
+    /// It is open by so many handles, and held so many times without one.
+    Open { handles: u64, held: u64 },
     /// Somebody is removing it.
     Claimed,
 }
+
+const UNUSED: Use = Use::Open { handles: 0, held: 0 };
 
 #[derive(Debug, Default)]
 struct Table {
@@ -58,6 +50,20 @@ pub struct Opened {
     unclaimed: Condvar,
 }
 
+impl Table {
+    /// Counts down; whether nobody uses the inode any more, and somebody did.
+    fn reduce(&mut self, ino: Ino, count: impl FnOnce(&mut u64, &mut u64)) -> bool {
+        let Entry::Occupied(mut entry) = self.inodes.entry(ino) else { return false };
+        let Use::Open { handles, held } = entry.get_mut() else { return false };
+        count(handles, held);
+        let unused = *handles == 0 && *held == 0;
+        if unused {
+            entry.remove();
+        }
+        unused
+    }
+}
+
 /// The right to remove an inode that nobody has open. Opening it waits until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim<'o> {
@@ -66,17 +72,11 @@ pub(crate) struct Claim<'o> {
 }
 
 impl Opened {
-    /// The inodes that are open.
-    pub(crate) fn inodes(&self) -> Vec<Ino> {
-        self.lock().inodes.keys().copied().collect()
-    }
-
     /// Counts an opening.
     pub(crate) fn add(&self, ino: Ino) -> Handle {
         let mut table = self.wait_unclaimed(ino);
-        match table.inodes.entry(ino).or_insert_with(|| Use::Open(0, Arc::default())) {
-            Use::Open(count, _) => *count += 1,
-            Use::Claimed => {}
+        if let Use::Open { handles, .. } = table.inodes.entry(ino).or_insert(UNUSED) {
+            *handles += 1;
         }
         table.last += 1;
         let handle = Handle(table.last);
@@ -84,30 +84,38 @@ impl Opened {
         handle
     }
 
-    /// Counts a close; gives the inode if nobody has it open any more.
+    /// Counts a close; gives the inode if nobody has it open or holds it any more.
     pub(crate) fn remove(&self, handle: Handle) -> Option<Ino> {
         let mut table = self.lock();
         let ino = table.handles.remove(&handle)?;
-        let Entry::Occupied(mut entry) = table.inodes.entry(ino) else { return None };
-        match entry.get_mut() {
-            Use::Open(count, _) if *count > 1 => {
-                *count -= 1;
-                None
-            }
-            Use::Open(..) => {
-                entry.remove();
-                Some(ino)
-            }
-            Use::Claimed => None,
+        table.reduce(ino, |handles, _| *handles = handles.saturating_sub(1)).then_some(ino)
+    }
+
+    /// Counts that somebody holds an inode, for whom there is no handle.
+    pub(crate) fn hold(&self, ino: Ino) {
+        if let Use::Open { held, .. } = self.wait_unclaimed(ino).inodes.entry(ino).or_insert(UNUSED) {
+            *held += 1;
         }
     }
 
-    /// What those who have the inode open share.
-    pub(crate) fn stream(&self, ino: Ino) -> Option<Arc<Stream>> {
-        match self.lock().inodes.get(&ino) {
-            Some(Use::Open(_, stream)) => Some(stream.clone()),
-            Some(Use::Claimed) | None => None,
-        }
+    /// Counts that it is held so many times less; whether nobody has it open or holds it any more.
+    pub(crate) fn let_go(&self, ino: Ino, times: u64) -> bool {
+        self.lock().reduce(ino, |_, held| *held = held.saturating_sub(times))
+    }
+
+    /// Takes what is held without a handle: it is of another state from now on.
+    pub(crate) fn take_held(&self) -> Held {
+        let mut taken = Held::new();
+        self.lock().inodes.retain(|ino, used| match used {
+            Use::Open { handles, held } => {
+                if *held > 0 {
+                    taken.insert(*ino, std::mem::take(held));
+                }
+                *handles > 0
+            }
+            Use::Claimed => true,
+        });
+        taken
     }
 
     /// Claims an inode; None if somebody has it open.
@@ -156,6 +164,28 @@ mod tests {
         assert_eq!(opened.remove(a), None);
         assert_eq!(opened.remove(a), None, "a handle counts once");
         assert_eq!(opened.remove(b), Some(INO));
+    }
+
+    #[test]
+    fn what_is_held_and_open_goes_with_the_last_of_both() {
+        let opened = Opened::default();
+        let handle = opened.add(INO);
+        opened.hold(INO);
+        opened.hold(INO);
+        assert_eq!(opened.remove(handle), None);
+        assert!(opened.claim(INO).is_none());
+        assert!(!opened.let_go(INO, 1) && opened.let_go(INO, 1) && !opened.let_go(INO, 1));
+    }
+
+    #[test]
+    fn what_is_held_is_taken_and_what_is_open_stays() {
+        let opened = Opened::default();
+        let handle = opened.add(INO);
+        opened.hold(INO);
+        opened.hold(Ino(8));
+        assert_eq!(opened.take_held(), Held::from([(INO, 1), (Ino(8), 1)]));
+        assert!(opened.claim(Ino(8)).is_some() && opened.claim(INO).is_none());
+        assert_eq!(opened.remove(handle), Some(INO));
     }
 
     #[test]

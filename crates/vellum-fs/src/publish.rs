@@ -14,16 +14,20 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
-use vellum_map::Root;
+use vellum_live::Transaction;
+use vellum_map::{Root, Span};
 use vellum_types::{ErrorKind, Ino};
 use vellum_volume::{SnapshotRecord, Statistics};
 
 use crate::error::{FsError, Result};
 use crate::fs::Fs;
-use crate::head::{LayerId, State, layer_prefix};
+use crate::head::{Head, LAYERS_END, LayerId, State, layer_prefix};
 use crate::log::Sealed;
+use crate::past::{Epoch, Past};
 use crate::pending::{Pending, all_pending, key_of};
 
 /// A state with its tree in the store.
@@ -49,6 +53,7 @@ impl Fs {
     /// Publishes what waits longest: up to the oldest snapshot that waits, or else all sealed layers.
     pub fn publish(&self) -> Result<Progress> {
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.sweep()?;
         match self.pending()?.into_iter().next() {
             Some((number, pending)) => self.publish_snapshot(number, pending)?,
             None => {
@@ -140,11 +145,16 @@ impl Fs {
     fn rebase(&self, done: &State, published: &Published, snapshot: Option<u64>) -> Result<()> {
         // Asked first: what is named after this moment, by transactions that the change of the head waits for, counts.
         let sealed = self.log.sealed();
+        let mut pasts_before = None;
         let (left, sequence) = self.tree.change_head(|head, txn| {
+            let mut pasts = self.epochs.pasts();
+            // The body may run again.
+            *pasts = pasts_before.get_or_insert_with(|| pasts.clone()).clone();
             let mut states = vec![&mut head.state];
             let mut waiting = all_pending(|span, visit| txn.scan(span, visit))?;
             waiting.retain(|(number, _)| Some(*number) != snapshot);
             states.extend(waiting.iter_mut().map(|(_, pending)| &mut pending.state));
+            states.extend(pasts.values_mut().map(|past| &mut past.state));
             states.retain(|state| done.is_below(state));
             let newer: BTreeSet<LayerId> = states
                 .iter()
@@ -164,16 +174,31 @@ impl Fs {
             if let Some(number) = snapshot {
                 txn.delete(&key_of(number));
             }
-            let needed: BTreeSet<LayerId> = std::iter::once(&head.state)
-                .chain(waiting.iter().map(|(_, pending)| &pending.state))
-                .flat_map(|state| state.layers.iter().copied())
-                .collect();
+            let needed = needed(head, &waiting, &pasts);
             for layer in done.layers.iter().filter(|layer| !needed.contains(layer)) {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
             Ok(needed)
         })?;
         // A loss of power must not bring back what names the segments that go.
+        self.tree.live().settle(sequence)?;
+        self.recycle(&sealed, &left)
+    }
+
+    /// Removes the layers that no state stands on any more: a restore leaves them, and a past that is let go.
+    fn sweep(&self) -> Result<()> {
+        if !self.litter.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let sealed = self.log.sealed();
+        let (left, sequence) = self.tree.change_head(|head, txn| {
+            let waiting = all_pending(|span, visit| txn.scan(span, visit))?;
+            let needed = needed(head, &waiting, &self.epochs.pasts());
+            for layer in all_layers(txn)?.difference(&needed) {
+                txn.delete_prefix(&layer_prefix(*layer));
+            }
+            Ok(needed)
+        })?;
         self.tree.live().settle(sequence)?;
         self.recycle(&sealed, &left)
     }
@@ -197,12 +222,38 @@ impl Fs {
     pub(crate) fn is_top_empty(&self) -> Result<bool> {
         let top = self.tree.head().top();
         let mut empty = true;
-        self.tree.live().scan(&vellum_map::Span::prefix(layer_prefix(top)), &mut |_, _| {
+        self.tree.live().scan(&Span::prefix(layer_prefix(top)), &mut |_, _| {
             empty = false;
-            std::ops::ControlFlow::Break(())
+            ControlFlow::Break(())
         })?;
         Ok(empty)
     }
+}
+
+/// The layers that states stand on.
+fn needed(head: &Head, waiting: &[(u64, Pending)], pasts: &BTreeMap<Epoch, Past>) -> BTreeSet<LayerId> {
+    std::iter::once(&head.state)
+        .chain(waiting.iter().map(|(_, pending)| &pending.state))
+        .chain(pasts.values().map(|past| &past.state))
+        .flat_map(|state| state.layers.iter().copied())
+        .collect()
+}
+
+/// The layers of which there are keys.
+fn all_layers(txn: &dyn Transaction) -> Result<BTreeSet<LayerId>> {
+    let mut layers = BTreeSet::new();
+    let mut from = Some(LayerId(0));
+    while let Some(LayerId(number)) = from.take() {
+        let span = Span::between(layer_prefix(LayerId(number)), LAYERS_END);
+        txn.scan(&span, &mut |key, _| {
+            let digits = key.get(1..9).and_then(|digits| digits.try_into().ok());
+            from = digits.map(|digits| LayerId(u64::from_be_bytes(digits)));
+            ControlFlow::Break(())
+        })?;
+        layers.extend(from);
+        from = from.map(|LayerId(found)| LayerId(found.saturating_add(1)));
+    }
+    Ok(layers)
 }
 
 impl From<vellum_store::BlobError> for FsError {

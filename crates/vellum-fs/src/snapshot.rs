@@ -1,6 +1,8 @@
 //! Snapshots and restores of a live worktree: the top layer is sealed, or another state takes its place. Neither
 //! depends on how many files there are.
 
+use std::sync::atomic::Ordering;
+
 use vellum_types::{SnapshotId, Time};
 use vellum_volume::session::{host_name, now, user_name};
 use vellum_volume::{Origin, SnapshotRecord, Statistics};
@@ -76,15 +78,17 @@ impl Fs {
     }
 
     /// Lets the worktree stand on another snapshot, as it was recorded. What no snapshot holds is saved in one first,
-    /// unless it is to be discarded; gives that one. Files that are open keep their numbers, not their content.
+    /// unless it is to be discarded; gives that one. Who holds inodes goes on reading what they held.
     pub fn restore(&self, target: SnapshotId, discard: bool) -> Result<Option<SnapshotId>> {
         let short = self.volume.short_id(&target)?;
+        let ended = self.epochs.end();
         let saved = if discard || !self.is_changed()? {
             None
         } else {
             let note = format!("before the restore of {short}");
             Some(self.snapshot(&SnapshotRequest { note, tags: Vec::new(), origin: Origin::Safety })?)
         };
+        let (present, mut held) = (self.epoch(), None);
         let ((), sequence) = self.tree.change_head(|head, live| {
             // Looked up within: it may be published, and be no more among those that wait, at any moment.
             let waiting = all_pending(|span, visit| live.scan(span, visit))?;
@@ -94,10 +98,14 @@ impl Fs {
                 }
                 None => self.published(target)?,
             };
+            let held = held.get_or_insert_with(|| self.opened.take_held()).clone();
+            self.epochs.succeed(present, head.state.clone(), held)?;
             stand_on(head, state, ancestor);
             self.forget_state();
             Ok(())
         })?;
+        self.litter.store(true, Ordering::Release);
+        drop(ended);
         self.tree.live().wait_durable(sequence)?;
         Ok(saved)
     }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::{Errno, FileAttr, InitFlags, Request};
-use vellum_fs::{Caller, Fs, FsError, Result};
-use vellum_types::Ino;
+use vellum_fs::{Caller, Entered, Epoch, Fs, FsError, Result};
+use vellum_types::{FileKind, Ino};
 
 use crate::dirs::Dirs;
 use crate::forget::Missed;
@@ -30,8 +30,8 @@ const LONG: Duration = Duration::from_secs(24 * 3600);
 
 /// What the kernel is asked to do, as far as it can.
 const WANTED: [InitFlags; 12] = [
-    // Truncation is part of opening.
-    InitFlags::FUSE_ATOMIC_O_TRUNC,
+    // Opening and closing need nothing of us: the kernel does not ask.
+    InitFlags::FUSE_NO_OPEN_SUPPORT,
     // Whether the umask counts depends on default ACLs, which only the filesystem knows.
     InitFlags::FUSE_DONT_MASK,
     InitFlags::FUSE_POSIX_ACL,
@@ -88,6 +88,8 @@ pub(crate) struct Known {
 /// Whose an inode is.
 enum Owner<'a> {
     Live(&'a Arc<Fs>, Ino),
+    /// A file of a state that the worktree does not stand on any more.
+    Past(&'a Arc<Fs>, Epoch, Ino),
     Frozen(Arc<Frozen>, Ino),
     Virtual(u64),
 }
@@ -103,7 +105,17 @@ impl Adapter {
         work: impl FnOnce() -> Result<T>,
     ) -> std::result::Result<T, Errno> {
         let asked = Asked { op, who: (req.uid(), req.gid(), req.pid()), node, name };
+        // A read may wait for a store that is far away: a restore does not wait for that.
+        let _entered = if op == Op::Read { None } else { self.enter() };
         self.tally.watch(asked, work).map_err(|error| self.errno(asked, &error))
+    }
+
+    /// Keeps the worktree on the state that it stands on.
+    fn enter(&self) -> Option<Entered<'_>> {
+        match &self.main {
+            Main::Live(fs) => Some(fs.enter()),
+            Main::Frozen(_) => None,
+        }
     }
 
     fn errno(&self, asked: Asked<'_>, error: &FsError) -> Errno {
@@ -115,8 +127,9 @@ impl Adapter {
 
     fn owner(&self, node: u64) -> Result<Owner<'_>> {
         Ok(match Place::of(node) {
-            Place::Main(ino) => match &self.main {
-                Main::Live(fs) => Owner::Live(fs, ino),
+            Place::Main(epoch, ino) => match &self.main {
+                Main::Live(fs) if ino == Ino::ROOT || epoch == fs.epoch() => Owner::Live(fs, ino),
+                Main::Live(fs) => past(fs, epoch, ino)?,
                 Main::Frozen(tree) => Owner::Frozen(tree.clone(), ino),
             },
             Place::Snapshot(slot, ino) => Owner::Frozen(self.virt.tree(slot)?, ino),
@@ -128,8 +141,23 @@ impl Adapter {
     fn live(&self, node: u64) -> Result<(&Arc<Fs>, Ino)> {
         match self.owner(node)? {
             Owner::Live(fs, ino) => Ok((fs, ino)),
+            Owner::Past(..) => Err(rustix::io::Errno::STALE.into()),
             Owner::Frozen(..) | Owner::Virtual(_) => Err(rustix::io::Errno::ROFS.into()),
         }
+    }
+}
+
+/// Whose an inode of a past epoch is. Who has a file open sees what it was; who stands in a directory, what it is.
+fn past(fs: &Arc<Fs>, epoch: Epoch, ino: Ino) -> Result<Owner<'_>> {
+    match fs.past_attr(epoch, ino) {
+        Ok(attr) if attr.kind != FileKind::Dir => return Ok(Owner::Past(fs, epoch, ino)),
+        Err(error) if error.errno() != rustix::io::Errno::STALE => return Err(error),
+        // Of a state that is gone nothing was known any more but directories.
+        Ok(_) | Err(_) => {}
+    }
+    match fs.getattr(ino)?.attr.kind {
+        FileKind::Dir => Ok(Owner::Live(fs, ino)),
+        _ => Err(rustix::io::Errno::STALE.into()),
     }
 }
 

@@ -38,17 +38,15 @@ pub struct Forgetter {
 }
 
 impl Forgetter {
-    /// Lets the kernel forget everything that it knows of the worktree: `names` are those that the root had and has,
-    /// `open` the files that are open.
-    pub fn forget(&self, names: impl Iterator<Item = Vec<u8>>, open: &[Ino]) {
+    /// Lets the kernel forget everything that it knows of the worktree, but for what is open: `names` are those that
+    /// the root had and has.
+    pub fn forget(&self, names: impl Iterator<Item = Vec<u8>>) {
         let mut all = self.missed.take();
         all.extend(names);
         for name in all {
             // What the kernel does not know is forgotten already.
             let _ = self.notifier.inval_entry(INodeNo(Ino::ROOT.0), OsStr::from_bytes(&name));
         }
-        for ino in open.iter().chain([&Ino::ROOT]) {
-            let _ = self.notifier.inval_inode(INodeNo(ino.0), 0, 0);
-        }
+        let _ = self.notifier.inval_inode(INodeNo(Ino::ROOT.0), 0, 0);
     }
 }

@@ -4,7 +4,7 @@
 //! [`Mounted::wait`] then returns.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -22,13 +22,15 @@ use crate::error::{MountError, Result};
 use crate::forget::{Forgetter, Missed};
 use crate::frozen::{Chunks, Frozen};
 use crate::tally::Tally;
+use crate::tally::access_log::Pipe;
 use crate::virt::{MountFile, Virtual};
 
 /// How the mounts are called in `/proc/self/mountinfo`: `fuse.vellum`.
 pub const SUBTYPE: &str = "vellum";
 
-/// Threads that answer requests: requests wait for disks and networks, so there are more than processors.
-const THREADS: usize = 8;
+/// Threads that answer requests. Requests wait for disks and networks, so one would be too few; but the kernel wakes
+/// them in turns, and each that slept takes longer to answer: unlinking takes half as long with one as with eight.
+const THREADS: usize = 4;
 
 /// How far the kernel reads ahead, KiB: as much as one request carries.
 const READ_AHEAD_KIB: u32 = 1024;
@@ -53,12 +55,15 @@ pub struct Options {
     pub file: MountFile,
     /// Where failures beneath the filesystem are reported.
     pub report: Arc<Report>,
+    /// The pipe to be made, from which lines about requests can be read.
+    pub access_log: PathBuf,
 }
 
 /// A mount that is served by threads of this process.
 pub struct Mounted {
     session: BackgroundSession,
     missed: Arc<Missed>,
+    _access_log: Pipe,
 }
 
 /// Mounts on `mountpoint`, which must be an empty directory.
@@ -70,18 +75,19 @@ pub fn mount(source: Source, volume: &Arc<Volume>, mountpoint: &Path, options: O
     let kernel = ToKernel::default();
     let adapter = adapter(source, volume, &options, kernel.clone())?;
     let missed = adapter.missed.clone();
+    let access_log = adapter.tally.log.serve(&options.access_log).map_err(MountError::Session)?;
     let session = Session::new(adapter, mountpoint, &config).map_err(|error| refused(mountpoint, error))?;
     // Nobody has told it before: it is new.
     let _ = kernel.set(session.notifier());
     let session = session.spawn().map_err(MountError::Session)?;
     set_read_ahead(mountpoint);
-    Ok(Mounted { session, missed })
+    Ok(Mounted { session, missed, _access_log: access_log })
 }
 
 fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKernel) -> Result<Adapter> {
     let tally = Arc::new(Tally::default());
     let chunks = Arc::new(Chunks::new(volume.clone()));
-    let virt = Virtual::new(volume.clone(), chunks.clone(), tally.clone(), &options.file);
+    let virt = Virtual::new(volume.clone(), chunks.clone(), tally.clone(), options);
     let main = match source {
         Source::Live(fs) => Main::Live(fs),
         Source::Snapshot(id) => {

@@ -1,15 +1,19 @@
 //! Node ids: what the kernel calls an inode, and what it stands for here.
 //!
-//! The upper sixteen bits say whose inode it is: 0 the mounted state's, 0xffff the virtual files', anything else the
-//! slot of a snapshot below `.vellum/snapshots`. The rest is the number there.
+//! The upper sixteen bits say whose inode it is: 0 the mounted state's, and from 0x8000 on those of the states that it
+//! is restored to; 0x7fff the virtual files'; anything else the slot of a snapshot below `.vellum/snapshots`. The rest
+//! is the number there. The root of the mounted state is 1 whatever that state is: the kernel never asks for it.
 
+use vellum_fs::Epoch;
 use vellum_types::Ino;
 
 /// Bits of the number within its space.
 const NUMBER_BITS: u32 = 48;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 /// Whose inodes the virtual files are.
-const VIRTUAL: u16 = u16::MAX;
+const VIRTUAL: u16 = FIRST_EPOCH - 1;
+/// Whose inodes those of restored states are, less the epoch.
+const FIRST_EPOCH: u16 = 1 << 15;
 
 /// The snapshot slots that there are: all values but those of the mounted state and of virtual files.
 pub const SLOTS: usize = VIRTUAL as usize - 1;
@@ -21,8 +25,8 @@ pub struct Slot(pub u16);
 /// What a node id stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// An inode of the mounted state.
-    Main(Ino),
+    /// An inode of the mounted state, in this epoch of it.
+    Main(Epoch, Ino),
     /// An inode of a snapshot.
     Snapshot(Slot, Ino),
     /// A virtual file.
@@ -35,9 +39,10 @@ impl Place {
     pub fn of(node: u64) -> Self {
         let number = node & NUMBER_MASK;
         match u16::try_from(node >> NUMBER_BITS) {
-            Ok(0) => Self::Main(Ino(number)),
+            Ok(0) => Self::Main(Epoch(0), Ino(number)),
             Ok(VIRTUAL) | Err(_) => Self::Virtual(number),
-            Ok(slot) => Self::Snapshot(Slot(slot), Ino(number)),
+            Ok(slot) if slot < VIRTUAL => Self::Snapshot(Slot(slot), Ino(number)),
+            Ok(space) => Self::Main(Epoch(space - FIRST_EPOCH), Ino(number)),
         }
     }
 
@@ -45,7 +50,8 @@ impl Place {
     #[must_use]
     pub fn node(self) -> Option<u64> {
         let (space, number) = match self {
-            Self::Main(ino) => (0, ino.0),
+            Self::Main(Epoch(0), ino) | Self::Main(_, ino @ Ino::ROOT) => (0, ino.0),
+            Self::Main(epoch, ino) => (FIRST_EPOCH | epoch.0, ino.0),
             Self::Snapshot(slot, ino) => (slot.0, ino.0),
             Self::Virtual(number) => (VIRTUAL, number),
         };
@@ -61,18 +67,24 @@ mod tests {
     proptest! {
         #[test]
         fn places_and_node_ids_correspond(node: u64) {
-            prop_assert_eq!(Place::of(node).node(), Some(node));
+            let place = Place::of(node);
+            let told = place.node().unwrap();
+            prop_assert_eq!(Place::of(told).node(), Some(told));
+            // The first epoch has a space of its own, and the root is the same in all.
+            let is_twin = matches!(place, Place::Main(Epoch(0), _) | Place::Main(_, Ino::ROOT));
+            prop_assert!(told == node || is_twin, "{:?}", place);
         }
     }
 
     #[test]
     fn the_root_is_the_kernels() {
-        assert_eq!(Place::Main(Ino::ROOT).node(), Some(1));
+        assert_eq!(Place::Main(Epoch(0), Ino::ROOT).node(), Some(1));
+        assert_eq!(Place::Main(Epoch(7), Ino::ROOT).node(), Some(1));
     }
 
     #[test]
     fn numbers_that_do_not_fit_are_refused() {
         assert_eq!(Place::Snapshot(Slot(1), Ino(1 << 48)).node(), None);
-        assert_eq!(Place::Main(Ino(1 << 48)).node(), None);
+        assert_eq!(Place::Main(Epoch(0), Ino(1 << 48)).node(), None);
     }
 }

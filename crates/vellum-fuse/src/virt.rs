@@ -1,25 +1,27 @@
 //! The virtual directory `.vellum` at a mount's root: not listed, found by name. Snapshots as read-only trees, what
 //! the mount has done, and by what commands inside it find its daemon.
 
-mod opened;
 mod snapshots;
+mod texts;
 
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use vellum_fs::Result;
+use vellum_fs::{Epoch, Result};
 use vellum_types::{Attr, FileKind, Ino, Time};
 use vellum_volume::Volume;
 
 use crate::dirs::Listed;
 use crate::frozen::{Chunks, Frozen};
+use crate::mount::Options;
 use crate::node::{Place, Slot};
 use crate::tally::Tally;
 
-pub use opened::{Opened, VirtualFiles};
 use snapshots::Snapshots;
+use texts::Texts;
 
 /// Name of the directory.
 pub const NAME: &[u8] = b".vellum";
@@ -76,8 +78,10 @@ impl Fixed {
 pub struct Virtual {
     tally: Arc<Tally>,
     snapshots: Snapshots,
-    files: VirtualFiles,
+    texts: Texts,
     mount_file: Arc<[u8]>,
+    /// Where lines about requests can be read.
+    pipe: Vec<u8>,
     owner: (u32, u32),
     since: Time,
 }
@@ -94,12 +98,13 @@ pub struct Found {
 impl Virtual {
     /// The directory of a mount.
     #[must_use]
-    pub fn new(volume: Arc<Volume>, chunks: Arc<Chunks>, tally: Arc<Tally>, file: &MountFile) -> Self {
-        let mut mount_file = serde_json::to_vec_pretty(file).unwrap_or_default();
+    pub fn new(volume: Arc<Volume>, chunks: Arc<Chunks>, tally: Arc<Tally>, options: &Options) -> Self {
+        let mut mount_file = serde_json::to_vec_pretty(&options.file).unwrap_or_default();
         mount_file.push(b'\n');
         Self {
+            pipe: options.access_log.as_os_str().as_bytes().to_vec(),
             snapshots: Snapshots::new(volume, chunks),
-            files: VirtualFiles::default(),
+            texts: Texts::default(),
             tally,
             mount_file: mount_file.into(),
             owner: (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
@@ -117,7 +122,10 @@ impl Virtual {
         match Fixed::of(dir) {
             Some(Fixed::Top) => {
                 let found = FIXED.into_iter().skip(1).find(|(_, known)| *known == name);
-                let number = found.ok_or(Errno::NOENT)?.0.number();
+                let number = match found.ok_or(Errno::NOENT)?.0 {
+                    Fixed::Stats => self.texts.add(self.tally.text().into_bytes().into()),
+                    file => file.number(),
+                };
                 Ok(Found { place: Place::Virtual(number), attr: self.attr(number)? })
             }
             Some(Fixed::Snapshots) => self.snapshots.lookup(name, self.link_attr()),
@@ -129,10 +137,15 @@ impl Virtual {
     pub fn attr(&self, number: u64) -> Result<Attr> {
         let mut attr = match Fixed::of(number) {
             Some(Fixed::Top | Fixed::Snapshots) => Attr::new(FileKind::Dir, 0o555),
-            // Whoever may see what others do is whoever mounted.
-            Some(Fixed::AccessLog) => Attr::new(FileKind::File, 0o400),
-            Some(Fixed::Stats | Fixed::Mount) => Attr::new(FileKind::File, 0o444),
-            None => Attr { size: self.snapshots.target(number)?.len() as u64, ..self.link_attr() },
+            Some(Fixed::AccessLog) => Attr { size: self.pipe.len() as u64, ..self.link_attr() },
+            Some(Fixed::Stats) => Attr::new(FileKind::File, 0o444),
+            Some(Fixed::Mount) => {
+                Attr { size: self.mount_file.len() as u64, ..Attr::new(FileKind::File, 0o444) }
+            }
+            None => match self.texts.get(number) {
+                Some(text) => Attr { size: text.len() as u64, ..Attr::new(FileKind::File, 0o444) },
+                None => Attr { size: self.snapshots.target(number)?.len() as u64, ..self.link_attr() },
+            },
         };
         attr.nlink = if attr.kind == FileKind::Dir { 2 } else { 1 };
         (attr.uid, attr.gid) = self.owner;
@@ -165,7 +178,11 @@ impl Virtual {
     /// The directory that a virtual directory lies in.
     #[must_use]
     pub fn parent(&self, dir: u64) -> Place {
-        if dir == Fixed::Top.number() { Place::Main(Ino::ROOT) } else { Place::Virtual(Fixed::Top.number()) }
+        if dir == Fixed::Top.number() {
+            Place::Main(Epoch(0), Ino::ROOT)
+        } else {
+            Place::Virtual(Fixed::Top.number())
+        }
     }
 
     /// The directory that snapshots lie in.
@@ -176,7 +193,10 @@ impl Virtual {
 
     /// Target of a symlink.
     pub fn readlink(&self, number: u64) -> Result<Vec<u8>> {
-        self.snapshots.target(number)
+        match Fixed::of(number) {
+            Some(Fixed::AccessLog) => Ok(self.pipe.clone()),
+            _ => self.snapshots.target(number),
+        }
     }
 
     /// The tree of a snapshot that was looked up.
@@ -184,27 +204,30 @@ impl Virtual {
         self.snapshots.tree(slot)
     }
 
-    /// Opens a virtual file; gives its handle.
-    pub fn open(&self, number: u64) -> Result<u64> {
-        let opened = match Fixed::of(number) {
-            Some(Fixed::Stats) => Opened::Text(self.tally.text().into_bytes().into()),
-            Some(Fixed::Mount) => Opened::Text(self.mount_file.clone()),
-            Some(Fixed::AccessLog) => Opened::Log(self.tally.log.open()),
+    /// Reads a virtual file.
+    pub fn read(&self, number: u64, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let text = match Fixed::of(number) {
+            Some(Fixed::Mount) => self.mount_file.clone(),
             Some(Fixed::Top | Fixed::Snapshots) => return Err(Errno::ISDIR.into()),
-            None => return Err(Errno::INVAL.into()),
+            Some(Fixed::Stats | Fixed::AccessLog) => return Err(Errno::INVAL.into()),
+            None => self.texts.get(number).ok_or(Errno::STALE)?,
         };
-        Ok(self.files.add(opened))
+        let rest = usize::try_from(offset).ok().and_then(|offset| text.get(offset..)).unwrap_or_default();
+        Ok(rest.get(..len).unwrap_or(rest).to_vec())
     }
 
-    /// Open virtual files.
-    #[must_use]
-    pub fn files(&self) -> &VirtualFiles {
-        &self.files
+    /// The kernel does not know a virtual file any more.
+    pub fn forget(&self, number: u64) {
+        self.texts.forget(number);
     }
 }
 
 fn listed((file, name): (Fixed, &[u8])) -> Listed {
-    let kind = if file == Fixed::Snapshots { FileKind::Dir } else { FileKind::File };
+    let kind = match file {
+        Fixed::Top | Fixed::Snapshots => FileKind::Dir,
+        Fixed::AccessLog => FileKind::Symlink,
+        Fixed::Stats | Fixed::Mount => FileKind::File,
+    };
     let node = Place::Virtual(file.number()).node().unwrap_or(0);
     Listed { name: name.to_vec(), node, kind }
 }

@@ -1,8 +1,10 @@
 //! Reading: the extents of a range are looked up at one moment, their bytes are fetched after that.
 
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use vellum_types::{BlobId, ExtentSource, Ino};
 
@@ -10,7 +12,8 @@ use super::extents::{Placed, overlapping, within};
 use super::file_attr;
 use crate::error::{FsError, Result};
 use crate::fs::Fs;
-use crate::opened::Stream;
+use crate::past::Epoch;
+use crate::tree::Reading;
 
 /// How often a read begins anew because a segment that it was to read is gone: its data was published meanwhile.
 const TRIES: usize = 8;
@@ -23,6 +26,30 @@ const WINDOW_MAX: u64 = 8 << 20;
 /// How far a read may be from where the last one ended and still be in sequence: the kernel asks for several at once.
 const SLACK: u64 = 1 << 20;
 
+/// Files of which it is known how far they were read: those read lately, twice as many at most.
+const STREAMS: usize = 256;
+
+/// How far a file was read in sequence, and how far ahead it is being fetched: all who read it share that.
+#[derive(Debug, Default)]
+struct Stream {
+    /// Where the last read ended.
+    read_to: AtomicU64,
+    /// Up to where chunks were asked for.
+    fetched_to: AtomicU64,
+    /// How much to ask for next, bytes.
+    window: AtomicU64,
+}
+
+/// The streams of the files that were read lately.
+#[derive(Debug, Default)]
+pub(crate) struct Streams(Mutex<Generations>);
+
+#[derive(Debug, Default)]
+struct Generations {
+    young: HashMap<Ino, Arc<Stream>>,
+    old: HashMap<Ino, Arc<Stream>>,
+}
+
 /// What a range of a file holds.
 enum Held {
     Inline(Vec<u8>),
@@ -32,9 +59,18 @@ enum Held {
 impl Fs {
     /// Reads; fewer bytes come only at the end of the file.
     pub fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.read_by(ino, &|| self.tree.read(|view| held(view, ino, offset, len)), offset)
+    }
+
+    /// Reads a file as a past state has it.
+    pub fn read_from(&self, past: Epoch, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.read_by(ino, &|| self.read_past(past, |view| held(view, ino, offset, len)), offset)
+    }
+
+    fn read_by(&self, ino: Ino, look: &dyn Fn() -> Result<Held>, offset: u64) -> Result<Vec<u8>> {
         let mut tries = 0;
         loop {
-            match self.read_once(ino, offset, len) {
+            match self.read_once(ino, look()?, offset) {
                 Err(FsError::Log { source, .. })
                     if source.kind() == io::ErrorKind::NotFound && tries < TRIES =>
                 {
@@ -45,18 +81,7 @@ impl Fs {
         }
     }
 
-    fn read_once(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let held = self.tree.read(|view| {
-            let attr = file_attr(view, ino)?;
-            let end = offset.saturating_add(len as u64).min(attr.size);
-            Ok(match attr.inline {
-                _ if offset >= end => Held::Inline(Vec::new()),
-                Some(content) => {
-                    Held::Inline(content.get(offset as usize..end as usize).unwrap_or_default().to_vec())
-                }
-                None => Held::Extents(end, overlapping(view, ino, offset..end)?),
-            })
-        })?;
+    fn read_once(&self, ino: Ino, held: Held, offset: u64) -> Result<Vec<u8>> {
         let (end, extents) = match held {
             Held::Inline(content) => return Ok(content),
             Held::Extents(end, extents) => (end, extents),
@@ -96,7 +121,7 @@ impl Fs {
 
     /// Asks for the chunks that a reader who goes on in sequence will want next.
     fn read_ahead(&self, ino: Ino, range: Range<u64>) -> Result<()> {
-        let Some(stream) = self.opened.stream(ino) else { return Ok(()) };
+        let stream = self.streams.of(ino);
         let Some(ahead) = stream.next(&range) else { return Ok(()) };
         let extents = self.tree.read(|view| overlapping(view, ino, ahead))?;
         let chunk = |(_, extent): &Placed| match extent.source {
@@ -105,6 +130,35 @@ impl Fs {
         };
         self.chunks.will_need(extents.iter().filter_map(chunk));
         Ok(())
+    }
+}
+
+/// What a file holds in a range.
+fn held(view: &dyn Reading, ino: Ino, offset: u64, len: usize) -> Result<Held> {
+    let attr = file_attr(view, ino)?;
+    let end = offset.saturating_add(len as u64).min(attr.size);
+    Ok(match attr.inline {
+        _ if offset >= end => Held::Inline(Vec::new()),
+        Some(content) => {
+            Held::Inline(content.get(offset as usize..end as usize).unwrap_or_default().to_vec())
+        }
+        None => Held::Extents(end, overlapping(view, ino, offset..end)?),
+    })
+}
+
+impl Streams {
+    /// The stream of a file.
+    fn of(&self, ino: Ino) -> Arc<Stream> {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = table.young.get(&ino) {
+            return stream.clone();
+        }
+        let stream = table.old.remove(&ino).unwrap_or_default();
+        if table.young.len() >= STREAMS {
+            table.old = std::mem::take(&mut table.young);
+        }
+        table.young.insert(ino, stream.clone());
+        stream
     }
 }
 

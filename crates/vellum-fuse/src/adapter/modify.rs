@@ -4,16 +4,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::TimeOrNow;
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use vellum_fs::{
-    Caller, FallocMode, Fs, FsError, Handle, Node, OpenFlags, RenameFlags, Result, SetAttr, SetTime,
-    XattrFlags,
-};
+use vellum_fs::{Caller, FallocMode, Fs, FsError, RenameFlags, Result, SetAttr, SetTime, XattrFlags};
 use vellum_types::{Attr, FileKind, Ino};
 
-use super::{Adapter, Known, Main, Owner};
-use crate::adapter::view::known;
+use super::{Adapter, Known, Owner};
+use crate::adapter::view::{given, known};
 use crate::attr::{device, kind_of_mode, time};
 use crate::node::Place;
 use crate::virt;
@@ -87,36 +84,24 @@ impl Adapter {
     pub(super) fn mknod(&self, at: At<'_>, new: NewNode, caller: Caller) -> Result<Known> {
         let (fs, dir) = self.place(at)?;
         let kind = kind_of_mode(new.mode).ok_or(Errno::INVAL)?;
-        made(&fs.mknod(dir, at.name, kind, new.mode & PERMISSIONS, device(new.device), caller)?)
+        given(fs, &fs.mknod(dir, at.name, kind, new.mode & PERMISSIONS, device(new.device), caller)?)
     }
 
     pub(super) fn mkdir(&self, at: At<'_>, mode: u32, caller: Caller) -> Result<Known> {
         let (fs, dir) = self.place(at)?;
-        made(&fs.mkdir(dir, at.name, mode & PERMISSIONS, caller)?)
+        given(fs, &fs.mkdir(dir, at.name, mode & PERMISSIONS, caller)?)
     }
 
     pub(super) fn symlink(&self, at: At<'_>, target: &[u8], caller: Caller) -> Result<Known> {
         let (fs, dir) = self.place(at)?;
-        made(&fs.symlink(dir, at.name, target, caller)?)
-    }
-
-    pub(super) fn create(
-        &self,
-        at: At<'_>,
-        (mode, flags): (u32, OFlags),
-        caller: Caller,
-    ) -> Result<(Known, u64)> {
-        let (fs, dir) = self.place(at)?;
-        let node = fs.create(dir, at.name, mode & PERMISSIONS, caller)?;
-        let handle = self.open_live(fs, node.ino, flags & !OFlags::TRUNC)?;
-        Ok((made(&node)?, handle))
+        given(fs, &fs.symlink(dir, at.name, target, caller)?)
     }
 
     pub(super) fn link(&self, node: u64, at: At<'_>) -> Result<Known> {
         let (fs, dir) = self.place(at)?;
         match self.owner(node)? {
-            Owner::Live(_, ino) => made(&fs.link(ino, dir, at.name)?),
-            Owner::Frozen(..) | Owner::Virtual(_) => Err(Errno::XDEV.into()),
+            Owner::Live(_, ino) => given(fs, &fs.link(ino, dir, at.name)?),
+            Owner::Past(..) | Owner::Frozen(..) | Owner::Virtual(_) => Err(Errno::XDEV.into()),
         }
     }
 
@@ -143,26 +128,18 @@ impl Adapter {
     }
 
     pub(super) fn setattr(&self, node: u64, asked: Asked, caller: Caller) -> Result<Known> {
-        let (fs, ino) = self.live(node)?;
-        let (times_only, asked) = (asked.is_times_only(), asked.decode());
-        match fs.setattr(ino, &asked, caller) {
+        let times_only = asked.is_times_only();
+        let set = || {
+            let (fs, ino) = self.live(node)?;
+            fs.setattr(ino, &asked.decode(), caller)
+        };
+        match set() {
             // The kernel writes back the times of a file that is gone: an error would be told to the next `syncfs`.
             Err(FsError::Posix(Errno::STALE)) if times_only => {
-                let attr = Attr { nlink: 0, ..Attr::new(FileKind::File, 0) };
-                made(&Node { ino, attr: Arc::new(attr) })
+                known(Place::of(node), &Attr { nlink: 0, ..Attr::new(FileKind::File, 0) })
             }
-            done => made(&done?),
+            done => known(Place::of(node), &done?.attr),
         }
-    }
-
-    pub(super) fn open_live(&self, fs: &Fs, ino: Ino, flags: OFlags) -> Result<u64> {
-        let write = is_for_writing(flags);
-        let (append, truncate) = (flags.contains(OFlags::APPEND), flags.contains(OFlags::TRUNC));
-        let handle = fs.open_file(ino, OpenFlags { write, append, truncate })?;
-        if write {
-            self.seeking.opened(ino);
-        }
-        Ok(handle.0)
     }
 
     pub(super) fn write(&self, node: u64, offset: u64, data: &[u8], kill_suid: bool) -> Result<u32> {
@@ -172,29 +149,13 @@ impl Adapter {
         u32::try_from(written).map_err(|_| Errno::IO.into())
     }
 
-    pub(super) fn close(&self, node: u64, handle: u64, flags: OFlags) -> Result<()> {
-        match self.owner(node)? {
-            Owner::Live(fs, ino) => {
-                if is_for_writing(flags) {
-                    self.seeking.closed(ino);
-                }
-                fs.release(Handle(handle))
-            }
-            Owner::Frozen(..) => Ok(()),
-            Owner::Virtual(_) => {
-                self.virt.files().close(handle);
-                Ok(())
-            }
-        }
-    }
-
     /// Makes a file durable. Of the root directory: everything, as the kernel tells a FUSE filesystem of no other way
     /// to ask for that.
     pub(super) fn fsync(&self, node: u64, data_only: bool) -> Result<()> {
         match self.owner(node)? {
             Owner::Live(fs, Ino::ROOT) => fs.sync(),
             Owner::Live(fs, ino) => fs.fsync(ino, data_only),
-            Owner::Frozen(..) | Owner::Virtual(_) => Ok(()),
+            Owner::Past(..) | Owner::Frozen(..) | Owner::Virtual(_) => Ok(()),
         }
     }
 
@@ -237,20 +198,9 @@ impl Adapter {
     /// Copies within the live worktree, sharing what can be shared; between others programs copy bytes.
     pub(super) fn copy_range(&self, from: Piece, to: Piece, len: u64) -> Result<u32> {
         let (fs, to_ino) = self.live(to.node)?;
-        let (Main::Live(_), Place::Main(from_ino)) = (&self.main, Place::of(from.node)) else {
-            return Err(Errno::XDEV.into());
-        };
+        let Owner::Live(_, from_ino) = self.owner(from.node)? else { return Err(Errno::XDEV.into()) };
         // The answer has 32 bits; whoever wants more asks again.
         let copied = fs.copy_range(from_ino, from.offset, to_ino, to.offset, len.min(1 << 31))?;
         u32::try_from(copied).map_err(|_| Errno::IO.into())
     }
-}
-
-/// Whether a file that is opened so can be written.
-pub(super) fn is_for_writing(flags: OFlags) -> bool {
-    flags.intersects(OFlags::WRONLY | OFlags::RDWR)
-}
-
-fn made(node: &Node) -> Result<Known> {
-    known(Place::Main(node.ino), &node.attr)
 }

@@ -1,15 +1,14 @@
 //! The requests as fuser hands them over: each is served and answered.
 //!
-//! Not here: `flush` (a close needs nothing of us: the kernel writes back first, and remembers that we do not want to
-//! know), `access` (the kernel decides), locks (one kernel serves all who lock), `forget` (nothing is kept for an
-//! inode that the kernel knows), `tmpfile` and `statx` (fuser does not know them: the kernel is told that they are
-//! not there).
+//! Not here: `open`, `flush`, `release` (opening and closing need nothing of us: the kernel keeps and writes back its
+//! pages by itself, and remembers that we do not want to know) and with them `create` (it makes a node, and opens that),
+//! `access` (the kernel decides), locks (one kernel serves all who lock), `tmpfile` and `statx` (fuser does not know
+//! them: the kernel is told that they are not there).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
@@ -17,66 +16,37 @@ use fuser::{
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
     Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::OFlags;
 use vellum_fs::{Fs, Result, Seek};
 use vellum_types::Ino;
 
-use super::modify::{Asked, At, NewNode, Piece, is_for_writing};
-use super::{Adapter, Known, LONG, MAX_BACKGROUND, MAX_WRITE, Owner, WANTED, caller};
+use super::modify::{Asked, At, NewNode, Piece};
+use super::{Adapter, Known, LONG, MAX_BACKGROUND, MAX_WRITE, Main, Owner, WANTED, caller, chain};
+use crate::node::Place;
 use crate::tally::Op;
-use crate::virt::Opened;
-
-/// How long a reader of the access log waits for a line.
-const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where `lseek` is to go: to data. The other way that the kernel asks for is to a hole.
 const SEEK_DATA: i32 = 3;
 
 impl Adapter {
-    /// What `open` answers: a handle, and how the kernel is to treat the file's pages.
-    fn open_node(&self, node: u64, flags: OFlags) -> Result<(u64, FopenFlags)> {
-        match self.owner(node)? {
-            // Nobody else changes content, so pages of before are right.
-            Owner::Live(fs, ino) => Ok((self.open_live(fs, ino, flags)?, FopenFlags::FOPEN_KEEP_CACHE)),
-            Owner::Frozen(..) | Owner::Virtual(_)
-                if is_for_writing(flags) || flags.contains(OFlags::TRUNC) =>
-            {
-                Err(rustix::io::Errno::ROFS.into())
-            }
-            Owner::Frozen(..) => Ok((0, FopenFlags::FOPEN_KEEP_CACHE)),
-            // Their length is not known before they are read.
-            Owner::Virtual(number) => {
-                let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NONSEEKABLE;
-                Ok((self.virt.open(number)?, flags))
-            }
-        }
-    }
-
     fn read_node(&self, node: u64, at: (u64, usize)) -> Result<Vec<u8>> {
         let (offset, len) = at;
         match self.owner(node)? {
-            Owner::Live(fs, ino) => fs.read(ino, offset, len),
+            Owner::Live(fs, ino) => {
+                let epoch = fs.epoch();
+                let read = fs.read(ino, offset, len);
+                // It was restored meanwhile: what was read may be of the new state.
+                if fs.epoch() == epoch { read } else { self.read_node(node, at) }
+            }
+            Owner::Past(fs, epoch, ino) => fs.read_from(epoch, ino, offset, len),
             Owner::Frozen(tree, ino) => tree.read(ino, offset, len),
-            Owner::Virtual(_) => Err(rustix::io::Errno::BADF.into()),
-        }
-    }
-
-    /// The virtual file that is open under a handle; none if the node is no virtual one.
-    fn virtual_file(&self, node: u64, handle: FileHandle) -> Option<Result<Opened>> {
-        matches!(self.owner(node), Ok(Owner::Virtual(_))).then(|| self.virt.files().get(handle.0))
-    }
-
-    /// The live file to seek in, if the kernel may have pages of it that we have not been given.
-    fn written(&self, node: u64) -> Option<(&Arc<Fs>, Ino)> {
-        match self.owner(node) {
-            Ok(Owner::Live(fs, ino)) if self.seeking.is_written(ino) => Some((fs, ino)),
-            _ => None,
+            Owner::Virtual(number) => self.virt.read(number, offset, len),
         }
     }
 
     fn seek_node(&self, node: u64, offset: i64, whence: i32) -> Result<i64> {
         match self.owner(node)? {
             Owner::Live(fs, ino) => seek_live(fs, ino, offset, whence),
+            Owner::Past(..) => Err(rustix::io::Errno::STALE.into()),
             Owner::Frozen(tree, ino) => {
                 let offset = u64::try_from(offset).map_err(|_| rustix::io::Errno::NXIO)?;
                 to_kernel(tree.seek(ino, offset, whence == SEEK_DATA)?)
@@ -93,10 +63,6 @@ fn seek_live(fs: &Fs, ino: Ino, offset: i64, whence: i32) -> Result<i64> {
 
 fn to_kernel(offset: u64) -> Result<i64> {
     i64::try_from(offset).map_err(|_| rustix::io::Errno::OVERFLOW.into())
-}
-
-fn oflags(flags: i32) -> OFlags {
-    OFlags::from_bits_retain(flags.cast_unsigned())
 }
 
 impl Filesystem for Adapter {
@@ -214,40 +180,32 @@ impl Filesystem for Adapter {
         entry(reply, self.serve(Op::Link, req, ino.0, at.name, || self.link(ino.0, at)));
     }
 
-    fn create(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let at = At { dir: parent.0, name: name.as_bytes() };
-        let how = (mode, oflags(flags));
-        match self.serve(Op::Create, req, at.dir, at.name, || self.create(at, how, caller(req, umask))) {
-            Ok((known, handle)) => {
-                let Known { attr, generation, patience } = known;
-                let flags = FopenFlags::FOPEN_KEEP_CACHE;
-                reply.created(&patience, &attr, Generation(generation), FileHandle(handle), flags);
-            }
-            Err(error) => reply.error(error),
-        }
+    fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
+        self.forget_node(ino.0, nlookup);
     }
 
-    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.serve(Op::Open, req, ino.0, b"", || self.open_node(ino.0, oflags(flags.0))) {
-            Ok((handle, flags)) => reply.opened(FileHandle(handle), flags),
-            Err(error) => reply.error(error),
-        }
+    fn create(
+        &self,
+        _req: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
     }
 
     fn read(
         &self,
         req: &Request,
         ino: INodeNo,
-        fh: FileHandle,
+        _fh: FileHandle,
         offset: u64,
         size: u32,
         _flags: OpenFlags,
@@ -255,9 +213,6 @@ impl Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let len = usize::try_from(size).unwrap_or(usize::MAX);
-        if let Some(file) = self.virtual_file(ino.0, fh) {
-            return read_virtual(file, offset, len, reply);
-        }
         let done = self.serve(Op::Read, req, ino.0, b"", || self.read_node(ino.0, (offset, len)));
         if let Ok(bytes) = &done {
             self.tally.read(bytes.len());
@@ -292,32 +247,19 @@ impl Filesystem for Adapter {
         reply.error(Errno::ENOSYS);
     }
 
-    fn release(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
-        empty(reply, self.serve(Op::Release, req, ino.0, b"", || self.close(ino.0, fh.0, oflags(flags.0))));
-    }
-
     fn fsync(&self, req: &Request, ino: INodeNo, _fh: FileHandle, data_only: bool, reply: ReplyEmpty) {
         empty(reply, self.serve(Op::Fsync, req, ino.0, b"", || self.fsync(ino.0, data_only)));
     }
 
     fn opendir(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let open = || self.owner(ino.0).map(|owner| (self.dirs.open(), matches!(owner, Owner::Virtual(_))));
+        let open = || self.owner(ino.0).map(|owner| (self.dirs.open(), self.is_steady(&owner, ino.0)));
         match self.serve(Op::Opendir, req, ino.0, b"", open) {
             // The kernel may keep the listing, as nobody else changes it.
-            Ok((handle, false)) => {
+            Ok((handle, true)) => {
                 let flags = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
                 reply.opened(FileHandle(handle), flags);
             }
-            Ok((handle, true)) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Ok((handle, false)) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(error) => reply.error(error),
         }
     }
@@ -350,13 +292,21 @@ impl Filesystem for Adapter {
             Ok(listing) => listing,
             Err(error) => return reply.error(error),
         };
+        // What is told must still be there when it is held.
+        let entered = self.enter();
+        let mut untold = None;
         for (next, listed) in (1..).zip(listing.iter()).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
             // What went away since the directory was listed is left out.
             let Ok(Known { attr, generation, patience }) = self.listed(listed, ino.0) else { continue };
             let (node, generation) = (INodeNo(listed.node), Generation(generation));
             if reply.add(node, next, name(&listed.name), &patience, &attr, generation) {
+                untold = Some(listed);
                 break;
             }
+        }
+        drop(entered);
+        if let Some(listed) = untold.filter(|listed| !matches!(listed.name.as_slice(), b"." | b"..")) {
+            self.forget_node(listed.node, 1);
         }
         reply.ok();
     }
@@ -444,15 +394,17 @@ impl Filesystem for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        if let Some((fs, ino)) = self.written(ino.0) {
+        // The kernel may have pages that we have not been given.
+        let node = ino.0;
+        if let Ok(Owner::Live(fs, ino)) = self.owner(node) {
             let fs = fs.clone();
             let look = move || {
                 let done = seek_live(&fs, ino, offset, whence);
                 found(reply, done.map_err(|error| Errno::from_i32(error.errno().raw_os_error())));
             };
-            return self.seeking.look(ino, look);
+            return self.seeking.look(node, look);
         }
-        found(reply, self.serve(Op::Lseek, req, ino.0, b"", || self.seek_node(ino.0, offset, whence)));
+        found(reply, self.serve(Op::Lseek, req, node, b"", || self.seek_node(node, offset, whence)));
     }
 
     fn copy_file_range(
@@ -534,24 +486,31 @@ fn xattr(reply: ReplyXattr, size: u32, done: std::result::Result<impl AsRef<[u8]
     }
 }
 
-/// Answers a read of a virtual file. The access log may have nothing to say yet: a thread of its own waits.
-fn read_virtual(file: Result<Opened>, offset: u64, len: usize, reply: ReplyData) {
-    match file {
-        Ok(Opened::Text(text)) => {
-            let rest = usize::try_from(offset).ok().and_then(|offset| text.get(offset..)).unwrap_or_default();
-            reply.data(rest.get(..len).unwrap_or(rest));
-        }
-        Ok(Opened::Log(reader)) => {
-            // If no thread can be had, the answer that is dropped with the closure is an error of its own.
-            let _ = std::thread::Builder::new()
-                .name("vellum-accesslog".into())
-                .spawn(move || reply.data(&reader.next(len, LOG_PATIENCE)));
-        }
-        Err(error) => reply.error(Errno::from_i32(error.errno().raw_os_error())),
-    }
-}
-
 impl Adapter {
+    /// The kernel has forgotten so many answers that named a node.
+    fn forget_node(&self, node: u64, times: u64) {
+        match (&self.main, Place::of(node)) {
+            (Main::Live(fs), Place::Main(epoch, ino)) => {
+                if let Err(error) = fs.let_go(epoch, ino, times) {
+                    // It goes when the worktree is mounted the next time.
+                    (self.report)(&format!("a file without a name cannot be removed: {}", chain(&error)));
+                }
+            }
+            (_, Place::Virtual(number)) => self.virt.forget(number),
+            _ => {}
+        }
+    }
+
+    /// Whether a directory lists the same until it is changed through this mount.
+    fn is_steady(&self, owner: &Owner<'_>, node: u64) -> bool {
+        match (owner, Place::of(node)) {
+            // In one of a past epoch the kernel may remember what was listed then.
+            (Owner::Live(fs, ino), Place::Main(epoch, _)) => *ino == Ino::ROOT || epoch == fs.epoch(),
+            (Owner::Virtual(_), _) => false,
+            _ => true,
+        }
+    }
+
     /// What answers that a name does not exist, for the kernel to remember; none where it may soon exist without its
     /// knowing.
     fn absent(&self, dir: u64, name: &[u8]) -> Option<Known> {
@@ -562,7 +521,7 @@ impl Adapter {
         let attr = crate::attr::file_attr(0, &nothing);
         match self.owner(dir) {
             Ok(Owner::Live(..) | Owner::Frozen(..)) => Some(Known { attr, generation: 0, patience: LONG }),
-            Ok(Owner::Virtual(_)) | Err(_) => None,
+            Ok(Owner::Past(..) | Owner::Virtual(_)) | Err(_) => None,
         }
     }
 }

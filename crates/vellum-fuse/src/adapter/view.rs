@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fuser::FileType;
 use rustix::io::Errno;
-use vellum_fs::{Result, Statfs};
+use vellum_fs::{Epoch, Fs, Node, Result, Statfs};
 use vellum_types::limits::NAME_MAX;
 use vellum_types::{Attr, FileKind, Ino};
 use vellum_volume::tree::show;
@@ -22,17 +23,17 @@ impl Adapter {
             return known(top.place, &top.attr);
         }
         match self.owner(dir)? {
-            Owner::Live(fs, ino) => {
-                let node = fs.lookup(ino, name)?;
-                known(Place::Main(node.ino), &node.attr)
-            }
+            Owner::Live(fs, ino) => given(fs, &fs.lookup(ino, name)?),
+            Owner::Past(..) => Err(Errno::NOTDIR.into()),
             Owner::Frozen(tree, ino) => {
                 let (child, attr) = tree.lookup(ino, name)?;
                 known(sibling(dir, child), &attr)
             }
             Owner::Virtual(number) => {
                 let found = self.virt.lookup(number, name)?;
-                Ok(Known { patience: PATIENCE, ..known(found.place, &found.attr)? })
+                // A text is as it was when it was looked up.
+                let patience = if found.attr.kind == FileKind::File { Duration::ZERO } else { PATIENCE };
+                Ok(Known { patience, ..known(found.place, &found.attr)? })
             }
         }
     }
@@ -41,6 +42,7 @@ impl Adapter {
         let place = Place::of(node);
         match self.owner(node)? {
             Owner::Live(fs, ino) => known(place, &fs.getattr(ino)?.attr),
+            Owner::Past(fs, epoch, ino) => known(place, &fs.past_attr(epoch, ino)?),
             Owner::Frozen(tree, ino) => known(place, &tree.attr(ino)?),
             Owner::Virtual(number) => known(place, &self.virt.attr(number)?),
         }
@@ -49,6 +51,7 @@ impl Adapter {
     pub(super) fn readlink(&self, node: u64) -> Result<Vec<u8>> {
         match self.owner(node)? {
             Owner::Live(fs, ino) => fs.readlink(ino),
+            Owner::Past(fs, epoch, ino) => Ok(fs.past_attr(epoch, ino)?.target),
             Owner::Frozen(tree, ino) => tree.readlink(ino),
             Owner::Virtual(number) => self.virt.readlink(number),
         }
@@ -64,10 +67,11 @@ impl Adapter {
             Owner::Live(fs, ino) => {
                 listing.extend(fs.entries(ino)?.into_iter().map(|entry| Listed {
                     name: entry.name,
-                    node: entry.ino.0,
+                    node: Place::Main(fs.epoch(), entry.ino).node().unwrap_or(0),
                     kind: entry.kind,
                 }));
             }
+            Owner::Past(..) => return Err(Errno::NOTDIR.into()),
             Owner::Frozen(tree, ino) => {
                 listing.extend(tree.entries(ino)?.into_iter().map(|(name, child, kind)| Listed {
                     name,
@@ -82,23 +86,42 @@ impl Adapter {
 
     fn parent(&self, dir: u64) -> Result<Place> {
         Ok(match (self.owner(dir)?, Place::of(dir)) {
-            (Owner::Live(fs, ino), _) => Place::Main(fs.parent(ino)?),
+            (Owner::Live(fs, ino), _) => Place::Main(fs.epoch(), fs.parent(ino)?),
+            (Owner::Past(..), place) => place,
             (Owner::Frozen(..), Place::Snapshot(_, Ino::ROOT)) => self.virt.snapshots_dir(),
-            (Owner::Frozen(..), place @ Place::Main(Ino::ROOT)) => place,
+            (Owner::Frozen(..), place @ Place::Main(_, Ino::ROOT)) => place,
             (Owner::Frozen(tree, ino), _) => sibling(dir, tree.attr(ino)?.parent),
             (Owner::Virtual(number), _) => self.virt.parent(number),
         })
     }
 
     /// What `readdirplus` tells of a listed name. Of a snapshot nothing but that it is there: the kernel asks again
-    /// before it believes anything else.
+    /// before it believes anything else. What is told is held.
     pub(super) fn listed(&self, listed: &Listed, dir: u64) -> Result<Known> {
+        let told = self.listed_attr(listed, dir)?;
+        if !matches!(listed.name.as_slice(), b"." | b"..") {
+            self.hold(&told)?;
+        }
+        Ok(told)
+    }
+
+    fn hold(&self, told: &Known) -> Result<()> {
+        match (&self.main, Place::of(told.attr.ino.0)) {
+            (Main::Live(fs), Place::Main(epoch, ino)) if told.attr.kind == FileType::RegularFile => {
+                fs.hold(epoch, ino)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn listed_attr(&self, listed: &Listed, dir: u64) -> Result<Known> {
         match (Place::of(dir), Place::of(listed.node)) {
             (Place::Virtual(_), place @ Place::Snapshot(..)) => {
                 let unread = known(place, &self.virt.unread(listed.kind))?;
                 Ok(Known { patience: Duration::ZERO, ..unread })
             }
-            (Place::Virtual(_), _) => Ok(Known { patience: PATIENCE, ..self.getattr(listed.node)? }),
+            // Some are made when they are looked up.
+            (Place::Virtual(_), _) => Ok(Known { patience: Duration::ZERO, ..self.getattr(listed.node)? }),
             _ => self.getattr(listed.node),
         }
     }
@@ -106,6 +129,7 @@ impl Adapter {
     pub(super) fn getxattr(&self, node: u64, name: &[u8]) -> Result<Arc<[u8]>> {
         match self.owner(node)? {
             Owner::Live(fs, ino) => fs.getxattr(ino, name),
+            Owner::Past(fs, epoch, ino) => fs.past_xattr(epoch, ino, name),
             Owner::Frozen(tree, ino) => Ok(tree.getxattr(ino, name)?.into()),
             Owner::Virtual(_) => Err(Errno::NODATA.into()),
         }
@@ -116,7 +140,7 @@ impl Adapter {
         let names = match self.owner(node)? {
             Owner::Live(fs, ino) => fs.listxattr(ino)?,
             Owner::Frozen(tree, ino) => tree.listxattr(ino)?,
-            Owner::Virtual(_) => Vec::new(),
+            Owner::Past(..) | Owner::Virtual(_) => Vec::new(),
         };
         Ok(names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect())
     }
@@ -140,8 +164,8 @@ impl Adapter {
     /// What messages call a node.
     pub(super) fn name_of(&self, node: u64) -> String {
         let named = match (Place::of(node), &self.main) {
-            (Place::Main(ino), Main::Live(fs)) => fs.getattr(ino).map(|node| node.attr.name.clone()),
-            (Place::Main(ino), Main::Frozen(tree)) => tree.attr(ino).map(|attr| attr.name),
+            (Place::Main(_, ino), Main::Live(fs)) => fs.getattr(ino).map(|node| node.attr.name.clone()),
+            (Place::Main(_, ino), Main::Frozen(tree)) => tree.attr(ino).map(|attr| attr.name),
             (Place::Snapshot(slot, ino), _) => {
                 self.virt.tree(slot).and_then(|tree| tree.attr(ino)).map(|attr| attr.name)
             }
@@ -158,8 +182,19 @@ impl Adapter {
 fn sibling(node: u64, ino: Ino) -> Place {
     match Place::of(node) {
         Place::Snapshot(slot, _) => Place::Snapshot(slot, ino),
-        Place::Main(_) | Place::Virtual(_) => Place::Main(ino),
+        Place::Main(epoch, _) => Place::Main(epoch, ino),
+        Place::Virtual(_) => Place::Main(Epoch::default(), ino),
     }
+}
+
+/// A node of the present state that the kernel will know from now on, and hold if it is a file.
+pub(super) fn given(fs: &Fs, node: &Node) -> Result<Known> {
+    let (epoch, ino) = (fs.epoch(), node.ino);
+    let told = known(Place::Main(epoch, ino), &node.attr)?;
+    if node.attr.kind == FileKind::File {
+        fs.hold(epoch, ino)?;
+    }
+    Ok(told)
 }
 
 pub(super) fn known(place: Place, attr: &Attr) -> Result<Known> {

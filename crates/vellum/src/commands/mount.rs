@@ -252,6 +252,8 @@ fn mount(
         name: format!("vellum:{name}"),
         file,
         report: Arc::new(move |text: &str| report_log.line(text)),
+        // A snapshot may be mounted several times.
+        access_log: shown.dir.join(format!("accesslog-{pid}")),
     };
     let mounted =
         vellum_fuse::mount(shown.source, volume, mountpoint, options).map_err(MountingError::from)?;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use vellum_map::Root;
 use vellum_types::BlobId;
 use vellum_volume::history::Entry;
@@ -64,7 +65,13 @@ impl MountedWorktree {
     pub fn sync(&self) -> Result<()> {
         let failed = || CliError::io("write back", self.mountpoint.display().to_string());
         let dir = std::fs::File::open(&self.mountpoint).map_err(failed())?;
-        rustix::fs::syncfs(dir).map_err(|error| failed()(error.into()))
+        match rustix::fs::syncfs(&dir) {
+            // Once: somebody wrote to a file that was open when the worktree was restored. They were told, and of the
+            // present state nothing is missing.
+            Err(Errno::STALE) => rustix::fs::syncfs(&dir),
+            done => done,
+        }
+        .map_err(|error| failed()(error.into()))
     }
 
     /// The last snapshot, in the store. Those that wait are published first.

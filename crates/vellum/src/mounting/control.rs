@@ -162,7 +162,7 @@ impl Service {
         let before = names()?;
         let saved = self.fs.restore(target, discard)?;
         if let Some(forgetter) = self.forgetter.get() {
-            forgetter.forget(before.chain(names()?), &self.fs.open_inodes());
+            forgetter.forget(before.chain(names()?));
         }
         Ok(saved)
     }

@@ -1,6 +1,8 @@
 //! Commands of a user who stands in a mount.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -111,4 +113,55 @@ fn what_cannot_be_done_in_a_mount_is_refused_with_another_way() {
     inside(&mount, &["fork", "x", "--to", "/tmp/nowhere"]).code(3).remarks("--mount");
     inside(&mount, &["restore", "nothing"]).code(2);
     world.run(&["flush"]).code(3).remarks("no mounted worktree");
+}
+
+#[test]
+fn what_is_open_keeps_what_it_had_when_the_worktree_is_restored() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let content = vec![7; 300_000];
+    fs::write(mount.at("a.txt"), "later").unwrap();
+    fs::write(mount.at("new"), &content).unwrap();
+    let (mut file, mut new) = (File::open(mount.at("a.txt")).unwrap(), File::open(mount.at("new")).unwrap());
+    let nameless = File::options().read(true).write(true).create_new(true).open(mount.at("gone")).unwrap();
+    (&nameless).write_all(b"nameless").unwrap();
+    fs::remove_file(mount.at("gone")).unwrap();
+    for discard in [&["restore", "first"][..], &["restore", "--discard", "first"]] {
+        inside(&mount, discard).ok();
+        assert_eq!(fs::read_to_string(mount.at("a.txt")).unwrap(), "one\ntwo\nthree\n");
+        assert!(!mount.at("new").exists());
+        for _ in 0..2 {
+            // Not from the kernel's memory, and also once all that is left is in the store.
+            fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+            let (mut text, mut bytes) = (String::new(), Vec::new());
+            file.rewind().unwrap();
+            file.read_to_string(&mut text).unwrap();
+            new.rewind().unwrap();
+            new.read_to_end(&mut bytes).unwrap();
+            assert_eq!(text, "later");
+            assert!(bytes == content);
+            let mut bytes = [0; 8];
+            nameless.read_exact_at(&mut bytes, 0).unwrap();
+            assert_eq!(&bytes, b"nameless");
+            inside(&mount, &["flush"]).ok();
+        }
+        // What it had is past: it cannot be changed any more, and is told so.
+        let changed = File::options().append(true).open(mount.at("a.txt")).unwrap();
+        (&changed).write_all(b"present").unwrap();
+        (&nameless).write_all(b"lost").unwrap();
+        assert!(nameless.sync_all().is_err());
+        assert!(fs::read_to_string(mount.at("a.txt")).unwrap().ends_with("present"));
+    }
+    drop((file, new, nameless));
+    inside(&mount, &["flush"]).ok();
+    inside(&mount, &["verify", "--all"]).ok();
+}
+
+#[test]
+fn who_stands_in_a_directory_sees_what_it_is_after_a_restore() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    fs::write(mount.at("dir/later"), "later").unwrap();
+    let vellum = env!("CARGO_BIN_EXE_vellum");
+    mount.sh(&format!("cd dir && ls > /dev/null && {vellum} restore first && ! test -e later && test \"$(ls)\" = $'b.txt\\ndeep' && cat b.txt > /dev/null"));
 }

@@ -1,0 +1,149 @@
+//! States that the worktree stood on before it was restored: who has a file of one open goes on reading what it had.
+//!
+//! Each state since the worktree was opened is an *epoch*. Invariant: what changes the worktree, or tells somebody the
+//! number of an inode, enters first, and a restore waits for all who entered; so a number belongs to one epoch. A past
+//! state stays as long as somebody holds an inode of it; it lives in memory only, like what is open.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rustix::io::Errno;
+use vellum_types::{Attr, Ino, Key};
+
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::head::State;
+use crate::tree::Reading;
+
+/// Epochs that can be held at once: their numbers are part of what the kernel calls inodes.
+pub const EPOCHS_MAX: u16 = 1 << 15;
+
+/// A state among those that the worktree stood on since it was opened; the first is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Epoch(pub u16);
+
+/// How often each inode is held.
+pub(crate) type Held = HashMap<Ino, u64>;
+
+/// A state that the worktree stands on no more.
+#[derive(Debug, Clone)]
+pub(crate) struct Past {
+    pub state: State,
+    held: Held,
+}
+
+/// The present epoch and those before.
+#[derive(Debug, Default)]
+pub(crate) struct Epochs {
+    present: RwLock<()>,
+    /// The number of the present, for those who are in it.
+    number: AtomicU16,
+    pasts: Mutex<BTreeMap<Epoch, Past>>,
+}
+
+/// While it lives, the worktree stays on the state that it stands on.
+#[derive(Debug)]
+pub struct Entered<'f> {
+    _present: RwLockReadGuard<'f, ()>,
+}
+
+impl Epochs {
+    /// Waits until nobody is in the present state, and keeps everybody out.
+    pub fn end(&self) -> RwLockWriteGuard<'_, ()> {
+        self.present.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the present.
+    pub fn number(&self) -> Epoch {
+        Epoch(self.number.load(Ordering::Acquire))
+    }
+
+    /// The pasts. To be locked after the head.
+    pub fn pasts(&self) -> MutexGuard<'_, BTreeMap<Epoch, Past>> {
+        self.pasts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the present state for those who hold inodes of it, and lets another epoch begin. The head must be held
+    /// still: who reads without entering, and finds the same epoch before and after, has read what belongs to it.
+    pub fn succeed(&self, present: Epoch, state: State, held: Held) -> Result<()> {
+        let mut pasts = self.pasts();
+        if !held.is_empty() {
+            pasts.insert(present, Past { state, held });
+        }
+        let next = (1..EPOCHS_MAX).map(|step| Epoch((present.0 + step) % EPOCHS_MAX));
+        let next = next.into_iter().find(|epoch| !pasts.contains_key(epoch)).ok_or(Errno::NFILE)?;
+        self.number.store(next.0, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Fs {
+    /// Enters the present state: it is not restored to another one before what this gives is dropped.
+    pub fn enter(&self) -> Entered<'_> {
+        Entered { _present: self.epochs.present.read().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// The present epoch. Who has not entered may find another one at once.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epochs.number()
+    }
+
+    /// Counts that somebody, who must have entered, holds an inode. Stale if its state is gone.
+    pub fn hold(&self, epoch: Epoch, ino: Ino) -> Result<()> {
+        if epoch == self.epoch() {
+            self.opened.hold(ino);
+            return Ok(());
+        }
+        let mut pasts = self.epochs.pasts();
+        *pasts.get_mut(&epoch).ok_or(Errno::STALE)?.held.entry(ino).or_default() += 1;
+        Ok(())
+    }
+
+    /// Counts that an inode is held so many times less. What nobody holds and has no name goes, and so does a past
+    /// state of which nothing is held.
+    pub fn let_go(&self, epoch: Epoch, ino: Ino, times: u64) -> Result<()> {
+        let _entered = self.enter();
+        if epoch == self.epoch() {
+            return if self.opened.let_go(ino, times) { self.reap(ino) } else { Ok(()) };
+        }
+        let mut pasts = self.epochs.pasts();
+        let Entry::Occupied(mut past) = pasts.entry(epoch) else { return Ok(()) };
+        if let Some(count) = past.get_mut().held.get_mut(&ino) {
+            *count = count.saturating_sub(times);
+            if *count == 0 {
+                past.get_mut().held.remove(&ino);
+            }
+        }
+        if past.get().held.is_empty() {
+            past.remove();
+            self.litter.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The attributes of an inode as a past state has them.
+    pub fn past_attr(&self, epoch: Epoch, ino: Ino) -> Result<Attr> {
+        self.read_past(epoch, |view| view.attr_of(ino))
+    }
+
+    /// An extended attribute of an inode as a past state has it.
+    pub fn past_xattr(&self, epoch: Epoch, ino: Ino, name: &[u8]) -> Result<Arc<[u8]>> {
+        let value = self.read_past(epoch, |view| view.value(&Key::xattr(ino, name)))?;
+        Ok(value.ok_or(Errno::NODATA)?.as_bytes().into())
+    }
+
+    /// Reads a past state. Stale if it is gone.
+    pub(crate) fn read_past<T>(
+        &self,
+        epoch: Epoch,
+        body: impl FnOnce(&dyn Reading) -> Result<T>,
+    ) -> Result<T> {
+        // The head is held: publishing moves pasts onto its trees together with the head.
+        let _head = self.tree.head();
+        let state = self.epochs.pasts().get(&epoch).map(|past| past.state.clone());
+        self.tree.read_sealed(&state.ok_or(Errno::STALE)?, body)
+    }
+}
