@@ -11,19 +11,18 @@ mod room;
 mod segment;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quick_cache::sync::Cache;
+use vellum_live::folder::{File, Folder, LocalFolder};
 
 use crate::error::{FsError, Result};
 use frame::{HEADER, frame_len, header};
 use room::Room;
-use segment::{Open, Segment, failed, number_of, path_of};
+use segment::{Open, Segment, failed, name_of, number_of};
 
 pub use hooks::LogHooks;
 pub use room::Usage;
@@ -41,7 +40,7 @@ const OPEN_FILES: usize = 64;
 
 /// The segments.
 pub struct WriteLog {
-    dir: PathBuf,
+    folder: Arc<dyn Folder>,
     state: Mutex<State>,
     room: Room,
     /// Frames that were written whole.
@@ -50,7 +49,7 @@ pub struct WriteLog {
     flushed: Mutex<u64>,
     /// A flush failed: what is in memory may never have reached the disk.
     poisoned: AtomicBool,
-    files: Cache<u64, Arc<File>>,
+    files: Cache<u64, Arc<dyn File>>,
 }
 
 struct State {
@@ -95,20 +94,23 @@ impl WriteLog {
     /// Opens the log in a directory, which is made if it is missing. Writers wait while it takes more than `limit`
     /// bytes, once somebody frees them ([`Self::on_pressure`]).
     pub fn open(dir: &Path, limit: u64) -> Result<Self> {
-        let failed = failed("open", dir);
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(&failed)?;
+        let folder = LocalFolder::open(dir).map_err(failed("open", dir.display().to_string()))?;
+        Self::open_in(Arc::new(folder), limit)
+    }
+
+    /// The same in a folder that is open already.
+    pub fn open_in(folder: Arc<dyn Folder>, limit: u64) -> Result<Self> {
         let mut segments = BTreeMap::new();
-        for entry in std::fs::read_dir(dir).map_err(&failed)? {
-            let name = entry.map_err(&failed)?.file_name();
-            if let Some(number) = name.to_str().and_then(number_of) {
-                segments.insert(number, Arc::new(Segment::recover(dir, number)?));
+        for name in folder.list().map_err(failed("list", folder.describe("")))? {
+            if let Some(number) = number_of(&name) {
+                segments.insert(number, Arc::new(Segment::recover(&*folder, number)?));
             }
         }
         let used = segments.values().map(|segment| segment.len.load(Ordering::Relaxed)).sum();
         let next = segments.keys().next_back().map_or(0, |last| last + 1);
         let state = State { segments, current: None, full: Vec::new(), next, generation: 0 };
         Ok(Self {
-            dir: dir.into(),
+            folder,
             state: Mutex::new(state),
             room: Room::new(used, limit),
             written: AtomicU64::new(0),
@@ -166,7 +168,7 @@ impl WriteLog {
     }
 
     fn begin_segment(&self, state: &mut State) -> Result<Arc<Open>> {
-        let open = Arc::new(Open::create(&self.dir, state.next)?);
+        let open = Arc::new(Open::create(&*self.folder, state.next)?);
         state.next += 1;
         state.segments.insert(open.segment.number, open.segment.clone());
         state.current = Some(open.clone());
@@ -226,8 +228,7 @@ impl WriteLog {
             open.sync()?;
         }
         if any_new {
-            let dir = File::open(&self.dir).and_then(|dir| dir.sync_all());
-            dir.map_err(failed("flush", &self.dir))?;
+            self.folder.sync().map_err(failed("flush", self.folder.describe("")))?;
             full.iter()
                 .map(|open| &**open)
                 .chain(current)
@@ -238,7 +239,7 @@ impl WriteLog {
 
     fn poison(&self) -> FsError {
         let reason = "an earlier flush failed; nothing more is accepted until the worktree is mounted again";
-        failed("write", &self.dir)(io::Error::other(reason))
+        failed("write", self.folder.describe(""))(io::Error::other(reason))
     }
 
     /// Whether data that an earlier run appended is as it was appended: false if it never reached the disk.
@@ -251,12 +252,15 @@ impl WriteLog {
     /// Reads what was appended. An error of kind `NotFound` means that the segment was removed: what named it when
     /// the caller looked is stale.
     pub fn read(&self, segment: u64, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let read = self.file(segment).and_then(|file| file.read_exact_at(buffer, offset));
-        read.map_err(|error| failed("read", &path_of(&self.dir, segment))(error))
+        let read = self.file(segment).and_then(|file| match file.read_at(buffer, offset)? {
+            read if read == buffer.len() => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        });
+        read.map_err(|error| failed("read", self.folder.describe(&name_of(segment)))(error))
     }
 
-    fn file(&self, segment: u64) -> io::Result<Arc<File>> {
-        self.files.get_or_insert_with(&segment, || File::open(path_of(&self.dir, segment)).map(Arc::new))
+    fn file(&self, segment: u64) -> io::Result<Arc<dyn File>> {
+        self.files.get_or_insert_with(&segment, || self.folder.open(&name_of(segment)))
     }
 
     /// Lets what is appended from here on go to a new segment, so that the present one can be given up when nothing
@@ -295,7 +299,8 @@ impl WriteLog {
             };
             let Some(segment) = removed else { continue };
             self.files.remove(number);
-            std::fs::remove_file(&segment.path).map_err(failed("remove", &segment.path))?;
+            let name = name_of(*number);
+            self.folder.remove(&name).map_err(failed("remove", self.folder.describe(&name)))?;
             self.room.give(segment.len.load(Ordering::Acquire));
         }
         Ok(())

@@ -6,7 +6,7 @@
 mod background;
 mod checkpoint;
 mod engine;
-mod folder;
+pub mod folder;
 mod frame;
 mod groups;
 mod hooks;
@@ -17,6 +17,9 @@ mod pending;
 mod record;
 mod replay;
 mod run;
+#[cfg(any(test, feature = "sim"))]
+#[doc(hidden)]
+pub mod sim;
 mod stats;
 mod suffix;
 #[cfg(test)]
@@ -50,8 +53,8 @@ use suffix::GROUP_LEN;
 
 /// A live store in a directory of this machine. One process at a time has it open.
 pub struct Embedded {
-    // Dropped first: it ends the thread and syncs what is left.
-    _background: Background,
+    // Dropped first: it ends the thread and syncs what is left. None: whoever has the engine does its work.
+    _background: Option<Background>,
     engine: Arc<Engine>,
 }
 
@@ -70,7 +73,26 @@ impl Embedded {
         })?;
         let folder = locked.ok_or_else(|| LiveError::InUse(dir.display().to_string()))?;
         let engine = Arc::new(Engine::open(Arc::new(folder), Box::new(hooks), limits)?);
-        Ok(Self { _background: Background::start(Arc::clone(&engine))?, engine })
+        Ok(Self { _background: Some(Background::start(Arc::clone(&engine))?), engine })
+    }
+
+    /// Opens the store in a folder of a test, without the thread that syncs and tidies up: see [`Self::tidy`].
+    #[cfg(any(test, feature = "sim"))]
+    #[doc(hidden)]
+    pub fn open_in(
+        folder: Arc<dyn folder::Folder>,
+        hooks: impl Hooks,
+        limits: Limits,
+    ) -> Result<Self, LiveError> {
+        let engine = Arc::new(Engine::open(folder, Box::new(hooks), limits)?);
+        Ok(Self { _background: None, engine })
+    }
+
+    /// Makes a checkpoint if it is time for one, and removes files that nobody needs.
+    #[cfg(any(test, feature = "sim"))]
+    #[doc(hidden)]
+    pub fn tidy(&self) -> Result<(), LiveError> {
+        self.engine.tidy()
     }
 
     /// What it did and holds.

@@ -10,7 +10,10 @@ pub mod fuzzing;
 mod memory;
 mod store;
 
-pub use embedded::{Embedded, Hooks, Limits, NoHooks, Statistics};
+#[cfg(any(test, feature = "sim"))]
+#[doc(hidden)]
+pub use embedded::sim;
+pub use embedded::{Embedded, Hooks, Limits, NoHooks, Statistics, folder};
 pub use error::LiveError;
 pub use memory::MemoryStore;
 pub use store::{Body, Bytes, LiveStore, Sequence, Transaction, Visit};

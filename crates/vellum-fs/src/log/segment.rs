@@ -1,14 +1,10 @@
 //! One file of the write log.
 
-use std::fs::File;
-use std::io::IoSlice;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::io::Errno;
+use vellum_live::folder::{File, Folder};
 
 use super::frame::{ALIGN, PREAMBLE, is_sealed, preamble, seal, whole_frames};
 use crate::error::FsError;
@@ -26,7 +22,6 @@ enum Intact {
 #[derive(Debug)]
 pub struct Segment {
     pub number: u64,
-    pub path: PathBuf,
     /// Bytes that it takes.
     pub len: AtomicU64,
     /// Frames that no transaction names yet, but may.
@@ -37,19 +32,20 @@ pub struct Segment {
 }
 
 /// A segment that is being written, or has not been sealed since.
-#[derive(Debug)]
 pub struct Open {
     pub segment: Arc<Segment>,
-    pub file: Arc<File>,
+    pub file: Arc<dyn File>,
+    /// What messages call it.
+    path: String,
     /// Frames whose place is taken and whose bytes are not written yet.
     pub writing: AtomicU64,
     /// The directory that lists it was flushed.
     pub listed: AtomicBool,
 }
 
-/// The path of a segment: its number in hexadecimal, so that names sort.
-pub fn path_of(dir: &Path, number: u64) -> PathBuf {
-    dir.join(format!("{number:016x}.log"))
+/// The name of a segment's file: its number in hexadecimal, so that names sort.
+pub fn name_of(number: u64) -> String {
+    format!("{number:016x}.log")
 }
 
 /// The number in the name of a segment's file.
@@ -59,21 +55,21 @@ pub fn number_of(name: &str) -> Option<u64> {
 }
 
 impl Segment {
-    fn new(number: u64, path: PathBuf, len: u64, intact: Intact) -> Self {
+    fn new(number: u64, len: u64, intact: Intact) -> Self {
         let (len, pins, named) = (AtomicU64::new(len), AtomicU64::new(0), AtomicU64::new(0));
-        Self { number, path, len, pins, named, intact }
+        Self { number, len, pins, named, intact }
     }
 
     /// Looks at what an earlier run left.
-    pub fn recover(dir: &Path, number: u64) -> Result<Self, FsError> {
-        let path = path_of(dir, number);
-        let failed = failed("read", &path);
-        let file = File::open(&path).map_err(&failed)?;
-        let len = file.metadata().map_err(&failed)?.len();
+    pub fn recover(folder: &dyn Folder, number: u64) -> Result<Self, FsError> {
+        let name = name_of(number);
+        let failed = failed("read", folder.describe(&name));
+        let file = folder.open(&name).map_err(&failed)?;
+        let len = file.size().map_err(&failed)?;
         let mut tail = [0; PREAMBLE as usize];
         let sealed = match len.checked_sub(tail.len() as u64) {
             Some(position) if position >= PREAMBLE => {
-                file.read_exact_at(&mut tail, position).map_err(&failed)?;
+                file.read_at(&mut tail, position).map_err(&failed)?;
                 is_sealed(number, position, &tail)
             }
             _ => false,
@@ -81,10 +77,12 @@ impl Segment {
         let intact = if sealed {
             Intact::All
         } else {
-            Intact::Frames(whole_frames(number, &std::fs::read(&path).map_err(&failed)?))
+            let mut bytes = vec![0; len as usize];
+            file.read_at(&mut bytes, 0).map_err(&failed)?;
+            Intact::Frames(whole_frames(number, &bytes))
         };
         // A frame at the end is counted with what fills it up, as it was when it was written.
-        Ok(Self::new(number, path, len.next_multiple_of(ALIGN), intact))
+        Ok(Self::new(number, len.next_multiple_of(ALIGN), intact))
     }
 
     /// Whether this range was written and is as it was written.
@@ -102,62 +100,43 @@ impl Segment {
 
 impl Open {
     /// A new segment with nothing in it but its preamble.
-    pub fn create(dir: &Path, number: u64) -> Result<Self, FsError> {
-        let path = path_of(dir, number);
-        let failed = failed("make", &path);
-        let mut options = File::options();
-        let file =
-            options.read(true).write(true).create_new(true).mode(0o600).open(&path).map_err(&failed)?;
-        if let Err(error) = file.write_all_at(&preamble(number), 0) {
-            // Left behind, it would stand in the way of the next try.
-            let _ = std::fs::remove_file(&path);
+    pub fn create(folder: &dyn Folder, number: u64) -> Result<Self, FsError> {
+        let name = name_of(number);
+        let path = folder.describe(&name);
+        let failed = failed("make", path.clone());
+        let file = folder.create(&name).map_err(&failed)?;
+        if let Err(error) = file.write_at(&preamble(number), 0) {
+            // Left behind, it would be taken for a segment that is damaged.
+            let _ = folder.remove(&name);
             return Err(failed(error));
         }
-        let segment = Arc::new(Segment::new(number, path, PREAMBLE, Intact::All));
-        Ok(Self { segment, file: Arc::new(file), writing: AtomicU64::new(0), listed: AtomicBool::new(false) })
+        let segment = Arc::new(Segment::new(number, PREAMBLE, Intact::All));
+        Ok(Self { segment, file, path, writing: AtomicU64::new(0), listed: AtomicBool::new(false) })
     }
 
     /// Writes a frame at its place.
     pub fn write(&self, header: &[u8], data: &[u8], position: u64) -> Result<(), FsError> {
-        let done = loop {
-            match rustix::io::pwritev(&self.file, &[IoSlice::new(header), IoSlice::new(data)], position) {
-                Ok(done) => break done,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(failed("write", &self.segment.path)(errno.into())),
-            }
-        };
-        // A disk that is nearly full takes a part.
-        let rest = |bytes: &'_ [u8], before: usize| bytes.get(done.saturating_sub(before)..).map(<[u8]>::len);
-        let header_left = rest(header, 0).unwrap_or(0);
-        let data_left = rest(data, header.len()).unwrap_or(0);
-        if header_left + data_left == 0 {
-            return Ok(());
-        }
-        let again = |bytes: &[u8], left: usize, end: u64| {
-            self.file.write_all_at(bytes.get(bytes.len() - left..).unwrap_or_default(), end - left as u64)
-        };
-        let header_end = position + header.len() as u64;
-        again(header, header_left, header_end)
-            .and_then(|()| again(data, data_left, header_end + data.len() as u64))
-            .map_err(failed("write", &self.segment.path))
+        self.file.write_both_at(header, data, position).map_err(self.failed("write"))
     }
 
     /// Makes what was written durable.
     pub fn sync(&self) -> Result<(), FsError> {
-        let synced = rustix::fs::fdatasync(&self.file);
-        synced.map_err(|errno| failed("flush", &self.segment.path)(errno.into()))
+        self.file.sync().map_err(self.failed("flush"))
     }
 
     /// Notes at its end that all of it is durable. Only saves reading it when the log is opened again.
     pub fn seal(&self) -> Result<(), FsError> {
         let end = self.segment.len.load(Ordering::Acquire);
-        let sealed = self.file.write_all_at(&seal(self.segment.number, end), end);
-        sealed.map_err(failed("seal", &self.segment.path))
+        let sealed = self.file.write_at(&seal(self.segment.number, end), end);
+        sealed.map_err(self.failed("seal"))
+    }
+
+    fn failed(&self, action: &'static str) -> impl Fn(std::io::Error) -> FsError + use<> {
+        failed(action, self.path.clone())
     }
 }
 
 /// Says what failed with a file of the log.
-pub fn failed(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> FsError + use<> {
-    let path = path.display().to_string();
+pub fn failed(action: &'static str, path: String) -> impl Fn(std::io::Error) -> FsError + use<> {
     move |source| FsError::Log { action, path: path.clone(), source }
 }

@@ -2,9 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::path::PathBuf;
+
 use super::*;
 
 const LIMIT: u64 = 1 << 30;
+
+fn path_of(dir: &Path, number: u64) -> PathBuf {
+    dir.join(name_of(number))
+}
 
 fn data(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + number * 13 + 1) as u8).collect()

@@ -1,10 +1,10 @@
-//! The directory of an engine and the files in it, as far as the engine uses them.
+//! A directory and the files in it, as far as an engine and the write log beside it use them.
 //!
 //! A seam: tests put a directory behind it that remembers every operation and makes what a crash leaves of them. The
 //! real one holds the directory open and never follows a path out of it.
 
 use std::fs::File as StdFile;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 const DIR_MODE: u32 = 0o700;
 
 /// A directory with files, and no directories, in it.
-pub(crate) trait Folder: Send + Sync {
+pub trait Folder: Send + Sync {
     /// An empty file; one of that name is emptied.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
     /// An existing file, for reading and writing.
@@ -44,11 +44,13 @@ pub(crate) trait Folder: Send + Sync {
 }
 
 /// A file, used by several threads.
-pub(crate) trait File: Send + Sync {
+pub trait File: Send + Sync {
     /// Reads up to `buffer.len()` bytes; fewer only at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all of `bytes`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Writes two pieces, one behind the other, at once.
+    fn write_both_at(&self, first: &[u8], second: &[u8], offset: u64) -> io::Result<()>;
     /// Makes content and length durable.
     fn sync(&self) -> io::Result<()>;
     /// Lengthens it, as far as that is cheap: writing within its length is made durable without changing anything
@@ -57,26 +59,43 @@ pub(crate) trait File: Send + Sync {
     /// Cuts or lengthens it.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Its length in bytes.
-    fn len(&self) -> io::Result<u64>;
+    fn size(&self) -> io::Result<u64>;
 }
 
 /// A directory of the operating system's.
-pub(crate) struct LocalFolder {
+pub struct LocalFolder {
     path: PathBuf,
     directory: OwnedFd,
-    lock: OwnedFd,
+    lock: Option<OwnedFd>,
 }
 
 impl Drop for LocalFolder {
     /// Closing the file would not do while a process that was just forked off has it open, too.
     fn drop(&mut self) {
-        let _ = flock(&self.lock, FlockOperation::Unlock);
+        if let Some(lock) = &self.lock {
+            let _ = flock(lock, FlockOperation::Unlock);
+        }
     }
 }
 
 impl LocalFolder {
     /// Opens a directory, makes it first if need be, and locks it. None: somebody else has it.
-    pub(crate) fn lock(path: &Path) -> io::Result<Option<Self>> {
+    pub fn lock(path: &Path) -> io::Result<Option<Self>> {
+        let mut folder = Self::open(path)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let lock = openat(&folder.directory, LOCK, flags, FILE_MODE)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                folder.lock = Some(lock);
+                Ok(Some(folder))
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a directory that something else is the lock of, and makes it first if need be.
+    pub fn open(path: &Path) -> io::Result<Self> {
         if !path.exists() {
             std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)?;
             if let Some(parent) = path.canonicalize()?.parent() {
@@ -84,13 +103,7 @@ impl LocalFolder {
             }
         }
         let directory = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let lock = openat(&directory, LOCK, flags, FILE_MODE)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Self { path: path.to_owned(), directory, lock })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        Ok(Self { path: path.to_owned(), directory, lock: None })
     }
 
     fn open_with(&self, name: &str, flags: OFlags) -> io::Result<Arc<dyn File>> {
@@ -164,6 +177,23 @@ impl File for LocalFile {
         self.0.write_all_at(bytes, offset)
     }
 
+    fn write_both_at(&self, first: &[u8], second: &[u8], offset: u64) -> io::Result<()> {
+        let done = loop {
+            match rustix::io::pwritev(&self.0, &[IoSlice::new(first), IoSlice::new(second)], offset) {
+                Err(rustix::io::Errno::INTR) => {}
+                done => break done?,
+            }
+        };
+        // A disk that is nearly full takes a part.
+        let middle = offset + first.len() as u64;
+        let rest = |piece: &[u8], before: usize, start: u64| {
+            let taken = done.saturating_sub(before).min(piece.len());
+            self.0.write_all_at(piece.get(taken..).unwrap_or_default(), start + taken as u64)
+        };
+        rest(first, 0, offset)?;
+        rest(second, first.len(), middle)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
     }
@@ -177,7 +207,7 @@ impl File for LocalFile {
         self.0.set_len(len)
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
 }

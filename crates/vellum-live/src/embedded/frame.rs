@@ -184,7 +184,7 @@ pub(crate) enum Next<'a> {
 impl<'f> Frames<'f> {
     /// The frames from `offset` on.
     pub(crate) fn new(file: &'f dyn File, salt: u64, offset: u64) -> io::Result<Self> {
-        Ok(Self { file, salt, len: file.len()?, offset, window: Vec::new(), start: 0 })
+        Ok(Self { file, salt, len: file.size()?, offset, window: Vec::new(), start: 0 })
     }
 
     /// Where the next frame starts.

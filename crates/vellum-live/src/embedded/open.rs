@@ -120,7 +120,7 @@ fn begin(folder: &dyn Folder, found: &Listing) -> Result<(), LiveError> {
     let io = failed(folder, "create", &name);
     for number in &found.journals {
         let file = folder.open(&journal::name_of(*number)).map_err(&io)?;
-        if *number != FIRST || file.len().map_err(&io)? > HEADER_LEN as u64 {
+        if *number != FIRST || file.size().map_err(&io)? > HEADER_LEN as u64 {
             return Err(missing(folder, &checkpoint::name_of(*number)));
         }
     }

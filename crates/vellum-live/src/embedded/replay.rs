@@ -170,7 +170,7 @@ impl<'a> Replay<'a> {
             let file = self.folder.open(&name_of(*number)).map_err(&io)?;
             let Ok(header) = Header::read(&*file, MAGIC).map_err(&io)? else {
                 // A header is durable before the first record: one that is torn has nothing behind it.
-                if file.len().map_err(&io)? > HEADER_LEN as u64 {
+                if file.size().map_err(&io)? > HEADER_LEN as u64 {
                     return Err(self.damaged(gap));
                 }
                 continue;
@@ -198,7 +198,7 @@ impl<'a> Replay<'a> {
         }
         if let Some((segment, end)) = self.segments.last() {
             let io = self.io("cut", segment.number);
-            if segment.file.len().map_err(&io)? > *end {
+            if segment.file.size().map_err(&io)? > *end {
                 segment.file.set_len(*end).map_err(&io)?;
                 segment.file.sync().map_err(&io)?;
             }

@@ -102,7 +102,7 @@ impl Run {
             return Err(Fault::At(0, DecodeError::Invalid("number")));
         }
         let salt = header.salt;
-        let len = file.len()?;
+        let len = file.size()?;
         let at = len.checked_sub(TRAILER_LEN as u64).ok_or(Fault::At(len, DecodeError::Truncated))?;
         let body = read_frame(&*file, salt, at, TRAILER_LEN)?;
         let trailer = Trailer::decode(&body).map_err(|what| Fault::At(at, what))?;

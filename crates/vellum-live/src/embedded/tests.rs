@@ -5,7 +5,6 @@
 mod crashes;
 mod damage;
 mod faults;
-mod sim;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,8 +14,8 @@ use vellum_map::Span;
 
 use super::engine::{Engine, Limits, lock};
 use super::hooks::NoHooks;
+use super::sim::{Random, SimFolder};
 use crate::error::LiveError;
-use sim::SimFolder;
 
 /// Everything in a store.
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -62,20 +61,4 @@ fn layer(number: u8) -> [u8; 9] {
 
 fn key(number: u8, rest: &str) -> Vec<u8> {
     [&layer(number)[..], rest.as_bytes()].concat()
-}
-
-/// A random sequence that is the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
 }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::sim::{LOSSES, Loss, SimFolder};
 use super::*;
+use crate::embedded::sim::{LOSSES, Loss, SimFolder};
 
 /// A store at work, with what is known of every moment.
 struct Story {

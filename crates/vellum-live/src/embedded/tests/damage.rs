@@ -1,9 +1,9 @@
 //! Bytes that change, and files that end early: never a panic, never a state that did not exist, and damage to what
 //! was durable is named.
 
-use super::sim::SimFolder;
 use super::*;
 use crate::embedded::journal;
+use crate::embedded::sim::SimFolder;
 
 /// A store with runs, a checkpoint and a journal, and its states from the checkpoint on.
 fn build() -> (BTreeMap<String, Vec<u8>>, Vec<State>, usize) {

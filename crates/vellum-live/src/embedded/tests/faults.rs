@@ -4,9 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::sim::{Fault, Loss, SimFolder};
 use super::*;
 use crate::embedded::hooks::Hooks;
+use crate::embedded::sim::{Fault, Loss, SimFolder};
 
 fn fresh() -> (Arc<SimFolder>, Engine) {
     let folder = SimFolder::with(BTreeMap::new());

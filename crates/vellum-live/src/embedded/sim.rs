@@ -1,16 +1,21 @@
-//! A folder in memory that remembers every operation: what a crash leaves can be made from any moment of it.
+//! A disk in memory that remembers every operation: what a crash leaves can be made from any moment of it. For tests,
+//! of other crates too.
+//!
+//! A disk has folders: one without a name, and others, whose files have names like `folder/file` in what a crash
+//! leaves.
 //!
 //! Rules of a loss of power: what was written to a file before its last sync is there; what was written later is
 //! there, or not, or in part, or is garbage, each write for itself. Names are as they were at the last sync of the
 //! folder; of later changes any may be there.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "for tests: what cannot go on has failed")]
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
-use super::Random;
-use crate::embedded::folder::{File, Folder};
+use super::folder::{File, Folder};
 
 /// Bytes that a file is lengthened by at most when room is reserved.
 const RESERVED: u64 = 700;
@@ -25,7 +30,10 @@ enum Op {
     Write(usize, u64, Vec<u8>),
     SetLen(usize, u64),
     SyncFile(usize),
-    SyncFolder,
+    /// Of the folder whose files' names begin like this.
+    SyncFolder(String),
+    /// Something outside the disk.
+    Elsewhere,
 }
 
 /// How an operation goes wrong.
@@ -67,16 +75,39 @@ struct Sim {
     lasting: bool,
 }
 
+/// A folder of a disk.
 #[derive(Default)]
-pub struct SimFolder(Arc<Mutex<Sim>>);
+pub struct SimFolder {
+    sim: Arc<Mutex<Sim>>,
+    /// What the names of its files begin with.
+    prefix: String,
+}
 
 struct SimFile {
-    folder: Arc<Mutex<Sim>>,
+    sim: Arc<Mutex<Sim>>,
     id: usize,
 }
 
+/// A random sequence that is the same in every run.
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next number: xorshift64, as Marsaglia gave it.
+    pub fn number(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.number() % end
+    }
+}
+
 impl SimFolder {
-    /// A folder with durable files.
+    /// The folder without a name of a disk with durable files.
     pub fn with(files: BTreeMap<String, Vec<u8>>) -> Arc<Self> {
         let mut sim = Sim::default();
         for (name, bytes) in files {
@@ -84,29 +115,41 @@ impl SimFolder {
             sim.files.push(bytes);
         }
         sim.first = (sim.names.clone(), sim.files.clone());
-        Arc::new(Self(Arc::new(Mutex::new(sim))))
+        Arc::new(Self { sim: Arc::new(Mutex::new(sim)), prefix: String::new() })
+    }
+
+    /// Another folder of the same disk.
+    pub fn beside(&self, name: &str) -> Arc<Self> {
+        Arc::new(Self { sim: Arc::clone(&self.sim), prefix: format!("{name}/") })
+    }
+
+    /// Counts something that was done outside the disk: crashes are told apart that come before it and after it.
+    pub fn done_elsewhere(&self) -> usize {
+        let mut sim = self.sim.lock().unwrap();
+        sim.log.push(Op::Elsewhere);
+        sim.log.len()
     }
 
     /// How much was done so far.
     pub fn ops(&self) -> usize {
-        self.0.lock().unwrap().log.len()
+        self.sim.lock().unwrap().log.len()
     }
 
     /// After `after` more operations one fails; all of them from then on, if it lasts.
     pub fn fail(&self, after: usize, fault: Fault, lasting: bool) {
-        let mut sim = self.0.lock().unwrap();
+        let mut sim = self.sim.lock().unwrap();
         sim.fault = Some((after, fault));
         sim.lasting = lasting;
     }
 
     /// From now on nothing fails. Tells whether something did.
     pub fn heal(&self) -> bool {
-        self.0.lock().unwrap().fault.take().is_none_or(|(left, _)| left == 0)
+        self.sim.lock().unwrap().fault.take().is_none_or(|(left, _)| left == 0)
     }
 
     /// The files as they are.
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
-        let sim = self.0.lock().unwrap();
+        let sim = self.sim.lock().unwrap();
         sim.names.iter().map(|(name, id)| (name.clone(), sim.files[*id].clone())).collect()
     }
 
@@ -114,7 +157,7 @@ impl SimFolder {
     /// synced can still be lost.
     pub fn killed(&self, ops: usize) -> Arc<Self> {
         let files = self.crash(ops, Loss::Nothing, &mut Random(1));
-        let sim = self.0.lock().unwrap();
+        let sim = self.sim.lock().unwrap();
         let (mut names, all) = sim.first.clone();
         for op in &sim.log[..ops] {
             if let Op::Names(changed) = op {
@@ -128,21 +171,25 @@ impl SimFolder {
             killed.files[*id].clone_from(&files[name]);
         }
         killed.names = names;
-        Arc::new(Self(Arc::new(Mutex::new(killed))))
+        Arc::new(Self { sim: Arc::new(Mutex::new(killed)), prefix: self.prefix.clone() })
     }
 
     /// What a crash after the first `ops` operations may leave.
     pub fn crash(&self, ops: usize, loss: Loss, random: &mut Random) -> BTreeMap<String, Vec<u8>> {
-        let sim = self.0.lock().unwrap();
+        let sim = self.sim.lock().unwrap();
         let log = &sim.log[..ops];
         let (mut names, mut files) = sim.first.clone();
         files.resize(sim.files.len(), Vec::new());
-        let folder_synced = log.iter().rposition(|op| matches!(op, Op::SyncFolder));
+        let synced_at = |name: &str| {
+            let is_of = |op: &Op| matches!(op, Op::SyncFolder(prefix) if folder_of(name) == prefix);
+            log.iter().rposition(is_of)
+        };
         for (at, op) in log.iter().enumerate() {
             let synced_later =
                 |id: usize| log[at..].iter().any(|op| matches!(op, Op::SyncFile(synced) if *synced == id));
             match op {
                 Op::Names(changed) => {
+                    let folder_synced = changed.first().and_then(|(name, _)| synced_at(name));
                     let is_there = folder_synced.is_some_and(|synced| at < synced)
                         || match loss {
                             Loss::Nothing | Loss::Bytes => true,
@@ -165,7 +212,7 @@ impl SimFolder {
                         files[*id].resize(*len as usize, 0);
                     }
                 }
-                Op::SyncFile(_) | Op::SyncFolder => {}
+                Op::SyncFile(_) | Op::SyncFolder(_) | Op::Elsewhere => {}
             }
         }
         names.into_iter().map(|(name, id)| (name, files[id].clone())).collect()
@@ -182,7 +229,7 @@ fn lose(file: &mut Vec<u8>, offset: u64, bytes: &[u8], loss: Loss, random: &mut 
             1 => {}
             2 => write(file, offset, &bytes[..random.below(bytes.len() as u64 + 1) as usize]),
             3 => {
-                let garbage: Vec<u8> = bytes.iter().map(|_| random.next() as u8).collect();
+                let garbage: Vec<u8> = bytes.iter().map(|_| random.number() as u8).collect();
                 write(file, offset, &garbage);
             }
             _ => {
@@ -194,6 +241,11 @@ fn lose(file: &mut Vec<u8>, offset: u64, bytes: &[u8], loss: Loss, random: &mut 
             }
         },
     }
+}
+
+/// What the names of the files beside this one begin with.
+fn folder_of(name: &str) -> &str {
+    name.rfind('/').map_or("", |end| &name[..=end])
 }
 
 fn rename(names: &mut BTreeMap<String, usize>, changed: &[(String, Option<usize>)]) {
@@ -246,11 +298,18 @@ fn error(fault: Fault) -> io::Error {
     }
 }
 
+impl SimFolder {
+    fn full(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+}
+
 impl Folder for SimFolder {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let mut sim = self.0.lock().unwrap();
+        let name = self.full(name);
+        let mut sim = self.sim.lock().unwrap();
         sim.attempt()?;
-        let id = match sim.names.get(name).copied() {
+        let id = match sim.names.get(&name).copied() {
             Some(id) => {
                 sim.files[id].clear();
                 sim.log.push(Op::SetLen(id, 0));
@@ -259,49 +318,53 @@ impl Folder for SimFolder {
             None => {
                 let id = sim.files.len();
                 sim.files.push(Vec::new());
-                sim.rename(vec![(name.into(), Some(id))]);
+                sim.rename(vec![(name, Some(id))]);
                 id
             }
         };
-        Ok(Arc::new(SimFile { folder: Arc::clone(&self.0), id }))
+        Ok(Arc::new(SimFile { sim: Arc::clone(&self.sim), id }))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let sim = self.0.lock().unwrap();
-        let id = *sim.names.get(name).ok_or(ErrorKind::NotFound)?;
-        Ok(Arc::new(SimFile { folder: Arc::clone(&self.0), id }))
+        let sim = self.sim.lock().unwrap();
+        let id = *sim.names.get(&self.full(name)).ok_or(ErrorKind::NotFound)?;
+        Ok(Arc::new(SimFile { sim: Arc::clone(&self.sim), id }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut sim = self.0.lock().unwrap();
+        let mut sim = self.sim.lock().unwrap();
         sim.attempt()?;
-        let id = *sim.names.get(from).ok_or(ErrorKind::NotFound)?;
-        sim.rename(vec![(from.into(), None), (to.into(), Some(id))]);
+        let (from, to) = (self.full(from), self.full(to));
+        let id = *sim.names.get(&from).ok_or(ErrorKind::NotFound)?;
+        sim.rename(vec![(from, None), (to, Some(id))]);
         Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut sim = self.0.lock().unwrap();
-        if sim.names.contains_key(name) {
+        let name = self.full(name);
+        let mut sim = self.sim.lock().unwrap();
+        if sim.names.contains_key(&name) {
             sim.attempt()?;
-            sim.rename(vec![(name.into(), None)]);
+            sim.rename(vec![(name, None)]);
         }
         Ok(())
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        Ok(self.0.lock().unwrap().names.keys().cloned().collect())
+        let sim = self.sim.lock().unwrap();
+        let ours = sim.names.keys().filter(|name| folder_of(name) == self.prefix);
+        Ok(ours.map(|name| name[self.prefix.len()..].to_owned()).collect())
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut sim = self.0.lock().unwrap();
+        let mut sim = self.sim.lock().unwrap();
         sim.attempt()?;
-        sim.log.push(Op::SyncFolder);
+        sim.log.push(Op::SyncFolder(self.prefix.clone()));
         Ok(())
     }
 
     fn describe(&self, name: &str) -> String {
-        name.into()
+        self.full(name)
     }
 
     fn directory(&self) -> Option<BorrowedFd<'_>> {
@@ -311,7 +374,7 @@ impl Folder for SimFolder {
 
 impl File for SimFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let sim = self.folder.lock().unwrap();
+        let sim = self.sim.lock().unwrap();
         let bytes = sim.files[self.id].get(offset as usize..).unwrap_or_default();
         let count = bytes.len().min(buffer.len());
         buffer[..count].copy_from_slice(&bytes[..count]);
@@ -319,7 +382,7 @@ impl File for SimFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut sim = self.folder.lock().unwrap();
+        let mut sim = self.sim.lock().unwrap();
         let fault = sim.next_fault();
         let bytes = if fault.is_some() { &bytes[..bytes.len() / 2] } else { bytes };
         write(&mut sim.files[self.id], offset, bytes);
@@ -327,15 +390,19 @@ impl File for SimFile {
         fault.map_or(Ok(()), |fault| Err(error(fault)))
     }
 
+    fn write_both_at(&self, first: &[u8], second: &[u8], offset: u64) -> io::Result<()> {
+        self.write_at(&[first, second].concat(), offset)
+    }
+
     fn sync(&self) -> io::Result<()> {
-        let mut sim = self.folder.lock().unwrap();
+        let mut sim = self.sim.lock().unwrap();
         sim.attempt()?;
         sim.log.push(Op::SyncFile(self.id));
         Ok(())
     }
 
     fn reserve(&self, len: u64) -> io::Result<u64> {
-        let mut sim = self.folder.lock().unwrap();
+        let mut sim = self.sim.lock().unwrap();
         sim.attempt()?;
         let now = sim.files[self.id].len() as u64;
         let len = len.min(now + RESERVED).max(now);
@@ -345,7 +412,7 @@ impl File for SimFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut sim = self.folder.lock().unwrap();
+        let mut sim = self.sim.lock().unwrap();
         if !matches!(sim.fault, Some((_, Fault::Full))) {
             sim.attempt()?;
         }
@@ -354,7 +421,7 @@ impl File for SimFile {
         Ok(())
     }
 
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.folder.lock().unwrap().files[self.id].len() as u64)
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.sim.lock().unwrap().files[self.id].len() as u64)
     }
 }
