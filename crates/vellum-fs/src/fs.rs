@@ -13,7 +13,7 @@ use vellum_volume::session::now;
 use crate::cache::InodeCache;
 use crate::content::{Chunks, Streams};
 use crate::error::Result;
-use crate::head::Head;
+use crate::head::{Head, State};
 use crate::log::WriteLog;
 use crate::names::Places;
 use crate::numbers::Numbers;
@@ -73,6 +73,8 @@ pub struct Fs {
     pub(crate) chunker: Chunker,
     /// Held while something is published: one at a time, and in order.
     pub(crate) publishing: Mutex<()>,
+    /// A sealed state of which nothing can be published: it keeps files that are open and have no name.
+    pub(crate) remainder: Mutex<Option<State>>,
     pub(crate) numbers: Numbers,
     pub(crate) places: Places,
     /// The snapshot that the worktree's ref names, as far as this process told it.
@@ -112,6 +114,7 @@ impl Fs {
             epochs: Epochs::default(),
             streams: Streams::default(),
             litter: AtomicBool::new(true),
+            remainder: Mutex::default(),
             told: Mutex::default(),
             committed: AtomicU64::new(0),
         };

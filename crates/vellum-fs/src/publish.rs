@@ -58,7 +58,7 @@ impl Fs {
             Some((number, pending)) => self.publish_snapshot(number, pending)?,
             None => {
                 let sealed = self.tree.head().sealed();
-                if sealed.layers.is_empty() {
+                if !self.can_publish(&sealed) {
                     self.tell_ref()?;
                     return Ok(Progress::Nothing);
                 }
@@ -129,7 +129,19 @@ impl Fs {
         let root = published.root;
         self.volume.update_worktree(self.worktree(), |head| head.live = Some(root))?;
         session.end()?;
-        self.rebase(sealed, &published, None)
+        self.rebase(sealed, &published, None)?;
+        if root == sealed.base {
+            // What is still there is in no tree.
+            let rest = self.tree.head().sealed();
+            *self.remainder.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(rest);
+        }
+        Ok(())
+    }
+
+    /// Whether there is anything in a sealed state that can be in a tree.
+    pub(crate) fn can_publish(&self, sealed: &State) -> bool {
+        let remainder = self.remainder.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        !sealed.layers.is_empty() && remainder.as_ref() != Some(sealed)
     }
 
     /// A tag that somebody else gave away meanwhile is no reason to publish again and again.

@@ -128,7 +128,7 @@ impl Fs {
         Ok(match self.pending()?.into_iter().find(|(_, waits)| waits.id == last.id) {
             Some((_, waits)) => waits.state.layers != head.sealed().layers,
             None => {
-                !head.sealed().layers.is_empty() || self.volume.catalog.get(&last.id)?.root != head.state.base
+                self.can_publish(&head.sealed()) || self.volume.catalog.get(&last.id)?.root != head.state.base
             }
         })
     }

@@ -11,7 +11,7 @@ use super::Published;
 use super::run::keys_of;
 use crate::error::Result;
 use crate::fs::Fs;
-use crate::head::{LayerId, State};
+use crate::head::{LayerId, State, orphan_key};
 use crate::tree::{damaged, decode_change, encode_change, layer_key};
 
 impl Fs {
@@ -32,7 +32,9 @@ impl Fs {
             }
         }
         for ino in &published.nameless {
-            if !is_removed(txn, newer, *ino)? {
+            // A restore may have brought back one that was open when the snapshot was made, and is no more.
+            let is_open = txn.get(&orphan_key(*ino))?.is_some();
+            if is_open && !is_removed(txn, newer, *ino)? {
                 self.lay_over(done, (&published.root, keys_of(*ino)), layer, txn)?;
                 amended = Some(layer);
             }

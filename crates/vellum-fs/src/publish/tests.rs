@@ -16,6 +16,7 @@ use crate::content::FallocMode;
 use crate::fs::{Fs, Options};
 use crate::head::Head;
 use crate::log::WriteLog;
+use crate::publish::Progress;
 use crate::snapshot::SnapshotRequest;
 
 const FILES: u64 = 3;
@@ -207,4 +208,26 @@ fn a_file_that_is_overwritten_here_and_there_is_cut_into_blocks() {
     world.fs.flush().unwrap();
     assert_eq!(attr(&world).chunking, Chunking::Fixed);
     assert!(world.fs.read(ino, 0, 3_000_000).unwrap() == world.now[&ino]);
+}
+
+/// What is kept for it is laid over each new tree, and must not be taken for something to publish.
+#[test]
+fn a_file_that_is_open_without_a_name_does_not_keep_publishing_busy() {
+    let world = World::new();
+    let (fs, ino) = (&world.fs, Ino(10));
+    fs.write(ino, 0, &noise(30_000, 1), false).unwrap();
+    let handle = fs.open_file(ino, crate::OpenFlags::default()).unwrap();
+    fs.flush().unwrap();
+    fs.unlink(Ino::ROOT, b"file-10").unwrap();
+    fs.write(ino, 10_000, &noise(5000, 2), false).unwrap();
+    fs.flush().unwrap();
+    let request = SnapshotRequest { note: String::new(), tags: Vec::new(), origin: Origin::User };
+    fs.snapshot(&request).unwrap();
+    fs.flush().unwrap();
+    assert!(!fs.is_changed().unwrap());
+    assert_eq!(fs.publish().unwrap(), Progress::Nothing);
+    assert_eq!(fs.read(ino, 10_000, 5000).unwrap(), noise(5000, 2));
+    fs.release(handle).unwrap();
+    fs.flush().unwrap();
+    assert_eq!(fs.unpublished().unwrap().sealed_layers, 0);
 }
