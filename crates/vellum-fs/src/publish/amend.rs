@@ -32,9 +32,7 @@ impl Fs {
             }
         }
         for ino in &published.nameless {
-            // A restore may have brought back one that was open when the snapshot was made, and is no more.
-            let is_open = txn.get(&orphan_key(*ino))?.is_some();
-            if is_open && !is_removed(txn, newer, *ino)? {
+            if is_needed(txn, newer, *ino)? {
                 self.lay_over(done, (&published.root, keys_of(*ino)), layer, txn)?;
                 amended = Some(layer);
             }
@@ -68,17 +66,20 @@ impl Fs {
     }
 }
 
-/// Whether a newer layer removed an inode.
-fn is_removed(txn: &dyn Transaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Result<bool> {
+/// Whether an inode that has no name is there still in a newer state: with a name again, or because it is open. A
+/// restore may have brought back one that was open when the snapshot was made, and is no more.
+fn is_needed(txn: &dyn Transaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Result<bool> {
     let key = Key::attr(ino).into_bytes();
+    let mut removed = false;
     for layer in layers {
-        if let Some(change) = txn.get(&layer_key(*layer, &key))?
-            && decode_change(&key, &change).is_none()
-        {
-            return Ok(true);
+        match txn.get(&layer_key(*layer, &key))?.map(|change| decode_change(&key, &change)) {
+            // One of the states may have it though a later one has not.
+            Some(Some(_)) => return Ok(true),
+            Some(None) => removed = true,
+            None => {}
         }
     }
-    Ok(false)
+    Ok(!removed && txn.get(&orphan_key(ino))?.is_some())
 }
 
 /// Whether a layer says anything of the attributes or extents of a file.

@@ -231,3 +231,46 @@ fn a_file_that_is_open_without_a_name_does_not_keep_publishing_busy() {
     fs.flush().unwrap();
     assert_eq!(fs.unpublished().unwrap().sealed_layers, 0);
 }
+
+#[test]
+fn a_file_that_gets_a_name_again_has_its_content_in_every_snapshot() {
+    let world = World::new();
+    let caller = crate::Caller { uid: 0, gid: 0, umask: 0 };
+    let request = SnapshotRequest { note: String::new(), tags: Vec::new(), origin: Origin::User };
+    let fs = &world.fs;
+    let ino = fs.tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
+    let handle = fs.open_file(ino, crate::OpenFlags::default()).unwrap();
+    fs.write(ino, 0, &noise(30_000, 1), false).unwrap();
+    fs.snapshot(&request).unwrap();
+    fs.link(ino, Ino::ROOT, b"name").unwrap();
+    let named = fs.snapshot(&request).unwrap();
+    fs.unlink(Ino::ROOT, b"name").unwrap();
+    fs.release(handle).unwrap();
+    fs.flush().unwrap();
+    let record = fs.volume().catalog.fetch(&named).unwrap();
+    let mut read = Vec::new();
+    let inode = fs.volume().tree(record.root).inode(ino).unwrap();
+    let sink = |_, piece: Result<&[u8], u64>| {
+        read.extend_from_slice(piece.unwrap());
+        Ok(())
+    };
+    fs.volume().read_file(&inode, sink).unwrap();
+    assert!(read == noise(30_000, 1));
+}
+
+/// It is open when the snapshot is made, closed when that is restored: nobody will ever close it again.
+#[test]
+fn a_restore_brings_back_no_file_without_a_name() {
+    let world = World::new();
+    let caller = crate::Caller { uid: 0, gid: 0, umask: 0 };
+    let request = SnapshotRequest { note: String::new(), tags: Vec::new(), origin: Origin::User };
+    let fs = &world.fs;
+    let ino = fs.tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
+    let handle = fs.open_file(ino, crate::OpenFlags::default()).unwrap();
+    let snapshot = fs.snapshot(&request).unwrap();
+    fs.release(handle).unwrap();
+    fs.restore(snapshot, true).unwrap();
+    fs.flush().unwrap();
+    assert!(fs.tree.read(|view| view.attr(ino)).unwrap().is_none());
+    assert_eq!(fs.unpublished().unwrap().sealed_layers, 0);
+}
