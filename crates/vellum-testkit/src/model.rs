@@ -8,6 +8,7 @@ mod names;
 mod render;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use vellum_types::FileKind;
@@ -94,10 +95,10 @@ pub struct Set {
     pub mtime: bool,
 }
 
-/// The filesystem.
+/// The filesystem. A copy shares its files with the original until they change.
 #[derive(Debug, Clone)]
 pub struct Model {
-    files: BTreeMap<Id, File>,
+    files: BTreeMap<Id, Arc<File>>,
     next: u64,
     tick: u64,
 }
@@ -105,7 +106,7 @@ pub struct Model {
 impl Default for Model {
     fn default() -> Self {
         let root = File { mode: 0o755, ..File::new(FileKind::Dir, Tick(0)) };
-        Self { files: BTreeMap::from([(ROOT, root)]), next: ROOT.0 + 1, tick: 0 }
+        Self { files: BTreeMap::from([(ROOT, Arc::new(root))]), next: ROOT.0 + 1, tick: 0 }
     }
 }
 
@@ -143,18 +144,18 @@ impl File {
 impl Model {
     /// A file.
     pub fn file(&self, id: Id) -> Result<&File> {
-        self.files.get(&id).ok_or(Errno::STALE)
+        self.files.get(&id).map(|file| &**file).ok_or(Errno::STALE)
     }
 
     /// All files, those without names too.
     pub fn files(&self) -> impl Iterator<Item = (Id, &File)> {
-        self.files.iter().map(|(id, file)| (*id, file))
+        self.files.iter().map(|(id, file)| (*id, &**file))
     }
 
     /// How many links a file has.
     #[must_use]
     pub fn links(&self, id: Id) -> usize {
-        let named = |file: &File| file.entries.values().filter(|named| **named == id).count();
+        let named = |file: &Arc<File>| file.entries.values().filter(|named| **named == id).count();
         match self.files.get(&id) {
             Some(file) if file.kind == FileKind::Dir => {
                 let is_dir = |id: &&Id| self.files.get(id).is_some_and(|file| file.kind == FileKind::Dir);
@@ -166,7 +167,7 @@ impl Model {
     }
 
     fn file_mut(&mut self, id: Id) -> Result<&mut File> {
-        self.files.get_mut(&id).ok_or(Errno::STALE)
+        self.files.get_mut(&id).map(Arc::make_mut).ok_or(Errno::STALE)
     }
 
     fn next_tick(&mut self) -> Tick {
@@ -185,6 +186,17 @@ impl Model {
         self.file_mut(id)?.open -= 1;
         self.reap(id);
         Ok(())
+    }
+
+    /// Nothing is open any more: what has no name goes.
+    pub fn close_all(&mut self) {
+        let open: Vec<_> = self.files.iter().filter(|(_, file)| file.open > 0).map(|(id, _)| *id).collect();
+        for id in open {
+            if let Ok(file) = self.file_mut(id) {
+                file.open = 0;
+            }
+            self.reap(id);
+        }
     }
 
     fn reap(&mut self, id: Id) {

@@ -5,10 +5,14 @@
 mod access;
 mod attributes;
 mod check;
+mod costs;
+mod machine;
 mod model;
 mod names;
 mod random;
 mod renames;
 mod stand;
 mod together;
+mod whole;
+mod workloads;
 mod xattrs;

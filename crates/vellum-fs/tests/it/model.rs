@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use rustix::io::Errno;
-use vellum_fs::{Caller, Handle, OpenFlags, RenameFlags, SetAttr, SetTime, XattrFlags};
+use vellum_fs::{Caller, Fs, Handle, OpenFlags, RenameFlags, SetAttr, SetTime, XattrFlags};
 use vellum_testkit::model::{Id, Model, New, ROOT, Set, Shown, Tick};
 use vellum_types::{FileKind, Ino, Time};
 
@@ -23,7 +23,7 @@ const XATTRS: [&[u8]; 3] = [b"user.a", b"user.b", b"user.c"];
 fn operations_do_what_they_do_in_the_model() {
     let seed = seed();
     let steps = std::env::var("VELLUM_STEPS").map_or(STEPS, |text| text.parse().unwrap());
-    let mut pair = Pair::new(seed);
+    let mut pair = Pair::new(Stand::new(), seed);
     for step in 0..steps {
         pair.step();
         if step % COMPARE == 0 {
@@ -39,17 +39,17 @@ fn operations_do_what_they_do_in_the_model() {
 }
 
 /// The two, and which inode is which file.
-struct Pair {
-    stand: Stand,
-    model: Model,
-    inos: BTreeMap<Id, Ino>,
-    open: Vec<(Id, Handle)>,
-    random: Random,
+pub struct Pair {
+    pub stand: Stand,
+    pub model: Model,
+    pub inos: BTreeMap<Id, Ino>,
+    pub open: Vec<(Id, Handle)>,
+    pub random: Random,
 }
 
 /// What both must agree on. `what` is for the message.
 #[track_caller]
-fn agree<T: Debug, U: Debug>(
+pub fn agree<T: Debug, U: Debug>(
     what: &dyn Debug,
     real: vellum_fs::Result<T>,
     model: Result<U, Errno>,
@@ -62,8 +62,7 @@ fn agree<T: Debug, U: Debug>(
 }
 
 impl Pair {
-    fn new(seed: u64) -> Self {
-        let stand = Stand::new();
+    pub fn new(stand: Stand, seed: u64) -> Self {
         let mut model = Model::default();
         let root = stand.attr("");
         // The root belongs to whoever runs this.
@@ -72,7 +71,7 @@ impl Pair {
         Self { stand, model, inos, open: Vec::new(), random: Random::new(seed) }
     }
 
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         match self.random.below(16) {
             0..=3 => self.make(),
             4 => self.link(),
@@ -88,7 +87,7 @@ impl Pair {
     }
 
     /// Any file, now and then one that is gone or no directory; mostly what is asked for.
-    fn file(&mut self, wanted: impl Fn(FileKind) -> bool) -> (Id, Ino) {
+    pub fn file(&mut self, wanted: impl Fn(FileKind) -> bool) -> (Id, Ino) {
         let fits = |id: &Id| self.model.file(*id).is_ok_and(|file| wanted(file.kind));
         let all: Vec<_> = self.inos.iter().map(|(id, ino)| (*id, *ino)).collect();
         let fitting: Vec<_> = all.iter().filter(|(id, _)| fits(id)).copied().collect();
@@ -234,24 +233,24 @@ impl Pair {
         }
     }
 
-    fn close_all(&mut self) {
+    pub fn close_all(&mut self) {
         while !self.open.is_empty() {
             self.close();
         }
     }
 
-    fn compare(&mut self) {
+    pub fn compare(&mut self) {
         let mut expected = self.model.render();
-        let mut real = self.render();
+        let mut real = render(&self.stand.fs);
         expected.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         real.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         for ((shown, ino), (expected, id)) in real.iter().zip(&expected) {
-            assert_eq!(shown, expected);
+            assert!(shown == expected, "{}", difference(shown, expected));
             assert_eq!(self.inos.get(id), Some(ino), "{expected:?}");
         }
         assert_eq!(real.len(), expected.len());
         self.compare_nameless();
-        self.compare_times();
+        assert_eq!(times_disagree(&self.stand.fs, &self.model, &self.inos), None);
         // Most of what is gone is forgotten; some of it is asked for again.
         let random = &mut self.random;
         let model = &self.model;
@@ -266,53 +265,61 @@ impl Pair {
             assert_eq!(attr.size as usize, file.size(), "{id:?}");
         }
     }
+}
 
-    /// Times are ordered as their changes were; those of one change are equal.
-    fn compare_times(&self) {
-        let mut times: Vec<(Tick, Time)> = Vec::new();
-        for (id, file) in self.model.files() {
-            let attr = self.stand.getattr(self.inos[&id]).unwrap().attr;
-            times.extend([(file.mtime, attr.mtime), (file.ctime, attr.ctime), (file.btime, attr.btime)]);
-        }
-        // The root was made, and given to its owner, before all else.
-        times.retain(|(tick, _)| tick.0 > 1);
-        times.sort_unstable();
-        for pair in times.windows(2) {
-            let [(earlier, first), (later, second)] = pair else { continue };
-            assert!(first <= second && (earlier == later) == (first == second), "{pair:?}");
-        }
+/// Times are ordered as their changes were, and those of one change are equal; else two that are not.
+pub fn times_disagree(fs: &Fs, model: &Model, inos: &BTreeMap<Id, Ino>) -> Option<[(Tick, Time); 2]> {
+    let mut times: Vec<(Tick, Time)> = Vec::new();
+    for (id, file) in model.files() {
+        let attr = fs.getattr(inos[&id]).unwrap().attr;
+        times.extend([(file.mtime, attr.mtime), (file.ctime, attr.ctime), (file.btime, attr.btime)]);
     }
+    // The root was made, and given to its owner, before all else.
+    times.retain(|(tick, _)| tick.0 > 1);
+    times.sort_unstable();
+    let is_right = |(earlier, first): (Tick, Time), (later, second): (Tick, Time)| {
+        first <= second && (earlier == later) == (first == second)
+    };
+    times.array_windows().find(|[one, two]| !is_right(*one, *two)).copied()
+}
 
-    fn render(&self) -> Vec<(Shown, Ino)> {
-        let fs = &self.stand.fs;
-        let mut shown = Vec::new();
-        let mut waiting = vec![(Vec::new(), Ino::ROOT)];
-        while let Some((path, ino)) = waiting.pop() {
-            let attr = fs.getattr(ino).unwrap().attr;
-            let mut content = attr.target.clone();
-            match attr.kind {
-                FileKind::Dir => waiting.extend(
-                    fs.entries(ino)
-                        .unwrap()
-                        .into_iter()
-                        .map(|entry| ([&path[..], b"/", &entry.name].concat(), entry.ino)),
-                ),
-                FileKind::File => content = fs.read(ino, 0, 1 << 20).unwrap(),
-                _ => {}
-            }
-            let xattr = |name: Vec<u8>| (name.clone(), fs.getxattr(ino, &name).unwrap().to_vec());
-            let file = Shown {
-                path,
-                kind: attr.kind,
-                mode: attr.mode,
-                owner: (attr.uid, attr.gid),
-                links: u64::from(attr.nlink),
-                rdev: attr.rdev,
-                content,
-                xattrs: fs.listxattr(ino).unwrap().into_iter().map(xattr).collect(),
-            };
-            shown.push((file, ino));
+/// What differs between what was found and what should be there, without the content.
+pub fn difference(found: &Shown, expected: &Shown) -> String {
+    let first = found.content.iter().zip(&expected.content).position(|(one, other)| one != other);
+    let sizes = (found.content.len(), expected.content.len());
+    let [found, expected] = [found, expected].map(|shown| Shown { content: Vec::new(), ..shown.clone() });
+    format!("{found:?}, not {expected:?}; sizes {sizes:?}, bytes differ from {first:?} on")
+}
+
+/// All names of a worktree, each with its inode.
+pub fn render(fs: &Fs) -> Vec<(Shown, Ino)> {
+    let mut shown = Vec::new();
+    let mut waiting = vec![(Vec::new(), Ino::ROOT)];
+    while let Some((path, ino)) = waiting.pop() {
+        let attr = fs.getattr(ino).unwrap().attr;
+        let mut content = attr.target.clone();
+        match attr.kind {
+            FileKind::Dir => waiting.extend(
+                fs.entries(ino)
+                    .unwrap()
+                    .into_iter()
+                    .map(|entry| ([&path[..], b"/", &entry.name].concat(), entry.ino)),
+            ),
+            FileKind::File => content = fs.read(ino, 0, 1 << 20).unwrap(),
+            _ => {}
         }
-        shown
+        let xattr = |name: Vec<u8>| (name.clone(), fs.getxattr(ino, &name).unwrap().to_vec());
+        let file = Shown {
+            path,
+            kind: attr.kind,
+            mode: attr.mode,
+            owner: (attr.uid, attr.gid),
+            links: u64::from(attr.nlink),
+            rdev: attr.rdev,
+            content,
+            xattrs: fs.listxattr(ino).unwrap().into_iter().map(xattr).collect(),
+        };
+        shown.push((file, ino));
     }
+    shown
 }

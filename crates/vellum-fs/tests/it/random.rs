@@ -8,6 +8,12 @@ pub fn seed() -> u64 {
     seed
 }
 
+/// How often something is done: so many times, or as many times more as `PROPTEST_CASES` exceeds the usual 256.
+pub fn rounds(usual: usize) -> usize {
+    let cases = std::env::var("PROPTEST_CASES").map_or(256, |text| text.parse().unwrap());
+    (usual * cases).div_ceil(256)
+}
+
 /// splitmix64.
 pub struct Random(u64);
 

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use tempfile::TempDir;
 use vellum_fs::head::Head;
+use vellum_fs::snapshot::SnapshotRequest;
 use vellum_fs::{Caller, Fs, Node, Options, RenameFlags, Result, WriteLog};
-use vellum_live::MemoryStore;
+use vellum_live::{LiveStore, MemoryStore};
 use vellum_types::{Attr, Ino};
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{StateDir, Statistics, Volume};
+use vellum_volume::{Origin, StateDir, Statistics, Volume};
 
 pub const ROOT: Ino = Ino::ROOT;
 /// Who asks, unless the test is about that.
@@ -24,8 +25,8 @@ const LOG_LIMIT: u64 = 1 << 30;
 
 pub struct Stand {
     pub fs: Fs,
-    live: Arc<MemoryStore>,
-    _dir: TempDir,
+    live: Arc<dyn LiveStore>,
+    dir: Arc<TempDir>,
 }
 
 impl Deref for Stand {
@@ -36,7 +37,12 @@ impl Deref for Stand {
     }
 }
 
-fn open(volume: Arc<Volume>, live: Arc<MemoryStore>) -> Fs {
+/// A directory that goes with the test, in memory if there is room.
+pub fn temporary() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+fn open(volume: Arc<Volume>, live: Arc<dyn LiveStore>) -> Fs {
     let log = WriteLog::open(&volume.state.join("log"), LOG_LIMIT).unwrap();
     let fresh = Head::new(volume.empty_root(), Statistics::default(), None);
     Fs::open(volume, live, Arc::new(log), &fresh, Options::default()).unwrap()
@@ -44,20 +50,25 @@ fn open(volume: Arc<Volume>, live: Arc<MemoryStore>) -> Fs {
 
 impl Stand {
     pub fn new() -> Self {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let dir = temporary();
         let state = StateDir::create(dir.path()).unwrap();
         let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
         let made = Volume::init(&state, &new, || panic!("a new volume asks for nothing")).unwrap();
-        let live = Arc::new(MemoryStore::default());
-        Self { fs: open(Arc::new(made.volume), live.clone()), live, _dir: dir }
+        let live: Arc<dyn LiveStore> = Arc::new(MemoryStore::default());
+        Self { fs: open(Arc::new(made.volume), live.clone()), live, dir: Arc::new(dir) }
+    }
+
+    /// One that somebody opened, with its state directory.
+    pub fn of(fs: Fs, live: Arc<dyn LiveStore>, dir: Arc<TempDir>) -> Self {
+        Self { fs, live, dir }
     }
 
     /// Closes it and opens it again: what is in memory alone is gone.
     pub fn again(self) -> Self {
-        let Self { fs, live, _dir } = self;
+        let Self { fs, live, dir } = self;
         let volume = fs.volume().clone();
         drop(fs);
-        Self { fs: open(volume, live.clone()), live, _dir }
+        Self { fs: open(volume, live.clone()), live, dir }
     }
 
     /// The inode at a path.
@@ -119,6 +130,11 @@ impl Stand {
     pub fn exists(&self, path: &str) -> bool {
         self.resolve(path.as_bytes()).is_ok()
     }
+}
+
+/// For a snapshot that is nothing special.
+pub fn request() -> SnapshotRequest {
+    SnapshotRequest { note: String::new(), tags: Vec::new(), origin: Origin::User }
 }
 
 /// The error number of what must fail.

@@ -1,5 +1,7 @@
 //! Names in the model: making, linking, removing, renaming.
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 use vellum_types::FileKind;
 use vellum_types::limits::NAME_MAX;
@@ -200,16 +202,16 @@ impl Model {
         }
         let id = Id(self.next);
         self.next += 1;
-        self.files.insert(id, file);
+        self.files.insert(id, Arc::new(file));
         id
     }
 
     fn put(&mut self, (dir, name): Place<'_>, id: Id, time: Tick) {
         let is_dir = self.is_dir(id);
-        if let Some(file) = self.files.get_mut(&id).filter(|_| is_dir) {
+        if let Some(file) = self.file_mut(id).ok().filter(|_| is_dir) {
             file.parent = Some(dir);
         }
-        if let Some(dir) = self.files.get_mut(&dir) {
+        if let Ok(dir) = self.file_mut(dir) {
             dir.entries.insert(name.into(), id);
         }
         self.touch(dir, time);
@@ -222,10 +224,10 @@ impl Model {
     }
 
     fn take(&mut self, (dir, name): Place<'_>, id: Id, time: Tick) {
-        if let Some(dir) = self.files.get_mut(&dir) {
+        if let Ok(dir) = self.file_mut(dir) {
             dir.entries.remove(name);
         }
-        if let Some(file) = self.files.get_mut(&id) {
+        if let Ok(file) = self.file_mut(id) {
             (file.parent, file.ctime) = (None, time);
         }
         self.touch(dir, time);
@@ -233,7 +235,7 @@ impl Model {
     }
 
     fn touch(&mut self, dir: Id, time: Tick) {
-        if let Some(dir) = self.files.get_mut(&dir) {
+        if let Ok(dir) = self.file_mut(dir) {
             (dir.mtime, dir.ctime) = (time, time);
         }
     }

@@ -1,0 +1,174 @@
+//! What snapshot, restore and fork cost, counted and not timed: the same for a few files and for very many.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use vellum_fs::head::{Ancestor, Head};
+use vellum_fs::log::LogHooks;
+use vellum_fs::{Fs, Options, WriteLog};
+use vellum_live::sim::SimFolder;
+use vellum_live::{Embedded, Limits};
+use vellum_map::{Builder, Root};
+use vellum_store::{Counts, LocalDir, Metered};
+use vellum_types::value::Super;
+use vellum_types::{Attr, Dentry, FileKind, Ino, Key};
+use vellum_volume::volume::NewWorktree;
+use vellum_volume::{SnapshotRecord, StateDir, Statistics, Volume};
+
+use crate::stand::{CALLER, ROOT, request, temporary};
+
+/// Files in one directory.
+const IN_ONE: u64 = 1000;
+
+/// What was asked of the store and of the disk beneath the engine and the write log.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+struct Cost {
+    store: Counts,
+    disk: usize,
+}
+
+struct Place {
+    store: Arc<Metered>,
+    disk: Arc<SimFolder>,
+    volume: Arc<Volume>,
+    _dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = temporary();
+        let objects = LocalDir::create(dir.path().join("store")).unwrap();
+        let store = Arc::new(Metered::new(Arc::new(objects)));
+        let state = StateDir::create(dir.path()).unwrap();
+        let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
+        let nothing = || panic!("a new volume asks for nothing");
+        let volume = Volume::init_on(store.clone(), &state, &new, nothing).unwrap().volume;
+        Self { store, disk: SimFolder::with(BTreeMap::new()), volume: Arc::new(volume), _dir: dir }
+    }
+
+    fn open(&self, name: &str, head: &Head) -> Fs {
+        let log = Arc::new(WriteLog::open_in(self.disk.beside(&format!("{name}-log")), 1 << 30).unwrap());
+        let folder = self.disk.beside(&format!("{name}-meta"));
+        let live = Embedded::open_in(folder, LogHooks(log.clone()), Limits::default()).unwrap();
+        let options = Options { worktree: Some(name.into()), ..Options::default() };
+        Fs::open(self.volume.clone(), Arc::new(live), log, head, options).unwrap()
+    }
+
+    /// What something costs.
+    fn cost<T>(&self, what: impl FnOnce() -> T) -> (T, Cost) {
+        let (store, disk) = (self.store.counts(), self.disk.ops());
+        let done = what();
+        let now = self.store.counts();
+        let counts = Counts {
+            gets: now.gets - store.gets,
+            puts: now.puts - store.puts,
+            barriers: now.barriers - store.barriers,
+            swaps: now.swaps - store.swaps,
+            lists: now.lists - store.lists,
+            deletes: now.deletes - store.deletes,
+            // How long a name or a number is, is not what is asked here.
+            bytes_in: 0,
+            bytes_out: 0,
+        };
+        (done, Cost { store: counts, disk: self.disk.ops() - disk })
+    }
+}
+
+/// A published snapshot of so many files.
+fn publish(volume: &Volume, files: u64) -> Head {
+    let mut session = volume.begin_write().unwrap();
+    let root = build(volume, &session, files);
+    session.flush().unwrap();
+    let statistics = Statistics { files, ..Statistics::default() };
+    let mut record = SnapshotRecord {
+        nonce: Default::default(),
+        root,
+        parents: Vec::new(),
+        counter: 1,
+        time: vellum_volume::session::now(),
+        worktree: "main".into(),
+        author: String::new(),
+        host: String::new(),
+        note: String::new(),
+        origin: vellum_volume::Origin::User,
+        paths: Vec::new(),
+        statistics,
+    };
+    let id = volume.name_snapshot(&mut record).unwrap();
+    volume.commit_named(&record).unwrap();
+    session.end().unwrap();
+    Head::new(root, statistics, Some(Ancestor { id, counter: 1, time: record.time }))
+}
+
+/// Directories of files, in the order of the map's keys.
+fn build(volume: &Volume, session: &vellum_volume::WriteSession, files: u64) -> Root {
+    let dirs = files.div_ceil(IN_ONE);
+    let dir_of = |number: u64| Ino(2 + number);
+    let file_of = |number: u64| Ino(2 + dirs + number);
+    let name = |number: u64| format!("{number:07}").into_bytes();
+    let attr = |kind, (parent, number): (Ino, u64)| {
+        let mut attr = Attr::new(kind, 0o755);
+        (attr.parent, attr.name) = (parent, name(number));
+        if kind == FileKind::Dir {
+            attr.nlink = 2;
+        }
+        attr
+    };
+    let mut builder = Builder::new(volume.shape(), session);
+    let mut push = |key: Key, value: &[u8]| builder.push(key.as_bytes(), value).unwrap();
+    push(Key::attr(Ino::SUPER), &Super { next_ino: file_of(files) }.encode());
+    let mut root = Attr::new(FileKind::Dir, 0o755);
+    root.nlink = 2 + dirs as u32;
+    push(Key::attr(ROOT), &root.encode());
+    for dir in 0..dirs {
+        let dentry = Dentry { ino: dir_of(dir), kind: FileKind::Dir };
+        push(Key::dentry(ROOT, &name(dir)), &dentry.encode());
+    }
+    for dir in 0..dirs {
+        push(Key::attr(dir_of(dir)), &attr(FileKind::Dir, (ROOT, dir)).encode());
+        for file in dir * IN_ONE..files.min((dir + 1) * IN_ONE) {
+            let dentry = Dentry { ino: file_of(file), kind: FileKind::File };
+            push(Key::dentry(dir_of(dir), &name(file)), &dentry.encode());
+        }
+    }
+    for file in 0..files {
+        push(Key::attr(file_of(file)), &attr(FileKind::File, (dir_of(file / IN_ONE), file)).encode());
+    }
+    builder.finish().unwrap()
+}
+
+/// The costs of a snapshot, of one right after it, of a restore that saves what was changed, of one that discards it,
+/// and of a fork, up to the moment at which the command can answer.
+fn costs(files: u64) -> [Cost; 5] {
+    let place = Place::new();
+    let head = publish(&place.volume, files);
+    let first = head.snapshot.unwrap().id;
+    let fs = place.open("main", &head);
+    fs.lookup(ROOT, b"0000000").unwrap();
+    fs.mkdir(ROOT, b"new", 0o755, CALLER).unwrap();
+    let (_, snapshot) = place.cost(|| fs.snapshot(&request()).unwrap());
+    let (_, again) = place.cost(|| fs.snapshot(&request()).unwrap());
+    fs.mkdir(ROOT, b"newer", 0o755, CALLER).unwrap();
+    let (saved, restore) = place.cost(|| fs.restore(first, false).unwrap());
+    assert!(saved.is_some());
+    fs.mkdir(ROOT, b"newest", 0o755, CALLER).unwrap();
+    let (_, discard) = place.cost(|| fs.restore(first, true).unwrap());
+    let (fork, forking) = place.cost(|| {
+        place.volume.add_worktree("fork", Some(first), "fork").unwrap();
+        place.open("fork", &head)
+    });
+    for fs in [&fs, &fork] {
+        assert_eq!(fs.lookup(ROOT, b"new").unwrap_err().errno(), rustix::io::Errno::NOENT);
+        let last = fs.resolve(format!("{:07}/{:07}", (files - 1) / IN_ONE, files - 1).as_bytes());
+        assert_eq!(last.unwrap().attr.kind, FileKind::File);
+    }
+    [snapshot, again, restore, discard, forking]
+}
+
+#[test]
+fn snapshot_restore_and_fork_cost_the_same_for_any_number_of_files() {
+    let few = costs(10);
+    println!("{few:#?}");
+    assert_eq!(costs(10_000), few);
+    assert_eq!(costs(1_000_000), few);
+}

@@ -1,0 +1,310 @@
+//! Small workloads, all of one operation and a sample of those of two, each followed by some way to make it durable;
+//! and a crash after every single operation on the disk or the store that they cause.
+//!
+//! Published bugs of filesystems mostly need no more than that.
+
+use std::fmt::Debug;
+
+use vellum_fs::{FallocMode, Fs, OpenFlags, SetAttr, XattrFlags};
+use vellum_live::sim::{LOSSES, Loss};
+use vellum_testkit::model::Shown;
+use vellum_types::Ino;
+
+use crate::check::check;
+use crate::machine::{Machine, Wreck, bounds};
+use crate::model::render;
+use crate::random::{Random, rounds, seed};
+use crate::stand::{CALLER, EXCHANGE, MOVE, ROOT, Stand, request};
+
+/// Workloads of two operations in a run.
+const PAIRS: usize = 400;
+
+/// An operation on what [`prepare`] makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Mkdir,
+    Create,
+    WriteNew,
+    Append,
+    Overwrite,
+    OverwritePublished,
+    Truncate,
+    Lengthen,
+    RenameOver,
+    RenameDir,
+    Exchange,
+    Link,
+    Unlink,
+    UnlinkOpen,
+    Rmdir,
+    Symlink,
+    SetXattr,
+    RemoveXattr,
+    Chmod,
+    Punch,
+    Zero,
+    Copy,
+}
+
+const WORKS: [Work; 22] = [
+    Work::Mkdir,
+    Work::Create,
+    Work::WriteNew,
+    Work::Append,
+    Work::Overwrite,
+    Work::OverwritePublished,
+    Work::Truncate,
+    Work::Lengthen,
+    Work::RenameOver,
+    Work::RenameDir,
+    Work::Exchange,
+    Work::Link,
+    Work::Unlink,
+    Work::UnlinkOpen,
+    Work::Rmdir,
+    Work::Symlink,
+    Work::SetXattr,
+    Work::RemoveXattr,
+    Work::Chmod,
+    Work::Punch,
+    Work::Zero,
+    Work::Copy,
+];
+
+/// What follows an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Nothing,
+    SyncFile,
+    SyncDir,
+    Sync,
+    Snapshot,
+    Publish,
+}
+
+const THENS: [Then; 6] =
+    [Then::Nothing, Then::SyncFile, Then::SyncDir, Then::Sync, Then::Snapshot, Then::Publish];
+
+/// Bytes that differ from place to place and from file to file.
+fn bytes(len: usize, salt: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + at / 251 * 7 + salt * 101) as u8).collect()
+}
+
+/// Two files in the store, one in the write log, a small one; a directory with something in it, an empty one.
+fn prepare() -> (Machine, Wreck) {
+    let (machine, stand) = Machine::new();
+    stand.populate(&["d/", "d/e/", "d/e/f", "d/empty/", "d/a", "d/b", "d/c"]);
+    stand.write(stand.at("d/c").ino, 0, &bytes(50_000, 1), false).unwrap();
+    stand.write(stand.at("d/e/f").ino, 0, &bytes(9000, 2), false).unwrap();
+    stand.flush().unwrap();
+    stand.write(stand.at("d/a").ino, 0, &bytes(300, 3), false).unwrap();
+    stand.write(stand.at("d/b").ino, 0, &bytes(20_000, 4), false).unwrap();
+    stand.setxattr(stand.at("d/b").ino, b"user.x", b"old", XattrFlags::default()).unwrap();
+    stand.sync().unwrap();
+    let ops = machine.disk.ops();
+    let wreck = machine.crash(ops, Loss::Nothing, &mut vellum_live::sim::Random(1));
+    drop(stand);
+    (machine, wreck)
+}
+
+impl Work {
+    /// Does it. What a workload's first operation took away, its second one may miss.
+    /// Calls `between` between two changes.
+    fn run(self, stand: &Stand, between: &mut dyn FnMut()) -> vellum_fs::Result<()> {
+        let fs = &stand.fs;
+        let at = |path: &str| stand.resolve(path.as_bytes()).map(|node| node.ino);
+        let hole = FallocMode { punch_hole: true, keep_size: true, ..FallocMode::default() };
+        let zero = FallocMode { zero_range: true, ..FallocMode::default() };
+        match self {
+            Self::Mkdir => fs.mkdir(at("d")?, b"new", 0o755, CALLER).map(drop),
+            Self::Create => fs.create(at("d")?, b"new", 0o644, CALLER).map(drop),
+            Self::WriteNew => {
+                let ino = fs.create(at("d")?, b"written", 0o644, CALLER)?.ino;
+                between();
+                fs.write(ino, 0, &bytes(12_000, 5), false).map(drop)
+            }
+            Self::Append => fs.append(at("d/a")?, &bytes(5000, 6)).map(drop),
+            Self::Overwrite => fs.write(at("d/b")?, 3000, &bytes(9000, 7), false).map(drop),
+            Self::OverwritePublished => fs.write(at("d/c")?, 10_000, &bytes(700, 8), false).map(drop),
+            Self::Truncate => fs.truncate(at("d/b")?, 100),
+            Self::Lengthen => fs.truncate(at("d/a")?, 100_000),
+            Self::RenameOver => fs.rename(at("d")?, b"a", at("d")?, b"b", MOVE),
+            Self::RenameDir => fs.rename(at("d")?, b"e", ROOT, b"moved", MOVE),
+            Self::Exchange => fs.rename(at("d")?, b"c", at("d")?, b"e", EXCHANGE),
+            Self::Link => fs.link(at("d/c")?, at("d/empty")?, b"link").map(drop),
+            Self::Unlink => fs.unlink(at("d")?, b"b"),
+            Self::UnlinkOpen => {
+                let handle = fs.open_file(at("d/b")?, OpenFlags::default())?;
+                fs.unlink(at("d")?, b"b")?;
+                fs.release(handle)
+            }
+            Self::Rmdir => fs.rmdir(at("d")?, b"empty"),
+            Self::Symlink => fs.symlink(at("d")?, b"symlink", b"e/f", CALLER).map(drop),
+            Self::SetXattr => fs.setxattr(at("d/b")?, b"user.x", &bytes(300, 9), XattrFlags::default()),
+            Self::RemoveXattr => fs.removexattr(at("d/b")?, b"user.x"),
+            Self::Chmod => {
+                let set = SetAttr { mode: Some(0o600), uid: Some(7), ..SetAttr::default() };
+                fs.setattr(at("d/c")?, &set, CALLER).map(drop)
+            }
+            Self::Punch => fs.fallocate(at("d/c")?, hole, 8192, 16_384),
+            Self::Zero => fs.fallocate(at("d/b")?, zero, 15_000, 30_000),
+            Self::Copy => fs.copy_range(at("d/c")?, 100, at("d/b")?, 4096, 30_000).map(drop),
+        }
+    }
+}
+
+type State = Vec<(Shown, Ino)>;
+
+fn state(fs: &Fs) -> State {
+    let mut state = render(fs);
+    state.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    state
+}
+
+/// What differs at first sight: names, links and sizes.
+fn show(state: &State) -> Vec<String> {
+    let line = |(shown, ino): &(Shown, Ino)| {
+        let name = String::from_utf8_lossy(&shown.path).into_owned();
+        format!(
+            "{name} {ino} links {} size {} xattrs {}",
+            shown.links,
+            shown.content.len(),
+            shown.xattrs.len()
+        )
+    };
+    state.iter().map(line).collect()
+}
+
+/// A workload that has run.
+struct Story {
+    machine: Machine,
+    /// Operations on the machine, and what the worktree held by then.
+    moments: Vec<(usize, State)>,
+    durable: Vec<(usize, usize)>,
+    stand: Stand,
+}
+
+impl Story {
+    fn tell(machine: &Machine, wreck: &Wreck, steps: &[(Work, Then)]) -> Self {
+        let (machine, stand) = machine.boot(wreck.clone());
+        let moments = vec![(machine.disk.ops(), state(&stand.fs))];
+        let mut story = Self { machine, moments, durable: vec![(0, 0)], stand };
+        for (work, then) in steps {
+            // A name that the first operation took away or made is missed, or in the way: then nothing happens.
+            let mut between = Vec::new();
+            let done = work.run(&story.stand, &mut || {
+                between.push((story.machine.disk.ops(), state(&story.stand.fs)));
+            });
+            story.moments.extend(between);
+            match done {
+                Ok(()) | Err(vellum_fs::FsError::Posix(_)) => {}
+                Err(error) => panic!("{work:?}: {error}"),
+            }
+            story.remember();
+            story.end(*then);
+        }
+        story
+    }
+
+    fn remember(&mut self) {
+        self.moments.push((self.machine.disk.ops(), state(&self.stand.fs)));
+    }
+
+    fn end(&mut self, then: Then) {
+        let fs = &self.stand.fs;
+        let sync = |path: &str| fs.resolve(path.as_bytes()).and_then(|node| fs.fsync(node.ino, false));
+        match then {
+            Then::Nothing => return,
+            // What is durable is everything before: which file is asked for makes no difference.
+            Then::SyncFile => sync("d/c").or_else(|_| sync("d/e/f")).unwrap(),
+            Then::SyncDir => sync("d").unwrap(),
+            Then::Sync => fs.sync().unwrap(),
+            Then::Snapshot => drop(fs.snapshot(&request()).unwrap()),
+            Then::Publish => fs.flush().unwrap(),
+        }
+        self.remember();
+        self.durable.push((self.machine.disk.ops(), self.moments.len() - 1));
+    }
+
+    /// What is found after a crash is what it may be; whoever goes on there finds it sound.
+    fn crash(&self, ops: usize, loss: Loss, random: &mut Random, what: &dyn Debug) {
+        let mut chance = vellum_live::sim::Random(random.next() | 1);
+        let wreck = self.machine.crash(ops, loss, &mut chance);
+        let (machine, stand) = self.machine.boot(wreck);
+        let found = state(&stand.fs);
+        let ends: Vec<_> = self.moments.iter().map(|(at, _)| *at).collect();
+        let (least, most) = bounds(&ends, &self.durable, ops, loss);
+        let place = self.moments.iter().rposition(|(_, state)| *state == found);
+        let is_there = self.moments[least..=most].iter().any(|(_, state)| *state == found);
+        assert!(
+            is_there,
+            "{what:?}, {loss:?} after {ops}: {place:?} is not within {least} to {most}: {:#?}",
+            show(&found)
+        );
+        check(&stand.fs);
+        if random.one_in(8) {
+            go_on(&machine, &stand, &found);
+        }
+    }
+}
+
+/// Changes something, publishes it and loses power: all is there.
+fn go_on(machine: &Machine, stand: &Stand, found: &State) {
+    stand.mkdir("later").unwrap();
+    stand.flush().unwrap();
+    let mut random = vellum_live::sim::Random(1);
+    let wreck = machine.crash(machine.disk.ops(), Loss::Everything, &mut random);
+    let (_, stand) = machine.boot(wreck);
+    stand.rmdir("later").unwrap();
+    assert_eq!(state(&stand.fs), *found);
+    check(&stand.fs);
+}
+
+fn crash_everywhere(
+    machine: &Machine,
+    wreck: &Wreck,
+    steps: &[(Work, Then)],
+    losses: usize,
+    random: &mut Random,
+) {
+    let story = Story::tell(machine, wreck, steps);
+    for ops in story.moments[0].0..=story.machine.disk.ops() {
+        let first = random.below(LOSSES.len() as u64) as usize;
+        for loss in LOSSES.iter().cycle().skip(first).take(losses) {
+            story.crash(ops, *loss, random, &steps);
+        }
+    }
+}
+
+#[test]
+fn one_operation_and_a_crash_anywhere() {
+    let seed = seed();
+    let (machine, wreck) = prepare();
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            let (machine, wreck) = (&machine, &wreck);
+            scope.spawn(move || {
+                let mut random = Random::new(seed.wrapping_add(half as u64));
+                for work in WORKS.iter().skip(half).step_by(2) {
+                    for then in THENS {
+                        // Publishing has many places to crash at.
+                        let losses = if then == Then::Publish { 1 } else { LOSSES.len() };
+                        crash_everywhere(machine, wreck, &[(*work, then)], losses, &mut random);
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn two_operations_and_a_crash_anywhere() {
+    let seed = seed();
+    let (machine, wreck) = prepare();
+    let mut random = Random::new(seed);
+    for _ in 0..rounds(PAIRS) {
+        let mut step = || (random.pick(&WORKS), random.pick(&THENS));
+        let steps = [step(), step()];
+        crash_everywhere(&machine, &wreck, &steps, 1, &mut random);
+    }
+}
