@@ -7,6 +7,7 @@ pub mod attr;
 pub mod cache;
 pub mod content;
 pub mod error;
+pub mod fork;
 pub mod fs;
 pub mod head;
 pub mod log;

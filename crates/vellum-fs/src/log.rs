@@ -9,6 +9,7 @@ mod frame;
 mod hooks;
 mod room;
 mod segment;
+mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

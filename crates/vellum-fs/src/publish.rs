@@ -111,7 +111,9 @@ impl Fs {
         let mut published = self.store_state(&pending.state, &session)?;
         published.counted.stored += session.flush()?.bytes_stored;
         let record = SnapshotRecord { root: published.root, statistics: published.counted, ..pending.record };
-        let id = self.volume.commit_named(&record)?;
+        // Of this worktree, not of the record's: a fork publishes what it took over unpublished, if it comes first.
+        let id = self.volume.catalog.put(&record)?;
+        self.volume.update_worktree(self.worktree(), |old| (old.head, old.live) = (Some(id), None))?;
         *self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(id);
         for tag in &pending.tags {
             self.add_tag(tag, &pending.id)?;

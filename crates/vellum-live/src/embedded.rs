@@ -110,13 +110,6 @@ impl Embedded {
         }
     }
 
-    /// Makes, in a new or empty directory, a store with what this one holds now. Files with frozen entries are
-    /// shared, the rest is written: the cost does not depend on what is frozen. Killed in between, it leaves a
-    /// directory that opens as an empty store.
-    pub fn fork_into(&self, dir: &Path) -> Result<(), LiveError> {
-        self.engine.fork_into(dir)
-    }
-
     fn groups(&self) -> RwLockReadGuard<'_, Groups> {
         self.engine.groups.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -157,6 +150,12 @@ impl LiveStore for Embedded {
 
     fn freeze(&self, prefix: &[u8]) -> Result<(), LiveError> {
         self.engine.freeze(prefix)
+    }
+
+    /// Files with frozen entries are shared, the rest is written: the cost does not depend on what is frozen. Killed in
+    /// between, it leaves a directory that opens as an empty store.
+    fn fork_into(&self, dir: &Path) -> Result<(), LiveError> {
+        self.engine.fork_into(dir)
     }
 
     fn memory(&self) -> usize {

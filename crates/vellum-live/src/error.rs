@@ -32,6 +32,9 @@ pub enum LiveError {
     /// A key under a frozen prefix was to be changed. Nothing was.
     #[error("a key under a frozen prefix cannot change: {0:02x?}")]
     Frozen(Vec<u8>),
+    /// The engine keeps nothing in a directory, so that none can be made of it.
+    #[error("this engine keeps nothing in a directory")]
+    NoDirectory,
     /// Another process has it open.
     #[error("{0} is in use by another process")]
     InUse(String),
@@ -47,6 +50,7 @@ impl LiveError {
             Self::Damaged { .. } => ErrorKind::Corrupt,
             Self::Poisoned(_) => ErrorKind::Io,
             Self::Frozen(_) | Self::InUse(_) => ErrorKind::Conflict,
+            Self::NoDirectory => ErrorKind::Unsupported,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use vellum_map::Span;
@@ -71,6 +72,10 @@ impl LiveStore for MemoryStore {
 
     fn freeze(&self, _prefix: &[u8]) -> Result<(), LiveError> {
         Ok(())
+    }
+
+    fn fork_into(&self, _dir: &Path) -> Result<(), LiveError> {
+        Err(LiveError::NoDirectory)
     }
 
     fn memory(&self) -> usize {

@@ -5,6 +5,7 @@
 //! rely on a scan seeing no newcomers (what depends on a scan also reads and writes a key that stands for it).
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 
 use vellum_map::Span;
@@ -53,6 +54,10 @@ pub trait LiveStore: Send + Sync + 'static {
     /// [`Transaction::delete_prefix`] of this prefix or a shorter one; then the promise has ended. Prefixes have up
     /// to 9 bytes: a tag and a number.
     fn freeze(&self, prefix: &[u8]) -> Result<(), LiveError>;
+
+    /// Makes, in a new or empty directory, a store of this kind with what this one holds now. An engine that keeps
+    /// nothing in directories refuses ([`LiveError::NoDirectory`]).
+    fn fork_into(&self, dir: &Path) -> Result<(), LiveError>;
 
     /// Bytes of memory that entries take, about.
     fn memory(&self) -> usize;

@@ -336,7 +336,9 @@ impl Volume {
             record.counter = record.counter.max(parent.counter.saturating_add(1));
         }
         self.name_snapshot(&mut record)?;
-        self.commit_named(&record)
+        let id = self.catalog.put(&record)?;
+        self.update_worktree(&record.worktree, |old| (old.head, old.live) = (Some(id), None))?;
+        Ok(id)
     }
 
     /// Gives a new record its identity, and with it its id; the tree and the statistics may follow later.
@@ -345,13 +347,6 @@ impl Volume {
         getrandom::fill(&mut record.nonce)
             .map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?;
         Ok(record.id(&self.keys))
-    }
-
-    /// Records a snapshot that has its name, and lets the worktree that it is of stand on it.
-    pub fn commit_named(&self, record: &SnapshotRecord) -> Result<SnapshotId> {
-        let id = self.catalog.put(record)?;
-        self.update_worktree(&record.worktree, |old| (old.head, old.live) = (Some(id), None))?;
-        Ok(id)
     }
 
     /// Names a snapshot. A tag that exists is left alone.

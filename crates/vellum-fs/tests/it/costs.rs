@@ -95,7 +95,8 @@ fn publish(volume: &Volume, files: u64) -> Head {
         statistics,
     };
     let id = volume.name_snapshot(&mut record).unwrap();
-    volume.commit_named(&record).unwrap();
+    volume.catalog.put(&record).unwrap();
+    volume.update_worktree(&record.worktree, |head| head.head = Some(id)).unwrap();
     session.end().unwrap();
     Head::new(root, statistics, Some(Ancestor { id, counter: 1, time: record.time }))
 }

@@ -6,6 +6,7 @@ mod access;
 mod attributes;
 mod check;
 mod costs;
+mod forks;
 mod machine;
 mod model;
 mod names;

@@ -131,7 +131,12 @@ impl Adapter {
         let times_only = asked.is_times_only();
         let set = || {
             let (fs, ino) = self.live(node)?;
-            fs.setattr(ino, &asked.decode(), caller)
+            // The kernel writes the times of what it forgets back, also of what has no name: nobody will ask for them.
+            let held = if times_only { Some(fs.getattr(ino)?) } else { None };
+            match held.filter(|held| held.attr.nlink == 0) {
+                Some(nameless) => Ok(nameless),
+                None => fs.setattr(ino, &asked.decode(), caller),
+            }
         };
         match set() {
             // The kernel writes back the times of a file that is gone: an error would be told to the next `syncfs`.

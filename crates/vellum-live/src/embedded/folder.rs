@@ -224,7 +224,7 @@ pub(crate) fn failed(
 
 /// Gives a file a second name in another folder, or copies it there if it cannot have one. Durable once the other
 /// folder is synced.
-pub(crate) fn share(from: &dyn Folder, name: &str, to: &dyn Folder) -> io::Result<()> {
+pub fn share(from: &dyn Folder, name: &str, to: &dyn Folder) -> io::Result<()> {
     if let (Some(old), Some(new)) = (from.directory(), to.directory())
         && linkat(old, name, new, name, AtFlags::empty()).is_ok()
     {

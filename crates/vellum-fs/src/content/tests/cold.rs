@@ -48,6 +48,10 @@ impl LiveStore for Watched {
         self.inner.freeze(prefix)
     }
 
+    fn fork_into(&self, dir: &std::path::Path) -> Result<(), LiveError> {
+        self.inner.fork_into(dir)
+    }
+
     fn memory(&self) -> usize {
         self.inner.memory()
     }

@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""A mounted worktree and the filesystem beneath it, the same work on each in turns.
+
+    bench/filesystem.py [--rounds 3] [--work DIR] [--steps NAME,...]
+
+VELLUM names the binary. Needs root (it drops the kernel's caches), git, tar and fio. DIR should lie on a filesystem
+in memory (bench/ramdisk.sh) or on a quiet disk: the volume's state and the rival's files lie side by side there. Each
+figure is the median of all rounds; the ratio is time by the rival's time (or the rival's rate by ours): 1 is as fast,
+2 takes twice as long.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+VELLUM = os.path.abspath(os.environ.get("VELLUM", "target/dist/vellum"))
+BIG = 512 << 20
+BLOCK = 1 << 20
+SMALL_FILES, SMALL_SIZE = 1000, 128 << 10
+NAMES = 5000
+FIO_SECONDS = 4
+WRITERS, SYNCED = 8, 100
+
+
+def run(*argv, cwd=None):
+    subprocess.run(argv, cwd=cwd, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def drop_caches():
+    os.sync()
+    with open("/proc/sys/vm/drop_caches", "w") as file:
+        file.write("3\n")
+
+
+def path(root, *names):
+    return os.path.join(root, *names)
+
+
+def write_file(name, size, block):
+    data = os.urandom(min(size, block))
+    with open(name, "wb", buffering=0) as file:
+        for _ in range(0, size, block):
+            file.write(data)
+
+
+def read_file(name, block=BLOCK):
+    with open(name, "rb", buffering=0) as file:
+        while file.read(block):
+            pass
+
+
+def in_threads(count, work):
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def names(root):
+    return [path(root, "names", f"file-{number:06}") for number in range(NAMES)]
+
+
+def make_names(root):
+    os.makedirs(path(root, "names"), exist_ok=True)
+    for name in names(root):
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+
+
+def make_directories(root):
+    os.makedirs(path(root, "dirs"))
+    for number in range(NAMES):
+        os.mkdir(path(root, "dirs", f"dir-{number:06}"))
+
+
+def remove_directories(root):
+    for number in range(NAMES):
+        os.rmdir(path(root, "dirs", f"dir-{number:06}"))
+    os.rmdir(path(root, "dirs"))
+
+
+def small_files(root, work):
+    os.makedirs(path(root, "small"), exist_ok=True)
+    for number in range(SMALL_FILES):
+        work(path(root, "small", str(number)))
+
+
+def synced_files(root):
+    os.makedirs(path(root, "synced"), exist_ok=True)
+
+    def work(writer):
+        for number in range(SYNCED):
+            handle = os.open(path(root, "synced", f"{writer}-{number}"), os.O_CREAT | os.O_WRONLY)
+            os.write(handle, bytes(4096))
+            os.fsync(handle)
+            os.close(handle)
+
+    in_threads(WRITERS, work)
+
+
+def fio(root, kind, direct):
+    """Operations in a second, as the time that as many as the rival's would take is not ours to choose."""
+    argv = ["fio", "--name=4k", f"--rw={kind}", "--bs=4k", "--size=64m", f"--direct={direct}", "--ioengine=psync"]
+    argv += [f"--directory={root}", f"--runtime={FIO_SECONDS}", "--time_based", "--output-format=json"]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
+    return job["write" if kind == "randwrite" else "read"]["iops"]
+
+
+class Steps:
+    """What is measured, in order: later steps use what earlier ones made."""
+
+    def __init__(self, tree):
+        self.tree = tree
+        self.all = [
+            ("big write, 1 MiB blocks, with fsync", self.big_write, False),
+            ("big read, cold", lambda root: read_file(path(root, "big")), True),
+            ("big read, warm", lambda root: read_file(path(root, "big")), False),
+            ("write 1,000 files of 128 KiB", lambda root: small_files(root, lambda n: write_file(n, SMALL_SIZE, SMALL_SIZE)), False),
+            ("read them, cold", lambda root: small_files(root, read_file), True),
+            ("remove them", lambda root: shutil.rmtree(path(root, "small")), False),
+            ("create 5,000 files", make_names, False),
+            ("stat, cold", lambda root: [os.stat(name) for name in names(root)], True),
+            ("stat, warm", lambda root: [os.stat(name) for name in names(root)], False),
+            ("rename", lambda root: [os.rename(name, name + "x") for name in names(root)], False),
+            ("unlink", lambda root: [os.unlink(name + "x") for name in names(root)], False),
+            ("mkdir 5,000", make_directories, False),
+            ("rmdir", remove_directories, False),
+            ("fsync of new 4 KiB files, 8 writers", synced_files, False),
+            ("untar", lambda root: run("tar", "xf", self.tree, cwd=root), False),
+            ("find, cold", lambda root: run("find", "tree", cwd=root), True),
+            ("find, warm", lambda root: run("find", "tree", cwd=root), False),
+            ("grep -r, cold", lambda root: run("grep", "-rc", "vellum", "tree", cwd=root), True),
+            ("grep -r, warm", lambda root: run("grep", "-rc", "vellum", "tree", cwd=root), False),
+            ("git status, after untar", lambda root: run("git", "status", cwd=path(root, "tree")), False),
+            ("git status, warm", lambda root: run("git", "status", cwd=path(root, "tree")), False),
+            ("git status, cold", lambda root: run("git", "status", cwd=path(root, "tree")), True),
+            ("cp -r", lambda root: run("cp", "-r", "tree", "copy", cwd=root), False),
+            ("rm -rf, two trees", lambda root: run("rm", "-rf", "tree", "copy", cwd=root), False),
+        ]
+        self.rates = [
+            (f"fio 4 KiB {how}{', direct' if direct else ''}", kind, direct)
+            for how, kind in (("random read", "randread"), ("random write", "randwrite"))
+            for direct in (1, 0)
+        ]
+
+    def big_write(self, root):
+        write_file(path(root, "big"), BIG, BLOCK)
+        with open(path(root, "big"), "rb") as file:
+            os.fsync(file.fileno())
+
+
+def timed(step, root, cold):
+    if cold:
+        drop_caches()
+    start = time.perf_counter()
+    step(root)
+    return time.perf_counter() - start
+
+
+def settle(root, volume):
+    """Writes back and publishes, so that no step pays for the one before."""
+    os.sync()
+    if root != volume:
+        subprocess.run([VELLUM, "-C", root, "flush"], check=True, capture_output=True)
+
+
+
+def one_round(steps, wanted, rival, mount, rows):
+    for name, step, cold in steps.all:
+        if wanted and not any(word in name for word in wanted):
+            continue
+        for side, root in (("rival", rival), ("ours", mount)):
+            settle(root, rival)
+            try:
+                rows.setdefault(name, {"rival": [], "ours": []})[side].append(timed(step, root, cold))
+            except subprocess.CalledProcessError as error:
+                raise SystemExit(f"{name} on {root}: {error}") from error
+    for name, kind, direct in steps.rates:
+        if wanted and not any(word in name for word in wanted):
+            continue
+        for side, root in (("rival", rival), ("ours", mount)):
+            settle(root, rival)
+            rows.setdefault(name, {"rival": [], "ours": [], "rate": True})[side].append(fio(root, kind, direct))
+    for root in (rival, mount):
+        for name in os.listdir(root):
+            entry = path(root, name)
+            shutil.rmtree(entry) if os.path.isdir(entry) else os.remove(entry)
+
+
+def make_tree(work):
+    """The Go standard library as a git work tree, in an archive."""
+    root = subprocess.run(["go", "env", "GOROOT"], check=True, capture_output=True, text=True).stdout.strip()
+    tree, archive = path(work, "tree"), path(work, "tree.tar")
+    shutil.copytree(path(root, "src"), tree, symlinks=True)
+    with open(path(tree, "vellum.txt"), "w") as file:
+        file.write("vellum\n")
+    run("git", "init", "-q", cwd=tree)
+    run("git", "add", "-A", cwd=tree)
+    run("git", "-c", "user.name=b", "-c", "user.email=b@example.org", "commit", "-qm", "tree", cwd=tree)
+    run("tar", "cf", archive, "tree", cwd=work)
+    shutil.rmtree(tree)
+    return archive
+
+
+def resident(mount):
+    with open(path(mount, ".vellum/mount.json")) as file:
+        pid = json.load(file)["pid"]
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--work")
+    parser.add_argument("--steps", default="")
+    arguments = parser.parse_args()
+    wanted = [word for word in arguments.steps.split(",") if word]
+    rows = {}
+    with tempfile.TemporaryDirectory(dir=arguments.work) as work:
+        volume, mount, rival = (path(work, name) for name in ("volume", "mount", "rival"))
+        for directory in (volume, mount, rival):
+            os.mkdir(directory)
+        steps = Steps(make_tree(work))
+        run(VELLUM, "-C", volume, "init", "-q")
+        run(VELLUM, "-C", volume, "fork", "-q", "bench", "--mount", mount)
+        try:
+            for _ in range(arguments.rounds):
+                one_round(steps, wanted, rival, mount, rows)
+            peak = resident(mount)
+        finally:
+            run(VELLUM, "umount", mount)
+    print("| work | beneath | mounted | ratio |\n|---|---|---|---|")
+    for name, row in rows.items():
+        beneath, ours = (statistics.median(row[side]) for side in ("rival", "ours"))
+        if row.get("rate"):
+            print(f"| {name} | {beneath:,.0f}/s | {ours:,.0f}/s | {beneath / ours:.2f} |")
+        else:
+            print(f"| {name} | {beneath * 1000:,.0f} ms | {ours * 1000:,.0f} ms | {ours / beneath:.2f} |")
+    print(f"\nThe process took {peak / 1024:.0f} MiB of memory at most.")
+
+
+if __name__ == "__main__":
+    main()

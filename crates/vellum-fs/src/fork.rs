@@ -1,0 +1,36 @@
+//! The live state of a fork: what this worktree holds, published or not, shared with it.
+//!
+//! Invariant: what a fork names in the write log is in its own folder before anybody can open it. Files are shared by
+//! hard links and only ever appended to, so neither worktree sees what the other does from then on.
+
+use std::path::Path;
+use std::sync::PoisonError;
+
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::head::Head;
+
+/// The folders of a live state.
+#[derive(Debug, Clone, Copy)]
+pub struct Folders<'f> {
+    /// Metadata.
+    pub meta: &'f Path,
+    /// The write log.
+    pub log: &'f Path,
+}
+
+impl Fs {
+    /// Makes the live state of a fork in new folders. `enter` is called when it is there, with the head that it stands
+    /// on, and until it returns nothing goes that the fork needs: to tell the store that it exists.
+    pub fn fork_into<T>(&self, to: Folders<'_>, enter: impl FnOnce(&Head) -> Result<T>) -> Result<T> {
+        // Segments go when something was published, and trees that nobody names when the ref was changed.
+        let _nothing_is_published = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _nothing_is_restored = self.enter();
+        self.log.rotate();
+        self.tree.live().fork_into(to.meta)?;
+        // All that was named by then was written before.
+        self.log.share(to.log)?;
+        let head = self.tree.head().clone();
+        enter(&head)
+    }
+}

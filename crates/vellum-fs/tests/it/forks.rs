@@ -1,0 +1,105 @@
+//! A fork has everything that the worktree has, published or not, and goes its own way.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use vellum_fs::fork::Folders;
+use vellum_fs::head::Head;
+use vellum_fs::log::LogHooks;
+use vellum_fs::snapshot::SnapshotRequest;
+use vellum_fs::{Fs, Options, WriteLog};
+use vellum_live::Embedded;
+use vellum_types::Ino;
+use vellum_volume::verify::{Scope, verify};
+use vellum_volume::volume::NewWorktree;
+use vellum_volume::{Meter, Origin, StateDir, Statistics, Volume};
+
+use crate::stand::CALLER;
+
+fn open(volume: &Arc<Volume>, dir: &Path, worktree: &str) -> Fs {
+    let log = Arc::new(WriteLog::open(&dir.join("log"), 1 << 30).unwrap());
+    let live = Arc::new(Embedded::open(&dir.join("meta"), LogHooks(log.clone())).unwrap());
+    let fresh = Head::new(volume.empty_root(), Statistics::default(), None);
+    let options = Options { worktree: Some(worktree.into()), ..Options::default() };
+    Fs::open(volume.clone(), live, log, &fresh, options).unwrap()
+}
+
+fn world() -> (TempDir, Arc<Volume>, Fs) {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let state = StateDir::create(dir.path()).unwrap();
+    let new = NewWorktree { store: None, name: "main".into(), encrypted: true };
+    let made = Volume::init(&state, &new, || panic!("a new volume asks for nothing")).unwrap();
+    let volume = Arc::new(made.volume);
+    let fs = open(&volume, &dir.path().join("one"), "main");
+    (dir, volume, fs)
+}
+
+fn write(fs: &Fs, name: &str, content: &[u8]) {
+    let ino = match fs.lookup(Ino::ROOT, name.as_bytes()) {
+        Ok(node) => node.ino,
+        Err(_) => fs.create(Ino::ROOT, name.as_bytes(), 0o644, CALLER).unwrap().ino,
+    };
+    fs.truncate(ino, 0).unwrap();
+    assert_eq!(fs.write(ino, 0, content, false).unwrap(), content.len());
+}
+
+fn read(fs: &Fs, name: &str) -> Vec<u8> {
+    fs.read(fs.lookup(Ino::ROOT, name.as_bytes()).unwrap().ino, 0, 1 << 20).unwrap()
+}
+
+fn noise(seed: u8) -> Vec<u8> {
+    (0..200_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8 ^ seed).collect()
+}
+
+#[test]
+fn a_fork_has_what_is_published_and_what_is_not() {
+    let (dir, volume, one) = world();
+    write(&one, "published", &noise(1));
+    one.flush().unwrap();
+    let request = SnapshotRequest { note: String::new(), tags: vec!["both".into()], origin: Origin::User };
+    write(&one, "snapshotted", &noise(2));
+    let waits = one.snapshot(&request).unwrap();
+    write(&one, "dirty", &noise(3));
+    write(&one, "small", b"small");
+    let open_ino = one.create(Ino::ROOT, b"nameless", 0o600, CALLER).unwrap().ino;
+    one.hold(one.epoch(), open_ino).unwrap();
+    one.unlink(Ino::ROOT, b"nameless").unwrap();
+
+    let (meta, log) = (dir.path().join("two/meta"), dir.path().join("two/log"));
+    std::fs::create_dir(dir.path().join("two")).unwrap();
+    let base = one.fork_into(Folders { meta: &meta, log: &log }, |head| Ok(head.state.base)).unwrap();
+    volume.add_worktree("two", None, "there").unwrap();
+    volume.update_worktree("two", |head| head.live = Some(base)).unwrap();
+
+    // Each goes its own way, whatever the other writes, publishes and removes.
+    write(&one, "dirty", b"changed in one");
+    one.flush().unwrap();
+    let two = open(&volume, &dir.path().join("two"), "two");
+    for (name, content) in [("published", noise(1)), ("snapshotted", noise(2)), ("dirty", noise(3))] {
+        assert!(read(&two, name) == content, "{name}");
+    }
+    assert_eq!(read(&two, "small"), b"small");
+    assert!(two.getattr(open_ino).is_err(), "what has no name is nobody's in a fork");
+    write(&two, "small", b"changed in two");
+    two.unlink(Ino::ROOT, b"published").unwrap();
+    two.flush().unwrap();
+    assert_eq!(read(&one, "small"), b"small");
+    assert!(read(&one, "published") == noise(1));
+    let later = two.snapshot(&request).unwrap();
+    two.settle().unwrap();
+    assert_eq!(volume.catalog.fetch(&later).unwrap().parents, [waits]);
+    assert_eq!(volume.worktree_head("two").unwrap().unwrap().head, Some(later));
+    assert_eq!(volume.worktree_head("main").unwrap().unwrap().head, Some(waits));
+    let report = verify(&volume, &Scope::All, false, &Meter::default()).unwrap();
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+}
+
+#[test]
+fn a_fork_is_refused_where_something_is_already() {
+    let (dir, _, one) = world();
+    write(&one, "file", b"content");
+    let (meta, log) = (dir.path().join("one/meta"), dir.path().join("one/log"));
+    one.fork_into(Folders { meta: &meta, log: &log }, |_| Ok(())).unwrap_err();
+    assert_eq!(read(&one, "file"), b"content");
+}
