@@ -11,10 +11,11 @@ SOAK_CASES ?= 20000
 BENCH_OUT  ?= target/bench
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-# Debian packages that tests use: ACLs and xattrs, filesystems to mount, FUSE's helper, faults to inject.
-PACKAGES := acl attr btrfs-progs e2fsprogs fuse3 strace xfsprogs
+# Debian packages that tests use: ACLs and xattrs, filesystems to mount, FUSE's helper, faults to inject, what is built
+# and run in mounts.
+PACKAGES := acl attr btrfs-progs e2fsprogs fuse3 golang-go python3 strace xfsprogs
 # A program of each package, by which to see that it is there.
-PROGRAMS := getfacl getfattr mkfs.btrfs mkfs.ext4 fusermount3 strace mkfs.xfs
+PROGRAMS := getfacl getfattr mkfs.btrfs mkfs.ext4 fusermount3 go python3 strace mkfs.xfs
 
 .PHONY: test tools fmt clippy deny unit posix fuzz-check demo bench bench-build soak clean
 

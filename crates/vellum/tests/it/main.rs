@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod disk;
 mod mounting;
 mod world;
 
 mod cat;
 mod completion;
+mod crashes;
 mod diff;
 mod export;
 mod forget;
@@ -24,11 +26,13 @@ mod ls;
 mod mount;
 mod mounted;
 mod mounts;
+mod programs;
 mod restore;
 mod show;
 mod snapshot;
 mod status;
 mod tag;
+mod trouble;
 mod umount;
 mod verify;
 mod worktree;

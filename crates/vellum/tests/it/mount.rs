@@ -5,13 +5,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::mounting::{Mount, wait_until};
+use crate::mounting::{Mount, kill, wait_until};
 use crate::world::World;
-
-fn kill(pid: i32, signal: &str) {
-    let killed = Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();
-    assert!(killed.success());
-}
 
 fn is_mounted(path: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();

@@ -70,6 +70,11 @@ impl Drop for Mount<'_> {
     }
 }
 
+/// Sends a signal.
+pub fn kill(pid: i32, signal: &str) {
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+}
+
 /// Waits until something is so.
 #[track_caller]
 pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {

@@ -35,6 +35,13 @@ impl World {
         world
     }
 
+    /// The same on a disk of its own.
+    pub fn on(disk: &Path) -> Self {
+        let world = Self { dir: tempfile::tempdir_in(disk).unwrap() };
+        fs::create_dir(world.tree()).unwrap();
+        world
+    }
+
     /// A worktree of a plain volume (encryption costs nothing but makes ids differ), without snapshots.
     pub fn new() -> Self {
         let world = Self::empty();
