@@ -98,16 +98,24 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
 /// The worktree is mounted: what changed is put into the store and compared there.
 fn of_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result<Outcome> {
     let paths = context.paths(&mounted.mountpoint).parse_all(&args.paths)?;
-    let now = mounted.now()?;
+    // If the store takes nothing, how full the write log is meanwhile is all that can be told.
+    let now = mounted.now().or_else(|error| {
+        print_log(context, &mount_of(mounted)?)?;
+        Err(error)
+    })?;
     let head = mounted.head()?;
-    let answer = mounted.ask(&Request::Status)?;
+    let mount = mount_of(mounted)?;
     let volume = &mounted.volume;
     let from = head.as_ref().map_or(volume.empty_root(), |entry| entry.record.root);
     let compared = Compared::trees(volume, (from, now), &paths)?;
-    let mount = Mount { log_bytes: answer.log_bytes, log_limit: answer.log_limit, failure: answer.failure };
     let directory = &mounted.mountpoint;
     let standing = Standing { volume, directory, head, interrupted: None, mount: Some(mount) };
     tell(args, context, &standing, compared)
+}
+
+fn mount_of(mounted: &MountedWorktree) -> Result<Mount> {
+    let answer = mounted.ask(&Request::Status)?;
+    Ok(Mount { log_bytes: answer.log_bytes, log_limit: answer.log_limit, failure: answer.failure })
 }
 
 fn tell(args: &Args, context: &Context, standing: &Standing<'_>, compared: Compared<'_>) -> Result<Outcome> {
@@ -135,6 +143,15 @@ fn report(context: &Context, standing: &Standing<'_>, compared: Compared<'_>) ->
     })
 }
 
+fn print_log(context: &Context, mount: &Mount) -> Result<()> {
+    let (ui, Mount { log_bytes, log_limit, failure }) = (&context.ui, mount);
+    ui.note(format!("Write log: {} of {}", format::size(*log_bytes), format::size(*log_limit)))?;
+    match failure {
+        Some(failure) => ui.warn(format!("the store does not take what was written: {failure}")),
+        None => Ok(()),
+    }
+}
+
 fn print(args: &Args, context: &Context, standing: &Standing<'_>, compared: &Compared<'_>) -> Result<()> {
     let ui = &context.ui;
     let names = Names::load(standing.volume)?;
@@ -145,11 +162,8 @@ fn print(args: &Args, context: &Context, standing: &Standing<'_>, compared: &Com
         None => "without a snapshot".into(),
     };
     ui.note(format!("Worktree {name} {stands}"))?;
-    if let Some(Mount { log_bytes, log_limit, failure }) = &standing.mount {
-        ui.note(format!("Write log: {} of {}", format::size(*log_bytes), format::size(*log_limit)))?;
-        if let Some(failure) = failure {
-            ui.warn(format!("the store does not take what was written: {failure}"))?;
-        }
+    if let Some(mount) = &standing.mount {
+        print_log(context, mount)?;
     }
     ui.warn_of(&compared.problems)?;
     let shown = if args.all {
