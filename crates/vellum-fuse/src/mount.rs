@@ -4,6 +4,7 @@
 //! [`Mounted::wait`] then returns.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::adapter::seeking::{Seeking, ToKernel};
 use crate::adapter::{Adapter, Main, Report};
 use crate::dirs::Dirs;
 use crate::error::{MountError, Result};
-use crate::forget::{Forgetter, Missed};
+use crate::forget::Forgetter;
 use crate::frozen::{Chunks, Frozen};
 use crate::tally::Tally;
 use crate::tally::access_log::Pipe;
@@ -62,7 +63,7 @@ pub struct Options {
 /// A mount that is served by threads of this process.
 pub struct Mounted {
     session: BackgroundSession,
-    missed: Arc<Missed>,
+    forgetter: Arc<Forgetter>,
     _access_log: Pipe,
 }
 
@@ -79,9 +80,11 @@ pub fn mount(source: Source, volume: &Arc<Volume>, mountpoint: &Path, options: O
     let session = Session::new(adapter, mountpoint, &config).map_err(|error| refused(mountpoint, error))?;
     // Nobody has told it before: it is new.
     let _ = kernel.set(session.notifier());
+    let device = session.as_fd().try_clone_to_owned().map_err(MountError::Session)?;
     let session = session.spawn().map_err(MountError::Session)?;
     set_read_ahead(mountpoint);
-    Ok(Mounted { session, missed, _access_log: access_log })
+    let forgetter = Arc::new(Forgetter::new(session.notifier(), missed, device));
+    Ok(Mounted { session, forgetter, _access_log: access_log })
 }
 
 fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKernel) -> Result<Adapter> {
@@ -143,8 +146,8 @@ fn set_read_ahead(mountpoint: &Path) {
 impl Mounted {
     /// What tells the kernel to forget.
     #[must_use]
-    pub fn forgetter(&self) -> Forgetter {
-        Forgetter { notifier: self.session.notifier(), missed: self.missed.clone() }
+    pub fn forgetter(&self) -> Arc<Forgetter> {
+        self.forgetter.clone()
     }
 
     /// Waits until the mount was ended, by whomever.

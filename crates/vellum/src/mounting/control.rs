@@ -90,7 +90,7 @@ pub struct Service {
     /// Where failures are told.
     pub log: Arc<Log>,
     /// Lets the kernel forget; there once the mount is.
-    pub forgetter: OnceLock<Forgetter>,
+    pub forgetter: OnceLock<Arc<Forgetter>>,
 }
 
 /// Listens until the process ends; gives the socket's path.
@@ -158,11 +158,18 @@ impl Service {
     }
 
     fn restore(&self, target: SnapshotId, discard: bool) -> std::result::Result<Option<SnapshotId>, FsError> {
-        let names = || self.fs.entries(Ino::ROOT).map(|entries| entries.into_iter().map(|entry| entry.name));
+        let wanted = self.forgetter.get().is_some_and(|forgetter| forgetter.wants_names());
+        let names = || match wanted {
+            true => self
+                .fs
+                .entries(Ino::ROOT)
+                .map(|entries| entries.into_iter().map(|entry| entry.name).collect()),
+            false => Ok(Vec::new()),
+        };
         let before = names()?;
         let saved = self.fs.restore(target, discard)?;
         if let Some(forgetter) = self.forgetter.get() {
-            forgetter.forget(before.chain(names()?));
+            forgetter.forget(before.into_iter().chain(names()?));
         }
         Ok(saved)
     }
