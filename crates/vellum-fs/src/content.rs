@@ -7,7 +7,7 @@
 mod chunks;
 mod copy;
 mod durable;
-mod extents;
+pub(crate) mod extents;
 mod open;
 mod read;
 mod resize;
@@ -22,10 +22,12 @@ use crate::error::Result;
 use crate::tree::Reading;
 
 pub(crate) use chunks::Chunks;
+pub(crate) use copy::EXTENTS_MAX;
 pub(crate) use open::remove_inode;
 pub(crate) use read::Streams;
 pub use resize::FallocMode;
 pub use seek::Seek;
+pub(crate) use seek::find as seek_in;
 
 /// Longest extent, bytes: as long as the longest chunk, so that what covers an offset is found by looking back no
 /// further than this.

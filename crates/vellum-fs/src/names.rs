@@ -5,11 +5,13 @@
 //! read before, so that nothing is fetched from the store within it; if that has changed by then, the operation
 //! begins again.
 
+mod copy;
 mod link;
 mod make;
 mod places;
 mod read;
 mod remove;
+mod remove_tree;
 mod rename;
 
 use rustix::io::Errno;
@@ -23,6 +25,7 @@ use crate::tree::{Reading, Txn};
 
 pub(crate) use places::Places;
 pub use read::DirEntry;
+pub(crate) use read::entries_of;
 pub use rename::RenameFlags;
 
 /// A name in a directory.
@@ -53,7 +56,7 @@ impl<'a> Place<'a> {
 }
 
 /// What Linux would not even ask a filesystem about.
-fn check_name(name: &[u8]) -> Result<()> {
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     match name {
         b"" => Err(Errno::NOENT.into()),
         b"." | b".." => Err(Errno::INVAL.into()),
@@ -70,7 +73,7 @@ fn dir_of(txn: &Txn<'_>, dir: Ino) -> Result<Attr> {
     if attr.nlink == 0 { Err(Errno::NOENT.into()) } else { Ok(attr) }
 }
 
-fn check_dir(attr: &Attr) -> Result<()> {
+pub(crate) fn check_dir(attr: &Attr) -> Result<()> {
     if attr.kind == FileKind::Dir { Ok(()) } else { Err(Errno::NOTDIR.into()) }
 }
 

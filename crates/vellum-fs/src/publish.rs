@@ -188,7 +188,7 @@ impl Fs {
             if let Some(number) = snapshot {
                 txn.delete(&key_of(number));
             }
-            let needed = needed(head, &waiting, &pasts);
+            let needed = self.needed(head, &waiting, &pasts);
             for layer in done.layers.iter().filter(|layer| !needed.contains(layer)) {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
@@ -199,7 +199,8 @@ impl Fs {
         self.recycle(&sealed, &left)
     }
 
-    /// Removes the layers that no state stands on any more: a restore leaves them, and a past that is let go.
+    /// Removes the layers that no state stands on any more: a restore leaves them, a past that is let go, and
+    /// a view that ends.
     fn sweep(&self) -> Result<()> {
         if !self.litter.swap(false, Ordering::AcqRel) {
             return Ok(());
@@ -207,7 +208,7 @@ impl Fs {
         let sealed = self.log.sealed();
         let (left, sequence) = self.tree.change_head(|head, txn| {
             let waiting = all_pending(|span, visit| txn.scan(span, visit))?;
-            let needed = needed(head, &waiting, &self.epochs.pasts());
+            let needed = self.needed(head, &waiting, &self.epochs.pasts());
             for layer in all_layers(txn)?.difference(&needed) {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
@@ -215,6 +216,21 @@ impl Fs {
         })?;
         self.tree.live().settle(sequence)?;
         self.recycle(&sealed, &left)
+    }
+
+    /// The layers that states stand on, and those that views read.
+    fn needed(
+        &self,
+        head: &Head,
+        waiting: &[(u64, Pending)],
+        pasts: &BTreeMap<Epoch, Past>,
+    ) -> BTreeSet<LayerId> {
+        std::iter::once(&head.state)
+            .chain(waiting.iter().map(|(_, pending)| &pending.state))
+            .chain(pasts.values().map(|past| &past.state))
+            .flat_map(|state| state.layers.iter().copied())
+            .chain(self.tree.views().layers())
+            .collect()
     }
 
     /// Removes the segments of the write log that no layer names.
@@ -242,15 +258,6 @@ impl Fs {
         })?;
         Ok(empty)
     }
-}
-
-/// The layers that states stand on.
-fn needed(head: &Head, waiting: &[(u64, Pending)], pasts: &BTreeMap<Epoch, Past>) -> BTreeSet<LayerId> {
-    std::iter::once(&head.state)
-        .chain(waiting.iter().map(|(_, pending)| &pending.state))
-        .chain(pasts.values().map(|past| &past.state))
-        .flat_map(|state| state.layers.iter().copied())
-        .collect()
 }
 
 /// The layers of which there are keys.

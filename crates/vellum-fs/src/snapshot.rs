@@ -12,6 +12,9 @@ use crate::fs::Fs;
 use crate::head::{Ancestor, Head, State};
 use crate::pending::{Pending, all_pending, key_of};
 
+/// Layers of one head that are published before another is laid over them: well below what a head may have.
+const LAYERS_MANY: usize = 1024;
+
 /// What a snapshot is made with.
 #[derive(Debug, Clone)]
 pub struct SnapshotRequest {
@@ -39,6 +42,7 @@ pub struct Unpublished {
 impl Fs {
     /// Makes a snapshot. When it returns, the snapshot survives a loss of power; its tree is published later.
     pub fn snapshot(&self, request: &SnapshotRequest) -> Result<SnapshotId> {
+        self.bound_layers(LAYERS_MANY)?;
         let mut record = self.new_record(request);
         let (id, sequence) = self.tree.change_head(|head, live| {
             if let Some(last) = &head.snapshot {
@@ -58,6 +62,19 @@ impl Fs {
         self.log.sync()?;
         self.tree.live().wait_durable(sequence)?;
         Ok(id)
+    }
+
+    /// Publishes if at least `many` layers lie over each other. Not more than once: others go on laying layers. A store
+    /// that is away is an error only if a few layers more might be too many to be read back.
+    pub(crate) fn bound_layers(&self, many: usize) -> Result<()> {
+        let count = self.tree.head().state.layers.len();
+        if count < many {
+            return Ok(());
+        }
+        match self.publish() {
+            Err(error) if count >= LAYERS_MANY => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     fn new_record(&self, request: &SnapshotRequest) -> SnapshotRecord {
@@ -111,7 +128,7 @@ impl Fs {
     }
 
     /// The state of a snapshot that is in the store.
-    fn published(&self, id: SnapshotId) -> Result<(State, Ancestor)> {
+    pub(crate) fn published(&self, id: SnapshotId) -> Result<(State, Ancestor)> {
         let record = self.volume.catalog.get(&id)?;
         let counted = Statistics { changed: 0, stored: 0, ..record.statistics };
         let state = State { base: record.root, counted, layers: Vec::new() };

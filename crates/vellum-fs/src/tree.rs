@@ -1,11 +1,13 @@
 //! The merged view of a live worktree, and transactions on it.
 //!
 //! Invariants: of several layers that speak of a key the newest is right, and a tombstone hides what is beneath; only
-//! the top layer changes; a body that reads sees one head throughout (sealing, publishing and restoring wait for it).
+//! the top layer changes, and while a view reads it, it does not; a body that reads sees one head throughout (sealing,
+//! publishing and restoring wait for it).
 
 mod merge;
 mod resident;
 mod txn;
+mod views;
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -24,6 +26,7 @@ use merge::{Changes, LiveRead, Merged, get_merged};
 pub(crate) use merge::{decode_change, encode_change, layer_key};
 use resident::Resident;
 pub use txn::Txn;
+use views::{Changing, Views};
 
 /// How often a transaction is begun anew for a node that is not in memory. One that needs more of them, more than
 /// memory holds maybe, fetches them while others wait.
@@ -42,6 +45,7 @@ pub struct LiveTree {
     live: Arc<dyn LiveStore>,
     nodes: Arc<Nodes>,
     head: RwLock<Head>,
+    views: Views,
 }
 
 /// What was committed.
@@ -165,7 +169,8 @@ impl LiveTree {
                 fresh.clone()
             }
         };
-        Ok(Self { live, nodes, head: RwLock::new(head) })
+        let views = Views::new(&head);
+        Ok(Self { live, nodes, head: RwLock::new(head), views })
     }
 
     /// What keeps the live metadata.
@@ -178,6 +183,11 @@ impl LiveTree {
     #[must_use]
     pub fn nodes(&self) -> &Arc<Nodes> {
         &self.nodes
+    }
+
+    /// The states that views read.
+    pub(crate) fn views(&self) -> &Views {
+        &self.views
     }
 
     /// Reads at one head. The body must not call `read` or `transact` again.
@@ -226,7 +236,7 @@ impl LiveTree {
         nodes: &Resident<'_>,
         body: &mut impl FnMut(&mut Txn<'_>) -> Result<T>,
     ) -> Result<(T, Committed)> {
-        let head = self.head();
+        let (head, changing) = self.changeable()?;
         let (mut outcome, mut changed) = (None, Vec::new());
         let committed = self.live.transact(&mut |live| {
             let mut txn = Txn::new(live, &head, nodes);
@@ -238,9 +248,33 @@ impl LiveTree {
         });
         match (outcome, committed) {
             (Some(Err(error)), _) => Err(error),
-            (Some(Ok(value)), Ok(sequence)) => Ok((value, Committed { sequence, changed })),
+            (Some(Ok(value)), Ok(sequence)) => {
+                if !changed.is_empty() {
+                    changing.wrote(head.top());
+                }
+                Ok((value, Committed { sequence, changed }))
+            }
             (_, Err(error)) => Err(error.into()),
             (None, Ok(_)) => Err(LiveError::Abandoned.into()),
+        }
+    }
+
+    /// The head, held still, and the right to change its top layer: one that no view reads.
+    fn changeable(&self) -> Result<(RwLockReadGuard<'_, Head>, Changing<'_>)> {
+        loop {
+            let head = self.head();
+            let changing = self.views.changing();
+            if !changing.is_read(head.top()) {
+                return Ok((head, changing));
+            }
+            drop((changing, head));
+            self.change_head(|head, _| {
+                // Somebody else may have sealed it.
+                if self.views.changing().is_read(head.top()) {
+                    head.seal();
+                }
+                Ok(())
+            })?;
         }
     }
 

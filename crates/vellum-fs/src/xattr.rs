@@ -121,7 +121,7 @@ fn check_presence(txn: &Txn<'_>, ino: Ino, name: &[u8], flags: XattrFlags) -> Re
 }
 
 /// The names of an inode's extended attributes, in order.
-fn names(view: &(impl Reading + ?Sized), ino: Ino) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn names(view: &(impl Reading + ?Sized), ino: Ino) -> Result<Vec<Vec<u8>>> {
     let [start, end] = [KeyTag::Xattr, KeyTag::Extent].map(|tag| Key::first(ino, tag));
     let (mut names, mut failed) = (Vec::new(), None);
     view.scan(Span::between(start.as_bytes(), end.as_bytes()), &mut |key, _| {

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::{Errno, FileAttr, InitFlags, Request};
+use vellum_fs::frozen::Frozen;
 use vellum_fs::{Caller, Entered, Epoch, Fs, FsError, Result};
 use vellum_types::{FileKind, Ino};
 
 use crate::dirs::Dirs;
 use crate::forget::Missed;
-use crate::frozen::Frozen;
 use crate::node::Place;
 use crate::tally::{Asked, Op, Tally};
 use crate::virt::Virtual;

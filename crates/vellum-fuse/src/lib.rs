@@ -11,7 +11,6 @@ pub mod attr;
 pub mod dirs;
 pub mod error;
 pub mod forget;
-pub mod frozen;
 pub mod mount;
 pub mod node;
 pub mod tally;

@@ -13,6 +13,7 @@ use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use vellum_fs::Fs;
+use vellum_fs::frozen::{Chunks, Frozen};
 use vellum_types::SnapshotId;
 use vellum_volume::Volume;
 
@@ -21,7 +22,6 @@ use crate::adapter::{Adapter, Main, Report};
 use crate::dirs::Dirs;
 use crate::error::{MountError, Result};
 use crate::forget::Forgetter;
-use crate::frozen::{Chunks, Frozen};
 use crate::tally::Tally;
 use crate::tally::access_log::Pipe;
 use crate::virt::{MountFile, Virtual};

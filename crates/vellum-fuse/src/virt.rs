@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use vellum_fs::frozen::{Chunks, Frozen};
 use vellum_fs::{Epoch, Result};
 use vellum_types::{Attr, FileKind, Ino, Time};
 use vellum_volume::Volume;
 
 use crate::dirs::Listed;
-use crate::frozen::{Chunks, Frozen};
 use crate::mount::Options;
 use crate::node::{Place, Slot};
 use crate::tally::Tally;

@@ -15,7 +15,7 @@ use crate::fs::Fs;
 use crate::tree::Txn;
 
 /// Extents that one transaction copies at most; who asked goes on where it ended.
-const EXTENTS_MAX: usize = 1024;
+pub(crate) const EXTENTS_MAX: usize = 1024;
 
 /// A range to be copied.
 struct Copy {

@@ -12,6 +12,7 @@ use super::extents::{Placed, overlapping, within};
 use super::file_attr;
 use crate::error::{FsError, Result};
 use crate::fs::Fs;
+use crate::head::State;
 use crate::past::Epoch;
 use crate::tree::Reading;
 
@@ -65,6 +66,11 @@ impl Fs {
     /// Reads a file as a past state has it.
     pub fn read_from(&self, past: Epoch, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.read_by(ino, &|| self.read_past(past, |view| held(view, ino, offset, len)), offset)
+    }
+
+    /// Reads a file as a sealed state has it, of which the layers stay.
+    pub(crate) fn read_sealed(&self, state: &State, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.read_by(ino, &|| self.tree.read_sealed(state, |view| held(view, ino, offset, len)), offset)
     }
 
     fn read_by(&self, ino: Ino, look: &dyn Fn() -> Result<Held>, offset: u64) -> Result<Vec<u8>> {

@@ -23,20 +23,21 @@ pub enum Seek {
 impl Fs {
     /// The first offset from `offset` on where there is what is looked for; `ENXIO` if there is none.
     pub fn seek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64> {
-        self.tree.read(|view| {
-            let attr = file_attr(view, ino)?;
-            if offset >= attr.size {
-                return Err(Errno::NXIO.into());
-            }
-            match (&attr.inline, seek) {
-                (Some(_), Seek::Data) => Ok(offset),
-                (Some(_), Seek::Hole) => Ok(attr.size),
-                (None, Seek::Data) => {
-                    next_data(view, ino, offset, attr.size)?.ok_or_else(|| Errno::NXIO.into())
-                }
-                (None, Seek::Hole) => Ok(next_hole(view, ino, offset, attr.size)?.min(attr.size)),
-            }
-        })
+        self.tree.read(|view| find(view, ino, offset, seek))
+    }
+}
+
+/// The same in any state.
+pub(crate) fn find(view: &dyn Reading, ino: Ino, offset: u64, seek: Seek) -> Result<u64> {
+    let attr = file_attr(view, ino)?;
+    if offset >= attr.size {
+        return Err(Errno::NXIO.into());
+    }
+    match (&attr.inline, seek) {
+        (Some(_), Seek::Data) => Ok(offset),
+        (Some(_), Seek::Hole) => Ok(attr.size),
+        (None, Seek::Data) => next_data(view, ino, offset, attr.size)?.ok_or_else(|| Errno::NXIO.into()),
+        (None, Seek::Hole) => Ok(next_hole(view, ino, offset, attr.size)?.min(attr.size)),
     }
 }
 

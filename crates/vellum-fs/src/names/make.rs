@@ -124,7 +124,10 @@ impl Fs {
     }
 
     /// Changes the worktree with a number for something new.
-    fn with_number(&self, mut body: impl FnMut(&mut Txn<'_>, Ino) -> Result<Node>) -> Result<Node> {
+    pub(super) fn with_number(
+        &self,
+        mut body: impl FnMut(&mut Txn<'_>, Ino) -> Result<Node>,
+    ) -> Result<Node> {
         loop {
             let number = self.new_number()?;
             let made = self.change(|txn| {

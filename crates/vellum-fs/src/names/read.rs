@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_types::{FileKind, Ino};
+use vellum_types::{Dentry, FileKind, Ino};
 use vellum_volume::tree::components;
 
 use super::{Place, check_dir};
@@ -59,14 +59,12 @@ impl Fs {
     /// All entries of a directory by name, without `.` and `..`.
     pub fn entries(&self, dir: Ino) -> Result<Vec<DirEntry>> {
         check_dir(&*self.attr(dir)?)?;
-        let mut entries = Vec::new();
-        self.tree.read(|view| {
-            view.entries(dir, None, &mut |name, dentry| {
-                entries.push(DirEntry { name: name.to_vec(), ino: dentry.ino, kind: dentry.kind });
-                ControlFlow::Continue(())
-            })
-        })?;
-        Ok(entries)
+        self.tree.read(|view| entries_of(view, dir))
+    }
+
+    /// What a directory holds under a name.
+    pub fn find(&self, dir: Ino, name: &[u8]) -> Result<Dentry> {
+        self.entry(&Place::new(dir, name)?)
     }
 
     /// The directory that a directory lies in; of the root itself.
@@ -80,4 +78,14 @@ impl Fs {
         let attr = self.attr(ino)?;
         if attr.kind == FileKind::Symlink { Ok(attr.target.clone()) } else { Err(Errno::INVAL.into()) }
     }
+}
+
+/// All entries of a directory by name.
+pub(crate) fn entries_of(view: &dyn Reading, dir: Ino) -> Result<Vec<DirEntry>> {
+    let mut entries = Vec::new();
+    view.entries(dir, None, &mut |name, dentry| {
+        entries.push(DirEntry { name: name.to_vec(), ino: dentry.ino, kind: dentry.kind });
+        ControlFlow::Continue(())
+    })?;
+    Ok(entries)
 }

@@ -5,6 +5,7 @@
 mod access;
 mod attributes;
 mod check;
+mod copies;
 mod costs;
 mod forks;
 mod machine;
@@ -14,6 +15,7 @@ mod random;
 mod renames;
 mod stand;
 mod together;
+mod views;
 mod whole;
 mod workloads;
 mod xattrs;

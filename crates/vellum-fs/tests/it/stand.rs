@@ -24,7 +24,7 @@ pub const EXCHANGE: RenameFlags = RenameFlags { noreplace: false, exchange: true
 const LOG_LIMIT: u64 = 1 << 30;
 
 pub struct Stand {
-    pub fs: Fs,
+    pub fs: Arc<Fs>,
     live: Arc<dyn LiveStore>,
     dir: Arc<TempDir>,
 }
@@ -42,10 +42,10 @@ pub fn temporary() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-fn open(volume: Arc<Volume>, live: Arc<dyn LiveStore>) -> Fs {
+fn open(volume: Arc<Volume>, live: Arc<dyn LiveStore>) -> Arc<Fs> {
     let log = WriteLog::open(&volume.state.join("log"), LOG_LIMIT).unwrap();
     let fresh = Head::new(volume.empty_root(), Statistics::default(), None);
-    Fs::open(volume, live, Arc::new(log), &fresh, Options::default()).unwrap()
+    Arc::new(Fs::open(volume, live, Arc::new(log), &fresh, Options::default()).unwrap())
 }
 
 impl Stand {
@@ -60,7 +60,7 @@ impl Stand {
 
     /// One that somebody opened, with its state directory.
     pub fn of(fs: Fs, live: Arc<dyn LiveStore>, dir: Arc<TempDir>) -> Self {
-        Self { fs, live, dir }
+        Self { fs: Arc::new(fs), live, dir }
     }
 
     /// Closes it and opens it again: what is in memory alone is gone.

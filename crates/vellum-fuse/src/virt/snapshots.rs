@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
+use vellum_fs::frozen::{Chunks, Frozen};
 use vellum_fs::{FsError, Result};
 use vellum_types::{Attr, FileKind, Ino, SnapshotId};
 use vellum_volume::{Volume, VolumeError};
 
 use super::Found;
 use crate::dirs::Listed;
-use crate::frozen::{Chunks, Frozen};
 use crate::node::{Place, SLOTS, Slot};
 
 /// The first number of a symlink; those below belong to the fixed files.

@@ -1,4 +1,4 @@
-//! A snapshot as the kernel reads it: lazily, and never changing.
+//! A published snapshot, read lazily, with no live worktree beside it.
 //!
 //! Deliberately absent: path lookup and comparison, which `vellum_volume::FsTree` has; writing.
 
@@ -7,10 +7,11 @@ use std::sync::Arc;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use rustix::io::Errno;
-use vellum_fs::{FsError, Result};
 use vellum_types::{Attr, BlobId, BlobKind, FileKind, Ino};
 use vellum_volume::tree::{Inode, Piece, part, pieces};
 use vellum_volume::{FsTree, Volume};
+
+use crate::error::{FsError, Result};
 
 /// Inodes whose entries, attributes and extents are kept decoded.
 const INODES_KEPT: usize = 4096;
@@ -19,7 +20,7 @@ const INODES_KEPT: usize = 4096;
 /// at once; what it has read, it keeps itself.
 const CHUNKS_KEPT: u64 = 32 << 20;
 
-/// Decoded chunks, shared by all snapshots of a mount.
+/// Decoded chunks, shared by all snapshots that somebody reads.
 pub struct Chunks {
     volume: Arc<Volume>,
     kept: Cache<BlobId, Arc<Vec<u8>>, ByLength>,

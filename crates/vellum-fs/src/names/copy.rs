@@ -1,0 +1,236 @@
+//! Copying from a view: what stood there stands in the worktree again, with its own attributes, extended attributes
+//! and times, and its content is shared.
+//!
+//! Invariant: what is copied appears at once: while it is being made it has no name, or a name of its own.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vellum_types::{Attr, Dentry, ExtentSource, FileKind, Ino, Key};
+use vellum_volume::VolumeError;
+use vellum_volume::session::now;
+use vellum_volume::tree::generation;
+
+use super::rename::RenameFlags;
+use super::{DirEntry, Place, add_links, check_dir, dir_of, touch_dir};
+use crate::attr::{SetAttr, SetTime};
+use crate::content::EXTENTS_MAX;
+use crate::content::extents::{Placed, visit};
+use crate::error::{FsError, Result};
+use crate::fs::{Caller, Fs, Node};
+use crate::tree::{Reading, Txn};
+use crate::view::View;
+
+/// Nobody's wish decides over what is copied.
+const NOBODY: Caller = Caller { uid: 0, gid: 0, umask: 0 };
+
+/// An inode to be copied.
+struct Original {
+    ino: Ino,
+    attr: Attr,
+    xattrs: Vec<(Vec<u8>, Arc<[u8]>)>,
+    /// The first of its extents.
+    extents: Vec<Placed>,
+}
+
+/// A tree being copied.
+struct Copying<'c> {
+    fs: &'c Fs,
+    view: &'c View,
+    /// Files with several links: what they became.
+    linked: HashMap<Ino, Ino>,
+    /// Directories: what they became. None is met twice, or the view holds a circle.
+    dirs: HashMap<Ino, Ino>,
+}
+
+impl Fs {
+    /// Copies what a view has under `source`, with all below it, to a name that must be free. Links among what is
+    /// copied are links again.
+    pub fn copy_tree(&self, view: &View, source: Ino, dir: Ino, name: &[u8]) -> Result<Node> {
+        let place = Place::new(dir, name)?;
+        let attr = view.attr(source)?;
+        place.check_free(attr.kind)?;
+        if attr.kind != FileKind::Dir {
+            return self.copy_inode(view, source, &place);
+        }
+        if self.dentry(&place)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        let under_way = format!(".copy-{:016x}", random()?).into_bytes();
+        let copied = self.copy_dir(view, source, &Place::new(dir, &under_way)?).and_then(|node| {
+            let flags = RenameFlags { noreplace: true, exchange: false };
+            self.rename(dir, &under_way, dir, name, flags).map(|()| node)
+        });
+        if copied.is_err() {
+            // What failed says more than what could not be tidied up after it.
+            let _ = self.remove_tree(dir, &under_way);
+        }
+        self.getattr(copied?.ino)
+    }
+
+    fn copy_dir(&self, view: &View, source: Ino, place: &Place<'_>) -> Result<Node> {
+        let mut copying = Copying { fs: self, view, linked: HashMap::new(), dirs: HashMap::new() };
+        let node = copying.dir(source, place)?;
+        let mut waiting = vec![source];
+        while let Some(source) = waiting.pop() {
+            copying.entries(source, &mut waiting)?;
+        }
+        copying.restore_times()?;
+        Ok(node)
+    }
+
+    /// Copies one inode, a directory without its entries.
+    fn copy_inode(&self, view: &View, source: Ino, place: &Place<'_>) -> Result<Node> {
+        let original = Original::read(view, source)?;
+        check_dir(&*self.attr(place.dir)?)?;
+        if self.dentry(place)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        if original.extents.len() < EXTENTS_MAX {
+            return self.with_number(|txn, ino| {
+                self.put_content(txn, ino, &original.extents);
+                original.put_named(txn, ino, place)
+            });
+        }
+        // More than one transaction takes: it has no name until it is whole.
+        let node = self.with_number(|txn, ino| {
+            self.put_content(txn, ino, &original.extents);
+            original.put_nameless(txn, ino)
+        })?;
+        let whole = self.copy_rest(view, &original, node.ino);
+        let linked = whole.and_then(|()| self.link(node.ino, place.dir, place.name));
+        if linked.is_err() {
+            self.reap(node.ino)?;
+        }
+        linked
+    }
+
+    fn copy_rest(&self, view: &View, original: &Original, ino: Ino) -> Result<()> {
+        let mut last = original.extents.last().copied();
+        while let Some((start, extent)) = last {
+            let extents = extents_from(view, original.ino, start + extent.len)?;
+            self.change(|txn| {
+                self.put_content(txn, ino, &extents);
+                Ok(())
+            })?;
+            last = extents.last().copied();
+        }
+        Ok(())
+    }
+
+    fn put_content(&self, txn: &mut Txn<'_>, ino: Ino, extents: &[Placed]) {
+        for (start, extent) in extents {
+            if let ExtentSource::WriteLog { segment, .. } = extent.source {
+                self.log.name_again(segment);
+            }
+            txn.put(Key::extent(ino, *start), &extent.encode());
+        }
+    }
+}
+
+impl Copying<'_> {
+    fn dir(&mut self, source: Ino, place: &Place<'_>) -> Result<Node> {
+        let node = self.fs.copy_inode(self.view, source, place)?;
+        if self.dirs.insert(source, node.ino).is_some() {
+            return Err(FsError::BadTree(format!("the directory {source} has two names")));
+        }
+        Ok(node)
+    }
+
+    /// Copies what a directory holds; directories among it wait for their entries.
+    fn entries(&mut self, source: Ino, waiting: &mut Vec<Ino>) -> Result<()> {
+        let Some(target) = self.dirs.get(&source).copied() else { return Ok(()) };
+        for DirEntry { name, ino, kind } in self.view.entries(source)? {
+            let place = Place { dir: target, name: &name };
+            if kind == FileKind::Dir {
+                self.dir(ino, &place)?;
+                waiting.push(ino);
+            } else if let Some(copy) = self.linked.get(&ino) {
+                self.fs.link(*copy, target, &name)?;
+            } else {
+                let node = self.fs.copy_inode(self.view, ino, &place)?;
+                if self.view.attr(ino)?.nlink > 1 {
+                    self.linked.insert(ino, node.ino);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Entries that come change their directory's times.
+    fn restore_times(&self) -> Result<()> {
+        for (source, target) in &self.dirs {
+            let attr = self.view.attr(*source)?;
+            let (atime, mtime) = (Some(SetTime::At(attr.atime)), Some(SetTime::At(attr.mtime)));
+            self.fs.setattr(*target, &SetAttr { atime, mtime, ..SetAttr::default() }, NOBODY)?;
+        }
+        Ok(())
+    }
+}
+
+impl Original {
+    fn read(view: &View, ino: Ino) -> Result<Self> {
+        let attr = view.attr(ino)?;
+        let names = view.listxattr(ino)?;
+        let xattrs = names.into_iter().map(|name| view.getxattr(ino, &name).map(|value| (name, value)));
+        let xattrs = xattrs.collect::<Result<_>>()?;
+        Ok(Self { ino, attr, xattrs, extents: extents_from(view, ino, 0)? })
+    }
+
+    fn put_named(&self, txn: &mut Txn<'_>, ino: Ino, place: &Place<'_>) -> Result<Node> {
+        let mut parent = dir_of(txn, place.dir)?;
+        if txn.dentry(place.dir, place.name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        let mut attr = self.born();
+        attr.generation = generation(place.dir, place.name);
+        (attr.parent, attr.name) = (place.dir, place.name.to_vec());
+        (attr.nlink, attr.ctime) = (1, now());
+        if attr.kind == FileKind::Dir {
+            attr.nlink = 2;
+            add_links(&mut parent, 1)?;
+        }
+        touch_dir(&mut parent, attr.ctime);
+        txn.put_dentry(place.dir, place.name, Dentry { ino, kind: attr.kind });
+        txn.put_attr(place.dir, &parent);
+        Ok(self.put(txn, ino, attr))
+    }
+
+    fn put_nameless(&self, txn: &mut Txn<'_>, ino: Ino) -> Result<Node> {
+        let mut attr = self.born();
+        attr.generation = generation(Ino::SUPER, &ino.0.to_le_bytes());
+        (attr.parent, attr.name, attr.nlink) = (Ino::SUPER, Vec::new(), 0);
+        txn.put_orphan(ino);
+        Ok(self.put(txn, ino, attr))
+    }
+
+    fn put(&self, txn: &mut Txn<'_>, ino: Ino, attr: Attr) -> Node {
+        for (name, value) in &self.xattrs {
+            txn.put(Key::xattr(ino, name), value);
+        }
+        txn.put_attr(ino, &attr);
+        Node { ino, attr: Arc::new(attr) }
+    }
+
+    fn born(&self) -> Attr {
+        Attr { ctime: now(), ..self.attr.clone() }
+    }
+}
+
+/// The extents of a file from an offset on, as many as one transaction takes.
+fn extents_from(view: &View, ino: Ino, from: u64) -> Result<Vec<Placed>> {
+    let mut extents = Vec::new();
+    view.look(|state| {
+        visit(state, ino, from..u64::MAX, &mut |extent| {
+            extents.push(extent);
+            if extents.len() < EXTENTS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
+    })?;
+    Ok(extents)
+}
+
+fn random() -> Result<u64> {
+    Ok(getrandom::u64().map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?)
+}

@@ -1,0 +1,72 @@
+//! Removing a directory with everything in it.
+
+use rustix::io::Errno;
+use vellum_types::{FileKind, Ino};
+
+use super::{DirEntry, Place};
+use crate::error::{FsError, Result};
+use crate::fs::Fs;
+
+/// A directory that is to go.
+struct Going {
+    parent: Ino,
+    name: Vec<u8>,
+    ino: Ino,
+    /// What is in it and has to go before; None: to be found out.
+    below: Option<Vec<DirEntry>>,
+}
+
+impl Fs {
+    /// Removes what stands under a name, with all below it. What somebody puts there meanwhile is removed, too; what
+    /// somebody else removes is gone.
+    pub fn remove_tree(&self, dir: Ino, name: &[u8]) -> Result<()> {
+        let entry = self.entry(&Place::new(dir, name)?)?;
+        if entry.kind != FileKind::Dir {
+            return self.unlink(dir, name);
+        }
+        let mut path = vec![Going { parent: dir, name: name.to_vec(), ino: entry.ino, below: None }];
+        while let Some(going) = path.last_mut() {
+            let below = match going.below.take() {
+                Some(below) => below,
+                None => gone(self.remove_files(going.ino))?.unwrap_or_default(),
+            };
+            let (parent, mut below) = (going.ino, below);
+            if let Some(DirEntry { name, ino, .. }) = below.pop() {
+                going.below = Some(below);
+                path.push(Going { parent, name, ino, below: None });
+                continue;
+            }
+            match gone(self.rmdir(going.parent, &going.name)) {
+                // Somebody put something there: it is looked for again.
+                Err(FsError::Posix(Errno::NOTEMPTY)) => {}
+                done => {
+                    done?;
+                    path.pop();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what a directory holds, but for directories, which it gives.
+    fn remove_files(&self, dir: Ino) -> Result<Vec<DirEntry>> {
+        let mut dirs = Vec::new();
+        for entry in self.entries(dir)? {
+            if entry.kind == FileKind::Dir {
+                dirs.push(entry);
+            } else {
+                gone(self.unlink(dir, &entry.name))?;
+            }
+        }
+        Ok(dirs)
+    }
+}
+
+/// What is gone already need not be removed.
+fn gone<T>(done: Result<T>) -> Result<Option<T>> {
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(FsError::Posix(Errno::NOENT | Errno::STALE)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

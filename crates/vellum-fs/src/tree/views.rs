@@ -1,0 +1,94 @@
+//! States that somebody reads while the worktree changes: their layers stay, and do not change any more.
+//!
+//! Invariant: while a view reads a layer nothing is put into it, and nobody drops it. Who changes the worktree holds
+//! [`Views::changing`] throughout; who begins to read waits for that, so that no change is half inside a view.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::head::{Head, LayerId, State};
+
+/// How many views read each layer.
+type Readers = BTreeMap<LayerId, usize>;
+
+/// What views read.
+#[derive(Debug)]
+pub struct Views {
+    readers: RwLock<Readers>,
+    /// The top layer that was written to last: a newer one is empty, and no view needs it.
+    written: AtomicU64,
+}
+
+/// Held during a change.
+pub struct Changing<'v> {
+    readers: RwLockReadGuard<'v, Readers>,
+    written: &'v AtomicU64,
+}
+
+impl Views {
+    /// No views, of a worktree of which the top layer may hold something.
+    pub fn new(head: &Head) -> Self {
+        Self { readers: RwLock::default(), written: AtomicU64::new(head.top().0) }
+    }
+
+    /// Begins to read the state that a head has now. The head must be held still.
+    pub fn begin(&self, head: &Head) -> State {
+        let mut readers = self.write();
+        let empty = self.written.load(Ordering::Acquire) != head.top().0;
+        let state = if empty { head.sealed() } else { head.state.clone() };
+        add(&mut readers, &state);
+        state
+    }
+
+    /// Begins to read a state of which all layers are sealed, and are needed by somebody until now.
+    pub fn begin_sealed(&self, state: &State) {
+        add(&mut self.write(), state);
+    }
+
+    /// Ends reading.
+    pub fn end(&self, state: &State) {
+        let mut readers = self.write();
+        for layer in &state.layers {
+            if let Some(count) = readers.get_mut(layer) {
+                *count -= 1;
+                if *count == 0 {
+                    readers.remove(layer);
+                }
+            }
+        }
+    }
+
+    /// The right to change what no view reads.
+    pub fn changing(&self) -> Changing<'_> {
+        let readers = self.readers.read().unwrap_or_else(PoisonError::into_inner);
+        Changing { readers, written: &self.written }
+    }
+
+    /// The layers that views read.
+    pub fn layers(&self) -> Vec<LayerId> {
+        self.changing().readers.keys().copied().collect()
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Readers> {
+        self.readers.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Changing<'_> {
+    /// Whether a view reads this layer.
+    pub fn is_read(&self, layer: LayerId) -> bool {
+        self.readers.contains_key(&layer)
+    }
+
+    /// Something is put into this top layer.
+    pub fn wrote(&self, layer: LayerId) {
+        self.written.store(layer.0, Ordering::Release);
+    }
+}
+
+fn add(readers: &mut Readers, state: &State) {
+    for layer in &state.layers {
+        *readers.entry(*layer).or_default() += 1;
+    }
+}

@@ -1,0 +1,283 @@
+//! Views: what they show does not change, whatever happens to the worktree, and nothing is left when they end.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+use vellum_fs::head::layer_prefix;
+use vellum_fs::publish::Progress;
+use vellum_fs::snapshot::SnapshotRequest;
+use vellum_fs::{Fs, OpenFlags, Seek, View, XattrFlags};
+use vellum_map::Span;
+use vellum_types::{Ino, SnapshotId};
+use vellum_volume::Origin;
+
+use crate::stand::{MOVE, ROOT, Stand, errno};
+
+/// More than what is kept beside the attributes.
+const BIG: usize = 100_000;
+
+fn write(fs: &Fs, ino: Ino, byte: u8, len: usize) {
+    assert_eq!(fs.write(ino, 0, &vec![byte; len], false).unwrap(), len);
+}
+
+fn snapshot(fs: &Fs) -> SnapshotId {
+    fs.snapshot(&SnapshotRequest { note: String::new(), tags: Vec::new(), origin: Origin::User }).unwrap()
+}
+
+/// The layers that something stands in.
+fn layers(fs: &Fs) -> usize {
+    let mut prefixes: Vec<Vec<u8>> = Vec::new();
+    let all = Span::prefix(&layer_prefix(vellum_fs::head::LayerId(0))[..1]);
+    let visit = &mut |key: &[u8], _: &vellum_live::Bytes| {
+        prefixes.push(key[..9].to_vec());
+        ControlFlow::Continue(())
+    };
+    fs.tree().live().scan(&all, visit).unwrap();
+    prefixes.dedup();
+    prefixes.len()
+}
+
+fn publish(fs: &Fs) {
+    fs.flush().unwrap();
+    // Once more, for what ended meanwhile.
+    fs.publish().unwrap();
+}
+
+/// A worktree with some of everything, and a view of it.
+fn with_view() -> (Stand, View) {
+    let stand = Stand::new();
+    stand.populate(&["dir/", "dir/small", "dir/big", "moved", "gone", "empty/"]);
+    write(&stand, stand.at("dir/small").ino, b's', 10);
+    write(&stand, stand.at("dir/big").ino, b'b', BIG);
+    stand.setxattr(stand.at("moved").ino, b"user.mark", b"old", XattrFlags::default()).unwrap();
+    stand.fs.symlink(ROOT, b"link", b"dir", crate::stand::CALLER).unwrap();
+    let view = stand.fs.view().unwrap();
+    (stand, view)
+}
+
+fn change_everything(stand: &Stand) {
+    write(stand, stand.at("dir/small").ino, b'S', 20);
+    write(stand, stand.at("dir/big").ino, b'B', BIG / 2);
+    stand.setxattr(stand.at("moved").ino, b"user.mark", b"new", XattrFlags::default()).unwrap();
+    stand.rename("moved", "dir/moved", MOVE).unwrap();
+    stand.unlink("gone").unwrap();
+    stand.unlink("link").unwrap();
+    stand.rmdir("empty").unwrap();
+    stand.populate(&["new"]);
+}
+
+#[track_caller]
+fn assert_old(view: &View) {
+    let names: Vec<_> = view.entries(ROOT).unwrap().into_iter().map(|entry| entry.name).collect();
+    assert_eq!(names, [&b"dir"[..], b"empty", b"gone", b"link", b"moved"]);
+    let dir = view.find(ROOT, b"dir").unwrap().ino;
+    let at = |name: &[u8]| view.lookup(dir, name).unwrap();
+    assert_eq!(view.read(at(b"small").ino, 0, 100).unwrap(), vec![b's'; 10]);
+    assert_eq!(at(b"big").attr.size, BIG as u64);
+    assert!(view.read(at(b"big").ino, 0, BIG + 1).unwrap() == vec![b'b'; BIG]);
+    assert_eq!(view.seek(at(b"big").ino, 5, Seek::Hole).unwrap(), BIG as u64);
+    assert_eq!(errno(view.find(dir, b"moved")), Errno::NOENT);
+    let moved = view.find(ROOT, b"moved").unwrap().ino;
+    assert_eq!(&*view.getxattr(moved, b"user.mark").unwrap(), b"old");
+    assert_eq!(view.listxattr(moved).unwrap(), [b"user.mark"]);
+    let link = view.find(ROOT, b"link").unwrap().ino;
+    assert_eq!(view.readlink(link).unwrap(), b"dir");
+    assert_eq!(errno(view.entries(link)), Errno::NOTDIR);
+}
+
+#[test]
+fn later_changes_are_not_seen() {
+    let (stand, view) = with_view();
+    assert_old(&view);
+    change_everything(&stand);
+    assert_old(&view);
+    assert!(stand.exists("dir/moved") && stand.exists("new") && !stand.exists("gone"));
+    crate::check::check(&stand);
+}
+
+#[test]
+fn publishing_and_restoring_leave_views_alone() {
+    let (stand, view) = with_view();
+    let before = snapshot(&stand);
+    publish(&stand);
+    assert_old(&view);
+    change_everything(&stand);
+    publish(&stand);
+    assert_old(&view);
+    let later = stand.fs.view().unwrap();
+    stand.restore(before, true).unwrap();
+    publish(&stand);
+    change_everything(&stand);
+    publish(&stand);
+    assert_old(&view);
+    assert!(later.find(ROOT, b"new").is_ok());
+    drop((view, later));
+    publish(&stand);
+    assert_eq!(layers(&stand), 0);
+}
+
+#[test]
+fn nothing_is_left_of_a_view_that_ended() {
+    let (stand, view) = with_view();
+    change_everything(&stand);
+    publish(&stand);
+    assert!(layers(&stand) > 0 && stand.log().used() > 0, "the view needs them");
+    drop(view);
+    stand.publish().unwrap();
+    assert_eq!((layers(&stand), stand.log().used()), (0, 0));
+}
+
+#[test]
+fn a_view_is_a_layer_only_while_it_lasts() {
+    let stand = Stand::new();
+    stand.populate(&["a"]);
+    for _ in 0..10 {
+        drop(stand.fs.view().unwrap());
+        stand.rename("a", "b", MOVE).unwrap();
+        let [_one, _two] = [stand.fs.view().unwrap(), stand.fs.view().unwrap()];
+        stand.rename("b", "a", MOVE).unwrap();
+    }
+    // One for each pair, and the one that is written to.
+    assert_eq!(stand.tree().head().state.layers.len(), 11);
+}
+
+#[test]
+fn a_crash_leaves_no_layer_of_a_view() {
+    let (stand, view) = with_view();
+    change_everything(&stand);
+    publish(&stand);
+    assert!(layers(&stand) > 0);
+    // It never ends: the process dies with it.
+    std::mem::forget(view);
+    let stand = stand.again();
+    stand.publish().unwrap();
+    assert_eq!((layers(&stand), stand.log().used()), (0, 0));
+    assert!(stand.exists("dir/moved"));
+}
+
+#[test]
+fn a_discarded_state_leaves_no_layer() {
+    let stand = Stand::new();
+    stand.populate(&["a"]);
+    let id = snapshot(&stand);
+    publish(&stand);
+    write(&stand, stand.at("a").ino, b'x', BIG);
+    stand.restore(id, true).unwrap();
+    publish(&stand);
+    assert_eq!((layers(&stand), stand.log().used()), (0, 0));
+    assert_eq!(stand.attr("a").size, 0);
+}
+
+#[test]
+fn more_views_than_layers_may_be() {
+    let stand = Stand::new();
+    stand.populate(&["a"]);
+    let ino = stand.at("a").ino;
+    let views: Vec<View> = (0..1500)
+        .map(|count: u32| {
+            stand.write(ino, 0, &count.to_le_bytes(), false).unwrap();
+            stand.fs.view().unwrap()
+        })
+        .collect();
+    assert!(stand.tree().head().state.layers.len() <= 65);
+    for (count, view) in views.iter().enumerate() {
+        assert_eq!(view.read(ino, 0, 4).unwrap(), (count as u32).to_le_bytes());
+    }
+    drop(views);
+    publish(&stand);
+    assert_eq!(layers(&stand), 0);
+}
+
+#[test]
+fn a_snapshot_is_viewed_before_and_after_it_is_published() {
+    let (stand, first) = with_view();
+    drop(first);
+    let id = snapshot(&stand);
+    let waiting = stand.fs.view_of(id).unwrap();
+    change_everything(&stand);
+    assert_old(&waiting);
+    publish(&stand);
+    assert_old(&waiting);
+    assert_old(&stand.fs.view_of(id).unwrap());
+    let unknown = stand.fs.view_of(SnapshotId([7; 32]));
+    assert!(unknown.is_err());
+}
+
+/// Publishes until there is nothing to do, which must be soon.
+#[track_caller]
+fn publish_all(fs: &Fs) {
+    let mut left = 5;
+    while fs.publish().unwrap() == Progress::Some {
+        left -= 1;
+        assert!(left > 0, "publishing does not end");
+    }
+}
+
+#[test]
+fn publishing_ends_though_what_was_published_is_changed_again() {
+    let stand = Stand::new();
+    stand.populate(&["a"]);
+    let ino = stand.at("a").ino;
+    write(&stand, ino, b'1', BIG);
+    snapshot(&stand);
+    stand.write(ino, 10, b"again", false).unwrap();
+    publish_all(&stand);
+    assert!(stand.is_changed().unwrap());
+    publish(&stand);
+    assert_eq!(layers(&stand), 0);
+    assert_eq!(stand.read(ino, 9, 7).unwrap(), b"1again1");
+}
+
+#[test]
+fn publishing_ends_though_a_file_without_a_name_is_open() {
+    let stand = Stand::new();
+    stand.populate(&["a"]);
+    let ino = stand.at("a").ino;
+    let handle = stand.open_file(ino, OpenFlags::default()).unwrap();
+    write(&stand, ino, b'1', BIG);
+    stand.unlink("a").unwrap();
+    snapshot(&stand);
+    publish_all(&stand);
+    assert!(!stand.is_changed().unwrap());
+    assert!(stand.read(ino, 0, BIG).unwrap() == vec![b'1'; BIG]);
+    stand.release(handle).unwrap();
+    publish(&stand);
+    assert_eq!((layers(&stand), stand.log().used()), (0, 0));
+}
+
+#[test]
+fn no_view_is_of_half_a_change() {
+    let stand = Stand::new();
+    stand.populate(&["one"]);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                stand.rename("one", "two", MOVE).unwrap();
+                stand.rename("two", "one", MOVE).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                stand.flush().unwrap();
+            }
+        });
+        let looking: Vec<_> =
+            (0..2).map(|_| scope.spawn(|| (0..1000).for_each(|_| look(&stand.fs)))).collect();
+        let looked: Vec<_> = looking.into_iter().map(|thread| thread.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        looked.into_iter().for_each(|outcome| outcome.unwrap());
+    });
+}
+
+/// One of two names is there, and it stays so.
+fn look(fs: &std::sync::Arc<Fs>) {
+    let view = fs.view().unwrap();
+    let names = || view.entries(ROOT).unwrap().into_iter().map(|entry| entry.name).collect::<Vec<_>>();
+    let first = names();
+    assert!(first == [b"one"] || first == [b"two"], "{first:?}");
+    std::thread::yield_now();
+    assert_eq!(names(), first);
+    assert!(view.find(ROOT, &first[0]).is_ok());
+}
