@@ -1,7 +1,88 @@
 //! Floor 6: volumes for programs, without FUSE.
 //!
+//! A [`Volume`] lies in a directory of this machine, or has its store elsewhere. Its live worktrees are used like
+//! `std::fs`, by path: [`Worktree`] and the directories below it are a [`Dir`]. Snapshots and views are cheap, durable
+//! the ones, in memory alone the others; both are read like the worktree itself, since all are a [`Tree`].
+//!
+//! ```
+//! use vellum_library::{Tree, Volume};
+//!
+//! # fn main() -> vellum_library::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! let created = Volume::create(dir.path())?;
+//! // Shown once: what opens the volume when the directory is lost and the store is not.
+//! let _code = created.recovery_code;
+//! let work = created.volume.create_worktree("work", None)?;
+//!
+//! work.mkdir_all("project/src")?;
+//! work.write("project/src/main.rs", "fn main() {}")?;
+//! let id = work.snapshot("first")?;
+//!
+//! let view = work.view()?;
+//! work.rename("project", "renamed")?;
+//! assert!(!work.exists("project")?);
+//! assert!(view.exists("project/src/main.rs")?);
+//!
+//! let snapshot = work.open_snapshot(&id.to_string())?;
+//! work.copy_from(&snapshot, "project", "project")?;
+//! assert_eq!(work.read("project/src/main.rs")?, b"fn main() {}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Files are read and written as in the standard library, one byte after the other or anywhere:
+//!
+//! ```
+//! use std::io::{Read, Seek, SeekFrom, Write};
+//! use vellum_library::{OpenOptions, Tree, Volume};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let work = Volume::create(dir.path())?.volume.create_worktree("work", None)?;
+//! let mut file = work.create("notes")?;
+//! file.write_all(b"hello")?;
+//! file.write_at(b"J", 0)?;
+//! file.seek(SeekFrom::Start(0))?;
+//! let mut text = String::new();
+//! file.read_to_string(&mut text)?;
+//! assert_eq!(text, "Jello");
+//!
+//! let mut log = work.open_with("log", OpenOptions::new().append(true).create(true))?;
+//! log.write_all(b"one line\n")?;
+//! log.sync()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! One process at a time has a live worktree open, be it a mount or a program. Snapshots that are in the store are open
+//! to all ([`Volume::snapshot`]). What is promised to survive what is in docs/semantics.md.
+//!
 //! Invariant: nothing here knows of a kernel or prints.
 
+pub mod dir;
+pub mod error;
+pub mod file;
 pub mod live;
+pub mod metadata;
+pub mod options;
+mod paths;
+pub mod snapshot;
+mod source;
+pub mod tree;
+pub mod volume;
+pub mod walk;
+pub mod worktree;
 
-pub use live::{Claim, OpenError};
+pub use dir::Dir;
+pub use error::{Error, Result};
+pub use file::File;
+pub use live::{Claim, Limits, OpenError};
+pub use metadata::{DirEntry, Metadata, Walked};
+pub use options::OpenOptions;
+pub use snapshot::{Snapshot, SnapshotInfo, View};
+pub use tree::Tree;
+pub use vellum_fs::cache::CacheStatistics;
+pub use vellum_types::{FileKind, SnapshotId};
+pub use volume::{Created, NewVolume, Volume};
+pub use walk::Walk;
+pub use worktree::Worktree;

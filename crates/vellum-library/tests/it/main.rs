@@ -2,4 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod boltfs;
 mod live;
+mod model;
+mod random;
+mod stand;
+mod views;

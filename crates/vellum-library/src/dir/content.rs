@@ -1,0 +1,161 @@
+//! Opening, writing and copying files, and copying whole trees.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vellum_fs::{Fs, FsError, Result as FsResult, SetAttr};
+use vellum_types::{Dentry, FileKind, Ino};
+
+use super::{Dir, caller};
+use crate::error::{Error, Result};
+use crate::file::File;
+use crate::options::OpenOptions;
+use crate::paths::Found;
+use crate::source::Source;
+use crate::tree::{Tree, bytes, sealed::Rooted};
+
+/// Permissions of files without a name.
+const TEMP_MODE: u32 = 0o600;
+/// How often a file that others make and remove meanwhile is looked for.
+const TRIES: usize = 100;
+
+impl Dir {
+    /// Opens a file in some way, and makes it if the options say so.
+    pub fn open_with(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File> {
+        let path = bytes(&path);
+        self.open_or_make(path, options).map_err(Error::at("open", path))
+    }
+
+    /// Opens a file to read and write it, empty: it is made if it is not there.
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.open_with(path, OpenOptions::new().read(true).write(true).create(true).truncate(true))
+    }
+
+    /// Lets a file hold this and nothing else: it is made if it is not there.
+    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
+        let path = bytes(&path);
+        let write = || {
+            let options = OpenOptions::new().write(true).create(true).truncate(true);
+            let file = self.open_or_make(path, options)?;
+            let mut left = content.as_ref();
+            let mut at = 0;
+            while !left.is_empty() {
+                let count = file.put(left, at)?;
+                left = left.get(count..).unwrap_or_default();
+                at += count as u64;
+            }
+            Ok(())
+        };
+        write().map_err(Error::at("write", path))
+    }
+
+    /// A file without a name, to read and write. It goes when it is closed, unless it got a name
+    /// ([`File::persist`]): so that others see it whole or not at all.
+    pub fn temp_file(&self, dir: impl AsRef<Path>) -> Result<File> {
+        let path = bytes(&dir);
+        let make = || {
+            let _entered = self.fs().enter();
+            let dir = self.reader().resolve(path, true)?;
+            let ino = self.fs().tmpfile(dir.ino, TEMP_MODE, caller())?.ino;
+            self.hold(ino, OpenOptions::new().read(true).write(true))
+        };
+        make().map_err(Error::at("make a file in", path))
+    }
+
+    /// Copies a file with its permissions; what the other one held goes. Content is shared, not copied. Gives the
+    /// length.
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
+        let (from, to) = (bytes(&from), bytes(&to));
+        let copy = || {
+            let source = self.open_or_make(from, OpenOptions::new().read(true))?;
+            let attr = source.attr()?;
+            if attr.kind != FileKind::File {
+                return Err(Errno::INVAL.into());
+            }
+            let options = OpenOptions::new().write(true).create(true).mode(attr.mode);
+            let target = self.open_or_make(to, options)?;
+            if target.ino() == source.ino() {
+                return Ok(attr.size);
+            }
+            target.change(|fs| {
+                source.check_epoch()?;
+                fs.truncate(target.ino(), 0)?;
+                let copied = copy_content(fs, source.ino(), target.ino())?;
+                // It may have been there, with others.
+                let set = SetAttr { mode: Some(attr.mode), ..SetAttr::default() };
+                fs.setattr(target.ino(), &set, caller())?;
+                Ok(copied)
+            })
+        };
+        copy().map_err(Error::at("copy", from))
+    }
+
+    /// Copies a file, or a directory with all in it, from any tree of the same worktree: a snapshot, a view, this
+    /// directory. Everything comes back: permissions, owners, times, extended attributes, links among what is copied.
+    /// Content is shared, not copied. It appears at once, at a path that must be free.
+    pub fn copy_from<T: Tree>(&self, tree: &T, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let (from, to) = (bytes(&from), bytes(&to));
+        let failed = Error::at("copy", from);
+        let copy = || {
+            let _entered = self.fs().enter();
+            let reader = tree.reader().frozen()?;
+            let Source::View(seen) = &reader.source else { return Err(Errno::XDEV.into()) };
+            if !Arc::ptr_eq(seen.view.fs(), self.fs()) {
+                return Err(Errno::XDEV.into());
+            }
+            let found = reader.resolve(from, false)?;
+            let place = self.named(to, Errno::EXIST)?;
+            self.fs().copy_tree(&seen.view, found.ino, place.dir, place.name).map(drop)
+        };
+        copy().map_err(failed)
+    }
+
+    fn open_or_make(&self, path: &[u8], options: OpenOptions) -> FsResult<File> {
+        options.check()?;
+        for _ in 0..TRIES {
+            match self.try_open(path, options).and_then(File::opened) {
+                // Somebody else made it, or removed it.
+                Err(FsError::Posix(Errno::EXIST)) if !options.create_new => {}
+                Err(FsError::Posix(Errno::STALE)) => {}
+                opened => return opened,
+            }
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    fn try_open(&self, path: &[u8], options: OpenOptions) -> FsResult<File> {
+        let _entered = self.fs().enter();
+        if options.create_new {
+            let place = self.named(path, Errno::EXIST)?;
+            if place.is_dir {
+                return Err(Errno::ISDIR.into());
+            }
+            return self.make_file(place.dir, place.name, options);
+        }
+        match self.reader().find_or_free(path)? {
+            Found::There(at) => File::hold(&self.reader().source, at, options),
+            Found::Free(dir, name) if options.create => self.make_file(dir, &name, options),
+            Found::Free(..) => Err(Errno::NOENT.into()),
+        }
+    }
+
+    fn make_file(&self, dir: Ino, name: &[u8], options: OpenOptions) -> FsResult<File> {
+        let node = self.fs().create(dir, name, options.mode, caller())?;
+        self.hold(node.ino, options)
+    }
+
+    fn hold(&self, ino: Ino, options: OpenOptions) -> FsResult<File> {
+        File::hold(&self.reader().source, Dentry { ino, kind: FileKind::File }, options)
+    }
+}
+
+fn copy_content(fs: &Fs, source: Ino, target: Ino) -> FsResult<u64> {
+    let mut at = 0;
+    loop {
+        match fs.copy_range(source, at, target, at, u64::MAX - at)? {
+            0 => return Ok(at),
+            count => at += count,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What can go wrong, with the path that it happened to.
+
+use std::io;
+
+use rustix::io::Errno;
+use vellum_fs::FsError;
+use vellum_types::ErrorKind;
+use vellum_volume::VolumeError;
+use vellum_volume::tree::show;
+
+use crate::live::OpenError;
+
+/// Result of an operation of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A failure.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something could not be done with a path.
+    #[error("cannot {action} {path}: {source}")]
+    Path {
+        /// What was tried, a verb.
+        action: &'static str,
+        /// The path as it was given, fit to be shown.
+        path: Box<str>,
+        /// Why it failed.
+        source: Box<FsError>,
+    },
+    /// An open file could not be read or written.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// A live worktree could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The volume failed.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// The thread that publishes could not be started.
+    #[error("cannot start the thread that publishes: {0}")]
+    Thread(io::Error),
+}
+
+impl Error {
+    /// Says what was tried, and on which path. What vanished while it was looked up was not there.
+    pub(crate) fn at(action: &'static str, path: &[u8]) -> impl FnOnce(FsError) -> Self {
+        move |source| {
+            let source = match source {
+                FsError::Posix(Errno::STALE) => Errno::NOENT.into(),
+                source => source,
+            };
+            Self::Path { action, path: show(path).into(), source: Box::new(source) }
+        }
+    }
+
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Path { source, .. } => source.kind(),
+            Self::Fs(source) => source.kind(),
+            Self::Open(error) => error.kind(),
+            Self::Volume(error) => error.kind(),
+            Self::Thread(error) => ErrorKind::of_io(error),
+        }
+    }
+
+    /// The kind that the standard library would give it.
+    #[must_use]
+    pub fn io_kind(&self) -> io::ErrorKind {
+        match self.posix() {
+            Some(errno) => io::Error::from(errno).kind(),
+            None => match self.kind() {
+                ErrorKind::NotFound => io::ErrorKind::NotFound,
+                ErrorKind::Conflict => io::ErrorKind::AlreadyExists,
+                ErrorKind::Corrupt => io::ErrorKind::InvalidData,
+                ErrorKind::Denied => io::ErrorKind::PermissionDenied,
+                ErrorKind::NoSpace => io::ErrorKind::StorageFull,
+                ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+                ErrorKind::Usage => io::ErrorKind::InvalidInput,
+                ErrorKind::Interrupted => io::ErrorKind::Interrupted,
+                ErrorKind::Io => io::ErrorKind::Other,
+            },
+        }
+    }
+
+    /// The error number of a refusal that POSIX describes.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        self.posix().map(Errno::raw_os_error)
+    }
+
+    pub(crate) fn posix(&self) -> Option<Errno> {
+        let source = match self {
+            Self::Path { source, .. } => source,
+            Self::Fs(source) => source,
+            Self::Open(_) | Self::Volume(_) | Self::Thread(_) => return None,
+        };
+        match source {
+            FsError::Posix(errno) => Some(*errno),
+            _ => None,
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(error.io_kind(), error)
+    }
+}

@@ -1,0 +1,174 @@
+//! What is known of a file.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use vellum_types::{Attr, FileKind, Ino, Time};
+
+/// Attributes of a file, a directory or anything else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Metadata {
+    ino: Ino,
+    attr: Arc<Attr>,
+}
+
+/// An entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    /// Its name.
+    pub name: OsString,
+    /// Its kind.
+    pub kind: FileKind,
+    /// Its inode number.
+    pub ino: u64,
+}
+
+/// What a walk comes by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Walked {
+    /// Where: the path that the walk began with, and the names below it.
+    pub path: PathBuf,
+    /// What; symlinks are not followed.
+    pub metadata: Metadata,
+}
+
+impl Metadata {
+    pub(crate) fn new(ino: Ino, attr: Arc<Attr>) -> Self {
+        Self { ino, attr }
+    }
+
+    /// The inode number: names with the same one are links of one file.
+    #[must_use]
+    pub fn ino(&self) -> u64 {
+        self.ino.0
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        self.attr.kind
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.attr.kind == FileKind::Dir
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.attr.kind == FileKind::File
+    }
+
+    /// Whether it is a symlink.
+    #[must_use]
+    pub fn is_symlink(&self) -> bool {
+        self.attr.kind == FileKind::Symlink
+    }
+
+    /// Bytes of content.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.attr.size
+    }
+
+    /// Permission bits, set-id bits and the sticky bit.
+    #[must_use]
+    pub fn mode(&self) -> u32 {
+        self.attr.mode
+    }
+
+    /// Owner.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.attr.uid
+    }
+
+    /// Group.
+    #[must_use]
+    pub fn gid(&self) -> u32 {
+        self.attr.gid
+    }
+
+    /// Names that it has; of a directory 2, and one for each directory in it.
+    #[must_use]
+    pub fn links(&self) -> u32 {
+        self.attr.nlink
+    }
+
+    /// Device number, of devices.
+    #[must_use]
+    pub fn rdev(&self) -> u64 {
+        self.attr.rdev
+    }
+
+    /// Last change of content.
+    #[must_use]
+    pub fn modified(&self) -> SystemTime {
+        system_time(self.attr.mtime)
+    }
+
+    /// Last access, as far as it was recorded: reading through this crate does not record any.
+    #[must_use]
+    pub fn accessed(&self) -> SystemTime {
+        system_time(self.attr.atime)
+    }
+
+    /// Last change of attributes.
+    #[must_use]
+    pub fn changed(&self) -> SystemTime {
+        system_time(self.attr.ctime)
+    }
+
+    /// Creation.
+    #[must_use]
+    pub fn created(&self) -> SystemTime {
+        system_time(self.attr.btime)
+    }
+}
+
+impl From<vellum_fs::DirEntry> for DirEntry {
+    fn from(entry: vellum_fs::DirEntry) -> Self {
+        Self { name: OsString::from_vec(entry.name), kind: entry.kind, ino: entry.ino.0 }
+    }
+}
+
+/// A moment as the standard library has it; the nearest one that it can say.
+pub(crate) fn system_time(time: Time) -> SystemTime {
+    let whole = Duration::from_secs(time.secs.unsigned_abs());
+    let epoch = SystemTime::UNIX_EPOCH;
+    let second = if time.secs < 0 { epoch.checked_sub(whole) } else { epoch.checked_add(whole) };
+    second.and_then(|second| second.checked_add(Duration::from_nanos(time.nanos.into()))).unwrap_or(epoch)
+}
+
+/// A moment as a volume has it.
+pub(crate) fn time(moment: SystemTime) -> Time {
+    match moment.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => Time { secs: since.as_secs().cast_signed(), nanos: since.subsec_nanos() },
+        Err(error) => {
+            let before = error.duration();
+            let secs = before.as_secs().cast_signed().saturating_neg();
+            match before.subsec_nanos() {
+                0 => Time { secs, nanos: 0 },
+                nanos => Time { secs: secs.saturating_sub(1), nanos: 1_000_000_000 - nanos },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_are_kept() {
+        for (secs, nanos) in [(0, 0), (5, 1), (-1, 999_999_999), (-7, 0), (1_700_000_000, 5)] {
+            let moment = Time { secs, nanos };
+            assert_eq!(time(system_time(moment)), moment);
+        }
+    }
+}

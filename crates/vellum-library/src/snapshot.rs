@@ -1,0 +1,125 @@
+//! What is read and does not change: snapshots, and views of the moment.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use vellum_fs::pending::Pending;
+use vellum_types::{Dentry, SnapshotId};
+use vellum_volume::{SnapshotRecord, Statistics};
+
+use crate::metadata::system_time;
+use crate::paths::Reader;
+use crate::source::{Live, Seen, Source};
+use crate::tree::{Tree, sealed::Rooted};
+
+/// The worktree as it was when [`crate::Worktree::view`] was called. It is in memory alone: it ends when it is
+/// dropped, and with the process.
+///
+/// What a view shows is kept by the worktree. A collection of garbage by another process does not know of views: what
+/// must outlast one is for a snapshot.
+#[derive(Clone)]
+pub struct View {
+    reader: Reader,
+}
+
+/// A snapshot, open to be read.
+#[derive(Clone)]
+pub struct Snapshot {
+    reader: Reader,
+    info: Arc<SnapshotInfo>,
+}
+
+/// What is known of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// Its id.
+    pub id: SnapshotId,
+    /// What was said of it.
+    pub note: String,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// When it was made.
+    pub time: SystemTime,
+    /// The worktree that it is of.
+    pub worktree: String,
+    /// Who made it.
+    pub author: String,
+    /// Where.
+    pub host: String,
+    /// What it holds; None: it is durable, but not in the store yet, and not counted.
+    pub statistics: Option<Statistics>,
+}
+
+impl View {
+    pub(crate) fn new(view: vellum_fs::View, live: &Arc<Live>) -> Self {
+        Self { reader: Reader::new(Source::View(Seen::new(view, live))) }
+    }
+}
+
+impl Rooted for View {
+    fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    fn rooted(&self, root: Dentry) -> Self {
+        Self { reader: self.reader.rooted(root) }
+    }
+}
+
+impl Tree for View {}
+
+impl Snapshot {
+    pub(crate) fn new(reader: Reader, info: SnapshotInfo) -> Self {
+        Self { reader, info: Arc::new(info) }
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub fn info(&self) -> &SnapshotInfo {
+        &self.info
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> SnapshotId {
+        self.info.id
+    }
+}
+
+impl Rooted for Snapshot {
+    fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    fn rooted(&self, root: Dentry) -> Self {
+        Self { reader: self.reader.rooted(root), info: self.info.clone() }
+    }
+}
+
+impl Tree for Snapshot {}
+
+impl SnapshotInfo {
+    /// Of one in the store, of which the tags are among all tags.
+    pub(crate) fn published(id: SnapshotId, record: &SnapshotRecord, tags: &[(String, SnapshotId)]) -> Self {
+        let tags = tags.iter().filter(|(_, target)| *target == id).map(|(name, _)| name.clone());
+        Self { statistics: Some(record.statistics), ..Self::of(id, record, tags.collect()) }
+    }
+
+    /// Of one that is not in the store yet.
+    pub(crate) fn waiting(pending: &Pending) -> Self {
+        Self::of(pending.id, &pending.record, pending.tags.clone())
+    }
+
+    fn of(id: SnapshotId, record: &SnapshotRecord, tags: Vec<String>) -> Self {
+        Self {
+            id,
+            note: record.note.clone(),
+            tags,
+            time: system_time(record.time),
+            worktree: record.worktree.clone(),
+            author: record.author.clone(),
+            host: record.host.clone(),
+            statistics: None,
+        }
+    }
+}

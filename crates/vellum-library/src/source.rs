@@ -1,0 +1,131 @@
+//! What can be read, by inode: a live worktree, a view of it, a snapshot that no live worktree stands beside.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vellum_fs::frozen::Frozen;
+use vellum_fs::publisher::Publisher;
+use vellum_fs::{DirEntry, Epoch, Fs, FsError, Result, Seek, View};
+use vellum_types::{Attr, Dentry, Ino};
+
+use crate::live::Claim;
+
+/// A live worktree that is open. Whatever was made from it keeps it open.
+pub(crate) struct Live {
+    // Dropped first: it ends the thread.
+    pub publisher: Publisher,
+    pub fs: Arc<Fs>,
+    // Dropped last: nobody else may write before everything is closed.
+    pub claim: Claim,
+}
+
+/// A view, and the worktree that it keeps open.
+pub(crate) struct Seen {
+    pub view: View,
+    // Dropped after the view.
+    _live: Arc<Live>,
+}
+
+impl Seen {
+    pub fn new(view: View, live: &Arc<Live>) -> Arc<Self> {
+        Arc::new(Self { view, _live: live.clone() })
+    }
+}
+
+/// Where something is read from.
+#[derive(Clone)]
+pub(crate) enum Source {
+    Live(Arc<Live>),
+    View(Arc<Seen>),
+    Frozen(Arc<Frozen>),
+}
+
+impl Source {
+    /// Which of its states a live worktree stands on; what does not change has one.
+    pub fn epoch(&self) -> Epoch {
+        match self {
+            Self::Live(live) => live.fs.epoch(),
+            Self::View(_) | Self::Frozen(_) => Epoch::default(),
+        }
+    }
+
+    /// What a directory holds under a name.
+    pub fn find(&self, dir: Ino, name: &[u8]) -> Result<Dentry> {
+        match self {
+            Self::Live(live) => live.fs.find(dir, name),
+            Self::View(seen) => seen.view.find(dir, name),
+            Self::Frozen(frozen) => {
+                let (ino, attr) = frozen.lookup(dir, name)?;
+                Ok(Dentry { ino, kind: attr.kind })
+            }
+        }
+    }
+
+    pub fn attr(&self, ino: Ino) -> Result<Arc<Attr>> {
+        match self {
+            Self::Live(live) => Ok(live.fs.getattr(ino)?.attr),
+            Self::View(seen) => seen.view.attr(ino).map(Arc::new),
+            Self::Frozen(frozen) => frozen.attr(ino).map(Arc::new),
+        }
+    }
+
+    /// All entries of a directory by name.
+    pub fn entries(&self, dir: Ino) -> Result<Vec<DirEntry>> {
+        match self {
+            Self::Live(live) => live.fs.entries(dir),
+            Self::View(seen) => seen.view.entries(dir),
+            Self::Frozen(frozen) => {
+                let entries = frozen.entries(dir)?.into_iter();
+                Ok(entries.map(|(name, ino, kind)| DirEntry { name, ino, kind }).collect())
+            }
+        }
+    }
+
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        match self {
+            Self::Live(live) => live.fs.readlink(ino),
+            Self::View(seen) => seen.view.readlink(ino),
+            Self::Frozen(frozen) => frozen.readlink(ino),
+        }
+    }
+
+    /// An extended attribute; None if it is not there.
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let value = match self {
+            Self::Live(live) => live.fs.getxattr(ino, name).map(|value| value.to_vec()),
+            Self::View(seen) => seen.view.getxattr(ino, name).map(|value| value.to_vec()),
+            Self::Frozen(frozen) => frozen.getxattr(ino, name),
+        };
+        match value {
+            Ok(value) => Ok(Some(value)),
+            Err(FsError::Posix(Errno::NODATA)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub fn xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        match self {
+            Self::Live(live) => live.fs.listxattr(ino),
+            Self::View(seen) => seen.view.listxattr(ino),
+            Self::Frozen(frozen) => frozen.listxattr(ino),
+        }
+    }
+
+    /// Content from an offset on; less than asked for only at the end.
+    pub fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
+        match self {
+            Self::Live(live) => live.fs.read(ino, offset, len),
+            Self::View(seen) => seen.view.read(ino, offset, len),
+            Self::Frozen(frozen) => frozen.read(ino, offset, len),
+        }
+    }
+
+    /// The next data or hole from an offset on.
+    pub fn seek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64> {
+        match self {
+            Self::Live(live) => live.fs.seek(ino, offset, seek),
+            Self::View(seen) => seen.view.seek(ino, offset, seek),
+            Self::Frozen(frozen) => frozen.seek(ino, offset, seek == Seek::Data),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Volumes: making, opening, and what they hold.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use vellum_fs::frozen::{Chunks, Frozen};
+use vellum_fs::publisher::Publisher;
+use vellum_types::SnapshotId;
+use vellum_volume::refs::WorktreeHead;
+use vellum_volume::volume::NewWorktree;
+use vellum_volume::{StateDir, VolumeError};
+
+use crate::error::{Error, Result};
+use crate::live::{self, Claim, Limits};
+use crate::paths::Reader;
+use crate::snapshot::{Snapshot, SnapshotInfo};
+use crate::source::{Live, Source};
+use crate::worktree::Worktree;
+
+/// The worktree that the volume's directory itself is: files that are checked out there by the command line.
+const OWN_WORKTREE: &str = "main";
+
+/// An open volume. It can be cloned, and shared among threads.
+#[derive(Clone)]
+pub struct Volume {
+    inner: Arc<vellum_volume::Volume>,
+    /// Content of snapshots that are read.
+    chunks: Arc<Chunks>,
+}
+
+/// How a volume is made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NewVolume {
+    /// Path or URL of the store; None: it is in the directory itself.
+    pub store: Option<String>,
+    /// It is not encrypted: who can read the store can read everything.
+    pub plain: bool,
+}
+
+/// A volume that was made.
+pub struct Created {
+    /// The volume, open.
+    pub volume: Volume,
+    /// What opens it when all else is lost; not to be had again. None for plain volumes.
+    pub recovery_code: Option<String>,
+}
+
+impl Volume {
+    /// Makes an encrypted volume in a directory, which is made if it is missing. The key is kept there.
+    pub fn create(dir: impl AsRef<Path>) -> Result<Created> {
+        Self::create_with(dir, &NewVolume::default())
+    }
+
+    /// The same in another way. A store that holds a volume already is refused.
+    pub fn create_with(dir: impl AsRef<Path>, new: &NewVolume) -> Result<Created> {
+        let dir = std::path::absolute(dir.as_ref()).map_err(VolumeError::local(dir.as_ref()))?;
+        let state = StateDir::create(&dir)?;
+        let new = NewWorktree { store: new.store.clone(), name: OWN_WORKTREE.into(), encrypted: !new.plain };
+        let taken = || VolumeError::Exists { kind: "volume", name: new.store.clone().unwrap_or_default() };
+        let made = vellum_volume::Volume::init(&state, &new, || Err(taken()))?;
+        let recovery_code = made.recovery.map(|code| code.to_text().to_string());
+        Ok(Created { volume: Self::over(made.volume), recovery_code })
+    }
+
+    /// Opens the volume of a directory, or of one above it.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
+        let dir = std::path::absolute(dir.as_ref()).map_err(VolumeError::local(dir.as_ref()))?;
+        Ok(Self::over(vellum_volume::Volume::open(&StateDir::find(&dir)?)?))
+    }
+
+    fn over(volume: vellum_volume::Volume) -> Self {
+        let inner = Arc::new(volume);
+        Self { chunks: Arc::new(Chunks::new(inner.clone())), inner }
+    }
+
+    /// What is beneath.
+    #[must_use]
+    pub fn inner(&self) -> &Arc<vellum_volume::Volume> {
+        &self.inner
+    }
+
+    /// The names of all worktrees, live and checked out.
+    pub fn worktrees(&self) -> Result<Vec<String>> {
+        Ok(self.inner.worktrees()?.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// Makes a live worktree and opens it. It holds what a snapshot does (an id, the beginning of one, a tag), or
+    /// nothing. Nothing is copied.
+    pub fn create_worktree(&self, name: &str, from: Option<&str>) -> Result<Worktree> {
+        let from = from.map(|text| self.resolve(text)).transpose()?;
+        let head = live::create(&self.inner, name, from)?;
+        self.open_live(name, &head, Limits::default())
+    }
+
+    /// Opens a live worktree. One process at a time has it open; a mount is one.
+    pub fn worktree(&self, name: &str) -> Result<Worktree> {
+        self.worktree_with(name, Limits::default())
+    }
+
+    /// The same with limits of one's own.
+    pub fn worktree_with(&self, name: &str, limits: Limits) -> Result<Worktree> {
+        let head = live::find(&self.inner, name)?;
+        let head = head.ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: name.into() })?;
+        self.open_live(name, &head, limits)
+    }
+
+    fn open_live(&self, name: &str, head: &WorktreeHead, limits: Limits) -> Result<Worktree> {
+        let claim = Claim::take(&self.inner, name, None)?;
+        let fs = claim.open(&self.inner, head, limits)?;
+        let publisher = Publisher::start(fs.clone()).map_err(Error::Thread)?;
+        Ok(Worktree::new(Arc::new(Live { publisher, fs, claim })))
+    }
+
+    /// The snapshots in the store, of all worktrees, the oldest first. One that was made a moment ago may be on its
+    /// way still: [`Worktree::snapshots`] tells of these, too.
+    pub fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
+        let tags = self.inner.tags()?;
+        let mut all = self.inner.catalog.all()?;
+        all.sort_by_key(|(id, record)| (record.time, record.counter, *id));
+        Ok(all.iter().map(|(id, record)| SnapshotInfo::published(*id, record, &tags)).collect())
+    }
+
+    /// Opens a snapshot that is in the store, beside whoever has the worktree open.
+    pub fn snapshot(&self, text: &str) -> Result<Snapshot> {
+        let id = self.resolve(text)?;
+        let record = self.inner.catalog.get(&id)?;
+        let info = SnapshotInfo::published(id, &record, &self.inner.tags()?);
+        let frozen = Frozen::new(self.inner.tree(record.root), self.chunks.clone());
+        let source = Source::Frozen(Arc::new(frozen));
+        Ok(Snapshot::new(Reader::new(source), info))
+    }
+
+    /// Names a snapshot.
+    pub fn tag(&self, name: &str, snapshot: SnapshotId) -> Result<()> {
+        Ok(self.inner.add_tag(name, snapshot)?)
+    }
+
+    /// Forgets a snapshot, unless a worktree stands on it or a tag names it. What only it held is given back by a
+    /// collection of garbage.
+    pub fn forget(&self, snapshot: SnapshotId) -> Result<()> {
+        Ok(self.inner.forget(&snapshot)?)
+    }
+
+    pub(crate) fn resolve(&self, text: &str) -> Result<SnapshotId> {
+        Ok(self.inner.resolve(text)?.id)
+    }
+}

@@ -1,0 +1,91 @@
+//! Walking over a tree.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use vellum_fs::{DirEntry, Epoch, FsError};
+use vellum_types::{Dentry, FileKind, Ino};
+
+use crate::error::{Error, Result};
+use crate::metadata::Walked;
+use crate::paths::Reader;
+use crate::tree::{bytes, metadata};
+
+/// What [`crate::Tree::walk`] gives. What vanishes meanwhile is left out; after an error the walk goes on beside what
+/// could not be read. When a live worktree is
+/// restored it ends with an error.
+pub struct Walk {
+    reader: Reader,
+    /// Where it begins; None: it has begun.
+    start: Option<PathBuf>,
+    /// The directories that it is in.
+    path: Vec<Level>,
+    /// Which state of a live worktree it walks over.
+    epoch: Epoch,
+}
+
+/// A directory of which the entries are being visited.
+struct Level {
+    ino: Ino,
+    path: PathBuf,
+    entries: std::vec::IntoIter<DirEntry>,
+}
+
+impl Walk {
+    pub(crate) fn new(reader: Reader, start: PathBuf) -> Self {
+        Self { reader, start: Some(start), path: Vec::new(), epoch: Epoch::default() }
+    }
+
+    fn begin(&mut self, start: PathBuf) -> Result<Walked> {
+        let path = bytes(&start);
+        self.epoch = self.reader.source.epoch();
+        let at = self.reader.resolve(path, false).map_err(Error::at("walk", path))?;
+        self.visit(at, start)
+    }
+
+    fn visit(&mut self, at: Dentry, path: PathBuf) -> Result<Walked> {
+        let metadata = metadata(&self.reader, at).map_err(Error::at("stat", bytes(&path)))?;
+        if at.kind == FileKind::Dir {
+            // A tree that somebody made up may hold itself.
+            if self.path.iter().any(|level| level.ino == at.ino) {
+                let circle = FsError::BadTree(format!("the directory {} lies in itself", at.ino));
+                return Err(Error::at("walk", bytes(&path))(circle));
+            }
+            let entries = self.reader.source.entries(at.ino).map_err(Error::at("list", bytes(&path)))?;
+            self.path.push(Level { ino: at.ino, path: path.clone(), entries: entries.into_iter() });
+        }
+        Ok(Walked { path, metadata })
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<Walked>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let reader = self.reader.clone();
+        let _entered = reader.enter();
+        if let Some(start) = self.start.take() {
+            return Some(self.begin(start));
+        }
+        if self.epoch != reader.source.epoch() {
+            // What was restored has other numbers: it ends here.
+            let there_was_more = !std::mem::take(&mut self.path).is_empty();
+            return there_was_more.then(|| Err(FsError::Posix(Errno::STALE).into()));
+        }
+        loop {
+            let level = self.path.last_mut()?;
+            let Some(entry) = level.entries.next() else {
+                self.path.pop();
+                continue;
+            };
+            let path = level.path.join(OsStr::from_bytes(&entry.name));
+            let at = Dentry { ino: entry.ino, kind: entry.kind };
+            match self.visit(at, path) {
+                Err(error) if error.posix() == Some(Errno::NOENT) => {}
+                visited => return Some(visited),
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A live worktree: its files, its snapshots, and what it keeps in memory.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use vellum_fs::cache::CacheStatistics;
+use vellum_fs::snapshot::{SnapshotRequest, Unpublished};
+use vellum_types::SnapshotId;
+use vellum_volume::Origin;
+use vellum_volume::refs::check_ref_name;
+
+use crate::dir::Dir;
+use crate::error::Result;
+use crate::paths::Reader;
+use crate::snapshot::{Snapshot, SnapshotInfo, View};
+use crate::source::{Live, Seen, Source};
+
+/// A live worktree. All that a [`Dir`] can do, it does from its root. It can be cloned, and shared among threads.
+///
+/// It stays open as long as something that was made from it does: a file, a view, a directory. What was written is
+/// there when it is opened again, also after the process was killed; it survives a loss of power after
+/// [`Worktree::sync`], or when it is some seconds old. A thread publishes it into the store from time to time.
+#[derive(Clone)]
+pub struct Worktree {
+    dir: Dir,
+}
+
+impl Deref for Worktree {
+    type Target = Dir;
+
+    fn deref(&self) -> &Dir {
+        &self.dir
+    }
+}
+
+impl Worktree {
+    pub(crate) fn new(live: Arc<Live>) -> Self {
+        Self { dir: Dir::whole(live) }
+    }
+
+    fn live(&self) -> &Arc<Live> {
+        self.dir.live()
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.live().claim.worktree()
+    }
+
+    /// The whole worktree as a directory.
+    #[must_use]
+    pub fn root(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// The worktree as it is now, to be read while it changes. It costs no more than some memory, and no write.
+    pub fn view(&self) -> Result<View> {
+        let live = self.live();
+        Ok(View::new(live.fs.view()?, live))
+    }
+
+    /// Makes a snapshot. When this returns, it survives a loss of power; it is published into the store in the
+    /// background.
+    pub fn snapshot(&self, note: &str) -> Result<SnapshotId> {
+        self.snapshot_with(note, &[])
+    }
+
+    /// The same, with tags.
+    pub fn snapshot_with(&self, note: &str, tags: &[&str]) -> Result<SnapshotId> {
+        tags.iter().try_for_each(|tag| check_ref_name(tag))?;
+        let tags = tags.iter().map(|tag| (*tag).into()).collect();
+        let request = SnapshotRequest { note: note.into(), tags, origin: Origin::User };
+        let id = self.live().fs.snapshot(&request)?;
+        self.live().publisher.ask();
+        Ok(id)
+    }
+
+    /// All snapshots of this worktree, the oldest first, those that are not in the store yet among them.
+    pub fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
+        let fs = &self.live().fs;
+        // These first: what is published in between is then found twice, and not missed.
+        let waiting = fs.pending()?;
+        let tags = fs.volume().tags()?;
+        let published = fs.volume().catalog.all()?;
+        let mut found: Vec<SnapshotInfo> = published
+            .iter()
+            .filter(|(_, record)| record.worktree == self.name())
+            .map(|(id, record)| SnapshotInfo::published(*id, record, &tags))
+            .collect();
+        for (_, pending) in &waiting {
+            if !found.iter().any(|info| info.id == pending.id) {
+                found.push(SnapshotInfo::waiting(pending));
+            }
+        }
+        found.sort_by_key(|info| (info.time, info.id));
+        Ok(found)
+    }
+
+    /// Opens a snapshot of the volume (an id, the beginning of one, a tag), whether it is in the store yet or not.
+    pub fn open_snapshot(&self, text: &str) -> Result<Snapshot> {
+        let live = self.live();
+        let info = self.info(text)?;
+        let source = Source::View(Seen::new(live.fs.view_of(info.id)?, live));
+        Ok(Snapshot::new(Reader::new(source), info))
+    }
+
+    fn info(&self, text: &str) -> Result<SnapshotInfo> {
+        let fs = &self.live().fs;
+        let named = |info: &SnapshotInfo| {
+            info.tags.iter().any(|tag| tag == text)
+                || text.len() >= ID_PREFIX_MIN && info.id.to_string().starts_with(text)
+        };
+        let waiting = fs.pending()?;
+        let mut waiting = waiting.iter().map(|(_, pending)| SnapshotInfo::waiting(pending));
+        if let Some(info) = waiting.find(named) {
+            return Ok(info);
+        }
+        let entry = fs.volume().resolve(text)?;
+        Ok(SnapshotInfo::published(entry.id, &entry.record, &fs.volume().tags()?))
+    }
+
+    /// Lets the worktree be what a snapshot is, at once. What no snapshot holds is saved in one first, which is given.
+    /// Views stay as they are; files that are open keep their place, not their content.
+    pub fn restore(&self, text: &str) -> Result<Option<SnapshotId>> {
+        Ok(self.live().fs.restore(self.info(text)?.id, false)?)
+    }
+
+    /// The same, but that what no snapshot holds is lost.
+    pub fn restore_discarding(&self, text: &str) -> Result<()> {
+        self.live().fs.restore(self.info(text)?.id, true)?;
+        Ok(())
+    }
+
+    /// Whether anything was changed since the last snapshot.
+    pub fn is_changed(&self) -> Result<bool> {
+        Ok(self.live().fs.is_changed()?)
+    }
+
+    /// Waits until everything that was done survives a loss of power of this machine.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.live().fs.sync()?)
+    }
+
+    /// Waits until everything is in the store, snapshots too.
+    pub fn flush(&self) -> Result<()> {
+        Ok(self.live().fs.flush()?)
+    }
+
+    /// What is not in the store yet.
+    pub fn unpublished(&self) -> Result<Unpublished> {
+        Ok(self.live().fs.unpublished()?)
+    }
+
+    /// Why publishing in the background failed the last time; None if it did not.
+    #[must_use]
+    pub fn publishing_failure(&self) -> Option<String> {
+        self.live().publisher.failure()
+    }
+
+    /// What the cache of inodes and names did and holds.
+    #[must_use]
+    pub fn cache(&self) -> CacheStatistics {
+        self.live().fs.inodes().statistics()
+    }
+
+    /// Lets the cache of inodes and names hold so many bytes from now on.
+    pub fn resize_cache(&self, bytes: usize) {
+        self.live().fs.inodes().resize(bytes);
+    }
+
+    /// Empties the cache of inodes and names.
+    pub fn clear_cache(&self) {
+        self.live().fs.inodes().clear();
+    }
+}
+
+/// Fewer characters of an id name a snapshot by chance.
+const ID_PREFIX_MIN: usize = 8;

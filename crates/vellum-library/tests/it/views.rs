@@ -1,0 +1,259 @@
+//! Views and snapshots through paths.
+
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vellum_library::{OpenOptions, Tree, Volume};
+
+use crate::stand::{Stand, kind};
+
+/// Everything of a tree: paths, attributes that do not depend on where it is, content.
+fn render(tree: &impl Tree) -> String {
+    let mut text = String::new();
+    for found in tree.walk("") {
+        let found = found.unwrap();
+        let meta = &found.metadata;
+        let path = found.path.display();
+        text += &format!("{path} {:?} {:o} {} {}", meta.kind(), meta.mode(), meta.size(), meta.links());
+        if meta.is_file() {
+            text +=
+                &format!(" {:x?}", tree.read(&found.path).unwrap().iter().step_by(1000).collect::<Vec<_>>());
+        }
+        if meta.is_symlink() {
+            text += &format!(" -> {}", tree.read_link(&found.path).unwrap().display());
+        }
+        for name in if meta.is_symlink() { Vec::new() } else { tree.xattrs(&found.path).unwrap() } {
+            text += &format!(" {name:?}={:?}", tree.xattr(&found.path, &name).unwrap());
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn populated() -> Stand {
+    let stand = Stand::new();
+    stand.mkdir_all("a/b/c").unwrap();
+    stand.write("a/small", "hello").unwrap();
+    stand.write("a/b/big", vec![b'x'; 50_000]).unwrap();
+    stand.symlink("b/big", "a/link").unwrap();
+    stand.link("a/small", "a/b/c/again").unwrap();
+    stand.set_xattr("a/small", "user.mark", "1").unwrap();
+    stand
+}
+
+fn change(stand: &Stand) {
+    stand.write("a/small", "HELLO THERE").unwrap();
+    stand.truncate("a/b/big", 10).unwrap();
+    stand.rename("a/b", "moved").unwrap();
+    stand.remove("a/link").unwrap();
+    stand.remove_xattr("a/small", "user.mark").unwrap();
+    stand.write("new", "new").unwrap();
+}
+
+fn undo(stand: &Stand, id: &str) {
+    stand.restore_discarding(id).unwrap();
+}
+
+#[test]
+fn one_state_reads_alike_in_every_way() {
+    let stand = populated();
+    let live = render(stand.root());
+    let view = stand.view().unwrap();
+    let id = stand.snapshot("as it was").unwrap().to_string();
+    let waiting = stand.open_snapshot(&id).unwrap();
+    assert!(waiting.info().statistics.is_none() || stand.volume.snapshot(&id).is_ok());
+    change(&stand);
+    assert_ne!(render(stand.root()), live);
+    assert_eq!((render(&view), render(&waiting)), (live.clone(), live.clone()));
+    stand.flush().unwrap();
+    assert_eq!((render(&view), render(&waiting)), (live.clone(), live.clone()));
+    assert_eq!(render(&stand.open_snapshot(&id).unwrap()), live);
+    assert_eq!(render(&stand.volume.snapshot(&id).unwrap()), live);
+    let changed = stand.view().unwrap();
+    let now = render(&changed);
+    undo(&stand, &id);
+    assert_eq!((render(stand.root()), render(&view), render(&changed)), (live.clone(), live.clone(), now));
+    // An older view than its worktree, alone.
+    let Stand { work, volume, dir: _dir } = stand;
+    drop(work);
+    assert_eq!(render(&view), live);
+    assert!(volume.worktree("work").is_err(), "the views keep it open");
+    drop((view, waiting, changed));
+    assert_eq!(render(volume.worktree("work").unwrap().root()), live);
+}
+
+#[test]
+fn what_does_not_change_cannot_be_changed() {
+    let stand = populated();
+    let view = stand.view().unwrap();
+    let file = view.open("a/small").unwrap();
+    assert!(file.write_at(b"x", 0).is_err());
+    assert!(file.truncate(0).is_err());
+    file.sync().unwrap();
+    let mut buffer = [0; 3];
+    assert_eq!(file.read_at(&mut buffer, 2).unwrap(), 3);
+    assert_eq!(&buffer, b"llo");
+    assert_eq!(kind(view.read("a/b")), ErrorKind::IsADirectory);
+    assert_eq!(kind(view.read("a/small/x")), ErrorKind::NotADirectory);
+    assert_eq!(kind(view.stat("nothing")), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_subtree_is_left_by_nothing() {
+    let stand = populated();
+    stand.write("secret", "outside").unwrap();
+    stand.symlink("../secret", "a/up").unwrap();
+    stand.symlink("/small", "a/absolute").unwrap();
+    stand.symlink("../../../../../../small", "a/far").unwrap();
+    let sub = stand.sub("a").unwrap();
+    assert!(!sub.exists("up").unwrap() && !sub.exists("../secret").unwrap());
+    for path in
+        ["small", "/small", "../small", "../../small", "absolute", "far", "b/../small", "./b//c/again"]
+    {
+        assert_eq!(sub.read(path).unwrap(), b"hello", "{path}");
+    }
+    sub.write("../secret", "inside").unwrap();
+    assert_eq!(stand.read("a/secret").unwrap(), b"inside");
+    assert_eq!(stand.read("secret").unwrap(), b"outside");
+    let view = stand.view().unwrap().sub("a").unwrap();
+    assert_eq!(view.read("absolute").unwrap(), b"hello");
+    assert_eq!(kind(stand.sub("secret")), ErrorKind::NotADirectory);
+}
+
+#[test]
+fn symlinks_that_never_end_are_given_up() {
+    let stand = Stand::new();
+    stand.symlink("b", "a").unwrap();
+    stand.symlink("a", "b").unwrap();
+    let error = stand.stat("a").unwrap_err();
+    assert_eq!(error.errno(), Some(40));
+    assert!(error.to_string().starts_with("cannot stat a: "), "{error}");
+    let io: std::io::Error = error.into();
+    assert!(io.to_string().contains("cannot stat a"));
+    for level in 0..39 {
+        stand.symlink(format!("chain-{}", level + 1), format!("chain-{level}")).unwrap();
+    }
+    stand.write("chain-39", "end").unwrap();
+    assert_eq!(stand.read("chain-0").unwrap(), b"end");
+}
+
+#[test]
+fn what_others_have_open_is_refused() {
+    let stand = Stand::new();
+    let other = Volume::open(stand.dir.path()).unwrap();
+    let error = other.worktree("work").err().unwrap();
+    assert!(error.to_string().contains("is open in process"), "{error}");
+    assert_eq!(kind(other.worktree("nowhere")), ErrorKind::NotFound);
+    assert_eq!(kind(other.worktree("main")), ErrorKind::InvalidInput);
+    stand.write("file", "x").unwrap();
+    stand.snapshot("one").unwrap();
+    stand.flush().unwrap();
+    assert_eq!(other.snapshots().unwrap().len(), 1);
+    let id = other.snapshots().unwrap()[0].id.to_string();
+    let snapshot = other.snapshot(&id).unwrap();
+    assert_eq!(snapshot.read("file").unwrap(), b"x");
+    assert_eq!(kind(stand.copy_from(&snapshot, "file", "copy")), ErrorKind::CrossesDevices);
+}
+
+#[test]
+fn a_fork_starts_from_a_snapshot() {
+    let stand = populated();
+    stand.snapshot_with("base", &["base"]).unwrap();
+    stand.flush().unwrap();
+    let fork = stand.volume.create_worktree("fork", Some("base")).unwrap();
+    assert_eq!(render(fork.root()), render(stand.root()));
+    fork.write("a/small", "forked").unwrap();
+    assert_eq!(stand.read("a/small").unwrap(), b"hello");
+    assert_eq!(stand.volume.worktrees().unwrap(), ["fork", "main", "work"]);
+}
+
+#[test]
+fn restoring_saves_what_no_snapshot_has() {
+    let stand = populated();
+    stand.snapshot_with("good", &["good"]).unwrap();
+    let good = render(stand.root());
+    assert!(!stand.is_changed().unwrap());
+    change(&stand);
+    let bad = render(stand.root());
+    assert!(stand.is_changed().unwrap());
+    let saved = stand.restore("good").unwrap().unwrap();
+    assert_eq!(render(stand.root()), good);
+    assert_eq!(render(&stand.open_snapshot(&saved.to_string()).unwrap()), bad);
+}
+
+#[test]
+fn a_temporary_file_gets_a_name_or_goes() {
+    let stand = Stand::new();
+    let file = stand.temp_file("").unwrap();
+    file.write_at(b"whole", 0).unwrap();
+    assert!(stand.read_dir("").unwrap().is_empty());
+    file.persist(stand.root(), "named").unwrap();
+    assert!(file.persist(stand.root(), "named").is_err());
+    drop(file);
+    assert_eq!(stand.read("named").unwrap(), b"whole");
+    drop(stand.temp_file("").unwrap());
+    let options = OpenOptions::new().write(true).create_new(true);
+    assert_eq!(kind(stand.open_with("named", options)), ErrorKind::AlreadyExists);
+}
+
+#[test]
+fn a_copy_shares_its_content() {
+    let stand = populated();
+    stand.chmod("a/b/big", 0o4750).unwrap();
+    let before = stand.unpublished().unwrap().log_bytes;
+    assert_eq!(stand.copy("a/link", "copy").unwrap(), 50_000);
+    assert_eq!(stand.unpublished().unwrap().log_bytes, before);
+    assert_eq!(stand.read("copy").unwrap(), vec![b'x'; 50_000]);
+    assert_eq!(stand.stat("copy").unwrap().mode(), 0o4750);
+    stand.write("copy", "other").unwrap();
+    assert_eq!(stand.copy("a/small", "copy").unwrap(), 5);
+    assert_eq!(stand.read("copy").unwrap(), b"hello");
+    assert_eq!(stand.stat("a/b/big").unwrap().size(), 50_000);
+}
+
+#[test]
+fn what_is_open_outlives_a_restore() {
+    let stand = populated();
+    let id = stand.snapshot("before").unwrap().to_string();
+    stand.write("a/later", vec![b'l'; 20_000]).unwrap();
+    let file = stand.open_with("a/later", OpenOptions::new().read(true).write(true)).unwrap();
+    let dir = stand.sub("a").unwrap();
+    let mut walk = stand.walk("");
+    walk.next().unwrap().unwrap();
+    stand.restore(&id).unwrap();
+    // Its number may be another file's by now.
+    stand.write("other", vec![b'o'; 20_000]).unwrap();
+    let mut buffer = vec![0; 20_000];
+    assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 20_000);
+    assert!(buffer == vec![b'l'; 20_000] && file.stat().unwrap().size() == 20_000);
+    assert!(file.write_at(b"x", 0).is_err());
+    assert!(walk.next().unwrap().is_err() && walk.next().is_none());
+    assert_eq!(kind(dir.read("small")), ErrorKind::NotFound);
+    drop(file);
+    assert_eq!(stand.read("other").unwrap(), vec![b'o'; 20_000]);
+}
+
+#[test]
+fn restoring_waits_for_nobody_for_ever() {
+    let stand = populated();
+    let id = stand.snapshot("before").unwrap().to_string();
+    let (work, done) = (&stand.work, AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..100).for_each(|_| work.restore_discarding(&id).unwrap());
+            done.store(true, Ordering::Relaxed);
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    // Either is right at some moment; that it ends is the matter.
+                    let _ = work.write("a/file", "content");
+                    let _ = work.copy("a/small", "a/copy");
+                    let _ = work.open("a/small").and_then(|file| file.stat());
+                    let _ = work.remove_all("a/b");
+                    assert!(work.read("a/small").is_ok_and(|content| content == b"hello"));
+                }
+            });
+        }
+    });
+}
