@@ -28,18 +28,24 @@ struct Write<'w> {
     place: Place,
     data: &'w [u8],
     kill_suid: bool,
-    now: Time,
+    /// When it happens; None: whoever writes keeps the file's times.
+    now: Option<Time>,
 }
 
 impl Fs {
     /// Writes at an offset; gives how many bytes were written, which is fewer only at the largest size.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<usize> {
-        self.put(&Write { ino, place: Place::At(offset), data, kill_suid, now: now() })
+        self.put(&Write { ino, place: Place::At(offset), data, kill_suid, now: Some(now()) })
+    }
+
+    /// Writes back what was written before, at a time that whoever kept it tells by itself ([`crate::SetAttr`]).
+    pub fn write_back(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        self.put(&Write { ino, place: Place::At(offset), data, kill_suid: false, now: None })
     }
 
     /// Writes at the end, wherever that is by then.
     pub fn append(&self, ino: Ino, data: &[u8]) -> Result<usize> {
-        self.put(&Write { ino, place: Place::End, data, kill_suid: false, now: now() })
+        self.put(&Write { ino, place: Place::End, data, kill_suid: false, now: Some(now()) })
     }
 
     fn put(&self, write: &Write<'_>) -> Result<usize> {
@@ -149,7 +155,9 @@ impl Write<'_> {
     }
 
     fn finish(&self, txn: &mut Txn<'_>, mut attr: Attr) -> Result<()> {
-        touch(&mut attr, self.now);
+        if let Some(now) = self.now {
+            touch(&mut attr, now);
+        }
         if self.kill_suid {
             drop_set_ids(&mut attr);
             drop_capability(txn, self.ino)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fuser::TimeOrNow;
+use fuser::{TimeOrNow, WriteFlags};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use vellum_fs::{Caller, FallocMode, Fs, FsError, RenameFlags, Result, SetAttr, SetTime, XattrFlags};
@@ -147,9 +147,14 @@ impl Adapter {
         }
     }
 
-    pub(super) fn write(&self, node: u64, offset: u64, data: &[u8], kill_suid: bool) -> Result<u32> {
-        let (fs, ino) = self.live(node)?;
-        let written = fs.write(ino, offset, data, kill_suid)?;
+    pub(super) fn write(&self, at: Piece, data: &[u8], flags: WriteFlags) -> Result<u32> {
+        let (fs, ino) = self.live(at.node)?;
+        // What the kernel kept it wrote earlier, and it tells when by itself.
+        let written = if flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            fs.write_back(ino, at.offset, data)?
+        } else {
+            fs.write(ino, at.offset, data, flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID))?
+        };
         self.tally.written(written);
         u32::try_from(written).map_err(|_| Errno::IO.into())
     }

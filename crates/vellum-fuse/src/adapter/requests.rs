@@ -232,8 +232,8 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        written(reply, self.serve(Op::Write, req, ino.0, b"", || self.write(ino.0, offset, data, kill)));
+        let at = Piece { node: ino.0, offset };
+        written(reply, self.serve(Op::Write, req, ino.0, b"", || self.write(at, data, write_flags)));
     }
 
     fn flush(

@@ -130,6 +130,26 @@ fn special_files_and_times_are_kept() {
 }
 
 #[test]
+fn a_file_keeps_the_time_at_which_it_was_written() {
+    let world = World::new();
+    let mount = Mount::new(&world, "work");
+    for number in 0..20 {
+        let path = mount.at(&format!("f{number}"));
+        fs::write(&path, "first").unwrap();
+        fs::write(&path, vec![b'x'; number * 1000]).unwrap();
+    }
+    let times = |mount: &Mount<'_>| -> Vec<_> {
+        let metadata = |number| fs::metadata(mount.at(&format!("f{number}"))).unwrap();
+        (0..20).map(metadata).map(|found| (found.mtime(), found.mtime_nsec(), found.ctime_nsec())).collect()
+    };
+    let before = times(&mount);
+    // Not the later one at which the kernel handed it over.
+    mount.umount().ok();
+    mount.again(&[]).ok();
+    assert_eq!(times(&mount), before);
+}
+
+#[test]
 fn mapped_memory_is_the_file() {
     let world = World::new();
     let mount = Mount::new(&world, "work");

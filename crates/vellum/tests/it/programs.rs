@@ -28,6 +28,9 @@ fn a_rust_project_is_built_and_run() {
     assert_eq!(mount.sh("project/target/debug/tool"), "12 42\n");
     mount.umount().ok();
     mount.again(&[]).ok();
+    // By their times nothing changed.
+    let again = mount.sh(&format!("{} 2>&1", build.replace(" -q", " -v")));
+    assert!(again.contains("Fresh tool") && !again.contains("Compiling"), "{again}");
     assert_eq!(mount.sh("project/target/debug/tool"), "12 42\n");
 }
 
