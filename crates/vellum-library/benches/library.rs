@@ -19,7 +19,7 @@ const ROUNDS: usize = 5;
 /// Operations of a round.
 const COUNT: u64 = 100_000;
 /// Snapshots of a round: each is durable.
-const SNAPSHOTS: u64 = 50;
+const SNAPSHOTS: u64 = 20;
 /// Files of one directory.
 const FILES: u64 = 20_000;
 
