@@ -78,6 +78,7 @@ impl FsError {
     pub fn errno(&self) -> Errno {
         match self {
             Self::Posix(errno) => *errno,
+            Self::Volume(vellum_volume::VolumeError::Fenced { .. }) => Errno::ROFS,
             other => errno_of(other.kind()),
         }
     }

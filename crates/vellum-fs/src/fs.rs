@@ -8,6 +8,7 @@ use vellum_live::{LiveStore, Sequence};
 use vellum_types::value::Super;
 use vellum_types::{Attr, FileKind, Ino, Key, SnapshotId};
 use vellum_volume::Volume;
+use vellum_volume::lease::Tenure;
 use vellum_volume::session::now;
 
 use crate::cache::InodeCache;
@@ -42,18 +43,20 @@ pub struct Node {
 }
 
 /// What can be chosen about a live worktree.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Options {
     /// Its name; None: it is the one that the volume was opened for.
     pub worktree: Option<String>,
     /// Bytes of decoded chunks kept in memory.
     pub chunk_cache: u64,
+    /// The lease with which it is changed, if it has one.
+    pub tenure: Option<Arc<Tenure>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         // Several files read ahead at once; the kernel keeps what is read often.
-        Self { worktree: None, chunk_cache: 64 << 20 }
+        Self { worktree: None, chunk_cache: 64 << 20, tenure: None }
     }
 }
 
@@ -79,6 +82,7 @@ pub struct Fs {
     pub(crate) places: Places,
     /// The snapshot that the worktree's ref names, as far as this process told it.
     pub(crate) told: Mutex<Option<SnapshotId>>,
+    pub(crate) tenure: Option<Arc<Tenure>>,
     worktree: String,
     /// The last transaction that was committed.
     committed: AtomicU64,
@@ -101,6 +105,7 @@ impl Fs {
         let worktree = options.worktree.unwrap_or_else(|| volume.worktree.worktree.clone());
         let fs = Self {
             worktree,
+            tenure: options.tenure,
             volume,
             tree,
             log,
@@ -151,6 +156,7 @@ impl Fs {
 
     /// Changes the worktree, and lets the caches forget what was changed. The body may run several times.
     pub(crate) fn change<T>(&self, body: impl FnMut(&mut Txn<'_>) -> Result<T>) -> Result<T> {
+        self.admit()?;
         let (value, Committed { changed, sequence }) = self.tree.transact(body)?;
         self.committed.fetch_max(sequence.0, Ordering::AcqRel);
         self.inodes.forget(&changed);

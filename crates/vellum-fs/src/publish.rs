@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 use vellum_live::Transaction;
 use vellum_map::{Root, Span};
 use vellum_types::{ErrorKind, Ino};
+use vellum_volume::refs::LiveTree;
 use vellum_volume::{SnapshotRecord, Statistics};
 
 use crate::error::{FsError, Result};
@@ -54,6 +55,7 @@ impl Fs {
     pub fn publish(&self) -> Result<Progress> {
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.sweep()?;
+        self.admit()?;
         match self.pending()?.into_iter().next() {
             Some((number, pending)) => self.publish_snapshot(number, pending)?,
             None => {
@@ -98,9 +100,9 @@ impl Fs {
         let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if *told != Some(stands) {
             let root = self.volume.catalog.get(&stands)?.root;
-            let live = Some(head.state.base).filter(|base| *base != root);
-            self.volume
-                .update_worktree(self.worktree(), |old| (old.head, old.live) = (Some(stands), live))?;
+            let live = Some(LiveTree { root: head.state.base, counted: head.state.counted });
+            let live = live.filter(|live| live.root != root);
+            self.update_head(|old| (old.head, old.live) = (Some(stands), live))?;
             *told = Some(stands);
         }
         Ok(())
@@ -113,7 +115,7 @@ impl Fs {
         let record = SnapshotRecord { root: published.root, statistics: published.counted, ..pending.record };
         // Of this worktree, not of the record's: a fork publishes what it took over unpublished, if it comes first.
         let id = self.volume.catalog.put(&record)?;
-        self.volume.update_worktree(self.worktree(), |old| (old.head, old.live) = (Some(id), None))?;
+        self.update_head(|old| (old.head, old.live) = (Some(id), None))?;
         *self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(id);
         for tag in &pending.tags {
             self.add_tag(tag, &pending.id)?;
@@ -128,11 +130,11 @@ impl Fs {
         let mut session = self.volume.begin_write()?;
         let mut published = self.store_state(sealed, &session)?;
         published.counted.stored += session.flush()?.bytes_stored;
-        let root = published.root;
-        self.volume.update_worktree(self.worktree(), |head| head.live = Some(root))?;
+        let live = LiveTree { root: published.root, counted: published.counted };
+        self.update_head(|head| head.live = Some(live))?;
         session.end()?;
         self.rebase(sealed, &published, None)?;
-        if root == sealed.base {
+        if live.root == sealed.base {
             // What is still there is in no tree.
             let rest = self.tree.head().sealed();
             *self.remainder.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(rest);

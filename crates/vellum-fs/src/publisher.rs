@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use vellum_live::Sequence;
 
-use crate::error::Result;
+use crate::error::{FsError, Result};
 use crate::fs::Fs;
 use crate::publish::Progress;
 
@@ -122,6 +122,10 @@ impl Shared {
             }
             let outcome = pool.install(|| self.look(asked, &mut watch));
             let failed = outcome.is_err();
+            if outcome.as_ref().is_err_and(FsError::is_fenced) {
+                // Nothing is ever freed again: who waits for room goes on, and is refused.
+                self.fs.log().set_limit(u64::MAX);
+            }
             *lock(&self.failure) = outcome.err().map(|error| error.to_string());
             if failed {
                 self.wait(watch.backoff);

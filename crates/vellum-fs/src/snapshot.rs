@@ -42,6 +42,7 @@ pub struct Unpublished {
 impl Fs {
     /// Makes a snapshot. When it returns, the snapshot survives a loss of power; its tree is published later.
     pub fn snapshot(&self, request: &SnapshotRequest) -> Result<SnapshotId> {
+        self.admit()?;
         self.bound_layers(LAYERS_MANY)?;
         let mut record = self.new_record(request);
         let (id, sequence) = self.tree.change_head(|head, live| {
@@ -97,6 +98,7 @@ impl Fs {
     /// Lets the worktree stand on another snapshot, as it was recorded. What no snapshot holds is saved in one first,
     /// unless it is to be discarded; gives that one. Who holds inodes goes on reading what they held.
     pub fn restore(&self, target: SnapshotId, discard: bool) -> Result<Option<SnapshotId>> {
+        self.admit()?;
         let short = self.volume.short_id(&target)?;
         let ended = self.epochs.end();
         let saved = if discard || !self.is_changed()? {

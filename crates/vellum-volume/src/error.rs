@@ -185,6 +185,41 @@ pub enum VolumeError {
         "this writer's session ran out while it worked (was the machine asleep?); what it wrote may have been collected"
     )]
     SessionLost,
+    /// Another has the lease of a worktree.
+    #[error(
+        "the worktree '{worktree}' belongs to {lease}, until {} unless that is renewed; its live state is in {place}",
+        crate::lease::moment(.lease.expires())
+    )]
+    Leased {
+        /// Its name.
+        worktree: String,
+        /// The lease.
+        lease: Box<crate::lease::Lease>,
+        /// Directory of the holder's live state.
+        place: String,
+    },
+    /// The lease of a worktree is lost, and with it the right to change it.
+    #[error("the worktree '{worktree}' cannot be changed from here any more: {why}")]
+    Fenced {
+        /// Its name.
+        worktree: String,
+        /// How.
+        why: String,
+        /// Directory of the live state, with what was not published.
+        place: String,
+    },
+    /// A live state holds unpublished changes of a worktree that another has changed since.
+    #[error(
+        "{place} holds unpublished changes of the worktree '{worktree}', which was changed meanwhile {by}"
+    )]
+    Behind {
+        /// Its name.
+        worktree: String,
+        /// Who changed it.
+        by: String,
+        /// Directory of the live state.
+        place: String,
+    },
     /// Stopped on request.
     #[error("interrupted")]
     Interrupted,
@@ -220,9 +255,13 @@ impl VolumeError {
             | Self::MissingRecord(_)
             | Self::BadTree(_) => ErrorKind::Corrupt,
             Self::Locked | Self::WrongSecret => ErrorKind::Denied,
-            Self::Exists { .. } | Self::InUse { .. } | Self::Raced(_) | Self::SessionLost => {
-                ErrorKind::Conflict
-            }
+            Self::Exists { .. }
+            | Self::InUse { .. }
+            | Self::Raced(_)
+            | Self::SessionLost
+            | Self::Leased { .. }
+            | Self::Fenced { .. }
+            | Self::Behind { .. } => ErrorKind::Conflict,
             Self::Interrupted => ErrorKind::Interrupted,
         }
     }

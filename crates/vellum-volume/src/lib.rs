@@ -10,6 +10,7 @@ pub mod error;
 pub mod gc;
 pub mod history;
 pub mod keyring;
+pub mod lease;
 pub mod progress;
 pub mod record;
 pub mod refs;

@@ -4,15 +4,17 @@
 //! compare-and-swap and raises the counter; a counter lower than one seen before is refused as a rollback. A ref
 //! that was removed leaves an object that says so: whoever makes it anew counts on, and one that is missing is noticed.
 
+mod head;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vellum_crypto::{Domain, VolumeKeys};
-use vellum_map::Root;
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::limits::REF_NAME_MAX;
-use vellum_types::{BlobId, DecodeError, Reader, SnapshotId, Time, Writer};
+use vellum_types::{DecodeError, Reader, Writer};
 
+pub use self::head::{LiveTree, Quota, WorktreeHead};
 use crate::error::{Result, VolumeError};
 use crate::state::StateDir;
 
@@ -20,7 +22,8 @@ const VERSION: u8 = 1;
 
 /// Longest object, bytes: the longest name and value, sealed.
 const OBJECT_MAX: u64 = 64 << 10;
-/// Longest value, bytes: a head, whose directory has `PATH_MAX` (4,096) bytes, three for one where they are not UTF-8.
+/// Longest value, bytes: a head with two directories, each of `PATH_MAX` (4,096) bytes, three for one where they are
+/// not UTF-8.
 const VALUE_MAX: usize = 48 << 10;
 
 /// How often a compare-and-swap is tried again before giving up: each failure means that somebody else succeeded.
@@ -69,60 +72,6 @@ pub struct Ref {
 impl Ref {
     fn is_removed(&self) -> bool {
         self.value.is_empty()
-    }
-}
-
-/// What a worktree's ref says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorktreeHead {
-    /// The snapshot that the worktree stands on; none before the first.
-    pub head: Option<SnapshotId>,
-    /// When the worktree was made.
-    pub created: Time,
-    /// Host that it was made on.
-    pub host: String,
-    /// Directory that it was made in.
-    pub place: String,
-    /// What a mounted worktree has published since its head; none if nothing, or if it is checked out.
-    pub live: Option<Root>,
-}
-
-impl WorktreeHead {
-    /// The value of the ref.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new();
-        match &self.head {
-            None => writer.u8(0),
-            Some(id) => writer.u8(1).raw(id.as_bytes()),
-        };
-        self.created.encode(&mut writer);
-        writer.bytes(self.host.as_bytes()).bytes(self.place.as_bytes());
-        match &self.live {
-            None => writer.u8(0),
-            Some(root) => writer.u8(1).raw(root.0.as_bytes()),
-        };
-        writer.into_vec()
-    }
-
-    /// Reads the value of the ref.
-    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
-        let head = match reader.u8()? {
-            0 => None,
-            1 => Some(SnapshotId(reader.array()?)),
-            _ => return Err(DecodeError::Invalid("head")),
-        };
-        let created = Time::decode(&mut reader)?;
-        let host = reader.string(usize::MAX)?.to_owned();
-        let place = reader.string(usize::MAX)?.to_owned();
-        let live = match reader.u8()? {
-            0 => None,
-            1 => Some(Root(BlobId(reader.array()?))),
-            _ => return Err(DecodeError::Invalid("live root")),
-        };
-        reader.finish()?;
-        Ok(Self { head, created, host, place, live })
     }
 }
 
@@ -236,7 +185,8 @@ impl Refs {
         Err(VolumeError::Raced(format!("the {} '{name}'", kind.noun())))
     }
 
-    fn key(&self, kind: RefKind, name: &str) -> Result<ObjectKey> {
+    /// The object that a ref of this name is in.
+    pub(crate) fn key(&self, kind: RefKind, name: &str) -> Result<ObjectKey> {
         let id = self.keys.name_id(Domain::Ref, format!("{}/{name}", kind.folder()).as_bytes());
         Ok(ObjectKey::new(format!("refs/{}/{}", kind.folder(), vellum_types::BlobId(id)))?)
     }
@@ -319,25 +269,4 @@ pub fn check_ref_name(name: &str) -> Result<()> {
         return Ok(());
     };
     Err(VolumeError::BadName { name: name.escape_debug().to_string(), reason })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_head_made_at_an_impossible_moment_is_refused() {
-        let head = |nanos| WorktreeHead {
-            head: None,
-            created: Time { secs: -1, nanos },
-            host: "box".into(),
-            place: "/home/ann/work".into(),
-            live: None,
-        };
-        let last = head(999_999_999);
-        assert_eq!(WorktreeHead::decode(&last.encode()), Ok(last));
-        for nanos in [1_000_000_000, u32::MAX] {
-            assert!(matches!(WorktreeHead::decode(&head(nanos).encode()), Err(DecodeError::Invalid(_))));
-        }
-    }
 }

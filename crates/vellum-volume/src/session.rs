@@ -49,7 +49,7 @@ pub struct Session {
 }
 
 impl Session {
-    fn of_this_process() -> Self {
+    pub(crate) fn of_this_process() -> Self {
         let pid = std::process::id();
         Self { host: host_name(), scope: process_scope(), pid, started: process_start(pid), renewed: now() }
     }

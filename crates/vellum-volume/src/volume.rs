@@ -18,9 +18,10 @@ use crate::catalog::Catalog;
 use crate::config::{self, CONFIG_OBJECT, Config};
 use crate::error::{Result, VolumeError};
 use crate::keyring;
+use crate::lease::{is_over, leased};
 use crate::record::SnapshotRecord;
 use crate::refs::{Ref, RefKind, Refs, WorktreeHead, check_ref_name};
-use crate::session::{WriteSession, host_name, now};
+use crate::session::{WriteSession, host_name};
 use crate::state::{STATE_DIR, StateDir, WorktreeFile};
 use crate::tree::NodeLoader;
 
@@ -239,19 +240,29 @@ impl Volume {
         self.update_worktree(&self.worktree.worktree, |old| old.head = Some(head))
     }
 
-    /// Changes what the ref of a worktree says.
+    /// Changes what the ref of a worktree says, unless somebody has its lease.
     pub fn update_worktree(&self, name: &str, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
         self.refs.update(RefKind::Worktree, name, |old| {
             let mut head = decode_head(old.ok_or_else(missing)?)?;
+            self.check_lease(name, &head)?;
             change(&mut head);
             Ok(Some(head.encode()))
         })
     }
 
+    /// An error if somebody has the lease of a worktree of which the ref says this.
+    fn check_lease(&self, name: &str, head: &WorktreeHead) -> Result<()> {
+        match &head.lease {
+            Some(lease) if !is_over(self, &self.refs.key(RefKind::Worktree, name)?, lease)? => {
+                Err(leased(name, lease, head))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn new_head(&self) -> WorktreeHead {
-        let place = self.state.root().display().to_string();
-        WorktreeHead { head: None, created: now(), host: host_name(), place, live: None }
+        WorktreeHead::new(host_name(), self.state.root().display().to_string())
     }
 
     fn add_worktree_ref(&self, name: &str) -> Result<()> {
@@ -289,6 +300,7 @@ impl Volume {
         if old == new {
             return Err(VolumeError::Exists { kind: "worktree", name: new.into() });
         }
+        self.check_lease(old, &head)?;
         let value = head.encode();
         self.refs.update(RefKind::Worktree, new, |there| match there {
             None => Ok(Some(value.clone())),
@@ -308,6 +320,7 @@ impl Volume {
         let head = self
             .worktree_head(name)?
             .ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: name.into() })?;
+        self.check_lease(name, &head)?;
         self.refs.update(RefKind::Worktree, name, |_| Ok(None))?;
         Ok(head)
     }

@@ -16,6 +16,8 @@ impl Fs {
     pub fn sync(&self) -> Result<()> {
         let upto = self.last_change();
         self.log.sync()?;
-        Ok(self.tree.live().wait_durable(upto)?)
+        self.tree.live().wait_durable(upto)?;
+        // It is safe here, also when it belongs to nothing any more: but then the program must hear of it.
+        self.admit()
     }
 }

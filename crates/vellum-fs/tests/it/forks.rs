@@ -11,6 +11,7 @@ use vellum_fs::snapshot::SnapshotRequest;
 use vellum_fs::{Fs, Options, WriteLog};
 use vellum_live::Embedded;
 use vellum_types::Ino;
+use vellum_volume::refs::LiveTree;
 use vellum_volume::verify::{Scope, verify};
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{Meter, Origin, StateDir, Statistics, Volume};
@@ -68,7 +69,8 @@ fn a_fork_has_what_is_published_and_what_is_not() {
 
     let (meta, log) = (dir.path().join("two/meta"), dir.path().join("two/log"));
     std::fs::create_dir(dir.path().join("two")).unwrap();
-    let base = one.fork_into(Folders { meta: &meta, log: &log }, |head| Ok(head.state.base)).unwrap();
+    let stands = |head: &Head| Ok(LiveTree { root: head.state.base, counted: head.state.counted });
+    let base = one.fork_into(Folders { meta: &meta, log: &log }, stands).unwrap();
     volume.add_worktree("two", None, "there").unwrap();
     volume.update_worktree("two", |head| head.live = Some(base)).unwrap();
 

@@ -125,7 +125,8 @@ pub(super) fn roots(volume: &Volume) -> Result<(u64, Vec<Root>)> {
         if let Some(id) = head.head {
             roots.push(volume.catalog.get(&id)?.root);
         }
-        roots.extend(head.live);
+        roots.extend(head.live.map(|live| live.root));
+        roots.extend(head.left.iter().map(|(_, root)| *root));
     }
     roots.sort_unstable();
     roots.dedup();

@@ -31,7 +31,7 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// A writer's claim, of which there may be many.
-    pub(super) fn of_writer(volume: &Volume) -> Result<Self> {
+    pub(crate) fn of_writer(volume: &Volume) -> Result<Self> {
         let mut name = [0; 16];
         fill_random(&mut name);
         let key = ObjectKey::new(format!("{PREFIX}{}", vellum_types::VolumeId(name)))?;
@@ -67,6 +67,11 @@ impl Claim {
         let stored = seal(&volume.keys, &key, &session).into();
         let renewed = Renewed::at(session.renewed.secs);
         Self { objects: volume.objects.clone(), keys: volume.keys.clone(), key, stored, renewed }
+    }
+
+    /// Its object.
+    pub(crate) fn key(&self) -> &ObjectKey {
+        &self.key
     }
 
     fn stored(&self) -> MutexGuard<'_, Vec<u8>> {

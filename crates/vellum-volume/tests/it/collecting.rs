@@ -6,8 +6,9 @@ use vellum_store::{ObjectKey, ObjectStore};
 use vellum_testkit::{Fault, Faulty, Op, When};
 use vellum_types::{BlobKind, ErrorKind, Ino, SnapshotId};
 use vellum_volume::gc::{self, Action, Collected};
+use vellum_volume::refs::LiveTree;
 use vellum_volume::session::LEASE;
-use vellum_volume::{Meter, Result, Volume, VolumeError};
+use vellum_volume::{Meter, Result, Statistics, Volume, VolumeError};
 
 use crate::model::{Tree, noise, small};
 use crate::ram::Ram;
@@ -367,7 +368,11 @@ fn what_a_mounted_worktree_has_published_stays() {
     let mut session = volume.begin_write().unwrap();
     let root = tree.store(volume, &session).unwrap();
     session.flush().unwrap();
-    volume.update_worktree(&volume.worktree.worktree, |head| head.live = Some(root)).unwrap();
+    volume
+        .update_worktree(&volume.worktree.worktree, |head| {
+            head.live = Some(LiveTree { root, counted: Statistics::default() });
+        })
+        .unwrap();
     session.end().unwrap();
     collect(volume).unwrap();
     tree.assert_readable(volume, root);

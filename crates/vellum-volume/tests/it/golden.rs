@@ -14,7 +14,8 @@ use vellum_map::Root;
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::{BlobId, SnapshotId, Time, VolumeId};
 use vellum_volume::config::Config;
-use vellum_volume::refs::{RefKind, Refs, WorktreeHead, parse};
+use vellum_volume::lease::{Lease, Token};
+use vellum_volume::refs::{LiveTree, Quota, RefKind, Refs, WorktreeHead, parse};
 use vellum_volume::session::Session;
 use vellum_volume::{Origin, SnapshotRecord, Statistics, keyring};
 
@@ -77,7 +78,17 @@ fn head() -> WorktreeHead {
         created: Time { secs: 1_700_000_000, nanos: 5 },
         host: "box".into(),
         place: "/home/ann".into(),
-        live: Some(Root(BlobId([0x55; 32]))),
+        live: Some(LiveTree { root: Root(BlobId([0x55; 32])), counted: record().statistics }),
+        lease: Some(Lease {
+            token: Token([0x66; 16]),
+            session: session(),
+            mountpoint: Some("/mnt/ann".into()),
+            since: Time { secs: 1_699_999_000, nanos: 7 },
+            term: 60,
+            ended: true,
+        }),
+        left: vec![(Token([0x77; 16]), Root(BlobId([0x88; 32])))],
+        quota: Quota { bytes: Some(1 << 40), inodes: None },
     }
 }
 

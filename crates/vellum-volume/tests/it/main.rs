@@ -10,6 +10,7 @@ mod golden;
 mod history;
 mod interleaving;
 mod killed;
+mod leases;
 mod model;
 mod naming;
 mod opening;

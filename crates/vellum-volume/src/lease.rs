@@ -1,0 +1,119 @@
+//! The lease of a mounted worktree: who may change it, and until when.
+//!
+//! It is a part of the worktree's head, so that one compare-and-swap decides both: whoever publishes must find its own
+//! token there (*fencing*), and whoever takes the lease over puts another one. A holder that was asleep or cut off can
+//! so do nothing to the store any more, whatever it believes.
+//!
+//! A lease is over when it was given up, when its process is known to be gone, or when it was not renewed for its term
+//! by the store's clock. The holder counts from before each renewal, by a clock that runs on while the machine sleeps:
+//! it doubts its lease before anybody else may take it.
+
+mod judge;
+mod keeper;
+mod tenure;
+
+use vellum_crypto::fill_random;
+use vellum_types::{DecodeError, Reader, Time, Writer};
+
+pub use self::keeper::Keeper;
+pub use self::tenure::{BootClock, Claimant, Clock, Taken, Tenure};
+use crate::session::Session;
+
+pub(crate) use self::judge::is_over;
+pub(crate) use self::tenure::leased;
+
+/// How long a lease counts that is not renewed, seconds: longer than a store's hiccup, short enough to be waited for.
+pub const TERM: u32 = 60;
+/// The shortest and the longest term that is taken from a stored lease, seconds.
+const TERMS: std::ops::RangeInclusive<u32> = 1..=24 * 3600;
+/// Longest stored session, bytes.
+const SESSION_MAX: usize = 4096;
+
+/// Names one taking of a lease. A live state remembers the one with which it was changed last: if the head has
+/// another, somebody else changed the worktree since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub [u8; 16]);
+
+impl Token {
+    /// One that nobody else has.
+    #[must_use]
+    pub fn random() -> Self {
+        let mut token = [0; 16];
+        fill_random(&mut token);
+        Self(token)
+    }
+}
+
+/// Who may change a worktree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// What whoever changes the worktree must show.
+    pub token: Token,
+    /// The process, and when it last renewed the lease.
+    pub session: Session,
+    /// Where it mounted the worktree; None: it did not.
+    pub mountpoint: Option<String>,
+    /// Since when it has the lease.
+    pub since: Time,
+    /// How long the lease counts that is not renewed, seconds.
+    pub term: u32,
+    /// Whether it was given up, after everything had been published.
+    pub ended: bool,
+}
+
+impl Lease {
+    /// When it ends unless it is renewed, by the holder's clock.
+    #[must_use]
+    pub fn expires(&self) -> Time {
+        let renewed = self.session.renewed;
+        Time { secs: renewed.secs.saturating_add(self.term.into()), ..renewed }
+    }
+
+    /// Adds the stored form.
+    pub fn encode(&self, writer: &mut Writer) {
+        writer.raw(&self.token.0).bytes(&self.session.encode());
+        match &self.mountpoint {
+            None => writer.u8(0),
+            Some(mountpoint) => writer.u8(1).bytes(mountpoint.as_bytes()),
+        };
+        self.since.encode(writer);
+        writer.varint(self.term.into()).u8(self.ended.into());
+    }
+
+    /// Reads the stored form.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let token = Token(reader.array()?);
+        let session = Session::decode(reader.bytes(SESSION_MAX)?)?;
+        let mountpoint = match reader.u8()? {
+            0 => None,
+            1 => Some(reader.string(usize::MAX)?.to_owned()),
+            _ => return Err(DecodeError::Invalid("mountpoint")),
+        };
+        let since = Time::decode(reader)?;
+        let term = reader.varint_u32()?;
+        if !TERMS.contains(&term) {
+            return Err(DecodeError::Invalid("term"));
+        }
+        let ended = match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(DecodeError::Invalid("end of the lease")),
+        };
+        Ok(Self { token, session, mountpoint, since, term, ended })
+    }
+}
+
+/// The holder of a lease, for messages.
+impl std::fmt::Display for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Session { host, pid, .. } = &self.session;
+        let mounted =
+            self.mountpoint.as_ref().map_or_else(String::new, |place| format!(" mounted on {place}"));
+        write!(f, "process {pid} on {host},{mounted} since {}", moment(self.since))
+    }
+}
+
+/// A time for a message.
+pub(crate) fn moment(time: Time) -> String {
+    jiff::Timestamp::from_second(time.secs).map_or_else(|_| format!("@{}", time.secs), |at| at.to_string())
+}

@@ -1,0 +1,54 @@
+//! The thread that renews a lease as long as its worktree is mounted.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use super::Tenure;
+use crate::error::VolumeError;
+
+/// Renews a lease until it is dropped, or the lease is lost.
+pub struct Keeper {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Starts the thread. It calls `when_lost` once, if another takes the lease.
+    pub fn start(
+        tenure: Arc<Tenure>,
+        when_lost: impl FnOnce(&VolumeError) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let stopped = stop.clone();
+        let keep = move || {
+            while !wait(&stopped, &tenure) {
+                // A store that is away is tried again; whoever writes meanwhile looks for itself.
+                let _ = tenure.renew();
+                if let Some(error) = tenure.lost() {
+                    return when_lost(&error);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("lease".into()).spawn(keep)?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+/// Waits until a renewal is due; true if there is to be none.
+fn wait((stop, wake): &(Mutex<bool>, Condvar), tenure: &Tenure) -> bool {
+    let stop = stop.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = wake.wait_timeout_while(stop, tenure.period(), |stop| !*stop);
+    *waited.unwrap_or_else(PoisonError::into_inner).0
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let (stop, wake) = &*self.stop;
+        *stop.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been told already.
+            let _ = thread.join();
+        }
+    }
+}

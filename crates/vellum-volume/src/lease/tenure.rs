@@ -1,0 +1,279 @@
+//! The lease that this process has: taken, renewed, used, given up.
+//!
+//! Invariants: what a holder changes in the head stands there only if its token still does; a holder that lost its
+//! token once never changes anything again. Without a word from the store for a whole term, a holder asks before it
+//! acknowledges anything; a store that does not answer stops nobody.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::time::Duration;
+
+use vellum_map::Root;
+
+use super::{Lease, Token, is_over};
+use crate::error::{Result, VolumeError};
+use crate::refs::{RefKind, WorktreeHead};
+use crate::session::{Session, host_name, now};
+use crate::volume::{Volume, decode_head};
+
+/// How long a writer waits for the store's word when its lease is in doubt: a store that is away must not stop it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A holder renews this often within a term, so that one lost renewal does no harm.
+const RENEWALS: u32 = 3;
+
+/// A clock that only goes on, also while the machine sleeps.
+pub trait Clock: Send + Sync {
+    /// The time since some moment in the past.
+    fn now(&self) -> Duration;
+}
+
+/// The system's clock since it was started.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BootClock;
+
+impl Clock for BootClock {
+    fn now(&self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let (secs, nanos) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
+        Duration::new(secs.unwrap_or(0), nanos.unwrap_or(0))
+    }
+}
+
+/// Who wants to change a worktree.
+pub struct Claimant {
+    /// The tokens with which its live state may have been changed last: it knows what there is.
+    pub known: Vec<Token>,
+    /// Whether its live state holds changes that are not published.
+    pub unpublished: bool,
+    /// The token that it will have, remembered already.
+    pub token: Token,
+    /// Directory of its live state.
+    pub place: String,
+    /// Where it mounts the worktree, if it does.
+    pub mountpoint: Option<String>,
+    /// How long its lease counts unless it is renewed, seconds.
+    pub term: u32,
+    /// Whether it takes a lease that is not over.
+    pub early: bool,
+    /// Its clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// What was found when a lease was taken.
+#[derive(Debug, Clone)]
+pub struct Taken {
+    /// What the ref says now.
+    pub head: WorktreeHead,
+    /// Whether the claimant's live state is the one that changed the worktree last: otherwise it is behind.
+    pub is_current: bool,
+    /// Who was put out, and the directory of its live state: it may have changes there that it did not publish.
+    pub put_out: Option<(Lease, String)>,
+}
+
+/// The lease of a worktree that this process has.
+pub struct Tenure {
+    volume: Arc<Volume>,
+    worktree: String,
+    token: Token,
+    place: String,
+    term: Duration,
+    clock: Arc<dyn Clock>,
+    /// Until when nobody else may have taken the lease, milliseconds of the clock.
+    sure_until: AtomicU64,
+    /// Held by the one who asks when that is past.
+    asking: Mutex<()>,
+    /// Who took the lease; what to say of it.
+    lost: OnceLock<String>,
+}
+
+impl Tenure {
+    /// Takes the lease of a worktree, unless another has it.
+    pub fn take(volume: &Arc<Volume>, worktree: &str, claimant: Claimant) -> Result<(Arc<Self>, Taken)> {
+        let begun = claimant.clock.now();
+        let mut taken = None;
+        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() };
+        let key = volume.refs.key(RefKind::Worktree, worktree)?;
+        volume.refs.update(RefKind::Worktree, worktree, |old| {
+            let mut head = decode_head(old.ok_or_else(missing)?)?;
+            let before = head.lease.take();
+            let is_current = before.as_ref().is_some_and(|lease| claimant.known.contains(&lease.token));
+            if claimant.unpublished && !is_current {
+                return Err(claimant.behind(worktree, before.as_ref()));
+            }
+            // Its own lease, if the live state was not copied or moved meanwhile: its lock says that nobody uses it.
+            let is_own = is_current && head.place == claimant.place && head.host == host_name();
+            let mut put_out = None;
+            if let Some(lease) = before.filter(|lease| !is_own && !lease.ended) {
+                if !claimant.early && !is_over(volume, &key, &lease)? {
+                    return Err(leased(worktree, &lease, &head));
+                }
+                if !is_current {
+                    head.keep_for(lease.token, standing_on(volume, &head)?);
+                    put_out = Some((lease, head.place.clone()));
+                }
+            }
+            claimant.enter(&mut head);
+            let value = head.encode();
+            taken = Some(Taken { head, is_current, put_out });
+            Ok(Some(value))
+        })?;
+        let tenure = Arc::new(Self {
+            volume: volume.clone(),
+            worktree: worktree.into(),
+            token: claimant.token,
+            place: claimant.place,
+            term: Duration::from_secs(claimant.term.into()),
+            clock: claimant.clock,
+            sure_until: AtomicU64::new(0),
+            asking: Mutex::default(),
+            lost: OnceLock::new(),
+        });
+        tenure.is_sure_from(begun);
+        // What others published before they went must be found.
+        volume.blobs.refresh()?;
+        Ok((tenure, taken.ok_or_else(missing)?))
+    }
+
+    /// The worktree.
+    #[must_use]
+    pub fn worktree(&self) -> &str {
+        &self.worktree
+    }
+
+    /// How often it is to be renewed.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        self.term / RENEWALS
+    }
+
+    /// Renews the lease.
+    pub fn renew(&self) -> Result<()> {
+        self.update(|_| ())
+    }
+
+    /// Changes what the worktree's ref says, and renews the lease; nothing happens if another has it.
+    pub fn update(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
+        self.check()?;
+        let begun = self.clock.now();
+        self.volume.refs.update(RefKind::Worktree, &self.worktree, |old| {
+            let Some(old) = old else { return Err(self.is_lost("the worktree was removed".into())) };
+            let mut head = decode_head(old)?;
+            match &mut head.lease {
+                Some(lease) if lease.token == self.token && !lease.ended => {
+                    lease.session = Session::of_this_process();
+                }
+                Some(lease) => return Err(self.is_lost(format!("it was taken over by {lease}"))),
+                None => return Err(self.is_lost("the worktree was removed and made anew".into())),
+            }
+            change(&mut head);
+            Ok(Some(head.encode()))
+        })?;
+        self.is_sure_from(begun);
+        Ok(())
+    }
+
+    /// Gives the lease up: everything is published, and another may go on at once.
+    pub fn end(&self) -> Result<()> {
+        self.update(|head| head.lease.iter_mut().for_each(|lease| lease.ended = true))?;
+        self.is_lost("its lease was given up".into());
+        Ok(())
+    }
+
+    /// An error if the lease is known to be lost.
+    pub fn check(&self) -> Result<()> {
+        self.lost.get().map_or(Ok(()), |why| Err(self.fenced(why)))
+    }
+
+    /// Why the lease is lost, if it is.
+    #[must_use]
+    pub fn lost(&self) -> Option<VolumeError> {
+        self.check().err()
+    }
+
+    /// An error if another may have the lease, by all that can be told. To be asked before each change.
+    pub fn admit(self: &Arc<Self>) -> Result<()> {
+        if self.is_sure() {
+            return Ok(());
+        }
+        self.check()?;
+        let _alone = lock(&self.asking);
+        if self.is_sure() {
+            return Ok(());
+        }
+        let (tell, told) = mpsc::channel();
+        let asker = self.clone();
+        let ask = move || {
+            let _ = tell.send(asker.renew());
+        };
+        let asked = std::thread::Builder::new().name("lease".into()).spawn(ask);
+        let answer = asked.ok().and_then(|_| told.recv_timeout(PATIENCE).ok());
+        self.check()?;
+        if !matches!(answer, Some(Ok(()))) {
+            // The store is away. Work goes on here, and it is asked again before long.
+            self.set_sure_until(self.clock.now() + self.period());
+        }
+        Ok(())
+    }
+
+    fn is_sure(&self) -> bool {
+        self.lost.get().is_none() && millis(self.clock.now()) < self.sure_until.load(Ordering::Acquire)
+    }
+
+    fn is_sure_from(&self, begun: Duration) {
+        self.set_sure_until(begun + self.term);
+    }
+
+    fn set_sure_until(&self, end: Duration) {
+        self.sure_until.fetch_max(millis(end), Ordering::AcqRel);
+    }
+
+    fn is_lost(&self, why: String) -> VolumeError {
+        self.fenced(self.lost.get_or_init(|| why))
+    }
+
+    fn fenced(&self, why: &str) -> VolumeError {
+        VolumeError::Fenced { worktree: self.worktree.clone(), why: why.into(), place: self.place.clone() }
+    }
+}
+
+impl Claimant {
+    fn behind(&self, worktree: &str, by: Option<&Lease>) -> VolumeError {
+        let by = by.map_or_else(|| "since the worktree was made anew".into(), |by| format!("by {by}"));
+        VolumeError::Behind { worktree: worktree.into(), by, place: self.place.clone() }
+    }
+
+    fn enter(&self, head: &mut WorktreeHead) {
+        (head.host, head.place) = (host_name(), self.place.clone());
+        head.left.retain(|(token, _)| !self.known.contains(token));
+        head.lease = Some(Lease {
+            token: self.token,
+            session: Session::of_this_process(),
+            mountpoint: self.mountpoint.clone(),
+            since: now(),
+            term: self.term,
+            ended: false,
+        });
+    }
+}
+
+/// The tree that whoever had the lease published last.
+fn standing_on(volume: &Volume, head: &WorktreeHead) -> Result<Root> {
+    match (&head.live, &head.head) {
+        (Some(live), _) => Ok(live.root),
+        (None, Some(id)) => Ok(volume.catalog.get(id)?.root),
+        (None, None) => Ok(volume.empty_root()),
+    }
+}
+
+pub(crate) fn leased(worktree: &str, lease: &Lease, head: &WorktreeHead) -> VolumeError {
+    let lease = Box::new(lease.clone());
+    VolumeError::Leased { worktree: worktree.into(), lease, place: head.place.clone() }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,149 @@
+//! What a worktree's ref says: where it stands, and who may change it.
+
+use vellum_map::Root;
+use vellum_types::{BlobId, DecodeError, Reader, SnapshotId, Time, Writer};
+
+use crate::lease::{Lease, Token};
+use crate::record::Statistics;
+use crate::session::now;
+
+/// Most states that are kept for those who lost the lease of a worktree: each is a machine that did not come back.
+const LEFT_MAX: usize = 64;
+
+/// What a worktree's ref says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorktreeHead {
+    /// The snapshot that the worktree stands on; none before the first.
+    pub head: Option<SnapshotId>,
+    /// When the worktree was made.
+    pub created: Time,
+    /// Host that it is on; of a mounted one, the last that had its lease.
+    pub host: String,
+    /// Directory that it is in; of a mounted one, that of the live state.
+    pub place: String,
+    /// What a mounted worktree has published since its head; none if nothing, or if it is checked out.
+    pub live: Option<LiveTree>,
+    /// Who may change it, or was the last who did; none if it is checked out, or was never mounted.
+    pub lease: Option<Lease>,
+    /// Trees on which those may stand who lost the lease to another and have unpublished changes.
+    pub left: Vec<(Token, Root)>,
+    /// How much it may hold.
+    pub quota: Quota,
+}
+
+/// A tree that is in no snapshot yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiveTree {
+    /// Its top node.
+    pub root: Root,
+    /// What it holds; `changed` and `stored` count since the last snapshot.
+    pub counted: Statistics,
+}
+
+/// The most that a worktree may hold; None: as much as there is room for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Bytes of content of all files.
+    pub bytes: Option<u64>,
+    /// Inodes: files, directories with the root, and others.
+    pub inodes: Option<u64>,
+}
+
+impl WorktreeHead {
+    /// A new worktree, which stands on no snapshot yet.
+    #[must_use]
+    pub fn new(host: String, place: String) -> Self {
+        let quota = Quota::default();
+        Self { head: None, created: now(), host, place, live: None, lease: None, left: Vec::new(), quota }
+    }
+
+    /// The value of the ref.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        match &self.head {
+            None => writer.u8(0),
+            Some(id) => writer.u8(1).raw(id.as_bytes()),
+        };
+        self.created.encode(&mut writer);
+        writer.bytes(self.host.as_bytes()).bytes(self.place.as_bytes());
+        match &self.live {
+            None => drop(writer.u8(0)),
+            Some(live) => live.counted.encode(writer.u8(1).raw(live.root.0.as_bytes())),
+        }
+        match &self.lease {
+            None => drop(writer.u8(0)),
+            Some(lease) => lease.encode(writer.u8(1)),
+        }
+        writer.varint(self.left.len() as u64);
+        for (token, root) in &self.left {
+            writer.raw(&token.0).raw(root.0.as_bytes());
+        }
+        for limit in [self.quota.bytes, self.quota.inodes] {
+            match limit {
+                None => writer.u8(0),
+                Some(most) => writer.u8(1).varint(most),
+            };
+        }
+        writer.into_vec()
+    }
+
+    /// Reads the value of the ref.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut rest = Reader::new(bytes);
+        let reader = &mut rest;
+        let head = if flag(reader, "head")? { Some(SnapshotId(reader.array()?)) } else { None };
+        let created = Time::decode(reader)?;
+        let host = reader.string(usize::MAX)?.to_owned();
+        let place = reader.string(usize::MAX)?.to_owned();
+        let live = if flag(reader, "live root")? {
+            Some(LiveTree { root: root(reader)?, counted: Statistics::decode(reader)? })
+        } else {
+            None
+        };
+        let lease = if flag(reader, "lease")? { Some(Lease::decode(reader)?) } else { None };
+        let left = (0..reader.count(LEFT_MAX)?)
+            .map(|_| Ok((Token(reader.array()?), root(reader)?)))
+            .collect::<Result<_, DecodeError>>()?;
+        let mut limit = || if flag(reader, "quota")? { reader.varint().map(Some) } else { Ok(None) };
+        let quota = Quota { bytes: limit()?, inodes: limit()? };
+        rest.finish()?;
+        Ok(Self { head, created, host, place, live, lease, left, quota })
+    }
+
+    /// Keeps a tree for a holder who is about to lose the lease, and may have changes over it.
+    pub(crate) fn keep_for(&mut self, token: Token, root: Root) {
+        self.left.insert(0, (token, root));
+        self.left.truncate(LEFT_MAX);
+    }
+}
+
+fn flag(reader: &mut Reader<'_>, what: &'static str) -> Result<bool, DecodeError> {
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(DecodeError::Invalid(what)),
+    }
+}
+
+fn root(reader: &mut Reader<'_>) -> Result<Root, DecodeError> {
+    Ok(Root(BlobId(reader.array()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_made_at_an_impossible_moment_is_refused() {
+        let head = |nanos| WorktreeHead {
+            created: Time { secs: -1, nanos },
+            ..WorktreeHead::new("box".into(), "/home/ann/work".into())
+        };
+        let last = head(999_999_999);
+        assert_eq!(WorktreeHead::decode(&last.encode()), Ok(last));
+        for nanos in [1_000_000_000, u32::MAX] {
+            assert!(matches!(WorktreeHead::decode(&head(nanos).encode()), Err(DecodeError::Invalid(_))));
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! The lease of a worktree: two machines on one store, of which one at a time may change it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use vellum_map::Root;
+use vellum_store::ObjectStore;
+use vellum_testkit::{Fault, Faulty, Op, When};
+use vellum_types::ErrorKind;
+use vellum_volume::lease::{Claimant, Clock, TERM, Taken, Tenure, Token};
+use vellum_volume::refs::{LiveTree, RefKind, WorktreeHead};
+use vellum_volume::{Meter, Result, Statistics, Volume, VolumeError, gc};
+
+use crate::model::{Tree, small};
+use crate::ram::Hooked;
+use crate::world::{SEALED, World, refused};
+
+const NAME: &str = "shared";
+
+/// A clock that a test turns.
+#[derive(Default)]
+struct Turned(AtomicU64);
+
+impl Turned {
+    fn pass(&self, secs: u64) {
+        self.0.fetch_add(secs, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Turned {
+    fn now(&self) -> Duration {
+        Duration::from_secs(1000 + self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// A machine with a state directory of its own, and the live state of the worktree in it.
+struct Machine {
+    volume: Arc<Volume>,
+    place: String,
+    known: Vec<Token>,
+    unpublished: bool,
+    clock: Arc<Turned>,
+}
+
+impl Machine {
+    fn new(world: &World, store: Arc<dyn ObjectStore>, name: &str) -> Self {
+        let volume = Arc::new(world.seen_in(store));
+        let place = format!("/home/{name}/.vellum/live/{NAME}");
+        Self { volume, place, known: Vec::new(), unpublished: false, clock: Arc::default() }
+    }
+
+    fn try_take(&mut self, early: bool) -> Result<(Arc<Tenure>, Taken)> {
+        let token = Token::random();
+        let claimant = Claimant {
+            known: self.known.clone(),
+            unpublished: self.unpublished,
+            token,
+            place: self.place.clone(),
+            mountpoint: Some("/mnt".into()),
+            term: TERM,
+            early,
+            clock: self.clock.clone(),
+        };
+        self.known.push(token);
+        Tenure::take(&self.volume, NAME, claimant)
+    }
+
+    fn take(&mut self) -> (Arc<Tenure>, Taken) {
+        self.try_take(false).unwrap()
+    }
+
+    fn take_early(&mut self) -> (Arc<Tenure>, Taken) {
+        self.try_take(true).unwrap()
+    }
+
+    fn head(&self) -> WorktreeHead {
+        self.volume.worktree_head(NAME).unwrap().unwrap()
+    }
+}
+
+/// Two machines and a worktree that neither has mounted yet. The store tells times.
+struct Scene {
+    world: World,
+    ann: Machine,
+    bob: Machine,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let world = World::new(SEALED);
+        world.ram.keep_dates();
+        world.volume.add_worktree(NAME, None, "/nowhere").unwrap();
+        let [ann, bob] = ["ann", "bob"].map(|name| Machine::new(&world, world.ram.clone(), name));
+        Self { world, ann, bob }
+    }
+
+    /// Nobody has written the worktree's head for so long, by the store's clock.
+    fn head_is_old(&self, secs: u64) {
+        let volume = &self.world.volume;
+        for key in volume.refs.keys(RefKind::Worktree).unwrap() {
+            self.world.ram.date(&key, SystemTime::now() - Duration::from_secs(secs));
+        }
+    }
+}
+
+fn tree(number: u8) -> LiveTree {
+    let root = Root(vellum_types::BlobId([number; 32]));
+    LiveTree { root, counted: Statistics { files: number.into(), ..Statistics::default() } }
+}
+
+fn publish(tenure: &Tenure, number: u8) -> Result<()> {
+    tenure.update(|head| head.live = Some(tree(number)))
+}
+
+fn is_fenced(result: Result<()>) -> bool {
+    matches!(result, Err(VolumeError::Fenced { .. }))
+}
+
+#[test]
+fn a_second_writer_is_refused_and_told_who_has_it() {
+    let Scene { world: _world, mut ann, mut bob } = Scene::new();
+    let (held, _) = ann.take();
+    let error = refused(bob.try_take(false).map(drop));
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    let told = error.to_string();
+    let host = vellum_volume::session::host_name();
+    for part in [NAME, "/mnt", &host, &std::process::id().to_string(), "/home/ann/", "since", "until"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    publish(&held, 1).unwrap();
+    assert_eq!(bob.head().live, Some(tree(1)));
+}
+
+#[test]
+fn a_lease_that_was_not_renewed_is_taken_over_and_its_holder_fenced() {
+    let mut scene = Scene::new();
+    let (stale, _) = scene.ann.take();
+    publish(&stale, 1).unwrap();
+    scene.head_is_old(u64::from(TERM) - 5);
+    assert!(matches!(scene.bob.try_take(false), Err(VolumeError::Leased { .. })));
+    scene.head_is_old(u64::from(TERM) + 5);
+    let (held, taken) = scene.bob.take();
+    assert!(!taken.is_current, "bob has not seen what ann wrote");
+    let (lease, place) = taken.put_out.unwrap();
+    assert_eq!((lease.mountpoint.as_deref(), place.as_str()), (Some("/mnt"), scene.ann.place.as_str()));
+    assert_eq!(taken.head.live, Some(tree(1)), "he goes on from what she published");
+    publish(&held, 2).unwrap();
+    for _ in 0..2 {
+        assert!(is_fenced(publish(&stale, 3)) && is_fenced(stale.renew()) && is_fenced(stale.end()));
+        assert!(is_fenced(stale.admit()) && stale.lost().is_some());
+    }
+    assert_eq!(scene.ann.head().live, Some(tree(2)));
+    publish(&held, 4).unwrap();
+}
+
+#[test]
+fn what_is_renewed_is_not_over() {
+    let mut scene = Scene::new();
+    let (held, _) = scene.ann.take();
+    for _ in 0..3 {
+        scene.head_is_old(u64::from(TERM) + 5);
+        held.renew().unwrap();
+        assert!(matches!(scene.bob.try_take(false), Err(VolumeError::Leased { .. })));
+    }
+}
+
+#[test]
+fn a_lease_that_is_renewed_while_another_judges_it_is_not_taken_or_its_holder_fenced() {
+    // Before each operation of the one who finds it over, in turn.
+    for at in 0.. {
+        let mut scene = Scene::new();
+        let (held, _) = scene.ann.take();
+        let renewing = held.clone();
+        let hooked = Hooked::new(scene.world.ram.clone(), move |number| {
+            if number == at {
+                // Too late, maybe.
+                let _ = renewing.renew();
+            }
+        });
+        let mut bob = Machine::new(&scene.world, hooked.clone(), "bob");
+        scene.head_is_old(u64::from(TERM) + 5);
+        match bob.try_take(false) {
+            Err(VolumeError::Leased { .. }) => publish(&held, 1).unwrap(),
+            taken => {
+                publish(&taken.unwrap().0, 2).unwrap();
+                assert!(is_fenced(publish(&held, 1)), "operation {at}");
+            }
+        }
+        if hooked.operations() <= at {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_lease_that_was_given_up_is_free_at_once() {
+    let Scene { world: _world, mut ann, mut bob } = Scene::new();
+    let (first, taken) = ann.take();
+    assert!(!taken.is_current, "there was nothing that she could have known");
+    publish(&first, 1).unwrap();
+    first.end().unwrap();
+    assert!(is_fenced(publish(&first, 9)));
+    let (again, taken) = ann.take();
+    assert!(taken.is_current && taken.put_out.is_none(), "nobody else was there");
+    again.end().unwrap();
+    let (second, taken) = bob.take();
+    assert!(!taken.is_current && taken.put_out.is_none());
+    publish(&second, 2).unwrap();
+    second.end().unwrap();
+    let (_, taken) = ann.take();
+    assert!(!taken.is_current, "what ann has is behind");
+    assert_eq!(taken.head.live, Some(tree(2)));
+}
+
+#[test]
+fn an_early_takeover_puts_the_holder_out() {
+    let Scene { world: _world, mut ann, mut bob } = Scene::new();
+    let (stale, _) = ann.take();
+    assert!(bob.try_take(false).is_err());
+    let (held, taken) = bob.take_early();
+    assert!(taken.put_out.is_some());
+    assert!(is_fenced(publish(&stale, 1)));
+    publish(&held, 2).unwrap();
+    // And back again: what decides is the token, not the machine.
+    let (back, _) = ann.take_early();
+    assert!(is_fenced(publish(&held, 3)) && is_fenced(publish(&stale, 4)));
+    publish(&back, 5).unwrap();
+}
+
+#[test]
+fn the_same_live_state_goes_on_without_waiting() {
+    let Scene { world: _world, mut ann, .. } = Scene::new();
+    let (before, _) = ann.take();
+    ann.unpublished = true;
+    let (after, taken) = ann.take();
+    assert!(taken.is_current && taken.put_out.is_none());
+    assert!(is_fenced(publish(&before, 1)));
+    publish(&after, 2).unwrap();
+}
+
+#[test]
+fn a_copied_live_state_is_another_one() {
+    let Scene { world, mut ann, .. } = Scene::new();
+    let (held, _) = ann.take();
+    let mut copy = Machine::new(&world, world.ram.clone(), "copy");
+    copy.known.clone_from(&ann.known);
+    assert!(matches!(copy.try_take(false), Err(VolumeError::Leased { .. })), "the original is at work");
+    held.end().unwrap();
+    let (again, _) = ann.take();
+    publish(&again, 1).unwrap();
+    again.end().unwrap();
+    let (_, taken) = copy.take();
+    assert!(!taken.is_current, "the original went on since");
+}
+
+#[test]
+fn unpublished_changes_are_not_passed_over() {
+    let Scene { world: _world, mut ann, mut bob } = Scene::new();
+    let (stale, _) = ann.take();
+    let (held, _) = bob.take_early();
+    held.end().unwrap();
+    assert!(is_fenced(stale.renew()));
+    ann.unpublished = true;
+    let error = refused(ann.try_take(true).map(drop));
+    assert!(matches!(error, VolumeError::Behind { .. }) && error.to_string().contains(&ann.place), "{error}");
+    ann.unpublished = false;
+    assert!(!ann.take().1.is_current);
+}
+
+#[test]
+fn the_tree_of_whoever_was_put_out_stays_until_it_comes_back() {
+    let Scene { world, mut ann, mut bob } = Scene::new();
+    let store = |tree: &Tree, tenure: &Tenure| {
+        let mut session = world.volume.begin_write().unwrap();
+        let root = tree.store(&world.volume, &session).unwrap();
+        session.flush().unwrap();
+        tenure.update(|head| head.live = Some(LiveTree { root, counted: Statistics::default() })).unwrap();
+        session.end().unwrap();
+        root
+    };
+    let (first, _) = ann.take();
+    let hers = store(&small(1), &first);
+    let (second, _) = bob.take_early();
+    let his = store(&small(2), &second);
+    let collect = || {
+        let meter = Meter::default();
+        gc::run(&world.volume, None, &meter).unwrap()
+    };
+    collect();
+    small(1).assert_readable(&world.volume, hers);
+    small(2).assert_readable(&world.volume, his);
+    second.end().unwrap();
+    ann.take();
+    assert_eq!(ann.head().left, []);
+    assert!(collect().deleted > 0);
+    small(2).assert_readable(&world.volume, his);
+}
+
+#[test]
+fn nobody_else_changes_removes_or_renames_what_is_leased() {
+    let Scene { world, mut ann, .. } = Scene::new();
+    let (held, _) = ann.take();
+    let volume = &world.volume;
+    let leased = |result: Result<()>| matches!(result, Err(VolumeError::Leased { .. }));
+    assert!(leased(volume.update_worktree(NAME, |head| head.live = None)));
+    assert!(leased(volume.rename_worktree(NAME, "other")));
+    assert!(leased(volume.remove_worktree(NAME).map(drop)));
+    held.end().unwrap();
+    volume.update_worktree(NAME, |head| head.live = None).unwrap();
+    volume.rename_worktree(NAME, "other").unwrap();
+    volume.remove_worktree("other").unwrap();
+}
+
+#[test]
+fn the_lease_of_a_process_that_is_gone_is_over() {
+    let Scene { world, mut ann, mut bob } = Scene::new();
+    let (stale, _) = ann.take();
+    world
+        .volume
+        .refs
+        .update(RefKind::Worktree, NAME, |old| {
+            let mut head = WorktreeHead::decode(&old.unwrap().value).unwrap();
+            head.lease.as_mut().unwrap().session.started += 1;
+            Ok(Some(head.encode()))
+        })
+        .unwrap();
+    bob.take();
+    assert!(is_fenced(publish(&stale, 1)));
+}
+
+#[test]
+fn a_worktree_that_was_removed_fences_its_holder() {
+    let Scene { world, mut ann, .. } = Scene::new();
+    let (stale, _) = ann.take();
+    world.volume.refs.update(RefKind::Worktree, NAME, |_| Ok(None)).unwrap();
+    assert!(is_fenced(publish(&stale, 1)));
+    world.volume.add_worktree(NAME, None, "/nowhere").unwrap();
+    assert!(is_fenced(publish(&stale, 1)));
+    assert_eq!(ann.head().live, None);
+}
+
+#[test]
+fn where_the_store_tells_no_times_the_time_in_the_lease_counts() {
+    let world = World::new(SEALED);
+    world.volume.add_worktree(NAME, None, "/nowhere").unwrap();
+    let [mut ann, mut bob] = ["ann", "bob"].map(|name| Machine::new(&world, world.ram.clone(), name));
+    let (_held, _) = ann.take();
+    assert!(bob.try_take(false).is_err());
+    let refs = &world.volume.refs;
+    refs.update(RefKind::Worktree, NAME, |old| {
+        let mut head = WorktreeHead::decode(&old.unwrap().value).unwrap();
+        head.lease.as_mut().unwrap().session.renewed.secs -= i64::from(TERM) + 5;
+        Ok(Some(head.encode()))
+    })
+    .unwrap();
+    bob.take();
+}
+
+/// A machine whose store fails on demand.
+fn shaky(scene: &Scene, name: &str) -> (Machine, Arc<Faulty>) {
+    let faulty = Arc::new(Faulty::new(scene.world.ram.clone()));
+    (Machine::new(&scene.world, faulty.clone(), name), faulty)
+}
+
+#[test]
+fn a_holder_asks_the_store_only_when_its_term_has_passed() {
+    let scene = Scene::new();
+    let (mut ann, store) = shaky(&scene, "ann");
+    let (held, _) = ann.take();
+    let before = store.operations();
+    ann.clock.pass(u64::from(TERM) - 1);
+    held.admit().unwrap();
+    assert_eq!(store.operations(), before, "the lease is known to stand");
+    ann.clock.pass(2);
+    held.admit().unwrap();
+    let asked = store.operations();
+    assert!(asked > before);
+    held.admit().unwrap();
+    assert_eq!(store.operations(), asked, "it was renewed");
+}
+
+#[test]
+fn a_store_that_is_away_stops_nobody_and_what_was_not_taken_goes_on() {
+    let scene = Scene::new();
+    let (mut ann, store) = shaky(&scene, "ann");
+    let (held, _) = ann.take();
+    store.script([(When::From(0), Fault::Before)]);
+    for _ in 0..5 {
+        ann.clock.pass(u64::from(TERM) + 1);
+        held.admit().unwrap();
+        assert!(held.lost().is_none());
+        assert!(!is_fenced(publish(&held, 1)) && publish(&held, 1).is_err());
+    }
+    store.script([]);
+    publish(&held, 2).unwrap();
+    assert_eq!(ann.head().live, Some(tree(2)));
+}
+
+#[test]
+fn a_holder_that_slept_is_fenced_before_it_acknowledges_anything() {
+    let mut scene = Scene::new();
+    let (mut ann, store) = shaky(&scene, "ann");
+    let (stale, _) = ann.take();
+    ann.clock.pass(10 * u64::from(TERM));
+    scene.head_is_old(10 * u64::from(TERM));
+    scene.bob.take();
+    store.script([(When::From(0), Fault::Before)]);
+    stale.admit().unwrap();
+    store.script([]);
+    ann.clock.pass(u64::from(TERM));
+    assert!(is_fenced(stale.admit()), "the store is back, and with it the news");
+    assert!(is_fenced(stale.admit()));
+}
+
+#[test]
+fn at_no_moment_do_two_holders_both_change_the_head() {
+    // Bob takes over before each operation of ann's publishing, in turn.
+    for at in 0.. {
+        let scene = Scene::new();
+        let bob = Arc::new(Mutex::new(scene.bob));
+        let (hook, count) = (bob.clone(), Arc::new(AtomicU64::new(u64::MAX)));
+        let start = count.clone();
+        let hooked = Hooked::new(scene.world.ram.clone(), move |number| {
+            if number == start.load(Ordering::SeqCst).saturating_add(at) {
+                hook.lock().unwrap().take_early();
+            }
+        });
+        let mut ann = Machine::new(&scene.world, hooked.clone(), "ann");
+        let (held, _) = ann.take();
+        count.store(hooked.operations(), Ordering::SeqCst);
+        let before = hooked.operations();
+        let published = publish(&held, 7);
+        let done = hooked.operations() - before;
+        let head = bob.lock().unwrap().head();
+        assert_eq!(published.is_ok(), head.live == Some(tree(7)), "operation {at}: {published:?}");
+        if done <= at {
+            published.unwrap();
+            return;
+        }
+        assert!(is_fenced(published), "operation {at}");
+        assert_eq!(Some(head.lease.unwrap().token), bob.lock().unwrap().known.last().copied());
+    }
+}
+
+#[test]
+fn an_answer_that_is_lost_leaves_a_lease_that_its_taker_can_take_again() {
+    let scene = Scene::new();
+    let (mut ann, store) = shaky(&scene, "ann");
+    for fault in [Fault::Before, Fault::After] {
+        store.script([(When::Once(Op::Swap, "refs/worktree".into()), fault)]);
+        assert!(ann.try_take(false).is_err());
+        let (held, _) = ann.take();
+        publish(&held, 3).unwrap();
+        held.end().unwrap();
+    }
+}
+
+#[test]
+fn a_takeover_that_fails_anywhere_leaves_one_who_may_write() {
+    for at in 0.. {
+        let mut scene = Scene::new();
+        let (held, _) = scene.ann.take();
+        let (mut bob, store) = shaky(&scene, "bob");
+        let before = store.operations();
+        store.script([(When::Nth(before + at), Fault::After)]);
+        let taken = bob.try_take(true);
+        let done = store.operations() - before;
+        store.script([]);
+        let ann_is_in = publish(&held, 1).is_ok();
+        match &taken {
+            Ok((his, _)) => assert!(!ann_is_in && publish(his, 2).is_ok(), "operation {at}"),
+            Err(_) if ann_is_in => {}
+            Err(_) => drop(bob.take()),
+        }
+        if done <= at {
+            return;
+        }
+    }
+}
+
+/// The store in memory is shared by all: what one of them sees, the others do.
+#[test]
+fn a_keeper_renews_and_tells_once_when_the_lease_is_lost() {
+    let Scene { world: _world, mut ann, mut bob } = Scene::new();
+    let mut taken = None;
+    let claimant = |machine: &Machine| Claimant {
+        known: Vec::new(),
+        unpublished: false,
+        token: Token::random(),
+        place: machine.place.clone(),
+        mountpoint: Some("/mnt".into()),
+        term: 1,
+        early: false,
+        clock: machine.clock.clone(),
+    };
+    let (held, _) = Tenure::take(&ann.volume, NAME, claimant(&ann)).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let keeper =
+        vellum_volume::lease::Keeper::start(held, move |error| tell.send(error.to_string()).unwrap())
+            .unwrap();
+    let renewed = |machine: &Machine| {
+        let refs = &machine.volume.refs;
+        refs.get(RefKind::Worktree, NAME).unwrap().unwrap().counter
+    };
+    let before = renewed(&bob);
+    while renewed(&bob) < before + 3 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    taken.replace(bob.take_early());
+    let said = told.recv_timeout(Duration::from_secs(30)).unwrap();
+    assert!(said.contains("taken over"), "{said}");
+    drop(keeper);
+    ann.take_early();
+}
