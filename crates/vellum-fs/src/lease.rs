@@ -1,10 +1,16 @@
 //! The lease of the worktree, as operations see it: no change without it, and what is published shows it.
 
+use std::ops::ControlFlow;
+
+use vellum_live::LiveStore;
+use vellum_map::Span;
 use vellum_volume::VolumeError;
 use vellum_volume::refs::WorktreeHead;
 
 use crate::error::{FsError, Result};
 use crate::fs::Fs;
+use crate::head::{HEAD_KEY, Head, PENDING, layer_prefix};
+use crate::tree::damaged;
 
 impl Fs {
     /// An error if another took the worktree over: what is changed here would never reach the store.
@@ -25,6 +31,25 @@ impl Fs {
     pub fn lost(&self) -> Option<VolumeError> {
         self.tenure.as_ref().and_then(|tenure| tenure.lost())
     }
+}
+
+/// Where the worktree stands that a live store holds, if it holds one.
+pub fn stored_head(live: &dyn LiveStore) -> Result<Option<Head>> {
+    let stored = live.get(HEAD_KEY)?;
+    stored.map(|bytes| Head::decode(&bytes).map_err(damaged("the head"))).transpose()
+}
+
+/// Whether a live store holds changes that are not in the volume's store.
+pub fn has_unpublished(live: &dyn LiveStore) -> Result<bool> {
+    let Some(head) = stored_head(live)? else { return Ok(false) };
+    let mut found = !head.sealed().layers.is_empty();
+    for span in [Span::prefix(layer_prefix(head.top())), Span::prefix(PENDING)] {
+        live.scan(&span, &mut |_, _| {
+            found = true;
+            ControlFlow::Break(())
+        })?;
+    }
+    Ok(found)
 }
 
 impl FsError {

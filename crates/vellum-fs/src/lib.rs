@@ -11,7 +11,7 @@ pub mod fork;
 pub mod frozen;
 pub mod fs;
 pub mod head;
-mod lease;
+pub mod lease;
 pub mod log;
 pub mod names;
 mod numbers;

@@ -119,7 +119,8 @@ impl Adapter {
     }
 
     fn errno(&self, asked: Asked<'_>, error: &FsError) -> Errno {
-        if !matches!(error, FsError::Posix(_)) {
+        // That another took the worktree over is told once, by who finds out.
+        if !matches!(error, FsError::Posix(_)) && !error.is_fenced() {
             (self.report)(&format!("{}: {}", self.name_of(asked.node), chain(error)));
         }
         Errno::from_i32(error.errno().raw_os_error())

@@ -5,42 +5,30 @@
 
 mod error;
 mod holder;
+mod keep;
+mod opening;
+mod tokens;
 
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
-use vellum_fs::head::{Ancestor, Head};
-use vellum_fs::log::LogHooks;
-use vellum_fs::{Fs, FsError, Options, WriteLog};
-use vellum_live::Embedded;
 use vellum_types::SnapshotId;
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::session::host_name;
 use vellum_volume::state::STATE_DIR;
-use vellum_volume::{Statistics, Volume, VolumeError};
+use vellum_volume::{Volume, VolumeError};
 
 pub use error::{OpenError, Result};
 pub use holder::Holder;
+pub use keep::keep;
+pub use opening::{Limits, Live};
 
 const FOLDER: &str = "live";
 const LOCK_FILE: &str = "lock";
 const META_FOLDER: &str = "meta";
 const LOG_FOLDER: &str = "log";
-
-/// Bytes of the write log unless somebody says otherwise: hours of work for most, and a part of most disks.
-const LOG_LIMIT: u64 = 16 << 30;
-
-/// What can be chosen about a live worktree.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of decoded content kept in memory.
-    pub cache: Option<u64>,
-    /// Bytes of the write log, above which writers wait for publishing.
-    pub log: Option<u64>,
-}
 
 /// The right to change a live state; given back when dropped, also by a killed process.
 #[derive(Debug)]
@@ -48,6 +36,7 @@ pub struct Claim {
     _lock: File,
     dir: PathBuf,
     worktree: String,
+    mountpoint: Option<String>,
 }
 
 /// The state directory's folder for the live state of a worktree.
@@ -68,19 +57,21 @@ pub fn make(dir: &Path) -> Result<()> {
     made.map_err(OpenError::io("make", dir))
 }
 
-/// Finds the worktree of this name, which must be a live one of this state directory. `None`: there is none yet.
+/// Finds the worktree of this name, which must be a live one. `None`: there is none yet.
 pub fn find(volume: &Volume, worktree: &str) -> Result<Option<WorktreeHead>> {
     let Some(head) = volume.worktree_head(worktree)? else { return Ok(None) };
-    let here = folder(volume, worktree);
-    if head.host == host_name() && Path::new(&head.place) == here {
+    if is_live(&head) {
         return Ok(Some(head));
     }
     let name = worktree.to_owned();
     let place = if head.host == host_name() { head.place } else { format!("{}:{}", head.host, head.place) };
-    if Path::new(&place).parent().is_some_and(|above| above.ends_with(Path::new(STATE_DIR).join(FOLDER))) {
-        return Err(OpenError::Elsewhere { name, place });
-    }
     Err(OpenError::CheckedOut { name, place })
+}
+
+/// Whether a worktree is a live one, by its place; all others are checked out.
+fn is_live(head: &WorktreeHead) -> bool {
+    let above = Path::new(&head.place).parent();
+    above.is_some_and(|above| above.ends_with(Path::new(STATE_DIR).join(FOLDER)))
 }
 
 /// Makes a worktree that stands on a snapshot, to be opened live.
@@ -108,7 +99,8 @@ impl Claim {
             Err(error) => return Err(OpenError::io("lock", &path)(error.into())),
         }
         Holder::this(mountpoint).write(&mut lock).map_err(OpenError::io("lock", &path))?;
-        Ok(Self { _lock: lock, dir, worktree: worktree.into() })
+        let mountpoint = mountpoint.map(|path| path.display().to_string());
+        Ok(Self { _lock: lock, dir, worktree: worktree.into(), mountpoint })
     }
 
     /// The folder of the live state.
@@ -122,27 +114,4 @@ impl Claim {
     pub fn worktree(&self) -> &str {
         &self.worktree
     }
-
-    /// Opens the filesystem: as the last process left it, or as the snapshot that the worktree stands on.
-    pub fn open(&self, volume: &Arc<Volume>, head: &WorktreeHead, limits: Limits) -> Result<Arc<Fs>> {
-        let limit = limits.log.unwrap_or(LOG_LIMIT);
-        let log = Arc::new(WriteLog::open(&self.dir.join(LOG_FOLDER), limit)?);
-        let live =
-            Embedded::open(&self.dir.join(META_FOLDER), LogHooks(log.clone())).map_err(FsError::from)?;
-        let fresh = fresh(volume, head.head)?;
-        let mut options = Options { worktree: Some(self.worktree.clone()), ..Options::default() };
-        options.chunk_cache = limits.cache.unwrap_or(options.chunk_cache);
-        Ok(Arc::new(Fs::open(volume.clone(), Arc::new(live), log, &fresh, options)?))
-    }
-}
-
-/// What a worktree stands on that was not live before.
-fn fresh(volume: &Volume, snapshot: Option<SnapshotId>) -> Result<Head> {
-    let Some(id) = snapshot else {
-        return Ok(Head::new(volume.empty_root(), Statistics::default(), None));
-    };
-    let record = volume.catalog.get(&id)?;
-    let ancestor = Ancestor { id, counter: record.counter, time: record.time };
-    let counted = Statistics { changed: 0, stored: 0, ..record.statistics };
-    Ok(Head::new(record.root, counted, Some(ancestor)))
 }

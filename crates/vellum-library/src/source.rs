@@ -7,11 +7,14 @@ use vellum_fs::frozen::Frozen;
 use vellum_fs::publisher::Publisher;
 use vellum_fs::{DirEntry, Epoch, Fs, FsError, Result, Seek, View};
 use vellum_types::{Attr, Dentry, Ino};
+use vellum_volume::lease::Keeper;
 
 use crate::live::Claim;
 
 /// A live worktree that is open. Whatever was made from it keeps it open.
 pub(crate) struct Live {
+    /// Renews the lease.
+    pub _keeper: Keeper,
     // Dropped first: it ends the thread.
     pub publisher: Publisher,
     pub fs: Arc<Fs>,

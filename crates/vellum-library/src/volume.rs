@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vellum_fs::frozen::{Chunks, Frozen};
 use vellum_fs::publisher::Publisher;
 use vellum_types::SnapshotId;
-use vellum_volume::refs::WorktreeHead;
+use vellum_volume::lease::Keeper;
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{StateDir, VolumeError};
 
@@ -88,8 +88,8 @@ impl Volume {
     /// nothing. Nothing is copied.
     pub fn create_worktree(&self, name: &str, from: Option<&str>) -> Result<Worktree> {
         let from = from.map(|text| self.resolve(text)).transpose()?;
-        let head = live::create(&self.inner, name, from)?;
-        self.open_live(name, &head, Limits::default())
+        live::create(&self.inner, name, from)?;
+        self.open_live(name, Limits::default())
     }
 
     /// Opens a live worktree. One process at a time has it open; a mount is one.
@@ -99,16 +99,18 @@ impl Volume {
 
     /// The same with limits of one's own.
     pub fn worktree_with(&self, name: &str, limits: Limits) -> Result<Worktree> {
-        let head = live::find(&self.inner, name)?;
-        let head = head.ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: name.into() })?;
-        self.open_live(name, &head, limits)
+        let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
+        live::find(&self.inner, name)?.ok_or_else(missing)?;
+        self.open_live(name, limits)
     }
 
-    fn open_live(&self, name: &str, head: &WorktreeHead, limits: Limits) -> Result<Worktree> {
+    fn open_live(&self, name: &str, limits: Limits) -> Result<Worktree> {
         let claim = Claim::take(&self.inner, name, None)?;
-        let fs = claim.open(&self.inner, head, limits)?;
+        let live::Live { fs, tenure, .. } = claim.open(&self.inner, limits)?;
+        // Whoever changes it is told by the next change if the lease is lost.
+        let keeper = Keeper::start(tenure, |_| ()).map_err(Error::Thread)?;
         let publisher = Publisher::start(fs.clone()).map_err(Error::Thread)?;
-        Ok(Worktree::new(Arc::new(Live { publisher, fs, claim })))
+        Ok(Worktree::new(Arc::new(Live { _keeper: keeper, publisher, fs, claim })))
     }
 
     /// The snapshots in the store, of all worktrees, the oldest first. One that was made a moment ago may be on its

@@ -208,10 +208,8 @@ pub enum VolumeError {
         /// Directory of the live state, with what was not published.
         place: String,
     },
-    /// A live state holds unpublished changes of a worktree that another has changed since.
-    #[error(
-        "{place} holds unpublished changes of the worktree '{worktree}', which was changed meanwhile {by}"
-    )]
+    /// A live state is not the one that changed a worktree last.
+    #[error("the live state in {place} is behind: the worktree '{worktree}' was taken over by {by}")]
     Behind {
         /// Its name.
         worktree: String,

@@ -12,12 +12,15 @@ mod judge;
 mod keeper;
 mod tenure;
 
+use std::fmt;
+use std::str::FromStr;
+
 use vellum_crypto::fill_random;
 use vellum_types::{DecodeError, Reader, Time, Writer};
 
 pub use self::keeper::Keeper;
 pub use self::tenure::{BootClock, Claimant, Clock, Taken, Tenure};
-use crate::session::Session;
+use crate::session::{Session, now};
 
 pub(crate) use self::judge::is_over;
 pub(crate) use self::tenure::leased;
@@ -44,6 +47,29 @@ impl Token {
     }
 }
 
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Token {
+    type Err = DecodeError;
+
+    fn from_str(text: &str) -> Result<Self, DecodeError> {
+        let broken = || DecodeError::Invalid("token");
+        if text.len() != 32 || !text.is_ascii() {
+            return Err(broken());
+        }
+        let mut token = [0; 16];
+        for (place, digits) in token.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| broken())?;
+            *place = u8::from_str_radix(digits, 16).map_err(|_| broken())?;
+        }
+        Ok(Self(token))
+    }
+}
+
 /// Who may change a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
@@ -62,6 +88,13 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// A lease that nobody has: the live state with this token is free.
+    #[must_use]
+    pub fn ended(token: Token) -> Self {
+        let session = Session::of_this_process();
+        Self { token, session, mountpoint: None, since: now(), term: TERM, ended: true }
+    }
+
     /// When it ends unless it is renewed, by the holder's clock.
     #[must_use]
     pub fn expires(&self) -> Time {
@@ -104,8 +137,8 @@ impl Lease {
 }
 
 /// The holder of a lease, for messages.
-impl std::fmt::Display for Lease {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Session { host, pid, .. } = &self.session;
         let mounted =
             self.mountpoint.as_ref().map_or_else(String::new, |place| format!(" mounted on {place}"));

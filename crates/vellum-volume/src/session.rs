@@ -191,12 +191,16 @@ fn process_scope() -> String {
     format!("{} {}", boot.trim(), namespace.display())
 }
 
-/// Start of a process in ticks since boot; 0 if there is no such process.
+/// Start of a process in ticks since boot; 0 if there is no such process, or only its remains.
 fn process_start(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The fields are counted from after the command's name, which may hold anything: the start is the 20th.
-    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    fields.split_whitespace().nth(19).and_then(|field| field.parse().ok()).unwrap_or(0)
+    let mut fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    match fields.next() {
+        // It has ended, and nobody has asked how.
+        Some("Z" | "X") | None => 0,
+        Some(_) => fields.nth(18).and_then(|field| field.parse().ok()).unwrap_or(0),
+    }
 }
 
 /// The user's name, as far as the environment tells it.
@@ -209,8 +213,26 @@ pub fn user_name() -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_nobody_collects_is_gone_all_the_same() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let started = |pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.to_owned()
+        };
+        while !started(child.id()).starts_with('Z') {
+            std::thread::yield_now();
+        }
+        let session = Session { pid: child.id(), started: 1, ..Session::of_this_process() };
+        assert!(session.process_is_gone());
+        assert_eq!(process_start(child.id()), 0);
+        child.wait().unwrap();
+        assert!(!Session::of_this_process().process_is_gone());
+    }
 
     #[test]
     fn a_session_of_any_moment_can_be_asked_whether_it_is_over() {

@@ -18,7 +18,7 @@ use crate::catalog::Catalog;
 use crate::config::{self, CONFIG_OBJECT, Config};
 use crate::error::{Result, VolumeError};
 use crate::keyring;
-use crate::lease::{is_over, leased};
+use crate::lease::{Token, is_over, leased};
 use crate::record::SnapshotRecord;
 use crate::refs::{Ref, RefKind, Refs, WorktreeHead, check_ref_name};
 use crate::session::{WriteSession, host_name};
@@ -281,10 +281,25 @@ impl Volume {
         })
     }
 
+    /// The live states that had these tokens do not come back: what is kept for them is kept no longer.
+    pub fn let_go(&self, name: &str, tokens: &[Token]) -> Result<()> {
+        self.refs.update(RefKind::Worktree, name, |old| {
+            let Some(old) = old else { return Ok(None) };
+            let mut head = decode_head(old)?;
+            head.left.retain(|(token, _)| !tokens.contains(token));
+            Ok(Some(head.encode()))
+        })
+    }
+
     /// Adds a worktree that stands on a snapshot, or on none, and is kept in `place` by whoever asks.
     pub fn add_worktree(&self, name: &str, head: Option<SnapshotId>, place: &str) -> Result<()> {
+        self.enter_worktree(name, &WorktreeHead { head, place: place.into(), ..self.new_head() })
+    }
+
+    /// Adds a worktree of which the ref says this.
+    pub fn enter_worktree(&self, name: &str, head: &WorktreeHead) -> Result<()> {
         check_ref_name(name)?;
-        let new = WorktreeHead { head, place: place.into(), ..self.new_head() }.encode();
+        let new = head.encode();
         self.refs.update(RefKind::Worktree, name, |old| match old {
             None => Ok(Some(new.clone())),
             Some(_) => Err(VolumeError::Exists { kind: "worktree", name: name.into() }),

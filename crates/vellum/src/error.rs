@@ -177,7 +177,7 @@ fn checkout_hint(error: &CheckoutError) -> Option<String> {
 }
 
 /// What to do about a failure of the volume, where there is something better to say than its kind.
-fn volume_hint(error: &VolumeError) -> Option<String> {
+pub fn volume_hint(error: &VolumeError) -> Option<String> {
     let hint = match error {
         VolumeError::NoVolume(_) => "'vellum init' makes one here; '-C DIR' looks elsewhere",
         VolumeError::Nested { .. } => {
@@ -210,6 +210,19 @@ fn volume_hint(error: &VolumeError) -> Option<String> {
             "paths are relative to the directory you stand in; 'vellum ls SNAP -R' lists all"
         }
         VolumeError::Raced(_) | VolumeError::SessionLost => "run the command again",
+        VolumeError::Leased { worktree, place, .. } => {
+            return Some(format!(
+                "work there, or end that mount with 'vellum umount'; a lease that is not renewed is taken over by the \
+                 next 'vellum mount'. 'vellum mount --worktree {worktree} --take-over' does not wait: what was not \
+                 published then stays in {place}"
+            ));
+        }
+        VolumeError::Fenced { worktree, place, .. } => {
+            return Some(format!(
+                "what was written here and not published stays in {place}: unmount, then 'vellum worktree keep \
+                 {worktree} NEW' makes a worktree of its own of it"
+            ));
+        }
         VolumeError::Decode { source: vellum_types::DecodeError::Version(_), .. } => {
             "it was written by a newer Vellum: update this one"
         }

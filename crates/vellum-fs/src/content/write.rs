@@ -58,8 +58,6 @@ impl Fs {
         {
             return Ok(written);
         }
-        // Before the log is waited for: nobody would free it.
-        self.admit()?;
         let frames: Vec<Appended> =
             write.data.chunks(FRAME_MAX).map(|data| self.log.append(data)).collect::<Result<_>>()?;
         self.change(|txn| write.logged(self, txn, &frames))

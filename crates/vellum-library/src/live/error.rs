@@ -23,13 +23,23 @@ pub enum OpenError {
         /// Host and directory.
         place: String,
     },
-    /// The worktree is live in another place.
-    #[error("the live state of the worktree '{name}' is in {place}")]
-    Elsewhere {
+    /// The live state here holds changes that were not published before another took the worktree over.
+    #[error(
+        "{place} holds changes of the worktree '{name}' that were not published before it was taken over by {by}"
+    )]
+    LeftBehind {
         /// Its name.
         name: String,
-        /// Host and directory.
+        /// Directory of the live state.
         place: String,
+        /// Who took it over.
+        by: String,
+    },
+    /// There is nothing to be kept.
+    #[error("nothing of the worktree '{name}' was left behind here")]
+    NothingLeft {
+        /// Its name.
+        name: String,
     },
     /// Another process has the worktree.
     #[error("the worktree '{name}' is {holder}")]
@@ -68,8 +78,8 @@ impl OpenError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::CheckedOut { .. } | Self::Elsewhere { .. } => ErrorKind::Usage,
-            Self::Held { .. } => ErrorKind::Conflict,
+            Self::CheckedOut { .. } | Self::NothingLeft { .. } => ErrorKind::Usage,
+            Self::Held { .. } | Self::LeftBehind { .. } => ErrorKind::Conflict,
             Self::Io { source, .. } => ErrorKind::of_io(source),
             Self::Fs(error) => error.kind(),
             Self::Volume(error) => error.kind(),

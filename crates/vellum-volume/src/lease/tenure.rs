@@ -41,10 +41,9 @@ impl Clock for BootClock {
 
 /// Who wants to change a worktree.
 pub struct Claimant {
-    /// The tokens with which its live state may have been changed last: it knows what there is.
+    /// The tokens with which its live state may have been changed last. It takes the lease only if one of them was
+    /// the last; with none, it has no live state yet.
     pub known: Vec<Token>,
-    /// Whether its live state holds changes that are not published.
-    pub unpublished: bool,
     /// The token that it will have, remembered already.
     pub token: Token,
     /// Directory of its live state.
@@ -64,8 +63,6 @@ pub struct Claimant {
 pub struct Taken {
     /// What the ref says now.
     pub head: WorktreeHead,
-    /// Whether the claimant's live state is the one that changed the worktree last: otherwise it is behind.
-    pub is_current: bool,
     /// Who was put out, and the directory of its live state: it may have changes there that it did not publish.
     pub put_out: Option<(Lease, String)>,
 }
@@ -97,7 +94,7 @@ impl Tenure {
             let mut head = decode_head(old.ok_or_else(missing)?)?;
             let before = head.lease.take();
             let is_current = before.as_ref().is_some_and(|lease| claimant.known.contains(&lease.token));
-            if claimant.unpublished && !is_current {
+            if !is_current && !claimant.known.is_empty() {
                 return Err(claimant.behind(worktree, before.as_ref()));
             }
             // Its own lease, if the live state was not copied or moved meanwhile: its lock says that nobody uses it.
@@ -114,7 +111,7 @@ impl Tenure {
             }
             claimant.enter(&mut head);
             let value = head.encode();
-            taken = Some(Taken { head, is_current, put_out });
+            taken = Some(Taken { head, put_out });
             Ok(Some(value))
         })?;
         let tenure = Arc::new(Self {
@@ -238,7 +235,7 @@ impl Tenure {
 
 impl Claimant {
     fn behind(&self, worktree: &str, by: Option<&Lease>) -> VolumeError {
-        let by = by.map_or_else(|| "since the worktree was made anew".into(), |by| format!("by {by}"));
+        let by = by.map_or_else(|| "somebody who made it anew".into(), ToString::to_string);
         VolumeError::Behind { worktree: worktree.into(), by, place: self.place.clone() }
     }
 

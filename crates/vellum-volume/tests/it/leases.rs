@@ -39,7 +39,6 @@ struct Machine {
     volume: Arc<Volume>,
     place: String,
     known: Vec<Token>,
-    unpublished: bool,
     clock: Arc<Turned>,
 }
 
@@ -47,14 +46,13 @@ impl Machine {
     fn new(world: &World, store: Arc<dyn ObjectStore>, name: &str) -> Self {
         let volume = Arc::new(world.seen_in(store));
         let place = format!("/home/{name}/.vellum/live/{NAME}");
-        Self { volume, place, known: Vec::new(), unpublished: false, clock: Arc::default() }
+        Self { volume, place, known: Vec::new(), clock: Arc::default() }
     }
 
     fn try_take(&mut self, early: bool) -> Result<(Arc<Tenure>, Taken)> {
         let token = Token::random();
         let claimant = Claimant {
             known: self.known.clone(),
-            unpublished: self.unpublished,
             token,
             place: self.place.clone(),
             mountpoint: Some("/mnt".into()),
@@ -63,7 +61,11 @@ impl Machine {
             clock: self.clock.clone(),
         };
         self.known.push(token);
-        Tenure::take(&self.volume, NAME, claimant)
+        let taken = Tenure::take(&self.volume, NAME, claimant);
+        if matches!(taken, Err(VolumeError::Leased { .. } | VolumeError::Behind { .. })) {
+            self.known.pop();
+        }
+        taken
     }
 
     fn take(&mut self) -> (Arc<Tenure>, Taken) {
@@ -72,6 +74,13 @@ impl Machine {
 
     fn take_early(&mut self) -> (Arc<Tenure>, Taken) {
         self.try_take(true).unwrap()
+    }
+
+    /// Takes it as one who has thrown its live state away.
+    fn anew(&mut self) -> (Arc<Tenure>, Taken) {
+        let lost = std::mem::take(&mut self.known);
+        self.volume.let_go(NAME, &lost).unwrap();
+        self.take()
     }
 
     fn head(&self) -> WorktreeHead {
@@ -113,6 +122,10 @@ fn publish(tenure: &Tenure, number: u8) -> Result<()> {
     tenure.update(|head| head.live = Some(tree(number)))
 }
 
+fn is_behind(result: Result<(Arc<Tenure>, Taken)>) -> bool {
+    matches!(result, Err(VolumeError::Behind { .. }))
+}
+
 fn is_fenced(result: Result<()>) -> bool {
     matches!(result, Err(VolumeError::Fenced { .. }))
 }
@@ -141,7 +154,6 @@ fn a_lease_that_was_not_renewed_is_taken_over_and_its_holder_fenced() {
     assert!(matches!(scene.bob.try_take(false), Err(VolumeError::Leased { .. })));
     scene.head_is_old(u64::from(TERM) + 5);
     let (held, taken) = scene.bob.take();
-    assert!(!taken.is_current, "bob has not seen what ann wrote");
     let (lease, place) = taken.put_out.unwrap();
     assert_eq!((lease.mountpoint.as_deref(), place.as_str()), (Some("/mnt"), scene.ann.place.as_str()));
     assert_eq!(taken.head.live, Some(tree(1)), "he goes on from what she published");
@@ -196,20 +208,19 @@ fn a_lease_that_is_renewed_while_another_judges_it_is_not_taken_or_its_holder_fe
 #[test]
 fn a_lease_that_was_given_up_is_free_at_once() {
     let Scene { world: _world, mut ann, mut bob } = Scene::new();
-    let (first, taken) = ann.take();
-    assert!(!taken.is_current, "there was nothing that she could have known");
+    let (first, _) = ann.take();
     publish(&first, 1).unwrap();
     first.end().unwrap();
     assert!(is_fenced(publish(&first, 9)));
     let (again, taken) = ann.take();
-    assert!(taken.is_current && taken.put_out.is_none(), "nobody else was there");
+    assert!(taken.put_out.is_none());
     again.end().unwrap();
     let (second, taken) = bob.take();
-    assert!(!taken.is_current && taken.put_out.is_none());
+    assert!(taken.put_out.is_none());
     publish(&second, 2).unwrap();
     second.end().unwrap();
-    let (_, taken) = ann.take();
-    assert!(!taken.is_current, "what ann has is behind");
+    assert!(is_behind(ann.try_take(true)), "somebody else was there");
+    let (_, taken) = ann.anew();
     assert_eq!(taken.head.live, Some(tree(2)));
 }
 
@@ -223,6 +234,7 @@ fn an_early_takeover_puts_the_holder_out() {
     assert!(is_fenced(publish(&stale, 1)));
     publish(&held, 2).unwrap();
     // And back again: what decides is the token, not the machine.
+    ann.known.clear();
     let (back, _) = ann.take_early();
     assert!(is_fenced(publish(&held, 3)) && is_fenced(publish(&stale, 4)));
     publish(&back, 5).unwrap();
@@ -232,9 +244,8 @@ fn an_early_takeover_puts_the_holder_out() {
 fn the_same_live_state_goes_on_without_waiting() {
     let Scene { world: _world, mut ann, .. } = Scene::new();
     let (before, _) = ann.take();
-    ann.unpublished = true;
     let (after, taken) = ann.take();
-    assert!(taken.is_current && taken.put_out.is_none());
+    assert!(taken.put_out.is_none());
     assert!(is_fenced(publish(&before, 1)));
     publish(&after, 2).unwrap();
 }
@@ -250,22 +261,19 @@ fn a_copied_live_state_is_another_one() {
     let (again, _) = ann.take();
     publish(&again, 1).unwrap();
     again.end().unwrap();
-    let (_, taken) = copy.take();
-    assert!(!taken.is_current, "the original went on since");
+    assert!(is_behind(copy.try_take(false)), "the original went on since");
 }
 
 #[test]
-fn unpublished_changes_are_not_passed_over() {
+fn a_live_state_that_is_behind_is_not_gone_on_with() {
     let Scene { world: _world, mut ann, mut bob } = Scene::new();
     let (stale, _) = ann.take();
     let (held, _) = bob.take_early();
     held.end().unwrap();
     assert!(is_fenced(stale.renew()));
-    ann.unpublished = true;
     let error = refused(ann.try_take(true).map(drop));
     assert!(matches!(error, VolumeError::Behind { .. }) && error.to_string().contains(&ann.place), "{error}");
-    ann.unpublished = false;
-    assert!(!ann.take().1.is_current);
+    ann.anew();
 }
 
 #[test]
@@ -291,7 +299,7 @@ fn the_tree_of_whoever_was_put_out_stays_until_it_comes_back() {
     small(1).assert_readable(&world.volume, hers);
     small(2).assert_readable(&world.volume, his);
     second.end().unwrap();
-    ann.take();
+    ann.anew();
     assert_eq!(ann.head().left, []);
     assert!(collect().deleted > 0);
     small(2).assert_readable(&world.volume, his);
@@ -450,6 +458,10 @@ fn an_answer_that_is_lost_leaves_a_lease_that_its_taker_can_take_again() {
     for fault in [Fault::Before, Fault::After] {
         store.script([(When::Once(Op::Swap, "refs/worktree".into()), fault)]);
         assert!(ann.try_take(false).is_err());
+        // Whether it was taken, she cannot know: if not, her live state is found to be behind, and goes.
+        if is_behind(ann.try_take(false)) {
+            ann.known.clear();
+        }
         let (held, _) = ann.take();
         publish(&held, 3).unwrap();
         held.end().unwrap();
@@ -486,7 +498,6 @@ fn a_keeper_renews_and_tells_once_when_the_lease_is_lost() {
     let mut taken = None;
     let claimant = |machine: &Machine| Claimant {
         known: Vec::new(),
-        unpublished: false,
         token: Token::random(),
         place: machine.place.clone(),
         mountpoint: Some("/mnt".into()),
@@ -511,5 +522,6 @@ fn a_keeper_renews_and_tells_once_when_the_lease_is_lost() {
     let said = told.recv_timeout(Duration::from_secs(30)).unwrap();
     assert!(said.contains("taken over"), "{said}");
     drop(keeper);
+    ann.known.clear();
     ann.take_early();
 }

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
-use vellum_fs::Fs;
-use vellum_fs::publisher::Publisher;
 use vellum_fuse::{MountFile, Mounted, Options, Source};
 use vellum_library::live::{self, Claim, Limits};
 use vellum_types::SnapshotId;
+use vellum_volume::lease::{Lease, TERM};
 use vellum_volume::tree::show;
 use vellum_volume::{StateDir, Volume, VolumeError};
 
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
 use crate::mounting::control::{self, Service};
+use crate::mounting::live::MountedLive;
 use crate::mounting::log::Log;
 use crate::mounting::{MountingError, daemon, mountpoint};
 use crate::ui::format;
@@ -53,6 +53,12 @@ pub struct Args {
     /// Disk space for what is written and not in the store yet, in bytes or with K, M, G
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     log_limit: Option<u64>,
+    /// Take the worktree from another machine that still has it: what that one has not published stays there
+    #[arg(long, conflicts_with = "snapshot")]
+    take_over: bool,
+    /// Seconds for which the lease counts that is not renewed
+    #[arg(long, hide = true)]
+    lease_term: Option<u32>,
     /// Leave the terminal once the mount is ready: how the command runs itself
     #[arg(long, hide = true)]
     detach: bool,
@@ -71,6 +77,8 @@ impl Args {
             allow_other: false,
             cache_size: None,
             log_limit: None,
+            take_over: false,
+            lease_term: None,
             detach: false,
         }
     }
@@ -86,9 +94,25 @@ struct Report {
     worktree: Option<String>,
     snapshot: Option<String>,
     made: bool,
+    put_out: Option<PutOut>,
     read_only: bool,
     pid: u32,
     log: String,
+}
+
+/// Who had the worktree before and did not give it up.
+#[derive(Serialize, Deserialize)]
+struct PutOut {
+    host: String,
+    process: u32,
+    /// Where its live state is.
+    directory: String,
+}
+
+impl PutOut {
+    fn new(lease: &Lease, place: &str) -> Self {
+        Self { host: lease.session.host.clone(), process: lease.session.pid, directory: place.into() }
+    }
 }
 
 /// Mounts.
@@ -113,7 +137,12 @@ fn arguments(args: &Args, context: &Context) -> Vec<OsString> {
     option("snapshot", args.snapshot.clone().map(OsString::from));
     option("cache-size", args.cache_size.map(|size| size.to_string().into()));
     option("log-limit", args.log_limit.map(|size| size.to_string().into()));
-    let flags = [(args.read_only, "--read-only"), (args.allow_other, "--allow-other")];
+    option("lease-term", args.lease_term.map(|secs| secs.to_string().into()));
+    let flags = [
+        (args.read_only, "--read-only"),
+        (args.allow_other, "--allow-other"),
+        (args.take_over, "--take-over"),
+    ];
     words.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| name.into()));
     // Absolute: neither can be taken for an option, and '--' before an optional word is not understood.
     words.extend(args.volume.as_deref().map(|typed| context.local_path(typed).into()));
@@ -139,25 +168,15 @@ fn serve(args: &Args, context: &Context) -> Result<Outcome> {
     if args.detach {
         ready.log.take_output()?;
     }
-    let fs = ready.live.as_ref().map(|live| &*live.fs);
-    daemon::serve(ready.mounted, fs, &mountpoint, &ready.log)?;
+    daemon::serve(ready.mounted, ready.live, &mountpoint, &ready.log)?;
     Ok(Outcome::Done)
-}
-
-/// A worktree that is mounted.
-struct Live {
-    fs: Arc<Fs>,
-    /// At work as long as it is mounted.
-    _publisher: Arc<Publisher>,
-    /// Held as long as it is mounted.
-    _claim: Claim,
 }
 
 /// A mount that answers.
 struct Ready {
     mounted: Mounted,
     /// The worktree, if that is what is mounted.
-    live: Option<Live>,
+    live: Option<MountedLive>,
     log: Arc<Log>,
     report: Report,
 }
@@ -190,26 +209,29 @@ fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Resul
     let claim = Claim::take(volume, &name, Some(mountpoint))?;
     mountpoint::prepare(mountpoint)?;
     let made = found.is_none();
-    let head = match found {
-        Some(head) => head,
-        None => live::create(volume, &name, volume.head()?)?,
+    if made {
+        live::create(volume, &name, volume.head()?)?;
+    }
+    let limits = Limits {
+        cache: args.cache_size,
+        log: args.log_limit,
+        term: args.lease_term.unwrap_or(TERM),
+        take_over: args.take_over,
     };
-    let limits = Limits { cache: args.cache_size, log: args.log_limit };
-    let fs = claim.open(volume, &head, limits)?;
-    let publisher =
-        Arc::new(Publisher::start(fs.clone()).map_err(CliError::io("start", "the thread that publishes"))?);
+    let opened = claim.open(volume, limits)?;
     let dir = claim.dir().to_path_buf();
     let log = Arc::new(Log::open(&dir.join(LOG_FILE))?);
-    let (fs_too, forgetter) = (fs.clone(), OnceLock::new());
-    let service = Arc::new(Service { fs: fs_too, publisher: publisher.clone(), log, forgetter });
-    let control = Some(control::listen(&dir, service.clone())?);
+    let put_out = opened.put_out.as_ref().map(|(lease, place)| PutOut::new(lease, place));
+    let live = MountedLive::start(claim, opened, &log)?;
+    let (fs, publisher) = (live.fs.clone(), live.publisher.clone());
     let source = Source::Live(fs.clone());
-    let shown = Shown { source, worktree: Some(claim.worktree()), snapshot: None, dir, control };
+    let service = Arc::new(Service { fs, publisher, log, forgetter: OnceLock::new() });
+    let control = Some(control::listen(&dir, service.clone())?);
+    let shown = Shown { source, worktree: Some(&name), snapshot: None, dir, control };
     let (mounted, log, report) = mount(args, volume, mountpoint, shown)?;
     // Nobody else sets it.
     let _ = service.forgetter.set(mounted.forgetter());
-    let live = Live { fs, _publisher: publisher, _claim: claim };
-    Ok(Ready { mounted, live: Some(live), log, report: Report { made, ..report } })
+    Ok(Ready { mounted, live: Some(live), log, report: Report { made, put_out, ..report } })
 }
 
 fn worktree_name(args: &Args, mountpoint: &Path) -> Result<String> {
@@ -262,6 +284,7 @@ fn mount(
         worktree: shown.worktree.map(String::from),
         snapshot,
         made: false,
+        put_out: None,
         read_only,
         pid,
         log: log_file.display().to_string(),
@@ -286,5 +309,11 @@ fn tell(context: &Context, report: &Report) -> Result<()> {
     };
     let what = if report.made { format!("the new {what}") } else { format!("the {what}") };
     let how = if report.read_only { ", read-only" } else { "" };
-    ui.line(format!("Mounted {what} on {}{how}", show(report.mountpoint.as_bytes())))
+    ui.line(format!("Mounted {what} on {}{how}", show(report.mountpoint.as_bytes())))?;
+    let Some(PutOut { host, process, directory }) = &report.put_out else { return Ok(()) };
+    ui.warn(format!(
+        "taken over from process {process} on {}: what it had not put into the store is in {} there",
+        show(host.as_bytes()),
+        show(directory.as_bytes())
+    ))
 }

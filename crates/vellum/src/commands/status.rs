@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 use vellum_volume::Volume;
 use vellum_volume::history::Entry;
+use vellum_volume::tree::show;
 
 use super::snapshot::warn_of_interrupted;
 use crate::compare::Compared;
@@ -46,6 +47,7 @@ struct Report<'a> {
     interrupted_restore: Option<&'a Interrupted>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mount: Option<&'a Mount>,
+    leases: Vec<json::Lease>,
 }
 
 #[derive(Serialize)]
@@ -128,6 +130,23 @@ fn tell(args: &Args, context: &Context, standing: &Standing<'_>, compared: Compa
     Ok(outcome)
 }
 
+/// Who has which mounted worktree of the volume.
+fn leases(volume: &Volume) -> Result<Vec<json::Lease>> {
+    let worktrees = volume.worktrees()?;
+    Ok(worktrees.iter().filter_map(|(name, head)| json::Lease::of(name, head)).collect())
+}
+
+fn tell_lease(context: &Context, lease: &json::Lease) -> Result<()> {
+    let json::Lease { host, process, mountpoint, expires, .. } = lease;
+    let name = context.ui.style.cyan(&lease.worktree);
+    let place =
+        mountpoint.as_ref().map_or_else(String::new, |place| format!(" on {}", show(place.as_bytes())));
+    let host = show(host.as_bytes());
+    context.ui.note(format!(
+        "{name} is mounted{place} by process {process} on {host}, which has it until {expires}"
+    ))
+}
+
 fn report(context: &Context, standing: &Standing<'_>, compared: Compared<'_>) -> Result<()> {
     let names = Names::load(standing.volume)?;
     context.ui.object(&Report {
@@ -140,6 +159,7 @@ fn report(context: &Context, standing: &Standing<'_>, compared: Compared<'_>) ->
         problems: compared.problems,
         interrupted_restore: standing.interrupted.as_ref(),
         mount: standing.mount.as_ref(),
+        leases: leases(standing.volume)?,
     })
 }
 
@@ -164,6 +184,9 @@ fn print(args: &Args, context: &Context, standing: &Standing<'_>, compared: &Com
     ui.note(format!("Worktree {name} {stands}"))?;
     if let Some(mount) = &standing.mount {
         print_log(context, mount)?;
+    }
+    for lease in leases(standing.volume)? {
+        tell_lease(context, &lease)?;
     }
     ui.warn_of(&compared.problems)?;
     let shown = if args.all {

@@ -45,7 +45,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         vellum_fuse::mount::detach(&mountpoint).map_err(MountingError::from)?;
     } else {
         let server = server(&mount);
-        flush(&mountpoint)?;
+        flush(context, &mountpoint)?;
         unmount(&mountpoint)?;
         wait(server.as_ref())?;
     }
@@ -78,12 +78,18 @@ fn unmount(mountpoint: &Path) -> Result<()> {
 }
 
 /// Hands the kernel's pages to the mount's process, and lets that make everything durable: the root directory's
-/// `fsync` means all of it.
-fn flush(mountpoint: &Path) -> Result<()> {
+/// `fsync` means all of it. One that lost its lease has kept what it has; that its worktree does not have it must not
+/// keep it from being unmounted.
+fn flush(context: &Context, mountpoint: &Path) -> Result<()> {
     let failed = || CliError::io("flush", mountpoint.display().to_string());
     let root = File::open(mountpoint).map_err(failed())?;
     rustix::fs::syncfs(&root).map_err(|error| failed()(error.into()))?;
-    root.sync_all().map_err(failed())
+    match root.sync_all() {
+        Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => context.ui.warn(
+            "another took the worktree over: what was not published is kept here, see 'vellum worktree keep'",
+        ),
+        done => done.map_err(failed()),
+    }
 }
 
 /// Waits until the process is gone: from then on the worktree can be mounted again.

@@ -1,6 +1,7 @@
 //! `vellum worktree`: the worktrees of the volume.
 
 use serde::Serialize;
+use vellum_library::live;
 use vellum_volume::Volume;
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::session::host_name;
@@ -12,7 +13,7 @@ use crate::error::{CliError, Outcome, Result};
 use crate::ui::json;
 use crate::ui::table::{Align, Cell, Table};
 
-/// List, rename and remove worktrees
+/// List, rename, keep and remove worktrees
 ///
 /// 'vellum fork' and 'vellum init --store' make new ones.
 #[derive(Debug, clap::Subcommand)]
@@ -24,6 +25,16 @@ pub enum Command {
         /// Its name
         old: String,
         /// The new name
+        new: String,
+    },
+    /// Make a worktree of what was left behind here
+    ///
+    /// When another machine takes a mounted worktree over, what had not been published stays where it was written.
+    /// This makes a worktree of its own of it, to be mounted.
+    Keep {
+        /// The worktree that was taken over
+        old: String,
+        /// The name of the one that is made
         new: String,
     },
     /// Take a worktree off the list
@@ -64,12 +75,13 @@ struct Removed<'a> {
     directory: &'a str,
 }
 
-/// Lists, renames or removes.
+/// Lists, renames, keeps or removes.
 pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
     let volume = context.volume()?;
     match command {
         Command::List => list(context, &volume),
         Command::Rename { old, new } => rename(context, &volume, old, new),
+        Command::Keep { old, new } => keep(context, &volume, old, new),
         Command::Remove { name } => remove(context, &volume, name),
     }
 }
@@ -131,6 +143,18 @@ fn rename(context: &Context, volume: &Volume, old: &str, new: &str) -> Result<Ou
         context.ui.object(&Renamed { old, new })?;
     } else if !context.ui.voice.quiet {
         context.ui.line(format!("The worktree {old} is now called {new}"))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn keep(context: &Context, volume: &Volume, old: &str, new: &str) -> Result<Outcome> {
+    live::keep(volume, old, new)?;
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(&Renamed { old, new })?;
+    } else if !ui.voice.quiet {
+        ui.line(format!("What was left of {old} here is the worktree {}", ui.style.cyan(new)))?;
+        ui.note(format!("'vellum mount --worktree {new} MOUNTPOINT' shows it"))?;
     }
     Ok(Outcome::Done)
 }

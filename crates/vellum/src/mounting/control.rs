@@ -78,7 +78,7 @@ pub struct Answer {
 #[serde(rename_all = "kebab-case")]
 enum Line {
     Done(Answer),
-    Failed { kind: String, message: String },
+    Failed { kind: String, message: String, hint: Option<String> },
 }
 
 /// What the daemon answers with.
@@ -120,12 +120,16 @@ impl Service {
         let read = BufReader::new(stream.take(LINE_MAX)).read_line(&mut line);
         let request = read.ok().and_then(|_| serde_json::from_str::<Request>(&line).ok());
         let answer = match request {
-            None => Line::Failed { kind: "usage".into(), message: "the request is not understood".into() },
+            None => {
+                let message = "the request is not understood".into();
+                Line::Failed { kind: "usage".into(), message, hint: None }
+            }
             Some(request) => match self.run(&request) {
                 Ok(answer) => Line::Done(answer),
                 Err(error) => {
                     self.log.line(&format!("a command failed: {error}"));
-                    Line::Failed { kind: kind_name(error.kind()).into(), message: error.to_string() }
+                    let (kind, message) = (kind_name(error.kind()).into(), error.to_string());
+                    Line::Failed { kind, message, hint: MountingError::from(error).hint() }
                 }
             },
         };
@@ -200,8 +204,8 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Answer> {
     BufReader::new((&stream).take(LINE_MAX)).read_line(&mut line).map_err(gone)?;
     match serde_json::from_str(&line) {
         Ok(Line::Done(answer)) => Ok(answer),
-        Ok(Line::Failed { kind, message }) => {
-            Err(MountingError::Daemon { kind: kind_of_name(&kind), message, hint: None }.into())
+        Ok(Line::Failed { kind, message, hint }) => {
+            Err(MountingError::Daemon { kind: kind_of_name(&kind), message, hint }.into())
         }
         Err(_) => Err(MountingError::NoAnswer(socket.into()).into()),
     }

@@ -16,25 +16,21 @@ use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
-use vellum_fs::Fs;
 use vellum_fuse::{MountError, Mounted};
 use vellum_types::ErrorKind;
 
 use super::MountingError;
+use super::live::MountedLive;
 use super::log::Log;
 use crate::error::{CliError, Result, kind_of_name};
 
 /// Serves a mount until it is ended, then makes everything durable.
-pub fn serve(mounted: Mounted, fs: Option<&Fs>, mountpoint: &Path, log: &Arc<Log>) -> Result<()> {
+pub fn serve(mounted: Mounted, live: Option<MountedLive>, mountpoint: &Path, log: &Arc<Log>) -> Result<()> {
     log.line(&format!("mounted on {}", mountpoint.display()));
     unmount_at_signals(mountpoint.into(), log.clone())?;
     let served = mounted.wait().map_err(MountingError::from);
-    let synced = fs.map_or(Ok(()), Fs::sync).map_err(MountingError::from);
-    if let Some(Err(error)) = fs.map(Fs::flush) {
-        // It is safe here, and goes into the store when the worktree is mounted again.
-        log.line(&format!("not everything could be put into the store: {error}"));
-    }
-    let end = served.and(synced);
+    let ended = live.map_or(Ok(()), |live| live.end(log));
+    let end = served.and(ended);
     match &end {
         Ok(()) => log.line("unmounted"),
         Err(error) => log.line(&format!("unmounted after a failure: {error}")),

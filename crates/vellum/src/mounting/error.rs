@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
+use vellum_fs::FsError;
 use vellum_fuse::MountError;
 use vellum_library::OpenError;
 use vellum_library::live::Holder;
 use vellum_types::ErrorKind;
+
+use crate::error::volume_hint;
 
 /// A failure of mounting or unmounting.
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +129,7 @@ impl MountingError {
                 "mounting needs root, or fusermount3 and a mountpoint of your own"
             }
             Self::Daemon { hint, .. } => return hint.clone(),
+            Self::Fs(FsError::Volume(error)) => return volume_hint(error),
             Self::Mount(MountError::Session(_)) | Self::Fs(_) => return None,
         };
         Some(hint.into())
@@ -137,7 +141,10 @@ fn open_hint(error: &OpenError) -> Option<String> {
         OpenError::CheckedOut { .. } => {
             "mount another worktree, or one of its snapshots read-only with --snapshot"
         }
-        OpenError::Elsewhere { .. } => "mount it from there: 'vellum mount VOLUME MOUNTPOINT'",
+        OpenError::LeftBehind { name, .. } => {
+            return Some(format!("'vellum worktree keep {name} NEW' makes a worktree of its own of them"));
+        }
+        OpenError::NothingLeft { .. } => "'vellum worktree list' shows all worktrees",
         OpenError::Held { holder: Holder { mountpoint: Some(mountpoint), .. }, .. } => {
             return Some(format!(
                 "work there, or end that mount with 'vellum umount {mountpoint}'; '--snapshot' mounts a state of it \
@@ -145,7 +152,8 @@ fn open_hint(error: &OpenError) -> Option<String> {
             ));
         }
         OpenError::Held { .. } => "end that process first; '--snapshot' mounts a state of it beside it",
-        OpenError::Io { .. } | OpenError::Fs(_) | OpenError::Volume(_) => return None,
+        OpenError::Fs(FsError::Volume(error)) | OpenError::Volume(error) => return volume_hint(error),
+        OpenError::Io { .. } | OpenError::Fs(_) => return None,
     };
     Some(hint.into())
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 use vellum_types::{FileKind, Time};
 use vellum_volume::record::Origin;
+use vellum_volume::refs::WorktreeHead;
 use vellum_volume::{SnapshotRecord, history};
 
 use super::format;
@@ -92,6 +93,42 @@ pub fn kind(kind: FileKind) -> &'static str {
 /// A moment: RFC 3339, UTC, nanoseconds.
 pub fn time(time: Time) -> String {
     format::utc(time)
+}
+
+/// Who may change a mounted worktree.
+#[derive(Serialize)]
+pub struct Lease {
+    /// The worktree.
+    pub worktree: String,
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub process: u32,
+    /// Where it mounted the worktree; None: it did not.
+    pub mountpoint: Option<String>,
+    /// Where its live state is.
+    pub directory: String,
+    since: String,
+    renewed: String,
+    /// When that ends unless it is renewed.
+    pub expires: String,
+}
+
+impl Lease {
+    /// The lease of a worktree, if somebody has it.
+    pub fn of(worktree: &str, head: &WorktreeHead) -> Option<Self> {
+        let lease = head.lease.as_ref().filter(|lease| !lease.ended)?;
+        Some(Self {
+            worktree: worktree.into(),
+            host: lease.session.host.clone(),
+            process: lease.session.pid,
+            mountpoint: lease.mountpoint.clone(),
+            directory: head.place.clone(),
+            since: time(lease.since),
+            renewed: time(lease.session.renewed),
+            expires: time(lease.expires()),
+        })
+    }
 }
 
 /// A snapshot.

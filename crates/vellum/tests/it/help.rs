@@ -25,6 +25,7 @@ const COMMANDS: &[&[&str]] = &[
     &["worktree"],
     &["worktree", "list"],
     &["worktree", "rename"],
+    &["worktree", "keep"],
     &["worktree", "remove"],
     &["tag"],
     &["tag", "add"],

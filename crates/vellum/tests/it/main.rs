@@ -22,6 +22,7 @@ mod init;
 mod inside;
 mod json;
 mod key;
+mod lease;
 mod ls;
 mod mount;
 mod mounted;

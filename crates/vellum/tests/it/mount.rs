@@ -121,18 +121,6 @@ fn worktrees_that_cannot_be_mounted_are_refused() {
 }
 
 #[test]
-fn live_state_of_another_directory_is_named() {
-    let world = World::with_snapshot();
-    Mount::new(&world, "work").umount().ok();
-    world.run(&["fork", "side", "--to", "../side"]).ok();
-    let path = world.path("mnt");
-    fs::create_dir(&path).unwrap();
-    let args = ["mount", "--worktree", "work", "../side", "../mnt"];
-    let place = format!("is in {}", world.tree().join(".vellum/live/work").display());
-    world.run(&args).code(3).remarks(&place).remarks("mount it from there");
-}
-
-#[test]
 fn a_directory_without_a_volume_is_refused() {
     let world = World::empty();
     fs::create_dir(world.path("mnt")).unwrap();

@@ -1,0 +1,165 @@
+//! Opening a live state: the lease is taken, then the filesystem is as the last process left it, or, if somebody else
+//! has changed the worktree since, as that one published it.
+//!
+//! Invariant: a live state that is behind goes only if everything in it was published.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use vellum_fs::head::{Ancestor, Head};
+use vellum_fs::lease::has_unpublished;
+use vellum_fs::log::LogHooks;
+use vellum_fs::{Fs, FsError, Options, WriteLog};
+use vellum_live::Embedded;
+use vellum_volume::lease::{BootClock, Claimant, Lease, TERM, Taken, Tenure, Token};
+use vellum_volume::refs::WorktreeHead;
+use vellum_volume::{Statistics, Volume, VolumeError};
+
+use super::tokens::Tokens;
+use super::{Claim, LOG_FOLDER, META_FOLDER, OpenError, Result};
+
+/// Bytes of the write log unless somebody says otherwise: hours of work for most, and a part of most disks.
+const LOG_LIMIT: u64 = 16 << 30;
+/// Where metadata go that are about to be removed: away at once, whatever happens meanwhile.
+const OLD_META_FOLDER: &str = "meta.old";
+
+/// What can be chosen about a live worktree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of decoded content kept in memory.
+    pub cache: Option<u64>,
+    /// Bytes of the write log, above which writers wait for publishing.
+    pub log: Option<u64>,
+    /// Seconds for which the lease counts that is not renewed.
+    pub term: u32,
+    /// Whether the lease is taken from somebody who has it still.
+    pub take_over: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { cache: None, log: None, term: TERM, take_over: false }
+    }
+}
+
+/// A live worktree that is open.
+pub struct Live {
+    /// The worktree.
+    pub fs: Arc<Fs>,
+    /// The right to change it: to be renewed, and given up at the end.
+    pub tenure: Arc<Tenure>,
+    /// Who had it and was put out, and the directory of its live state: what it did not publish is there.
+    pub put_out: Option<(Lease, String)>,
+}
+
+impl Claim {
+    /// Takes the lease of the worktree, and opens the filesystem.
+    pub fn open(&self, volume: &Arc<Volume>, limits: Limits) -> Result<Live> {
+        let (tenure, Taken { head, put_out }) = self.take_lease(volume, limits)?;
+        let log = self.log(limits.log.unwrap_or(LOG_LIMIT))?;
+        let live = self.metadata(&log)?;
+        let fresh = fresh(volume, &head)?;
+        let mut options = Options { tenure: Some(tenure.clone()), ..Options::default() };
+        options.worktree = Some(self.worktree().into());
+        options.chunk_cache = limits.cache.unwrap_or(options.chunk_cache);
+        let fs = Arc::new(Fs::open(volume.clone(), Arc::new(live), log, &fresh, options)?);
+        Ok(Live { fs, tenure, put_out })
+    }
+
+    fn take_lease(&self, volume: &Arc<Volume>, limits: Limits) -> Result<(Arc<Tenure>, Taken)> {
+        let file = Tokens::of(self.dir());
+        loop {
+            let (known, token) = (file.load()?, Token::random());
+            file.save(&[&known[..], &[token]].concat())?;
+            let claimant = Claimant {
+                known: known.clone(),
+                token,
+                place: self.dir().display().to_string(),
+                mountpoint: self.mountpoint.clone(),
+                term: limits.term,
+                early: limits.take_over,
+                clock: Arc::new(BootClock),
+            };
+            match Tenure::take(volume, self.worktree(), claimant) {
+                Ok(taken) => {
+                    file.save(&[token])?;
+                    return Ok(taken);
+                }
+                Err(VolumeError::Behind { by, .. }) if self.holds_unpublished()? => {
+                    file.save(&known)?;
+                    let (name, place) = (self.worktree().into(), self.dir().display().to_string());
+                    return Err(OpenError::LeftBehind { name, place, by });
+                }
+                Err(VolumeError::Behind { .. }) => {
+                    self.clear()?;
+                    volume.let_go(self.worktree(), &known)?;
+                    file.save(&[])?;
+                }
+                Err(error @ VolumeError::Leased { .. }) => {
+                    file.save(&known)?;
+                    return Err(error.into());
+                }
+                // Whether it was taken, who knows.
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn log(&self, limit: u64) -> Result<Arc<WriteLog>> {
+        Ok(Arc::new(WriteLog::open(&self.dir().join(LOG_FOLDER), limit)?))
+    }
+
+    fn metadata(&self, log: &Arc<WriteLog>) -> Result<Embedded> {
+        let opened = Embedded::open(&self.dir().join(META_FOLDER), LogHooks(log.clone()));
+        Ok(opened.map_err(FsError::from)?)
+    }
+
+    /// Whether the live state holds anything that is not in the store.
+    pub(super) fn holds_unpublished(&self) -> Result<bool> {
+        if !self.dir().join(META_FOLDER).exists() {
+            return Ok(false);
+        }
+        Ok(has_unpublished(&self.metadata(&self.log(LOG_LIMIT)?)?)?)
+    }
+
+    /// The head of the live state, if there is one.
+    pub(super) fn head(&self) -> Result<Option<Head>> {
+        Ok(vellum_fs::lease::stored_head(&self.metadata(&self.log(LOG_LIMIT)?)?)?)
+    }
+
+    /// Removes the live state.
+    fn clear(&self) -> Result<()> {
+        let [meta, old, log] = [META_FOLDER, OLD_META_FOLDER, LOG_FOLDER].map(|name| self.dir().join(name));
+        remove(&old)?;
+        if meta.exists() {
+            fs::rename(&meta, &old).map_err(OpenError::io("remove", &meta))?;
+        }
+        remove(&log)?;
+        remove(&old)
+    }
+}
+
+fn remove(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(OpenError::io("remove", dir)(error))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// What a live state begins with: what the worktree's ref says.
+fn fresh(volume: &Volume, head: &WorktreeHead) -> Result<Head> {
+    let (mut root, mut counted, mut ancestor) = (volume.empty_root(), Statistics::default(), None);
+    if let Some(id) = head.head {
+        let record = volume.catalog.get(&id)?;
+        root = record.root;
+        counted = Statistics { changed: 0, stored: 0, ..record.statistics };
+        ancestor = Some(Ancestor { id, counter: record.counter, time: record.time });
+    }
+    if let Some(live) = head.live {
+        (root, counted) = (live.root, live.counted);
+    }
+    Ok(Head::new(root, counted, ancestor))
+}

@@ -1,0 +1,52 @@
+//! The tokens with which a live state may have changed its worktree last: one, or several if a taking of the lease
+//! was broken off.
+//!
+//! Invariant: a token is here before it is in the store, so that a live state always knows its own changes.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use vellum_volume::lease::Token;
+
+use super::{OpenError, Result};
+
+const FILE: &str = "tokens";
+const TEMPORARY: &str = "tokens.new";
+
+/// The file that holds them.
+pub struct Tokens {
+    dir: PathBuf,
+}
+
+impl Tokens {
+    pub fn of(dir: &Path) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    /// All of them; none if the live state is new.
+    pub fn load(&self) -> Result<Vec<Token>> {
+        let path = self.dir.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            read => read.map_err(OpenError::io("read", &path))?,
+        };
+        let broken = || io::Error::new(io::ErrorKind::InvalidData, "it does not hold tokens");
+        let tokens = text.lines().map(|line| line.parse().map_err(|_| broken())).collect::<io::Result<_>>();
+        tokens.map_err(OpenError::io("read", &path))
+    }
+
+    /// Replaces them, durably.
+    pub fn save(&self, tokens: &[Token]) -> Result<()> {
+        let (path, temporary) = (self.dir.join(FILE), self.dir.join(TEMPORARY));
+        let text: String = tokens.iter().map(|token| format!("{token}\n")).collect();
+        let write = || {
+            let mut file = File::create(&temporary)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)?;
+            File::open(&self.dir)?.sync_all()
+        };
+        write().map_err(OpenError::io("write", &path))
+    }
+}

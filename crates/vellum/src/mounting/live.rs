@@ -1,0 +1,61 @@
+//! A live worktree that is mounted: the threads that work for it, and its end.
+
+use std::sync::Arc;
+
+use vellum_fs::Fs;
+use vellum_fs::publisher::Publisher;
+use vellum_library::Claim;
+use vellum_library::live::Live;
+use vellum_volume::lease::{Keeper, Tenure};
+
+use super::MountingError;
+use super::log::Log;
+use crate::error::{CliError, Result};
+
+/// A live worktree at work.
+pub struct MountedLive {
+    /// The worktree.
+    pub fs: Arc<Fs>,
+    /// What publishes it.
+    pub publisher: Arc<Publisher>,
+    tenure: Arc<Tenure>,
+    keeper: Keeper,
+    /// Held as long as it is mounted.
+    claim: Claim,
+}
+
+impl MountedLive {
+    /// Starts the threads.
+    pub fn start(claim: Claim, live: Live, log: &Arc<Log>) -> Result<Self> {
+        let Live { fs, tenure, put_out } = live;
+        if let Some((lease, place)) = put_out {
+            log.line(&format!("taken over from {lease}: what it did not publish is in {place}"));
+        }
+        let failed = || CliError::io("start", "a thread");
+        let (told, dir) = (log.clone(), claim.dir().display().to_string());
+        let when_lost = move |error: &vellum_volume::VolumeError| {
+            told.line(&format!("{error}; what was not published stays in {dir}"));
+        };
+        let keeper = Keeper::start(tenure.clone(), when_lost).map_err(failed())?;
+        let publisher = Arc::new(Publisher::start(fs.clone()).map_err(failed())?);
+        Ok(Self { fs, publisher, tenure, keeper, claim })
+    }
+
+    /// Makes everything durable, publishes it, and gives the lease up.
+    pub fn end(self, log: &Log) -> std::result::Result<(), MountingError> {
+        let Self { fs, publisher, tenure, keeper, claim: _claim } = self;
+        drop(keeper);
+        let synced = fs.sync();
+        match fs.flush() {
+            Ok(()) => {
+                drop(publisher);
+                if let Err(error) = tenure.end() {
+                    log.line(&format!("the lease could not be given up: {error}"));
+                }
+            }
+            // It is safe here, and goes into the store when the worktree is mounted again.
+            Err(error) => log.line(&format!("not everything could be put into the store: {error}")),
+        }
+        Ok(synced?)
+    }
+}
