@@ -67,7 +67,9 @@ impl Fs {
             Ok(attr) => return Ok(attr),
             Err(ticket) => ticket,
         };
-        let attr = Arc::new(self.tree.read(|view| view.attr_of(ino))?);
+        let mut attr = self.tree.read(|view| view.attr_of(ino))?;
+        self.tree.accesses().apply(ino, &mut attr);
+        let attr = Arc::new(attr);
         self.inodes.put_attr(ino, &attr, ticket);
         Ok(attr)
     }
@@ -105,17 +107,15 @@ impl Fs {
         })
     }
 
-    /// Records an access now, if the last one recorded is before the last change or a day old (relatime).
+    /// Notes an access now, if the last one is before the last change or a day old (relatime). It is shown, and
+    /// goes into the map with the next change of the inode.
     pub fn accessed(&self, ino: Ino) -> Result<()> {
-        if !is_access_due(&*self.attr(ino)?, now()) {
-            return Ok(());
+        let now = now();
+        if is_access_due(&*self.attr(ino)?, now) {
+            self.tree.accesses().note(ino, now);
+            self.inodes.forget(&[Key::attr(ino)]);
         }
-        self.change(|txn| {
-            let mut attr = txn.attr_of(ino)?;
-            attr.atime = now();
-            txn.put_attr(ino, &attr);
-            Ok(())
-        })
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ use vellum_types::value::Super;
 use vellum_types::{Attr, FileKind, Ino, Key, SnapshotId};
 use vellum_volume::Volume;
 use vellum_volume::lease::Tenure;
+use vellum_volume::refs::Quota;
 use vellum_volume::session::now;
 
 use crate::cache::InodeCache;
@@ -49,6 +50,8 @@ pub struct Options {
     pub worktree: Option<String>,
     /// Bytes of decoded chunks kept in memory.
     pub chunk_cache: u64,
+    /// How much it may hold.
+    pub quota: Quota,
     /// The lease with which it is changed, if it has one.
     pub tenure: Option<Arc<Tenure>>,
 }
@@ -56,7 +59,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         // Several files read ahead at once; the kernel keeps what is read often.
-        Self { worktree: None, chunk_cache: 64 << 20, tenure: None }
+        Self { worktree: None, chunk_cache: 64 << 20, quota: Quota::default(), tenure: None }
     }
 }
 
@@ -99,6 +102,7 @@ impl Fs {
         options: Options,
     ) -> Result<Self> {
         let tree = LiveTree::open(live, volume.nodes.clone(), fresh)?;
+        tree.usage().set_quota(options.quota);
         let chunks = Chunks::new(volume.blobs.clone(), options.chunk_cache);
         let (inodes, opened) = (InodeCache::default(), Opened::default());
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
@@ -159,6 +163,7 @@ impl Fs {
         self.admit()?;
         let (value, Committed { changed, sequence }) = self.tree.transact(body)?;
         self.committed.fetch_max(sequence.0, Ordering::AcqRel);
+        self.tree.accesses().forget(&changed);
         self.inodes.forget(&changed);
         Ok(value)
     }
@@ -167,6 +172,7 @@ impl Fs {
     /// body of [`LiveTree::change_head`]: no operation is under way then, and none goes on with what it knew.
     pub fn forget_state(&self) {
         self.inodes.clear();
+        self.tree.accesses().clear();
         self.numbers.clear();
         self.places.clear();
     }
@@ -191,6 +197,6 @@ fn make_root(txn: &mut Txn<'_>) -> Result<()> {
     root.nlink = 2;
     root.set_times(now());
     txn.put(Key::attr(Ino::SUPER), &Super { next_ino: Ino(Ino::ROOT.0 + 1) }.encode());
-    txn.put_attr(Ino::ROOT, &root);
+    txn.put_new_attr(Ino::ROOT, &root);
     Ok(())
 }

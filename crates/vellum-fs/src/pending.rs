@@ -9,7 +9,7 @@ use vellum_volume::SnapshotRecord;
 
 use crate::error::Result;
 use crate::head::{PENDING, State, pending_key};
-use crate::tree::damaged;
+use crate::tree::{Amount, damaged};
 
 /// Most tags that a snapshot gets when it is made.
 const TAGS_MAX: usize = 64;
@@ -23,6 +23,8 @@ pub struct Pending {
     pub id: SnapshotId,
     /// Its record; root and statistics come with the tree.
     pub record: SnapshotRecord,
+    /// How much that is.
+    pub used: Amount,
     /// The tags that it gets.
     pub tags: Vec<String>,
 }
@@ -33,6 +35,7 @@ impl Pending {
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new();
         self.state.encode(&mut writer);
+        self.used.encode(&mut writer);
         writer.raw(self.id.as_bytes()).bytes(&self.record.encode()).varint(self.tags.len() as u64);
         for tag in &self.tags {
             writer.bytes(tag.as_bytes());
@@ -44,13 +47,14 @@ impl Pending {
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let state = State::decode(&mut reader)?;
+        let used = Amount::decode(&mut reader)?;
         let id = SnapshotId(reader.array()?);
         let record = SnapshotRecord::decode(reader.bytes(usize::MAX)?)?;
         let tags = (0..reader.count(TAGS_MAX)?)
             .map(|_| reader.string(usize::MAX).map(str::to_owned))
             .collect::<std::result::Result<_, _>>()?;
         reader.finish()?;
-        Ok(Self { state, id, record, tags })
+        Ok(Self { state, used, id, record, tags })
     }
 }
 

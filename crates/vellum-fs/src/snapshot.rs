@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::head::{Ancestor, Head, State};
 use crate::pending::{Pending, all_pending, key_of};
+use crate::tree::Amount;
 
 /// Layers of one head that are published before another is laid over them: well below what a head may have.
 const LAYERS_MANY: usize = 1024;
@@ -53,8 +54,8 @@ impl Fs {
             }
             let id = self.volume.name_snapshot(&mut record)?;
             head.seal();
-            let pending =
-                Pending { state: head.sealed(), id, record: record.clone(), tags: request.tags.clone() };
+            let (state, used) = (head.sealed(), self.tree.usage().used());
+            let pending = Pending { state, used, id, record: record.clone(), tags: request.tags.clone() };
             live.put(&key_of(head.next_pending), pending.encode().into());
             head.next_pending += 1;
             head.snapshot = Some(Ancestor { id, counter: record.counter, time: record.time });
@@ -111,15 +112,16 @@ impl Fs {
         let ((), sequence) = self.tree.change_head(|head, live| {
             // Looked up within: it may be published, and be no more among those that wait, at any moment.
             let waiting = all_pending(|span, visit| live.scan(span, visit))?;
-            let (state, ancestor) = match waiting.into_iter().find(|(_, waits)| waits.id == target) {
-                Some((_, Pending { state, id, record, .. })) => {
-                    (state, Ancestor { id, counter: record.counter, time: record.time })
+            let (state, used, ancestor) = match waiting.into_iter().find(|(_, waits)| waits.id == target) {
+                Some((_, Pending { state, used, id, record, .. })) => {
+                    (state, used, Ancestor { id, counter: record.counter, time: record.time })
                 }
                 None => self.published(target)?,
             };
             let held = held.get_or_insert_with(|| self.opened.take_held()).clone();
             self.epochs.succeed(present, head.state.clone(), held)?;
             stand_on(head, state, ancestor);
+            self.tree.usage().set(used);
             self.forget_state();
             Ok(())
         })?;
@@ -130,11 +132,11 @@ impl Fs {
     }
 
     /// The state of a snapshot that is in the store.
-    pub(crate) fn published(&self, id: SnapshotId) -> Result<(State, Ancestor)> {
+    pub(crate) fn published(&self, id: SnapshotId) -> Result<(State, Amount, Ancestor)> {
         let record = self.volume.catalog.get(&id)?;
         let counted = Statistics { changed: 0, stored: 0, ..record.statistics };
         let state = State { base: record.root, counted, layers: Vec::new() };
-        Ok((state, Ancestor { id, counter: record.counter, time: record.time }))
+        Ok((state, Amount::counted(&counted), Ancestor { id, counter: record.counter, time: record.time }))
     }
 
     /// Whether anything changed since the last snapshot.

@@ -1,6 +1,7 @@
 //! How much room there is.
 
 use vellum_types::limits::NAME_MAX;
+use vellum_volume::refs::Quota;
 
 use crate::error::{FsError, Result};
 use crate::fs::Fs;
@@ -28,8 +29,32 @@ pub struct Statfs {
 const FILES_FREE: u64 = 1 << 40;
 
 impl Fs {
-    /// The room where what is written goes first: on the disk of the state directory.
+    /// The room where what is written goes first, on the disk of the state directory; less if the worktree may not
+    /// hold so much.
     pub fn statfs(&self) -> Result<Statfs> {
+        let mut room = self.disk()?;
+        let (used, quota) = (self.tree.usage().used(), self.tree.usage().quota());
+        let [bytes, inodes] = [used.bytes, used.inodes].map(|used| u64::try_from(used).unwrap_or(0));
+        if let Some(most) = quota.bytes {
+            let size = u64::from(room.block_size).max(1);
+            room.blocks = most.div_ceil(size);
+            room.blocks_free = room.blocks_free.min(most.saturating_sub(bytes) / size);
+            room.blocks_available = room.blocks_available.min(room.blocks_free);
+        }
+        if let Some(most) = quota.inodes {
+            (room.files, room.files_free) = (most, most.saturating_sub(inodes));
+        }
+        Ok(room)
+    }
+
+    /// The most that the worktree may hold. What it holds already stays.
+    pub fn set_quota(&self, quota: Quota) -> Result<()> {
+        self.update_head(|head| head.quota = quota)?;
+        self.tree.usage().set_quota(quota);
+        Ok(())
+    }
+
+    fn disk(&self) -> Result<Statfs> {
         let disk = rustix::fs::statvfs(self.volume.state.path()).map_err(FsError::Posix)?;
         let given_out = self.tree.read(|view| view.super_record())?.next_ino.0;
         Ok(Statfs {

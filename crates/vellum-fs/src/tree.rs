@@ -4,9 +4,11 @@
 //! the top layer changes, and while a view reads it, it does not; a body that reads sees one head throughout (sealing,
 //! publishing and restoring wait for it).
 
+mod accesses;
 mod merge;
 mod resident;
 mod txn;
+mod usage;
 mod views;
 
 use std::ops::ControlFlow;
@@ -22,10 +24,12 @@ use vellum_volume::tree::NodeLoader;
 use crate::error::{FsError, Result};
 use crate::head::{HEAD_KEY, Head, State};
 
+pub use accesses::Accesses;
 use merge::{Changes, LiveRead, Merged, get_merged};
 pub(crate) use merge::{decode_change, encode_change, layer_key};
 use resident::Resident;
 pub use txn::Txn;
+pub use usage::{Amount, Usage};
 use views::{Changing, Views};
 
 /// How often a transaction is begun anew for a node that is not in memory. One that needs more of them, more than
@@ -46,6 +50,8 @@ pub struct LiveTree {
     nodes: Arc<Nodes>,
     head: RwLock<Head>,
     views: Views,
+    accesses: Accesses,
+    usage: Usage,
 }
 
 /// What was committed.
@@ -169,8 +175,46 @@ impl LiveTree {
                 fresh.clone()
             }
         };
-        let views = Views::new(&head);
-        Ok(Self { live, nodes, head: RwLock::new(head), views })
+        let (views, accesses, usage) = (Views::new(&head), Accesses::default(), Usage::new());
+        let tree = Self { live, nodes, head: RwLock::new(head), views, accesses, usage };
+        tree.usage.set(tree.measure()?);
+        Ok(tree)
+    }
+
+    /// What the worktree holds, by what its base holds and what the layers change: as much work as there are changes.
+    pub fn measure(&self) -> Result<Amount> {
+        let state = self.head().state.clone();
+        let mut sum = Amount::counted(&state.counted);
+        self.visit_changes(&state, &mut |key, value| {
+            let KeyRef::Attr(ino) = KeyRef::parse(&key).map_err(damaged("a key of a layer"))? else {
+                return Ok(());
+            };
+            if ino == Ino::SUPER {
+                return Ok(());
+            }
+            let weight =
+                |value: &[u8]| Attr::decode(value).map(|attr| Amount::of(&attr)).map_err(damaged("an inode"));
+            if let Some(before) = vellum_map::get(&*self.nodes, &state.base, &key)? {
+                sum = sum.minus(weight(&before)?);
+            }
+            if let Some(after) = value {
+                sum = sum.plus(weight(&after)?);
+            }
+            Ok(())
+        })?;
+        Ok(sum)
+    }
+
+    /// When inodes were read.
+    #[must_use]
+    pub fn accesses(&self) -> &Accesses {
+        &self.accesses
+    }
+
+    /// How much there is, and may be.
+    #[must_use]
+    pub fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     /// What keeps the live metadata.
@@ -237,15 +281,24 @@ impl LiveTree {
         body: &mut impl FnMut(&mut Txn<'_>) -> Result<T>,
     ) -> Result<(T, Committed)> {
         let (head, changing) = self.changeable()?;
-        let (mut outcome, mut changed) = (None, Vec::new());
+        let (mut outcome, mut changed, mut grown) = (None, Vec::new(), Amount::default());
         let committed = self.live.transact(&mut |live| {
-            let mut txn = Txn::new(live, &head, nodes);
-            let done = body(&mut txn);
-            changed = txn.into_changed();
+            // It may be another try.
+            self.usage.give(std::mem::take(&mut grown));
+            let mut txn = Txn::new(live, &head, nodes, &self.accesses);
+            let done = body(&mut txn).and_then(|value| {
+                let (keys, by) = txn.finish()?;
+                self.usage.take(by)?;
+                (changed, grown) = (keys, by);
+                Ok(value)
+            });
             let failed = done.is_err();
             outcome = Some(done);
             if failed { Err(LiveError::Abandoned) } else { Ok(()) }
         });
+        if committed.is_err() {
+            self.usage.give(grown);
+        }
         match (outcome, committed) {
             (Some(Err(error)), _) => Err(error),
             (Some(Ok(value)), Ok(sequence)) => {

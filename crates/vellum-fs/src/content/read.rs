@@ -82,7 +82,11 @@ impl Fs {
                 {
                     tries += 1;
                 }
-                other => return other,
+                other => {
+                    // What is gone by now was not read by anybody who asks.
+                    let _ = self.accessed(ino);
+                    return other;
+                }
             }
         }
     }

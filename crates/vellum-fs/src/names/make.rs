@@ -90,7 +90,7 @@ impl Fs {
             attr.generation = generation(dir, &ino.0.to_le_bytes());
             attr.nlink = 0;
             txn.put_orphan(ino);
-            txn.put_attr(ino, &attr);
+            txn.put_new_attr(ino, &attr);
             Ok(Node { ino, attr: Arc::new(attr) })
         })
     }
@@ -116,7 +116,7 @@ impl Fs {
                 add_links(&mut parent, 1)?;
             }
             touch_dir(&mut parent, attr.ctime);
-            txn.put_attr(ino, &attr);
+            txn.put_new_attr(ino, &attr);
             txn.put_dentry(dir, name, Dentry { ino, kind: new.kind });
             txn.put_attr(dir, &parent);
             Ok(Node { ino, attr: Arc::new(attr) })

@@ -59,7 +59,9 @@ impl Fs {
     /// All entries of a directory by name, without `.` and `..`.
     pub fn entries(&self, dir: Ino) -> Result<Vec<DirEntry>> {
         check_dir(&*self.attr(dir)?)?;
-        self.tree.read(|view| entries_of(view, dir))
+        let entries = self.tree.read(|view| entries_of(view, dir))?;
+        self.accessed(dir)?;
+        Ok(entries)
     }
 
     /// What a directory holds under a name.
@@ -76,7 +78,11 @@ impl Fs {
     /// The target of a symlink.
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
         let attr = self.attr(ino)?;
-        if attr.kind == FileKind::Symlink { Ok(attr.target.clone()) } else { Err(Errno::INVAL.into()) }
+        if attr.kind != FileKind::Symlink {
+            return Err(Errno::INVAL.into());
+        }
+        self.accessed(ino)?;
+        Ok(attr.target.clone())
     }
 }
 

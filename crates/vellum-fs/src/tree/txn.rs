@@ -1,13 +1,17 @@
 //! A transaction on a live worktree: reads through all layers, writes into the top one.
 
+use std::cell::RefCell;
+
 use vellum_live::Transaction;
 use vellum_map::{Span, Value};
-use vellum_types::{Attr, Dentry, Ino, Key};
+use vellum_types::{Attr, Dentry, Ino, Key, KeyRef};
 
+use super::accesses::Accesses;
 use super::merge::{Merged, encode_change, get_merged, layer_key};
 use super::resident::Resident;
-use super::{Reading, VisitEntry};
-use crate::error::Result;
+use super::usage::Amount;
+use super::{Reading, VisitEntry, damaged};
+use crate::error::{FsError, Result};
 use crate::head::{Head, orphan_key};
 
 /// A transaction under way.
@@ -15,16 +19,29 @@ pub struct Txn<'a> {
     live: &'a mut dyn Transaction,
     head: &'a Head,
     nodes: &'a Resident<'a>,
+    accesses: &'a Accesses,
     changed: Vec<Key>,
+    /// What inodes count for at this point of the transaction, as far as it has met them.
+    weights: RefCell<Vec<(Ino, Amount)>>,
+    grown: Amount,
+    /// Why it could not be told what an inode counted for.
+    failed: Option<FsError>,
 }
 
 impl<'a> Txn<'a> {
-    pub(super) fn new(live: &'a mut dyn Transaction, head: &'a Head, nodes: &'a Resident<'a>) -> Self {
-        Self { live, head, nodes, changed: Vec::new() }
+    pub(super) fn new(
+        live: &'a mut dyn Transaction,
+        head: &'a Head,
+        nodes: &'a Resident<'a>,
+        accesses: &'a Accesses,
+    ) -> Self {
+        let (changed, weights) = (Vec::new(), RefCell::default());
+        Self { live, head, nodes, accesses, changed, weights, grown: Amount::default(), failed: None }
     }
 
-    pub(super) fn into_changed(self) -> Vec<Key> {
-        self.changed
+    /// The keys that were changed, and by how much that makes the worktree larger.
+    pub(super) fn finish(self) -> Result<(Vec<Key>, Amount)> {
+        self.failed.map_or(Ok((self.changed, self.grown)), Err)
     }
 
     /// Sets a key.
@@ -36,6 +53,9 @@ impl<'a> Txn<'a> {
 
     /// Removes a key.
     pub fn delete(&mut self, key: Key) {
+        if let Ok(KeyRef::Attr(ino)) = KeyRef::parse(key.as_bytes()) {
+            self.weigh(ino, Amount::default());
+        }
         let stored = encode_change(key.as_bytes(), None);
         self.live.put(&layer_key(self.head.top(), key.as_bytes()), stored);
         self.changed.push(key);
@@ -43,7 +63,36 @@ impl<'a> Txn<'a> {
 
     /// Sets the attributes of an inode.
     pub fn put_attr(&mut self, ino: Ino, attr: &Attr) {
+        self.weigh(ino, Amount::of(attr));
         self.put(Key::attr(ino), &attr.encode());
+    }
+
+    /// Sets the attributes of an inode that did not exist.
+    pub fn put_new_attr(&mut self, ino: Ino, attr: &Attr) {
+        self.is_met(ino, Amount::default());
+        self.put_attr(ino, attr);
+    }
+
+    /// Counts what an inode is about to count for.
+    fn weigh(&mut self, ino: Ino, after: Amount) {
+        let met = self.weights.borrow().iter().find(|(met, _)| *met == ino).map(|(_, weight)| *weight);
+        let before =
+            met.map_or_else(|| Ok(self.attr(ino)?.as_ref().map_or_else(Amount::default, Amount::of)), Ok);
+        match before {
+            Ok(before) => {
+                self.grown = self.grown.plus(after).minus(before);
+                self.is_met(ino, after);
+            }
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    fn is_met(&self, ino: Ino, weight: Amount) {
+        let mut weights = self.weights.borrow_mut();
+        match weights.iter_mut().find(|(met, _)| *met == ino) {
+            Some((_, known)) => *known = weight,
+            None => weights.push((ino, weight)),
+        }
     }
 
     /// Sets an entry of a directory.
@@ -64,6 +113,16 @@ impl<'a> Txn<'a> {
 }
 
 impl Reading for Txn<'_> {
+    fn attr(&self, ino: Ino) -> Result<Option<Attr>> {
+        let value = self.value(&Key::attr(ino))?;
+        let mut attr = value.map(|value| Attr::decode(&value).map_err(damaged("an inode"))).transpose()?;
+        self.is_met(ino, attr.as_ref().map_or_else(Amount::default, Amount::of));
+        if let Some(attr) = &mut attr {
+            self.accesses.apply(ino, attr);
+        }
+        Ok(attr)
+    }
+
     fn value(&self, key: &Key) -> Result<Option<Value>> {
         get_merged(&&*self.live, &self.head.state, self.nodes, key)
     }

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use vellum_fs::{Caller, SetAttr, SetTime, XattrFlags};
 use vellum_types::Time;
 
-use crate::stand::{CALLER, ROOT, Stand, errno};
+use crate::stand::{CALLER, ROOT, Stand, errno, request};
 
 const USER: Caller = Caller { uid: 1000, gid: 1000, umask: 0 };
 
@@ -101,6 +101,51 @@ fn accesses_are_recorded_as_relatime_does() {
     fs.setattr(file.ino, &old, CALLER).unwrap();
     fs.accessed(file.ino).unwrap();
     assert!(fs.attr("f").atime > first.atime);
+}
+
+#[test]
+fn reading_alone_changes_nothing_that_is_kept() {
+    let fs = Stand::new();
+    fs.mkdir("d").unwrap();
+    let file = fs.create("d/f").unwrap();
+    fs.write(file.ino, 0, b"content", false).unwrap();
+    let link = fs.symlink(ROOT, b"l", b"d/f", CALLER).unwrap();
+    fs.flush().unwrap();
+    let snapshot = fs.snapshot(&request()).unwrap();
+    fs.flush().unwrap();
+    let before = ["d", "d/f", "l"].map(|path| fs.attr(path));
+    let root = fs.tree().head().state.base;
+    fs.read(file.ino, 0, 10).unwrap();
+    fs.entries(fs.at("d").ino).unwrap();
+    fs.readlink(link.ino).unwrap();
+    for (path, before) in ["d", "d/f", "l"].into_iter().zip(&before) {
+        let now = fs.attr(path);
+        assert!(now.atime > before.atime && now.atime > now.mtime, "{path} was read");
+        assert_eq!((now.mtime, now.ctime), (before.mtime, before.ctime), "{path}");
+    }
+    assert!(!fs.is_changed().unwrap());
+    fs.flush().unwrap();
+    assert_eq!(fs.tree().head().state.base, root);
+    assert_eq!(fs.tree().head().snapshot.unwrap().id, snapshot);
+    // It is recorded with the next change, and not before.
+    let seen = fs.attr("d/f").atime;
+    let mode = SetAttr { mode: Some(0o600), ..Default::default() };
+    assert_eq!(fs.setattr(file.ino, &mode, CALLER).unwrap().attr.atime, seen);
+    let fs = fs.again();
+    assert_eq!(fs.attr("d/f").atime, seen);
+    assert_eq!(fs.attr("l").atime, before[2].atime, "that one was in memory only");
+}
+
+#[test]
+fn a_time_of_access_that_is_set_counts() {
+    let fs = Stand::new();
+    let file = fs.create("f").unwrap();
+    fs.read(file.ino, 0, 1).unwrap();
+    let early = SetAttr { atime: Some(SetTime::At(time(5, 6))), ..Default::default() };
+    assert_eq!(fs.setattr(file.ino, &early, CALLER).unwrap().attr.atime, time(5, 6));
+    assert_eq!(fs.attr("f").atime, time(5, 6));
+    fs.read(file.ino, 0, 1).unwrap();
+    assert!(fs.attr("f").atime > fs.attr("f").mtime);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use vellum_fs::Fs;
+use vellum_fs::tree::Amount;
 use vellum_map::Span;
 use vellum_types::value::Super;
 use vellum_types::{Attr, Dentry, FileKind, Ino, Key, KeyRef};
@@ -11,6 +12,7 @@ use vellum_types::{Attr, Dentry, FileKind, Ino, Key, KeyRef};
 /// Checks a worktree in which nothing is open.
 #[track_caller]
 pub fn check(fs: &Fs) {
+    check_usage(fs);
     let (attrs, dentries) = collect(fs);
     let mut links: HashMap<Ino, u32> = HashMap::new();
     for ((dir, name), dentry) in &dentries {
@@ -30,6 +32,15 @@ pub fn check(fs: &Fs) {
         assert_eq!(place.map(|dentry| dentry.ino), Some(*ino), "place of inode {ino}");
         assert!(leads_to_root(&attrs, *ino), "inode {ino} hangs in the air");
     }
+}
+
+/// Checks what is counted against what there is, whatever is open.
+#[track_caller]
+pub fn check_usage(fs: &Fs) {
+    let (attrs, _) = collect(fs);
+    let sum = attrs.values().map(Amount::of).fold(Amount::default(), Amount::plus);
+    assert_eq!(fs.tree().usage().used(), sum);
+    assert_eq!(fs.tree().measure().unwrap(), sum, "measured anew");
 }
 
 fn leads_to_root(attrs: &HashMap<Ino, Attr>, ino: Ino) -> bool {

@@ -11,6 +11,7 @@ mod forks;
 mod machine;
 mod model;
 mod names;
+mod quota;
 mod random;
 mod renames;
 mod stand;

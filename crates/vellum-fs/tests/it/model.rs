@@ -8,7 +8,7 @@ use vellum_fs::{Caller, Fs, Handle, OpenFlags, RenameFlags, SetAttr, SetTime, Xa
 use vellum_testkit::model::{Id, Model, New, ROOT, Set, Shown, Tick};
 use vellum_types::{FileKind, Ino, Time};
 
-use crate::check::check;
+use crate::check::{check, check_usage};
 use crate::random::{Random, seed};
 use crate::stand::Stand;
 
@@ -251,6 +251,7 @@ impl Pair {
         assert_eq!(real.len(), expected.len());
         self.compare_nameless();
         assert_eq!(times_disagree(&self.stand.fs, &self.model, &self.inos), None);
+        check_usage(&self.stand.fs);
         // Most of what is gone is forgotten; some of it is asked for again.
         let random = &mut self.random;
         let model = &self.model;

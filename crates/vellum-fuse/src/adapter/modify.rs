@@ -151,7 +151,12 @@ impl Adapter {
         let (fs, ino) = self.live(at.node)?;
         // What the kernel kept it wrote earlier, and it tells when by itself.
         let written = if flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            fs.write_back(ino, at.offset, data)?
+            // Of a failure to write back the kernel tells a program that closes the file only that there was one, or
+            // that there was no room.
+            fs.write_back(ino, at.offset, data).map_err(|error| match error {
+                FsError::Posix(Errno::DQUOT) => FsError::Posix(Errno::NOSPC),
+                error => error,
+            })?
         } else {
             fs.write(ino, at.offset, data, flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID))?
         };

@@ -61,6 +61,7 @@ impl Claim {
         let live = self.metadata(&log)?;
         let fresh = fresh(volume, &head)?;
         let mut options = Options { tenure: Some(tenure.clone()), ..Options::default() };
+        options.quota = head.quota;
         options.worktree = Some(self.worktree().into());
         options.chunk_cache = limits.cache.unwrap_or(options.chunk_cache);
         let fs = Arc::new(Fs::open(volume.clone(), Arc::new(live), log, &fresh, options)?);

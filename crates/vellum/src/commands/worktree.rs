@@ -1,5 +1,7 @@
 //! `vellum worktree`: the worktrees of the volume.
 
+mod quota;
+
 use serde::Serialize;
 use vellum_library::live;
 use vellum_volume::Volume;
@@ -13,7 +15,7 @@ use crate::error::{CliError, Outcome, Result};
 use crate::ui::json;
 use crate::ui::table::{Align, Cell, Table};
 
-/// List, rename, keep and remove worktrees
+/// List, rename, limit, keep and remove worktrees
 ///
 /// 'vellum fork' and 'vellum init --store' make new ones.
 #[derive(Debug, clap::Subcommand)]
@@ -37,6 +39,10 @@ pub enum Command {
         /// The name of the one that is made
         new: String,
     },
+    /// Show or set how much a mounted worktree may hold
+    ///
+    /// What it holds already stays when the limit is set lower; it may not grow.
+    Quota(quota::Args),
     /// Take a worktree off the list
     ///
     /// Its snapshots stay, and so do the files in its directory.
@@ -82,6 +88,7 @@ pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
         Command::List => list(context, &volume),
         Command::Rename { old, new } => rename(context, &volume, old, new),
         Command::Keep { old, new } => keep(context, &volume, old, new),
+        Command::Quota(args) => quota::run(args, context, &volume),
         Command::Remove { name } => remove(context, &volume, name),
     }
 }

@@ -15,13 +15,14 @@ use vellum_fs::{Fs, FsError};
 use vellum_fuse::Forgetter;
 use vellum_types::{Ino, SnapshotId};
 use vellum_volume::Origin;
+use vellum_volume::refs::Quota;
 
 use super::MountingError;
 use super::log::Log;
 use crate::error::{CliError, Result, kind_name, kind_of_name};
 
 /// Name of the socket.
-const SOCKET: &str = "control";
+pub const SOCKET: &str = "control";
 /// Longest request or answer, bytes: a note has 64 KiB at most.
 const LINE_MAX: u64 = 1 << 20;
 
@@ -42,6 +43,13 @@ pub enum Request {
     Flush,
     /// The snapshots that wait into the store.
     Settle,
+    /// The most that the worktree may hold.
+    Quota {
+        /// Bytes of content; None: no limit.
+        bytes: Option<u64>,
+        /// Inodes; None: no limit.
+        inodes: Option<u64>,
+    },
     /// Another snapshot to stand on.
     Restore {
         /// Which, in hexadecimal.
@@ -70,6 +78,10 @@ pub struct Answer {
     pub log_limit: u64,
     /// Bytes of metadata in memory that are not published, about.
     pub metadata_bytes: u64,
+    /// Bytes of content that the worktree holds.
+    pub used_bytes: u64,
+    /// Inodes that it holds.
+    pub used_inodes: u64,
     /// Why the last attempt to publish failed.
     pub failure: Option<String>,
 }
@@ -148,6 +160,9 @@ impl Service {
                 self.publisher.ask();
             }
             Request::Flush => self.fs.flush()?,
+            Request::Quota { bytes, inodes } => {
+                self.fs.set_quota(Quota { bytes: *bytes, inodes: *inodes })?;
+            }
             Request::Settle => {
                 self.fs.settle()?;
             }
@@ -181,6 +196,7 @@ impl Service {
     fn stand(&self, answer: Answer) -> std::result::Result<Answer, FsError> {
         let unpublished = self.fs.unpublished()?;
         let head = self.fs.tree().head().clone();
+        let used = self.fs.tree().usage().used();
         Ok(Answer {
             root: Some(head.state.base.0.to_string()),
             head: head.snapshot.map(|last| last.id.to_string()),
@@ -189,6 +205,8 @@ impl Service {
             log_bytes: unpublished.log_bytes,
             log_limit: self.fs.log().usage().limit,
             metadata_bytes: unpublished.metadata_bytes,
+            used_bytes: u64::try_from(used.bytes).unwrap_or(0),
+            used_inodes: u64::try_from(used.inodes).unwrap_or(0),
             failure: self.publisher.failure(),
             ..answer
         })

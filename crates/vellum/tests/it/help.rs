@@ -26,6 +26,7 @@ const COMMANDS: &[&[&str]] = &[
     &["worktree", "list"],
     &["worktree", "rename"],
     &["worktree", "keep"],
+    &["worktree", "quota"],
     &["worktree", "remove"],
     &["tag"],
     &["tag", "add"],

@@ -28,6 +28,7 @@ mod mount;
 mod mounted;
 mod mounts;
 mod programs;
+mod quota;
 mod restore;
 mod show;
 mod snapshot;

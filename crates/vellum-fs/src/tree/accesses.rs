@@ -1,0 +1,64 @@
+//! When inodes were read last, as far as no change has recorded it yet.
+//!
+//! Mere reading must not make a worktree differ from its snapshot: so it is remembered here alone, shown from here, and
+//! goes into the map together with the next change of the inode's attributes.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use vellum_types::{Attr, Ino, Key, KeyRef, Time};
+
+/// Most inodes that are remembered, some MiB: above that all are forgotten, as they are when the worktree is closed.
+const MOST: usize = 1 << 16;
+
+/// Times of accesses.
+#[derive(Debug, Default)]
+pub struct Accesses {
+    times: Mutex<HashMap<Ino, Time>>,
+    /// Whether there are any: most changes need not look.
+    any: AtomicBool,
+}
+
+impl Accesses {
+    /// Remembers an access.
+    pub fn note(&self, ino: Ino, time: Time) {
+        let mut times = self.lock();
+        if times.len() >= MOST {
+            times.clear();
+        }
+        times.insert(ino, time);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Puts what is remembered into attributes that were read from the map.
+    pub fn apply(&self, ino: Ino, attr: &mut Attr) {
+        if self.any.load(Ordering::Acquire)
+            && let Some(time) = self.lock().get(&ino)
+        {
+            attr.atime = attr.atime.max(*time);
+        }
+    }
+
+    /// Forgets the inodes whose attributes were changed.
+    pub fn forget(&self, changed: &[Key]) {
+        if !self.any.load(Ordering::Acquire) {
+            return;
+        }
+        let mut times = self.lock();
+        for key in changed {
+            if let Ok(KeyRef::Attr(ino)) = KeyRef::parse(key.as_bytes()) {
+                times.remove(&ino);
+            }
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Time>> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,151 @@
+//! How much a worktree holds, counted with each change, and the most that it may hold.
+//!
+//! Invariant: what is counted is what all committed transactions together left: each counts what it changes before it
+//! is committed, and takes that back if it is not.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use rustix::io::Errno;
+use vellum_types::{Attr, DecodeError, FileKind, Reader, Writer};
+use vellum_volume::Statistics;
+use vellum_volume::refs::Quota;
+
+use crate::error::Result;
+
+/// An amount of content and inodes, or a difference of two.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Bytes of content of files, holes included.
+    pub bytes: i64,
+    /// Inodes of all kinds.
+    pub inodes: i64,
+}
+
+impl Amount {
+    /// What an inode counts for: nothing if it has no name, since no snapshot has it and it goes with its last close.
+    #[must_use]
+    pub fn of(attr: &Attr) -> Self {
+        if attr.nlink == 0 {
+            return Self::default();
+        }
+        let size = if attr.kind == FileKind::File { attr.size } else { 0 };
+        Self { bytes: signed(size), inodes: 1 }
+    }
+
+    /// What a tree holds.
+    #[must_use]
+    pub fn counted(counted: &Statistics) -> Self {
+        let inodes = counted.files.saturating_add(counted.dirs).saturating_add(counted.others);
+        Self { bytes: signed(counted.bytes), inodes: signed(inodes) }
+    }
+
+    /// Adds another amount.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            inodes: self.inodes.saturating_add(other.inodes),
+        }
+    }
+
+    /// Takes another amount away.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(other.bytes),
+            inodes: self.inodes.saturating_sub(other.inodes),
+        }
+    }
+
+    /// Adds the stored form.
+    pub fn encode(self, writer: &mut Writer) {
+        writer.varint_signed(self.bytes).varint_signed(self.inodes);
+    }
+
+    /// Reads the stored form.
+    pub fn decode(reader: &mut Reader<'_>) -> std::result::Result<Self, DecodeError> {
+        Ok(Self { bytes: reader.varint_signed()?, inodes: reader.varint_signed()? })
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// What a worktree holds and may hold.
+#[derive(Debug)]
+pub struct Usage {
+    bytes: Counter,
+    inodes: Counter,
+}
+
+/// One number and its limit.
+#[derive(Debug)]
+struct Counter {
+    used: AtomicI64,
+    /// `u64::MAX`: none.
+    limit: AtomicU64,
+}
+
+impl Usage {
+    pub(super) fn new() -> Self {
+        let counter = || Counter { used: AtomicI64::new(0), limit: AtomicU64::new(u64::MAX) };
+        Self { bytes: counter(), inodes: counter() }
+    }
+
+    /// What there is.
+    pub fn used(&self) -> Amount {
+        Amount {
+            bytes: self.bytes.used.load(Ordering::Acquire),
+            inodes: self.inodes.used.load(Ordering::Acquire),
+        }
+    }
+
+    /// Sets what there is: the worktree stands on another state.
+    pub fn set(&self, used: Amount) {
+        self.bytes.used.store(used.bytes, Ordering::Release);
+        self.inodes.used.store(used.inodes, Ordering::Release);
+    }
+
+    /// The most that there may be.
+    pub fn quota(&self) -> Quota {
+        Quota { bytes: self.bytes.limit(), inodes: self.inodes.limit() }
+    }
+
+    /// Sets the most that there may be. What is there stays.
+    pub fn set_quota(&self, quota: Quota) {
+        self.bytes.limit.store(quota.bytes.unwrap_or(u64::MAX), Ordering::Release);
+        self.inodes.limit.store(quota.inodes.unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// Counts what a transaction changes; nothing is counted if it would be too much.
+    pub fn take(&self, grown: Amount) -> Result<()> {
+        self.bytes.take(grown.bytes)?;
+        self.inodes.take(grown.inodes).inspect_err(|_| self.bytes.give(grown.bytes))
+    }
+
+    /// Takes back what was counted: it was not committed.
+    pub fn give(&self, grown: Amount) {
+        self.bytes.give(grown.bytes);
+        self.inodes.give(grown.inodes);
+    }
+}
+
+impl Counter {
+    fn limit(&self) -> Option<u64> {
+        Some(self.limit.load(Ordering::Acquire)).filter(|limit| *limit != u64::MAX)
+    }
+
+    fn take(&self, grown: i64) -> Result<()> {
+        let used = self.used.fetch_add(grown, Ordering::AcqRel).saturating_add(grown);
+        if grown > 0 && self.limit().is_some_and(|limit| u64::try_from(used).unwrap_or(0) > limit) {
+            self.give(grown);
+            return Err(Errno::DQUOT.into());
+        }
+        Ok(())
+    }
+
+    fn give(&self, grown: i64) {
+        self.used.fetch_sub(grown, Ordering::AcqRel);
+    }
+}

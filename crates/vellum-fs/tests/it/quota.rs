@@ -1,0 +1,205 @@
+//! How much a worktree holds, and may hold.
+
+use rustix::io::Errno;
+use vellum_fs::publish::Progress;
+use vellum_fs::{Handle, OpenFlags, SetAttr};
+use vellum_types::SnapshotId;
+use vellum_volume::refs::Quota;
+
+use crate::check::check_usage;
+use crate::random::{Random, seed};
+use crate::stand::{CALLER, MOVE, ROOT, Stand, errno, request};
+
+const STEPS: usize = 1500;
+const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+/// Random changes among everything that moves state about.
+struct Run {
+    stand: Stand,
+    random: Random,
+    snapshots: Vec<SnapshotId>,
+    open: Vec<Handle>,
+}
+
+impl Run {
+    fn change(&mut self) {
+        let name = self.random.pick(&NAMES);
+        let size = self.random.below(200_000);
+        let fs = &self.stand;
+        // Most of it fails, as what is asked for is there, or is not: that must count for nothing.
+        match self.random.below(9) {
+            0 | 1 => drop(fs.create(name)),
+            2 => drop(fs.mkdir(name)),
+            3 => drop(fs.symlink(ROOT, name.as_bytes(), &vec![b'x'; 100], CALLER)),
+            4 => drop(fs.unlink(name).or_else(|_| fs.rmdir(name))),
+            5 => drop(fs.rename(name, self.random.pick(&NAMES), MOVE)),
+            6 => {
+                let Ok(node) = fs.resolve(name.as_bytes()) else { return };
+                drop(fs.setattr(node.ino, &SetAttr { size: Some(size), ..SetAttr::default() }, CALLER));
+            }
+            7 => {
+                let Ok(node) = fs.resolve(name.as_bytes()) else { return };
+                let data = vec![7; self.random.below(5000) as usize];
+                drop(fs.write(node.ino, size, &data, false));
+            }
+            _ => {
+                let Ok(node) = fs.resolve(name.as_bytes()) else { return };
+                self.open.extend(fs.open_file(node.ino, OpenFlags::default()));
+            }
+        }
+    }
+
+    fn close_all(&mut self) {
+        for handle in self.open.drain(..) {
+            self.stand.release(handle).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_is_counted_is_what_there_is() {
+    let random = Random::new(seed());
+    let mut run = Run { stand: Stand::new(), random, snapshots: Vec::new(), open: Vec::new() };
+    for _ in 0..STEPS {
+        run.change();
+        match run.random.below(60) {
+            0 => run.snapshots.push(run.stand.snapshot(&request()).unwrap()),
+            1 => run.stand.flush().unwrap(),
+            2 => drop(run.stand.publish().unwrap()),
+            3 if !run.snapshots.is_empty() => {
+                run.close_all();
+                let target = run.random.pick(&run.snapshots);
+                run.stand.restore(target, true).unwrap();
+            }
+            4 => {
+                run.open.clear();
+                run.stand = run.stand.again();
+            }
+            5 => run.close_all(),
+            _ => continue,
+        }
+        check_usage(&run.stand.fs);
+    }
+}
+
+#[test]
+fn publishing_ends_though_an_open_file_has_no_name() {
+    let fs = Stand::new();
+    let file = fs.create("f").unwrap().ino;
+    fs.write(file, 0, &[1; 100_000], false).unwrap();
+    let handle = fs.open_file(file, OpenFlags::default()).unwrap();
+    fs.unlink("f").unwrap();
+    fs.flush().unwrap();
+    fs.create("g").unwrap();
+    fs.flush().unwrap();
+    assert_eq!(fs.read(file, 99_999, 10).unwrap(), [1]);
+    check_usage(&fs.fs);
+    fs.release(handle).unwrap();
+    fs.flush().unwrap();
+    assert_eq!(fs.unpublished().unwrap().sealed_layers, 0);
+}
+
+#[test]
+fn publishing_ends_though_a_file_that_it_cut_is_written_meanwhile() {
+    let fs = Stand::new();
+    let file = fs.create("f").unwrap().ino;
+    fs.write(file, 0, &[1; 100_000], false).unwrap();
+    fs.snapshot(&request()).unwrap();
+    fs.write(file, 50_000, &[2; 10], false).unwrap();
+    while fs.publish().unwrap() == Progress::Some {}
+    assert_eq!(fs.read(file, 49_999, 3).unwrap(), [1, 2, 2]);
+    fs.flush().unwrap();
+    assert_eq!(fs.read(file, 49_999, 3).unwrap(), [1, 2, 2]);
+    assert_eq!(fs.unpublished().unwrap().sealed_layers, 0);
+}
+
+fn quota(bytes: Option<u64>, inodes: Option<u64>) -> Quota {
+    Quota { bytes, inodes }
+}
+
+#[test]
+fn nothing_grows_above_the_quota() {
+    let fs = Stand::new();
+    fs.set_quota(quota(Some(10_000), Some(3))).unwrap();
+    let (file, other) = (fs.create("f").unwrap().ino, fs.create("g").unwrap().ino);
+    assert_eq!(errno(fs.create("h")), Errno::DQUOT);
+    assert_eq!(errno(fs.mkdir("h")), Errno::DQUOT);
+    assert_eq!(errno(fs.symlink(ROOT, b"h", b"f", CALLER)), Errno::DQUOT);
+    fs.write(file, 0, &[1; 9_000], false).unwrap();
+    assert_eq!(errno(fs.write(other, 0, &[1; 1_001], false)), Errno::DQUOT);
+    assert_eq!(errno(fs.write(file, 9_000, &[1; 1_001], false)), Errno::DQUOT);
+    fs.write(other, 0, &[1; 1_000], false).unwrap();
+    // What makes nothing larger goes on, and so does what makes it smaller.
+    fs.write(file, 0, &[2; 9_000], false).unwrap();
+    fs.link("f", "hard").unwrap();
+    fs.rename("g", "moved", MOVE).unwrap();
+    let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+    assert_eq!(errno(fs.setattr(file, &size(9_001), CALLER)), Errno::DQUOT);
+    fs.setattr(file, &size(8_000), CALLER).unwrap();
+    fs.setattr(file, &size(9_000), CALLER).unwrap();
+    check_usage(&fs.fs);
+    // Below what there is: everything stays, and may become less.
+    fs.set_quota(quota(Some(5_000), Some(1))).unwrap();
+    assert_eq!(errno(fs.append(file, b"x")), Errno::DQUOT);
+    fs.unlink("moved").unwrap();
+    fs.setattr(file, &size(6_000), CALLER).unwrap();
+    assert_eq!(errno(fs.create("h")), Errno::DQUOT);
+    fs.set_quota(Quota::default()).unwrap();
+    fs.create("h").unwrap();
+    fs.append(file, &[0; 100_000]).unwrap();
+    check_usage(&fs.fs);
+}
+
+#[test]
+fn what_has_no_name_counts_for_nothing() {
+    let fs = Stand::new();
+    fs.set_quota(quota(Some(1_000), None)).unwrap();
+    let file = fs.create("f").unwrap().ino;
+    fs.write(file, 0, &[1; 1_000], false).unwrap();
+    let handle = fs.open_file(file, OpenFlags::default()).unwrap();
+    let next = fs.create("g").unwrap().ino;
+    assert_eq!(errno(fs.append(next, b"x")), Errno::DQUOT);
+    fs.unlink("f").unwrap();
+    fs.append(next, b"x").unwrap();
+    check_usage(&fs.fs);
+    fs.release(handle).unwrap();
+    check_usage(&fs.fs);
+}
+
+#[test]
+fn the_room_is_that_of_the_quota() {
+    let fs = Stand::new();
+    fs.set_quota(quota(Some(1 << 20), Some(10))).unwrap();
+    let file = fs.create("f").unwrap().ino;
+    fs.write(file, 0, &[1; 300_000], false).unwrap();
+    let room = fs.statfs().unwrap();
+    let size = u64::from(room.block_size);
+    assert_eq!((room.blocks, room.files, room.files_free), ((1 << 20) / size, 10, 8));
+    assert_eq!(room.blocks_free, ((1 << 20) - 300_000) / size);
+    assert!(room.blocks_available <= room.blocks_free);
+    fs.set_quota(quota(Some(100_000), Some(1))).unwrap();
+    let full = fs.statfs().unwrap();
+    assert_eq!((full.blocks_free, full.blocks_available, full.files_free), (0, 0, 0));
+    // It is part of what the worktree's ref says.
+    let volume = fs.volume();
+    let head = volume.worktree_head(&volume.worktree.worktree).unwrap().unwrap();
+    assert_eq!(head.quota, quota(Some(100_000), Some(1)));
+}
+
+#[test]
+fn many_at_once_stay_below_the_quota() {
+    let fs = Stand::new();
+    fs.set_quota(quota(None, Some(101))).unwrap();
+    let made: usize = std::thread::scope(|scope| {
+        let make = |thread: usize| {
+            let fs = &fs.fs;
+            let one =
+                move |number| fs.create(ROOT, format!("{thread}-{number}").as_bytes(), 0o644, CALLER).is_ok();
+            scope.spawn(move || (0..40).filter(|number| one(*number)).count())
+        };
+        let threads: Vec<_> = (0..4).map(make).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(made, 100);
+    check_usage(&fs.fs);
+}

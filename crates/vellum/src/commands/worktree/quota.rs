@@ -1,0 +1,107 @@
+//! `vellum worktree quota`: how much a mounted worktree may hold.
+
+use std::path::Path;
+
+use serde::Serialize;
+use vellum_library::live;
+use vellum_volume::refs::{Quota, WorktreeHead};
+use vellum_volume::session::host_name;
+use vellum_volume::{Statistics, Volume, VolumeError};
+
+use crate::context::Context;
+use crate::error::{Outcome, Result};
+use crate::mounting::control::{self, Answer, Request, SOCKET};
+use crate::ui::format;
+
+/// What is to be shown or set.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The worktree; the one that you stand in if it is left out
+    name: Option<String>,
+    /// The most bytes of content, holes included, in bytes or with K, M, G
+    #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
+    bytes: Option<u64>,
+    /// The most files, directories and others
+    #[arg(long, value_name = "NUMBER")]
+    inodes: Option<u64>,
+    /// No limit
+    #[arg(long, conflicts_with_all = ["bytes", "inodes"])]
+    none: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    name: String,
+    bytes: Part,
+    inodes: Part,
+}
+
+/// One number and its limit.
+#[derive(Serialize)]
+struct Part {
+    used: u64,
+    limit: Option<u64>,
+}
+
+/// Sets what was typed, and shows what there is.
+pub fn run(args: &Args, context: &Context, volume: &Volume) -> Result<Outcome> {
+    let name = args.name.clone().unwrap_or_else(|| volume.worktree.worktree.clone());
+    let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
+    let head = live::find(volume, &name)?.ok_or_else(missing)?;
+    let mut quota = if args.none { Quota::default() } else { head.quota };
+    quota.bytes = args.bytes.or(quota.bytes);
+    quota.inodes = args.inodes.or(quota.inodes);
+    let changed = quota != head.quota;
+    let used = match of_mount(&head, changed.then_some(quota))? {
+        Some(answer) => (answer.used_bytes, answer.used_inodes),
+        None => {
+            if changed {
+                volume.update_worktree(&name, |head| head.quota = quota)?;
+            }
+            held(volume, &head)?
+        }
+    };
+    let bytes = Part { used: used.0, limit: quota.bytes };
+    let inodes = Part { used: used.1, limit: quota.inodes };
+    tell(context, &Report { name, bytes, inodes })
+}
+
+/// Asks the process that has the worktree mounted on this machine, if one has, and lets it set another quota.
+fn of_mount(head: &WorktreeHead, quota: Option<Quota>) -> Result<Option<Answer>> {
+    let Some(lease) = head.lease.as_ref().filter(|lease| !lease.ended) else { return Ok(None) };
+    if head.host != host_name() || lease.session.process_is_gone() {
+        return Ok(None);
+    }
+    let request =
+        quota.map_or(Request::Status, |quota| Request::Quota { bytes: quota.bytes, inodes: quota.inodes });
+    control::ask(&Path::new(&head.place).join(SOCKET), &request).map(Some)
+}
+
+/// What a worktree holds that is not mounted here: what was published of it.
+fn held(volume: &Volume, head: &WorktreeHead) -> Result<(u64, u64)> {
+    let counted = match (&head.live, &head.head) {
+        (Some(live), _) => live.counted,
+        (None, Some(id)) => volume.catalog.get(id)?.statistics,
+        (None, None) => Statistics::default(),
+    };
+    Ok((counted.bytes, counted.files + counted.dirs + counted.others))
+}
+
+fn tell(context: &Context, report: &Report) -> Result<Outcome> {
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(report)?;
+        return Ok(Outcome::Done);
+    }
+    let Report { name, bytes, inodes } = report;
+    let of = |limit: Option<String>| limit.map_or_else(|| "no limit".into(), |limit| format!("of {limit}"));
+    ui.line(format!(
+        "{}: {} {}, {} inodes {}",
+        ui.style.cyan(name),
+        format::size(bytes.used),
+        of(bytes.limit.map(format::size)),
+        format::number(inodes.used),
+        of(inodes.limit.map(format::number)),
+    ))?;
+    Ok(Outcome::Done)
+}
