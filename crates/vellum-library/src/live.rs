@@ -4,6 +4,7 @@
 //! Invariant: whoever has a [`Claim`] is the only writer.
 
 mod error;
+mod fork;
 mod holder;
 mod keep;
 mod opening;
@@ -21,6 +22,7 @@ use vellum_volume::state::STATE_DIR;
 use vellum_volume::{Volume, VolumeError};
 
 pub use error::{OpenError, Result};
+pub use fork::fork;
 pub use holder::Holder;
 pub use keep::keep;
 pub use opening::{Limits, Live};

@@ -30,7 +30,7 @@ impl Run {
         match self.random.below(9) {
             0 | 1 => drop(fs.create(name)),
             2 => drop(fs.mkdir(name)),
-            3 => drop(fs.symlink(ROOT, name.as_bytes(), &vec![b'x'; 100], CALLER)),
+            3 => drop(fs.symlink(ROOT, name.as_bytes(), &[b'x'; 100], CALLER)),
             4 => drop(fs.unlink(name).or_else(|_| fs.rmdir(name))),
             5 => drop(fs.rename(name, self.random.pick(&NAMES), MOVE)),
             6 => {

@@ -130,7 +130,7 @@ impl Claim {
     }
 
     /// Removes the live state.
-    fn clear(&self) -> Result<()> {
+    pub(super) fn clear(&self) -> Result<()> {
         let [meta, old, log] = [META_FOLDER, OLD_META_FOLDER, LOG_FOLDER].map(|name| self.dir().join(name));
         remove(&old)?;
         if meta.exists() {

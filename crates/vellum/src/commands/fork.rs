@@ -5,13 +5,10 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use vellum_checkout::{Engine, ForkOutcome, ForkRequest};
 use vellum_library::live;
-use vellum_types::SnapshotId;
 
 use super::mount;
 use crate::context::Context;
-use crate::context::mounted::MountedWorktree;
 use crate::error::{CliError, Outcome, Result};
-use crate::mounting::MountingError;
 use crate::mounting::control::Request;
 use crate::ui::format;
 use crate::ui::json::Problem;
@@ -31,7 +28,7 @@ pub struct Args {
     /// Mount it on this directory, which must be empty: at once, however many files there are
     #[arg(long, value_name = "DIR", conflicts_with_all = ["to", "engine"])]
     mount: Option<PathBuf>,
-    /// The snapshot to start from [default: where this worktree stands; of a mounted one, a new snapshot]
+    /// The snapshot to start from [default: where this worktree stands; a mounted one as it is now]
     #[arg(long, value_name = "SNAP")]
     from: Option<String>,
     /// Use this way only, and fail where it does not work
@@ -123,38 +120,32 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The new worktree is mounted: it stands on the tree of a snapshot, and no file is touched.
+/// The new worktree is mounted: it stands on the tree of a snapshot, or on what a mounted one holds; no file is touched.
 fn mounted(args: &Args, context: &Context, mountpoint: &Path) -> Result<Outcome> {
     let here = context.mounted()?;
-    let from = match (&here, &args.from) {
-        (Some(here), None) => Some(current(here, &args.name)?),
+    let volume = match (here, &args.from) {
+        (Some(here), None) => {
+            here.sync()?;
+            here.ask(&Request::Fork { name: args.name.clone() })?;
+            here.volume
+        }
         (Some(here), Some(typed)) => {
             here.ask(&Request::Settle)?;
-            Some(here.volume.resolve(typed)?.id)
+            live::create(&here.volume, &args.name, Some(here.volume.resolve(typed)?.id))?;
+            here.volume
         }
-        (None, Some(typed)) => Some(context.volume()?.resolve(typed)?.id),
-        (None, None) => context.volume()?.head()?,
+        (None, typed) => {
+            let volume = context.volume()?;
+            let from = match typed {
+                Some(typed) => Some(volume.resolve(typed)?.id),
+                None => volume.head()?,
+            };
+            live::create(&volume, &args.name, from)?;
+            volume
+        }
     };
-    let volume = match here {
-        Some(here) => here.volume,
-        None => context.volume()?,
-    };
-    live::create(&volume, &args.name, from)?;
     let request = mount::Args::of_worktree(volume.state.root(), mountpoint, &args.name);
     mount::run(&request, context)
-}
-
-/// A snapshot of the mounted worktree as it is, in the store; the last one, if nothing changed since.
-fn current(here: &MountedWorktree, name: &str) -> Result<SnapshotId> {
-    here.sync()?;
-    let status = here.ask(&Request::Status)?;
-    let id = match status.head.filter(|_| !status.changed) {
-        Some(head) => Some(head),
-        None => here.ask(&Request::Snapshot { note: format!("fork {name}"), tags: Vec::new() })?.snapshot,
-    };
-    here.ask(&Request::Settle)?;
-    let id = id.and_then(|text| text.parse().ok());
-    id.ok_or_else(|| MountingError::NoAnswer(here.mountpoint.clone()).into())
 }
 
 /// How many files were made in which way.

@@ -13,6 +13,7 @@ use vellum_fs::publisher::Publisher;
 use vellum_fs::snapshot::SnapshotRequest;
 use vellum_fs::{Fs, FsError};
 use vellum_fuse::Forgetter;
+use vellum_library::live::{self, OpenError};
 use vellum_types::{Ino, SnapshotId};
 use vellum_volume::Origin;
 use vellum_volume::refs::Quota;
@@ -38,6 +39,11 @@ pub enum Request {
         note: String,
         /// Names that it gets.
         tags: Vec<String>,
+    },
+    /// A worktree of its own that holds the same.
+    Fork {
+        /// Its name.
+        name: String,
     },
     /// Everything into the store.
     Flush,
@@ -149,7 +155,7 @@ impl Service {
         let _ = send(stream, &answer);
     }
 
-    fn run(&self, request: &Request) -> std::result::Result<Answer, FsError> {
+    fn run(&self, request: &Request) -> std::result::Result<Answer, OpenError> {
         let mut answer = Answer::default();
         match request {
             Request::Status => {}
@@ -159,6 +165,7 @@ impl Service {
                 answer.snapshot = Some(self.fs.snapshot(&request)?.to_string());
                 self.publisher.ask();
             }
+            Request::Fork { name } => live::fork(&self.fs, name)?,
             Request::Flush => self.fs.flush()?,
             Request::Quota { bytes, inodes } => {
                 self.fs.set_quota(Quota { bytes: *bytes, inodes: *inodes })?;
@@ -173,7 +180,7 @@ impl Service {
                 self.publisher.ask();
             }
         }
-        self.stand(answer)
+        Ok(self.stand(answer)?)
     }
 
     fn restore(&self, target: SnapshotId, discard: bool) -> std::result::Result<Option<SnapshotId>, FsError> {

@@ -92,16 +92,31 @@ fn a_fork_is_mounted_beside_it_and_goes_its_own_way() {
     let world = World::with_snapshot();
     let mount = Mount::new(&world, "work");
     fs::write(mount.at("shared"), "both have it").unwrap();
+    let large = vec![9; 3_000_000];
+    fs::write(mount.at("large"), &large).unwrap();
     let other = Mount::place(&world, "try");
     inside(&mount, &["fork", "try", "--mount", other.path.to_str().unwrap()]).ok();
     assert_eq!(read(other.at("shared")), "both have it");
+    assert!(fs::read(other.at("large")).unwrap() == large);
+    inside(&other, &["status"]).code(1).says("shared");
     fs::write(other.at("shared"), "only here").unwrap();
+    fs::remove_file(mount.at("large")).unwrap();
+    inside(&mount, &["flush"]).ok();
+    assert!(fs::read(other.at("large")).unwrap() == large);
     assert_eq!(read(mount.at("shared")), "both have it");
     inside(&other, &["snapshot", "-m", "of the fork"]).ok();
     inside(&other, &["flush"]).ok();
     let history = world.run(&["history", "--all"]).ok();
-    assert!(history.out.contains("of the fork") && history.out.contains("fork try"), "{}", history.out);
-    inside(&mount, &["fork", "try", "--mount", other.path.to_str().unwrap()]).code(2);
+    assert!(history.out.contains("of the fork"), "{}", history.out);
+    inside(&other, &["diff", "--name-status", "first", "HEAD"]).code(1).says("large");
+    inside(&mount, &["verify", "--all"]).ok();
+    inside(&mount, &["fork", "try", "--mount", other.path.to_str().unwrap()])
+        .code(2)
+        .remarks("exists already");
+    // A fork outlives the process, and the machine, that made it.
+    other.umount().ok();
+    other.again(&[]).ok();
+    assert_eq!(read(other.at("shared")), "only here");
 }
 
 #[test]
