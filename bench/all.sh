@@ -17,5 +17,8 @@ python3 rivals.py --rounds "$large" --trees registry,big4g --json "$out/rivals.j
 python3 report.py "$out/rivals.json" | tee "$out/rivals.md"
 python3 rivals.py --rounds 1 --trees small1m --ops first --json "$out/million.json" | tee "$out/million.md"
 python3 snapshots.py --json "$out/snapshots.json" | tee "$out/snapshots.md"
+# Mounted worktrees, which need root.
+python3 mounted.py | tee "$out/mounted.md"
+python3 filesystem.py --rounds "$large" | tee "$out/filesystem.md"
 # The map and the pipeline, which no rival has as a piece of its own.
 (cd .. && cargo bench --workspace) | tee "$out/cargo.txt"
