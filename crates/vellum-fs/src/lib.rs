@@ -16,6 +16,7 @@ pub mod log;
 pub mod names;
 mod numbers;
 pub mod opened;
+pub mod partial;
 pub mod past;
 pub mod pending;
 pub mod publish;

@@ -23,6 +23,7 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::tree::{Reading, Txn};
 
+pub(crate) use copy::hidden_name;
 pub(crate) use places::Places;
 pub use read::DirEntry;
 pub(crate) use read::entries_of;

@@ -13,7 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fuser::{INodeNo, Notifier};
 use rustix::io::Errno;
+use vellum_fs::Epoch;
 use vellum_types::Ino;
+
+use crate::node::Place;
 
 /// Names remembered at most. A program that looks for more in the root than this is met with what it was told.
 const MISSED_MAX: usize = 100_000;
@@ -66,6 +69,13 @@ impl Forgetter {
     #[must_use]
     pub fn wants_names(&self) -> bool {
         !self.at_once
+    }
+
+    /// Lets the kernel forget what it knows of a name in a directory, and how that lists.
+    pub fn forget_name(&self, epoch: Epoch, dir: Ino, name: &[u8]) {
+        let Some(node) = Place::Main(epoch, dir).node() else { return };
+        let _ = self.notifier.inval_entry(INodeNo(node), OsStr::from_bytes(name));
+        let _ = self.notifier.inval_inode(INodeNo(node), 0, 0);
     }
 
     /// Lets the kernel forget everything that it knows of the worktree, but for what is open: `names` are those that

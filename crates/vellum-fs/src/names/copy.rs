@@ -58,7 +58,7 @@ impl Fs {
         if self.dentry(&place)?.is_some() {
             return Err(Errno::EXIST.into());
         }
-        let under_way = format!(".copy-{:016x}", random()?).into_bytes();
+        let under_way = hidden_name()?;
         let copied = self.copy_dir(view, source, &Place::new(dir, &under_way)?).and_then(|node| {
             let flags = RenameFlags { noreplace: true, exchange: false };
             self.rename(dir, &under_way, dir, name, flags).map(|()| node)
@@ -231,6 +231,8 @@ fn extents_from(view: &View, ino: Ino, from: u64) -> Result<Vec<Placed>> {
     Ok(extents)
 }
 
-fn random() -> Result<u64> {
-    Ok(getrandom::u64().map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?)
+/// A name for what is being made, and is nobody's yet.
+pub(crate) fn hidden_name() -> Result<Vec<u8>> {
+    let random = getrandom::u64().map_err(|error| VolumeError::local("/dev/urandom")(error.into()))?;
+    Ok(format!(".copy-{random:016x}").into_bytes())
 }

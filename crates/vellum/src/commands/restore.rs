@@ -127,22 +127,22 @@ fn target(args: &Args, context: &Context, volume: &Volume) -> Result<Entry> {
     }
 }
 
-/// The worktree is mounted: it stands on another tree at once, however many files that has.
+/// The worktree is mounted: it stands on another tree at once, however many files that has; of paths, the files are
+/// made anew, and share their content.
 fn in_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result<Outcome> {
     mounted.ask(&Request::Settle)?;
     let target = target(args, context, &mounted.volume)?;
     let short = mounted.volume.short_id(&target.id)?;
-    if !args.paths.is_empty() {
-        return Err(CliError::usage(
-            "a restore of a mounted worktree is of all of it",
-            format!("copy what you want: cp -a .vellum/snapshots/{short}/PATH PATH, from the mount's root"),
-        ));
-    }
+    let paths = context.paths(&mounted.mountpoint).parse_all(&args.paths)?;
     if args.dry_run {
-        return would_change(context, mounted, &target);
+        return would_change(context, mounted, &target, &paths);
     }
     mounted.sync()?;
-    let request = Request::Restore { target: target.id.to_string(), discard: args.discard };
+    let (id, discard) = (target.id.to_string(), args.discard);
+    let request = match paths.is_empty() {
+        true => Request::Restore { target: id, discard },
+        false => Request::RestorePaths { target: id, paths, discard },
+    };
     let safety = mounted.ask(&request)?.snapshot;
     let ui = &context.ui;
     if ui.json() {
@@ -156,8 +156,13 @@ fn in_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result
     Ok(Outcome::Done)
 }
 
-fn would_change(context: &Context, mounted: &MountedWorktree, target: &Entry) -> Result<Outcome> {
-    let compared = Compared::trees(&mounted.volume, (mounted.now()?, target.record.root), &[])?;
+fn would_change(
+    context: &Context,
+    mounted: &MountedWorktree,
+    target: &Entry,
+    paths: &[Vec<u8>],
+) -> Result<Outcome> {
+    let compared = Compared::trees(&mounted.volume, (mounted.now()?, target.record.root), paths)?;
     let ui = &context.ui;
     if ui.json() {
         let changes = compared.changes.iter().map(changes::Item::from).collect();

@@ -56,6 +56,15 @@ pub enum Request {
         /// Inodes; None: no limit.
         inodes: Option<u64>,
     },
+    /// Some paths as a snapshot has them.
+    RestorePaths {
+        /// Which, in hexadecimal.
+        target: String,
+        /// From the root.
+        paths: Vec<Vec<u8>>,
+        /// Whether what no snapshot holds is given up.
+        discard: bool,
+    },
     /// Another snapshot to stand on.
     Restore {
         /// Which, in hexadecimal.
@@ -173,10 +182,16 @@ impl Service {
             Request::Settle => {
                 self.fs.settle()?;
             }
+            Request::RestorePaths { target, paths, discard } => {
+                let restored = self.fs.restore_paths(id_of(target)?, paths, *discard)?;
+                for name in restored.replaced {
+                    self.forgetter.get().inspect(|to| to.forget_name(self.fs.epoch(), name.dir, &name.name));
+                }
+                answer.snapshot = restored.saved.map(|id| id.to_string());
+                self.publisher.ask();
+            }
             Request::Restore { target, discard } => {
-                let target: SnapshotId =
-                    target.parse().map_err(|_| FsError::Posix(rustix::io::Errno::INVAL))?;
-                answer.snapshot = self.restore(target, *discard)?.map(|id| id.to_string());
+                answer.snapshot = self.restore(id_of(target)?, *discard)?.map(|id| id.to_string());
                 self.publisher.ask();
             }
         }
@@ -218,6 +233,10 @@ impl Service {
             ..answer
         })
     }
+}
+
+fn id_of(text: &str) -> std::result::Result<SnapshotId, FsError> {
+    text.parse().map_err(|_| FsError::Posix(rustix::io::Errno::INVAL))
 }
 
 /// Asks the daemon behind a socket.

@@ -124,10 +124,42 @@ fn what_cannot_be_done_in_a_mount_is_refused_with_another_way() {
     let world = World::with_snapshot();
     let mount = Mount::new(&world, "work");
     inside(&mount, &["snapshot", "a.txt"]).code(3).remarks("all of it");
-    inside(&mount, &["restore", "first", "a.txt"]).code(3).remarks(".vellum/snapshots");
     inside(&mount, &["fork", "x", "--to", "/tmp/nowhere"]).code(3).remarks("--mount");
     inside(&mount, &["restore", "nothing"]).code(2);
     world.run(&["flush"]).code(3).remarks("no mounted worktree");
+}
+
+#[test]
+fn paths_are_restored_and_the_rest_stays() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    fs::write(mount.at("a.txt"), "later").unwrap();
+    fs::write(mount.at("dir/b.txt"), "later").unwrap();
+    fs::write(mount.at("dir/new"), "new").unwrap();
+    fs::remove_dir_all(mount.at("dir/deep")).unwrap();
+    let open = File::open(mount.at("dir/b.txt")).unwrap();
+    // What the kernel remembers of the directory is no more right.
+    assert_eq!(fs::read_dir(mount.at("dir")).unwrap().count(), 2);
+    assert!(!mount.at("dir/deep/c.bin").exists());
+    let plan = inside(&mount, &["restore", "-n", "first", "dir"]).code(1);
+    assert!(plan.out.contains("dir/new") && !plan.out.contains("a.txt"), "{}", plan.out);
+    inside(&mount, &["restore", "first", "dir/deep/c.bin"]).ok().remarks("undoes it");
+    assert_eq!(fs::read(mount.at("dir/deep/c.bin")).unwrap(), [0, 1, 2, 255]);
+    assert_eq!(read(mount.at("dir/b.txt")), "later");
+    inside(&mount, &["restore", "first", "dir"]).ok();
+    assert_eq!(read(mount.at("dir/b.txt")), "b\n");
+    assert!(!mount.at("dir/new").exists());
+    let mut listed: Vec<_> = fs::read_dir(mount.at("dir")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    listed.sort();
+    assert_eq!(listed, ["b.txt", "deep"]);
+    assert_eq!(read(mount.at("a.txt")), "later");
+    let mut text = [0; 5];
+    open.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"later");
+    inside(&mount, &["restore", "first", "dir/none"]).ok();
+    inside(&mount, &["restore", "first", "."]).ok();
+    inside(&mount, &["diff", "first", "--name-status"]).ok();
+    inside(&mount, &["verify", "--all"]).ok();
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! Restoring some paths of a worktree: they come to hold what a snapshot has there, and the rest stays.
+//!
+//! Invariant: what stands at a path is replaced at once; until then it is what it was. Content is shared.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vellum_types::{Attr, FileKind, Ino, SnapshotId};
+use vellum_volume::Origin;
+use vellum_volume::tree::components;
+
+use crate::attr::SetAttr;
+use crate::error::{FsError, Result};
+use crate::fs::{Caller, Fs};
+use crate::names::{DirEntry, RenameFlags, hidden_name};
+use crate::snapshot::SnapshotRequest;
+use crate::view::View;
+
+/// A name that may stand for something else now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replaced {
+    /// The directory.
+    pub dir: Ino,
+    /// The name in it.
+    pub name: Vec<u8>,
+}
+
+/// What was done.
+#[derive(Debug)]
+pub struct Restored {
+    /// The snapshot that undoes it, if one was made.
+    pub saved: Option<SnapshotId>,
+    /// The names that were made, replaced or removed.
+    pub replaced: Vec<Replaced>,
+}
+
+impl Fs {
+    /// Brings paths from the root to what a snapshot has there, which may be nothing. What no snapshot holds is saved in
+    /// one first, unless it is to be discarded. The worktree goes on standing where it stood.
+    pub fn restore_paths(
+        self: &Arc<Self>,
+        target: SnapshotId,
+        paths: &[Vec<u8>],
+        discard: bool,
+    ) -> Result<Restored> {
+        self.admit()?;
+        let _entered = self.enter();
+        let saved = if discard || !self.is_changed()? {
+            None
+        } else {
+            let note = format!("before the restore of paths of {}", self.volume.short_id(&target)?);
+            Some(self.snapshot(&SnapshotRequest { note, tags: Vec::new(), origin: Origin::Safety })?)
+        };
+        let view = self.view_of(target)?;
+        let mut replaced = Vec::new();
+        for path in paths {
+            if components(path).next().is_none() {
+                self.restore_all(&view, &mut replaced)?;
+            } else {
+                self.restore_path(&view, path, &mut replaced)?;
+            }
+        }
+        self.sync()?;
+        Ok(Restored { saved, replaced })
+    }
+
+    /// The root itself stays.
+    fn restore_all(&self, view: &View, replaced: &mut Vec<Replaced>) -> Result<()> {
+        let names = |entries: Vec<DirEntry>| entries.into_iter().map(|entry| entry.name);
+        let all: BTreeSet<Vec<u8>> =
+            names(self.entries(Ino::ROOT)?).chain(names(view.entries(Ino::ROOT)?)).collect();
+        all.iter().try_for_each(|name| self.restore_path(view, name, replaced))
+    }
+
+    fn restore_path(&self, view: &View, path: &[u8], replaced: &mut Vec<Replaced>) -> Result<()> {
+        let names: Vec<&[u8]> = components(path).collect();
+        let Some((name, above)) = names.split_last() else { return Err(Errno::INVAL.into()) };
+        let (mut dir, mut was) = (Ino::ROOT, Some(Ino::ROOT));
+        for name in above {
+            was = was.map(|was| found(view.find(was, name))).transpose()?.flatten().map(|entry| entry.ino);
+            dir = match (found(self.find(dir, name))?, was) {
+                (Some(entry), _) if entry.kind == FileKind::Dir => entry.ino,
+                (Some(_), _) => return Err(Errno::NOTDIR.into()),
+                // Neither has it.
+                (None, None) => return Ok(()),
+                (None, Some(was)) => {
+                    replaced.push(Replaced { dir, name: name.to_vec() });
+                    self.make_like(&view.attr(was)?, dir, name)?
+                }
+            };
+        }
+        let source = was.map(|was| found(view.find(was, name))).transpose()?.flatten();
+        let there = found(self.find(dir, name))?;
+        match (source, there) {
+            (None, None) => return Ok(()),
+            (None, Some(_)) => self.remove_tree(dir, name)?,
+            (Some(source), None) => drop(self.copy_tree(view, source.ino, dir, name)?),
+            (Some(source), Some(_)) => self.replace(view, source.ino, dir, name)?,
+        }
+        replaced.push(Replaced { dir, name: name.to_vec() });
+        Ok(())
+    }
+
+    /// The new one takes the old one's place, which goes then.
+    fn replace(&self, view: &View, source: Ino, dir: Ino, name: &[u8]) -> Result<()> {
+        let aside = hidden_name()?;
+        self.copy_tree(view, source, dir, &aside)?;
+        let exchanged = self.rename(dir, &aside, dir, name, RenameFlags { noreplace: false, exchange: true });
+        // What stands aside now is the old one, or a copy that nobody wants.
+        let removed = self.remove_tree(dir, &aside);
+        exchanged.and(removed)
+    }
+
+    /// An empty directory with the permissions and the owner of another.
+    fn make_like(&self, attr: &Attr, dir: Ino, name: &[u8]) -> Result<Ino> {
+        let caller = Caller { uid: attr.uid, gid: attr.gid, umask: 0 };
+        let ino = self.mkdir(dir, name, attr.mode, caller)?.ino;
+        let owner = SetAttr { uid: Some(attr.uid), gid: Some(attr.gid), ..SetAttr::default() };
+        self.setattr(ino, &owner, caller)?;
+        self.setattr(ino, &SetAttr { mode: Some(attr.mode), ..SetAttr::default() }, caller)?;
+        Ok(ino)
+    }
+}
+
+/// What was looked for, if it is there.
+fn found<T>(looked: Result<T>) -> Result<Option<T>> {
+    match looked {
+        Ok(value) => Ok(Some(value)),
+        Err(FsError::Posix(Errno::NOENT | Errno::NOTDIR)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
