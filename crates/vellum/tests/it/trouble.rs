@@ -59,10 +59,12 @@ fn while_the_store_is_away_everything_goes_on_and_then_it_gets_what_it_missed() 
     // Whatever becomes of the process meanwhile.
     kill(mount.pid(), "-KILL");
     wait_until("it is dead", || fs::read_dir(&mount.path).is_err());
+    // Without the lease nobody mounts.
+    mount.again(&[]).code(2).remarks("Read-only file system");
+    sh(&disk.path(), "mount -o remount,rw .");
     mount.again(&[]).ok();
     assert_eq!(fs::read(mount.at("new-7")).unwrap(), bytes(7, 50_000));
     assert_eq!(fs::read(mount.at("other")).unwrap(), bytes(2, 200_000));
-    sh(&disk.path(), "mount -o remount,rw .");
     inside(&mount, &["flush"]).ok();
     inside(&mount, &["restore", &id]).ok();
     assert_eq!(fs::read(mount.at("new-0")).unwrap(), bytes(0, 50_000));
