@@ -71,7 +71,8 @@ pub fn find(volume: &Volume, worktree: &str) -> Result<Option<WorktreeHead>> {
 }
 
 /// Whether a worktree is a live one, by its place; all others are checked out.
-fn is_live(head: &WorktreeHead) -> bool {
+#[must_use]
+pub fn is_live(head: &WorktreeHead) -> bool {
     let above = Path::new(&head.place).parent();
     above.is_some_and(|above| above.ends_with(Path::new(STATE_DIR).join(FOLDER)))
 }

@@ -157,7 +157,11 @@ fn serve(args: &Args, context: &Context) -> Result<Outcome> {
     }
     let start = args.volume.as_ref().map_or_else(|| context.cwd.clone(), |typed| context.local_path(typed));
     let start = start.canonicalize().map_err(CliError::io("work in", start.display().to_string()))?;
-    let volume = Arc::new(Volume::open(&StateDir::find(&start)?)?);
+    let state = match (&args.volume, context.mounted()?) {
+        (None, Some(here)) => here.volume.state,
+        _ => StateDir::find(&start)?,
+    };
+    let volume = Arc::new(Volume::open(&state)?);
     let mountpoint = mountpoint::resolve(&context.local_path(&args.mountpoint))?;
     let ready = match &args.snapshot {
         Some(typed) => mount_snapshot(args, &volume, volume.resolve(typed)?.id, &mountpoint)?,

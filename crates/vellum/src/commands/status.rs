@@ -137,14 +137,15 @@ fn leases(volume: &Volume) -> Result<Vec<json::Lease>> {
 }
 
 fn tell_lease(context: &Context, lease: &json::Lease) -> Result<()> {
-    let json::Lease { host, process, mountpoint, expires, .. } = lease;
+    let json::Lease { host, process, mountpoint, ends, .. } = lease;
+    let ends = format::local_time(*ends);
     let name = context.ui.style.cyan(&lease.worktree);
     let place =
         mountpoint.as_ref().map_or_else(String::new, |place| format!(" on {}", show(place.as_bytes())));
     let host = show(host.as_bytes());
-    context.ui.note(format!(
-        "{name} is mounted{place} by process {process} on {host}, which has it until {expires}"
-    ))
+    context
+        .ui
+        .note(format!("{name} is mounted{place} by process {process} on {host}, which has it until {ends}"))
 }
 
 fn report(context: &Context, standing: &Standing<'_>, compared: Compared<'_>) -> Result<()> {

@@ -2,6 +2,8 @@
 
 mod quota;
 
+use std::path::Path;
+
 use serde::Serialize;
 use vellum_library::live;
 use vellum_volume::Volume;
@@ -95,7 +97,14 @@ pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
 
 /// Whether the directory should be on this machine and is not that worktree any more.
 fn is_missing(volume: &Volume, name: &str, head: &WorktreeHead) -> bool {
-    head.host == host_name() && !matches!(volume.state_of(name, head), Ok(Some(_)))
+    if head.host != host_name() {
+        return false;
+    }
+    // A live state has no directory of files beside it.
+    if live::is_live(head) {
+        return !Path::new(&head.place).is_dir();
+    }
+    !matches!(volume.state_of(name, head), Ok(Some(_)))
 }
 
 fn list(context: &Context, volume: &Volume) -> Result<Outcome> {

@@ -110,8 +110,10 @@ pub struct Lease {
     pub directory: String,
     since: String,
     renewed: String,
+    expires: String,
     /// When that ends unless it is renewed.
-    pub expires: String,
+    #[serde(skip)]
+    pub ends: Time,
 }
 
 impl Lease {
@@ -127,6 +129,7 @@ impl Lease {
             since: time(lease.since),
             renewed: time(lease.session.renewed),
             expires: time(lease.expires()),
+            ends: lease.expires(),
         })
     }
 }

@@ -212,3 +212,17 @@ fn who_stands_in_a_directory_sees_what_it_is_after_a_restore() {
     let vellum = env!("CARGO_BIN_EXE_vellum");
     mount.sh(&format!("cd dir && ls > /dev/null && {vellum} restore first && ! test -e later && test \"$(ls)\" = $'b.txt\\ndeep' && cat b.txt > /dev/null"));
 }
+
+#[test]
+fn another_worktree_is_mounted_from_within_and_both_are_listed() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let other = Mount::place(&world, "other");
+    inside(&mount, &["mount", other.path.to_str().unwrap()]).ok().says("the new worktree other");
+    assert_eq!(read(other.at("a.txt")), "one\ntwo\nthree\n");
+    let status = inside(&mount, &["status"]).ok();
+    assert!(!status.err.contains(".000000000Z"), "{}", status.err);
+    other.umount().ok();
+    let list = world.run(&["worktree", "list"]).ok();
+    assert!(list.out.contains("other") && !list.out.contains("not there any more"), "{}", list.out);
+}
