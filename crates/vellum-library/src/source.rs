@@ -9,6 +9,9 @@ use vellum_fs::{DirEntry, Epoch, Fs, FsError, Result, Seek, View};
 use vellum_types::{Attr, Dentry, Ino};
 use vellum_volume::lease::Keeper;
 
+use vellum_fs::lease::has_unpublished;
+use vellum_volume::lease::Tenure;
+
 use crate::live::Claim;
 
 /// A live worktree that is open. Whatever was made from it keeps it open.
@@ -17,9 +20,25 @@ pub(crate) struct Live {
     pub _keeper: Keeper,
     // Dropped first: it ends the thread.
     pub publisher: Publisher,
+    pub _leaving: Leaving,
     pub fs: Arc<Fs>,
     // Dropped last: nobody else may write before everything is closed.
     pub claim: Claim,
+}
+
+/// Gives the lease up at the end, so that the worktree can be opened elsewhere at once: if all of it is in the store.
+pub(crate) struct Leaving {
+    pub fs: Arc<Fs>,
+    pub tenure: Arc<Tenure>,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if has_unpublished(&**self.fs.tree().live()).is_ok_and(|has| !has) {
+            // One that cannot be given up expires.
+            let _ = self.tenure.end();
+        }
+    }
 }
 
 /// A view, and the worktree that it keeps open.

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::live::{self, Claim, Limits};
 use crate::paths::Reader;
 use crate::snapshot::{Snapshot, SnapshotInfo};
-use crate::source::{Live, Source};
+use crate::source::{Leaving, Live, Source};
 use crate::worktree::Worktree;
 
 /// The worktree that the volume's directory itself is: files that are checked out there by the command line.
@@ -108,9 +108,10 @@ impl Volume {
         let claim = Claim::take(&self.inner, name, None)?;
         let live::Live { fs, tenure, .. } = claim.open(&self.inner, limits)?;
         // Whoever changes it is told by the next change if the lease is lost.
+        let leaving = Leaving { fs: fs.clone(), tenure: tenure.clone() };
         let keeper = Keeper::start(tenure, |_| ()).map_err(Error::Thread)?;
         let publisher = Publisher::start(fs.clone()).map_err(Error::Thread)?;
-        Ok(Worktree::new(Arc::new(Live { _keeper: keeper, publisher, fs, claim })))
+        Ok(Worktree::new(Arc::new(Live { _keeper: keeper, publisher, _leaving: leaving, fs, claim })))
     }
 
     /// The snapshots in the store, of all worktrees, the oldest first. One that was made a moment ago may be on its
