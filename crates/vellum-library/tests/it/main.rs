@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod boltfs;
+mod leases;
 mod live;
 mod model;
 mod random;
