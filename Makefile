@@ -36,7 +36,7 @@ deny:
 	$(CARGO) deny --locked check bans licenses sources
 
 unit:
-	$(CARGO) test --workspace --locked
+	CARGO="$(CARGO)" ./.ci/unit
 
 # What other filesystems are tested with, through the kernel.
 posix:
