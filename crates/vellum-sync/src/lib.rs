@@ -1,0 +1,13 @@
+//! Synchronising one directory with another, here or on another host.
+//!
+//! Everything is planned before anything is done: both sides are listed whole, the plan is a pure function of the two
+//! listings and the options, and a run carries out the plan that a dry run prints.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `rules` | what is left out and what is protected: rsync's filter language |
+//!
+//! Invariant: path system calls are made by `vellum_checkout::beneath` alone. Deliberately absent: anything that
+//! prints, and the meaning of command lines.
+
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the trees that the code works on"))]
