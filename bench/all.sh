@@ -3,6 +3,7 @@
 #
 #   VELLUM RESTIC BORG RUSTIC   the binaries (default: from PATH; a rival that is missing is left out)
 #   VELLUM_BENCH_CACHE          where trees and repositories go (default: ~/.cache/vellum-bench)
+#   JUICEFS                     JuiceFS, if it shall take part
 #   ROUNDS                      rounds for the trees (default: 5; the large ones take 3)
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -11,14 +12,13 @@ out=$(realpath "${1:?usage: all.sh OUTDIR}")
 rounds=${ROUNDS:-5}
 large=$((rounds < 3 ? rounds : 3))
 
-python3 startup.py | tee "$out/startup.md"
-python3 rivals.py --rounds "$rounds" --trees goroot,small100k,wheels --json "$out/rivals.json" > /dev/null
-python3 rivals.py --rounds "$large" --trees registry,big4g --json "$out/rivals.json" > /dev/null
-python3 report.py "$out/rivals.json" | tee "$out/rivals.md"
-python3 rivals.py --rounds 1 --trees small1m --ops first --json "$out/million.json" | tee "$out/million.md"
-python3 snapshots.py --json "$out/snapshots.json" | tee "$out/snapshots.md"
+python3 startup.py --json "$out/startup.json"
+python3 compare/backup.py --rounds "$rounds" --trees goroot,small100k,wheels --json "$out/backup.json"
+python3 compare/backup.py --rounds "$large" --trees registry,big4g --json "$out/backup.json"
+python3 compare/backup.py --rounds 1 --trees small1m --ops first --json "$out/million.json"
+python3 snapshots.py --json "$out/snapshots.json"
 # Mounted worktrees, which need root.
-python3 mounted.py | tee "$out/mounted.md"
-python3 filesystem.py --rounds "$large" | tee "$out/filesystem.md"
+python3 mounted.py --json "$out/mounted.json"
+python3 compare/filesystem.py --rounds "$large" --json "$out/filesystem.json"
 # The map and the pipeline, which no rival has as a piece of its own.
 (cd .. && cargo bench --workspace) | tee "$out/cargo.txt"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Snapshot, fork and restore of a mounted worktree, and the first listing of one, by the number of its files.
 
-    bench/mounted.py [--sizes 10,10000,1000000] [--runs 7] [--work DIR]
+    bench/mounted.py [--sizes 10,10000,1000000] [--runs 7] [--work DIR] [--json FILE]
 
 VELLUM names the binary. Needs root, or fusermount3. For each size a tree is made and recorded in a checked-out
 directory and mounted from there; then each command is run and timed as a whole process. The figure is the median;
@@ -11,10 +11,13 @@ what matters is that it does not grow with the tree.
 import argparse
 import os
 import shutil
-import statistics
 import subprocess
 import tempfile
 import time
+from pathlib import Path
+
+import record
+import report
 
 VELLUM = os.environ.get("VELLUM", "target/dist/vellum")
 FILES_IN_A_DIRECTORY = 1000
@@ -30,7 +33,7 @@ def vellum(directory, *arguments):
 def timed(directory, *arguments):
     start = time.perf_counter()
     vellum(directory, *arguments)
-    return (time.perf_counter() - start) * 1000
+    return time.perf_counter() - start
 
 
 def make_tree(root, files):
@@ -42,7 +45,11 @@ def make_tree(root, files):
             file.write(f"{number}\n")
 
 
-def measure(work, files, runs):
+def column(files):
+    return f"{files:,} files"
+
+
+def measure(work, files, runs, whole):
     tree, mount = os.path.join(work, "tree"), os.path.join(work, "mount")
     os.mkdir(tree)
     os.mkdir(mount)
@@ -52,43 +59,53 @@ def measure(work, files, runs):
     start = time.perf_counter()
     vellum(tree, "mount", "-q", mount)
     os.listdir(mount)
-    row = {"files": files, "mount and first ls": (time.perf_counter() - start) * 1000}
-    times = {"snapshot": [], "snapshot, one file changed": [], "restore": [], "fork, mounted": []}
+    whole.add("mount and first ls", column(files), time.perf_counter() - start)
     for run in range(runs):
-        times["snapshot"].append(timed(mount, "snapshot", "-q"))
-        vellum(mount, "flush")
-        with open(os.path.join(mount, "changed"), "w") as file:
-            file.write(str(run))
-        times["snapshot, one file changed"].append(timed(mount, "snapshot", "-q"))
-        vellum(mount, "flush")
-        times["restore"].append(timed(mount, "restore", "-q", "first"))
-        vellum(mount, "flush")
-        fork = os.path.join(work, f"fork{run}")
-        os.mkdir(fork)
-        times["fork, mounted"].append(timed(mount, "fork", "-q", f"fork{run}", "--mount", fork))
-        vellum(work, "umount", "-q", fork)
+        one_run(work, mount, run, lambda row, took: whole.add(row, column(files), took))
     vellum(work, "umount", "-q", mount)
     shutil.rmtree(tree)
-    row.update({name: statistics.median(each) for name, each in times.items()})
-    return row
+
+
+def one_run(work, mount, run, add):
+    add("snapshot", timed(mount, "snapshot", "-q"))
+    vellum(mount, "flush")
+    with open(os.path.join(mount, "changed"), "w") as file:
+        file.write(str(run))
+    add("snapshot, one file changed", timed(mount, "snapshot", "-q"))
+    vellum(mount, "flush")
+    add("restore", timed(mount, "restore", "-q", "first"))
+    vellum(mount, "flush")
+    fork = os.path.join(work, f"fork{run}")
+    os.mkdir(fork)
+    add("fork, mounted", timed(mount, "fork", "-q", f"fork{run}", "--mount", fork))
+    vellum(work, "umount", "-q", fork)
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="10,10000,1000000")
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--work")
+    parser.add_argument("--json", type=Path, help="where to keep the record")
     arguments = parser.parse_args()
-    rows = []
-    for size in arguments.sizes.split(","):
+    sizes = [int(size) for size in arguments.sizes.split(",")]
+    whole = record.Record(
+        "mounted",
+        "Commands in a mount, by the number of its files",
+        columns=[column(size) for size in sizes],
+        ours=column(sizes[-1]),
+        floors=[column(sizes[0])],
+        setting={
+            "filesystem": record.filesystem(arguments.work or tempfile.gettempdir()),
+            "cache": "warm",
+            "versions": record.version(VELLUM),
+        },
+    )
+    for size in sizes:
         with tempfile.TemporaryDirectory(dir=arguments.work) as work:
-            rows.append(measure(work, int(size), arguments.runs))
-    names = [name for name in rows[0] if name != "files"]
-    print("| milliseconds | " + " | ".join(f"{row['files']:,} files" for row in rows) + " | largest : smallest |")
-    print("|---|" + "---|" * (len(rows) + 1))
-    for name in names:
-        cells = [f"{row[name]:.1f}" for row in rows]
-        print(f"| {name} | " + " | ".join(cells) + f" | {rows[-1][name] / rows[0][name]:.2f} |")
+            measure(work, size, arguments.runs, whole)
+    whole.keep(arguments.json)
+    print(report.printed(whole.whole()))
 
 
 if __name__ == "__main__":

@@ -1,126 +1,193 @@
 #!/usr/bin/env python3
-"""Turns samples into tables of medians and ratios, in Markdown.
+"""Makes docs/benchmarks.md from its template and the records, so that no figure in it was typed by hand.
 
-A ratio is the median of the rounds' own ratios (Vellum's figure over the rival's in the same round), never the ratio of two
-medians: a slow minute then spoils both sides of one round and no more. "Fastest" is the rival with the least median.
+    bench/report.py                   writes docs/benchmarks.md from docs/benchmarks.in.md and bench/records/*.json
+    bench/report.py --check           says whether it is what they make, and changes nothing
+    bench/report.py RECORD.json...    prints the tables of some records
 
-usage: report.py SAMPLES.json
+In the template stand, each on a line of its own or within one:
+
+    {{about RECORD}}                                   command, machine, versions, setting, load
+    {{table RECORD [group=G] [quantity=Q]}}            a row for each row, a column for each tool, the ratios
+    {{figure RECORD row=R tool=T [group=G] [quantity=Q]}}
+    {{ratio RECORD row=R to=T [of=T] [group=G] [quantity=Q]}}
+
+A record that is not there yet gives "not measured".
 """
 
-import json
-import statistics
+import re
+import shlex
 import sys
 from pathlib import Path
 
-from tools import FLOORS, RIVALS
+import contest
+import record
 
-OURS = "vellum"
-TITLES = {
-    "first": "First snapshot",
-    "again": "Second snapshot, nothing changed",
-    "restore": "Restore into an empty directory",
-    "verify": "Verify, all content read",
-}
-MIB = 1 << 20
-
-
-def merged(path: Path, new: dict) -> dict:
-    """What `path` holds, with a tree's old samples replaced by new ones of the same tool and operation."""
-    if not path.is_file():
-        return new
-    old = json.loads(path.read_text())
-    again = {key(sample) for sample in new["samples"]}
-    kept = [sample for sample in old["samples"] if key(sample) not in again]
-    return {"machine": new["machine"], "trees": old["trees"] | new["trees"], "samples": kept + new["samples"]}
+ROOT = Path(__file__).resolve().parent.parent
+TEMPLATE = ROOT / "docs" / "benchmarks.in.md"
+OUTPUT = ROOT / "docs" / "benchmarks.md"
+RECORDS = ROOT / "bench" / "records"
+MISSING = "not measured"
+DIRECTIVE = re.compile(r"\{\{(\w+) ([^}]*)\}\}")
+HEADER = "<!-- Made by `make report` from docs/benchmarks.in.md and bench/records. Edit those. -->\n\n"
 
 
-def key(sample):
-    """What is replaced by a later run."""
-    return sample["tree"], sample["tool"], sample["op"]
+def shown(value, unit) -> str:
+    """A figure with a unit that fits it."""
+    if value is None:
+        return "–"
+    if unit == "s":
+        return seconds(value)
+    if unit == "bytes":
+        return scaled(value, ("B", "KiB", "MiB", "GiB"), 1024)
+    if unit == "bytes per second":
+        return scaled(value, ("B/s", "KB/s", "MB/s", "GB/s"), 1000)
+    return f"{value:,.0f}{'/s' if unit == 'per second' else ''}"
 
 
-def series(result, tree, tool, op, field):
-    """The figures of one tool in the order of the rounds: round → figure."""
-    return {
-        s["round"]: s[field]
-        for s in result["samples"]
-        if (s["tree"], s["tool"], s["op"]) == (tree, tool, op) and s.get(field) is not None
-    }
+def seconds(value) -> str:
+    """A time: three digits are as many as such a figure has."""
+    for factor, name in ((1, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns")):
+        if value * factor >= 1 or name == "ns":
+            return f"{digits(value * factor)} {name}"
+    return "0 s"
 
 
-def median(values):
-    """The median, or nothing."""
-    return statistics.median(values) if values else None
+def scaled(value, names, base) -> str:
+    """A size or a rate."""
+    for name in names:
+        if value < base or name == names[-1]:
+            return f"{digits(value)} {name}"
+        value /= base
+    return ""
 
 
-def ratio(ours: dict, theirs: dict):
-    """The median of the ratios of the rounds that both were in."""
-    return median([ours[r] / theirs[r] for r in ours.keys() & theirs.keys() if theirs[r]])
+def digits(value) -> str:
+    """Three digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def seconds(value):
-    """A time for a table."""
-    return "–" if value is None else f"{value:.3f}" if value < 1 else f"{value:.2f}"
-
-
-def mebibytes(value):
-    """A size for a table."""
-    return "–" if value is None else f"{value / MIB:.1f}"
-
-
-def times(value):
-    """A ratio for a table."""
-    return "–" if value is None else f"{value:.2f} ×"
-
-
-def table(result, title, op, field, shown):
-    """One table: a row per tree, a column per tool, then the ratios."""
-    present = {s["tool"] for s in result["samples"] if s["op"] == op and s.get(field) is not None}
-    columns = [t for t in (OURS, *RIVALS, *FLOORS) if t in present]
-    floors = [t for t in FLOORS if t in present and OURS in present]
-    versus = ["to the best rival"] if OURS in present and present & set(RIVALS) else []
-    head = ["tree", *columns, *versus, *(f"to {t}" for t in floors)]
-    lines = [f"### {title}", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for tree in result["trees"]:
-        data = {t: series(result, tree, t, op, field) for t in columns}
-        if not any(data.values()):
-            continue
-        cells = [shown(median(list(data[t].values()))) for t in columns]
-        best = min((t for t in RIVALS if data.get(t)), key=lambda t: median(data[t].values()), default=None)
-        if versus:
-            cells.append(f"{times(ratio(data[OURS], data[best]))} ({best})" if best else "–")
-        cells += [times(ratio(data[OURS], data[t])) for t in floors]
-        lines.append("| " + " | ".join([tree, *cells]) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def speeds(result):
-    """Verify again, as logical bytes per second."""
-    rows = []
-    for tree, size in result["trees"].items():
-        for tool in (OURS, *RIVALS):
-            wall = median(list(series(result, tree, tool, "verify", "wall").values()))
-            if wall:
-                rows.append(f"| {tree} | {tool} | {size['bytes'] / wall / 1e6:.0f} |")
-    return "\n".join(["### Verify, logical bytes", "", "| tree | tool | MB/s |", "|---|---|---|", *rows]) + "\n"
-
-
-def markdown(result) -> str:
-    """All tables."""
-    ops = {s["op"] for s in result["samples"]}
-    parts = [table(result, f"{t}: median seconds", op, "wall", seconds) for op, t in TITLES.items() if op in ops]
-    if "verify" in ops:
-        parts.append(speeds(result))
-    parts += [table(result, f"{t}: processor seconds", op, "cpu", seconds) for op, t in TITLES.items() if op in ops]
-    parts.append(table(result, "Space of the repository after the first snapshot: MiB", "first", "space", mebibytes))
-    parts += [
-        table(result, f"{t}: peak memory, MiB", op, "peak", mebibytes) for op, t in TITLES.items() if op in ops
+def chosen(whole, group=None, quantity=None):
+    """The rows that a directive asks for."""
+    return [
+        row
+        for row in whole["rows"]
+        if (group is None or row["group"] == group) and (quantity is None or row["quantity"] == quantity)
     ]
-    sizes = ", ".join(f"{t}: {s['files']} files, {s['bytes'] / MIB:.0f} MiB" for t, s in result["trees"].items())
-    return "\n".join([f"Trees: {sizes}.", "", *parts])
+
+
+def table(whole, **wanted) -> str:
+    """A Markdown table of the record's rows."""
+    rows = chosen(whole, **wanted)
+    if not rows:
+        return MISSING
+    ours, floors = whole["ours"], whole["floors"]
+    columns = [name for name in whole["columns"] if any(contest.median(row, name) is not None for row in rows)]
+    rivals = [name for name in columns if name != ours and name not in floors]
+    versus = [name for name in floors if name in columns and ours in columns]
+    head = [wanted.get("group") or "", *columns]
+    head += ["to the best rival"] * bool(rivals and ours in columns) + [f"to {name}" for name in versus]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for row in rows:
+        cells = [label(row, rows), *(shown(contest.median(row, name), row["unit"]) for name in columns)]
+        if rivals and ours in columns:
+            cells.append(to_best(row, ours, rivals))
+        cells += [str(contest.ratio(row, ours, name) or "–") for name in versus]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def label(row, rows) -> str:
+    """A row's name, with its group and quantity where the table mixes them."""
+    parts = [row["name"]]
+    if len({other["group"] for other in rows}) > 1 and row["group"]:
+        parts.insert(0, row["group"])
+    if len({other["quantity"] for other in rows}) > 1:
+        parts.append(row["quantity"])
+    return ", ".join(parts)
+
+
+def to_best(row, ours, rivals) -> str:
+    """The ratio to the best rival, and its name."""
+    best = contest.best(row, rivals)
+    ratio = contest.ratio(row, ours, best) if best else None
+    return f"{ratio} ({best})" if ratio else "–"
+
+
+def one(whole, row, **wanted):
+    """The one row that a directive names."""
+    found = [each for each in chosen(whole, **wanted) if each["name"] == row]
+    return found[0] if found else None
+
+
+def figure(whole, row, tool, **wanted) -> str:
+    """One median."""
+    found = one(whole, row, **wanted)
+    return shown(contest.median(found, tool), found["unit"]) if found else MISSING
+
+
+def ratio(whole, row, to, of=None, **wanted) -> str:
+    """One ratio; `to=best` is to the best rival."""
+    found = one(whole, row, **wanted)
+    if not found:
+        return MISSING
+    ours = of or whole["ours"]
+    if to == "best":
+        return to_best(found, ours, [name for name in whole["columns"] if name not in (ours, *whole["floors"])])
+    return str(contest.ratio(found, ours, to) or MISSING)
+
+
+def about(whole) -> str:
+    """Where the figures come from."""
+    machine = whole["machine"]
+    lines = [
+        f"`{whole['command']}`, {whole['time'][:10]}; {machine['processors']} processors ({machine['processor']}), "
+        f"Linux {machine['kernel']}; load {machine['load']:.1f} before, {whole['load_at_end']:.1f} after."
+    ]
+    lines += [f"{name[0].upper()}{name[1:]}: {text}." for name, text in whole["setting"].items() if text]
+    lines += [f"Left out: {each['tool']} at {each['row']} ({each['why']})." for each in whole["left_out"]]
+    return " ".join(lines)
+
+
+DIRECTIVES = {"about": about, "table": table, "figure": figure, "ratio": ratio}
+
+
+def directive(match) -> str:
+    """What a directive stands for."""
+    name, arguments = match.group(1), shlex.split(match.group(2))
+    if name not in DIRECTIVES or not arguments:
+        sys.exit(f"{TEMPLATE}: no directive {match.group(0)}")
+    path = RECORDS / f"{arguments[0]}.json"
+    if not path.is_file():
+        return MISSING
+    return DIRECTIVES[name](record.load(path), **dict(argument.split("=", 1) for argument in arguments[1:]))
+
+
+def rendered() -> str:
+    """The whole page."""
+    return HEADER + DIRECTIVE.sub(directive, TEMPLATE.read_text())
+
+
+def printed(whole) -> str:
+    """All tables of one record."""
+    kinds = dict.fromkeys((row["group"], row["quantity"]) for row in whole["rows"])
+    parts = [f"## {whole['title']}", about(whole)]
+    for group, quantity in kinds:
+        parts += [f"### {', '.join(filter(None, (group, quantity)))}", table(whole, group=group, quantity=quantity)]
+    return "\n\n".join(parts) + "\n"
+
+
+def main():
+    """Prints, writes or checks."""
+    arguments = sys.argv[1:]
+    if arguments == ["--check"]:
+        if OUTPUT.read_text() != rendered():
+            sys.exit(f"{OUTPUT} is not what {TEMPLATE.name} and the records make: run `make report`")
+    elif arguments:
+        print("\n".join(printed(record.load(path)) for path in arguments))
+    else:
+        OUTPUT.write_text(rendered())
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    print(markdown(json.loads(Path(sys.argv[1]).read_text())))
+    main()

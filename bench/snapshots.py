@@ -6,7 +6,6 @@ hundred is forgotten before the collection, so that there is something to collec
 """
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -14,7 +13,11 @@ import statistics
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parent / "compare"))
+
 import measure
+import record
+import report
 import tools
 
 FILES = 1000
@@ -84,52 +87,58 @@ def wanted(count: int) -> int:
     return count // 2 // STRIDE * STRIDE
 
 
-def timed(volume: Volume, rounds: int, *args, ok=(0,)) -> dict:
+def timed(volume: Volume, whole, row, rounds: int, *args, ok=(0,)):
     """Several runs of one command that changes nothing."""
-    costs = [volume.run(*args, ok=ok) for _ in range(rounds)]
-    return {
-        "median": statistics.median(c.wall for c in costs),
-        "least": min(c.wall for c in costs),
-        "peak": max(c.peak for c in costs),
-    }
+    for _ in range(rounds):
+        note(whole, row, volume.run(*args, ok=ok))
 
 
-def measure_all(volume: Volume, args) -> dict:
+def note(whole, row, cost):
+    """What one run cost."""
+    whole.add(row, "vellum", cost.wall)
+    whole.add(row, "vellum", cost.peak, quantity="peak memory", unit="bytes")
+
+
+def measure_all(volume: Volume, args, whole):
     """All figures, by name."""
     volume.run("init", ".")
     took = fill(volume, args.snapshots)
-    result = {
-        "snapshot, early": {"median": statistics.median(took[:STRIDE])},
-        "snapshot, late": {"median": statistics.median(took[-STRIDE:])},
-        "history, first page": timed(volume, args.rounds, "history", "-n", "50"),
-        "history, all": timed(volume, 3, "history", "-n", str(args.snapshots)),
-        "find by tag": timed(volume, args.rounds, "history", "--tag", f"t{wanted(args.snapshots)}"),
-        "show by tag": timed(volume, args.rounds, "show", f"t{wanted(args.snapshots)}"),
-    }
+    for row, part in (("snapshot, early", took[:STRIDE]), ("snapshot, late", took[-STRIDE:])):
+        for wall in part:
+            whole.add(row, "vellum", wall)
+    tag = f"t{wanted(args.snapshots)}"
+    timed(volume, whole, "history, first page", args.rounds, "history", "-n", "50")
+    timed(volume, whole, "history, all", 3, "history", "-n", str(args.snapshots))
+    timed(volume, whole, "find by tag", args.rounds, "history", "--tag", tag)
+    timed(volume, whole, "show by tag", args.rounds, "show", tag)
     forget(volume, args.snapshots)
-    result["gc plan"] = timed(volume, 3, "gc", "plan", ok=(0, 1))
-    result["gc run"] = timed(volume, 1, "gc", "run", ok=(0, 1))
-    result["verify after gc"] = timed(volume, 1, "verify", "--all")
-    return result
+    timed(volume, whole, "gc plan", 3, "gc", "plan", ok=(0, 1))
+    timed(volume, whole, "gc run", 1, "gc", "run", ok=(0, 1))
+    timed(volume, whole, "verify after gc", 1, "verify", "--all")
 
 
 def main():
-    """Makes the volume, measures, prints a table."""
+    """Makes the volume, measures, prints the tables."""
     args = arguments()
     shutil.rmtree(args.work, ignore_errors=True)
     make_tree(args.work / "tree")
+    volume = Volume(args.work)
+    whole = record.Record(
+        "snapshots",
+        f"{args.snapshots:,} snapshots of {FILES:,} files, whole processes",
+        columns=["vellum"],
+        setting={
+            "filesystem": record.filesystem(args.work),
+            "cache": "warm",
+            "versions": record.version(volume.program),
+        },
+    )
     try:
-        result = measure_all(Volume(args.work), args)
+        measure_all(volume, args, whole)
     finally:
         shutil.rmtree(args.work, ignore_errors=True)
-    if args.json:
-        args.json.write_text(json.dumps({"snapshots": args.snapshots, "figures": result}, indent=1) + "\n")
-    print(f"### {args.snapshots} snapshots of {FILES} files, whole process\n")
-    print("| command | median ms | least ms | peak memory, MiB |\n|---|---|---|---|")
-    for name, figure in result.items():
-        least, peak = figure.get("least"), figure.get("peak")
-        cells = [f"{figure['median'] * 1e3:.1f}", f"{least * 1e3:.1f}" if least else "–"]
-        print(f"| {name} | {' | '.join(cells)} | {f'{peak / 2**20:.0f}' if peak else '–'} |")
+    whole.keep(args.json)
+    print(report.printed(whole.whole()))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,22 @@
 #!/usr/bin/env python3
-"""Start-up time and size of each tool's binary.
+"""Start-up time and size of each tool's binary: startup.py [--json FILE].
 
 The floor is `true`: what the system itself takes to start a program that does nothing.
 """
 
+import argparse
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parent / "compare"))
+
+import contest
+import record
+import report
 import tools
 
 ROUNDS = 101
@@ -24,23 +30,40 @@ def once(argv) -> float:
     return time.perf_counter() - start
 
 
-def main():
-    """Interleaves the tools, prints medians."""
-    contest = {"true": [shutil.which("true")]}
+def contestants() -> dict:
+    """What each tool is called with."""
+    found = {"true": [shutil.which("true")]}
     for name in ("vellum", *tools.RIVALS):
         program = tools.TOOLS[name].program()
         if program:
-            contest[name] = [program, VERSION.get(name, "--version")]
-    if "vellum" not in contest:
+            found[name] = [program, VERSION.get(name, "--version")]
+    if "vellum" not in found:
         print("no vellum: set VELLUM, or put it on PATH", file=sys.stderr)
-    took = {name: [] for name in contest}
-    for _ in range(ROUNDS):
-        for name, argv in contest.items():
-            took[name].append(once(argv))
-    print("### Start-up and size\n\n| tool | median ms | least ms | binary, MB |\n|---|---|---|---|")
-    for name, argv in contest.items():
-        size = os.path.getsize(os.path.realpath(argv[0])) / 1e6
-        print(f"| {name} | {statistics.median(took[name]) * 1e3:.2f} | {min(took[name]) * 1e3:.2f} | {size:.1f} |")
+    return found
+
+
+def main():
+    """Runs the tools in turns, prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="where to keep the record")
+    arguments = parser.parse_args()
+    calls = contestants()
+    versions = (record.version(argv[0]) for name, argv in calls.items() if name != "true")
+    whole = record.Record(
+        "startup",
+        "Start-up and size",
+        columns=list(calls),
+        floors=["true"],
+        setting={"cache": "warm", "versions": ", ".join(versions)},
+    )
+    for number in range(ROUNDS):
+        for name in contest.order(list(calls), number):
+            whole.add("start-up", name, once(calls[name]), number=number)
+    for name, argv in calls.items():
+        size = os.path.getsize(os.path.realpath(argv[0]))
+        whole.add("binary", name, size, quantity="space", unit="bytes")
+    whole.keep(arguments.json)
+    print(report.printed(whole.whole()))
 
 
 if __name__ == "__main__":

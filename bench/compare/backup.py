@@ -7,21 +7,28 @@ round: a busy machine's drift then hits all alike. Times are for ratios; take no
 
 import argparse
 import fcntl
-import json
 import os
-import platform
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
 import check
+import contest
 import measure
+import record
 import report
 import tools
 import trees
 
-OPS = ("first", "again", "restore", "verify")
+# Operations, and what their tables are called.
+OPS = {
+    "first": "First snapshot",
+    "again": "Second snapshot, nothing changed",
+    "restore": "Restore into an empty directory",
+    "verify": "Verify, all content read",
+}
 DEFAULT_TREES = ("goroot", "registry", "small100k", "big4g", "wheels")
 CACHE = Path(os.environ.get("VELLUM_BENCH_CACHE", os.path.expanduser("~/.cache/vellum-bench")))
 
@@ -34,7 +41,7 @@ def arguments():
     parser.add_argument("--ops", default=",".join(OPS), help="first always runs, since the others need it")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--work", type=Path, default=CACHE / "work", help="emptied; on the disk to be measured")
-    parser.add_argument("--json", type=Path, help="where to keep the samples (added to, if it exists)")
+    parser.add_argument("--json", type=Path, help="where to keep the record (rows that it has of other trees stay)")
     return parser.parse_args()
 
 
@@ -45,7 +52,19 @@ class Run:
         self.args = args
         self.ops = [op for op in OPS if op == "first" or op in args.ops.split(",")]
         self.kinds = tools.available(args.tools.split(","))
-        self.samples = []
+        args.work.mkdir(parents=True, exist_ok=True)
+        self.record = record.Record(
+            "backup",
+            "Snapshots, and backup programs",
+            columns=[kind.name for kind in self.kinds],
+            floors=tools.FLOORS,
+            setting={
+                "filesystem": record.filesystem(args.work),
+                "engine": "a store in a directory, encrypted, zstd level 3",
+                "cache": "sources and repositories in the page cache",
+                "versions": ", ".join(filter(None, (record.version(kind.program()) for kind in self.kinds))),
+            },
+        )
         self.dropped = set()
 
     def tree(self, name: str):
@@ -57,8 +76,7 @@ class Run:
 
     def round(self, name: str, tree: Path, number: int):
         """Every operation once, by every tool."""
-        turn = number % len(self.kinds)
-        team = [kind(self.args.work) for kind in self.kinds[turn:] + self.kinds[:turn]]
+        team = [kind(self.args.work) for kind in contest.order(self.kinds, number)]
         team = [tool for tool in team if (name, tool.name) not in self.dropped]
         for tool in team:
             self.guard(name, tool, lambda: tool.prepare(tree))
@@ -75,33 +93,41 @@ class Run:
         try:
             action()
         except measure.CommandFailed as failure:
-            print(f"{name}: {tool.name} fails and is left out: {failure}", file=sys.stderr)
+            self.record.leave_out(name, tool.name, failure)
             self.dropped.add((name, tool.name))
 
     def sample(self, name, tree, tool, op, number):
         """Runs one operation and notes what it cost."""
         cost = getattr(tool, op)(tree)
-        sample = {"tree": name, "tool": tool.name, "op": op, "round": number, **vars(cost)}
-        if op == "first":
-            sample["space"] = tool.space()
+        group = OPS[op]
+        self.record.add(name, tool.name, cost.wall, group=group, number=number)
+        self.record.add(name, tool.name, cost.cpu, group=group, quantity="processor time", number=number)
+        self.record.add(name, tool.name, cost.peak, group=group, quantity="peak memory", unit="bytes", number=number)
+        space = tool.space() if op == "first" else None
+        if space is not None:
+            self.record.add(name, tool.name, space, group=group, quantity="space", unit="bytes", number=number)
+        if op == "verify":
+            self.rate(name, tool, cost, number)
         if op == "restore":
             if number == 0 and not check.same(tool.out, tree):
                 raise measure.CommandFailed(f"{tool.name} restored something else than {tree}")
             shutil.rmtree(tool.out)
         measure.settle(self.args.work)
-        self.samples.append(sample)
         print(f"{name} {number} {op} {tool.name}: {cost.wall:.3f} s", file=sys.stderr)
 
-
-def machine(kinds) -> dict:
-    """What a reader needs to judge the figures."""
-    return {
-        "time": tools.timestamp(),
-        "processors": os.cpu_count(),
-        "kernel": platform.release(),
-        "load_at_end": os.getloadavg()[0],
-        "versions": {kind.name: version(kind) for kind in kinds},
-    }
+    def rate(self, name, tool, cost, number):
+        """Verify again, as logical bytes in a second."""
+        size = trees.describe(CACHE / "trees" / name)["bytes"]
+        self.record.add(
+            name,
+            tool.name,
+            size / cost.wall,
+            group=OPS["verify"],
+            quantity="rate",
+            unit="bytes per second",
+            better="more",
+            number=number,
+        )
 
 
 def only_one():
@@ -115,24 +141,6 @@ def only_one():
     return lock
 
 
-def version(kind) -> str:
-    """The first line of what a tool says about itself."""
-    for flag in ("--version", "version"):
-        found = subprocess.run([kind.program(), flag], capture_output=True, text=True)
-        if found.returncode == 0 and found.stdout:
-            return found.stdout.splitlines()[0]
-    return "unknown"
-
-
-def keep(args, run, names) -> dict:
-    """Writes what is known so far, so that a long run that breaks off has not been for nothing."""
-    sizes = {name: trees.describe(CACHE / "trees" / name) for name in names}
-    result = {"machine": machine(run.kinds), "trees": sizes, "samples": run.samples}
-    if args.json:
-        args.json.write_text(json.dumps(report.merged(args.json, result), indent=1) + "\n")
-    return result
-
-
 def main():
     """Runs, keeps the samples, prints the tables."""
     args = arguments()
@@ -140,15 +148,14 @@ def main():
     run = Run(args)
     if not run.kinds:
         sys.exit("none of the tools is installed: set VELLUM, RESTIC, BORG or RUSTIC, or put them on PATH")
-    names, result = args.trees.split(","), None
     with only_one():
         try:
-            for number, name in enumerate(names):
+            for name in args.trees.split(","):
                 run.tree(name)
-                result = keep(args, run, names[: number + 1])
+                run.record.keep(args.json)
         finally:
             shutil.rmtree(args.work, ignore_errors=True)
-    print(report.markdown(result))
+    print(report.printed(run.record.whole()))
 
 
 if __name__ == "__main__":

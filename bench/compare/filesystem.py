@@ -1,25 +1,32 @@
 #!/usr/bin/env python3
-"""A mounted worktree and the filesystem beneath it, the same work on each in turns.
+"""A mounted worktree, the filesystem beneath it and other mounted filesystems: the same work on each in turns.
 
-    bench/filesystem.py [--rounds 3] [--work DIR] [--steps NAME,...]
+    bench/compare/filesystem.py [--rounds 3] [--work DIR] [--steps NAME,...] [--json FILE]
 
-VELLUM names the binary. Needs root (it drops the kernel's caches), git, tar and fio. DIR should lie on a filesystem
-in memory (bench/ramdisk.sh) or on a quiet disk: the volume's state and the rival's files lie side by side there. Each
-figure is the median of all rounds; the ratio is time by the rival's time (or the rival's rate by ours): 1 is as fast,
-2 takes twice as long.
+VELLUM names the binary, JUICEFS that of JuiceFS, which is left out without it (metadata in SQLite, objects in a directory).
+Needs root (it drops the kernel's caches), git, tar and fio. DIR should lie on a filesystem in memory (bench/ramdisk.sh) or
+on a quiet disk: every side's files lie on it. Ratios are time by time, or the other's rate by ours: 1 is as fast, 2 takes
+twice as long.
 """
 
 import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 
-VELLUM = os.path.abspath(os.environ.get("VELLUM", "target/dist/vellum"))
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+import contest
+import record
+import report
+import sides
+
 BIG = 512 << 20
 BLOCK = 1 << 20
 SMALL_FILES, SMALL_SIZE = 1000, 128 << 10
@@ -164,34 +171,31 @@ def timed(step, root, cold):
     return time.perf_counter() - start
 
 
-def settle(root, volume):
-    """Writes back and publishes, so that no step pays for the one before."""
-    os.sync()
-    if root != volume:
-        subprocess.run([VELLUM, "-C", root, "flush"], check=True, capture_output=True)
-
-
-
-def one_round(steps, wanted, rival, mount, rows):
+def one_round(steps, wanted, present, whole, number):
+    """Every step once, on every side."""
     for name, step, cold in steps.all:
         if wanted and not any(word in name for word in wanted):
             continue
-        for side, root in (("rival", rival), ("ours", mount)):
-            settle(root, rival)
-            try:
-                rows.setdefault(name, {"rival": [], "ours": []})[side].append(timed(step, root, cold))
-            except subprocess.CalledProcessError as error:
-                raise SystemExit(f"{name} on {root}: {error}") from error
+        for side in contest.order(present, number):
+            settle(present)
+            took = timed(step, side.root, cold)
+            whole.add(name, side.name, took, group="Work", number=number)
     for name, kind, direct in steps.rates:
         if wanted and not any(word in name for word in wanted):
             continue
-        for side, root in (("rival", rival), ("ours", mount)):
-            settle(root, rival)
-            rows.setdefault(name, {"rival": [], "ours": [], "rate": True})[side].append(fio(root, kind, direct))
-    for root in (rival, mount):
-        for name in os.listdir(root):
-            entry = path(root, name)
-            shutil.rmtree(entry) if os.path.isdir(entry) else os.remove(entry)
+        for side in contest.order(present, number):
+            settle(present)
+            rate = fio(side.root, kind, direct)
+            whole.add(name, side.name, rate, group="Rates", quantity="rate", unit="per second", better="more", number=number)
+    for side in present:
+        side.empty()
+
+
+def settle(present):
+    """Writes back and publishes on every side, so that no step pays for the one before."""
+    os.sync()
+    for side in present:
+        side.settle()
 
 
 def make_tree(work):
@@ -211,42 +215,37 @@ def make_tree(work):
     return archive
 
 
-def resident(mount):
-    with open(path(mount, ".vellum/mount.json")) as file:
-        pid = json.load(file)["pid"]
-    with open(f"/proc/{pid}/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
-
-
 def main():
-    parser = argparse.ArgumentParser()
+    """Makes the sides, runs the rounds, prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--work")
+    parser.add_argument("--work", type=Path)
     parser.add_argument("--steps", default="")
+    parser.add_argument("--json", type=Path, help="where to keep the record")
     arguments = parser.parse_args()
     wanted = [word for word in arguments.steps.split(",") if word]
-    rows = {}
-    with tempfile.TemporaryDirectory(dir=arguments.work) as work:
-        volume, mount, rival = (path(work, name) for name in ("volume", "mount", "rival"))
-        for directory in (volume, mount, rival):
-            os.mkdir(directory)
+    with tempfile.TemporaryDirectory(dir=arguments.work) as work, sides.present(Path(work)) as present:
+        whole = record.Record(
+            "filesystem",
+            "A mounted worktree, and other filesystems",
+            columns=[side.name for side in present],
+            ours=sides.Vellum.name,
+            floors=[sides.Beneath.name],
+            setting={
+                "filesystem": record.filesystem(work),
+                "engine": "embedded live store, a store in a directory, encrypted",
+                "cache": "cold: the kernel's caches are dropped before; warm: the step follows another that read it",
+                "versions": ", ".join(filter(None, (side.version() for side in present))),
+            },
+        )
         steps = Steps(make_tree(work))
-        run(VELLUM, "-C", volume, "init", "-q")
-        run(VELLUM, "-C", volume, "fork", "-q", "bench", "--mount", mount)
-        try:
-            for _ in range(arguments.rounds):
-                one_round(steps, wanted, rival, mount, rows)
-            peak = resident(mount)
-        finally:
-            run(VELLUM, "umount", mount)
-    print("| work | beneath | mounted | ratio |\n|---|---|---|---|")
-    for name, row in rows.items():
-        beneath, ours = (statistics.median(row[side]) for side in ("rival", "ours"))
-        if row.get("rate"):
-            print(f"| {name} | {beneath:,.0f}/s | {ours:,.0f}/s | {beneath / ours:.2f} |")
-        else:
-            print(f"| {name} | {beneath * 1000:,.0f} ms | {ours * 1000:,.0f} ms | {ours / beneath:.2f} |")
-    print(f"\nThe process took {peak / 1024:.0f} MiB of memory at most.")
+        for number in range(arguments.rounds):
+            one_round(steps, wanted, present, whole, number)
+        for side in present:
+            if side.peak():
+                whole.add("at most", side.name, side.peak(), group="Memory of the process", quantity="space", unit="bytes")
+    whole.keep(arguments.json)
+    print(report.printed(whole.whole()))
 
 
 if __name__ == "__main__":
