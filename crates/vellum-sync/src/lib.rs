@@ -5,9 +5,25 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `listing` | what is on one side, compact and sorted |
+//! | `options` | what a run is asked to do |
+//! | `scan` | listing a local tree |
 //! | `rules` | what is left out and what is protected: rsync's filter language |
+//! | `plan` | what a run will do |
+//! | `source` | where entries and content come from |
+//! | `receive` | the receiving side |
 //!
 //! Invariant: path system calls are made by `vellum_checkout::beneath` alone. Deliberately absent: anything that
 //! prints, and the meaning of command lines.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the trees that the code works on"))]
+
+pub mod error;
+pub mod listing;
+pub mod options;
+pub mod plan;
+pub mod receive;
+pub mod scan;
+pub mod source;
+
+pub use error::{Result, SyncError};

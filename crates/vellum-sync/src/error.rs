@@ -1,0 +1,99 @@
+//! What can go wrong with a run as a whole, and with one entry of it.
+
+use vellum_checkout::beneath::{BeneathError, ShownPath};
+use vellum_checkout::clone::CloneError;
+use vellum_types::ErrorKind;
+
+use crate::listing::ListingError;
+use crate::plan::Refusal;
+
+/// Result of a part of a run.
+pub type Result<T> = std::result::Result<T, SyncError>;
+
+/// A failure.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// A call on something below one of the two roots failed.
+    #[error(transparent)]
+    Beneath(#[from] BeneathError),
+    /// Content could not be copied.
+    #[error(transparent)]
+    Content(#[from] CloneError),
+    /// A file could not be read or written.
+    #[error("cannot {action} the file: {source}")]
+    Io {
+        /// What was tried, a verb.
+        action: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is not what the listing says.
+    #[error("it changed while it was being read: run the command again")]
+    Changed,
+    /// The file is gone since it was listed.
+    #[error("it vanished before it was read")]
+    Vanished,
+    /// What was written is not what was read.
+    #[error("what was written is not what was read: the old file was kept")]
+    Unequal,
+    /// A listing that cannot be.
+    #[error(transparent)]
+    Listing(#[from] ListingError),
+    /// The plan is not to be carried out.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// An end that is neither a file nor a directory, or not there.
+    #[error("{} '{}': {why}", .what, ShownPath(.path))]
+    End {
+        /// Which end, a noun.
+        what: &'static str,
+        /// Its path as typed.
+        path: Vec<u8>,
+        /// What is wrong.
+        why: String,
+    },
+    /// The volume that a snapshot is in failed.
+    #[error(transparent)]
+    Volume(#[from] vellum_volume::VolumeError),
+    /// Somebody asked to stop.
+    #[error("stopped")]
+    Stopped,
+}
+
+impl SyncError {
+    /// The coarse kind.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Beneath(error) => error.kind(),
+            Self::Content(error) => error.kind(),
+            Self::Io { source, .. } => ErrorKind::of_io(source),
+            Self::Changed => ErrorKind::Conflict,
+            Self::Vanished => ErrorKind::NotFound,
+            Self::Unequal | Self::Listing(_) => ErrorKind::Corrupt,
+            Self::Refused(_) | Self::End { .. } => ErrorKind::Usage,
+            Self::Volume(error) => error.kind(),
+            Self::Stopped => ErrorKind::Interrupted,
+        }
+    }
+
+    /// Says what was tried on a file's content.
+    pub fn io(action: &'static str) -> impl Fn(std::io::Error) -> Self {
+        move |source| Self::Io { action, source }
+    }
+
+    /// The error with what caused it, in one line.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            let words = error.to_string();
+            if !text.contains(&words) {
+                text = format!("{text}: {words}");
+            }
+            cause = error.source();
+        }
+        text
+    }
+}

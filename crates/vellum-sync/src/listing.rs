@@ -1,0 +1,130 @@
+//! What is on one side: every entry of a tree with its attributes, compact, in one arena.
+//!
+//! Invariant: the entries of a directory stand side by side, sorted by the bytes of their names, and after their
+//! directory; so a number alone names an entry, and two listings are compared by walking both once. An entry takes 48
+//! bytes and its name; what few have (a symlink's target, a device's number, extended attributes) stands aside.
+//! Deliberately absent: where a listing comes from (see `scan`), and what is done about it (see `plan`).
+
+mod build;
+mod entry;
+
+use std::collections::{BTreeMap, HashMap};
+
+use vellum_types::FileKind;
+
+pub use build::{Block, Fresh, ListingError};
+pub use entry::{Detail, Entry, EntryId, Flags};
+
+use entry::Record;
+
+/// The BLAKE3 hash of a file's content.
+pub type Digest = [u8; 32];
+
+/// The names of owners and groups, by number: what a side calls them whose numbers may differ from the other's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owners {
+    /// Users.
+    pub users: BTreeMap<u32, String>,
+    /// Groups.
+    pub groups: BTreeMap<u32, String>,
+}
+
+/// Something that could not be listed. While there is one at the source, nothing is deleted at the destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unlisted {
+    /// Its path from the root.
+    pub path: Vec<u8>,
+    /// Why.
+    pub message: String,
+    /// It was there when its directory was read, and is gone: no harm, but worth a word.
+    pub vanished: bool,
+}
+
+/// A tree as it was found.
+#[derive(Debug, Clone)]
+pub struct Listing {
+    records: Vec<Record>,
+    names: Vec<u8>,
+    details: Vec<Detail>,
+    digests: HashMap<EntryId, Digest>,
+    /// What could not be listed.
+    pub unlisted: Vec<Unlisted>,
+    /// What owners and groups are called; empty if nobody asked.
+    pub owners: Owners,
+}
+
+impl Listing {
+    /// Every entry, the root first, directories before what is in them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Entry<'_>> {
+        (0..self.records.len()).map(|index| Entry { listing: self, id: EntryId::at(index) })
+    }
+
+    /// How many entries there are, the root included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether the root has no entries.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.len() <= 1
+    }
+
+    /// The root, a directory with an empty name.
+    #[must_use]
+    pub fn root(&self) -> Entry<'_> {
+        Entry { listing: self, id: EntryId::ROOT }
+    }
+
+    /// The entry of this number; None for one that came from elsewhere and is too large.
+    #[must_use]
+    pub fn get(&self, id: EntryId) -> Option<Entry<'_>> {
+        (id.index() < self.records.len()).then_some(Entry { listing: self, id })
+    }
+
+    /// The entry of a number that this very listing gave.
+    ///
+    /// # Panics
+    ///
+    /// If it did not.
+    #[must_use]
+    pub fn entry(&self, id: EntryId) -> Entry<'_> {
+        assert!(id.index() < self.records.len(), "a number of another listing");
+        Entry { listing: self, id }
+    }
+
+    /// The entry at a path from the root.
+    #[must_use]
+    pub fn find(&self, path: &[u8]) -> Option<Entry<'_>> {
+        let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        names.try_fold(self.root(), |here, name| here.child(name))
+    }
+
+    /// What the content of a file was found to be.
+    #[must_use]
+    pub fn digest(&self, id: EntryId) -> Option<&Digest> {
+        self.digests.get(&id)
+    }
+
+    /// Notes what the content of a file was found to be.
+    pub fn set_digest(&mut self, id: EntryId, digest: Digest) {
+        self.digests.insert(id, digest);
+    }
+
+    /// Whether all of it was seen: no directory was left unread.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.unlisted.iter().all(|unlisted| unlisted.vanished)
+    }
+
+    /// Regular files, and their bytes.
+    #[must_use]
+    pub fn files(&self) -> (u64, u64) {
+        let files = self.iter().filter(|entry| entry.kind() == FileKind::File);
+        files.fold((0, 0), |(count, bytes), file| (count + 1, bytes + file.size()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

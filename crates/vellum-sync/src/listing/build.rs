@@ -1,0 +1,182 @@
+//! How listings come to be: a directory's entries at a time, whoever found them.
+
+use vellum_types::key::check_name;
+use vellum_types::{FileKind, Time};
+
+use super::entry::Record;
+use super::{Detail, EntryId, Flags, Listing, Owners};
+
+/// Most entries of one listing: numbers have 32 bits, and all ones mean none.
+const ENTRIES_MAX: usize = u32::MAX as usize - 2;
+
+/// What cannot be a listing. Of our own listings never said; of a peer's it is the peer's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ListingError {
+    /// No name of a file.
+    #[error("a listing has an entry that cannot be a file's name")]
+    Name,
+    /// Names out of order, or one twice.
+    #[error("the entries of a directory are not in order")]
+    Order,
+    /// Entries of what is no directory, or has its entries already.
+    #[error("a listing has entries where there is no directory to hold them")]
+    Place,
+    /// Too much.
+    #[error("a listing has more entries, or longer names, than there can be")]
+    TooLarge,
+}
+
+/// The attributes of one entry, as they are handed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fresh {
+    /// What sort of file it is.
+    pub kind: FileKind,
+    /// The lowest twelve mode bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes of a file.
+    pub size: u64,
+    /// Last change of content.
+    pub mtime: Time,
+    /// What else is known.
+    pub flags: Flags,
+}
+
+impl Fresh {
+    /// A directory of which nothing is known.
+    #[must_use]
+    pub fn dir() -> Self {
+        let (kind, flags) = (FileKind::Dir, Flags::default());
+        Self { kind, mode: 0o755, uid: 0, gid: 0, size: 0, mtime: Time::default(), flags }
+    }
+}
+
+/// The entries of one directory, in order.
+#[derive(Debug, Default)]
+pub struct Block {
+    records: Vec<Record>,
+    names: Vec<u8>,
+    details: Vec<Detail>,
+}
+
+impl Block {
+    /// An empty one with room.
+    #[must_use]
+    pub fn with_capacity(entries: usize) -> Self {
+        Self {
+            records: Vec::with_capacity(entries),
+            names: Vec::with_capacity(entries * 16),
+            details: Vec::new(),
+        }
+    }
+
+    /// How many entries it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Adds an entry; names come in the order of their bytes.
+    pub fn push(&mut self, name: &[u8], fresh: &Fresh, detail: Option<Detail>) -> Result<(), ListingError> {
+        check_name(name).map_err(|_| ListingError::Name)?;
+        if self.records.last().is_some_and(|last| self.name_of(last) >= name) {
+            return Err(ListingError::Order);
+        }
+        let place = |index: usize| u32::try_from(index).map_err(|_| ListingError::TooLarge);
+        let mut record = Record::of(fresh);
+        record.name = place(self.names.len())?;
+        record.name_len = u8::try_from(name.len()).map_err(|_| ListingError::Name)?;
+        if let Some(detail) = detail {
+            self.details.push(detail);
+            record.detail = place(self.details.len())?;
+        }
+        self.names.extend_from_slice(name);
+        self.records.push(record);
+        Ok(())
+    }
+
+    fn name_of(&self, record: &Record) -> &[u8] {
+        let start = record.name as usize;
+        self.names.get(start..start + usize::from(record.name_len)).unwrap_or_default()
+    }
+}
+
+impl Record {
+    fn of(fresh: &Fresh) -> Self {
+        Self {
+            size: if fresh.kind == FileKind::Dir { 0 } else { fresh.size },
+            secs: fresh.mtime.secs,
+            nanos: fresh.mtime.nanos.min(999_999_999),
+            uid: fresh.uid,
+            gid: fresh.gid,
+            parent: 0,
+            name: 0,
+            detail: 0,
+            mode: (fresh.mode & 0o7777) as u16,
+            name_len: 0,
+            flags: fresh.flags,
+            kind: fresh.kind,
+        }
+    }
+}
+
+impl Listing {
+    /// A listing of a root alone.
+    #[must_use]
+    pub fn new(root: &Fresh, detail: Option<Detail>) -> Self {
+        let mut record = Record::of(&Fresh { kind: FileKind::Dir, ..*root });
+        record.detail = u32::from(detail.is_some());
+        Self {
+            records: vec![record],
+            names: Vec::new(),
+            details: detail.into_iter().collect(),
+            digests: std::collections::HashMap::new(),
+            unlisted: Vec::new(),
+            owners: Owners::default(),
+        }
+    }
+
+    /// Puts a directory's entries into it, once; gives the number of the first.
+    pub fn attach(&mut self, dir: EntryId, block: &mut Block) -> Result<EntryId, ListingError> {
+        let first = self.records.len();
+        let place = |index: usize| u32::try_from(index).map_err(|_| ListingError::TooLarge);
+        if first + block.len() > ENTRIES_MAX {
+            return Err(ListingError::TooLarge);
+        }
+        place(self.names.len() + block.names.len())?;
+        let (names, details) = (place(self.names.len())?, place(self.details.len())?);
+        let parent = self.records.get_mut(dir.index()).ok_or(ListingError::Place)?;
+        if parent.kind != FileKind::Dir || parent.size != 0 {
+            return Err(ListingError::Place);
+        }
+        if block.is_empty() {
+            return Ok(EntryId::at(first));
+        }
+        parent.size = (first as u64) << 32 | block.len() as u64;
+        for record in &mut block.records {
+            record.parent = dir.as_u32();
+            record.name += names;
+            record.detail += if record.detail == 0 { 0 } else { details };
+        }
+        self.records.append(&mut block.records);
+        self.names.append(&mut block.names);
+        self.details.append(&mut block.details);
+        Ok(EntryId::at(first))
+    }
+
+    /// Adds to what is known of an entry.
+    pub fn mark(&mut self, id: EntryId, flags: Flags) {
+        if let Some(record) = self.records.get_mut(id.index()) {
+            record.flags = record.flags.with(flags);
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! One entry of a listing.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use vellum_checkout::beneath::Xattr;
+use vellum_types::{FileKind, Time};
+
+use super::Listing;
+
+/// The number of an entry in its listing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId(NonZeroU32);
+
+impl EntryId {
+    /// The root's.
+    pub const ROOT: Self = Self(NonZeroU32::MIN);
+
+    pub(super) fn at(index: usize) -> Self {
+        let number = u32::try_from(index).unwrap_or(u32::MAX - 1).saturating_add(1);
+        Self(NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN))
+    }
+
+    /// Its place in the listing, from 0.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+
+    /// As it goes over the wire: its place.
+    #[must_use]
+    pub fn as_u32(self) -> u32 {
+        self.0.get() - 1
+    }
+
+    /// From the wire; None for a number that no listing reaches.
+    #[must_use]
+    pub fn from_u32(place: u32) -> Option<Self> {
+        place.checked_add(1).and_then(NonZeroU32::new).map(Self)
+    }
+}
+
+impl fmt::Debug for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.index())
+    }
+}
+
+/// What is known of an entry beside its attributes. Bits, so that they go over the wire as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// At the source: it is there, so nothing is deleted for its sake, but a rule on size or age keeps it from being
+    /// transferred.
+    pub const WITHHELD: Self = Self(1);
+    /// At the destination: a rule protects it from being deleted.
+    pub const PROTECTED: Self = Self(2);
+    /// A directory in which something was left out by a rule: it cannot be removed.
+    pub const KEEPS: Self = Self(4);
+    /// A directory that could not be read, or not to its end.
+    pub const UNREAD: Self = Self(8);
+    /// A file that has fewer blocks than bytes.
+    pub const SPARSE: Self = Self(16);
+    /// Another filesystem is mounted here.
+    pub const MOUNT: Self = Self(32);
+    /// The root of a listing whose own attributes are nobody's affair: it only holds what was named.
+    pub const IMPLIED: Self = Self(64);
+    /// A file that has other names, be they in the listing or not.
+    pub const LINKED: Self = Self(128);
+
+    /// Whether it has all of these.
+    #[must_use]
+    pub fn has(self, flags: Self) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// With these too.
+    #[must_use]
+    pub fn with(self, flags: Self) -> Self {
+        Self(self.0 | flags.0)
+    }
+
+    /// With these too, if the condition holds.
+    #[must_use]
+    pub fn with_if(self, flags: Self, condition: bool) -> Self {
+        if condition { self.with(flags) } else { self }
+    }
+}
+
+/// What few entries have.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Detail {
+    /// The target of a symlink.
+    pub target: Box<[u8]>,
+    /// The number of a device node, encoded like `st_rdev`.
+    pub rdev: u64,
+    /// Which entries of the listing are names of one file; 0 for a file that is in it once.
+    pub group: u32,
+    /// Extended attributes and ACLs, sorted by name, those that were asked for.
+    pub xattrs: Box<[Xattr]>,
+    /// When it was last read, if that was asked for.
+    pub atime: Option<Time>,
+}
+
+/// An entry as the arena holds it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record {
+    /// Of a file and a symlink the bytes; of a directory the place of its first entry and their number.
+    pub size: u64,
+    pub secs: i64,
+    pub nanos: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub parent: u32,
+    pub name: u32,
+    /// Its place among the details, from 1.
+    pub detail: u32,
+    pub mode: u16,
+    pub name_len: u8,
+    pub flags: Flags,
+    pub kind: FileKind,
+}
+
+/// An entry of a listing.
+#[derive(Clone, Copy)]
+pub struct Entry<'l> {
+    pub(super) listing: &'l Listing,
+    pub(super) id: EntryId,
+}
+
+impl<'l> Entry<'l> {
+    fn record(&self) -> &'l Record {
+        &self.listing.records[self.id.index()]
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> EntryId {
+        self.id
+    }
+
+    /// Its listing.
+    #[must_use]
+    pub fn listing(&self) -> &'l Listing {
+        self.listing
+    }
+
+    /// Its name; the root's is empty.
+    #[must_use]
+    pub fn name(&self) -> &'l [u8] {
+        let record = self.record();
+        let start = record.name as usize;
+        self.listing.names.get(start..start + usize::from(record.name_len)).unwrap_or_default()
+    }
+
+    /// The directory that it is in; None for the root.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        let parent = self.record().parent as usize;
+        (self.id != EntryId::ROOT).then_some(Self { listing: self.listing, id: EntryId::at(parent) })
+    }
+
+    /// Its path from the root, without a leading slash; the root's is empty.
+    #[must_use]
+    pub fn path(&self) -> Vec<u8> {
+        let mut names = Vec::new();
+        let mut here = *self;
+        while let Some(parent) = here.parent() {
+            names.push(here.name());
+            here = parent;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    /// What sort of file it is.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        self.record().kind
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.kind() == FileKind::Dir
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.kind() == FileKind::File
+    }
+
+    /// The lowest twelve mode bits.
+    #[must_use]
+    pub fn mode(&self) -> u32 {
+        u32::from(self.record().mode)
+    }
+
+    /// Owner.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.record().uid
+    }
+
+    /// Group.
+    #[must_use]
+    pub fn gid(&self) -> u32 {
+        self.record().gid
+    }
+
+    /// Bytes of a file; 0 for all else.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        if self.is_file() { self.record().size } else { 0 }
+    }
+
+    /// Last change of content.
+    #[must_use]
+    pub fn mtime(&self) -> Time {
+        let record = self.record();
+        Time { secs: record.secs, nanos: record.nanos }
+    }
+
+    /// When it was last read, if that was asked for.
+    #[must_use]
+    pub fn atime(&self) -> Option<Time> {
+        self.detail().and_then(|detail| detail.atime)
+    }
+
+    /// What else is known of it.
+    #[must_use]
+    pub fn flags(&self) -> Flags {
+        self.record().flags
+    }
+
+    /// What few entries have.
+    #[must_use]
+    pub fn detail(&self) -> Option<&'l Detail> {
+        self.listing.details.get((self.record().detail as usize).checked_sub(1)?)
+    }
+
+    /// The target of a symlink; empty for all else.
+    #[must_use]
+    pub fn target(&self) -> &'l [u8] {
+        self.detail().map_or(&[], |detail| &detail.target)
+    }
+
+    /// The number of a device node.
+    #[must_use]
+    pub fn rdev(&self) -> u64 {
+        self.detail().map_or(0, |detail| detail.rdev)
+    }
+
+    /// Entries with one number are names of one file.
+    #[must_use]
+    pub fn group(&self) -> Option<u32> {
+        self.detail().map(|detail| detail.group).filter(|group| *group != 0)
+    }
+
+    /// Extended attributes and ACLs, those that were asked for.
+    #[must_use]
+    pub fn xattrs(&self) -> &'l [Xattr] {
+        self.detail().map_or(&[], |detail| &detail.xattrs)
+    }
+
+    /// What is in a directory, in the order of names.
+    pub fn children(&self) -> impl ExactSizeIterator<Item = Entry<'l>> + Clone + use<'l> {
+        let record = self.record();
+        let (first, count) = match record.kind {
+            FileKind::Dir => ((record.size >> 32) as usize, (record.size & u64::from(u32::MAX)) as usize),
+            _ => (0, 0),
+        };
+        let listing = self.listing;
+        (first..first + count).map(move |index| Self { listing, id: EntryId::at(index) })
+    }
+
+    /// The entry of this name in a directory.
+    #[must_use]
+    pub fn child(&self, name: &[u8]) -> Option<Self> {
+        let children = self.children();
+        let first = children.clone().next()?.id.index();
+        let records = &self.listing.records[first..first + children.len()];
+        let name_of = |record: &Record| {
+            let start = record.name as usize;
+            self.listing.names.get(start..start + usize::from(record.name_len)).unwrap_or_default()
+        };
+        let place = records.binary_search_by(|record| name_of(record).cmp(name)).ok()?;
+        Some(Self { listing: self.listing, id: EntryId::at(first + place) })
+    }
+}
+
+impl fmt::Debug for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?} '{}'", self.id, self.kind(), String::from_utf8_lossy(&self.path()))
+    }
+}

@@ -1,0 +1,56 @@
+//! Building listings and finding in them.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use super::*;
+
+fn file(size: u64) -> Fresh {
+    Fresh { kind: FileKind::File, size, ..Fresh::dir() }
+}
+
+fn block(names: &[(&str, Fresh)]) -> Block {
+    let mut block = Block::default();
+    for (name, fresh) in names {
+        block.push(name.as_bytes(), fresh, None).unwrap();
+    }
+    block
+}
+
+#[test]
+fn entries_are_found_by_path_and_know_theirs() {
+    let mut listing = Listing::new(&Fresh::dir(), None);
+    let first = listing
+        .attach(EntryId::ROOT, &mut block(&[("a", file(1)), ("b", Fresh::dir()), ("c", file(2))]))
+        .unwrap();
+    let b = EntryId::at(first.index() + 1);
+    listing.attach(b, &mut block(&[("x", file(3))])).unwrap();
+    assert_eq!(listing.len(), 5);
+    assert_eq!(listing.find(b"b/x").unwrap().size(), 3);
+    assert_eq!(listing.find(b"b/x").unwrap().path(), b"b/x");
+    assert!(listing.find(b"b/y").is_none());
+    assert!(listing.find(b"a/x").is_none());
+    assert_eq!(listing.files(), (3, 6));
+    assert_eq!(listing.root().children().len(), 3);
+    assert_eq!(listing.root().path(), b"");
+}
+
+#[test]
+fn what_cannot_be_a_listing_is_refused() {
+    let mut one = Block::default();
+    assert_eq!(one.push(b"../x", &file(0), None), Err(ListingError::Name));
+    assert_eq!(one.push(b"..", &file(0), None), Err(ListingError::Name));
+    assert_eq!(one.push(b"", &file(0), None), Err(ListingError::Name));
+    one.push(b"b", &file(0), None).unwrap();
+    assert_eq!(one.push(b"b", &file(0), None), Err(ListingError::Order));
+    assert_eq!(one.push(b"a", &file(0), None), Err(ListingError::Order));
+    let mut listing = Listing::new(&Fresh::dir(), None);
+    listing.attach(EntryId::ROOT, &mut one).unwrap();
+    assert_eq!(listing.attach(EntryId::ROOT, &mut block(&[("z", file(0))])), Err(ListingError::Place));
+    assert_eq!(listing.attach(EntryId::at(1), &mut block(&[("z", file(0))])), Err(ListingError::Place));
+    assert_eq!(listing.attach(EntryId::at(9), &mut block(&[("z", file(0))])), Err(ListingError::Place));
+}
+
+#[test]
+fn a_record_is_small() {
+    assert!(size_of::<entry::Record>() <= 48);
+    assert_eq!(size_of::<Option<EntryId>>(), 4);
+}

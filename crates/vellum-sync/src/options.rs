@@ -1,0 +1,319 @@
+//! What a run is asked to do: plain data, the same for both sides, so that it goes over the wire as it is.
+//!
+//! Invariant: an option says what is wanted, never how a command line says it. Deliberately absent: rules on names
+//! (see `rules`).
+
+use serde::{Deserialize, Serialize};
+
+/// How often a refused or cut-off file is tried again unless told otherwise: once more, then it is a problem to show.
+pub const RETRIES: u32 = 1;
+
+/// Everything that a run is asked to do.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Options {
+    /// What is copied.
+    pub preserve: Preserve,
+    /// When two files count as equal, and which are left alone.
+    pub compare: Compare,
+    /// What is deleted.
+    pub delete: Delete,
+    /// How files are written.
+    pub writing: Writing,
+    /// What becomes of attributes on their way.
+    pub changes: Changes,
+    /// How much of the machine and the line is used.
+    pub effort: Effort,
+    /// Files that were renamed at the source are renamed at the destination instead of being sent.
+    pub detect_renames: bool,
+    /// Directories on other filesystems are made, and not entered.
+    pub one_filesystem: bool,
+}
+
+/// What is copied.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Preserve {
+    /// What is below directories; without it a directory is left out.
+    pub recursive: bool,
+    /// Times of last change.
+    pub times: bool,
+    /// But not those of directories.
+    pub omit_dir_times: bool,
+    /// But not those of symlinks.
+    pub omit_link_times: bool,
+    /// Mode bits.
+    pub modes: bool,
+    /// Whether a file can be executed, where modes are not copied.
+    pub executability: bool,
+    /// Owners, where the caller may.
+    pub owners: bool,
+    /// Groups, where the caller may.
+    pub groups: bool,
+    /// Owners and groups go by number, even if the other side has the same names under other numbers.
+    pub numeric_ids: bool,
+    /// What becomes of symlinks.
+    pub symlinks: Symlinks,
+    /// Device nodes.
+    pub devices: bool,
+    /// Fifos and sockets.
+    pub specials: bool,
+    /// That names are names of one file.
+    pub hard_links: bool,
+    /// Extended attributes but ACLs.
+    pub xattrs: bool,
+    /// ACLs.
+    pub acls: bool,
+    /// Times of last reading.
+    pub atimes: bool,
+    /// Runs of zeros become holes. Holes stay holes without it.
+    pub sparse: bool,
+}
+
+/// What becomes of symlinks at the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Symlinks {
+    /// They are left out.
+    #[default]
+    Skip,
+    /// They are copied as symlinks.
+    Keep,
+    /// What they lead to is copied in their place.
+    Follow,
+}
+
+/// When two files count as equal, and which are left alone.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Compare {
+    /// What is looked at.
+    pub by: By,
+    /// Times that differ by no more count as equal, nanoseconds.
+    pub modify_window: u64,
+    /// Files that are newer at the destination are left alone.
+    pub update: bool,
+    /// Nothing is made that is not there.
+    pub existing: bool,
+    /// Nothing is changed that is there.
+    pub ignore_existing: bool,
+}
+
+/// What is looked at when two files are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum By {
+    /// Size and time.
+    #[default]
+    SizeAndTime,
+    /// Size alone.
+    Size,
+    /// Nothing: everything is sent.
+    Nothing,
+    /// Content, where sizes are equal.
+    Content,
+}
+
+/// What is deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Delete {
+    /// Whether, and when.
+    pub when: When,
+    /// At most so much; more, and nothing is deleted.
+    pub max: Option<Most>,
+    /// More than half of the destination, or all of it for an empty source, may go.
+    pub force: bool,
+    /// What the rules leave out is deleted too.
+    pub excluded: bool,
+    /// A directory that is in the way of something else may go with all that is in it, though nothing else is deleted.
+    pub obstacles: bool,
+}
+
+/// When what the source does not have is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum When {
+    /// Never.
+    #[default]
+    Never,
+    /// Before anything is written: needs the least room.
+    Before,
+    /// After everything is written: nothing is gone before its successor is there.
+    After,
+}
+
+/// A limit on what is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Most {
+    /// Entries.
+    Entries(u64),
+    /// A share of the destination's entries, percent.
+    Percent(u8),
+}
+
+/// How files are written.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Writing {
+    /// Whether the old file's blocks are used.
+    pub delta: DeltaMode,
+    /// Over the old file, instead of beside it: a reader, or a run that was killed, can see a mixture.
+    pub in_place: bool,
+    /// What is longer at the source gets its end appended, in place; its beginning is not looked at.
+    pub append: bool,
+    /// Where what arrived of a file is kept when the run is cut off; a name, or a path from the destination's root.
+    pub partial_dir: Option<Vec<u8>>,
+    /// What arrived of a file when a run was cut off is kept, and taken up by the next one.
+    pub resume: bool,
+    /// What is replaced or deleted is kept.
+    pub backup: Option<Backup>,
+    /// What is replaced or deleted goes to a dated directory in the destination's trash.
+    pub trash: bool,
+    /// Each file is durable before it has its name, each directory before the run ends.
+    pub fsync: bool,
+    /// What was written is read again and compared by BLAKE3.
+    pub verify: bool,
+}
+
+/// Where the old version of a file is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backup {
+    /// The directory, a path from the destination's root; none: beside the new one.
+    pub dir: Option<Vec<u8>>,
+    /// What is appended to its name.
+    pub suffix: Vec<u8>,
+}
+
+/// Whether the old file's blocks are used for the new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum DeltaMode {
+    /// Where it is faster.
+    #[default]
+    Auto,
+    /// Wherever there is an old file: writes the least.
+    Always,
+    /// Files are sent whole.
+    Never,
+}
+
+/// What becomes of attributes on their way.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Changes {
+    /// Changes of modes, one after the other.
+    pub modes: Vec<ModeChange>,
+    /// Everything belongs to this user.
+    pub owner: Option<u32>,
+    /// Everything belongs to this group.
+    pub group: Option<u32>,
+}
+
+/// One clause of a change of modes, as in `chmod`: `Dgo+rX`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModeChange {
+    /// What it applies to.
+    pub of: Subjects,
+    /// The bits that the clause speaks of (of whom): `u`, `g`, `o` or all, with their set-id and sticky bits.
+    pub whom: u32,
+    /// What is done.
+    pub operation: Operation,
+    /// The bits, for all whom it may concern.
+    pub bits: u32,
+    /// `X`: execution too, for directories and what anybody may execute.
+    pub execute_if_any: bool,
+}
+
+/// What a change of modes applies to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Subjects {
+    /// Everything.
+    All,
+    /// Directories.
+    Dirs,
+    /// All but directories.
+    Files,
+}
+
+/// What a change of modes does with its bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    /// They are added.
+    Add,
+    /// They are taken away.
+    Remove,
+    /// They are all there is.
+    Set,
+}
+
+impl ModeChange {
+    /// The mode that comes of it.
+    #[must_use]
+    pub fn apply(&self, mode: u32, is_dir: bool) -> u32 {
+        let concerns = match self.of {
+            Subjects::All => true,
+            Subjects::Dirs => is_dir,
+            Subjects::Files => !is_dir,
+        };
+        if !concerns {
+            return mode;
+        }
+        let execute = if self.execute_if_any && (is_dir || mode & 0o111 != 0) { 0o111 } else { 0 };
+        let bits = (self.bits | execute) & self.whom;
+        match self.operation {
+            Operation::Add => mode | bits,
+            Operation::Remove => mode & !bits,
+            Operation::Set => mode & !self.whom | bits,
+        }
+    }
+}
+
+/// How much of the machine and the line is used.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Effort {
+    /// Threads; none: as many as do good.
+    pub jobs: Option<u32>,
+    /// Bytes a second at most.
+    pub bandwidth: Option<u64>,
+    /// How often a file is tried again; none: [`RETRIES`].
+    pub retries: Option<u32>,
+    /// Without a byte for so long the other side counts as gone, milliseconds; none: never.
+    pub timeout: Option<u64>,
+}
+
+impl Effort {
+    /// How many threads to use: all that the machine has, within bounds, unless told otherwise.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        /// More threads than this have nothing to do but to wait for each other in one filesystem.
+        const THREADS_MAX: usize = 16;
+        let machine = || std::thread::available_parallelism().map_or(2, std::num::NonZeroUsize::get);
+        self.jobs.map_or_else(|| machine().clamp(2, THREADS_MAX), |jobs| jobs.clamp(1, 256) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_change_as_chmod_does() {
+        let clause = |of, whom, operation, bits, execute_if_any| ModeChange {
+            of,
+            whom,
+            operation,
+            bits,
+            execute_if_any,
+        };
+        let go_x = clause(Subjects::All, 0o2077 | 0o1000, Operation::Add, 0o444, true);
+        assert_eq!(go_x.apply(0o600, false), 0o644);
+        assert_eq!(go_x.apply(0o700, false), 0o755);
+        assert_eq!(go_x.apply(0o600, true), 0o655);
+        let dirs = clause(Subjects::Dirs, 0o7777, Operation::Set, 0o755, false);
+        assert_eq!(dirs.apply(0o7700, true), 0o755);
+        assert_eq!(dirs.apply(0o700, false), 0o700);
+        let less = clause(Subjects::Files, 0o0070, Operation::Remove, 0o222, false);
+        assert_eq!(less.apply(0o666, false), 0o646);
+    }
+
+    #[test]
+    fn options_survive_the_wire() {
+        let options = Options {
+            delete: Delete { max: Some(Most::Percent(3)), ..Delete::default() },
+            ..Options::default()
+        };
+        let text = serde_json::to_string(&options).unwrap_or_default();
+        assert_eq!(serde_json::from_str::<Options>(&text).ok(), Some(options));
+    }
+}

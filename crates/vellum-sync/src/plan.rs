@@ -1,0 +1,39 @@
+//! What a run will do: a pure function of two listings and the options.
+//!
+//! Invariant: a dry run prints the plan that a run carries out, step by step. Steps stand in the order of their phases;
+//! those of one phase that concern one directory stand together. Deliberately absent: how steps are carried out.
+
+mod refusal;
+mod step;
+
+pub use refusal::{Refusal, Remark};
+pub use step::{Action, Counts, How, Phase, Step, What};
+
+/// What a run will do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// All steps, in the order in which they are carried out.
+    pub steps: Vec<Step>,
+    /// Why none of it may be carried out.
+    pub refusal: Option<Refusal>,
+    /// What a person should know.
+    pub remarks: Vec<Remark>,
+    /// How much there is to do.
+    pub counts: Counts,
+}
+
+impl Plan {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// The steps of a phase.
+    #[must_use]
+    pub fn phase(&self, phase: Phase) -> &[Step] {
+        let start = self.steps.partition_point(|step| step.phase < phase);
+        let end = self.steps.partition_point(|step| step.phase <= phase);
+        self.steps.get(start..end).unwrap_or_default()
+    }
+}

@@ -1,0 +1,121 @@
+//! Why a plan is not carried out, and what else a person should know of one.
+
+use std::fmt;
+
+use vellum_checkout::beneath::ShownPath;
+
+/// Why a plan is not carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// Deleting would leave less than half of the destination.
+    MoreThanHalf {
+        /// Entries that would be deleted.
+        deletes: u64,
+        /// Of so many.
+        of: u64,
+    },
+    /// The source is empty, and everything would be deleted.
+    EmptySource,
+    /// More would be deleted than was allowed.
+    TooMany {
+        /// Entries that would be deleted.
+        deletes: u64,
+        /// Allowed.
+        allowed: u64,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MoreThanHalf { deletes, of } => write!(
+                f,
+                "{deletes} of {of} entries at the destination would be deleted, more than half: nothing was done"
+            ),
+            Self::EmptySource => write!(
+                f,
+                "the source is empty, and everything at the destination would be deleted: nothing was done"
+            ),
+            Self::TooMany { deletes, allowed } => write!(
+                f,
+                "{deletes} entries at the destination would be deleted, and {allowed} are allowed: nothing was done"
+            ),
+        }
+    }
+}
+
+/// What a person should know of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remark {
+    /// Nothing is deleted, since part of the source could not be read.
+    DeletesHeld {
+        /// So many entries would have been.
+        deletes: u64,
+    },
+    /// A directory that the source does not have stays, since there is something in it that is not deleted.
+    Kept {
+        /// The directory at the destination.
+        path: Vec<u8>,
+    },
+    /// Something that is not deleted is in the way of an entry, which is left out.
+    InTheWay {
+        /// The path of both.
+        path: Vec<u8>,
+    },
+    /// The destination takes two names of the source for one; the second is left out.
+    Collision {
+        /// The entry that is left out.
+        path: Vec<u8>,
+        /// The name that it would replace.
+        with: Vec<u8>,
+    },
+    /// A symlink, device, fifo or socket is left out, since the options do not ask for its kind.
+    Skipped {
+        /// The entry.
+        path: Vec<u8>,
+    },
+}
+
+impl Remark {
+    /// Whether something that was asked for is not done, which a run must end with exit code 1 for.
+    #[must_use]
+    pub fn is_problem(&self) -> bool {
+        match self {
+            Self::DeletesHeld { .. } | Self::InTheWay { .. } | Self::Collision { .. } => true,
+            Self::Kept { .. } | Self::Skipped { .. } => false,
+        }
+    }
+
+    /// The entry that it is about; empty for the whole.
+    #[must_use]
+    pub fn path(&self) -> &[u8] {
+        match self {
+            Self::DeletesHeld { .. } => &[],
+            Self::Kept { path }
+            | Self::InTheWay { path }
+            | Self::Collision { path, .. }
+            | Self::Skipped { path } => path,
+        }
+    }
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DeletesHeld { deletes } => write!(
+                f,
+                "part of the source could not be read, so nothing is deleted; {deletes} entries would have been"
+            ),
+            Self::Kept { .. } => {
+                f.write_str("not deleted: something in it is left out by a rule, or protected")
+            }
+            Self::InTheWay { .. } => f.write_str(
+                "a directory that is not empty is in its way: left out; --delete or --force lets it go",
+            ),
+            Self::Collision { with, .. } => {
+                write!(f, "the destination takes it for '{}': left out", ShownPath(with))
+            }
+            Self::Skipped { .. } => f.write_str("skipped: not a regular file"),
+        }
+    }
+}

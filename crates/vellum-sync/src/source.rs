@@ -1,0 +1,110 @@
+//! Where entries and content come from: a directory, a snapshot, another host.
+//!
+//! Invariant: content is never handed out as whole that did not stay the same from its listing to its last byte.
+//! Deliberately absent: what becomes of it (see `receive`).
+
+use std::fs::File;
+use std::sync::Arc;
+
+use vellum_checkout::beneath::OpenedFile;
+use vellum_volume::Meter;
+
+use crate::error::Result;
+use crate::listing::{Digest, Entry, EntryId, Listing};
+use crate::options::{Options, Symlinks};
+
+/// Which of the two sides is meant: rules mean different things on each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Side {
+    /// Where entries come from.
+    Source,
+    /// Where they go.
+    Destination,
+}
+
+/// What a listing has to say.
+#[derive(Clone)]
+pub struct Wish {
+    /// Which side is listed.
+    pub side: Side,
+    /// The options of the run: which attributes are asked for.
+    pub options: Arc<Options>,
+    /// What is left out.
+    pub rules: Arc<dyn crate::scan::Judge>,
+    /// Whether the names of owners and groups are asked for.
+    pub owners: bool,
+}
+
+impl Wish {
+    /// What becomes of symlinks in this listing: only those of the source are followed.
+    #[must_use]
+    pub fn symlinks(&self) -> Symlinks {
+        match self.side {
+            Side::Source => self.options.preserve.symlinks,
+            Side::Destination => Symlinks::Keep,
+        }
+    }
+}
+
+/// One end of a run.
+pub trait End: Send + Sync {
+    /// Lists all of it.
+    fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing>;
+
+    /// Reads files and hashes them; None for one that could not be read.
+    fn digest(&self, listing: &Listing, files: &[EntryId], meter: &Meter) -> Result<Vec<Option<Digest>>>;
+}
+
+/// The end where entries come from.
+pub trait Source: End {
+    /// Says which files will be opened, about in this order. A source to which the way is long asks for them ahead.
+    fn expect(&self, _listing: &Listing, _files: &[Wanted]) {}
+
+    /// Opens a file's content. `old` is what the destination has under that name, if its blocks may be used; only a
+    /// source to which the way is long looks at it.
+    fn open(&self, file: Entry<'_>, old: Option<&File>) -> Result<Content>;
+}
+
+/// A file that will be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Which.
+    pub id: EntryId,
+    /// It will be opened with what the destination has.
+    pub delta: bool,
+}
+
+/// The content of a file.
+pub enum Content {
+    /// A file of this host, which the receiver copies as is fastest, and looks at again after it was read.
+    File(OpenedFile),
+    /// Pieces that arrive one after the other.
+    Pieces(Box<dyn Pieces>),
+}
+
+/// Content that arrives piece by piece.
+pub trait Pieces: Send {
+    /// The next piece; None at the end, when the source has said that the file stayed the same meanwhile.
+    fn next(&mut self) -> Result<Option<Piece<'_>>>;
+
+    /// What the whole file hashes to, once all pieces are there; None if the source does not say.
+    fn digest(&self) -> Option<Digest> {
+        None
+    }
+}
+
+/// A piece of content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Bytes.
+    Data(&'a [u8]),
+    /// Zeros that are not stored.
+    Hole(u64),
+    /// Bytes that the old file has.
+    Old {
+        /// From where on.
+        offset: u64,
+        /// How many.
+        len: u64,
+    },
+}
