@@ -55,6 +55,9 @@ pub enum SyncError {
     /// The volume that a snapshot is in failed.
     #[error(transparent)]
     Volume(#[from] vellum_volume::VolumeError),
+    /// A rule is not understood.
+    #[error("{0}")]
+    Rules(String),
     /// Somebody asked to stop.
     #[error("stopped")]
     Stopped,
@@ -71,7 +74,7 @@ impl SyncError {
             Self::Changed => ErrorKind::Conflict,
             Self::Vanished => ErrorKind::NotFound,
             Self::Unequal | Self::Listing(_) => ErrorKind::Corrupt,
-            Self::Refused(_) | Self::End { .. } => ErrorKind::Usage,
+            Self::Refused(_) | Self::End { .. } | Self::Rules(_) => ErrorKind::Usage,
             Self::Volume(error) => error.kind(),
             Self::Stopped => ErrorKind::Interrupted,
         }

@@ -49,6 +49,8 @@ pub struct Listing {
     digests: HashMap<EntryId, Digest>,
     /// What could not be listed.
     pub unlisted: Vec<Unlisted>,
+    /// Temporary files that a killed run may have left; not among the entries.
+    pub leftovers: Vec<Vec<u8>>,
     /// What owners and groups are called; empty if nobody asked.
     pub owners: Owners,
 }

@@ -76,8 +76,6 @@ pub enum Symlinks {
     Skip,
     /// They are copied as symlinks.
     Keep,
-    /// What they lead to is copied in their place.
-    Follow,
 }
 
 /// When two files count as equal, and which are left alone.

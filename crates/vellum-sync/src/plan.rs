@@ -3,11 +3,22 @@
 //! Invariant: a dry run prints the plan that a run carries out, step by step. Steps stand in the order of their phases;
 //! those of one phase that concern one directory stand together. Deliberately absent: how steps are carried out.
 
+mod compare;
+mod delete;
+mod links;
 mod refusal;
+mod rename;
 mod step;
+mod walk;
+mod wanted;
 
+pub use compare::{attributes, unsettled};
 pub use refusal::{Refusal, Remark};
 pub use step::{Action, Counts, How, Phase, Step, What};
+pub use wanted::Wanted;
+
+use crate::listing::Listing;
+use crate::options::Options;
 
 /// What a run will do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,6 +34,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What makes the destination what the source is, as far as the options go.
+    #[must_use]
+    pub fn new(source: &Listing, destination: &Listing, options: &Options) -> Self {
+        walk::Planner::new(source, destination, options).run()
+    }
+
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -37,3 +54,6 @@ impl Plan {
         self.steps.get(start..end).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,48 +1,45 @@
-//! Listing a local tree.
+//! Listing a local tree: in parallel, one `statx` for each entry, relative to directories held open.
 //!
 //! Invariant: nothing is opened but directories and, where a rule file is asked for, regular files; every call names
-//! one component below a directory held open. Deliberately absent: what rules mean (see `rules`).
+//! one component below a directory held open, so that no symlink is followed and no depth is too great. Deliberately
+//! absent: what rules mean (see `rules`).
 
-use std::sync::Arc;
+mod judge;
+mod visit;
+mod walk;
+
+use vellum_checkout::beneath::{Dir, is_temp_name};
+use vellum_volume::Meter;
+use vellum_volume::state::STATE_DIR;
+
+pub use judge::{Everything, Judge, ReadRules, Verdict};
 
 use crate::error::Result;
+use crate::listing::{Flags, Fresh, Listing};
+use crate::source::Wish;
 
-/// What a rule says of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
-    /// It is transferred.
-    pub transfer: bool,
-    /// It is not deleted.
-    pub protect_from_delete: bool,
+/// Where deleted and replaced entries go if that is asked for, at the destination's root.
+pub const TRASH_DIR: &[u8] = b".vellum-trash";
+
+/// Whether a name is Vellum's own: neither listed nor deleted, whatever the rules say.
+#[must_use]
+pub fn is_own(name: &[u8]) -> bool {
+    name.starts_with(b".vellum") && (name == STATE_DIR.as_bytes() || name == TRASH_DIR || is_temp_name(name))
 }
 
-/// How a judge reads a rule file of the directory that it is about to enter: None if there is none.
-pub type ReadRules<'a> = &'a dyn Fn(&[u8]) -> Result<Option<Vec<u8>>>;
-
-/// What decides which entries are listed: rules, as they hold in one directory.
-pub trait Judge: Send + Sync {
-    /// What is to become of an entry of this directory.
-    fn judge(&self, name: &[u8], is_dir: bool) -> Verdict;
-
-    /// Rules as they hold in a subdirectory; None if they are the same for all that is below it.
-    fn enter(&self, name: &[u8], read: ReadRules<'_>) -> Result<Option<Arc<dyn Judge>>>;
-
-    /// Whether a file of this size and time is transferred; it is not deleted either way.
-    fn admits(&self, _size: u64, _mtime: vellum_types::Time) -> bool {
-        true
-    }
+/// Lists what is in a directory.
+pub fn scan(root: &Dir, wish: &Wish, meter: &Meter) -> Result<Listing> {
+    walk::Walk::new(root, wish, meter)?.run()
 }
 
-/// No rules.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Everything;
-
-impl Judge for Everything {
-    fn judge(&self, _: &[u8], _: bool) -> Verdict {
-        Verdict { transfer: true, protect_from_delete: false }
-    }
-
-    fn enter(&self, _: &[u8], _: ReadRules<'_>) -> Result<Option<Arc<dyn Judge>>> {
-        Ok(None)
-    }
+/// Lists one entry of a directory as the only one, under the name `shown`.
+pub fn scan_one(dir: &Dir, name: &[u8], shown: &[u8], wish: &Wish) -> Result<Listing> {
+    let mut listing = Listing::new(&Fresh { flags: Flags::IMPLIED, ..Fresh::dir() }, None);
+    let mut found = visit::Found::with_capacity(1);
+    visit::Looker::new(wish).look(dir, name, shown, &mut found)?;
+    listing.attach(crate::listing::EntryId::ROOT, &mut found.block)?;
+    Ok(listing)
 }
+
+#[cfg(test)]
+mod tests;

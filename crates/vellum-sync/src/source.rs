@@ -11,7 +11,7 @@ use vellum_volume::Meter;
 
 use crate::error::Result;
 use crate::listing::{Digest, Entry, EntryId, Listing};
-use crate::options::{Options, Symlinks};
+use crate::options::Options;
 
 /// Which of the two sides is meant: rules mean different things on each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -33,17 +33,6 @@ pub struct Wish {
     pub rules: Arc<dyn crate::scan::Judge>,
     /// Whether the names of owners and groups are asked for.
     pub owners: bool,
-}
-
-impl Wish {
-    /// What becomes of symlinks in this listing: only those of the source are followed.
-    #[must_use]
-    pub fn symlinks(&self) -> Symlinks {
-        match self.side {
-            Side::Source => self.options.preserve.symlinks,
-            Side::Destination => Symlinks::Keep,
-        }
-    }
 }
 
 /// One end of a run.

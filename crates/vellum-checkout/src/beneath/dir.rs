@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
-use vellum_types::FileKind;
 use vellum_types::key::check_name;
+use vellum_types::{FileKind, Time};
 
 use super::{BeneathError, Node};
 use crate::meta::Stat;
@@ -86,6 +86,11 @@ impl Dir {
         Ok(Self::from_fd(fd))
     }
 
+    /// This directory under a descriptor of its own, whose names can be read.
+    pub fn reopened(&self) -> Result<Self> {
+        self.reopen().map(Self::from_fd)
+    }
+
     /// Opens this directory again, with a read position of its own.
     pub(super) fn reopen(&self) -> Result<OwnedFd> {
         let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
@@ -134,6 +139,14 @@ impl Dir {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let statx = self.at("read attributes of", name, || fs::statx(self, name, flags, STAT_MASK))?;
         Stat::from_statx(&statx).ok_or_else(|| system("read attributes of", name, Errno::OPNOTSUPP))
+    }
+
+    /// When the entry `name` was last read.
+    pub fn access_time(&self, name: &[u8]) -> Result<Time> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let statx =
+            self.at("read attributes of", name, || fs::statx(self, name, flags, StatxFlags::ATIME))?;
+        Ok(Time { secs: statx.stx_atime.tv_sec, nanos: statx.stx_atime.tv_nsec.min(999_999_999) })
     }
 
     /// Attributes of the directory itself.

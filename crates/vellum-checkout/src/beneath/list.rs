@@ -105,7 +105,7 @@ impl Dir {
     }
 
     /// Reads all names through this very descriptor, which was opened to be read and is read this once.
-    pub(crate) fn names_once(&self) -> Result<Names, BeneathError> {
+    pub fn names_once(&self) -> Result<Names, BeneathError> {
         let mut names = Names::default();
         match names.read(self) {
             Ok(()) => Ok(names),

@@ -99,12 +99,21 @@ impl<'a> Node<'a> {
 
     /// Sets access and modification time.
     pub fn set_times(&self, atime: Time, mtime: Time) -> Result<()> {
-        let times = Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) };
+        self.set_timestamps(&Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) })
+    }
+
+    /// Sets the modification time alone.
+    pub fn set_mtime(&self, mtime: Time) -> Result<()> {
+        let omit = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT };
+        self.set_timestamps(&Timestamps { last_access: omit, last_modification: timespec(mtime) })
+    }
+
+    fn set_timestamps(&self, times: &Timestamps) -> Result<()> {
         let outcome = match self.open_fd() {
-            Some(fd) => fs::futimens(fd, &times),
-            None => match fs::utimensat(self, "", &times, AtFlags::EMPTY_PATH) {
+            Some(fd) => fs::futimens(fd, times),
+            None => match fs::utimensat(self, "", times, AtFlags::EMPTY_PATH) {
                 // Linux before 5.8 does not know this flag here.
-                Err(Errno::INVAL) => fs::utimensat(fs::CWD, self.proc_path(), &times, AtFlags::empty()),
+                Err(Errno::INVAL) => fs::utimensat(fs::CWD, self.proc_path(), times, AtFlags::empty()),
                 other => other,
             },
         };

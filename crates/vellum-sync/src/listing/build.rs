@@ -104,6 +104,14 @@ impl Block {
         Ok(())
     }
 
+    /// Says which names are of one file, of an entry that was pushed with details.
+    pub fn set_group(&mut self, place: usize, group: u32) {
+        let detail = self.records.get(place).and_then(|record| (record.detail as usize).checked_sub(1));
+        if let Some(detail) = detail.and_then(|detail| self.details.get_mut(detail)) {
+            detail.group = group;
+        }
+    }
+
     fn name_of(&self, record: &Record) -> &[u8] {
         let start = record.name as usize;
         self.names.get(start..start + usize::from(record.name_len)).unwrap_or_default()
@@ -141,6 +149,7 @@ impl Listing {
             details: detail.into_iter().collect(),
             digests: std::collections::HashMap::new(),
             unlisted: Vec::new(),
+            leftovers: Vec::new(),
             owners: Owners::default(),
         }
     }

@@ -27,6 +27,12 @@ impl EntryId {
         self.0.get() as usize - 1
     }
 
+    /// The number so many places further on.
+    #[must_use]
+    pub fn plus(self, places: u32) -> Self {
+        Self(self.0.saturating_add(places))
+    }
+
     /// As it goes over the wire: its place.
     #[must_use]
     pub fn as_u32(self) -> u32 {

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use vellum_checkout::beneath::ShownPath;
-
 /// Why a plan is not carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
@@ -62,13 +60,6 @@ pub enum Remark {
         /// The path of both.
         path: Vec<u8>,
     },
-    /// The destination takes two names of the source for one; the second is left out.
-    Collision {
-        /// The entry that is left out.
-        path: Vec<u8>,
-        /// The name that it would replace.
-        with: Vec<u8>,
-    },
     /// A symlink, device, fifo or socket is left out, since the options do not ask for its kind.
     Skipped {
         /// The entry.
@@ -81,7 +72,7 @@ impl Remark {
     #[must_use]
     pub fn is_problem(&self) -> bool {
         match self {
-            Self::DeletesHeld { .. } | Self::InTheWay { .. } | Self::Collision { .. } => true,
+            Self::DeletesHeld { .. } | Self::InTheWay { .. } => true,
             Self::Kept { .. } | Self::Skipped { .. } => false,
         }
     }
@@ -91,10 +82,7 @@ impl Remark {
     pub fn path(&self) -> &[u8] {
         match self {
             Self::DeletesHeld { .. } => &[],
-            Self::Kept { path }
-            | Self::InTheWay { path }
-            | Self::Collision { path, .. }
-            | Self::Skipped { path } => path,
+            Self::Kept { path } | Self::InTheWay { path } | Self::Skipped { path } => path,
         }
     }
 }
@@ -112,9 +100,6 @@ impl fmt::Display for Remark {
             Self::InTheWay { .. } => f.write_str(
                 "a directory that is not empty is in its way: left out; --delete or --force lets it go",
             ),
-            Self::Collision { with, .. } => {
-                write!(f, "the destination takes it for '{}': left out", ShownPath(with))
-            }
             Self::Skipped { .. } => f.write_str("skipped: not a regular file"),
         }
     }

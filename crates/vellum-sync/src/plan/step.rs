@@ -8,10 +8,10 @@ use crate::listing::EntryId;
 pub enum Phase {
     /// Deleted before anything is written, and what is in the way; children before their directories.
     Clear,
-    /// Renamed.
-    Rename,
     /// Directories are made; parents first.
     Dirs,
+    /// Renamed.
+    Rename,
     /// Files, symlinks and others are written, and attributes set; in any order.
     Files,
     /// Further names of files.

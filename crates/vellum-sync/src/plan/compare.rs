@@ -1,0 +1,120 @@
+//! Whether two entries of one path are equal, and in what they differ.
+
+use vellum_checkout::beneath::Xattr;
+use vellum_types::{FileKind, Time};
+
+use super::{Wanted, What};
+use crate::listing::{Entry, EntryId, Listing};
+use crate::options::{By, Options, Symlinks};
+
+/// ACLs are attributes whose names begin so.
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+const NANOS: i128 = 1_000_000_000;
+
+/// In what attributes differ from those that the source asks for.
+#[must_use]
+pub fn attributes(source: &Entry<'_>, old: &Entry<'_>, options: &Options) -> What {
+    let wanted = Wanted::of(source, options);
+    let (uid, gid) = (wanted.uid.unwrap_or(old.uid()), wanted.gid.unwrap_or(old.gid()));
+    let mode = wanted.mode(old.mode(), uid, gid);
+    let time = wanted.mtime.is_some_and(|mtime| !same_time(mtime, old.mtime(), options));
+    let atime = wanted.atime.is_some_and(|atime| old.atime() != Some(atime));
+    let (acl, xattr) = extended(source.xattrs(), old.xattrs());
+    What::default()
+        .with_if(What::TIME, time)
+        .with_if(What::MODE, mode.is_some_and(|mode| mode != old.mode()))
+        .with_if(What::OWNER, uid != old.uid())
+        .with_if(What::GROUP, gid != old.gid())
+        .with_if(What::ATIME, atime)
+        .with_if(What::ACL, acl && options.preserve.acls)
+        .with_if(What::XATTR, xattr && options.preserve.xattrs)
+}
+
+/// Whether ACLs, and whether other attributes differ.
+fn extended(a: &[Xattr], b: &[Xattr]) -> (bool, bool) {
+    let is_acl = |xattr: &&Xattr| xattr.name.starts_with(ACL_PREFIX);
+    let acls = a.iter().filter(is_acl).ne(b.iter().filter(is_acl));
+    let others = a.iter().filter(|x| !is_acl(x)).ne(b.iter().filter(|x| !is_acl(x)));
+    (acls, others)
+}
+
+/// Whether two times count as equal.
+pub(super) fn same_time(a: Time, b: Time, options: &Options) -> bool {
+    a == b || nanos(a).abs_diff(nanos(b)) <= u128::from(options.compare.modify_window)
+}
+
+/// Whether the destination's time is later, by more than counts as equal.
+pub(super) fn is_newer(old: Time, source: Time, options: &Options) -> bool {
+    nanos(old) > nanos(source) && !same_time(old, source, options)
+}
+
+fn nanos(time: Time) -> i128 {
+    i128::from(time.secs) * NANOS + i128::from(time.nanos)
+}
+
+/// In what the content of two entries of one kind differs, as far as the options look.
+pub(super) fn content(source: &Entry<'_>, old: &Entry<'_>, options: &Options) -> What {
+    match source.kind() {
+        FileKind::File => file(source, old, options),
+        FileKind::Symlink => What::default().with_if(What::CONTENT, source.target() != old.target()),
+        FileKind::CharDevice | FileKind::BlockDevice => {
+            What::default().with_if(What::CONTENT, source.rdev() != old.rdev())
+        }
+        FileKind::Dir | FileKind::Fifo | FileKind::Socket => What::default(),
+    }
+}
+
+fn file(source: &Entry<'_>, old: &Entry<'_>, options: &Options) -> What {
+    if source.size() != old.size() {
+        return What::CONTENT.with(What::SIZE);
+    }
+    let equal = match options.compare.by {
+        By::SizeAndTime => same_time(source.mtime(), old.mtime(), options),
+        By::Size => true,
+        By::Nothing => false,
+        By::Content => {
+            let digests = (source.listing().digest(source.id()), old.listing().digest(old.id()));
+            source.size() == 0 || matches!(digests, (Some(a), Some(b)) if a == b)
+        }
+    };
+    What::default().with_if(What::CONTENT, !equal)
+}
+
+/// Whether an entry is of a kind that the options ask for.
+pub(super) fn is_asked_for(entry: &Entry<'_>, options: &Options) -> bool {
+    let preserve = &options.preserve;
+    match entry.kind() {
+        FileKind::File => true,
+        FileKind::Dir => preserve.recursive,
+        FileKind::Symlink => preserve.symlinks == Symlinks::Keep,
+        FileKind::Fifo | FileKind::Socket => preserve.specials,
+        FileKind::CharDevice | FileKind::BlockDevice => preserve.devices,
+    }
+}
+
+/// Files of both sides whose content decides what is planned: to be hashed, and noted in the listings.
+#[must_use]
+pub fn unsettled(source: &Listing, destination: &Listing, options: &Options) -> (Vec<EntryId>, Vec<EntryId>) {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    if options.compare.by == By::Content {
+        let mut pairs = vec![(source.root(), destination.root())];
+        while let Some((a, b)) = pairs.pop() {
+            for (a, b) in a.children().filter_map(|a| Some((a, b.child(a.name())?))) {
+                if a.is_dir() && b.is_dir() {
+                    pairs.push((a, b));
+                } else if a.is_file() && b.is_file() && a.size() == b.size() && a.size() > 0 {
+                    ours.push(a.id());
+                    theirs.push(b.id());
+                }
+            }
+        }
+    }
+    if options.detect_renames {
+        super::rename::candidates(source, destination, &mut ours, &mut theirs);
+    }
+    ours.sort_unstable();
+    ours.dedup();
+    theirs.sort_unstable();
+    theirs.dedup();
+    (ours, theirs)
+}

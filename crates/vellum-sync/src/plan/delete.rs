@@ -1,0 +1,95 @@
+//! What the source does not have.
+//!
+//! Invariant: what a rule protects, what was left out of the listing, and every directory above such a thing stays.
+
+use std::collections::HashSet;
+
+use super::walk::Planner;
+use super::{Action, Phase, Refusal, Remark, Step, What};
+use crate::listing::{Entry, EntryId, Flags};
+use crate::options::{Most, When};
+
+impl Planner<'_> {
+    /// Steps that delete an entry with all that is in it, children first; whether nothing of it stays.
+    pub(super) fn removal(&self, top: &Entry<'_>, phase: Phase) -> (Vec<Step>, bool) {
+        let mut found = vec![*top];
+        let mut next = 0;
+        while let Some(entry) = found.get(next).copied() {
+            next += 1;
+            if entry.is_dir() && !self.is_protected(&entry) {
+                found.extend(entry.children());
+            }
+        }
+        let mut stays: HashSet<EntryId> = HashSet::new();
+        let mut steps = Vec::new();
+        for entry in found.iter().rev() {
+            let kept = stays.contains(&entry.id())
+                || self.is_protected(entry)
+                || entry.is_dir()
+                    && [Flags::KEEPS, Flags::UNREAD, Flags::MOUNT].iter().any(|f| entry.flags().has(*f));
+            if kept {
+                stays.extend(entry.parent().map(|parent| parent.id()));
+                continue;
+            }
+            let (action, what, old) = (Action::Delete, What::default(), Some(entry.id()));
+            steps.push(Step { phase, action, what, source: None, old, other: None });
+        }
+        let gone = steps.last().is_some_and(|step| step.old == Some(top.id()));
+        (steps, gone)
+    }
+
+    /// An entry that the source does not have.
+    pub(super) fn extra(&mut self, old: &Entry<'_>, pair: usize) {
+        if self.options.delete.when == When::Never || self.is_protected(old) {
+            return;
+        }
+        let (steps, gone) = self.removal(old, self.delete_phase());
+        if !gone && old.is_dir() {
+            self.remarks.push(Remark::Kept { path: old.path() });
+        }
+        if gone {
+            self.touch(pair);
+        }
+        self.counts.deleted += steps.len() as u64;
+        self.deletes.extend(steps);
+    }
+
+    pub(super) fn delete_phase(&self) -> Phase {
+        // What was renamed may stand in a directory that is deleted.
+        match self.options.delete.when {
+            When::Before if !self.options.detect_renames => Phase::Clear,
+            _ => Phase::Delete,
+        }
+    }
+
+    /// Protected by a rule, or a backup that an earlier run made.
+    fn is_protected(&self, entry: &Entry<'_>) -> bool {
+        let backup = self.options.writing.backup.as_ref().filter(|backup| backup.dir.is_none());
+        entry.flags().has(Flags::PROTECTED)
+            || backup.is_some_and(|backup| !entry.is_dir() && entry.name().ends_with(&backup.suffix))
+    }
+
+    /// Why so much is not deleted.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        let delete = &self.options.delete;
+        let (deletes, of) = (self.counts.deleted, self.destination.len() as u64 - 1);
+        if deletes == 0 {
+            return None;
+        }
+        let allowed = match delete.max {
+            Some(Most::Entries(entries)) => entries,
+            Some(Most::Percent(percent)) => of * u64::from(percent) / 100,
+            None => u64::MAX,
+        };
+        if deletes > allowed {
+            return Some(Refusal::TooMany { deletes, allowed });
+        }
+        if delete.force || delete.when == When::Never {
+            return None;
+        }
+        if self.source.is_empty() {
+            return Some(Refusal::EmptySource);
+        }
+        (deletes * 2 > of).then_some(Refusal::MoreThanHalf { deletes, of })
+    }
+}

@@ -1,0 +1,82 @@
+//! Names of one file.
+//!
+//! One name of each file leads: its content is written or stays, and the others become names of it. It is one whose
+//! content the destination has already, if there is such a name, so that a new name costs no copy.
+
+use std::collections::HashMap;
+
+use super::walk::{Planner, Seen};
+use super::{Action, Phase, Step, What, compare};
+use crate::listing::{Entry, EntryId, Flags};
+
+/// The leading names, by group of the source.
+pub(super) type Leaders = HashMap<u32, EntryId>;
+
+impl Planner<'_> {
+    /// Chooses a leading name for every file with several.
+    pub(super) fn choose_leaders(&self) -> Leaders {
+        let mut best: HashMap<u32, (bool, Vec<u8>, EntryId)> = HashMap::new();
+        let linked = self.source.iter().filter(|entry| !entry.flags().has(Flags::WITHHELD));
+        for (entry, group) in linked.filter_map(|entry| Some((entry, entry.group()?))) {
+            let path = entry.path();
+            let old = self.destination.find(&path);
+            let fits = old.is_some_and(|old| {
+                old.kind() == entry.kind() && compare::content(&entry, &old, self.options).is_empty()
+            });
+            let candidate = (!fits, path, entry.id());
+            match best.get(&group) {
+                Some(known) if (known.0, &known.1) <= (candidate.0, &candidate.1) => {}
+                _ => {
+                    best.insert(group, candidate);
+                }
+            }
+        }
+        best.into_iter().map(|(group, (_, _, id))| (group, id)).collect()
+    }
+
+    /// The leading name of an entry's file, if that is another.
+    pub(super) fn leader_of(&self, entry: &Entry<'_>) -> Option<EntryId> {
+        let group = entry.group().filter(|_| self.options.preserve.hard_links)?;
+        self.leaders.get(&group).copied().filter(|leader| *leader != entry.id())
+    }
+
+    /// Whether the destination's file has a name that belongs to another file of the source: then this one cannot stay.
+    pub(super) fn is_shared(&mut self, source: &Entry<'_>, old: &Entry<'_>) -> bool {
+        let Some(group) = old.group().filter(|_| self.options.preserve.hard_links) else { return false };
+        let owner = source.group().map_or((false, source.id().as_u32()), |group| (true, group));
+        *self.claims.entry(group).or_insert(owner) != owner
+    }
+
+    /// Links the names that follow, once it is known what becomes of those that lead.
+    pub(super) fn link_followers(&mut self) {
+        for Seen { source, old, pair } in std::mem::take(&mut self.followers) {
+            let entry = self.source.entry(source);
+            let Some(leader) = self.leader_of(&entry) else { continue };
+            let stays = self.stayed.get(&leader).copied();
+            if stays.is_none() && !self.made.contains(&leader) {
+                // The leading name is left out: this one leads from here on.
+                let group = entry.group().unwrap_or_default();
+                self.leaders.insert(group, source);
+                let old = old.map(|id| self.destination.entry(id));
+                match old.filter(|old| old.kind() == entry.kind()) {
+                    Some(old) => self.same_kind(&entry, &old, pair),
+                    None => self.make(&entry, old, What::NEW, pair),
+                }
+                continue;
+            }
+            let group_of = |id: EntryId| self.destination.entry(id).group();
+            let linked = match (stays, old) {
+                (Some(stays), Some(old)) => group_of(stays).is_some() && group_of(stays) == group_of(old),
+                _ => false,
+            };
+            if linked {
+                continue;
+            }
+            let what = What::CONTENT.with_if(What::NEW, old.is_none());
+            let (phase, action, source) = (Phase::Links, Action::Link, Some(source));
+            self.links.push(Step { phase, action, what, source, old, other: Some(leader) });
+            self.counts.made += u64::from(old.is_none());
+            self.touch(pair);
+        }
+    }
+}

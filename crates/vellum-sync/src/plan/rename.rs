@@ -1,0 +1,95 @@
+//! Files that stand elsewhere at the source: equal in size and time to one that would be deleted, and, once both were
+//! read, in content.
+
+use std::collections::HashMap;
+
+use super::walk::{Fresh, Planner};
+use super::{Action, Phase, Step, What};
+use crate::listing::{Entry, EntryId, Listing};
+
+/// Smaller files are sent: that costs less than to find out whether they were renamed.
+const SIZE_MIN: u64 = 4096;
+
+type Look = (u64, i64, u32);
+
+fn look(entry: &Entry<'_>) -> Look {
+    (entry.size(), entry.mtime().secs, entry.mtime().nanos)
+}
+
+fn is_candidate(entry: &Entry<'_>) -> bool {
+    entry.is_file() && entry.size() >= SIZE_MIN
+}
+
+/// Files that may have been renamed: to be hashed on both sides.
+pub(super) fn candidates(
+    source: &Listing,
+    old: &Listing,
+    ours: &mut Vec<EntryId>,
+    theirs: &mut Vec<EntryId>,
+) {
+    let mut gone: HashMap<Look, Vec<EntryId>> = HashMap::new();
+    for entry in old.iter().filter(is_candidate).filter(|entry| source.find(&entry.path()).is_none()) {
+        gone.entry(look(&entry)).or_default().push(entry.id());
+    }
+    if gone.is_empty() {
+        return;
+    }
+    for entry in source.iter().filter(is_candidate) {
+        let Some(like) = gone.get(&look(&entry)) else { continue };
+        if old.find(&entry.path()).is_none() {
+            ours.push(entry.id());
+            theirs.extend(like);
+        }
+    }
+}
+
+impl Planner<'_> {
+    /// Replaces writes by renames where what would be deleted has the very content.
+    pub(super) fn find_renames(&mut self) {
+        let mut gone: HashMap<(u64, [u8; 32]), Vec<usize>> = HashMap::new();
+        for (place, step) in self.deletes.iter().enumerate() {
+            let Some(old) = step.old.map(|id| self.destination.entry(id)) else { continue };
+            if let (true, Some(digest)) = (is_candidate(&old), self.destination.digest(old.id())) {
+                gone.entry((old.size(), *digest)).or_default().push(place);
+            }
+        }
+        if gone.is_empty() {
+            return;
+        }
+        let mut renamed = Vec::new();
+        let mut fresh = std::mem::take(&mut self.fresh_files);
+        fresh.retain(|new| self.rename_one(new, &mut gone, &mut renamed).is_none());
+        self.fresh_files = fresh;
+        renamed.sort_unstable();
+        for place in renamed.into_iter().rev() {
+            self.deletes.remove(place);
+        }
+    }
+
+    fn rename_one(
+        &mut self,
+        new: &Fresh,
+        gone: &mut HashMap<(u64, [u8; 32]), Vec<usize>>,
+        renamed: &mut Vec<usize>,
+    ) -> Option<()> {
+        let entry = self.source.entry(new.source);
+        let digest = self.source.digest(new.source)?;
+        let place = gone.get_mut(&(entry.size(), *digest))?.pop()?;
+        let old = self.deletes.get(place)?.old?;
+        let what = super::attributes(&entry, &self.destination.entry(old), self.options);
+        let step = Step {
+            phase: Phase::Rename,
+            action: Action::Rename,
+            what: what.with(What::NEW),
+            source: Some(new.source),
+            old: Some(old),
+            other: None,
+        };
+        self.renames.push(step);
+        renamed.push(place);
+        self.counts.renamed += 1;
+        self.counts.deleted -= 1;
+        self.touch(new.pair);
+        Some(())
+    }
+}

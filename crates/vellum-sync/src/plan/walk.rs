@@ -1,0 +1,327 @@
+//! Both listings, directory by directory, side by side.
+
+use std::collections::{HashMap, HashSet};
+
+use vellum_types::FileKind;
+
+use super::links::Leaders;
+use super::{Action, Counts, How, Phase, Plan, Remark, Step, What, attributes, compare};
+use crate::listing::{Entry, EntryId, Flags, Listing};
+use crate::options::{Options, When};
+
+/// A directory of the source, and what stands for it at the destination.
+struct Pair {
+    source: EntryId,
+    old: Option<EntryId>,
+    what: What,
+    /// What is done in it changes its time.
+    touched: bool,
+}
+
+/// A file that is not at the destination.
+pub(super) struct Fresh {
+    pub source: EntryId,
+    pub pair: usize,
+    step: Step,
+}
+
+/// A name whose fate depends on that of another.
+pub(super) struct Seen {
+    pub source: EntryId,
+    pub old: Option<EntryId>,
+    pub pair: usize,
+}
+
+/// A plan being made.
+pub(super) struct Planner<'a> {
+    pub source: &'a Listing,
+    pub destination: &'a Listing,
+    pub options: &'a Options,
+    pub counts: Counts,
+    pub remarks: Vec<Remark>,
+    pub deletes: Vec<Step>,
+    pub renames: Vec<Step>,
+    pub links: Vec<Step>,
+    pub fresh_files: Vec<Fresh>,
+    pub followers: Vec<Seen>,
+    pub leaders: Leaders,
+    /// Which file of the source has a file of the destination with several names: its group, or its number.
+    pub claims: HashMap<u32, (bool, u32)>,
+    /// Leading names whose content stays, and where.
+    pub stayed: HashMap<EntryId, EntryId>,
+    /// Leading names that are made anew.
+    pub made: HashSet<EntryId>,
+    clear: Vec<Step>,
+    dirs: Vec<Step>,
+    files: Vec<Step>,
+    pairs: Vec<Pair>,
+    touched_roots: HashSet<EntryId>,
+}
+
+impl<'a> Planner<'a> {
+    pub fn new(source: &'a Listing, destination: &'a Listing, options: &'a Options) -> Self {
+        let parent = |path: &Vec<u8>| {
+            let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            destination.find(path.get(..end).unwrap_or_default()).map(|dir| dir.id())
+        };
+        let (files, bytes) = source.files();
+        let mut planner = Self {
+            source,
+            destination,
+            options,
+            counts: Counts { entries: source.len() as u64 - 1, files, bytes, ..Counts::default() },
+            remarks: Vec::new(),
+            deletes: Vec::new(),
+            renames: Vec::new(),
+            links: Vec::new(),
+            fresh_files: Vec::new(),
+            followers: Vec::new(),
+            leaders: Leaders::new(),
+            claims: HashMap::new(),
+            stayed: HashMap::new(),
+            made: HashSet::new(),
+            clear: Vec::new(),
+            dirs: Vec::new(),
+            files: Vec::new(),
+            pairs: Vec::new(),
+            // What a killed run left is removed there, which changes the directory's time.
+            touched_roots: destination.leftovers.iter().filter_map(parent).collect(),
+        };
+        if options.preserve.hard_links {
+            planner.leaders = planner.choose_leaders();
+        }
+        planner
+    }
+
+    pub fn run(mut self) -> Plan {
+        let root = self.source.root();
+        let what = match root.flags().has(Flags::IMPLIED) {
+            true => What::default(),
+            false => attributes(&root, &self.destination.root(), self.options),
+        };
+        self.pair(EntryId::ROOT, Some(EntryId::ROOT), what);
+        let mut next = vec![0];
+        while let Some(pair) = next.pop() {
+            let first = self.pairs.len();
+            self.directory(pair);
+            next.extend((first..self.pairs.len()).rev());
+        }
+        self.finish()
+    }
+
+    fn pair(&mut self, source: EntryId, old: Option<EntryId>, what: What) {
+        let touched = old.is_some_and(|old| self.touched_roots.contains(&old));
+        self.pairs.push(Pair { source, old, what, touched });
+    }
+
+    /// Notes that a directory's entries change.
+    pub fn touch(&mut self, pair: usize) {
+        if let Some(pair) = self.pairs.get_mut(pair) {
+            pair.touched = true;
+        }
+    }
+
+    fn directory(&mut self, pair: usize) {
+        let Some(Pair { source, old, .. }) = self.pairs.get(pair) else { return };
+        let dir = self.source.entry(*source);
+        let old_dir = old.map(|old| self.destination.entry(old));
+        if old_dir.is_some_and(|old| old.flags().has(Flags::UNREAD)) {
+            return;
+        }
+        let mut ours = dir.children().peekable();
+        let mut theirs = old_dir.into_iter().flat_map(|old| old.children()).peekable();
+        loop {
+            let order = match (ours.peek(), theirs.peek()) {
+                (None, None) => break,
+                (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+                (Some(a), Some(b)) => a.name().cmp(b.name()),
+            };
+            let ours = if order.is_le() { ours.next() } else { None };
+            let theirs = if order.is_ge() { theirs.next() } else { None };
+            match (ours, theirs) {
+                (Some(source), old) => self.entry(source, old, pair),
+                (None, Some(old)) => self.extra(&old, pair),
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// An entry of the source, with what has its path.
+    fn entry(&mut self, source: Entry<'a>, old: Option<Entry<'a>>, pair: usize) {
+        let compare = &self.options.compare;
+        if !compare::is_asked_for(&source, self.options) {
+            return self.remarks.push(Remark::Skipped { path: source.path() });
+        }
+        let is_existing_file = old.is_some_and(|old| !old.is_dir()) && !source.is_dir();
+        if source.flags().has(Flags::WITHHELD)
+            || old.is_none() && compare.existing
+            || compare.ignore_existing && is_existing_file
+        {
+            return;
+        }
+        match old {
+            None => self.make(&source, None, What::NEW, pair),
+            Some(old) if old.kind() != source.kind() => self.replace(&source, &old, pair),
+            Some(old) if source.is_dir() => {
+                let what = attributes(&source, &old, self.options);
+                self.pair(source.id(), Some(old.id()), what);
+            }
+            Some(old) => self.same_kind(&source, &old, pair),
+        }
+    }
+
+    /// Something of another kind has the path.
+    fn replace(&mut self, source: &Entry<'a>, old: &Entry<'a>, pair: usize) {
+        let what = What::NEW.with(What::KIND);
+        if !old.is_dir() && !source.is_dir() {
+            return self.make(source, Some(*old), What::KIND.with(What::CONTENT), pair);
+        }
+        let (steps, gone) = self.removal(old, Phase::Clear);
+        let may =
+            steps.len() <= 1 || self.options.delete.when != When::Never || self.options.delete.obstacles;
+        if !gone || !may {
+            return self.remarks.push(Remark::InTheWay { path: source.path() });
+        }
+        // A single thing that is replaced is not gone.
+        self.counts.deleted += steps.len() as u64 - 1;
+        self.clear.extend(steps);
+        self.make(source, None, what, pair);
+    }
+
+    pub fn same_kind(&mut self, source: &Entry<'a>, old: &Entry<'a>, pair: usize) {
+        if self.leader_of(source).is_some() {
+            let (source, old) = (source.id(), Some(old.id()));
+            return self.followers.push(Seen { source, old, pair });
+        }
+        let options = self.options;
+        let mut content = compare::content(source, old, options);
+        if self.is_shared(source, old) {
+            content = content.with(What::CONTENT);
+        }
+        let newer = options.compare.update && compare::is_newer(old.mtime(), source.mtime(), options);
+        let appended = options.writing.append && source.is_file() && old.size() >= source.size();
+        if !content.is_empty() && source.is_file() && (newer || appended) {
+            self.stayed.insert(source.id(), old.id());
+            return;
+        }
+        let what = attributes(source, old, options);
+        if !content.is_empty() {
+            return self.make(source, Some(*old), content.with(what), pair);
+        }
+        self.stayed.insert(source.id(), old.id());
+        if !what.is_empty() {
+            self.counts.attributes += 1;
+            self.step(Phase::Files, Action::Attributes, what, source, Some(*old));
+        }
+    }
+
+    /// Makes an entry anew. `old` is replaced in one step.
+    pub fn make(&mut self, source: &Entry<'a>, old: Option<Entry<'a>>, what: What, pair: usize) {
+        self.touch(pair);
+        if source.is_dir() {
+            self.counts.made += 1;
+            self.step(Phase::Dirs, Action::MakeDir, what, source, None);
+            return self.pair(source.id(), None, what);
+        }
+        if self.leader_of(source).is_some() {
+            let (source, old) = (source.id(), old.map(|old| old.id()));
+            return self.followers.push(Seen { source, old, pair });
+        }
+        if source.group().is_some() {
+            self.made.insert(source.id());
+        }
+        match old {
+            Some(_) => self.counts.updated += 1,
+            None => self.counts.made += 1,
+        }
+        let action = match source.kind() {
+            FileKind::File => Action::Write(self.how(source, old.as_ref())),
+            FileKind::Symlink => Action::Symlink,
+            _ => Action::Special,
+        };
+        if source.is_file() {
+            self.counts.writes += 1;
+            self.counts.write_bytes += source.size();
+        }
+        if self.options.detect_renames && old.is_none() && source.is_file() && source.group().is_none() {
+            let (source, step) = (source.id(), step(Phase::Files, action, what, source, None));
+            return self.fresh_files.push(Fresh { source, pair, step });
+        }
+        self.step(Phase::Files, action, what, source, old);
+    }
+
+    fn how(&self, source: &Entry<'_>, old: Option<&Entry<'_>>) -> How {
+        use crate::options::DeltaMode;
+        let writing = &self.options.writing;
+        let Some(old) = old.filter(|old| old.is_file()) else { return How::Whole };
+        // Another name of the same file, a backup perhaps, would change with it.
+        let alone = !old.flags().has(Flags::LINKED);
+        match (writing.append, writing.in_place, writing.delta) {
+            (true, _, _) if alone && old.size() < source.size() => How::Append,
+            (_, true, _) if alone => How::InPlace,
+            (_, _, DeltaMode::Never) => How::Whole,
+            _ if old.size() == 0 || source.size() == 0 => How::Whole,
+            _ => How::Delta,
+        }
+    }
+
+    fn step(&mut self, phase: Phase, action: Action, what: What, source: &Entry<'_>, old: Option<Entry<'_>>) {
+        let step = step(phase, action, what, source, old.map(|old| old.id()));
+        match phase {
+            Phase::Dirs => self.dirs.push(step),
+            _ => self.files.push(step),
+        }
+    }
+
+    fn finish(mut self) -> Plan {
+        self.link_followers();
+        let hold = !self.source.is_complete() || !self.destination.is_complete();
+        if hold && !self.deletes.is_empty() {
+            self.remarks.push(Remark::DeletesHeld { deletes: self.deletes.len() as u64 });
+            self.counts.deleted -= self.deletes.len() as u64;
+            self.deletes.clear();
+        }
+        if self.options.detect_renames {
+            self.find_renames();
+        }
+        for renamed in &self.renames {
+            if let Some(entry) = renamed.source.map(|id| self.source.entry(id)) {
+                self.counts.writes -= 1;
+                self.counts.write_bytes -= entry.size();
+                self.counts.made -= 1;
+            }
+        }
+        let refusal = self.refusal();
+        self.files.extend(self.fresh_files.iter().map(|fresh| fresh.step));
+        let finish = self.finish_dirs();
+        let (before, after) = match self.delete_phase() {
+            Phase::Clear => (self.deletes, Vec::new()),
+            _ => (Vec::new(), self.deletes),
+        };
+        let mut steps = before;
+        for more in [self.clear, self.dirs, self.renames, self.files, self.links, after, finish] {
+            steps.extend(more);
+        }
+        Plan { steps, refusal, remarks: self.remarks, counts: self.counts }
+    }
+
+    /// Attributes of directories: of those that are new, differ, or get other times by what is done in them.
+    fn finish_dirs(&mut self) -> Vec<Step> {
+        let times = self.options.preserve.times && !self.options.preserve.omit_dir_times;
+        let mut finish = Vec::new();
+        for pair in self.pairs.iter().rev() {
+            let source = self.source.entry(pair.source);
+            if source.flags().has(Flags::IMPLIED) || pair.what.is_empty() && !(pair.touched && times) {
+                continue;
+            }
+            self.counts.attributes += u64::from(!pair.what.is_empty() && !pair.what.has(What::NEW));
+            finish.push(step(Phase::Finish, Action::Attributes, pair.what, &source, pair.old));
+        }
+        finish
+    }
+}
+
+fn step(phase: Phase, action: Action, what: What, source: &Entry<'_>, old: Option<EntryId>) -> Step {
+    Step { phase, action, what, source: Some(source.id()), old, other: None }
+}

@@ -1,0 +1,105 @@
+//! The attributes that an entry of the source asks for at the destination.
+
+use vellum_types::{FileKind, Time};
+
+use crate::listing::Entry;
+use crate::options::Options;
+
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+
+/// Attributes as they shall be; None: as they are, or as a new file gets them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Time of last change.
+    pub mtime: Option<Time>,
+    /// Time of last reading.
+    pub atime: Option<Time>,
+    /// Mode that the source has, changed as asked; whether it is applied is [`Self::mode`]'s affair.
+    source_mode: u32,
+    /// Whose privileges its set-id bits may lend.
+    lends: (u32, u32),
+    kind: FileKind,
+    modes: bool,
+    executability: bool,
+}
+
+impl Wanted {
+    /// What this entry asks for.
+    #[must_use]
+    pub fn of(entry: &Entry<'_>, options: &Options) -> Self {
+        let (preserve, changes) = (&options.preserve, &options.changes);
+        let kind = entry.kind();
+        let source_mode =
+            changes.modes.iter().fold(entry.mode(), |mode, change| change.apply(mode, kind == FileKind::Dir));
+        let times = preserve.times
+            && match kind {
+                FileKind::Dir => !preserve.omit_dir_times,
+                FileKind::Symlink => !preserve.omit_link_times,
+                _ => true,
+            };
+        let lends = (changes.owner.unwrap_or(entry.uid()), changes.group.unwrap_or(entry.gid()));
+        Self {
+            uid: changes.owner.or(preserve.owners.then_some(entry.uid())),
+            gid: changes.group.or(preserve.groups.then_some(entry.gid())),
+            mtime: times.then_some(entry.mtime()),
+            atime: if kind == FileKind::Dir { None } else { entry.atime().filter(|_| preserve.atimes) },
+            source_mode,
+            lends,
+            kind,
+            modes: preserve.modes,
+            executability: preserve.executability,
+        }
+    }
+
+    /// The mode of what there is already (`now`), when it belongs to this owner and group in the end; None for symlinks,
+    /// which have none. Set-id bits are left out where they would lend the privileges of another than the source's
+    /// owner.
+    #[must_use]
+    pub fn mode(&self, now: u32, uid: u32, gid: u32) -> Option<u32> {
+        if self.kind == FileKind::Symlink {
+            return None;
+        }
+        if self.modes {
+            return Some(self.without_foreign(self.source_mode, uid, gid));
+        }
+        if self.executability && self.kind == FileKind::File {
+            let executable = self.source_mode & 0o111 != 0;
+            // Who may read may execute.
+            return Some(if !executable {
+                now & !0o111
+            } else if now & 0o111 == 0 {
+                now | (now & 0o444) >> 2
+            } else {
+                now
+            });
+        }
+        Some(now)
+    }
+
+    /// The mode of something new.
+    #[must_use]
+    pub fn new_mode(&self, umask: u32, uid: u32, gid: u32) -> Option<u32> {
+        if self.kind == FileKind::Symlink {
+            return None;
+        }
+        let mode = if self.modes { self.source_mode } else { self.source_mode & 0o777 & !umask };
+        Some(self.without_foreign(mode, uid, gid))
+    }
+
+    fn without_foreign(&self, mode: u32, uid: u32, gid: u32) -> u32 {
+        match self.kind {
+            // On directories the bits lend no privilege; set-gid chooses the group of new entries.
+            FileKind::Dir => mode,
+            _ => {
+                let foreign_user = if uid == self.lends.0 { 0 } else { SET_UID };
+                let foreign_group = if gid == self.lends.1 { 0 } else { SET_GID };
+                mode & !(foreign_user | foreign_group)
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What a walk asks of the rules.
+
+use std::sync::Arc;
+
+use vellum_types::Time;
+
+use crate::error::Result;
+
+/// What a rule says of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// It is transferred.
+    pub transfer: bool,
+    /// It is not deleted.
+    pub protect_from_delete: bool,
+}
+
+/// How a judge reads a rule file of the directory that it is about to enter: None if there is none.
+pub type ReadRules<'a> = &'a dyn Fn(&[u8]) -> Result<Option<Vec<u8>>>;
+
+/// What decides which entries are listed: rules, as they hold in one directory.
+pub trait Judge: Send + Sync {
+    /// What is to become of an entry of this directory.
+    fn judge(&self, name: &[u8], is_dir: bool) -> Verdict;
+
+    /// Rules as they hold in a subdirectory (of an empty name: in the root); None if they hold as they are in all that
+    /// is below.
+    fn enter(&self, name: &[u8], read: ReadRules<'_>) -> Result<Option<Arc<dyn Judge>>>;
+
+    /// Whether a file of this size and time is transferred; it is not deleted either way.
+    fn admits(&self, _size: u64, _mtime: Time) -> bool {
+        true
+    }
+}
+
+/// No rules.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Everything;
+
+impl Judge for Everything {
+    fn judge(&self, _: &[u8], _: bool) -> Verdict {
+        Verdict { transfer: true, protect_from_delete: false }
+    }
+
+    fn enter(&self, _: &[u8], _: ReadRules<'_>) -> Result<Option<Arc<dyn Judge>>> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,264 @@
+//! The workers, and the stack of directories that they share.
+//!
+//! Invariant: a directory is queued when its entry is in the listing; when none is queued and no worker is busy, the
+//! walk is done. A directory is held open while children wait to be opened through it, up to a number of them; beyond
+//! it they are reached again from the root.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use vellum_checkout::beneath::{Dir, raise_open_files_limit};
+use vellum_volume::Meter;
+
+use super::visit::{Found, Looker, fresh};
+use super::{Judge, ReadRules};
+use crate::error::{Result, SyncError};
+use crate::listing::{Detail, EntryId, Flags, Listing, Unlisted};
+use crate::source::Wish;
+
+/// Share of the permitted open files that a walk takes for directories.
+const HELD_SHARE: u64 = 4;
+/// Most directories held open: a wide tree needs as many as it is deep, and few are deeper.
+const HELD_MAX: u64 = 4096;
+/// Longest rule file that is read, bytes: rules that a person wrote are far shorter.
+const RULES_MAX: u64 = 4 << 20;
+
+/// A directory to be visited.
+struct Task {
+    id: EntryId,
+    name: Box<[u8]>,
+    /// Through which it is opened; None: from the root.
+    parent: Option<Held>,
+    judge: Arc<dyn Judge>,
+}
+
+/// A directory held open, and counted.
+#[derive(Clone)]
+struct Held(Arc<Counted>);
+
+struct Counted {
+    dir: Dir,
+    count: Arc<AtomicUsize>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct State {
+    listing: Listing,
+    queue: Vec<Task>,
+    busy: usize,
+    /// The number of each file with several names.
+    groups: HashMap<(u64, u64), u32>,
+    failure: Option<SyncError>,
+}
+
+/// One walk.
+pub(super) struct Walk<'a> {
+    root: &'a Dir,
+    looker: Looker<'a>,
+    meter: &'a Meter,
+    threads: usize,
+    held: Arc<AtomicUsize>,
+    held_max: usize,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(root: &'a Dir, wish: &'a Wish, meter: &'a Meter) -> Result<Self> {
+        let stat = root.stat_self()?;
+        let device = wish.options.one_filesystem.then_some(stat.dev);
+        let looker = Looker::new(wish).staying_on(device);
+        let mut detail = Detail { xattrs: looker.attributes(&root.self_node())?.into(), ..Detail::default() };
+        if wish.options.preserve.atimes {
+            detail.atime = Some(stat.mtime);
+        }
+        let listing = Listing::new(&fresh(&stat, Flags::default()), Some(detail));
+        let task = Task { id: EntryId::ROOT, name: Box::default(), parent: None, judge: wish.rules.clone() };
+        let state = State { listing, queue: vec![task], busy: 0, groups: HashMap::new(), failure: None };
+        let held_max = (raise_open_files_limit() / HELD_SHARE).min(HELD_MAX) as usize;
+        Ok(Self {
+            root,
+            looker,
+            meter,
+            threads: wish.options.effort.threads(),
+            held: Arc::default(),
+            held_max,
+            state: Mutex::new(state),
+            wake: Condvar::new(),
+        })
+    }
+
+    /// Visits everything. Others start to help when there is something to help with: most trees are small.
+    pub fn run(self) -> Result<Listing> {
+        std::thread::scope(|scope| {
+            if let Some(task) = self.next_task() {
+                self.work_on(task);
+            }
+            let waiting = self.lock().queue.len();
+            for _ in 1..self.threads.min(waiting) {
+                scope.spawn(|| self.work());
+            }
+            self.work();
+        });
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match state.failure {
+            Some(failure) => Err(failure),
+            None => Ok(state.listing),
+        }
+    }
+
+    fn work(&self) {
+        while let Some(task) = self.next_task() {
+            self.work_on(task);
+        }
+    }
+
+    fn work_on(&self, task: Task) {
+        // Even a panic must release the others, who would wait for this task for ever.
+        let _busy = Busy(self);
+        if let Err(failure) = self.visit(task) {
+            let mut state = self.lock();
+            state.queue.clear();
+            state.failure.get_or_insert(failure);
+        }
+    }
+
+    fn next_task(&self) -> Option<Task> {
+        let mut state = self.lock();
+        loop {
+            if let Some(task) = state.queue.pop() {
+                state.busy += 1;
+                return Some(task);
+            }
+            if state.busy == 0 {
+                return None;
+            }
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Visits a directory. What fails here ends the walk; what fails of the directory is in the listing.
+    fn visit(&self, task: Task) -> Result<()> {
+        self.meter.check()?;
+        let outcome = self.open(&task).and_then(|dir| {
+            let read = |name: &[u8]| read_rules(&dir, name);
+            let judge = task.judge.enter(&task.name, &read as ReadRules<'_>)?;
+            let judge = judge.unwrap_or_else(|| task.judge.clone());
+            let found = self.looker.visit(&dir, &*judge)?;
+            Ok((dir, judge, found))
+        });
+        match outcome {
+            Ok((dir, judge, found)) => self.store(task.id, dir, &judge, found),
+            Err(error @ SyncError::Rules(_)) => Err(error),
+            Err(error) => {
+                let mut state = self.lock();
+                let path = state.listing.entry(task.id).path();
+                let vanished = error.kind() == vellum_types::ErrorKind::NotFound;
+                state.listing.unlisted.push(Unlisted { path, message: error.chain(), vanished });
+                state.listing.mark(task.id, Flags::UNREAD);
+                Ok(())
+            }
+        }
+    }
+
+    fn open(&self, task: &Task) -> Result<Dir> {
+        if task.id == EntryId::ROOT {
+            // Opened anew: names are read once through one descriptor, and the root may be listed twice.
+            return Ok(self.root.reopened()?);
+        }
+        if let Some(Held(parent)) = &task.parent {
+            return Ok(parent.dir.open_dir_to_read(&task.name)?);
+        }
+        let path = self.lock().listing.entry(task.id).path();
+        let (parent, name) = self.root.resolve_parent(&path)?;
+        Ok(parent.open_dir_to_read(name)?)
+    }
+
+    /// Stores what was found in a directory and queues its subdirectories.
+    fn store(&self, id: EntryId, dir: Dir, judge: &Arc<dyn Judge>, mut found: Found) -> Result<()> {
+        self.meter.add(found.files, 0);
+        let hold = !found.dirs.is_empty() && self.held.load(Ordering::Relaxed) < self.held_max;
+        let held = hold.then(|| {
+            self.held.fetch_add(1, Ordering::Relaxed);
+            Held(Arc::new(Counted { dir, count: self.held.clone() }))
+        });
+        let mut state = self.lock();
+        let state = &mut *state;
+        for (place, device, inode) in &found.linked {
+            let next = state.groups.len() as u32 + 1;
+            let group = *state.groups.entry((*device, *inode)).or_insert(next);
+            found.block.set_group(*place as usize, group);
+        }
+        let first = state.listing.attach(id, &mut found.block)?;
+        if found.keeps {
+            state.listing.mark(id, Flags::KEEPS);
+        }
+        self.tell(&mut state.listing, id, &mut found);
+        let many = found.dirs.len() > 1;
+        // The last one queued is taken first: the walk keeps to the order of names, more or less.
+        for (place, name) in found.dirs.into_iter().rev() {
+            let id = first.plus(place);
+            state.queue.push(Task { id, name, parent: held.clone(), judge: judge.clone() });
+        }
+        if many {
+            self.wake.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Notes what could not be looked at, and what a killed run left.
+    fn tell(&self, listing: &mut Listing, id: EntryId, found: &mut Found) {
+        if found.unlisted.is_empty() && found.leftovers.is_empty() {
+            return;
+        }
+        let mut prefix = listing.entry(id).path();
+        if !prefix.is_empty() {
+            prefix.push(b'/');
+        }
+        if found.unlisted.iter().any(|unlisted| !unlisted.vanished) {
+            listing.mark(id, Flags::KEEPS);
+        }
+        for mut unlisted in found.unlisted.drain(..) {
+            unlisted.path = [&prefix[..], &unlisted.path].concat();
+            listing.unlisted.push(unlisted);
+        }
+        for name in found.leftovers.drain(..) {
+            listing.leftovers.push([&prefix[..], &name].concat());
+        }
+    }
+}
+
+fn read_rules(dir: &Dir, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    use std::io::Read;
+    let opened = match dir.open_file(name) {
+        Ok(opened) => opened,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mut text = Vec::new();
+    opened.file.take(RULES_MAX).read_to_end(&mut text).map_err(SyncError::io("read"))?;
+    Ok(Some(text))
+}
+
+/// A worker at work; when it ends, all may have to wake.
+struct Busy<'a, 'w>(&'a Walk<'w>);
+
+impl Drop for Busy<'_, '_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.busy -= 1;
+        if state.busy == 0 || !state.queue.is_empty() {
+            self.0.wake.notify_all();
+        }
+    }
+}
