@@ -39,6 +39,9 @@ pub enum SyncError {
     /// A listing that cannot be.
     #[error(transparent)]
     Listing(#[from] ListingError),
+    /// Rules that cannot be applied.
+    #[error(transparent)]
+    Rules(#[from] crate::rules::RuleError),
     /// The plan is not to be carried out.
     #[error("{0}")]
     Refused(Refusal),
@@ -55,9 +58,6 @@ pub enum SyncError {
     /// The volume that a snapshot is in failed.
     #[error(transparent)]
     Volume(#[from] vellum_volume::VolumeError),
-    /// A rule is not understood.
-    #[error("{0}")]
-    Rules(String),
     /// Somebody asked to stop.
     #[error("stopped")]
     Stopped,

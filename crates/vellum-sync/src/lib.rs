@@ -8,6 +8,7 @@
 //! | `listing` | what is on one side, compact and sorted |
 //! | `options` | what a run is asked to do |
 //! | `scan` | listing a local tree |
+//! | `delta` | what of a file the other side has already |
 //! | `rules` | what is left out and what is protected: rsync's filter language |
 //! | `plan` | what a run will do |
 //! | `source` | where entries and content come from |
@@ -17,12 +18,15 @@
 //! prints, and the meaning of command lines.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make the trees that the code works on"))]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that cannot go on has failed"))]
 
+pub mod delta;
 pub mod error;
 pub mod listing;
 pub mod options;
 pub mod plan;
 pub mod receive;
+pub mod rules;
 pub mod scan;
 pub mod source;
 

@@ -31,6 +31,11 @@ pub trait Judge: Send + Sync {
     fn admits(&self, _size: u64, _mtime: Time) -> bool {
         true
     }
+
+    /// What the judge was made of, for another host to judge alike; None if it cannot be told.
+    fn filters(&self) -> Option<Arc<crate::rules::Filters>> {
+        None
+    }
 }
 
 /// No rules.

@@ -1,0 +1,71 @@
+//! A hash of a window that moves by a byte at the cost of a few additions.
+//!
+//! Two sums as in Fletcher's checksum, modulo 2^32, of numbers that stand for the bytes: chosen at random, since sums
+//! of plain text would fall together. Not secret: whoever makes collisions makes files longer, not wrong.
+
+/// Numbers that stand for bytes, by the SplitMix64 generator from a fixed start.
+const NUMBERS: [u32; 256] = numbers();
+
+const fn numbers() -> [u32; 256] {
+    let mut numbers = [0; 256];
+    let mut state: u64 = 0x5665_6c6c_756d_2e73;
+    let mut at = 0;
+    while at < numbers.len() {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        numbers[at] = (mixed >> 32) as u32;
+        at += 1;
+    }
+    numbers
+}
+
+/// The sums over a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rolling {
+    plain: u32,
+    weighted: u32,
+    len: u32,
+}
+
+impl Rolling {
+    /// The sums over `window`, which is shorter than 4 GiB.
+    pub(super) fn of(window: &[u8]) -> Self {
+        let (mut plain, mut weighted) = (0_u32, 0_u32);
+        for byte in window {
+            plain = plain.wrapping_add(NUMBERS[usize::from(*byte)]);
+            weighted = weighted.wrapping_add(plain);
+        }
+        Self { plain, weighted, len: window.len() as u32 }
+    }
+
+    /// Moves the window by a byte: `old` leaves, `new` comes.
+    #[inline(always)]
+    pub(super) fn roll(&mut self, old: u8, new: u8) {
+        let (old, new) = (NUMBERS[usize::from(old)], NUMBERS[usize::from(new)]);
+        self.plain = self.plain.wrapping_sub(old).wrapping_add(new);
+        self.weighted = self.weighted.wrapping_sub(old.wrapping_mul(self.len)).wrapping_add(self.plain);
+    }
+
+    /// The hash.
+    #[inline(always)]
+    pub(super) fn value(self) -> u32 {
+        self.weighted ^ self.plain.rotate_left(15)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rolling_is_as_good_as_starting_anew() {
+        let bytes: Vec<u8> = (0..1000_u32).map(|at| ((at * at) >> 3) as u8).collect();
+        let mut rolling = Rolling::of(&bytes[..100]);
+        for start in 1..900 {
+            rolling.roll(bytes[start - 1], bytes[start + 99]);
+            assert_eq!(rolling, Rolling::of(&bytes[start..start + 100]));
+        }
+    }
+}

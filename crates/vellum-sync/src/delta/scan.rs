@@ -1,0 +1,196 @@
+//! A new file in terms of an old one.
+//!
+//! Invariant: the operations, applied in order, give the new file, whatever the signature says, as long as blocks are
+//! what their hashes say. Windows whose weak hash lies are hashed in full only so often for each block of the file
+//! ([`LIES_PER_BLOCK`]); then the rest goes as it is.
+
+use std::io::{self, Read};
+
+use super::rolling::Rolling;
+use super::signature::{Signature, strong};
+use super::table::Table;
+
+/// What is read at once, bytes, beside a block.
+const READ_LEN: usize = 1 << 20;
+/// Longest piece of data in one operation, bytes.
+const DATA_MAX: usize = 256 << 10;
+/// How many windows of each block's length may turn out not to be what their weak hash says. By chance that happens
+/// once in thousands of blocks; a hostile signature could make it happen at each byte.
+const LIES_PER_BLOCK: u64 = 2;
+/// As many in any case.
+const LIES_MIN: u64 = 1000;
+
+/// A piece of the new file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op<'d> {
+    /// It is in the old file.
+    Copy {
+        /// Where.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+    /// It is not.
+    Data(&'d [u8]),
+}
+
+/// A signature, ready for a new file to be held against it.
+#[derive(Debug)]
+pub struct Matcher {
+    signature: Signature,
+    table: Table,
+}
+
+/// A new file being read.
+struct Window<'m> {
+    matcher: &'m Matcher,
+    buffer: Vec<u8>,
+    /// Where what has not gone out begins.
+    start: usize,
+    /// Where the window begins.
+    at: usize,
+    /// Blocks copied, not gone out yet: from where on, how many bytes.
+    copied: Option<(u64, u64)>,
+    lies: u64,
+    lies_max: u64,
+}
+
+type Emit<'e> = &'e mut dyn FnMut(Op<'_>) -> io::Result<()>;
+
+impl Matcher {
+    /// Makes a table of the signature.
+    #[must_use]
+    pub fn new(signature: Signature) -> Self {
+        let table = Table::new(&signature);
+        Self { signature, table }
+    }
+
+    /// Reads a new file of about `len` bytes to its end and gives its pieces in order.
+    pub fn scan(
+        &self,
+        new: &mut dyn Read,
+        len: u64,
+        emit: &mut dyn FnMut(Op<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let lies_max = (len / u64::from(self.signature.block) * LIES_PER_BLOCK).max(LIES_MIN);
+        let buffer = Vec::with_capacity(READ_LEN + 2 * self.signature.block as usize);
+        let mut window = Window { matcher: self, buffer, start: 0, at: 0, copied: None, lies: 0, lies_max };
+        loop {
+            let more = window.fill(new)?;
+            window.advance(emit)?;
+            if !more {
+                return window.finish(emit);
+            }
+        }
+    }
+}
+
+impl Window<'_> {
+    fn block(&self) -> usize {
+        self.matcher.signature.block as usize
+    }
+
+    /// Reads on; false at the end of the file.
+    fn fill(&mut self, new: &mut dyn Read) -> io::Result<bool> {
+        self.buffer.drain(..self.start);
+        self.at -= self.start;
+        self.start = 0;
+        let wanted = READ_LEN.max(self.block()) as u64;
+        let got = new.take(wanted).read_to_end(&mut self.buffer)?;
+        Ok(got as u64 == wanted)
+    }
+
+    /// Moves the window as far as the buffer reaches.
+    fn advance(&mut self, emit: Emit<'_>) -> io::Result<()> {
+        let block = self.block();
+        while self.lies < self.lies_max
+            && let Some(found) = self.search()
+        {
+            if let Some(number) = found {
+                self.flush_data(emit)?;
+                let (offset, len) = self.matcher.signature.place(number);
+                self.copy(offset, len, emit)?;
+                self.at += block;
+                self.start = self.at;
+            } else {
+                self.lies += 1;
+                self.at += 1;
+            }
+        }
+        if self.lies >= self.lies_max {
+            self.at = self.buffer.len();
+        }
+        self.flush_data(emit)
+    }
+
+    /// Moves to the next window whose weak hash is known; which block it is, if it is one. None: out of buffer.
+    fn search(&mut self) -> Option<Option<u32>> {
+        let (table, signature) = (&self.matcher.table, &self.matcher.signature);
+        let block = self.block();
+        let window = self.buffer.get(self.at..self.at + block)?;
+        let mut rolling = Rolling::of(window);
+        let leaving = self.buffer.get(self.at..)?;
+        let coming = self.buffer.get(self.at + block..)?;
+        let mut moved = 0;
+        let mut pairs = leaving.iter().zip(coming);
+        while !(table.may_hold(rolling.value()) && table.holds(signature, rolling.value())) {
+            let Some((old, new)) = pairs.next() else {
+                // The last window has been looked at: only the next byte makes another.
+                self.at += moved + 1;
+                return None;
+            };
+            rolling.roll(*old, *new);
+            moved += 1;
+        }
+        self.at += moved;
+        let window = self.buffer.get(self.at..self.at + block)?;
+        let expected = self.copied.map_or(0, |(offset, len)| (offset + len) / block as u64) as u32;
+        Some(table.find(signature, rolling.value(), strong(window), expected))
+    }
+
+    fn copy(&mut self, offset: u64, len: u64, emit: Emit<'_>) -> io::Result<()> {
+        match &mut self.copied {
+            Some((from, so_far)) if *from + *so_far == offset => *so_far += len,
+            _ => {
+                self.flush_copied(emit)?;
+                self.copied = Some((offset, len));
+            }
+        }
+        Ok(())
+    }
+
+    fn flush_copied(&mut self, emit: Emit<'_>) -> io::Result<()> {
+        self.copied.take().map_or(Ok(()), |(offset, len)| emit(Op::Copy { offset, len }))
+    }
+
+    /// Lets go what is before the window.
+    fn flush_data(&mut self, emit: Emit<'_>) -> io::Result<()> {
+        if self.start < self.at {
+            self.flush_copied(emit)?;
+            let data = self.buffer.get(self.start..self.at).unwrap_or_default();
+            data.chunks(DATA_MAX).try_for_each(|piece| emit(Op::Data(piece)))?;
+            self.start = self.at;
+        }
+        Ok(())
+    }
+
+    /// At the end of the file: the last, short block of the old one may be there.
+    fn finish(mut self, emit: Emit<'_>) -> io::Result<()> {
+        let signature = &self.matcher.signature;
+        let short = (signature.len % u64::from(signature.block)) as usize;
+        let rest = self.buffer.len() - self.start;
+        if short > 0 && short <= rest {
+            let at = self.buffer.len() - short;
+            let tail = self.buffer.get(at..).unwrap_or_default();
+            if signature.hashes.last() == Some(&(Rolling::of(tail).value(), strong(tail))) {
+                self.at = at;
+                self.flush_data(emit)?;
+                self.copy(signature.len - short as u64, short as u64, emit)?;
+                return self.flush_copied(emit);
+            }
+        }
+        self.at = self.buffer.len();
+        self.flush_data(emit)?;
+        self.flush_copied(emit)
+    }
+}

@@ -1,0 +1,134 @@
+//! What one side tells of an old file: its length, the length of blocks, and two hashes of each block.
+//!
+//! Bytes: block length (u32), file length (u64), then of each block the weak hash (u32) and the first 8 bytes of its
+//! BLAKE3 hash; all little endian. The last block may be short.
+//!
+//! Invariant: a decoded signature has as many blocks as its two lengths say, and no more than [`BLOCKS_MAX`].
+
+use std::io::{self, Read};
+
+use super::rolling::Rolling;
+
+/// Shortest block, bytes: shorter ones cost more in hashes than they save.
+const BLOCK_MIN: u32 = 1 << 10;
+/// Longest block, bytes: with [`BLOCKS_MAX`] it covers a file of 4 TiB; longer ones are sent whole.
+const BLOCK_MAX: u32 = 16 << 20;
+/// Blocks of a signature: 3 MiB on the wire and about 10 MiB in memory.
+pub(super) const BLOCKS_MAX: u64 = 1 << 18;
+/// Bytes before the hashes.
+const HEADER_LEN: usize = 12;
+/// Bytes of the hashes of a block.
+const BLOCK_HASHES_LEN: usize = 12;
+/// Bytes of the longest signature.
+pub const ENCODED_MAX: usize = HEADER_LEN + BLOCKS_MAX as usize * BLOCK_HASHES_LEN;
+
+/// The first bytes of a block's BLAKE3 hash. What falls together is found by the whole file's.
+pub(super) type Strong = [u8; 8];
+
+/// What cannot be a signature.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SignatureError {
+    /// Blocks too short or too long, or a file that no blocks of that length cover.
+    #[error("a signature with blocks of {block} bytes for a file of {len} bytes")]
+    Lengths {
+        /// Of a block.
+        block: u32,
+        /// Of the file.
+        len: u64,
+    },
+    /// More or fewer hashes than the lengths ask for.
+    #[error("a signature whose hashes do not cover its file")]
+    Count,
+}
+
+/// Hashes of an old file's blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signature {
+    pub(super) block: u32,
+    pub(super) len: u64,
+    pub(super) hashes: Vec<(u32, Strong)>,
+}
+
+/// The length of blocks for a file of `len` bytes: about its square root, so that hashes and what one change costs
+/// are balanced. Nothing for a file that is too long.
+#[must_use]
+pub fn block_size(len: u64) -> Option<u32> {
+    /// Two hashes weigh about as much as twelve bytes of a block.
+    const BALANCE: u64 = 2;
+    let balanced = (len.isqrt() * BALANCE).next_multiple_of(256);
+    let covering = len.div_ceil(BLOCKS_MAX).next_multiple_of(256);
+    let ideal = balanced.min(128 << 10).max(covering).max(u64::from(BLOCK_MIN));
+    u32::try_from(ideal).ok().filter(|block| *block <= BLOCK_MAX)
+}
+
+pub(super) fn strong(block: &[u8]) -> Strong {
+    let mut short = Strong::default();
+    short.iter_mut().zip(blake3::hash(block).as_bytes()).for_each(|(to, from)| *to = *from);
+    short
+}
+
+impl Signature {
+    /// Reads an old file. It may be longer or shorter than `len` by now; that is the receiver's to find out.
+    pub fn read(old: &mut dyn Read, len: u64) -> io::Result<Option<Self>> {
+        let Some(block) = block_size(len) else { return Ok(None) };
+        let mut hashes = Vec::new();
+        let mut buffer = vec![0; block as usize];
+        let mut covered = 0;
+        while covered < len {
+            let wanted = u64::from(block).min(len - covered);
+            let Some(place) = usize::try_from(wanted).ok().and_then(|wanted| buffer.get_mut(..wanted)) else {
+                break;
+            };
+            match old.read_exact(place) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+                Err(error) => return Err(error),
+            }
+            hashes.push((Rolling::of(place).value(), strong(place)));
+            covered += wanted;
+        }
+        Ok(Some(Self { block, len, hashes }))
+    }
+
+    /// The length of the file that it describes.
+    #[must_use]
+    pub fn file_len(&self) -> u64 {
+        self.len
+    }
+
+    /// As it goes over the wire.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER_LEN + self.hashes.len() * BLOCK_HASHES_LEN);
+        bytes.extend(self.block.to_le_bytes());
+        bytes.extend(self.len.to_le_bytes());
+        for (weak, strong) in &self.hashes {
+            bytes.extend(weak.to_le_bytes());
+            bytes.extend(strong);
+        }
+        bytes
+    }
+
+    /// From the wire. Memory is taken only for hashes that are there.
+    pub fn decode(bytes: &[u8]) -> Result<Self, SignatureError> {
+        let (block, rest) = bytes.split_first_chunk().ok_or(SignatureError::Count)?;
+        let (len, rest) = rest.split_first_chunk().ok_or(SignatureError::Count)?;
+        let (block, len) = (u32::from_le_bytes(*block), u64::from_le_bytes(*len));
+        if !(BLOCK_MIN..=BLOCK_MAX).contains(&block) || len.div_ceil(u64::from(block)) > BLOCKS_MAX {
+            return Err(SignatureError::Lengths { block, len });
+        }
+        let (hashes, spare) = rest.as_chunks::<BLOCK_HASHES_LEN>();
+        if !spare.is_empty() || hashes.len() as u64 != len.div_ceil(u64::from(block)) {
+            return Err(SignatureError::Count);
+        }
+        let hashes =
+            hashes.iter().map(|[a, b, c, d, strong @ ..]| (u32::from_le_bytes([*a, *b, *c, *d]), *strong));
+        Ok(Self { block, len, hashes: hashes.collect() })
+    }
+
+    /// Where a block is in the old file, and how long it is.
+    pub(super) fn place(&self, number: u32) -> (u64, u64) {
+        let offset = u64::from(number) * u64::from(self.block);
+        (offset, u64::from(self.block).min(self.len.saturating_sub(offset)))
+    }
+}

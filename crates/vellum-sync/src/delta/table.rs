@@ -1,0 +1,100 @@
+//! The blocks of a signature, to be found by their weak hash.
+//!
+//! Invariant: a question looks at [`CHAIN_MAX`] blocks at most, however many have the same weak hash.
+
+use std::collections::HashSet;
+
+use super::signature::{Signature, Strong};
+
+/// Blocks of one weak hash that are looked at. Honest files have one or two; equal blocks count once.
+const CHAIN_MAX: usize = 8;
+/// No block.
+const NONE: u32 = u32::MAX;
+
+/// Blocks by weak hash.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// A bit for what weak hashes may be there: most windows are dismissed by it without leaving the cache.
+    filter: Vec<u64>,
+    filter_shift: u32,
+    heads: Vec<u32>,
+    heads_shift: u32,
+    /// Of each block the next with the same place among `heads`.
+    next: Vec<u32>,
+}
+
+impl Table {
+    /// Takes in all full blocks of `signature`.
+    pub(super) fn new(signature: &Signature) -> Self {
+        let full = (signature.len / u64::from(signature.block)) as usize;
+        let head_bits = full.next_power_of_two().ilog2() + 1;
+        let filter_bits = (head_bits + 3).max(16);
+        let mut table = Self {
+            filter: vec![0; 1 << (filter_bits - 6)],
+            filter_shift: 32 - filter_bits,
+            heads: vec![NONE; 1 << head_bits],
+            heads_shift: 32 - head_bits,
+            next: vec![NONE; full],
+        };
+        let mut seen = HashSet::with_capacity(full);
+        // From the end, so that of equal weak hashes the earlier blocks are found first.
+        for (number, (weak, strong)) in signature.hashes.iter().enumerate().take(full).rev() {
+            let bit = spread(*weak) >> table.filter_shift;
+            if let Some(word) = table.filter.get_mut((bit >> 6) as usize) {
+                *word |= 1 << (bit & 63);
+            }
+            let slot = (spread(*weak) >> table.heads_shift) as usize;
+            if let (Some(head), Some(next)) = (table.heads.get_mut(slot), table.next.get_mut(number))
+                && seen.insert((*weak, *strong))
+            {
+                *next = *head;
+                *head = number as u32;
+            }
+        }
+        table
+    }
+
+    /// Whether a block may have this weak hash.
+    #[inline(always)]
+    pub(super) fn may_hold(&self, weak: u32) -> bool {
+        let bit = spread(weak) >> self.filter_shift;
+        self.filter.get((bit >> 6) as usize).is_some_and(|word| word >> (bit & 63) & 1 == 1)
+    }
+
+    /// Whether a block has this weak hash.
+    pub(super) fn holds(&self, signature: &Signature, weak: u32) -> bool {
+        self.blocks(weak)
+            .any(|number| signature.hashes.get(number as usize).is_some_and(|(known, _)| *known == weak))
+    }
+
+    /// The block with these hashes; `expected`, if that is one.
+    pub(super) fn find(
+        &self,
+        signature: &Signature,
+        weak: u32,
+        strong: Strong,
+        expected: u32,
+    ) -> Option<u32> {
+        let is = |number: u32| signature.hashes.get(number as usize) == Some(&(weak, strong));
+        let is_full = (expected as usize) < self.next.len();
+        if is_full && is(expected) {
+            return Some(expected);
+        }
+        self.blocks(weak).find(|number| is(*number))
+    }
+
+    fn blocks(&self, weak: u32) -> impl Iterator<Item = u32> {
+        let first = self.heads.get((spread(weak) >> self.heads_shift) as usize).copied();
+        let known = |number: u32| Some(number).filter(|number| *number != NONE);
+        std::iter::successors(first.and_then(known), move |number| {
+            self.next.get(*number as usize).copied().and_then(known)
+        })
+        .take(CHAIN_MAX)
+    }
+}
+
+/// Brings the difference between two hashes into their upper bits.
+#[inline(always)]
+fn spread(weak: u32) -> u32 {
+    weak.wrapping_mul(0x9e37_79b1)
+}

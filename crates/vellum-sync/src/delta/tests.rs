@@ -1,0 +1,181 @@
+//! Files from other files, and signatures that lie.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Blocks of tests are as short as any.
+fn signature(old: &[u8]) -> Signature {
+    Signature::read(&mut &*old, old.len() as u64).unwrap().unwrap()
+}
+
+/// The new file from the old one and the operations; and the bytes of data in these.
+fn rebuild(old: &[u8], new: &[u8], signature: Signature) -> (Vec<u8>, usize) {
+    let (mut built, mut sent) = (Vec::new(), 0);
+    Matcher::new(signature)
+        .scan(&mut &*new, new.len() as u64, &mut |op| {
+            match op {
+                Op::Copy { offset, len } => {
+                    let (from, to) = (offset as usize, (offset + len) as usize);
+                    built.extend_from_slice(&old[from..to]);
+                }
+                Op::Data(data) => {
+                    sent += data.len();
+                    built.extend_from_slice(data);
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+    (built, sent)
+}
+
+fn noise(len: usize, mut seed: u64) -> Vec<u8> {
+    let mut byte = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 56) as u8
+    };
+    (0..len).map(|_| byte()).collect()
+}
+
+#[derive(Debug, Clone)]
+enum Edit {
+    Insert(usize, Vec<u8>),
+    Remove(usize, usize),
+    Overwrite(usize, Vec<u8>),
+    Double,
+}
+
+fn edits() -> impl Strategy<Value = Edit> {
+    let bytes = || prop::collection::vec(any::<u8>(), 0..3000);
+    prop_oneof![
+        (any::<usize>(), bytes()).prop_map(|(at, bytes)| Edit::Insert(at, bytes)),
+        (any::<usize>(), 0..5000_usize).prop_map(|(at, len)| Edit::Remove(at, len)),
+        (any::<usize>(), bytes()).prop_map(|(at, bytes)| Edit::Overwrite(at, bytes)),
+        Just(Edit::Double),
+    ]
+}
+
+fn edit(bytes: &mut Vec<u8>, edit: &Edit) {
+    let len = bytes.len();
+    match edit {
+        Edit::Insert(at, new) => drop(bytes.splice(at % (len + 1)..at % (len + 1), new.iter().copied())),
+        Edit::Remove(at, gone) => drop(bytes.drain(at % (len + 1)..(at % (len + 1) + gone).min(len))),
+        Edit::Overwrite(at, new) => {
+            bytes.iter_mut().skip(at % (len + 1)).zip(new).for_each(|(old, new)| *old = *new);
+        }
+        Edit::Double => bytes.extend_from_within(..),
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_sent_makes_the_new_file(
+        len in 0..60_000_usize,
+        seed in any::<u64>(),
+        changes in prop::collection::vec(edits(), 0..4),
+    ) {
+        let old = noise(len, seed);
+        let mut new = old.clone();
+        changes.iter().for_each(|change| edit(&mut new, change));
+        let (built, _) = rebuild(&old, &new, signature(&old));
+        prop_assert_eq!(built, new);
+    }
+
+    #[test]
+    fn signatures_survive_the_wire(len in 0..20_000_usize, seed in any::<u64>()) {
+        let signature = signature(&noise(len, seed));
+        prop_assert_eq!(Signature::decode(&signature.encode()), Ok(signature));
+    }
+
+    #[test]
+    fn any_bytes_are_a_signature_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        if let Ok(signature) = Signature::decode(&bytes) {
+            prop_assert_eq!(signature.encode(), bytes);
+        }
+    }
+}
+
+#[test]
+fn an_equal_file_costs_nothing() {
+    let old = noise(1_000_003, 1);
+    assert_eq!(rebuild(&old, &old, signature(&old)), (old.clone(), 0));
+}
+
+#[test]
+fn an_insertion_costs_about_a_block() {
+    let old = noise(4_000_000, 2);
+    let mut new = old.clone();
+    new.splice(2_000_000..2_000_000, noise(100, 3));
+    let (built, sent) = rebuild(&old, &new, signature(&old));
+    assert_eq!(built, new);
+    assert!(sent <= 100 + 2 * block_size(4_000_000).unwrap() as usize, "{sent}");
+}
+
+#[test]
+fn a_longer_file_needs_only_its_end() {
+    let old = noise(100_000, 4);
+    let new = [&old[..], &noise(500, 5)].concat();
+    let (built, sent) = rebuild(&old, &new, signature(&old));
+    assert_eq!(built, new);
+    assert!(sent <= 500 + block_size(100_000).unwrap() as usize);
+}
+
+#[test]
+fn zeros_take_no_longer_than_anything() {
+    let old = vec![0; 3_000_000];
+    let new = [vec![0; 1_500_001], vec![1], vec![0; 1_500_000]].concat();
+    let (built, _) = rebuild(&old, &new, signature(&old));
+    assert!(built == new);
+}
+
+/// After rsync's CVE-2024-12084: a peer's lengths made the other write behind its buffer.
+#[test]
+fn lengths_of_a_signature_are_checked_before_memory_is_taken() {
+    let encoded = |block: u32, len: u64| [&block.to_le_bytes()[..], &len.to_le_bytes(), &[0; 24]].concat();
+    for (block, len) in [(0, 24), (1, 24), (1 << 10, u64::MAX), (u32::MAX, 100), (1 << 10, 1 << 40)] {
+        assert_eq!(Signature::decode(&encoded(block, len)), Err(SignatureError::Lengths { block, len }));
+    }
+    assert_eq!(Signature::decode(&encoded(1 << 10, 10_000)), Err(SignatureError::Count));
+    assert_eq!(Signature::decode(&[]), Err(SignatureError::Count));
+    assert!(Signature::decode(&encoded(1 << 10, 2048)).is_ok());
+}
+
+/// A signature whose weak hashes are those of every window of the file, and whose strong ones are of none.
+#[test]
+fn weak_hashes_that_lie_at_each_byte_do_not_make_it_slow() {
+    let new = vec![0; 8 << 20];
+    let block = block_size(new.len() as u64).unwrap();
+    let weak = signature(&new).hashes[0].0;
+    let hashes =
+        (0..new.len().div_ceil(block as usize)).map(|at| (weak, (at as u64).to_le_bytes())).collect();
+    let lying = Signature { block, len: new.len() as u64, hashes };
+    let (built, sent) = rebuild(&[], &new, lying);
+    assert!(built == new && sent == new.len());
+}
+
+#[test]
+fn blocks_grow_with_files() {
+    assert_eq!(block_size(0), Some(1024));
+    assert_eq!(block_size(100 << 20), Some(20_480));
+    assert_eq!(block_size(1 << 40), Some(4 << 20));
+    assert_eq!(block_size(u64::MAX), None);
+}
+
+/// Run by hand in release: how fast a file without anything known goes through.
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    let old = noise(100 << 20, 6);
+    let new = noise(200 << 20, 7);
+    let matcher = Matcher::new(signature(&old));
+    let start = std::time::Instant::now();
+    matcher.scan(&mut &*new, new.len() as u64, &mut |_| Ok(())).unwrap();
+    println!("unknown: {:.0} MB/s", new.len() as f64 / start.elapsed().as_secs_f64() / 1e6);
+    let start = std::time::Instant::now();
+    matcher.scan(&mut &*old, old.len() as u64, &mut |_| Ok(())).unwrap();
+    println!("known: {:.0} MB/s", old.len() as f64 / start.elapsed().as_secs_f64() / 1e6);
+    let start = std::time::Instant::now();
+    signature(&old);
+    println!("signature: {:.0} MB/s", old.len() as f64 / start.elapsed().as_secs_f64() / 1e6);
+}

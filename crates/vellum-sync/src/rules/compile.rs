@@ -1,0 +1,97 @@
+//! From the options of a command line to a list of rules, with merged files read.
+//!
+//! Invariant: files that merge each other without end are refused.
+
+use std::collections::HashSet;
+
+use super::error::RuleError;
+use super::parse::{Said, parse_file, parse_old, parse_rule};
+use super::rule::{DirMerge, Effect, Entry, Modifiers, RuleArg, RuleSet};
+
+/// Files that may merge one another, one inside the other: more is a cycle.
+const DEPTH_MAX: usize = 32;
+/// Rules of a list. Every entry is held against each.
+pub(super) const RULES_MAX: usize = 100_000;
+
+/// Reads a file of rules by the name in a rule; says why it cannot.
+pub type ReadFile<'r> = &'r mut dyn FnMut(&[u8]) -> Result<Vec<u8>, String>;
+
+impl RuleSet {
+    /// The rules that `args` ask for, in their order. `read` reads the files that they name; with `nul`, a NUL ends
+    /// each line of these.
+    pub fn compile(args: &[RuleArg], nul: bool, read: ReadFile<'_>) -> Result<Self, RuleError> {
+        let mut list = List { entries: Vec::new(), merged: HashSet::new(), nul };
+        for arg in args {
+            match arg {
+                RuleArg::Filter(text) => list.add(parse_rule(text, &Modifiers::default())?, 0, read)?,
+                RuleArg::Include(text) => list.add(parse_old(text, Effect::Include)?, 0, read)?,
+                RuleArg::Exclude(text) => list.add(parse_old(text, Effect::Exclude)?, 0, read)?,
+                RuleArg::IncludeFrom(name) => list.add_old(name, Effect::Include, read)?,
+                RuleArg::ExcludeFrom(name) => list.add_old(name, Effect::Exclude, read)?,
+            }
+        }
+        Ok(Self { entries: list.entries, ..Self::default() })
+    }
+}
+
+/// A list of rules as it grows.
+pub(super) struct List {
+    pub(super) entries: Vec<Entry>,
+    /// Files of each directory that the list names already: a second time they add nothing.
+    pub(super) merged: HashSet<Vec<u8>>,
+    pub(super) nul: bool,
+}
+
+impl List {
+    fn add_old(&mut self, name: &[u8], effect: Effect, read: ReadFile<'_>) -> Result<(), RuleError> {
+        let text = read(name).map_err(|why| RuleError::file(name, why))?;
+        let ends = |byte: &u8| if self.nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
+        let lines: Vec<&[u8]> =
+            text.split(ends).filter(|line| !matches!(line.first(), None | Some(b'#' | b';'))).collect();
+        lines.into_iter().try_for_each(|line| self.add(parse_old(line, effect)?, 0, read))
+    }
+
+    /// Takes what a line says into the list.
+    pub(super) fn add(&mut self, said: Said, depth: usize, read: ReadFile<'_>) -> Result<(), RuleError> {
+        if self.entries.len() >= RULES_MAX {
+            return Err(RuleError::TooMany { what: "filter rules", limit: RULES_MAX });
+        }
+        match said {
+            Said::Rule(rule) => self.entries.push(Entry::Rule(rule)),
+            Said::Clear => {
+                self.entries.clear();
+                self.merged.clear();
+            }
+            Said::DirMerge { merge, hidden } => {
+                self.entries.extend(hidden.map(Entry::Rule));
+                self.add_dir_merge(merge);
+            }
+            Said::Merge { name, modifiers, hidden } => {
+                self.entries.extend(hidden.map(Entry::Rule));
+                self.merge(&name, &modifiers, depth, read)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_dir_merge(&mut self, merge: DirMerge) {
+        if self.merged.insert(merge.name.clone()) {
+            self.entries.push(Entry::DirMerge(merge));
+        }
+    }
+
+    fn merge(
+        &mut self,
+        name: &[u8],
+        modifiers: &Modifiers,
+        depth: usize,
+        read: ReadFile<'_>,
+    ) -> Result<(), RuleError> {
+        if depth >= DEPTH_MAX {
+            return Err(RuleError::file(name, "it merges itself"));
+        }
+        let text = read(name).map_err(|why| RuleError::file(name, why))?;
+        let said = parse_file(&text, modifiers, self.nul)?;
+        said.into_iter().try_for_each(|said| self.add(said, depth + 1, read))
+    }
+}

@@ -1,0 +1,51 @@
+//! What is wrong with rules.
+
+use thiserror::Error;
+use vellum_checkout::beneath::ShownPath;
+
+/// Why rules cannot be applied.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RuleError {
+    /// A rule that is not understood.
+    #[error("the filter rule '{}' is not understood: {why}", ShownPath(.text))]
+    Syntax {
+        /// The rule.
+        text: Vec<u8>,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A file of rules that cannot be read.
+    #[error("the rules in '{}' cannot be read: {why}", ShownPath(.name))]
+    File {
+        /// The file.
+        name: Vec<u8>,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// More than a list of rules may hold.
+    #[error("there are more than {limit} {what}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
+}
+
+impl RuleError {
+    pub(super) fn syntax(text: &[u8], why: &'static str) -> Self {
+        Self::Syntax { text: text.to_vec(), why }
+    }
+
+    pub(super) fn file(name: &[u8], why: impl Into<String>) -> Self {
+        Self::File { name: name.to_vec(), why: why.into() }
+    }
+
+    /// The same, with all of the rule that it was found in.
+    pub(super) fn about(self, whole: &[u8]) -> Self {
+        match self {
+            Self::Syntax { why, .. } => Self::syntax(whole, why),
+            other => other,
+        }
+    }
+}

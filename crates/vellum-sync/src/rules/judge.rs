@@ -1,0 +1,109 @@
+//! Rules, lists of files and limits together, as a walk asks for them.
+//!
+//! Invariant: the same [`Filters`] judge alike on both sides of a wire.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use vellum_types::Time;
+
+use super::{Limits, RuleError, RuleSet, Rules, Scope, Selection};
+use crate::error::{Result, SyncError};
+use crate::scan::{Judge, ReadRules, Verdict};
+use crate::source::Side;
+
+/// Everything that decides what takes part; it goes over the wire like this.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filters {
+    /// Filter rules and ignore files.
+    pub rules: RuleSet,
+    /// `--files-from`.
+    pub selection: Option<Selection>,
+    /// Sizes and ages.
+    pub limits: Limits,
+}
+
+impl Filters {
+    /// What judges a tree on `side`, whose root has the absolute path `root`. The judge stands above the root: who
+    /// walks enters the root by an empty name first.
+    pub fn judge(
+        self: &Arc<Self>,
+        side: Side,
+        root: &[u8],
+    ) -> std::result::Result<Arc<dyn Judge>, RuleError> {
+        let rules = Rules::new(&self.rules, root)?;
+        let scope = rules.top();
+        let tree = Arc::new(Tree { filters: Arc::clone(self), rules, side });
+        Ok(Arc::new(Here { tree, scope, prefix: Vec::new() }))
+    }
+}
+
+/// What is the same in a whole tree.
+#[derive(Debug)]
+struct Tree {
+    filters: Arc<Filters>,
+    rules: Rules,
+    side: Side,
+}
+
+/// What judges the entries of one directory.
+#[derive(Debug)]
+struct Here {
+    tree: Arc<Tree>,
+    scope: Scope,
+    /// The directory's path, with a slash behind it; empty for the root.
+    prefix: Vec<u8>,
+}
+
+impl Here {
+    fn dir(&self) -> &[u8] {
+        self.prefix.strip_suffix(b"/").unwrap_or(&self.prefix)
+    }
+}
+
+impl Judge for Here {
+    fn judge(&self, name: &[u8], is_dir: bool) -> Verdict {
+        let path = [&self.prefix, name].concat();
+        let verdict = self.tree.rules.judge(&self.scope, &path, is_dir);
+        let mut verdict =
+            Verdict { transfer: verdict.transfer, protect_from_delete: verdict.protect_from_delete };
+        if let Some(selection) = &self.tree.filters.selection {
+            verdict.transfer = selection.leads_to(&path) || (verdict.transfer && selection.takes(&path));
+            verdict.protect_from_delete |= !selection.takes_content_of(self.dir());
+        }
+        verdict
+    }
+
+    fn enter(&self, name: &[u8], read: ReadRules<'_>) -> Result<Option<Arc<dyn Judge>>> {
+        let dir = [&self.prefix, name].concat();
+        if self.tree.filters.selection.is_none() && self.tree.rules.ask_names_alone() {
+            return Ok(None);
+        }
+        let mut failed = None;
+        let outcome = self.tree.rules.enter(&self.scope, &dir, &mut |file| {
+            read(file).map_err(|error| {
+                let text = error.chain();
+                failed = Some(error);
+                text
+            })
+        });
+        let scope = match (outcome, failed) {
+            (Ok(scope), _) => scope,
+            (Err(_), Some(error)) => return Err(error),
+            (Err(error), None) => return Err(SyncError::Rules(error)),
+        };
+        let mut prefix = dir;
+        if !prefix.is_empty() {
+            prefix.push(b'/');
+        }
+        Ok(Some(Arc::new(Self { tree: Arc::clone(&self.tree), scope, prefix })))
+    }
+
+    fn admits(&self, size: u64, mtime: Time) -> bool {
+        self.tree.side == Side::Destination || self.tree.filters.limits.take(size, mtime.secs)
+    }
+
+    fn filters(&self) -> Option<Arc<Filters>> {
+        Some(Arc::clone(&self.tree.filters))
+    }
+}

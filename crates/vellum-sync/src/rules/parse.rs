@@ -1,0 +1,302 @@
+//! From text to rules: rsync's syntax of filter rules, and that of its older patterns.
+//!
+//! Invariant: what is not understood is an error that quotes it; nothing is skipped silently. Deliberately absent:
+//! reading files.
+
+use super::error::RuleError;
+use super::rule::{DirMerge, Effect, Modifiers, Rule, Sides};
+
+/// Longest pattern, bytes: the longest path that the system takes.
+pub(super) const PATTERN_MAX: usize = 4096;
+
+/// What one line says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Rule(Rule),
+    /// Read this file once, here.
+    Merge {
+        name: Vec<u8>,
+        modifiers: Modifiers,
+        hidden: Option<Rule>,
+    },
+    DirMerge {
+        merge: DirMerge,
+        hidden: Option<Rule>,
+    },
+    Clear,
+}
+
+/// The rules of a whole file.
+pub(super) fn parse_file(text: &[u8], from: &Modifiers, nul: bool) -> Result<Vec<Said>, RuleError> {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let ends = |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
+    let mut said = Vec::new();
+    for line in text.split(ends) {
+        if from.words {
+            parse_words(line, from, &mut said)?;
+        } else if !matches!(line.first(), None | Some(b'#' | b';')) {
+            said.push(parse_rule(line, from)?);
+        }
+    }
+    Ok(said)
+}
+
+/// The pattern of `--include` and `--exclude`, where `- `, `+ ` and `!` still mean what they once did.
+pub(super) fn parse_old(text: &[u8], effect: Effect) -> Result<Said, RuleError> {
+    match text {
+        b"!" => Ok(Said::Clear),
+        [b'-', b' ', pattern @ ..] => plain(pattern, Effect::Exclude, &Modifiers::default()).map(Said::Rule),
+        [b'+', b' ', pattern @ ..] => plain(pattern, Effect::Include, &Modifiers::default()).map(Said::Rule),
+        pattern => plain(pattern, effect, &Modifiers::default()).map(Said::Rule),
+    }
+}
+
+/// One rule of the newer syntax.
+pub(super) fn parse_rule(text: &[u8], from: &Modifiers) -> Result<Said, RuleError> {
+    if let Some(effect) = from.plain {
+        return match text {
+            b"!" if from.cvs => Ok(Said::Clear),
+            pattern => plain(pattern, effect, from).map(Said::Rule),
+        };
+    }
+    let head = Head::parse(text, false)?;
+    let pattern = text.get(head.len..).unwrap_or_default();
+    head.complete(pattern, text, from)
+}
+
+/// Rules that white space separates: the one space behind a prefix belongs to its rule.
+fn parse_words(line: &[u8], from: &Modifiers, said: &mut Vec<Said>) -> Result<(), RuleError> {
+    let mut rest = line.trim_ascii_start();
+    while !rest.is_empty() {
+        let head = if from.plain.is_some() { None } else { Some(Head::parse(rest, true)?) };
+        let start = head.as_ref().map_or(0, |head| head.len);
+        let body = rest.get(start..).unwrap_or_default();
+        let len = body.iter().position(u8::is_ascii_whitespace).unwrap_or(body.len());
+        let (pattern, after) = body.split_at(len);
+        said.push(match head {
+            Some(head) => head.complete(pattern, rest.get(..start + len).unwrap_or_default(), from)?,
+            None => parse_rule(pattern, from)?,
+        });
+        rest = after.trim_ascii_start();
+    }
+    Ok(())
+}
+
+fn plain(pattern: &[u8], effect: Effect, from: &Modifiers) -> Result<Rule, RuleError> {
+    if pattern.is_empty() || pattern.len() > PATTERN_MAX || pattern.contains(&0) {
+        return Err(RuleError::syntax(pattern, "a pattern has 1 to 4096 bytes, and no NUL"));
+    }
+    Ok(Rule {
+        effect,
+        pattern: pattern.to_vec(),
+        sides: from.sides,
+        negated: false,
+        perishable: from.perishable,
+        absolute: from.absolute,
+        xattr: from.xattr,
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Effect(Effect),
+    Merge,
+    DirMerge,
+    Clear,
+}
+
+/// What stands before the pattern: the kind of a rule and its modifiers.
+struct Head {
+    kind: Kind,
+    /// The kind names a side, so that modifiers must not.
+    sided: Option<Sides>,
+    modifiers: Modifiers,
+    /// Sides as modifiers name them.
+    sender: bool,
+    receiver: bool,
+    negated: bool,
+    hides_itself: bool,
+    not_inherited: bool,
+    /// Length of all that, with the space behind it.
+    len: usize,
+}
+
+/// Long names of rules.
+const NAMES: [(&[u8], u8); 9] = [
+    (b"exclude", b'-'),
+    (b"include", b'+'),
+    (b"merge", b'.'),
+    (b"dir-merge", b':'),
+    (b"hide", b'H'),
+    (b"show", b'S'),
+    (b"protect", b'P'),
+    (b"risk", b'R'),
+    (b"clear", b'!'),
+];
+
+impl Head {
+    fn parse(text: &[u8], words: bool) -> Result<Self, RuleError> {
+        let (letter, mut at) = prefix(text);
+        let mut head = Self::of(letter).ok_or_else(|| RuleError::syntax(text, "no such kind of rule"))?;
+        if text.get(at) == Some(&b',') {
+            at += 1;
+        }
+        while head.kind != Kind::Clear {
+            match text.get(at) {
+                None => break,
+                Some(b' ' | b'_') => {
+                    at += 1;
+                    break;
+                }
+                Some(byte) if words && byte.is_ascii_whitespace() => break,
+                Some(byte) => head.modify(*byte, text)?,
+            }
+            at += 1;
+        }
+        head.len = at;
+        Ok(head)
+    }
+
+    fn of(letter: u8) -> Option<Self> {
+        let (kind, sided) = match letter {
+            b'-' => (Kind::Effect(Effect::Exclude), None),
+            b'+' => (Kind::Effect(Effect::Include), None),
+            b'H' => (Kind::Effect(Effect::Exclude), Some(Sides::SENDER)),
+            b'S' => (Kind::Effect(Effect::Include), Some(Sides::SENDER)),
+            b'P' => (Kind::Effect(Effect::Exclude), Some(Sides::RECEIVER)),
+            b'R' => (Kind::Effect(Effect::Include), Some(Sides::RECEIVER)),
+            b'.' => (Kind::Merge, None),
+            b':' => (Kind::DirMerge, None),
+            b'!' => (Kind::Clear, None),
+            _ => return None,
+        };
+        let modifiers = Modifiers::default();
+        let (sender, receiver, negated, hides_itself, not_inherited) = (false, false, false, false, false);
+        Some(Self { kind, sided, modifiers, sender, receiver, negated, hides_itself, not_inherited, len: 0 })
+    }
+
+    fn modify(&mut self, byte: u8, text: &[u8]) -> Result<(), RuleError> {
+        let merges = matches!(self.kind, Kind::Merge | Kind::DirMerge);
+        match byte {
+            b'/' => self.modifiers.absolute = true,
+            b'p' => self.modifiers.perishable = true,
+            b'x' => self.modifiers.xattr = true,
+            b's' if self.sided.is_none() => self.sender = true,
+            b'r' if self.sided.is_none() => self.receiver = true,
+            b'!' if !merges => self.negated = true,
+            b'-' if merges && self.modifiers.plain.is_none() => self.modifiers.plain = Some(Effect::Exclude),
+            b'+' if merges && self.modifiers.plain.is_none() => self.modifiers.plain = Some(Effect::Include),
+            b'e' if merges => self.hides_itself = true,
+            b'n' if merges => self.not_inherited = true,
+            b'w' if merges => self.modifiers.words = true,
+            b'C' if merges => {
+                self.modifiers.cvs = true;
+                self.modifiers.words = true;
+                self.modifiers.plain = Some(Effect::Exclude);
+                self.not_inherited = true;
+            }
+            b'C' => return Err(RuleError::syntax(text, "the list of what CVS leaves out is not known here")),
+            _ => return Err(RuleError::syntax(text, "a modifier that this kind of rule does not take")),
+        }
+        Ok(())
+    }
+
+    fn complete(mut self, pattern: &[u8], text: &[u8], from: &Modifiers) -> Result<Said, RuleError> {
+        let own = match (self.sender, self.receiver) {
+            (false, false) => self.sided,
+            (sender, receiver) => Some(Sides { sender, receiver }),
+        };
+        if own.is_some() && from.sides.is_some() {
+            return Err(RuleError::syntax(text, "the rule that merged its file names the sides already"));
+        }
+        self.modifiers.sides = own.or(from.sides);
+        self.modifiers.perishable |= from.perishable;
+        self.modifiers.absolute |= from.absolute;
+        self.modifiers.xattr |= from.xattr;
+        match self.kind {
+            Kind::Clear if pattern.trim_ascii().is_empty() => Ok(Said::Clear),
+            Kind::Clear => Err(RuleError::syntax(text, "nothing may follow a rule that clears")),
+            Kind::Effect(effect) => {
+                let rule = plain(pattern, effect, &self.modifiers).map_err(|error| error.about(text))?;
+                Ok(Said::Rule(Rule { negated: self.negated, ..rule }))
+            }
+            Kind::Merge | Kind::DirMerge => self.merge(pattern, text),
+        }
+    }
+
+    fn merge(self, name: &[u8], text: &[u8]) -> Result<Said, RuleError> {
+        let name: &[u8] = if name.is_empty() && self.modifiers.cvs { b".cvsignore" } else { name };
+        let base = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name).to_vec();
+        let mut hidden = None;
+        if self.hides_itself {
+            let modifiers = Modifiers { absolute: false, xattr: false, ..self.modifiers.clone() };
+            hidden = Some(plain(&base, Effect::Exclude, &modifiers).map_err(|error| error.about(text))?);
+        }
+        if name.is_empty() || name.len() > PATTERN_MAX || name.contains(&0) {
+            return Err(RuleError::syntax(text, "it names no file"));
+        }
+        if self.kind == Kind::Merge {
+            return Ok(Said::Merge { name: name.to_vec(), modifiers: self.modifiers, hidden });
+        }
+        if base.is_empty() || base == b"." || base == b".." || name.iter().skip(1).any(|byte| *byte == b'/') {
+            return Err(RuleError::syntax(text, "a file of each directory is named by one component"));
+        }
+        let merge = DirMerge { name: base, modifiers: self.modifiers, not_inherited: self.not_inherited };
+        Ok(Said::DirMerge { merge, hidden })
+    }
+}
+
+/// The letter of a rule's kind, and how long it is in `text`.
+fn prefix(text: &[u8]) -> (u8, usize) {
+    for (name, letter) in NAMES {
+        if let Some(rest) = text.strip_prefix(name)
+            && matches!(rest.first(), None | Some(b' ' | b'_' | b','))
+        {
+            return (letter, name.len());
+        }
+    }
+    (text.first().copied().unwrap_or_default(), 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(text: &str) -> Rule {
+        match parse_rule(text.as_bytes(), &Modifiers::default()) {
+            Ok(Said::Rule(rule)) => rule,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn prefixes_have_short_and_long_names() {
+        assert_eq!(rule("- a b"), rule("exclude a b"));
+        assert_eq!(rule("-_a"), rule("- a"));
+        assert_eq!(rule("hide,p a"), rule("Hp a"));
+        assert_eq!(rule("H a"), rule("-s a"));
+        assert_eq!(rule("risk a"), rule("+r a"));
+        assert_eq!(rule("-!/ a"), rule("exclude,!/ a"));
+        assert_eq!(rule("-  a").pattern, b" a");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for text in ["x a", "-", "- ", "-q a", "Hs a", "! a", "-C", "merge", ": a/b", ": ..", "+e a"] {
+            assert!(parse_rule(text.as_bytes(), &Modifiers::default()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn words_keep_the_space_behind_a_prefix() {
+        let from = Modifiers { words: true, ..Modifiers::default() };
+        let said = parse_file(b"- foo + bar\n  -_baz", &from, false).unwrap();
+        assert_eq!(said, [rule("- foo"), rule("+ bar"), rule("- baz")].map(Said::Rule));
+    }
+
+    #[test]
+    fn comments_and_empty_lines_say_nothing() {
+        let said = parse_file(b"# one\n\n;two\r\n- x\n", &Modifiers::default(), false).unwrap();
+        assert_eq!(said, [Said::Rule(rule("- x"))]);
+    }
+}

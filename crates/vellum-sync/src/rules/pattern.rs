@@ -1,0 +1,147 @@
+//! One pattern of rsync's language, and whether a path matches it.
+//!
+//! Invariant: matching takes at most the length of the path times that of the pattern, whatever they hold: all places
+//! of the pattern at which the path may stand are followed side by side, and nothing is tried again. Deliberately
+//! absent: what a match means.
+
+use super::wild::Wild;
+
+/// A pattern, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pattern {
+    body: Body,
+    reach: Reach,
+    dir_only: bool,
+    /// It ends in `***`: a directory matches with the slash that its content would have.
+    slash_after: bool,
+    /// It begins with `**`: a slash is put before the path, so that `**/` matches nothing, too.
+    slash_before: bool,
+    /// It begins with a slash: it is matched from where its rule comes from.
+    anchored: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Body {
+    Literal(Vec<u8>),
+    Wild(Wild),
+}
+
+/// Which part of a path the pattern is held against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// The last component.
+    Name,
+    /// So many of the last components.
+    Last(usize),
+    /// All of the path.
+    Whole,
+    /// All of the path, and what is left of it after each slash.
+    AfterAnySlash,
+}
+
+impl Pattern {
+    pub(super) fn new(text: &[u8]) -> Self {
+        let wild = text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
+        let stars = wild.then(|| text.windows(2).position(|pair| pair == b"**")).flatten();
+        let slash_after = stars.is_some() && text.ends_with(b"***");
+        let slash_before = stars == Some(0);
+        let (text, dir_only) = match text {
+            [rest @ .., b'/'] if !rest.is_empty() => (rest, true),
+            _ => (text, false),
+        };
+        let slashes = text.iter().filter(|byte| **byte == b'/').count();
+        let (text, anchored) = match text {
+            [b'/', rest @ ..] => (rest, true),
+            _ => (text, false),
+        };
+        let reach = match (slashes, stars) {
+            (0, None) => Reach::Name,
+            _ if anchored || slash_before => Reach::Whole,
+            (slashes, None) => Reach::Last(slashes + 1),
+            (_, Some(_)) => Reach::AfterAnySlash,
+        };
+        let body = if wild { Body::Wild(Wild::new(text)) } else { Body::Literal(text.to_vec()) };
+        Self { body, reach, dir_only, slash_after, slash_before, anchored }
+    }
+
+    /// Whether it begins with a slash.
+    pub(super) fn is_anchored(&self) -> bool {
+        self.anchored
+    }
+
+    /// Whether it is held against more than the last component.
+    pub(super) fn wants_path(&self) -> bool {
+        self.reach != Reach::Name
+    }
+
+    /// Whether the entry at `path`, relative to where the pattern is anchored, matches.
+    pub(super) fn matches(&self, path: &[u8], is_dir: bool) -> bool {
+        if path.is_empty() || (self.dir_only && !is_dir) {
+            return false;
+        }
+        let text = match self.reach {
+            Reach::Name => last_components(path, 1),
+            Reach::Last(count) => last_components(path, count),
+            Reach::Whole | Reach::AfterAnySlash => Some(path),
+        };
+        let Some(text) = text else { return false };
+        match &self.body {
+            Body::Literal(literal) => literal == text,
+            Body::Wild(wild) => {
+                let before: &[u8] = if self.slash_before { b"/" } else { b"" };
+                let after: &[u8] = if self.slash_after && is_dir { b"/" } else { b"" };
+                wild.matches([before, text, after], self.reach == Reach::AfterAnySlash)
+            }
+        }
+    }
+}
+
+/// The last `count` components of `path`; nothing if it has fewer.
+fn last_components(path: &[u8], count: usize) -> Option<&[u8]> {
+    let mut slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    match slashes.by_ref().take(count).collect::<Vec<_>>().as_slice() {
+        found if found.len() == count => path.get(found.last()? + 1..),
+        found if found.len() + 1 == count => Some(path),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(pattern: &str, path: &str, is_dir: bool) -> bool {
+        Pattern::new(pattern.as_bytes()).matches(path.as_bytes(), is_dir)
+    }
+
+    #[test]
+    fn patterns_reach_as_far_as_their_slashes() {
+        assert!(holds("foo", "a/foo", false));
+        assert!(!holds("/foo", "a/foo", false));
+        assert!(holds("a/foo", "x/a/foo", false));
+        assert!(!holds("x/a/foo", "a/foo", false));
+        assert!(holds("foo/", "a/foo", true) && !holds("foo/", "a/foo", false));
+        assert!(holds("*.o", "a/b.o", false) && !holds("/*.o", "a/b.o", false));
+        assert!(holds("a/*/c", "x/a/b/c", false) && !holds("a/*/c", "a/b/b/c", false));
+    }
+
+    #[test]
+    fn two_stars_cross_slashes() {
+        assert!(holds("**/foo", "foo", false) && holds("**/foo", "a/b/foo", false));
+        assert!(holds("/foo/**/bar", "foo/x/y/bar", false) && !holds("/foo/**/bar", "foo/bar", false));
+        assert!(holds("foo/**", "x/foo/a/b", false) && !holds("foo/**", "x/foo", true));
+    }
+
+    #[test]
+    fn three_stars_take_the_directory_along() {
+        assert!(holds("foo/***", "foo", true) && holds("foo/***", "foo/a/b", false));
+        assert!(!holds("foo/***", "foo", false));
+    }
+
+    #[test]
+    fn a_backslash_escapes_where_there_is_a_wildcard() {
+        assert!(holds("a\\b", "a\\b", false));
+        assert!(holds("a\\b*", "abc", false) && !holds("a\\b*", "a\\bc", false));
+        assert!(holds("\\*x?", "*xy", false) && !holds("\\*x?", "axy", false));
+    }
+}

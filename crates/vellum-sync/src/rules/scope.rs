@@ -1,0 +1,343 @@
+//! Rules ready to be asked, and what holds in one directory of a walk.
+//!
+//! Invariant: a scope never changes; that of a directory shares all that it inherits with that above it.
+
+use std::sync::Arc;
+
+use super::compile::{List, RULES_MAX};
+use super::error::RuleError;
+use super::ignored::IgnoreFile;
+use super::parse::{PATTERN_MAX, parse_file};
+use super::pattern::Pattern;
+use super::rule::{DirMerge, Effect, Entry, Rule, RuleSet, Sides};
+
+/// Rules that all the files of one directory may hold.
+const OF_DIR_MAX: usize = 10_000;
+
+/// Reads a regular file of the directory that is entered; nothing if there is none of this name.
+pub type ReadHere<'r> = &'r mut dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>, String>;
+
+/// What is done about an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// As an entry of the source: it is transferred; if not, what is below it is not even looked at.
+    pub transfer: bool,
+    /// As an entry of the destination: `--delete` leaves it alone, with all that is below it.
+    pub protect_from_delete: bool,
+    /// The same, where the directory that it is in is being removed: perishable rules do not hold there.
+    pub protect_in_removed: bool,
+}
+
+/// The rules of a run.
+#[derive(Debug)]
+pub struct Rules {
+    entries: Vec<Compiled>,
+    merges: Vec<DirMerge>,
+    default_sides: Sides,
+    /// The root's absolute path without its first slash, with one behind it: what absolute patterns are held against.
+    base: Vec<u8>,
+    ignore_files: Vec<&'static [u8]>,
+}
+
+#[derive(Debug)]
+enum Compiled {
+    Rule(Box<Matcher>),
+    /// The rules of a directory's own file: the one of this number in its scope.
+    Local(usize),
+}
+
+#[derive(Debug)]
+struct Matcher {
+    pattern: Pattern,
+    effect: Effect,
+    sides: Sides,
+    negated: bool,
+    perishable: bool,
+    absolute: bool,
+    xattr: bool,
+    /// Where, in a path, the part begins that an anchored pattern is held against.
+    offset: usize,
+}
+
+/// What holds in one directory, besides what holds everywhere.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// Of each file that is looked for in directories.
+    locals: Arc<Vec<Option<Arc<Local>>>>,
+    /// Files that directories' own files want looked for.
+    more: Arc<Vec<DirMerge>>,
+    ignored: Option<Arc<IgnoreFile>>,
+}
+
+/// The rules of one file in one directory, and those above it.
+#[derive(Debug)]
+struct Local {
+    entries: Vec<Compiled>,
+    inherited: Option<Arc<Local>>,
+}
+
+impl Drop for Local {
+    /// Takes the chain apart in a loop: a tree with such a file on each of very many levels must not use up the stack.
+    fn drop(&mut self) {
+        let mut next = self.inherited.take();
+        while let Some(local) = next {
+            next = Arc::into_inner(local).and_then(|mut local| local.inherited.take());
+        }
+    }
+}
+
+impl Rules {
+    /// Makes a matcher of `set`, for a tree whose root has the absolute path `root`.
+    pub fn new(set: &RuleSet, root: &[u8]) -> Result<Self, RuleError> {
+        if set.entries.len() > RULES_MAX {
+            return Err(RuleError::TooMany { what: "filter rules", limit: RULES_MAX });
+        }
+        let default_sides = if set.delete_excluded { Sides::SENDER } else { Sides::BOTH };
+        let mut merges = Vec::new();
+        let entries = compile(&set.entries, default_sides, 0, &mut merges, 0)?;
+        let mut base = root.strip_prefix(b"/").unwrap_or(root).to_vec();
+        if !base.is_empty() && !base.ends_with(b"/") {
+            base.push(b'/');
+        }
+        let ignore_files = [(set.gitignore, b".gitignore".as_slice()), (set.vellumignore, b".vellumignore")];
+        let ignore_files =
+            ignore_files.into_iter().filter(|(wanted, _)| *wanted).map(|(_, name)| name).collect();
+        Ok(Self { entries, merges, default_sides, base, ignore_files })
+    }
+
+    /// Whether everything takes part.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.ignore_files.is_empty()
+    }
+
+    /// Whether verdicts depend on the last component of a path alone.
+    #[must_use]
+    pub fn ask_names_alone(&self) -> bool {
+        let by_name = |entry: &Compiled| matches!(entry, Compiled::Rule(rule) if !rule.pattern.wants_path());
+        self.ignore_files.is_empty() && self.entries.iter().all(by_name)
+    }
+
+    /// Whether directories may hold rules of their own, so that two trees may be judged differently.
+    #[must_use]
+    pub fn reads_directories(&self) -> bool {
+        !(self.merges.is_empty() && self.ignore_files.is_empty())
+    }
+
+    /// What holds above the root.
+    #[must_use]
+    pub fn top(&self) -> Scope {
+        Scope { locals: Arc::new(vec![None; self.merges.len()]), ..Scope::default() }
+    }
+
+    /// What holds in the directory at `dir` (empty for the root), which is in one where `outer` holds. `read` gives
+    /// the content of one of its files, or nothing if it has no such regular file.
+    pub fn enter(&self, outer: &Scope, dir: &[u8], read: ReadHere<'_>) -> Result<Scope, RuleError> {
+        if !self.reads_directories() {
+            return Ok(outer.clone());
+        }
+        let offset = if dir.is_empty() { 0 } else { dir.len() + 1 };
+        let mut scope = outer.clone();
+        self.enter_locals(&mut scope, offset, read)?;
+        for name in &self.ignore_files {
+            if let Some(text) = read(name).map_err(|why| RuleError::file(name, why))? {
+                scope.ignored = IgnoreFile::new(name, &text, offset, scope.ignored.take())?;
+            }
+        }
+        Ok(scope)
+    }
+
+    fn enter_locals(&self, scope: &mut Scope, offset: usize, read: ReadHere<'_>) -> Result<(), RuleError> {
+        let mut at = 0;
+        while let Some(merge) = self.merges.iter().chain(scope.more.iter()).nth(at).cloned() {
+            let text = read(&merge.name).map_err(|why| RuleError::file(&merge.name, why))?;
+            let inherited = scope.locals.get(at).cloned().flatten().filter(|_| !merge.not_inherited);
+            let local = match text {
+                None => inherited,
+                Some(text) => Some(self.local(&merge, &text, inherited, scope, offset, read)?),
+            };
+            let locals = Arc::make_mut(&mut scope.locals);
+            if let Some(slot) = locals.get_mut(at) {
+                *slot = local;
+            }
+            at += 1;
+        }
+        Ok(())
+    }
+
+    /// The rules of one file, before those that are inherited.
+    fn local(
+        &self,
+        merge: &DirMerge,
+        text: &[u8],
+        inherited: Option<Arc<Local>>,
+        scope: &mut Scope,
+        offset: usize,
+        read: ReadHere<'_>,
+    ) -> Result<Arc<Local>, RuleError> {
+        let known = self.merges.iter().chain(scope.more.iter());
+        let merged = known.map(|merge| merge.name.clone()).collect();
+        let mut list = List { entries: Vec::new(), merged, nul: false };
+        let mut inherited = inherited;
+        for said in parse_file(text, &merge.modifiers, false)? {
+            if said == super::parse::Said::Clear {
+                inherited = None;
+                list.entries.clear();
+                continue;
+            }
+            list.add(said, 0, &mut |name| {
+                let below = if name.contains(&b'/') { None } else { read(name)? };
+                below.ok_or_else(|| "it is not in this directory".to_owned())
+            })?;
+            if list.entries.len() > OF_DIR_MAX {
+                return Err(RuleError::TooMany { what: "filter rules in one directory", limit: OF_DIR_MAX });
+            }
+        }
+        let mut more = Vec::new();
+        let first = self.merges.len() + scope.more.len();
+        let entries = compile(&list.entries, self.default_sides, offset, &mut more, first)?;
+        if !more.is_empty() {
+            Arc::make_mut(&mut scope.locals).extend(more.iter().map(|_| None));
+            Arc::make_mut(&mut scope.more).extend(more);
+        }
+        Ok(Arc::new(Local { entries, inherited }))
+    }
+
+    /// What is done about the entry at `path`, which is in a directory where `scope` holds.
+    #[must_use]
+    pub fn judge(&self, scope: &Scope, path: &[u8], is_dir: bool) -> Verdict {
+        let mut asked = Asked { path, is_dir, base: &self.base, sender: None, receiver: None, removed: None };
+        asked.entries(&self.entries, scope);
+        let Asked { sender, receiver, removed, .. } = asked;
+        let mut effect = Effect::Include;
+        if (sender.is_none() || receiver.is_none() || removed.is_none())
+            && scope.ignored.as_ref().is_some_and(|file| file.leaves_out(path, is_dir))
+        {
+            effect = Effect::Exclude;
+        }
+        let kept = if self.default_sides.receiver { effect } else { Effect::Include };
+        Verdict {
+            transfer: sender.unwrap_or(effect) == Effect::Include,
+            protect_from_delete: receiver.unwrap_or(kept) == Effect::Exclude,
+            protect_in_removed: removed.unwrap_or(kept) == Effect::Exclude,
+        }
+    }
+
+    /// What rules about extended attributes say of the attribute `name`; nothing if none does.
+    #[must_use]
+    pub fn judge_xattr(&self, name: &[u8]) -> Option<Effect> {
+        let rules = self.entries.iter().filter_map(|entry| match entry {
+            Compiled::Rule(rule) if rule.xattr => Some(rule),
+            _ => None,
+        });
+        rules.filter(|rule| rule.pattern.matches(name, false) != rule.negated).map(|rule| rule.effect).next()
+    }
+}
+
+/// One question, and the answers so far.
+struct Asked<'a> {
+    path: &'a [u8],
+    is_dir: bool,
+    base: &'a [u8],
+    sender: Option<Effect>,
+    receiver: Option<Effect>,
+    removed: Option<Effect>,
+}
+
+impl Asked<'_> {
+    fn is_answered(&self) -> bool {
+        self.sender.is_some() && self.receiver.is_some() && self.removed.is_some()
+    }
+
+    fn entries(&mut self, entries: &[Compiled], scope: &Scope) {
+        for entry in entries {
+            if self.is_answered() {
+                return;
+            }
+            match entry {
+                Compiled::Rule(rule) => self.rule(rule),
+                Compiled::Local(number) => {
+                    let mut next = scope.locals.get(*number).and_then(Option::as_deref);
+                    while let Some(local) = next {
+                        self.entries(&local.entries, scope);
+                        next = local.inherited.as_deref();
+                    }
+                }
+            }
+        }
+    }
+
+    fn rule(&mut self, rule: &Matcher) {
+        let wants_sender = rule.sides.sender && self.sender.is_none();
+        let wants_removed = rule.sides.receiver && !rule.perishable && self.removed.is_none();
+        let wants_receiver = rule.sides.receiver && self.receiver.is_none();
+        if rule.xattr || !(wants_sender || wants_receiver || wants_removed) || !self.holds(rule) {
+            return;
+        }
+        if wants_sender {
+            self.sender = Some(rule.effect);
+        }
+        if wants_receiver {
+            self.receiver = Some(rule.effect);
+        }
+        if wants_removed {
+            self.removed = Some(rule.effect);
+        }
+    }
+
+    fn holds(&self, rule: &Matcher) -> bool {
+        let matches = if rule.absolute && rule.pattern.wants_path() {
+            rule.pattern.matches(&[self.base, self.path].concat(), self.is_dir)
+        } else if rule.pattern.is_anchored() {
+            rule.pattern.matches(self.path.get(rule.offset..).unwrap_or_default(), self.is_dir)
+        } else {
+            rule.pattern.matches(self.path, self.is_dir)
+        };
+        matches != rule.negated
+    }
+}
+
+/// Compiles `entries`, whose anchored patterns begin at `offset`; files of each directory go to `merges`, numbered
+/// from `first`.
+fn compile(
+    entries: &[Entry],
+    default_sides: Sides,
+    offset: usize,
+    merges: &mut Vec<DirMerge>,
+    first: usize,
+) -> Result<Vec<Compiled>, RuleError> {
+    let mut compiled = Vec::with_capacity(entries.len());
+    for entry in entries {
+        compiled.push(match entry {
+            Entry::Rule(rule) => Compiled::Rule(Box::new(matcher(rule, default_sides, offset)?)),
+            Entry::DirMerge(merge) if is_component(&merge.name) => {
+                merges.push(merge.clone());
+                Compiled::Local(first + merges.len() - 1)
+            }
+            Entry::DirMerge(merge) => {
+                return Err(RuleError::file(&merge.name, "it is no name of one component"));
+            }
+        });
+    }
+    Ok(compiled)
+}
+
+fn is_component(name: &[u8]) -> bool {
+    !(name.is_empty() || name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, b'/' | 0)))
+}
+
+fn matcher(rule: &Rule, default_sides: Sides, offset: usize) -> Result<Matcher, RuleError> {
+    if rule.pattern.is_empty() || rule.pattern.len() > PATTERN_MAX {
+        return Err(RuleError::syntax(&rule.pattern, "a pattern has 1 to 4096 bytes"));
+    }
+    Ok(Matcher {
+        pattern: Pattern::new(&rule.pattern),
+        effect: rule.effect,
+        sides: rule.sides.unwrap_or(default_sides),
+        negated: rule.negated,
+        perishable: rule.perishable,
+        absolute: rule.absolute,
+        xattr: rule.xattr,
+        offset,
+    })
+}

@@ -1,0 +1,138 @@
+//! `--files-from`: a list of what is to be transferred.
+//!
+//! Invariant: no entry of the list leads out of the source: leading slashes and `.` are dropped, `..` is resolved
+//! within the source. What is not listed is neither transferred nor removed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::RuleError;
+
+/// Paths of a list. Beyond that, a list is no list.
+const LISTED_MAX: usize = 10_000_000;
+
+/// What is transferred of a listed path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Listed {
+    /// It is on the way to one that is listed.
+    Parent,
+    /// Itself.
+    Itself,
+    /// Itself and what is in it (it was written with a slash at its end), but not what is in directories there.
+    Content,
+}
+
+/// The paths that take part.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selection {
+    paths: BTreeMap<Vec<u8>, Listed>,
+    /// `-r`: of a directory, everything.
+    recursive: bool,
+}
+
+impl Selection {
+    /// Parses a list. With `nul`, a NUL ends each path and nothing is a comment.
+    pub fn parse(text: &[u8], nul: bool, recursive: bool) -> Result<Self, RuleError> {
+        let ends = |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
+        let mut selection = Self { paths: BTreeMap::new(), recursive };
+        for line in text.split(ends) {
+            if line.is_empty() || (!nul && matches!(line.first(), Some(b'#' | b';'))) {
+                continue;
+            }
+            if line.contains(&0) {
+                return Err(RuleError::syntax(line, "a path holds a NUL"));
+            }
+            selection.add(line)?;
+        }
+        Ok(selection)
+    }
+
+    fn add(&mut self, line: &[u8]) -> Result<(), RuleError> {
+        let mut path: Vec<&[u8]> = Vec::new();
+        for component in line.split(|byte| *byte == b'/') {
+            match component {
+                b"" | b"." => {}
+                b".." => drop(path.pop()),
+                name => path.push(name),
+            }
+        }
+        let content = line.ends_with(b"/") || line.ends_with(b"/.") || line == b".";
+        for depth in 1..path.len() {
+            self.note(path.get(..depth).unwrap_or_default().join(&b'/'), Listed::Parent);
+        }
+        self.note(path.join(&b'/'), if content { Listed::Content } else { Listed::Itself });
+        if self.paths.len() > LISTED_MAX {
+            return Err(RuleError::TooMany { what: "listed paths", limit: LISTED_MAX });
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, path: Vec<u8>, listed: Listed) {
+        let known = self.paths.entry(path).or_insert(listed);
+        *known = listed.max(*known);
+    }
+
+    /// Whether the entry at `path` is transferred.
+    #[must_use]
+    pub fn takes(&self, path: &[u8]) -> bool {
+        path.is_empty() || self.paths.contains_key(path) || self.takes_content_of(parent(path))
+    }
+
+    /// Whether the entry at `path` is on the way to one that is transferred.
+    #[must_use]
+    pub fn leads_to(&self, path: &[u8]) -> bool {
+        self.paths.get(path) == Some(&Listed::Parent)
+    }
+
+    /// Whether everything in the directory at `dir` is transferred, so that `--delete` may remove what is not there.
+    #[must_use]
+    pub fn takes_content_of(&self, dir: &[u8]) -> bool {
+        if self.paths.get(dir) == Some(&Listed::Content) {
+            return true;
+        }
+        if !self.recursive {
+            return false;
+        }
+        let mut above = dir;
+        loop {
+            if matches!(self.paths.get(above), Some(Listed::Itself | Listed::Content)) {
+                return true;
+            }
+            if above.is_empty() {
+                return false;
+            }
+            above = parent(above);
+        }
+    }
+}
+
+fn parent(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|byte| *byte == b'/').and_then(|slash| path.get(..slash)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_takes_what_it_names_and_the_way_there() {
+        let listed = Selection::parse(b"/a/b/c\n# no\n\nd/\n./e\n", false, false).unwrap();
+        for path in ["a", "a/b", "a/b/c", "d", "d/x", "e"] {
+            assert!(listed.takes(path.as_bytes()), "{path}");
+        }
+        for path in ["a/x", "a/b/c/d", "d/x/y", "e/f", "no"] {
+            assert!(!listed.takes(path.as_bytes()), "{path}");
+        }
+        let deep = Selection::parse(b"a/b", false, true).unwrap();
+        assert!(deep.takes(b"a/b/c/d") && !deep.takes(b"a/c"));
+        assert!(deep.takes_content_of(b"a/b/c") && !deep.takes_content_of(b"a"));
+    }
+
+    #[test]
+    fn no_line_leads_out_of_the_source() {
+        let listed = Selection::parse(b"../../etc/passwd\0#x\0a/../../b\0", true, false).unwrap();
+        assert!(listed.takes(b"etc/passwd") && listed.takes(b"#x") && listed.takes(b"b"));
+        assert!(!listed.takes(b".."));
+    }
+}

@@ -1,0 +1,285 @@
+//! Patterns with wildcards, as automata whose states are followed all at once.
+//!
+//! Invariant: a match looks at each byte once and at each state of the pattern at most once a byte. A pattern that is
+//! not well formed (a class without an end or with an unknown name) matches nothing.
+
+/// States that fit on the stack, in words of 64; longer patterns take memory for a match.
+const STACK_WORDS: usize = 4;
+
+/// What one place of a pattern takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Token {
+    Byte(u8),
+    /// `?`: any byte but a slash.
+    One,
+    /// `[…]`: a set of bytes, a bit each.
+    Class(Box<[u64; 4]>),
+    /// `*`: any bytes but slashes.
+    Star,
+    /// `**`: any bytes.
+    Stars,
+}
+
+/// A pattern with wildcards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wild {
+    /// Nothing: it is not well formed.
+    tokens: Option<Vec<Token>>,
+    /// The bytes that it ends with, by which most names are told apart at once.
+    tail: Vec<u8>,
+}
+
+impl Wild {
+    pub(super) fn new(text: &[u8]) -> Self {
+        let tokens = tokens(text);
+        let mut tail: Vec<u8> = tokens
+            .iter()
+            .flatten()
+            .rev()
+            .map_while(|token| if let Token::Byte(byte) = token { Some(*byte) } else { None })
+            .collect();
+        tail.reverse();
+        Self { tokens, tail }
+    }
+
+    /// Whether the pieces, one after the other, match; or, if `after_slashes`, what is left of them after a slash.
+    pub(super) fn matches(&self, pieces: [&[u8]; 3], after_slashes: bool) -> bool {
+        let Some(tokens) = &self.tokens else { return false };
+        let [_, text, after] = pieces;
+        if after.is_empty() && text.len() >= self.tail.len() && !text.ends_with(&self.tail) {
+            return false;
+        }
+        let words = tokens.len() / 64 + 1;
+        if words <= STACK_WORDS {
+            let (mut now, mut next) = ([0; STACK_WORDS], [0; STACK_WORDS]);
+            let (Some(now), Some(next)) = (now.get_mut(..words), next.get_mut(..words)) else { return false };
+            follow(tokens, pieces, after_slashes, now, next)
+        } else {
+            let (mut now, mut next) = (vec![0; words], vec![0; words]);
+            follow(tokens, pieces, after_slashes, &mut now, &mut next)
+        }
+    }
+}
+
+/// Runs the automaton: bit `i` of `now` says that all before token `i` has been matched.
+fn follow<'s>(
+    tokens: &[Token],
+    pieces: [&[u8]; 3],
+    after_slashes: bool,
+    mut now: &'s mut [u64],
+    mut next: &'s mut [u64],
+) -> bool {
+    enter(tokens, now, 0);
+    for byte in pieces.into_iter().flatten().copied() {
+        next.fill(0);
+        let mut alive = false;
+        for (word, bits) in now.iter().enumerate() {
+            let mut bits = *bits;
+            while bits != 0 {
+                let at = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if let Some(to) = tokens.get(at).and_then(|token| step(token, byte, at)) {
+                    enter(tokens, next, to);
+                    alive = true;
+                }
+            }
+        }
+        if after_slashes && byte == b'/' {
+            enter(tokens, next, 0);
+            alive = true;
+        }
+        if !alive && !after_slashes {
+            return false;
+        }
+        std::mem::swap(&mut now, &mut next);
+    }
+    is_set(now, tokens.len())
+}
+
+/// Sets a state, and those that are reached from it without a byte.
+fn enter(tokens: &[Token], states: &mut [u64], mut at: usize) {
+    loop {
+        if is_set(states, at) {
+            return;
+        }
+        if let Some(word) = states.get_mut(at / 64) {
+            *word |= 1 << (at % 64);
+        }
+        match tokens.get(at) {
+            Some(Token::Star | Token::Stars) => at += 1,
+            _ => return,
+        }
+    }
+}
+
+fn is_set(states: &[u64], at: usize) -> bool {
+    states.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+}
+
+/// The state after `byte` in the state before `token`, which is number `at`.
+fn step(token: &Token, byte: u8, at: usize) -> Option<usize> {
+    match token {
+        Token::Byte(wanted) => (*wanted == byte).then_some(at + 1),
+        Token::One => (byte != b'/').then_some(at + 1),
+        Token::Class(set) => (byte != b'/' && holds(set, byte)).then_some(at + 1),
+        Token::Star => (byte != b'/').then_some(at),
+        Token::Stars => Some(at),
+    }
+}
+
+fn holds(set: &[u64; 4], byte: u8) -> bool {
+    set.get(usize::from(byte / 64)).is_some_and(|word| word >> (byte % 64) & 1 == 1)
+}
+
+fn tokens(text: &[u8]) -> Option<Vec<Token>> {
+    let mut tokens = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        tokens.push(match first {
+            b'*' => {
+                let more = rest.iter().take_while(|byte| **byte == b'*').count();
+                rest = rest.get(more..)?;
+                if more > 0 { Token::Stars } else { Token::Star }
+            }
+            b'?' => Token::One,
+            b'\\' => {
+                let (escaped, after) = rest.split_first()?;
+                rest = after;
+                Token::Byte(*escaped)
+            }
+            b'[' => {
+                let (set, after) = class(rest)?;
+                rest = after;
+                Token::Class(Box::new(set))
+            }
+            byte => Token::Byte(*byte),
+        });
+    }
+    Some(tokens)
+}
+
+/// A class, from behind its opening bracket, and what follows its closing one.
+fn class(text: &[u8]) -> Option<([u64; 4], &[u8])> {
+    let (negated, mut rest) = match text {
+        [b'!' | b'^', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let mut set = [0; 4];
+    let mut previous = None;
+    let mut first = true;
+    loop {
+        let (byte, after) = rest.split_first()?;
+        rest = after;
+        match (*byte, previous) {
+            (b']', _) if !first => break,
+            (b'-', Some(from)) if rest.first().is_some_and(|next| *next != b']') => {
+                let (to, after) = plain(rest)?;
+                rest = after;
+                (from..=to).for_each(|byte| add(&mut set, byte));
+                previous = None;
+            }
+            (b'[', _) if rest.first() == Some(&b':') => match named(rest) {
+                Named::Class(member, after) => {
+                    (0..=255).filter(member).for_each(|byte| add(&mut set, byte));
+                    rest = after;
+                    previous = None;
+                }
+                Named::NoClass => {
+                    add(&mut set, b'[');
+                    previous = Some(b'[');
+                }
+                Named::Unknown => return None,
+            },
+            (byte, _) => {
+                let literal = if byte == b'\\' {
+                    let (escaped, after) = rest.split_first()?;
+                    rest = after;
+                    *escaped
+                } else {
+                    byte
+                };
+                add(&mut set, literal);
+                previous = Some(literal);
+            }
+        }
+        first = false;
+    }
+    if negated {
+        set = set.map(|word| !word);
+    }
+    Some((set, rest))
+}
+
+/// The upper end of a range, which may be escaped.
+fn plain(text: &[u8]) -> Option<(u8, &[u8])> {
+    match text {
+        [b'\\', byte, rest @ ..] | [byte, rest @ ..] => Some((*byte, rest)),
+        [] => None,
+    }
+}
+
+fn add(set: &mut [u64; 4], byte: u8) {
+    if let Some(word) = set.get_mut(usize::from(byte / 64)) {
+        *word |= 1 << (byte % 64);
+    }
+}
+
+/// What `[:` in a class begins.
+enum Named<'t> {
+    Class(fn(&u8) -> bool, &'t [u8]),
+    /// There is no `:]`: brackets and letters like any.
+    NoClass,
+    /// A name that is not known, or no end: the whole pattern matches nothing.
+    Unknown,
+}
+
+/// A named class, from its first colon.
+fn named(text: &[u8]) -> Named<'_> {
+    let Some(end) = text.iter().position(|byte| *byte == b']') else { return Named::Unknown };
+    let (Some(inside), Some(rest)) = (text.get(1..end), text.get(end + 1..)) else { return Named::Unknown };
+    let Some(name) = inside.strip_suffix(b":") else { return Named::NoClass };
+    let member: fn(&u8) -> bool = match name {
+        b"alnum" => u8::is_ascii_alphanumeric,
+        b"alpha" => u8::is_ascii_alphabetic,
+        b"blank" => |byte| matches!(byte, b' ' | b'\t'),
+        b"cntrl" => u8::is_ascii_control,
+        b"digit" => u8::is_ascii_digit,
+        b"graph" => u8::is_ascii_graphic,
+        b"lower" => u8::is_ascii_lowercase,
+        b"print" => |byte| matches!(byte, b' '..=b'~'),
+        b"punct" => u8::is_ascii_punctuation,
+        b"space" => |byte| matches!(byte, b' ' | b'\t'..=b'\r'),
+        b"upper" => u8::is_ascii_uppercase,
+        b"xdigit" => u8::is_ascii_hexdigit,
+        _ => return Named::Unknown,
+    };
+    Named::Class(member, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(pattern: &str, text: &str) -> bool {
+        Wild::new(pattern.as_bytes()).matches([b"", text.as_bytes(), b""], false)
+    }
+
+    #[test]
+    fn classes_are_those_of_the_shell() {
+        assert!(holds("[a-c]x", "bx") && !holds("[a-c]x", "dx"));
+        assert!(holds("[!a-c]", "d") && holds("[^a]", "b") && !holds("[^a]", "/"));
+        assert!(holds("[]x]", "]") && holds("[a-]", "-") && holds("[\\]]", "]"));
+        assert!(holds("[[:digit:]_]", "7") && holds("[[:digit:]_]", "_") && !holds("[[:digit:]_]", "a"));
+        assert!(holds("[[:ab]", ":") && holds("[[:ab]", "["));
+        assert!(!holds("[abc", "a") && !holds("[[:nonsense:]]", "n") && !holds("a\\", "a\\"));
+    }
+
+    #[test]
+    fn many_stars_do_not_take_for_ever() {
+        let text = "a".repeat(4000);
+        assert!(!holds(&("*a".repeat(100) + "b*c"), &text));
+        assert!(!holds(&("**a*".repeat(400) + "?x?"), &text));
+        assert!(holds(&"**a*".repeat(400), &text));
+    }
+}
