@@ -41,14 +41,14 @@ enum Reach {
 
 impl Pattern {
     pub(super) fn new(text: &[u8]) -> Self {
-        let wild = text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
-        let stars = wild.then(|| text.windows(2).position(|pair| pair == b"**")).flatten();
-        let slash_after = stars.is_some() && text.ends_with(b"***");
-        let slash_before = stars == Some(0);
         let (text, dir_only) = match text {
             [rest @ .., b'/'] if !rest.is_empty() => (rest, true),
             _ => (text, false),
         };
+        let wild = text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
+        let stars = wild.then(|| text.windows(2).position(|pair| pair == b"**")).flatten();
+        let slash_after = stars.is_some() && text.ends_with(b"***");
+        let slash_before = stars == Some(0);
         let slashes = text.iter().filter(|byte| **byte == b'/').count();
         let (text, anchored) = match text {
             [b'/', rest @ ..] => (rest, true),
@@ -136,6 +136,7 @@ mod tests {
     fn three_stars_take_the_directory_along() {
         assert!(holds("foo/***", "foo", true) && holds("foo/***", "foo/a/b", false));
         assert!(!holds("foo/***", "foo", false));
+        assert!(holds("*/***/", "foo", true));
     }
 
     #[test]
