@@ -57,6 +57,11 @@ def statcache():
     return header + blocks + u64(42) + u64(72 + 88) + u32(1) + u32(1) + u64(1) + u32(1) + u32(1)
 
 
+def fuse(opcode, body):
+    """A request of the kernel, as linux/fuse.h has it."""
+    return u32(40 + len(body)) + u32(opcode) + u64(7) + u64(1) + u32(0) * 4 + body
+
+
 SLOT = (b"VLMSLOT\n" + u32(1) + bytes(16) + bytes(16) + bytes([1]) + u32(64 << 10) + u32(3) + u32(4) + bytes(32)
         + bytestr(b"a passphrase") + bytes(72))
 PARAMS = bytes.fromhex("01808001808004808010")
@@ -118,6 +123,13 @@ SEEDS = {
         b"\2" + varint(0) + bytestr(b"name 1") + bytestr(b"x") + varint(5) + bytestr(b"2") + bytestr(b"y"),
         b"\3" + varint(2) + bytestr(b"a") + varint(36) + varint(100) + bytestr(b"b") + varint(136) + varint(50),
         b"\4" + bytes([9]) + b"layer-001" + u64(2) + u64(100) + u64(200),
+    ],
+    "fuse_request": [
+        fuse(1, b"name\0"), fuse(4, u32(0x1ff) + bytes(84)), fuse(12, u64(1) + b"from\0to\0"),
+        fuse(16, u64(0) + u64(4096) + u32(3) + u32(4) + bytes(16) + b"abc"),
+        fuse(21, u32(2) + u32(0) + b"user.x\0va"), fuse(26, u32(7) + u32(45) + u32(1 << 17) + u32(1 << 30) + bytes(48)),
+        fuse(42, u32(1) + u32(0) + u64(7) + u64(2)), fuse(51, u32(0) + u32(0o600) + u32(0o22) + u32(0) + b"/\0"),
+        fuse(53, bytes(56)),
     ],
     "chunker_params": [PARAMS, bytes([1]) + varint(1024) + varint(8192) + varint(16384) + bytes(2000)],
 }

@@ -5,18 +5,15 @@
 //! those that were looked up in vain are remembered here.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fuser::{INodeNo, Notifier};
-use rustix::io::Errno;
 use vellum_fs::Epoch;
 use vellum_types::Ino;
 
+use crate::connection::Notifier;
 use crate::node::Place;
+use crate::wire::Notice;
 
 /// Names remembered at most. A program that looks for more in the root than this is met with what it was told.
 const MISSED_MAX: usize = 100_000;
@@ -45,24 +42,19 @@ impl Missed {
     }
 }
 
-/// The notification that lets all names that the kernel knows count as forgotten, since Linux 6.16: its number in the
-/// kernel's `fuse.h`.
-const INC_EPOCH: i32 = 8;
-
 /// Tells the kernel what to forget. Never to be used by a thread that answers requests.
 pub struct Forgetter {
     notifier: Notifier,
     missed: Arc<Missed>,
-    device: OwnedFd,
     /// Whether the kernel can forget all names at once.
     at_once: bool,
 }
 
 impl Forgetter {
-    pub(crate) fn new(notifier: Notifier, missed: Arc<Missed>, device: OwnedFd) -> Self {
-        let at_once = forget_names(&device).is_ok();
+    pub(crate) fn new(notifier: Notifier, missed: Arc<Missed>) -> Self {
+        let at_once = notifier.tell(Notice::Names).is_ok();
         missed.needless.store(at_once, Ordering::Relaxed);
-        Self { notifier, missed, device, at_once }
+        Self { notifier, missed, at_once }
     }
 
     /// Whether the names in the root must be told: an older kernel forgets them one by one.
@@ -74,8 +66,8 @@ impl Forgetter {
     /// Lets the kernel forget what it knows of a name in a directory, and how that lists.
     pub fn forget_name(&self, epoch: Epoch, dir: Ino, name: &[u8]) {
         let Some(node) = Place::Main(epoch, dir).node() else { return };
-        let _ = self.notifier.inval_entry(INodeNo(node), OsStr::from_bytes(name));
-        let _ = self.notifier.inval_inode(INodeNo(node), 0, 0);
+        let _ = self.notifier.tell(Notice::Name { dir: node, name });
+        let _ = self.notifier.tell(Notice::Inode(node));
     }
 
     /// Lets the kernel forget everything that it knows of the worktree, but for what is open: `names` are those that
@@ -84,24 +76,14 @@ impl Forgetter {
         let mut all = self.missed.take();
         if self.at_once {
             // It did so when it was mounted.
-            let _ = forget_names(&self.device);
+            let _ = self.notifier.tell(Notice::Names);
         } else {
             all.extend(names);
             for name in all {
                 // What the kernel does not know is forgotten already.
-                let _ = self.notifier.inval_entry(INodeNo(Ino::ROOT.0), OsStr::from_bytes(&name));
+                let _ = self.notifier.tell(Notice::Name { dir: Ino::ROOT.0, name: &name });
             }
         }
-        let _ = self.notifier.inval_inode(INodeNo(Ino::ROOT.0), 0, 0);
+        let _ = self.notifier.tell(Notice::Inode(Ino::ROOT.0));
     }
-}
-
-/// A notification is the head of an answer: its length, what is told, and no request that it would be the answer to.
-fn forget_names(device: &OwnedFd) -> Result<(), Errno> {
-    let mut head = [0; 16];
-    let len = u32::try_from(head.len()).unwrap_or(0);
-    for (place, bytes) in head.chunks_exact_mut(4).zip([len.to_ne_bytes(), INC_EPOCH.to_ne_bytes()]) {
-        place.copy_from_slice(&bytes);
-    }
-    rustix::io::write(device, &head).map(|_| ())
 }

@@ -8,13 +8,16 @@
 
 pub mod adapter;
 pub mod attr;
+pub mod connection;
 pub mod dirs;
 pub mod error;
 pub mod forget;
 pub mod mount;
+pub mod mounting;
 pub mod node;
 pub mod tally;
 pub mod virt;
+pub mod wire;
 
 pub use error::{MountError, Result};
 pub use forget::Forgetter;

@@ -4,14 +4,9 @@
 //! [`Mounted::wait`] then returns.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
-use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
 use vellum_fs::Fs;
 use vellum_fs::frozen::{Chunks, Frozen};
 use vellum_types::SnapshotId;
@@ -19,15 +14,14 @@ use vellum_volume::Volume;
 
 use crate::adapter::seeking::{Seeking, ToKernel};
 use crate::adapter::{Adapter, Main, Report};
+use crate::connection::{Connection, Device, shake_hands};
 use crate::dirs::Dirs;
 use crate::error::{MountError, Result};
 use crate::forget::Forgetter;
+use crate::mounting::{Attachment, attach, detach};
 use crate::tally::Tally;
 use crate::tally::access_log::Pipe;
 use crate::virt::{MountFile, Virtual};
-
-/// How the mounts are called in `/proc/self/mountinfo`: `fuse.vellum`.
-pub const SUBTYPE: &str = "vellum";
 
 /// Threads that answer requests. Requests wait for disks and networks, so one would be too few; but the kernel wakes
 /// them in turns, and each that slept takes longer to answer: unlinking takes half as long with one as with eight.
@@ -62,29 +56,51 @@ pub struct Options {
 
 /// A mount that is served by threads of this process.
 pub struct Mounted {
-    session: BackgroundSession,
+    connection: Connection,
+    _attached: Attached,
     forgetter: Arc<Forgetter>,
     _access_log: Pipe,
 }
 
+/// A mount on a directory. It is taken out of sight when this is dropped, if it is still there: nobody would answer.
+struct Attached {
+    mountpoint: PathBuf,
+    /// The end that is asked whether it is.
+    device: Device,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if self.device.is_connected() {
+            // Who still sees it is told by the kernel that it is dead.
+            let _ = detach(&self.mountpoint);
+        }
+    }
+}
+
 /// Mounts on `mountpoint`, which must be an empty directory.
 pub fn mount(source: Source, volume: &Arc<Volume>, mountpoint: &Path, options: Options) -> Result<Mounted> {
-    if let Err(error) = std::fs::File::options().read(true).write(true).open("/dev/fuse") {
-        return Err(MountError::NoDevice(error));
-    }
-    let config = config(&options, matches!(source, Source::Snapshot(_)));
+    let device = Device::open().map_err(MountError::NoDevice)?;
+    let attachment = Attachment {
+        name: options.name.clone(),
+        read_only: options.read_only || matches!(source, Source::Snapshot(_)),
+        allow_other: options.allow_other,
+    };
     let kernel = ToKernel::default();
     let adapter = adapter(source, volume, &options, kernel.clone())?;
     let missed = adapter.missed.clone();
     let access_log = adapter.tally.log.serve(&options.access_log).map_err(MountError::Session)?;
-    let session = Session::new(adapter, mountpoint, &config).map_err(|error| refused(mountpoint, error))?;
+    let device = attach(device, mountpoint, &attachment)?;
+    let end = device.share().map_err(MountError::Session)?;
+    let attached = Attached { mountpoint: mountpoint.into(), device: end };
+    shake_hands(&device).map_err(MountError::Session)?;
     // Nobody has told it before: it is new.
-    let _ = kernel.set(session.notifier());
-    let device = session.as_fd().try_clone_to_owned().map_err(MountError::Session)?;
-    let session = session.spawn().map_err(MountError::Session)?;
+    let _ = kernel.set(device.notifier().map_err(MountError::Session)?);
+    let notifier = device.notifier().map_err(MountError::Session)?;
+    let connection = Connection::start(device, adapter, THREADS).map_err(MountError::Session)?;
     set_read_ahead(mountpoint);
-    let forgetter = Arc::new(Forgetter::new(session.notifier(), missed, device));
-    Ok(Mounted { session, forgetter, _access_log: access_log })
+    let forgetter = Arc::new(Forgetter::new(notifier, missed));
+    Ok(Mounted { connection, _attached: attached, forgetter, _access_log: access_log })
 }
 
 fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKernel) -> Result<Adapter> {
@@ -111,29 +127,6 @@ fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKe
     })
 }
 
-fn config(options: &Options, snapshot: bool) -> Config {
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(options.name.clone()),
-        // Not `Subtype`: fuser keeps that from the kernel where it mounts by itself.
-        MountOption::CUSTOM(format!("subtype={SUBTYPE}")),
-        MountOption::DefaultPermissions,
-        if options.read_only || snapshot { MountOption::RO } else { MountOption::RW },
-    ];
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(THREADS);
-    config.clone_fd = true;
-    config
-}
-
-fn refused(mountpoint: &Path, source: io::Error) -> MountError {
-    // fuser says so when it finds no helper to run.
-    if source.kind() == io::ErrorKind::NotFound && !rustix::process::geteuid().is_root() {
-        return MountError::NoHelper;
-    }
-    MountError::Refused { mountpoint: mountpoint.into(), source }
-}
-
 /// The kernel limits readahead to its own default when it is asked in FUSE's handshake; root may say more.
 fn set_read_ahead(mountpoint: &Path) {
     let Ok(stat) = rustix::fs::stat(mountpoint) else { return };
@@ -152,45 +145,6 @@ impl Mounted {
 
     /// Waits until the mount was ended, by whomever.
     pub fn wait(self) -> Result<()> {
-        self.session.join().map_err(MountError::Session)
-    }
-}
-
-/// Ends the mount on `mountpoint`; an error if it is in use.
-pub fn unmount(mountpoint: &Path) -> Result<()> {
-    unmount_with(mountpoint, UnmountFlags::empty(), &["-u"])
-}
-
-/// Takes the mount on `mountpoint` out of sight; it ends when nobody uses it any more.
-pub fn detach(mountpoint: &Path) -> Result<()> {
-    unmount_with(mountpoint, UnmountFlags::DETACH, &["-u", "-z"])
-}
-
-fn unmount_with(mountpoint: &Path, flags: UnmountFlags, helper: &[&str]) -> Result<()> {
-    let failed = |source| MountError::Unmount { mountpoint: mountpoint.into(), source };
-    match rustix::mount::unmount(mountpoint, flags | UnmountFlags::NOFOLLOW) {
-        Ok(()) => Ok(()),
-        Err(Errno::BUSY) => Err(MountError::Busy(mountpoint.into())),
-        Err(Errno::PERM) => help_unmount(mountpoint, helper),
-        Err(error) => Err(failed(error.into())),
-    }
-}
-
-/// Whoever is not root may unmount what is theirs with the helper's help.
-fn help_unmount(mountpoint: &Path, arguments: &[&str]) -> Result<()> {
-    let failed = |source| MountError::Unmount { mountpoint: mountpoint.into(), source };
-    let mut command = Command::new("fusermount3");
-    command.args(arguments).arg("--").arg(mountpoint).stdin(Stdio::null());
-    let output = match command.output() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(MountError::NoHelper),
-        output => output.map_err(failed)?,
-    };
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() {
-        Ok(())
-    } else if said.contains("busy") {
-        Err(MountError::Busy(mountpoint.into()))
-    } else {
-        Err(failed(io::Error::other(said.trim().to_owned())))
+        self.connection.join().map_err(MountError::Session)
     }
 }

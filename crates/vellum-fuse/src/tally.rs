@@ -40,9 +40,11 @@ pub enum Op {
     Fallocate,
     Lseek,
     CopyFileRange,
+    Statx,
+    Tmpfile,
 }
 
-const NAMES: [&str; 25] = [
+const NAMES: [&str; 27] = [
     "lookup",
     "getattr",
     "setattr",
@@ -68,6 +70,8 @@ const NAMES: [&str; 25] = [
     "fallocate",
     "lseek",
     "copy_file_range",
+    "statx",
+    "tmpfile",
 ];
 
 impl Op {

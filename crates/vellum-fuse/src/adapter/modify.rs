@@ -1,19 +1,18 @@
 //! Requests that change the live worktree, decoded.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use fuser::{TimeOrNow, WriteFlags};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use vellum_fs::{Caller, FallocMode, Fs, FsError, RenameFlags, Result, SetAttr, SetTime, XattrFlags};
+use vellum_fs::{Caller, FallocMode, Fs, FsError, RenameFlags, Result, SetAttr, XattrFlags};
 use vellum_types::{Attr, FileKind, Ino};
 
-use super::{Adapter, Known, Owner};
+use super::{Adapter, Owner};
 use crate::adapter::view::{given, known};
-use crate::attr::{device, kind_of_mode, time};
+use crate::attr::{device, kind_of_mode};
 use crate::node::Place;
 use crate::virt;
+use crate::wire::{Entry, WriteFlags};
 
 /// Permission bits, set-id bits and the sticky bit: of what the kernel calls a mode.
 const PERMISSIONS: u32 = 0o7777;
@@ -32,39 +31,6 @@ pub(super) struct NewNode {
     pub device: u32,
 }
 
-/// What `setattr` is asked for, as fuser hands it over.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
-    pub mode: Option<u32>,
-    pub owner: (Option<u32>, Option<u32>),
-    pub size: Option<u64>,
-    pub atime: Option<TimeOrNow>,
-    pub mtime: Option<TimeOrNow>,
-    pub ctime: Option<SystemTime>,
-}
-
-impl Asked {
-    fn is_times_only(&self) -> bool {
-        self.mode.is_none() && self.owner == (None, None) && self.size.is_none()
-    }
-
-    fn decode(self) -> SetAttr {
-        let set_time = |asked| match asked {
-            TimeOrNow::Now => SetTime::Now,
-            TimeOrNow::SpecificTime(moment) => SetTime::At(time(moment)),
-        };
-        SetAttr {
-            mode: self.mode.map(|mode| mode & PERMISSIONS),
-            uid: self.owner.0,
-            gid: self.owner.1,
-            size: self.size,
-            atime: self.atime.map(set_time),
-            mtime: self.mtime.map(set_time),
-            ctime: self.ctime.map(time),
-        }
-    }
-}
-
 /// A piece of a file, to be copied or filled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
@@ -81,23 +47,23 @@ impl Adapter {
         self.live(at.dir)
     }
 
-    pub(super) fn mknod(&self, at: At<'_>, new: NewNode, caller: Caller) -> Result<Known> {
+    pub(super) fn mknod(&self, at: At<'_>, new: NewNode, caller: Caller) -> Result<Entry> {
         let (fs, dir) = self.place(at)?;
         let kind = kind_of_mode(new.mode).ok_or(Errno::INVAL)?;
         given(fs, &fs.mknod(dir, at.name, kind, new.mode & PERMISSIONS, device(new.device), caller)?)
     }
 
-    pub(super) fn mkdir(&self, at: At<'_>, mode: u32, caller: Caller) -> Result<Known> {
+    pub(super) fn mkdir(&self, at: At<'_>, mode: u32, caller: Caller) -> Result<Entry> {
         let (fs, dir) = self.place(at)?;
         given(fs, &fs.mkdir(dir, at.name, mode & PERMISSIONS, caller)?)
     }
 
-    pub(super) fn symlink(&self, at: At<'_>, target: &[u8], caller: Caller) -> Result<Known> {
+    pub(super) fn symlink(&self, at: At<'_>, target: &[u8], caller: Caller) -> Result<Entry> {
         let (fs, dir) = self.place(at)?;
         given(fs, &fs.symlink(dir, at.name, target, caller)?)
     }
 
-    pub(super) fn link(&self, node: u64, at: At<'_>) -> Result<Known> {
+    pub(super) fn link(&self, node: u64, at: At<'_>) -> Result<Entry> {
         let (fs, dir) = self.place(at)?;
         match self.owner(node)? {
             Owner::Live(_, ino) => given(fs, &fs.link(ino, dir, at.name)?),
@@ -115,11 +81,17 @@ impl Adapter {
         fs.rmdir(dir, at.name)
     }
 
-    pub(super) fn rename(&self, from: At<'_>, to: At<'_>, flags: fuser::RenameFlags) -> Result<()> {
+    /// Makes a file without a name, which the kernel opens by itself.
+    pub(super) fn tmpfile(&self, dir: u64, mode: u32, caller: Caller) -> Result<Entry> {
+        let (fs, dir) = self.live(dir)?;
+        given(fs, &fs.tmpfile(dir, mode & PERMISSIONS, caller)?)
+    }
+
+    pub(super) fn rename(&self, from: At<'_>, to: At<'_>, flags: u32) -> Result<()> {
         let (fs, from_dir) = self.place(from)?;
         let (_, to_dir) = self.place(to)?;
-        let (noreplace, exchange) =
-            (fuser::RenameFlags::RENAME_NOREPLACE, fuser::RenameFlags::RENAME_EXCHANGE);
+        let flags = rustix::fs::RenameFlags::from_bits_retain(flags);
+        let (noreplace, exchange) = (rustix::fs::RenameFlags::NOREPLACE, rustix::fs::RenameFlags::EXCHANGE);
         if !(noreplace | exchange).contains(flags) {
             return Err(Errno::INVAL.into());
         }
@@ -127,15 +99,17 @@ impl Adapter {
         fs.rename(from_dir, from.name, to_dir, to.name, flags)
     }
 
-    pub(super) fn setattr(&self, node: u64, asked: Asked, caller: Caller) -> Result<Known> {
-        let times_only = asked.is_times_only();
+    pub(super) fn setattr(&self, node: u64, asked: &SetAttr, caller: Caller) -> Result<Entry> {
+        let asked = SetAttr { mode: asked.mode.map(|mode| mode & PERMISSIONS), ..*asked };
+        let times_only =
+            asked.mode.is_none() && asked.uid.is_none() && asked.gid.is_none() && asked.size.is_none();
         let set = || {
             let (fs, ino) = self.live(node)?;
             // The kernel writes the times of what it forgets back, also of what has no name: nobody will ask for them.
             let held = if times_only { Some(fs.getattr(ino)?) } else { None };
             match held.filter(|held| held.attr.nlink == 0) {
                 Some(nameless) => Ok(nameless),
-                None => fs.setattr(ino, &asked.decode(), caller),
+                None => fs.setattr(ino, &asked, caller),
             }
         };
         match set() {
@@ -150,7 +124,7 @@ impl Adapter {
     pub(super) fn write(&self, at: Piece, data: &[u8], flags: WriteFlags) -> Result<u32> {
         let (fs, ino) = self.live(at.node)?;
         // What the kernel kept it wrote earlier, and it tells when by itself.
-        let written = if flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+        let written = if flags.is_write_back() {
             // Of a failure to write back the kernel tells a program that closes the file only that there was one, or
             // that there was no room.
             fs.write_back(ino, at.offset, data).map_err(|error| match error {
@@ -158,7 +132,7 @@ impl Adapter {
                 error => error,
             })?
         } else {
-            fs.write(ino, at.offset, data, flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID))?
+            fs.write(ino, at.offset, data, flags.kills_suid())?
         };
         self.tally.written(written);
         u32::try_from(written).map_err(|_| Errno::IO.into())
@@ -174,9 +148,9 @@ impl Adapter {
         }
     }
 
-    pub(super) fn setxattr(&self, node: u64, name: &[u8], value: &[u8], flags: i32) -> Result<()> {
+    pub(super) fn setxattr(&self, node: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
         let (fs, ino) = self.live(node)?;
-        let flags = rustix::fs::XattrFlags::from_bits_retain(flags.cast_unsigned());
+        let flags = rustix::fs::XattrFlags::from_bits_retain(flags);
         let flags = XattrFlags {
             create: flags.contains(rustix::fs::XattrFlags::CREATE),
             replace: flags.contains(rustix::fs::XattrFlags::REPLACE),
@@ -189,9 +163,9 @@ impl Adapter {
         fs.removexattr(ino, name)
     }
 
-    pub(super) fn fallocate(&self, at: Piece, len: u64, mode: i32) -> Result<()> {
+    pub(super) fn fallocate(&self, at: Piece, len: u64, mode: u32) -> Result<()> {
         let (fs, ino) = self.live(at.node)?;
-        let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+        let mode = FallocateFlags::from_bits_retain(mode);
         let known = FallocateFlags::KEEP_SIZE
             | FallocateFlags::PUNCH_HOLE
             | FallocateFlags::ZERO_RANGE
@@ -211,11 +185,9 @@ impl Adapter {
     }
 
     /// Copies within the live worktree, sharing what can be shared; between others programs copy bytes.
-    pub(super) fn copy_range(&self, from: Piece, to: Piece, len: u64) -> Result<u32> {
+    pub(super) fn copy_range(&self, from: Piece, to: Piece, len: u64) -> Result<u64> {
         let (fs, to_ino) = self.live(to.node)?;
         let Owner::Live(_, from_ino) = self.owner(from.node)? else { return Err(Errno::XDEV.into()) };
-        // The answer has 32 bits; whoever wants more asks again.
-        let copied = fs.copy_range(from_ino, from.offset, to_ino, to.offset, len.min(1 << 31))?;
-        u32::try_from(copied).map_err(|_| Errno::IO.into())
+        fs.copy_range(from_ino, from.offset, to_ino, to.offset, len)
     }
 }

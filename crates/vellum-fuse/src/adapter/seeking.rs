@@ -7,7 +7,10 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 
-use fuser::{INodeNo, Notifier};
+use rustix::io::Errno;
+
+use crate::connection::Notifier;
+use crate::wire::{Answer, Notice, Small};
 
 /// The way to the kernel, once the mount is there.
 pub type ToKernel = Arc<OnceLock<Notifier>>;
@@ -35,11 +38,16 @@ impl Seeking {
     }
 }
 
+/// What answers that data or a hole was found, or not.
+pub(super) fn seek_answer(done: std::result::Result<u64, Errno>) -> Answer {
+    Answer::of(done, |&offset| Small::offset(offset))
+}
+
 fn fetch(kernel: &ToKernel, received: &Receiver<(u64, Look)>) {
     for (node, look) in received {
         if let Some(kernel) = kernel.get() {
             // All pages of the file, changed ones written back first. If that fails, so does the program's `fsync`.
-            let _ = kernel.inval_inode(INodeNo(node), 0, 0);
+            let _ = kernel.tell(Notice::Inode(node));
         }
         look();
     }

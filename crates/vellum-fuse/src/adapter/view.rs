@@ -3,21 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuser::FileType;
 use rustix::io::Errno;
 use vellum_fs::{Epoch, Fs, Node, Result, Statfs};
 use vellum_types::limits::NAME_MAX;
 use vellum_types::{Attr, FileKind, Ino};
 use vellum_volume::tree::show;
 
-use super::{Adapter, Known, LONG, Main, Owner};
-use crate::attr::{BLOCK_SIZE, file_attr};
+use super::{Adapter, LONG, Main, Owner};
+use crate::attr::{BLOCK_SIZE, attributes, kind_of_mode};
 use crate::dirs::Listed;
 use crate::node::Place;
 use crate::virt::{self, PATIENCE};
+use crate::wire::Entry;
 
 impl Adapter {
-    pub(super) fn lookup(&self, dir: u64, name: &[u8]) -> Result<Known> {
+    pub(super) fn lookup(&self, dir: u64, name: &[u8]) -> Result<Entry> {
         if dir == Ino::ROOT.0 && name == virt::NAME {
             let top = self.virt.top()?;
             return known(top.place, &top.attr);
@@ -33,12 +33,12 @@ impl Adapter {
                 let found = self.virt.lookup(number, name)?;
                 // A text is as it was when it was looked up.
                 let patience = if found.attr.kind == FileKind::File { Duration::ZERO } else { PATIENCE };
-                Ok(Known { patience, ..known(found.place, &found.attr)? })
+                Ok(Entry { patience, ..known(found.place, &found.attr)? })
             }
         }
     }
 
-    pub(super) fn getattr(&self, node: u64) -> Result<Known> {
+    pub(super) fn getattr(&self, node: u64) -> Result<Entry> {
         let place = Place::of(node);
         match self.owner(node)? {
             Owner::Live(fs, ino) => known(place, &fs.getattr(ino)?.attr),
@@ -97,7 +97,7 @@ impl Adapter {
 
     /// What `readdirplus` tells of a listed name. Of a snapshot nothing but that it is there: the kernel asks again
     /// before it believes anything else. What is told is held.
-    pub(super) fn listed(&self, listed: &Listed, dir: u64) -> Result<Known> {
+    pub(super) fn listed(&self, listed: &Listed, dir: u64) -> Result<Entry> {
         let told = self.listed_attr(listed, dir)?;
         if !matches!(listed.name.as_slice(), b"." | b"..") {
             self.hold(&told)?;
@@ -105,23 +105,25 @@ impl Adapter {
         Ok(told)
     }
 
-    fn hold(&self, told: &Known) -> Result<()> {
-        match (&self.main, Place::of(told.attr.ino.0)) {
-            (Main::Live(fs), Place::Main(epoch, ino)) if told.attr.kind == FileType::RegularFile => {
+    fn hold(&self, told: &Entry) -> Result<()> {
+        match (&self.main, Place::of(told.attr.ino)) {
+            (Main::Live(fs), Place::Main(epoch, ino))
+                if kind_of_mode(told.attr.mode) == Some(FileKind::File) =>
+            {
                 fs.hold(epoch, ino)
             }
             _ => Ok(()),
         }
     }
 
-    fn listed_attr(&self, listed: &Listed, dir: u64) -> Result<Known> {
+    fn listed_attr(&self, listed: &Listed, dir: u64) -> Result<Entry> {
         match (Place::of(dir), Place::of(listed.node)) {
             (Place::Virtual(_), place @ Place::Snapshot(..)) => {
                 let unread = known(place, &self.virt.unread(listed.kind))?;
-                Ok(Known { patience: Duration::ZERO, ..unread })
+                Ok(Entry { patience: Duration::ZERO, ..unread })
             }
             // Some are made when they are looked up.
-            (Place::Virtual(_), _) => Ok(Known { patience: Duration::ZERO, ..self.getattr(listed.node)? }),
+            (Place::Virtual(_), _) => Ok(Entry { patience: Duration::ZERO, ..self.getattr(listed.node)? }),
             _ => self.getattr(listed.node),
         }
     }
@@ -188,7 +190,7 @@ fn sibling(node: u64, ino: Ino) -> Place {
 }
 
 /// A node of the present state that the kernel will know from now on, and hold if it is a file.
-pub(super) fn given(fs: &Fs, node: &Node) -> Result<Known> {
+pub(super) fn given(fs: &Fs, node: &Node) -> Result<Entry> {
     let (epoch, ino) = (fs.epoch(), node.ino);
     let told = known(Place::Main(epoch, ino), &node.attr)?;
     if node.attr.kind == FileKind::File {
@@ -197,7 +199,7 @@ pub(super) fn given(fs: &Fs, node: &Node) -> Result<Known> {
     Ok(told)
 }
 
-pub(super) fn known(place: Place, attr: &Attr) -> Result<Known> {
+pub(super) fn known(place: Place, attr: &Attr) -> Result<Entry> {
     let node = place.node().ok_or(Errno::OVERFLOW)?;
-    Ok(Known { attr: file_attr(node, attr), generation: attr.generation, patience: LONG })
+    Ok(Entry { attr: attributes(node, attr), generation: attr.generation, patience: LONG })
 }

@@ -42,7 +42,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let mount = found.ok_or_else(|| MountingError::NotMounted(mountpoint.clone()))?;
     let was_dead = mount.is_dead();
     if was_dead {
-        vellum_fuse::mount::detach(&mountpoint).map_err(MountingError::from)?;
+        vellum_fuse::mounting::detach(&mountpoint).map_err(MountingError::from)?;
     } else {
         let server = server(&mount);
         flush(context, &mountpoint)?;
@@ -69,12 +69,12 @@ fn server(mount: &Mount) -> Option<OwnedFd> {
 /// Unmounts. What was closed a moment ago may count as open a moment longer.
 fn unmount(mountpoint: &Path) -> Result<()> {
     for _ in 0..BUSY_TRIES {
-        match vellum_fuse::mount::unmount(mountpoint) {
+        match vellum_fuse::mounting::unmount(mountpoint) {
             Err(MountError::Busy(_)) => std::thread::sleep(BUSY_PAUSE),
             done => return Ok(done.map_err(MountingError::from)?),
         }
     }
-    Ok(vellum_fuse::mount::unmount(mountpoint).map_err(MountingError::from)?)
+    Ok(vellum_fuse::mounting::unmount(mountpoint).map_err(MountingError::from)?)
 }
 
 /// Hands the kernel's pages to the mount's process, and lets that make everything durable: the root directory's

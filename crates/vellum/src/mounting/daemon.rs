@@ -62,10 +62,10 @@ fn unmount_at_signals(mountpoint: PathBuf, log: Arc<Log>) -> Result<()> {
 }
 
 fn end(mountpoint: &Path, log: &Log) {
-    let done = match vellum_fuse::mount::unmount(mountpoint) {
+    let done = match vellum_fuse::mounting::unmount(mountpoint) {
         Err(MountError::Busy(_)) => {
             log.line("the mount is in use: it goes out of sight, and ends when nobody uses it any more");
-            vellum_fuse::mount::detach(mountpoint)
+            vellum_fuse::mounting::detach(mountpoint)
         }
         done => done,
     };

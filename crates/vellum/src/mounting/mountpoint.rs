@@ -30,7 +30,7 @@ pub fn prepare(mountpoint: &Path) -> Result<()> {
             let what = if mount.is_ours() { "a volume".into() } else { mount.kind };
             return Err(MountingError::Mounted { what, mountpoint: mountpoint.into() }.into());
         }
-        vellum_fuse::mount::detach(mountpoint).map_err(MountingError::from)?;
+        vellum_fuse::mounting::detach(mountpoint).map_err(MountingError::from)?;
         return prepare(mountpoint);
     }
     match mountpoint.metadata() {

@@ -27,6 +27,7 @@ mod ls;
 mod mount;
 mod mounted;
 mod mounts;
+mod nameless;
 mod programs;
 mod quota;
 mod restore;

@@ -374,16 +374,6 @@ fn what_the_mount_does_is_counted_and_logged() {
 }
 
 #[test]
-fn a_file_without_a_name_is_refused_cleanly() {
-    let world = World::new();
-    let mount = Mount::new(&world, "work");
-    let flags = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR;
-    let opened = rustix::fs::open(&mount.path, flags, Mode::RUSR | Mode::WUSR);
-    // fuser does not know the request yet. Programs that see this make a file with a name.
-    assert_eq!(opened.unwrap_err(), rustix::io::Errno::OPNOTSUPP);
-}
-
-#[test]
 fn locks_are_the_kernels() {
     let world = World::new();
     let mount = Mount::new(&world, "work");

@@ -1,0 +1,153 @@
+//! Content, and places in it, of whatever stands behind a node; and what a directory lists, as many names as fit.
+
+use rustix::io::Errno;
+use vellum_fs::{Fs, Result, Seek};
+use vellum_types::Ino;
+
+use super::seeking::seek_answer;
+use super::{Adapter, Owner};
+use crate::attr::kind_bits;
+use crate::connection::{Later, MAX_WRITE};
+use crate::dirs;
+use crate::node::Place;
+use crate::tally::Op;
+use crate::wire::{Answer, Header, Listed, Listing};
+
+/// Where `lseek` is to go: to data. The other way that the kernel asks for is to a hole.
+const SEEK_DATA: u32 = 3;
+
+/// A stretch of an open directory that is to be listed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stretch {
+    pub handle: u64,
+    /// How many names were listed already.
+    pub offset: u64,
+    pub room: u32,
+}
+
+impl Stretch {
+    /// The names from here on, each with the offset behind it.
+    fn names(self, all: &[dirs::Listed]) -> impl Iterator<Item = (u64, &dirs::Listed)> {
+        (1..).zip(all).skip(usize::try_from(self.offset).unwrap_or(usize::MAX))
+    }
+
+    fn listing(self) -> Listing {
+        Listing::new(bounded(self.room))
+    }
+}
+
+/// Whoever asks for more than one request carries gets that.
+fn bounded(len: u32) -> usize {
+    usize::try_from(len).map_or(MAX_WRITE, |len| len.min(MAX_WRITE))
+}
+
+fn record(listed: &dirs::Listed, next: u64) -> Listed<'_> {
+    Listed { name: &listed.name, node: listed.node, mode: kind_bits(listed.kind), next }
+}
+
+impl Adapter {
+    pub(super) fn answer_read(&self, header: &Header, offset: u64, len: u32) -> Answer {
+        let at = (offset, bounded(len));
+        let done = self.serve(Op::Read, header, b"", || self.read_node(header.node, at));
+        if let Ok(bytes) = &done {
+            self.tally.read(bytes.len());
+        }
+        Answer::of_bytes(done)
+    }
+
+    fn read_node(&self, node: u64, at: (u64, usize)) -> Result<Vec<u8>> {
+        let (offset, len) = at;
+        match self.owner(node)? {
+            Owner::Live(fs, ino) => {
+                let epoch = fs.epoch();
+                let read = fs.read(ino, offset, len);
+                // It was restored meanwhile: what was read may be of the new state.
+                if fs.epoch() == epoch { read } else { self.read_node(node, at) }
+            }
+            Owner::Past(fs, epoch, ino) => fs.read_from(epoch, ino, offset, len),
+            Owner::Frozen(tree, ino) => tree.read(ino, offset, len),
+            Owner::Virtual(number) => self.virt.read(number, offset, len),
+        }
+    }
+
+    /// Finds data or a hole: in a live file later, when the kernel's pages are here.
+    pub(super) fn answer_seek(&self, header: &Header, at: (u64, u32), later: Later<'_>) -> Answer {
+        let (offset, whence) = at;
+        if let Ok(Owner::Live(fs, ino)) = self.owner(header.node) {
+            let (fs, unanswered) = (fs.clone(), later.take());
+            let look = move || {
+                let done = seek_live(&fs, ino, offset, whence).map_err(|error| error.errno());
+                unanswered.answer(seek_answer(done));
+            };
+            self.seeking.look(header.node, look);
+            return Answer::None;
+        }
+        seek_answer(self.serve(Op::Lseek, header, b"", || self.seek_node(header.node, offset, whence)))
+    }
+
+    fn seek_node(&self, node: u64, offset: u64, whence: u32) -> Result<u64> {
+        match self.owner(node)? {
+            // Of a live one, the kernel may have pages that we have not been given.
+            Owner::Live(..) | Owner::Past(..) => Err(Errno::STALE.into()),
+            Owner::Frozen(tree, ino) => tree.seek(ino, offset, whence == SEEK_DATA),
+            Owner::Virtual(_) => Err(Errno::INVAL.into()),
+        }
+    }
+
+    pub(super) fn answer_readdir(&self, header: &Header, stretch: Stretch) -> Answer {
+        let all = match self.names(header, stretch) {
+            Ok(all) => all,
+            Err(error) => return Answer::Failed(error),
+        };
+        let mut listing = stretch.listing();
+        for (next, listed) in stretch.names(&all) {
+            if !listing.add(record(listed, next)) {
+                break;
+            }
+        }
+        Answer::Bytes(listing.into_bytes())
+    }
+
+    pub(super) fn answer_readdirplus(&self, header: &Header, stretch: Stretch) -> Answer {
+        let all = match self.names(header, stretch) {
+            Ok(all) => all,
+            Err(error) => return Answer::Failed(error),
+        };
+        let mut listing = stretch.listing();
+        // What is told must still be there when it is held.
+        let entered = self.enter();
+        let mut untold = None;
+        for (next, listed) in stretch.names(&all) {
+            // What went away since the directory was listed is left out.
+            let Ok(entry) = self.listed(listed, header.node) else { continue };
+            if !listing.add_known(record(listed, next), &entry) {
+                untold = Some(listed);
+                break;
+            }
+        }
+        drop(entered);
+        if let Some(listed) = untold.filter(|listed| !matches!(listed.name.as_slice(), b"." | b"..")) {
+            self.forget_node(listed.node, 1);
+        }
+        Answer::Bytes(listing.into_bytes())
+    }
+
+    fn names(&self, header: &Header, stretch: Stretch) -> std::result::Result<dirs::Listing, Errno> {
+        let list = || self.dirs.listing(stretch.handle, stretch.offset, || self.list(header.node));
+        self.serve(Op::Readdir, header, b"", list)
+    }
+
+    /// Whether a directory lists the same until it is changed through this mount.
+    pub(super) fn is_steady(&self, owner: &Owner<'_>, node: u64) -> bool {
+        match (owner, Place::of(node)) {
+            // In one of a past epoch the kernel may remember what was listed then.
+            (Owner::Live(fs, ino), Place::Main(epoch, _)) => *ino == Ino::ROOT || epoch == fs.epoch(),
+            (Owner::Virtual(_), _) => false,
+            _ => true,
+        }
+    }
+}
+
+fn seek_live(fs: &Fs, ino: Ino, offset: u64, whence: u32) -> Result<u64> {
+    fs.seek(ino, offset, if whence == SEEK_DATA { Seek::Data } else { Seek::Hole })
+}

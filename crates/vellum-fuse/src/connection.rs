@@ -1,0 +1,105 @@
+//! The conversation with the kernel: threads that read requests from the device, have them answered, and read on.
+//!
+//! Invariants: each request is answered by the descriptor that it was read from, once, if it wants an answer; a thread
+//! that answers requests tells the kernel nothing else. When the mount is gone, all threads end. Absent: interrupts
+//! (the kernel waits for our answer instead), and what requests mean.
+
+mod device;
+mod handshake;
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+pub use device::{Device, Notifier};
+pub use handshake::shake_hands;
+use rustix::io::Errno;
+
+use crate::wire::{Answer, Operation, Request};
+
+/// Bytes of the largest write that the kernel sends in one request: the most that it does without being told otherwise
+/// by its administrator.
+pub const MAX_WRITE: usize = 1 << 20;
+
+/// Room for a request: the largest write, and what stands in front of it, rounded up to a page.
+const REQUEST_MAX: usize = MAX_WRITE + 4096;
+
+/// Who answers requests.
+pub trait Service: Send + Sync + 'static {
+    /// Answers a request. With [`Answer::None`] to one that wants an answer, `later` must be used.
+    fn answer(&self, request: &Request<'_>, operation: Operation<'_>, later: Later<'_>) -> Answer;
+}
+
+/// The right to answer a request later, from another thread.
+#[derive(Debug, Clone, Copy)]
+pub struct Later<'d> {
+    device: &'d Arc<Device>,
+    unique: u64,
+}
+
+/// A request that is answered later.
+#[derive(Debug)]
+pub struct Unanswered {
+    device: Arc<Device>,
+    unique: u64,
+}
+
+impl Later<'_> {
+    /// Takes the request along.
+    #[must_use]
+    pub fn take(self) -> Unanswered {
+        Unanswered { device: self.device.clone(), unique: self.unique }
+    }
+}
+
+impl Unanswered {
+    /// Answers it.
+    pub fn answer(self, answer: Answer) {
+        self.device.answer(self.unique, answer);
+    }
+}
+
+/// The threads that serve a mount.
+pub struct Connection {
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl Connection {
+    /// Lets so many threads answer requests, each with a descriptor of its own. The handshake is done.
+    pub fn start<S: Service>(device: Device, service: S, threads: usize) -> io::Result<Self> {
+        let service = Arc::new(service);
+        let clones: io::Result<Vec<Device>> = (1..threads).map(|_| device.reopen()).collect();
+        let devices = clones?.into_iter().chain([device]);
+        let start = |(i, device): (usize, Device)| {
+            let service = service.clone();
+            let work = move || serve(&Arc::new(device), service.as_ref());
+            std::thread::Builder::new().name(format!("vellum-fuse-{i}")).spawn(work)
+        };
+        let threads: io::Result<Vec<_>> = devices.enumerate().map(start).collect();
+        Ok(Self { threads: threads? })
+    }
+
+    /// Waits until the mount is gone.
+    pub fn join(self) -> io::Result<()> {
+        let mut end = Ok(());
+        for thread in self.threads {
+            let done = thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount died")));
+            end = end.and(done);
+        }
+        end
+    }
+}
+
+fn serve(device: &Arc<Device>, service: &impl Service) -> io::Result<()> {
+    let mut room = vec![0; REQUEST_MAX];
+    while let Some(bytes) = device.read(&mut room)? {
+        let request = Request::decode(bytes).map_err(io::Error::other)?;
+        let unique = request.header.unique;
+        let answer = match request.operation() {
+            Ok(operation) => service.answer(&request, operation, Later { device, unique }),
+            Err(_) => Answer::Failed(Errno::IO),
+        };
+        device.answer(unique, answer);
+    }
+    Ok(())
+}

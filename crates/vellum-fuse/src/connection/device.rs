@@ -1,0 +1,114 @@
+//! The device `/dev/fuse`: a descriptor of it is one end of a mount.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::ioctl::{Opcode, Updater, opcode};
+
+use crate::wire::{Answer, Notice, head};
+
+const PATH: &str = "/dev/fuse";
+
+/// Gives an open device another descriptor's mount (`FUSE_DEV_IOC_CLONE`).
+const CLONE: Opcode = opcode::read::<u32>(229, 0);
+
+/// A descriptor of the device.
+#[derive(Debug)]
+pub struct Device(OwnedFd);
+
+impl From<OwnedFd> for Device {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Device {
+    /// Opens the device, for a mount to be.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self(rustix::fs::open(PATH, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?))
+    }
+
+    /// Another descriptor of the same mount, from which requests can be read at the same time.
+    pub fn reopen(&self) -> io::Result<Self> {
+        let other = Self::open()?;
+        let mut number = self.0.as_raw_fd().cast_unsigned();
+        #[expect(unsafe_code, reason = "no safe call tells FUSE of another descriptor")]
+        // SAFETY: the operation reads the 32 bits that it is given, which are a number, and writes nothing.
+        unsafe {
+            rustix::ioctl::ioctl(&other.0, Updater::<CLONE, u32>::new(&mut number))?;
+        }
+        Ok(other)
+    }
+
+    /// Waits for a request; none when the mount is gone.
+    pub fn read<'b>(&self, room: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
+        let len = loop {
+            match rustix::io::read(&self.0, &mut *room) {
+                Ok(len) => break len,
+                // Who asked was interrupted before we read it; or we were.
+                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                Err(Errno::NODEV) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        };
+        Ok(Some(&room[..len]))
+    }
+
+    /// Answers a request. That it cannot be told means that nobody waits for it any more.
+    pub fn answer(&self, unique: u64, answer: Answer) {
+        let _ = match answer {
+            Answer::None => Ok(0),
+            Answer::Failed(error) => {
+                rustix::io::write(&self.0, &head(0, error.raw_os_error().wrapping_neg(), unique))
+            }
+            Answer::Done => rustix::io::write(&self.0, &head(0, 0, unique)),
+            Answer::Small(mut small) => rustix::io::write(&self.0, small.seal(unique)),
+            Answer::Bytes(bytes) => self.answer_bytes(unique, &bytes),
+            Answer::Shared(bytes) => self.answer_bytes(unique, &bytes),
+        };
+    }
+
+    fn answer_bytes(&self, unique: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        let head = head(bytes.len(), 0, unique);
+        rustix::io::writev(&self.0, &[IoSlice::new(&head), IoSlice::new(bytes)])
+    }
+
+    /// Whether the mount is still there.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        let mut device = [PollFd::new(&self.0, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let polled = poll(&mut device, Some(&now));
+        polled.is_ok() && !device[0].revents().contains(PollFlags::ERR)
+    }
+
+    /// The same descriptor once more.
+    pub fn share(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
+    }
+
+    /// A way to tell the kernel what to forget.
+    pub fn notifier(&self) -> io::Result<Notifier> {
+        Ok(Notifier(self.0.try_clone()?))
+    }
+}
+
+/// Tells the kernel what to forget. Never to be used by a thread that answers requests: it could wait for itself.
+#[derive(Debug)]
+pub struct Notifier(OwnedFd);
+
+impl Notifier {
+    /// Tells it; an error too if the kernel does not know what is to be forgotten.
+    pub fn tell(&self, notice: Notice<'_>) -> Result<(), Errno> {
+        rustix::io::write(&self.0, &notice.encode()).map(|_| ())
+    }
+}

@@ -1,0 +1,124 @@
+//! `fusermount3`, the helper that mounts and unmounts for those who are not root.
+//!
+//! It is given a socket as its standard input, and through it gives back the device.
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg,
+    socketpair,
+};
+
+use super::Attachment;
+use crate::connection::Device;
+use crate::error::{MountError, Result};
+
+const PROGRAM: &str = "fusermount3";
+
+/// By this variable it is told which descriptor the socket is.
+const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
+
+/// Lets the helper mount.
+pub(super) fn attach(mountpoint: &Path, attachment: &Attachment) -> Result<Device> {
+    let refused = |source| MountError::Refused { mountpoint: mountpoint.into(), source };
+    let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(|error| refused(error.into()))?;
+    let mut command = Command::new(PROGRAM);
+    command
+        .arg("-o")
+        .arg(options(attachment))
+        .arg("--")
+        .arg(mountpoint)
+        .env(SOCKET_VARIABLE, "0")
+        .stdin(Stdio::from(its))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let child = command.spawn().map_err(|error| missing(error, refused))?;
+    // Its end of the socket is with the command.
+    drop(command);
+    // It ends when it has sent the device, which waits in the socket meanwhile.
+    let output = child.wait_with_output().map_err(refused)?;
+    match receive(&ours) {
+        Ok(Some(device)) if output.status.success() => Ok(Device::from(device)),
+        Ok(_) => Err(refused(io::Error::other(said(&output)))),
+        Err(error) => Err(refused(error)),
+    }
+}
+
+/// Lets the helper unmount what is the caller's.
+pub(super) fn unmount(mountpoint: &Path, arguments: &[&str]) -> Result<()> {
+    let failed = |source| MountError::Unmount { mountpoint: mountpoint.into(), source };
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).arg("--").arg(mountpoint).stdin(Stdio::null());
+    let output = command.output().map_err(|error| missing(error, failed))?;
+    let said = said(&output);
+    match output.status.success() {
+        true => Ok(()),
+        false if said.contains("busy") => Err(MountError::Busy(mountpoint.into())),
+        false => Err(failed(io::Error::other(said))),
+    }
+}
+
+fn missing(error: io::Error, other: impl FnOnce(io::Error) -> MountError) -> MountError {
+    if error.kind() == io::ErrorKind::NotFound { MountError::NoHelper } else { other(error) }
+}
+
+/// A comma in the name would end it.
+fn options(attachment: &Attachment) -> String {
+    let name = attachment.name.replace('\\', "\\\\").replace(',', "\\,");
+    let access = if attachment.read_only { "ro" } else { "rw" };
+    format!("fsname={name},{access},{}", attachment.options())
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).trim().to_owned()
+}
+
+/// The descriptor that was sent; none if nothing was.
+fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut room);
+    let mut byte = [0];
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    Ok(ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use std::io::IoSlice;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_comma_does_not_end_a_name() {
+        let attachment = Attachment { name: r"vellum:a,b\c".into(), read_only: true, allow_other: false };
+        let expected = r"fsname=vellum:a\,b\\c,ro,default_permissions,subtype=vellum";
+        assert_eq!(options(&attachment), expected);
+    }
+
+    #[test]
+    fn a_sent_descriptor_is_received_and_none_if_the_helper_just_ends() {
+        let pair =
+            || socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        let (ours, its) = pair();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut room);
+        let descriptors = [null.as_fd()];
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        sendmsg(&its, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::empty()).unwrap();
+        let sent = std::fs::File::from(receive(&ours).unwrap().unwrap());
+        assert_eq!(sent.metadata().unwrap().file_type(), null.metadata().unwrap().file_type());
+
+        let (ours, its) = pair();
+        drop(its);
+        assert!(receive(&ours).unwrap().is_none());
+    }
+}

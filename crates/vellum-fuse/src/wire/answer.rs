@@ -1,0 +1,235 @@
+//! Answers: a head, and what was asked for.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::attributes::{Attributes, Entry};
+
+/// Bytes of the head of an answer (`fuse_out_header`).
+pub const HEAD_LEN: usize = 16;
+
+/// Bytes of the largest answer of a fixed size: `fuse_statx_out`.
+const SMALL_MAX: usize = 288;
+
+/// Bytes of `fuse_kstatfs` that mean nothing.
+const STATFS_SPARE: usize = 7 * 4;
+
+/// The head of an answer or of a notice: its length without the head, what went wrong (or what is told), and the
+/// request that is answered.
+#[must_use]
+pub fn head(len: usize, code: i32, unique: u64) -> [u8; HEAD_LEN] {
+    let mut head = [0; HEAD_LEN];
+    let len = u32::try_from(HEAD_LEN + len).unwrap_or(u32::MAX);
+    let (first, last) = head.split_at_mut(HEAD_LEN / 2);
+    first[..4].copy_from_slice(&len.to_ne_bytes());
+    first[4..].copy_from_slice(&code.to_ne_bytes());
+    last.copy_from_slice(&unique.to_ne_bytes());
+    head
+}
+
+/// What is answered.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is on the stack for a moment: small answers allocate nothing"
+)]
+pub enum Answer {
+    /// Nothing: the kernel waits for no answer, or gets it from another thread.
+    None,
+    /// It failed.
+    Failed(Errno),
+    /// It is done.
+    Done,
+    /// Something of a fixed size.
+    Small(Small),
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// Bytes that somebody else has, too.
+    Shared(Arc<[u8]>),
+}
+
+/// What a part of an answer is written to.
+pub(super) trait Put {
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Put for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// An answer of a fixed size, with room for the head in front, so that both go in one piece.
+#[derive(Debug, Clone, Copy)]
+pub struct Small {
+    bytes: [u8; HEAD_LEN + SMALL_MAX],
+    len: usize,
+}
+
+impl Default for Small {
+    fn default() -> Self {
+        Self { bytes: [0; HEAD_LEN + SMALL_MAX], len: HEAD_LEN }
+    }
+}
+
+impl Put for Small {
+    fn put(&mut self, bytes: &[u8]) {
+        let end = self.len + bytes.len();
+        debug_assert!(end <= self.bytes.len(), "an answer of a fixed size is larger than any");
+        if let Some(place) = self.bytes.get_mut(self.len..end) {
+            place.copy_from_slice(bytes);
+            self.len = end;
+        }
+    }
+}
+
+impl Small {
+    pub(super) fn u16(mut self, value: u16) -> Self {
+        self.put(&value.to_ne_bytes());
+        self
+    }
+
+    pub(super) fn u32(mut self, value: u32) -> Self {
+        self.put(&value.to_ne_bytes());
+        self
+    }
+
+    pub(super) fn u64(mut self, value: u64) -> Self {
+        self.put(&value.to_ne_bytes());
+        self
+    }
+
+    pub(super) fn zeros(mut self, len: usize) -> Self {
+        // They are zeros already.
+        self.len = (self.len + len).min(self.bytes.len());
+        self
+    }
+
+    /// The whole answer to a request.
+    pub fn seal(&mut self, unique: u64) -> &[u8] {
+        let head = head(self.len - HEAD_LEN, 0, unique);
+        self.bytes[..HEAD_LEN].copy_from_slice(&head);
+        &self.bytes[..self.len]
+    }
+
+    /// What stands behind the head.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.bytes[HEAD_LEN..self.len]
+    }
+
+    /// A name was found, or made (`fuse_entry_out`).
+    #[must_use]
+    pub fn entry(entry: &Entry) -> Self {
+        let mut small = Self::default();
+        entry.encode(&mut small);
+        small
+    }
+
+    /// A file was made and opened. The kernel keeps its pages.
+    #[must_use]
+    pub fn made_open(entry: &Entry) -> Self {
+        Self::entry(entry).opened_as(0, OPEN_KEEP_CACHE)
+    }
+
+    /// A directory was opened; `steady` if the kernel may keep what it lists (`fuse_open_out`).
+    #[must_use]
+    pub fn opened(handle: u64, steady: bool) -> Self {
+        Self::default().opened_as(handle, if steady { OPEN_CACHE_DIR | OPEN_KEEP_CACHE } else { 0 })
+    }
+
+    fn opened_as(self, handle: u64, flags: u32) -> Self {
+        self.u64(handle).u32(flags).u32(0)
+    }
+
+    /// Attributes (`fuse_attr_out`).
+    #[must_use]
+    pub fn attributes(entry: &Entry) -> Self {
+        let patience = entry.patience;
+        let mut small = Self::default().u64(patience.as_secs()).u32(patience.subsec_nanos()).u32(0);
+        entry.attr.encode(&mut small);
+        small
+    }
+
+    /// Attributes, and when the inode was made (`fuse_statx_out`).
+    #[must_use]
+    pub fn statx(entry: &Entry) -> Self {
+        let patience = entry.patience;
+        let head = Self::default().u64(patience.as_secs()).u32(patience.subsec_nanos()).u32(0).zeros(2 * 8);
+        entry.attr.encode_statx(head)
+    }
+
+    /// So many bytes: what was written, or what an extended attribute takes (`fuse_write_out`,
+    /// `fuse_getxattr_out`).
+    #[must_use]
+    pub fn count(bytes: u32) -> Self {
+        Self::default().u32(bytes).u32(0)
+    }
+
+    /// A place in a file, or more bytes than 32 bits can count (`fuse_lseek_out`, `fuse_copy_file_range_out`).
+    #[must_use]
+    pub fn offset(offset: u64) -> Self {
+        Self::default().u64(offset)
+    }
+
+    /// How full the filesystem is (`fuse_statfs_out`).
+    #[must_use]
+    pub fn statfs(fs: &vellum_fs::Statfs) -> Self {
+        Self::default()
+            .u64(fs.blocks)
+            .u64(fs.blocks_free)
+            .u64(fs.blocks_available)
+            .u64(fs.files)
+            .u64(fs.files_free)
+            .u32(fs.block_size)
+            .u32(fs.name_max)
+            .u32(fs.block_size)
+            .zeros(STATFS_SPARE)
+    }
+}
+
+/// The kernel keeps the pages that it has.
+const OPEN_KEEP_CACHE: u32 = 1 << 1;
+/// The kernel keeps what a directory lists.
+const OPEN_CACHE_DIR: u32 = 1 << 3;
+
+impl Answer {
+    /// An answer of a fixed size, or the failure.
+    pub fn of<T>(done: Result<T, Errno>, small: impl FnOnce(&T) -> Small) -> Self {
+        match done {
+            Ok(value) => Self::Small(small(&value)),
+            Err(error) => Self::Failed(error),
+        }
+    }
+
+    /// That it is done, or the failure.
+    #[must_use]
+    pub fn of_deed(done: Result<(), Errno>) -> Self {
+        done.map_or_else(Self::Failed, |()| Self::Done)
+    }
+
+    /// Bytes, or the failure.
+    #[must_use]
+    pub fn of_bytes(done: Result<Vec<u8>, Errno>) -> Self {
+        done.map_or_else(Self::Failed, Self::Bytes)
+    }
+}
+
+impl Attributes {
+    /// `fuse_attr`.
+    pub(super) fn encode(&self, out: &mut impl Put) {
+        for number in [self.ino, self.size, self.blocks] {
+            out.put(&number.to_ne_bytes());
+        }
+        let times = [self.atime, self.mtime, self.ctime];
+        times.iter().for_each(|time| out.put(&time.secs.to_ne_bytes()));
+        times.iter().for_each(|time| out.put(&time.nanos.to_ne_bytes()));
+        let flags = 0;
+        for number in
+            [self.mode, self.nlink, self.uid, self.gid, self.packed_device(), self.block_size, flags]
+        {
+            out.put(&number.to_ne_bytes());
+        }
+    }
+}

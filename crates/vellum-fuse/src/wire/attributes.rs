@@ -1,0 +1,88 @@
+//! Attributes of a node as the protocol has them.
+
+use std::time::Duration;
+
+use vellum_types::Time;
+
+use super::answer::{Put, Small};
+
+/// Which fields of `struct statx` are told: all that any filesystem has, and the time of creation
+/// (`STATX_BASIC_STATS | STATX_BTIME`).
+const STATX_MASK: u32 = 0x7ff | 0x800;
+
+/// Attributes of a node (`fuse_attr`, `fuse_statx`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they are called what stat calls them")]
+pub struct Attributes {
+    pub ino: u64,
+    pub size: u64,
+    pub blocks: u64,
+    pub atime: Time,
+    pub mtime: Time,
+    pub ctime: Time,
+    /// When it was made.
+    pub btime: Time,
+    /// Kind and permissions.
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Major and minor number of the device that it is.
+    pub device: (u32, u32),
+    pub block_size: u32,
+}
+
+/// What a name stands for, and how long the kernel may believe it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The node's attributes.
+    pub attr: Attributes,
+    /// Tells it from earlier nodes of the same number.
+    pub generation: u64,
+    /// How long that may be believed.
+    pub patience: Duration,
+}
+
+impl Attributes {
+    /// The device number in 32 bits (Linux: `new_encode_dev`).
+    pub(super) fn packed_device(&self) -> u32 {
+        let (major, minor) = self.device;
+        (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xfff00) << 12
+    }
+
+    /// `fuse_statx`.
+    pub(super) fn encode_statx(&self, out: Small) -> Small {
+        let moment = |out: Small, time: Time| out.u64(time.secs.cast_unsigned()).u32(time.nanos).u32(0);
+        let (major, minor) = self.device;
+        let attributes = 0;
+        let out = out
+            .u32(STATX_MASK)
+            .u32(self.block_size)
+            .u64(attributes)
+            .u32(self.nlink)
+            .u32(self.uid)
+            .u32(self.gid)
+            .u16((self.mode & 0xffff) as u16)
+            .u16(0)
+            .u64(self.ino)
+            .u64(self.size)
+            .u64(self.blocks)
+            .u64(attributes);
+        let out = [self.atime, self.btime, self.ctime, self.mtime].into_iter().fold(out, moment);
+        // The device that it is on is the kernel's own affair.
+        out.u32(major).u32(minor).zeros(2 * 4 + 14 * 8)
+    }
+}
+
+impl Entry {
+    /// `fuse_entry_out`.
+    pub(super) fn encode(&self, out: &mut impl Put) {
+        let (secs, nanos) = (self.patience.as_secs(), self.patience.subsec_nanos());
+        for number in [self.attr.ino, self.generation, secs, secs] {
+            out.put(&number.to_ne_bytes());
+        }
+        out.put(&nanos.to_ne_bytes());
+        out.put(&nanos.to_ne_bytes());
+        self.attr.encode(out);
+    }
+}

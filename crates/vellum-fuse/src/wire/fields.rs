@@ -1,0 +1,59 @@
+//! Reading fields from the bytes of a request, one after the other.
+
+/// Why bytes are no request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// A field is missing, in whole or in part.
+    #[error("a request of the kernel is shorter than its kind demands")]
+    Short,
+    /// A name has no end.
+    #[error("a name in a request of the kernel has no end")]
+    Endless,
+    /// It says of itself another length than it has.
+    #[error("a request of the kernel says it has {told} bytes, and has {found}")]
+    Length {
+        /// What it says.
+        told: u32,
+        /// What it has.
+        found: usize,
+    },
+}
+
+/// What is left of a request's bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fields<'a>(pub &'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (field, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(*field)
+    }
+
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_ne_bytes)
+    }
+
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_ne_bytes)
+    }
+
+    /// Passes over fields that mean nothing here.
+    pub fn skip(&mut self, len: usize) -> Result<(), Malformed> {
+        self.bytes(len).map(|_| ())
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (field, rest) = self.0.split_at_checked(len).ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(field)
+    }
+
+    /// A name, which ends with a zero byte.
+    pub fn name(&mut self) -> Result<&'a [u8], Malformed> {
+        let len = self.0.iter().position(|&byte| byte == 0).ok_or(Malformed::Endless)?;
+        let name = self.bytes(len)?;
+        self.skip(1)?;
+        Ok(name)
+    }
+}

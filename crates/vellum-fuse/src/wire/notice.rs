@@ -1,0 +1,57 @@
+//! What the kernel is told unasked: what it must forget.
+
+use super::answer::{HEAD_LEN, head};
+
+/// Something to forget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice<'a> {
+    /// The attributes of a node, and all its pages: changed ones are written back first.
+    Inode(u64),
+    /// A name in a directory, and all below it.
+    Name {
+        /// The directory.
+        dir: u64,
+        /// The name.
+        name: &'a [u8],
+    },
+    /// All names (since Linux 6.16).
+    Names,
+}
+
+impl Notice<'_> {
+    /// The number that the kernel knows it by (`FUSE_NOTIFY_…`).
+    fn code(self) -> i32 {
+        match self {
+            Self::Inode(_) => 2,
+            Self::Name { .. } => 3,
+            Self::Names => 8,
+        }
+    }
+
+    /// Its bytes. It looks like an answer to no request.
+    #[must_use]
+    pub fn encode(self) -> Vec<u8> {
+        let mut bytes = vec![0; HEAD_LEN];
+        match self {
+            Self::Inode(node) => {
+                bytes.extend(node.to_ne_bytes());
+                // From the first page to the last.
+                let (offset, len) = (0u64, 0u64);
+                bytes.extend(offset.to_ne_bytes());
+                bytes.extend(len.to_ne_bytes());
+            }
+            Self::Name { dir, name } => {
+                let (len, flags) = (u32::try_from(name.len()).unwrap_or(u32::MAX), 0u32);
+                bytes.extend(dir.to_ne_bytes());
+                bytes.extend(len.to_ne_bytes());
+                bytes.extend(flags.to_ne_bytes());
+                bytes.extend(name);
+                bytes.push(0);
+            }
+            Self::Names => {}
+        }
+        let head = head(bytes.len() - HEAD_LEN, self.code(), 0);
+        bytes[..HEAD_LEN].copy_from_slice(&head);
+        bytes
+    }
+}

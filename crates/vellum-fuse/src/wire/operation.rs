@@ -1,0 +1,345 @@
+//! What a request asks for, and with what.
+
+use vellum_fs::{SetAttr, SetTime};
+use vellum_types::Time;
+
+use super::fields::{Fields, Malformed};
+use super::init::Init;
+
+type Result<T> = std::result::Result<T, Malformed>;
+
+const NANOS_MAX: u32 = 999_999_999;
+
+/// Of `fsync`: only the content, and what finds it again.
+const FSYNC_DATA_ONLY: u32 = 1;
+
+/// What the kernel says of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriteFlags(pub u32);
+
+impl WriteFlags {
+    /// The kernel kept it for a while, and wrote it by itself.
+    #[must_use]
+    pub fn is_write_back(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// The set-id bits go.
+    #[must_use]
+    pub fn kills_suid(self) -> bool {
+        self.0 & 1 << 2 != 0
+    }
+}
+
+/// Nodes that the kernel has forgotten, each with how many answers named it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forgets<'a>(&'a [u8]);
+
+impl Forgets<'_> {
+    /// Each node, and the number of answers.
+    pub fn nodes(self) -> impl Iterator<Item = (u64, u64)> {
+        let pair = |bytes: &[u8]| {
+            let mut fields = Fields(bytes);
+            Some((fields.u64().ok()?, fields.u64().ok()?))
+        };
+        self.0.chunks_exact(FORGET_LEN).filter_map(pair)
+    }
+}
+
+/// Bytes of a node and a number in a list of forgotten ones.
+const FORGET_LEN: usize = 16;
+
+/// What is asked for. What the kernel calls a file handle is left out wherever it means nothing here.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "they are called what FUSE calls them")]
+pub enum Operation<'a> {
+    Init(Init),
+    Destroy,
+    Lookup {
+        name: &'a [u8],
+    },
+    Forget {
+        times: u64,
+    },
+    BatchForget(Forgets<'a>),
+    Getattr,
+    Statx,
+    Setattr(SetAttr),
+    Readlink,
+    Symlink {
+        name: &'a [u8],
+        target: &'a [u8],
+    },
+    Mknod {
+        name: &'a [u8],
+        mode: u32,
+        device: u32,
+        umask: u32,
+    },
+    Mkdir {
+        name: &'a [u8],
+        mode: u32,
+        umask: u32,
+    },
+    Tmpfile {
+        mode: u32,
+        umask: u32,
+    },
+    Unlink {
+        name: &'a [u8],
+    },
+    Rmdir {
+        name: &'a [u8],
+    },
+    Rename {
+        name: &'a [u8],
+        to_dir: u64,
+        to_name: &'a [u8],
+        flags: u32,
+    },
+    Link {
+        node: u64,
+        name: &'a [u8],
+    },
+    Read {
+        offset: u64,
+        len: u32,
+    },
+    Write {
+        offset: u64,
+        flags: WriteFlags,
+        data: &'a [u8],
+    },
+    Release,
+    Statfs,
+    Fsync {
+        data_only: bool,
+    },
+    Fsyncdir {
+        data_only: bool,
+    },
+    Setxattr {
+        name: &'a [u8],
+        value: &'a [u8],
+        flags: u32,
+    },
+    Getxattr {
+        name: &'a [u8],
+        room: u32,
+    },
+    Listxattr {
+        room: u32,
+    },
+    Removexattr {
+        name: &'a [u8],
+    },
+    Opendir,
+    Readdir {
+        handle: u64,
+        offset: u64,
+        room: u32,
+    },
+    Readdirplus {
+        handle: u64,
+        offset: u64,
+        room: u32,
+    },
+    Releasedir {
+        handle: u64,
+    },
+    Fallocate {
+        offset: u64,
+        len: u64,
+        mode: u32,
+    },
+    Lseek {
+        offset: u64,
+        whence: u32,
+    },
+    /// `wide`: the answer has room for 64 bits.
+    CopyFileRange {
+        offset: u64,
+        to: u64,
+        to_offset: u64,
+        len: u64,
+        wide: bool,
+    },
+    /// One that no mount of ours answers.
+    Unknown,
+}
+
+impl<'a> Operation<'a> {
+    pub(super) fn decode(opcode: u32, body: &'a [u8]) -> Result<Self> {
+        let mut fields = Fields(body);
+        let fields = &mut fields;
+        Ok(match opcode {
+            1 => Self::Lookup { name: fields.name()? },
+            2 => Self::Forget { times: fields.u64()? },
+            3 => Self::Getattr,
+            4 => Self::Setattr(setattr(fields)?),
+            5 => Self::Readlink,
+            6 => Self::Symlink { name: fields.name()?, target: fields.name()? },
+            8 => mknod(fields)?,
+            9 => Self::Mkdir { mode: fields.u32()?, umask: fields.u32()?, name: fields.name()? },
+            10 => Self::Unlink { name: fields.name()? },
+            11 => Self::Rmdir { name: fields.name()? },
+            12 => rename(fields, false)?,
+            13 => Self::Link { node: fields.u64()?, name: fields.name()? },
+            15 => {
+                let (_, offset, len) = stretch(fields)?;
+                Self::Read { offset, len }
+            }
+            16 => write(fields)?,
+            17 => Self::Statfs,
+            18 => Self::Release,
+            20 => Self::Fsync { data_only: is_data_only(fields)? },
+            21 => setxattr(fields)?,
+            22 => {
+                let room = fields.u32()?;
+                fields.skip(4)?;
+                Self::Getxattr { room, name: fields.name()? }
+            }
+            23 => Self::Listxattr { room: fields.u32()? },
+            24 => Self::Removexattr { name: fields.name()? },
+            26 => Self::Init(Init::decode(fields)?),
+            27 => Self::Opendir,
+            28 => {
+                let (handle, offset, room) = stretch(fields)?;
+                Self::Readdir { handle, offset, room }
+            }
+            29 => Self::Releasedir { handle: fields.u64()? },
+            30 => Self::Fsyncdir { data_only: is_data_only(fields)? },
+            38 => Self::Destroy,
+            42 => forgets(fields)?,
+            43 => fallocate(fields)?,
+            44 => {
+                let (handle, offset, room) = stretch(fields)?;
+                Self::Readdirplus { handle, offset, room }
+            }
+            45 => rename(fields, true)?,
+            46 => {
+                fields.skip(8)?;
+                Self::Lseek { offset: fields.u64()?, whence: fields.u32()? }
+            }
+            47 => copy_file_range(fields, false)?,
+            51 => tmpfile(fields)?,
+            52 => Self::Statx,
+            53 => copy_file_range(fields, true)?,
+            _ => Self::Unknown,
+        })
+    }
+}
+
+/// `fuse_read_in`: the handle, where, and how much.
+fn stretch(fields: &mut Fields<'_>) -> Result<(u64, u64, u32)> {
+    Ok((fields.u64()?, fields.u64()?, fields.u32()?))
+}
+
+/// `fuse_fsync_in`.
+fn is_data_only(fields: &mut Fields<'_>) -> Result<bool> {
+    fields.skip(8)?;
+    Ok(fields.u32()? & FSYNC_DATA_ONLY != 0)
+}
+
+fn mknod<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
+    let (mode, device, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
+    fields.skip(4)?;
+    Ok(Operation::Mknod { name: fields.name()?, mode, device, umask })
+}
+
+/// `fuse_create_in`; the name that stands behind it is the kernel's own for what has none.
+fn tmpfile<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
+    fields.skip(4)?;
+    Ok(Operation::Tmpfile { mode: fields.u32()?, umask: fields.u32()? })
+}
+
+fn rename<'a>(fields: &mut Fields<'a>, has_flags: bool) -> Result<Operation<'a>> {
+    let to_dir = fields.u64()?;
+    let flags = if has_flags { fields.u32()? } else { 0 };
+    if has_flags {
+        fields.skip(4)?;
+    }
+    Ok(Operation::Rename { to_dir, flags, name: fields.name()?, to_name: fields.name()? })
+}
+
+fn write<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
+    let (_, offset, len) = stretch(fields)?;
+    let flags = WriteFlags(fields.u32()?);
+    // The owner of a lock, how the file was opened, padding.
+    fields.skip(8 + 4 + 4)?;
+    let len = usize::try_from(len).map_err(|_| Malformed::Short)?;
+    Ok(Operation::Write { offset, flags, data: fields.bytes(len)? })
+}
+
+/// `fuse_setxattr_in` in its short form: the long one must be asked for.
+fn setxattr<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
+    let len = usize::try_from(fields.u32()?).map_err(|_| Malformed::Short)?;
+    let flags = fields.u32()?;
+    Ok(Operation::Setxattr { flags, name: fields.name()?, value: fields.bytes(len)? })
+}
+
+fn forgets<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
+    let count = usize::try_from(fields.u32()?).map_err(|_| Malformed::Short)?;
+    fields.skip(4)?;
+    let len = count.checked_mul(FORGET_LEN).ok_or(Malformed::Short)?;
+    Ok(Operation::BatchForget(Forgets(fields.bytes(len)?)))
+}
+
+fn fallocate<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
+    fields.skip(8)?;
+    Ok(Operation::Fallocate { offset: fields.u64()?, len: fields.u64()?, mode: fields.u32()? })
+}
+
+fn copy_file_range<'a>(fields: &mut Fields<'a>, wide: bool) -> Result<Operation<'a>> {
+    fields.skip(8)?;
+    let (offset, to) = (fields.u64()?, fields.u64()?);
+    fields.skip(8)?;
+    Ok(Operation::CopyFileRange { offset, to, to_offset: fields.u64()?, len: fields.u64()?, wide })
+}
+
+/// Which of the fields of `fuse_setattr_in` count (`FATTR_…`).
+struct Valid(u32);
+
+impl Valid {
+    const MODE: u32 = 1;
+    const UID: u32 = 1 << 1;
+    const GID: u32 = 1 << 2;
+    const SIZE: u32 = 1 << 3;
+    const ATIME: u32 = 1 << 4;
+    const MTIME: u32 = 1 << 5;
+    const ATIME_NOW: u32 = 1 << 7;
+    const MTIME_NOW: u32 = 1 << 8;
+    const CTIME: u32 = 1 << 10;
+
+    fn has<T>(&self, field: u32, value: T) -> Option<T> {
+        (self.0 & field != 0).then_some(value)
+    }
+
+    fn time(&self, (field, now): (u32, u32), at: Time) -> Option<SetTime> {
+        self.has(field, if self.0 & now != 0 { SetTime::Now } else { SetTime::At(at) })
+    }
+}
+
+fn setattr(fields: &mut Fields<'_>) -> Result<SetAttr> {
+    let valid = Valid(fields.u32()?);
+    // Padding, and the handle.
+    fields.skip(4 + 8)?;
+    let size = fields.u64()?;
+    // The owner of a lock.
+    fields.skip(8)?;
+    let secs = [fields.u64()?, fields.u64()?, fields.u64()?].map(u64::cast_signed);
+    let nanos = [fields.u32()?, fields.u32()?, fields.u32()?].map(|nanos| nanos.min(NANOS_MAX));
+    let [atime, mtime, ctime] = [0, 1, 2].map(|i| Time { secs: secs[i], nanos: nanos[i] });
+    let mode = fields.u32()?;
+    fields.skip(4)?;
+    let (uid, gid) = (fields.u32()?, fields.u32()?);
+    Ok(SetAttr {
+        mode: valid.has(Valid::MODE, mode),
+        uid: valid.has(Valid::UID, uid),
+        gid: valid.has(Valid::GID, gid),
+        size: valid.has(Valid::SIZE, size),
+        atime: valid.time((Valid::ATIME, Valid::ATIME_NOW), atime),
+        mtime: valid.time((Valid::MTIME, Valid::MTIME_NOW), mtime),
+        ctime: valid.has(Valid::CTIME, ctime),
+    })
+}

@@ -1,0 +1,56 @@
+//! A request: its head, which all have, and what it asks for.
+
+use super::fields::{Fields, Malformed};
+use super::operation::Operation;
+
+/// The head of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// What is asked for, as the kernel numbers it.
+    pub opcode: u32,
+    /// The request's own number, by which it is answered.
+    pub unique: u64,
+    /// The node that it is about.
+    pub node: u64,
+    /// User who asks.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Process.
+    pub pid: u32,
+}
+
+/// A request of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Request<'a> {
+    /// Its head.
+    pub header: Header,
+    body: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Decodes the head of what was read from the device at once.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut fields = Fields(bytes);
+        let len = fields.u32()?;
+        if usize::try_from(len) != Ok(bytes.len()) {
+            return Err(Malformed::Length { told: len, found: bytes.len() });
+        }
+        let header = Header {
+            opcode: fields.u32()?,
+            unique: fields.u64()?,
+            node: fields.u64()?,
+            uid: fields.u32()?,
+            gid: fields.u32()?,
+            pid: fields.u32()?,
+        };
+        // Length of extensions, which stand behind everything else, and padding. None is ever asked for.
+        fields.skip(4)?;
+        Ok(Self { header, body: fields.0 })
+    }
+
+    /// Decodes what it asks for.
+    pub fn operation(&self) -> Result<Operation<'a>, Malformed> {
+        Operation::decode(self.header.opcode, self.body)
+    }
+}

@@ -1,0 +1,17 @@
+//! A request read from the FUSE device: whatever it holds, it is decoded or refused, and reads nothing that is not
+//! there.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vellum_fuse::wire::{Operation, Request};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(request) = Request::decode(bytes) else { return };
+    match request.operation() {
+        Ok(Operation::Write { data, .. }) => assert!(data.len() < bytes.len()),
+        Ok(Operation::BatchForget(forgets)) => assert!(forgets.nodes().count() * 16 < bytes.len()),
+        Ok(Operation::Rename { name, to_name, .. }) => assert!(!name.contains(&0) && !to_name.contains(&0)),
+        Ok(_) | Err(_) => {}
+    }
+});
