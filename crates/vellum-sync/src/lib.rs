@@ -13,6 +13,7 @@
 //! | `plan` | what a run will do |
 //! | `source` | where entries and content come from |
 //! | `receive` | the receiving side |
+//! | `wire` | the bytes between two hosts |
 //!
 //! Invariant: path system calls are made by `vellum_checkout::beneath` alone. Deliberately absent: anything that
 //! prints, and the meaning of command lines.
@@ -29,5 +30,6 @@ pub mod receive;
 pub mod rules;
 pub mod scan;
 pub mod source;
+pub mod wire;
 
 pub use error::{Result, SyncError};

@@ -1,0 +1,96 @@
+//! The first bytes each side sends, before anything is compressed.
+//!
+//! Bytes: the magic `VELLUM-SYNC\n`, the lowest and the highest version spoken (u16 each), the codec wanted (u8), three
+//! zeros. Both sides send it at once; the highest common version holds, and frames follow.
+
+use std::io::{Read, Write};
+
+use super::error::WireError;
+
+/// The only version so far.
+pub const VERSION: u16 = 1;
+/// Whom one speaks to.
+const MAGIC: &[u8; 12] = b"VELLUM-SYNC\n";
+/// What is shown of an answer that is none, bytes.
+const SHOWN_MAX: usize = 60;
+
+/// How a direction is compressed; the side that sends decides for its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Codec {
+    /// Not at all.
+    Plain,
+    /// One zstd stream.
+    Zstd,
+}
+
+/// What a side says first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Greeting {
+    /// How what follows is compressed.
+    pub codec: Codec,
+    /// The lowest version.
+    pub lowest: u16,
+    /// The highest version.
+    pub highest: u16,
+}
+
+impl Greeting {
+    /// This program's.
+    #[must_use]
+    pub fn new(codec: Codec) -> Self {
+        Self { codec, lowest: VERSION, highest: VERSION }
+    }
+
+    /// Sends it.
+    pub fn send(&self, to: &mut dyn Write) -> Result<(), WireError> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(self.lowest.to_le_bytes());
+        bytes.extend(self.highest.to_le_bytes());
+        bytes.extend([self.codec as u8, 0, 0, 0]);
+        to.write_all(&bytes)?;
+        Ok(to.flush()?)
+    }
+
+    /// Receives the other side's, and checks that one can talk.
+    pub fn receive(from: &mut dyn Read) -> Result<Self, WireError> {
+        let mut magic = [0; MAGIC.len()];
+        let mut got = 0;
+        while let Some(rest) = magic.get_mut(got..).filter(|rest| !rest.is_empty()) {
+            match from.read(rest)? {
+                0 => break,
+                count => got += count,
+            }
+        }
+        if magic != *MAGIC {
+            return Err(stranger(magic.get(..got).unwrap_or_default(), from));
+        }
+        let mut rest = [0; 8];
+        from.read_exact(&mut rest)?;
+        let [low_a, low_b, high_a, high_b, codec, ..] = rest;
+        let (lowest, highest) = (u16::from_le_bytes([low_a, low_b]), u16::from_le_bytes([high_a, high_b]));
+        if !(lowest..=highest).contains(&VERSION) {
+            return Err(WireError::Version(lowest, highest, VERSION));
+        }
+        let codec = match codec {
+            0 => Codec::Plain,
+            1 => Codec::Zstd,
+            other => return Err(WireError::Kind(other)),
+        };
+        Ok(Self { codec, lowest, highest })
+    }
+}
+
+/// Says what was received instead: mostly what a shell prints when it starts.
+fn stranger(got: &[u8], from: &mut dyn Read) -> WireError {
+    if got.is_empty() {
+        return WireError::Closed;
+    }
+    let mut shown = got.to_vec();
+    let mut more = [0; SHOWN_MAX];
+    if shown.len() == MAGIC.len()
+        && let Ok(count) = from.read(&mut more)
+    {
+        shown.extend_from_slice(more.get(..count).unwrap_or_default());
+    }
+    WireError::Stranger(format!("it sent '{}'", shown.escape_ascii()))
+}

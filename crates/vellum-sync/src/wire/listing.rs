@@ -1,0 +1,258 @@
+//! Listings on the wire: directory by directory, in the order of their numbers, each entry as what differs from the
+//! one before.
+//!
+//! Bytes of the first payload: the root's attributes and detail. Of the following ones: a directory's number (varint),
+//! how many entries come (varint), the entries; over and over. The payload of the last one is empty, and after it there
+//! is one with what could not be listed, and owners, in JSON.
+//!
+//! Invariant: both sides give an entry the same number. Names are checked as those of any listing are
+//! ([`Block::push`]): none is empty, `.`, `..` or has a slash.
+
+use vellum_checkout::beneath::Xattr;
+use vellum_types::{DecodeError, FileKind, Reader, Time, Writer};
+
+use super::error::WireError;
+use crate::listing::{Block, Detail, Entry, EntryId, Flags, Fresh, Listing};
+
+/// Entries of one listing that are accepted.
+const ENTRIES_MAX: usize = 1 << 27;
+/// Longest target of a symlink, bytes: the longest path.
+const TARGET_MAX: usize = 4096;
+/// Extended attributes of an entry, and the longest value: what the system takes.
+const XATTRS_MAX: usize = 4096;
+const XATTR_NAME_MAX: usize = 255;
+const XATTR_VALUE_MAX: usize = 64 << 10;
+/// A payload is sent when it is longer than this, bytes.
+const PAYLOAD_LEN: usize = 128 << 10;
+const NANOS: u32 = 1_000_000_000;
+
+/// Says a listing in payloads, in order.
+pub fn encode_listing<E>(listing: &Listing, send: &mut dyn FnMut(Vec<u8>) -> Result<(), E>) -> Result<(), E> {
+    let mut out = Writer::new();
+    let mut last = Last::default();
+    put_entry(&mut out, &listing.root(), &mut last);
+    send(out.into_vec())?;
+    let mut dirs: Vec<(EntryId, Entry<'_>)> =
+        listing.iter().filter_map(|dir| dir.children().next().map(|first| (first.id(), dir))).collect();
+    dirs.sort_unstable_by_key(|(first, _)| *first);
+    let mut out = Writer::new();
+    for (_, dir) in dirs {
+        let children = dir.children();
+        out.varint(u64::from(dir.id().as_u32())).varint(children.len() as u64);
+        for child in children {
+            put_entry(&mut out, &child, &mut last);
+            if out.as_slice().len() > PAYLOAD_LEN {
+                send(std::mem::take(&mut out).into_vec())?;
+            }
+        }
+    }
+    if !out.as_slice().is_empty() {
+        send(out.into_vec())?;
+    }
+    send(Vec::new())
+}
+
+/// What the entry before had.
+#[derive(Debug, Default, Clone)]
+struct Last {
+    name: Vec<u8>,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    secs: i64,
+}
+
+const SAME_MODE: u8 = 1;
+const SAME_OWNER: u8 = 2;
+const SAME_TIME: u8 = 4;
+const HAS_DETAIL: u8 = 8;
+const HAS_FLAGS: u8 = 16;
+/// The kind stands above these bits.
+const KIND_SHIFT: u32 = 5;
+
+fn put_entry(out: &mut Writer, entry: &Entry<'_>, last: &mut Last) {
+    let (name, mtime) = (entry.name(), entry.mtime());
+    let flags = entry.flags();
+    let detail = entry.detail();
+    let bit = |bit: u8, set: bool| if set { bit } else { 0 };
+    let head = bit(SAME_MODE, entry.mode() == last.mode)
+        | bit(SAME_OWNER, (entry.uid(), entry.gid()) == (last.uid, last.gid))
+        | bit(SAME_TIME, mtime.secs == last.secs)
+        | bit(HAS_DETAIL, detail.is_some())
+        | bit(HAS_FLAGS, flags != Flags::default())
+        | kind_code(entry.kind()) << KIND_SHIFT;
+    let shared = name.iter().zip(&last.name).take_while(|(new, old)| new == old).count();
+    out.u8(head).u8(shared as u8).bytes(name.get(shared..).unwrap_or_default());
+    if head & SAME_MODE == 0 {
+        out.varint(u64::from(entry.mode()));
+    }
+    if head & SAME_OWNER == 0 {
+        out.varint(u64::from(entry.uid())).varint(u64::from(entry.gid()));
+    }
+    if head & SAME_TIME == 0 {
+        out.varint_signed(mtime.secs.wrapping_sub(last.secs));
+    }
+    out.varint(u64::from(mtime.nanos));
+    if head & HAS_FLAGS != 0 {
+        out.u8(flags.0);
+    }
+    if entry.is_file() {
+        out.varint(entry.size());
+    }
+    if let Some(detail) = detail {
+        put_detail(out, detail);
+    }
+    *last = Last {
+        name: name.to_vec(),
+        mode: entry.mode(),
+        uid: entry.uid(),
+        gid: entry.gid(),
+        secs: mtime.secs,
+    };
+}
+
+fn put_detail(out: &mut Writer, detail: &Detail) {
+    out.bytes(&detail.target).varint(detail.rdev).varint(u64::from(detail.group));
+    out.varint(detail.xattrs.len() as u64);
+    for xattr in &detail.xattrs {
+        out.bytes(&xattr.name).bytes(&xattr.value);
+    }
+    match detail.atime {
+        None => out.u8(0),
+        Some(time) => out.u8(1).varint_signed(time.secs).varint(u64::from(time.nanos)),
+    };
+}
+
+fn kind_code(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::File => 0,
+        FileKind::Dir => 1,
+        FileKind::Symlink => 2,
+        FileKind::Fifo => 3,
+        FileKind::Socket => 4,
+        FileKind::CharDevice => 5,
+        FileKind::BlockDevice => 6,
+    }
+}
+
+fn kind_of(code: u8) -> Result<FileKind, DecodeError> {
+    Ok(match code {
+        0 => FileKind::File,
+        1 => FileKind::Dir,
+        2 => FileKind::Symlink,
+        3 => FileKind::Fifo,
+        4 => FileKind::Socket,
+        5 => FileKind::CharDevice,
+        6 => FileKind::BlockDevice,
+        _ => return Err(DecodeError::Invalid("kind")),
+    })
+}
+
+/// A listing as it arrives.
+#[derive(Debug, Default)]
+pub struct ListingDecoder {
+    listing: Option<Listing>,
+    /// The directory whose entries arrive, and how many are missing.
+    dir: Option<(EntryId, u64)>,
+    block: Block,
+    last: Last,
+    entries: usize,
+}
+
+impl ListingDecoder {
+    /// Takes a payload; the listing, if it was the last one.
+    pub fn take(&mut self, payload: &[u8]) -> Result<Option<Listing>, WireError> {
+        let mut bytes = Reader::new(payload);
+        if self.listing.is_none() {
+            let (_, fresh, detail) = self.entry(&mut bytes)?;
+            bytes.finish()?;
+            self.listing = Some(Listing::new(&fresh, detail));
+            return Ok(None);
+        }
+        if payload.is_empty() {
+            return match self.dir {
+                None => Ok(self.listing.take()),
+                Some(_) => Err(DecodeError::Truncated.into()),
+            };
+        }
+        while bytes.remaining() > 0 {
+            let Some((dir, missing)) = self.dir else {
+                let dir = EntryId::from_u32(bytes.varint_u32()?).ok_or(DecodeError::Invalid("directory"))?;
+                let count = bytes.varint()?;
+                if count == 0 || count > (ENTRIES_MAX - self.entries) as u64 {
+                    return Err(WireError::TooMuch("entries"));
+                }
+                self.dir = Some((dir, count));
+                continue;
+            };
+            let (name, fresh, detail) = self.entry(&mut bytes)?;
+            self.block.push(&name, &fresh, detail)?;
+            self.entries += 1;
+            self.dir = Some((dir, missing - 1)).filter(|(_, missing)| *missing > 0);
+            if self.dir.is_none()
+                && let Some(listing) = &mut self.listing
+            {
+                listing.attach(dir, &mut self.block)?;
+                self.block = Block::default();
+            }
+        }
+        Ok(None)
+    }
+
+    fn entry(&mut self, bytes: &mut Reader<'_>) -> Result<(Vec<u8>, Fresh, Option<Detail>), WireError> {
+        let last = &mut self.last;
+        let head = bytes.u8()?;
+        let shared = usize::from(bytes.u8()?);
+        if shared > last.name.len() {
+            return Err(DecodeError::Invalid("name").into());
+        }
+        last.name.truncate(shared);
+        last.name.extend_from_slice(bytes.bytes(255 - shared)?);
+        if head & SAME_MODE == 0 {
+            last.mode = bytes.varint_u32()?;
+        }
+        if head & SAME_OWNER == 0 {
+            (last.uid, last.gid) = (bytes.varint_u32()?, bytes.varint_u32()?);
+        }
+        if head & SAME_TIME == 0 {
+            last.secs = last.secs.wrapping_add(bytes.varint_signed()?);
+        }
+        let nanos = bytes.varint_u32()?;
+        let flags = Flags(if head & HAS_FLAGS == 0 { 0 } else { bytes.u8()? });
+        let kind = kind_of(head >> KIND_SHIFT)?;
+        let size = if kind == FileKind::File { bytes.varint()? } else { 0 };
+        if nanos >= NANOS || last.mode > 0o7777 || i64::try_from(size).is_err() {
+            return Err(DecodeError::Invalid("attributes").into());
+        }
+        let detail = if head & HAS_DETAIL == 0 { None } else { Some(detail(bytes)?) };
+        let (mode, uid, gid) = (last.mode, last.uid, last.gid);
+        let fresh = Fresh { kind, mode, uid, gid, size, mtime: Time { secs: last.secs, nanos }, flags };
+        Ok((last.name.clone(), fresh, detail))
+    }
+}
+
+fn detail(bytes: &mut Reader<'_>) -> Result<Detail, DecodeError> {
+    let target = bytes.bytes(TARGET_MAX)?.into();
+    let (rdev, group) = (bytes.varint()?, bytes.varint_u32()?);
+    let count = bytes.count(XATTRS_MAX)?;
+    let mut xattrs = Vec::with_capacity(count);
+    for _ in 0..count {
+        let name = bytes.bytes(XATTR_NAME_MAX)?.to_vec();
+        xattrs.push(Xattr { name, value: bytes.bytes(XATTR_VALUE_MAX)?.to_vec() });
+    }
+    if !xattrs.is_sorted() {
+        return Err(DecodeError::Invalid("extended attributes"));
+    }
+    let atime = match bytes.u8()? {
+        0 => None,
+        1 => {
+            let (secs, nanos) = (bytes.varint_signed()?, bytes.varint_u32()?);
+            if nanos >= NANOS {
+                return Err(DecodeError::Invalid("attributes"));
+            }
+            Some(Time { secs, nanos })
+        }
+        _ => return Err(DecodeError::Invalid("access time")),
+    };
+    Ok(Detail { target, rdev, group, xattrs: xattrs.into(), atime })
+}
