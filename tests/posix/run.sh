@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# pjdfstest and fsx on a mount of an empty volume, as root. Installs both if they are not there.
+# pjdfstest and fsx on a mount of an empty volume, as root. Installs both if they are not there. Runs twice if the kernel
+# can hand over requests through io_uring: through the device, and through rings.
 #
 #   VELLUM=path/to/vellum tests/posix/run.sh
 #
@@ -16,41 +17,64 @@ install() {
     [ -x "$tools/bin/$1" ] || cargo install "$1" --version "$2" --locked --root "$tools" --quiet
 }
 
+offer=/sys/module/fuse/parameters/enable_uring
+offered=$(cat "$offer" 2>/dev/null || true)
+
+unmount() {
+    "$VELLUM" umount -q "$work/posix" 2>/dev/null || umount -l "$work/posix" 2>/dev/null || true
+    # The process that served it goes on until everything is in the store.
+    while pgrep -f -- "--detach .*$work/posix" > /dev/null; do sleep 0.1; done
+}
+
 cleanup() {
     cd /
-    if [ -z "${MOUNT:-}" ]; then
-        "$VELLUM" umount -q "$work/posix" 2>/dev/null || umount -l "$work/posix" 2>/dev/null || true
-        # The process that served it goes on until everything is in the store.
-        while pgrep -f -- "--detach .*$work/posix" > /dev/null; do sleep 0.1; done
-    fi
+    [ -n "${MOUNT:-}" ] || unmount
+    [ -z "$offered" ] || echo "$offered" > "$offer"
     rm -rf "$work"
 }
 trap cleanup EXIT
+
+suite() {
+    local mnt=$1
+    chmod 755 "$work" "$mnt"
+    mkdir "$mnt/pjdfstest"
+    (cd "$mnt/pjdfstest" && "$tools/bin/pjdfstest" -c "$here/pjdfstest.toml" -p "$mnt/pjdfstest") |
+        tee "$work/pjdfstest.log" | grep -v -E '[[:space:]]ok$|success' || true
+    grep -q '^Summary: 0 failed,' "$work/pjdfstest.log" || { echo "pjdfstest failed" >&2; exit 1; }
+
+    for seed in $seeds; do
+        "$tools/bin/fsx" -q -f "$here/fsx.toml" -S "$seed" -N "$ops" -P "$work" "$mnt/fsx.$seed" || {
+            echo "fsx failed with seed $seed" >&2
+            exit 1
+        }
+        rm -f "$mnt/fsx.$seed"
+    done
+    echo "fsx: seeds $seeds, $ops operations each: no failure"
+}
+
+# A new volume, mounted, with the suite on it.
+on_a_volume() {
+    mkdir "$work/volume" "$work/posix"
+    (cd "$work/volume" && "$VELLUM" init -q --plain && "$VELLUM" mount -q --allow-other "$work/posix")
+    # Devices and set-user-id programs are for the tests' own files only.
+    mount -o remount,bind,dev,suid "$work/posix"
+    suite "$work/posix"
+    unmount
+    rm -rf "$work/volume" "$work/posix"
+}
 
 install pjdfstest 0.2.2
 install fsx 0.3.2
 
 if [ -n "${MOUNT:-}" ]; then
-    mnt=$MOUNT
-else
-    mkdir "$work/volume" "$work/posix"
-    (cd "$work/volume" && "$VELLUM" init -q --plain && "$VELLUM" mount -q --allow-other "$work/posix")
-    # Devices and set-user-id programs are for the tests' own files only.
-    mount -o remount,bind,dev,suid "$work/posix"
-    mnt=$work/posix
+    suite "$MOUNT"
+    exit
 fi
-chmod 755 "$work" "$mnt"
-
-mkdir "$mnt/pjdfstest"
-(cd "$mnt/pjdfstest" && "$tools/bin/pjdfstest" -c "$here/pjdfstest.toml" -p "$mnt/pjdfstest") | tee "$work/pjdfstest.log" |
-    grep -v -E '[[:space:]]ok$|success' || true
-grep -q '^Summary: 0 failed,' "$work/pjdfstest.log" || { echo "pjdfstest failed" >&2; exit 1; }
-
-for seed in $seeds; do
-    "$tools/bin/fsx" -q -f "$here/fsx.toml" -S "$seed" -N "$ops" -P "$work" "$mnt/fsx.$seed" || {
-        echo "fsx failed with seed $seed" >&2
-        exit 1
-    }
-    rm -f "$mnt/fsx.$seed"
-done
-echo "fsx: seeds $seeds, $ops operations each: no failure"
+if [ -n "$offered" ]; then
+    echo "through rings:"
+    echo Y > "$offer"
+    on_a_volume
+    echo N > "$offer"
+    echo "through the device:"
+fi
+on_a_volume

@@ -6,6 +6,9 @@
 
 mod device;
 mod handshake;
+mod ring;
+mod rings;
+mod turn;
 
 use std::io;
 use std::sync::Arc;
@@ -13,6 +16,8 @@ use std::thread::JoinHandle;
 
 pub use device::{Device, Notifier};
 pub use handshake::shake_hands;
+use ring::{Ring, Slot};
+pub use rings::Rings;
 use rustix::io::Errno;
 
 use crate::wire::{Answer, Operation, Request};
@@ -30,17 +35,23 @@ pub trait Service: Send + Sync + 'static {
     fn answer(&self, request: &Request<'_>, operation: Operation<'_>, later: Later<'_>) -> Answer;
 }
 
+/// Where an answer goes: the way that the request came.
+#[derive(Clone)]
+enum Way {
+    Device(Arc<Device>),
+    Ring(Arc<Ring>, Slot),
+}
+
 /// The right to answer a request later, from another thread.
-#[derive(Debug, Clone, Copy)]
-pub struct Later<'d> {
-    device: &'d Arc<Device>,
+#[derive(Clone, Copy)]
+pub struct Later<'w> {
+    way: &'w Way,
     unique: u64,
 }
 
 /// A request that is answered later.
-#[derive(Debug)]
 pub struct Unanswered {
-    device: Arc<Device>,
+    way: Way,
     unique: u64,
 }
 
@@ -48,14 +59,21 @@ impl Later<'_> {
     /// Takes the request along.
     #[must_use]
     pub fn take(self) -> Unanswered {
-        Unanswered { device: self.device.clone(), unique: self.unique }
+        Unanswered { way: self.way.clone(), unique: self.unique }
     }
 }
 
 impl Unanswered {
     /// Answers it.
     pub fn answer(self, answer: Answer) {
-        self.device.answer(self.unique, answer);
+        match self.way {
+            Way::Device(device) => device.answer(self.unique, answer),
+            Way::Ring(ring, slot) => {
+                ring.answer(slot, self.unique, answer);
+                // If the ring is gone, nobody waits for the answer.
+                let _ = ring.submit();
+            }
+        }
     }
 }
 
@@ -65,9 +83,16 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Lets so many threads answer requests, each with a descriptor of its own. The handshake is done.
-    pub fn start<S: Service>(device: Device, service: S, threads: usize) -> io::Result<Self> {
+    /// Lets threads answer requests: those of the rings, if there are any, and as many as said that read the device,
+    /// each with a descriptor of its own. The handshake is done.
+    pub fn start<S: Service>(
+        device: Device,
+        rings: Option<Rings>,
+        service: S,
+        threads: usize,
+    ) -> io::Result<Self> {
         let service = Arc::new(service);
+        let mut serving = rings.map_or_else(|| Ok(Vec::new()), |rings| rings.start(&service))?;
         let clones: io::Result<Vec<Device>> = (1..threads).map(|_| device.reopen()).collect();
         let devices = clones?.into_iter().chain([device]);
         let start = |(i, device): (usize, Device)| {
@@ -75,8 +100,10 @@ impl Connection {
             let work = move || serve(&Arc::new(device), service.as_ref());
             std::thread::Builder::new().name(format!("vellum-fuse-{i}")).spawn(work)
         };
-        let threads: io::Result<Vec<_>> = devices.enumerate().map(start).collect();
-        Ok(Self { threads: threads? })
+        for thread in devices.enumerate().map(start) {
+            serving.push(thread?);
+        }
+        Ok(Self { threads: serving })
     }
 
     /// Waits until the mount is gone.
@@ -91,12 +118,13 @@ impl Connection {
 }
 
 fn serve(device: &Arc<Device>, service: &impl Service) -> io::Result<()> {
+    let way = Way::Device(device.clone());
     let mut room = vec![0; REQUEST_MAX];
     while let Some(bytes) = device.read(&mut room)? {
         let request = Request::decode(bytes).map_err(io::Error::other)?;
         let unique = request.header.unique;
         let answer = match request.operation() {
-            Ok(operation) => service.answer(&request, operation, Later { device, unique }),
+            Ok(operation) => service.answer(&request, operation, Later { way: &way, unique }),
             Err(_) => Answer::Failed(Errno::IO),
         };
         device.answer(unique, answer);

@@ -27,6 +27,9 @@ use crate::virt::{MountFile, Virtual};
 /// them in turns, and each that slept takes longer to answer: unlinking takes half as long with one as with eight.
 const THREADS: usize = 4;
 
+/// Threads that read the device where requests come by rings: then it only says what the kernel has forgotten.
+const THREADS_BESIDE_RINGS: usize = 1;
+
 /// How far the kernel reads ahead, KiB: as much as one request carries.
 const READ_AHEAD_KIB: u32 = 1024;
 
@@ -93,11 +96,12 @@ pub fn mount(source: Source, volume: &Arc<Volume>, mountpoint: &Path, options: O
     let device = attach(device, mountpoint, &attachment)?;
     let end = device.share().map_err(MountError::Session)?;
     let attached = Attached { mountpoint: mountpoint.into(), device: end };
-    shake_hands(&device).map_err(MountError::Session)?;
+    let rings = shake_hands(&device).map_err(MountError::Session)?;
     // Nobody has told it before: it is new.
     let _ = kernel.set(device.notifier().map_err(MountError::Session)?);
     let notifier = device.notifier().map_err(MountError::Session)?;
-    let connection = Connection::start(device, adapter, THREADS).map_err(MountError::Session)?;
+    let threads = if rings.is_some() { THREADS_BESIDE_RINGS } else { THREADS };
+    let connection = Connection::start(device, rings, adapter, threads).map_err(MountError::Session)?;
     set_read_ahead(mountpoint);
     let forgetter = Arc::new(Forgetter::new(notifier, missed));
     Ok(Mounted { connection, _attached: attached, forgetter, _access_log: access_log })

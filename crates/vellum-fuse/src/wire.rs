@@ -23,4 +23,4 @@ pub use init::{Init, InitAnswer, MAJOR, flags};
 pub use listing::{Listed, Listing};
 pub use notice::Notice;
 pub use operation::{Forgets, Operation, WriteFlags};
-pub use request::{Header, Request};
+pub use request::{Header, REQUEST_HEAD_LEN, Request};

@@ -13,6 +13,7 @@ mod tokens;
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use vellum_types::SnapshotId;
@@ -31,6 +32,10 @@ const FOLDER: &str = "live";
 const LOCK_FILE: &str = "lock";
 const META_FOLDER: &str = "meta";
 const LOG_FOLDER: &str = "log";
+
+/// How long a killed process may take to give its lock back: its memory and its mount are taken apart first.
+const ENDING_MAX: Duration = Duration::from_secs(30);
+const ENDING_TICK: Duration = Duration::from_millis(5);
 
 /// The right to change a live state; given back when dropped, also by a killed process.
 #[derive(Debug)]
@@ -94,12 +99,20 @@ impl Claim {
         let mut options = File::options();
         let open = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let mut lock = open.map_err(OpenError::io("lock", &path))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(OpenError::Held { name: worktree.into(), holder: Holder::read(&mut lock) });
+        let begin = Instant::now();
+        loop {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) => {}
+                Err(error) => return Err(OpenError::io("lock", &path)(error.into())),
             }
-            Err(error) => return Err(OpenError::io("lock", &path)(error.into())),
+            let holder = Holder::read(&mut lock).map_err(OpenError::io("lock", &path))?;
+            let was_ending = holder.is_ending();
+            std::thread::sleep(ENDING_TICK);
+            // Between the signal that was taken and the end that has begun is a moment in which neither is seen.
+            if !(was_ending || holder.is_ending()) || begin.elapsed() > ENDING_MAX {
+                return Err(OpenError::Held { name: worktree.into(), holder });
+            }
         }
         Holder::this(mountpoint).write(&mut lock).map_err(OpenError::io("lock", &path))?;
         let mountpoint = mountpoint.map(|path| path.display().to_string());

@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::{Device, MAX_WRITE, REQUEST_MAX};
+use super::{Device, MAX_WRITE, REQUEST_MAX, Rings};
 use crate::wire::{Answer, Init, InitAnswer, MAJOR, Operation, Request, flags};
 
 /// What the kernel is asked to do, as far as it can.
@@ -42,8 +42,9 @@ const CONGESTION: u16 = MAX_BACKGROUND / 4 * 3;
 /// Bytes of a page as the protocol counts them.
 const PAGE: u32 = 4096;
 
-/// Waits for the kernel's first request, and answers it.
-pub fn shake_hands(device: &Device) -> io::Result<()> {
+/// Waits for the kernel's first request, and answers it. Says by which rings the others come, if by any: the kernel must
+/// offer it (its administrator decides), and the machine let us.
+pub fn shake_hands(device: &Device) -> io::Result<Option<Rings>> {
     let mut room = vec![0; REQUEST_MAX];
     loop {
         let bytes = device.read(&mut room)?;
@@ -66,9 +67,15 @@ pub fn shake_hands(device: &Device) -> io::Result<()> {
                 "the kernel speaks version {major}.{minor} of FUSE; {MAJOR}.{MINOR_MIN} is the oldest that will do"
             )));
         }
-        device.answer(unique, Answer::Small(answer(&init).encode()));
+        let offered = init.major == MAJOR && init.flags & flags::OVER_IO_URING != 0;
+        let rings = if offered { Rings::new(device).ok() } else { None };
+        let mut answer = answer(&init);
+        if rings.is_some() {
+            answer.flags |= flags::OVER_IO_URING;
+        }
+        device.answer(unique, Answer::Small(answer.encode()));
         if init.major == MAJOR {
-            return Ok(());
+            return Ok(rings);
         }
         // A later version: now it knows ours, and begins anew.
     }

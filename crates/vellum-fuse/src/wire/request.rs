@@ -3,6 +3,9 @@
 use super::fields::{Fields, Malformed};
 use super::operation::Operation;
 
+/// Bytes of the head of a request (`fuse_in_header`).
+pub const REQUEST_HEAD_LEN: usize = 40;
+
 /// The head of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {

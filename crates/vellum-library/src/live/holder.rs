@@ -24,10 +24,19 @@ impl Holder {
     }
 
     /// What a lock file says. Between the lock and what is written into it is a moment.
-    pub(super) fn read(lock: &mut File) -> Self {
+    pub(super) fn read(lock: &mut File) -> io::Result<Self> {
         let mut text = String::new();
-        let read = lock.read_to_string(&mut text).ok().and_then(|_| serde_json::from_str(&text).ok());
-        read.unwrap_or(Self { pid: None, mountpoint: None })
+        lock.rewind()?;
+        lock.read_to_string(&mut text)?;
+        Ok(serde_json::from_str(&text).unwrap_or(Self { pid: None, mountpoint: None }))
+    }
+
+    /// Whether the process was killed, or is at its end: the kernel then gives its lock back, but not in no time.
+    pub(super) fn is_ending(&self) -> bool {
+        let Some(pid) = self.pid else { return false };
+        let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
+        let (Ok(stat), Ok(status)) = (read("stat"), read("status")) else { return true };
+        is_exiting(&stat).unwrap_or(false) || is_killed(&status)
     }
 
     pub(super) fn write(&self, lock: &mut File) -> io::Result<()> {
@@ -46,5 +55,61 @@ impl fmt::Display for Holder {
             (None, Some(pid)) => write!(f, "open in process {pid}"),
             (_, None) => write!(f, "just being opened by another process"),
         }
+    }
+}
+
+/// The kernel's flags of a process in `/proc/PID/stat`, behind its name, which may hold anything: state, five numbers, and
+/// then they.
+fn is_exiting(stat: &str) -> Option<bool> {
+    /// `PF_EXITING`.
+    const EXITING: u64 = 4;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?;
+    let flags: u64 = fields.nth(5)?.parse().ok()?;
+    Some(matches!(state, "Z" | "X") || flags & EXITING != 0)
+}
+
+/// Whether SIGKILL waits for the process, as `/proc/PID/status` says.
+fn is_killed(status: &str) -> bool {
+    const KILL: u64 = 1 << (9 - 1);
+    let pending =
+        status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
+    pending.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & KILL != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::process::Command;
+
+    use super::*;
+
+    fn holder(pid: u32) -> Holder {
+        Holder { pid: Some(pid), mountpoint: None }
+    }
+
+    #[test]
+    fn who_was_killed_is_at_its_end_from_that_moment_on() {
+        assert!(!holder(std::process::id()).is_ending());
+        for _ in 0..20 {
+            let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+            assert!(!holder(child.id()).is_ending());
+            child.kill().unwrap();
+            // Between the signal that was taken and the end that has begun is a moment in which neither is seen.
+            assert!(holder(child.id()).is_ending() || holder(child.id()).is_ending());
+            child.wait().unwrap();
+            assert!(holder(child.id()).is_ending());
+        }
+    }
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_does_not_hide_the_flags() {
+        assert_eq!(is_exiting("12 (a) b) (c) S 1 12 12 0 -1 4194304 0"), Some(false));
+        assert_eq!(is_exiting("12 (a) b) (c) S 1 12 12 0 -1 4194308 0"), Some(true));
+        assert_eq!(is_exiting("12 (a) Z 1 12 12 0 -1 4194304 0"), Some(true));
+        assert_eq!(is_exiting("12"), None);
+        assert!(is_killed("Name:\tx\nSigPnd:\t0000000000000100\n"));
+        assert!(!is_killed("Name:\tx\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000200\n"));
     }
 }

@@ -31,6 +31,7 @@ mod nameless;
 mod programs;
 mod quota;
 mod restore;
+mod rings;
 mod show;
 mod snapshot;
 mod status;

@@ -1,0 +1,251 @@
+//! A ring: one processor's queue of requests, which come and are answered through memory that the kernel shares with us.
+//!
+//! It has a number of slots. A slot is the kernel's until a request was put into it (`Ring::next` names it), and ours
+//! until the request is answered (`Ring::answer` gives it back). Invariant: only who was given a slot touches its memory,
+//! and answers once. Absent: who waits for requests, and on which processor.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use io_uring::opcode::UringCmd80;
+use io_uring::squeue::Entry128;
+use io_uring::{IoUring, cqueue, types};
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::io::Errno;
+
+use super::{Device, MAX_WRITE};
+use crate::wire::{Answer, REQUEST_HEAD_LEN, head};
+
+/// Requests that one processor's programs can have under way at once; more wait in the kernel. Each slot takes as much
+/// memory as the largest request that it has carried.
+const SLOTS: usize = 16;
+
+/// The commands of FUSE over io_uring (`FUSE_IO_URING_CMD_…`).
+const REGISTER: u32 = 1;
+const COMMIT_AND_FETCH: u32 = 2;
+
+/// A slot's memory: what the kernel calls its headers (`fuse_uring_req_header`), the two parts that it is told of, and
+/// the payload, with room in front of it in which a request is put together as it would come from the device.
+const OPERATION_AT: usize = 128;
+const OPERATION_MAX: usize = 128;
+const ENTRY_AT: usize = 256;
+const COMMIT_ID_AT: usize = ENTRY_AT + 8;
+const PAYLOAD_LEN_AT: usize = ENTRY_AT + 16;
+const HEADERS_LEN: usize = 288;
+const PARTS_AT: usize = 512;
+const PAYLOAD_AT: usize = 4096;
+const PAYLOAD_LEN: usize = MAX_WRITE;
+
+/// How many parts a slot has (`FUSE_URING_IOV_SEGS`).
+const PARTS: u32 = 2;
+
+/// Where an entry of the submission queue says how many parts there are (`io_uring_sqe.len`).
+const ENTRY_LEN_AT: usize = 24;
+
+/// One processor's requests.
+pub struct Ring {
+    uring: IoUring<Entry128, cqueue::Entry>,
+    device: Device,
+    queue: u16,
+    slots: Vec<MmapRaw>,
+    /// Slots that the kernel still uses: none when the mount is gone.
+    alive: AtomicUsize,
+    submitting: Mutex<()>,
+    /// Requests that came before anybody waited.
+    completing: Mutex<Vec<Slot>>,
+}
+
+/// Where a request stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot(usize);
+
+impl Ring {
+    /// Makes the ring of a queue. The kernel is not told of it yet.
+    pub fn new(device: Device, queue: u16) -> io::Result<Self> {
+        let entries = u32::try_from(SLOTS).unwrap_or(u32::MAX);
+        let uring = IoUring::<Entry128, cqueue::Entry>::builder().build(entries)?;
+        let room = || Ok(MmapRaw::from(MmapOptions::new().len(PAYLOAD_AT + PAYLOAD_LEN).map_anon()?));
+        let slots = (0..SLOTS).map(|_| room()).collect::<io::Result<Vec<_>>>()?;
+        let alive = AtomicUsize::new(SLOTS);
+        Ok(Self {
+            uring,
+            device,
+            queue,
+            slots,
+            alive,
+            submitting: Mutex::default(),
+            completing: Mutex::default(),
+        })
+    }
+
+    /// Gives all slots to the kernel. Requests come to the thread that calls this, or to one that answers one.
+    pub fn register(&self) -> io::Result<()> {
+        for number in 0..self.slots.len() {
+            let parts = self.describe(Slot(number));
+            self.push(Slot(number), REGISTER, 0, Some(parts));
+        }
+        self.submit()?;
+        let mut early = Vec::new();
+        while let Some((slot, code)) = self.completed() {
+            if code < 0 {
+                return Err(io::Error::from_raw_os_error(code.wrapping_neg()));
+            }
+            early.push(slot);
+        }
+        self.completing.lock().unwrap_or_else(PoisonError::into_inner).extend(early);
+        Ok(())
+    }
+
+    /// Writes down where a slot's two parts are, and says where that stands.
+    fn describe(&self, slot: Slot) -> u64 {
+        let at = |offset: usize| self.address(slot, offset) as usize as u64;
+        let parts = [at(0), HEADERS_LEN as u64, at(PAYLOAD_AT), PAYLOAD_LEN as u64];
+        for (number, word) in parts.into_iter().enumerate() {
+            self.write(slot, PARTS_AT + 8 * number, &word.to_ne_bytes());
+        }
+        at(PARTS_AT)
+    }
+
+    /// Waits for a request, and says where it stands. None when the mount is gone.
+    pub fn next(&self) -> io::Result<Option<Slot>> {
+        loop {
+            match self.completed() {
+                Some((slot, 0..)) => {
+                    // What was answered before must not wait until this is.
+                    self.submit()?;
+                    return Ok(Some(slot));
+                }
+                Some(_) if self.alive.fetch_sub(1, Ordering::AcqRel) == 1 => return Ok(None),
+                Some(_) => {}
+                None => self.enter(1)?,
+            }
+        }
+    }
+
+    fn completed(&self) -> Option<(Slot, i32)> {
+        let mut early = self.completing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = early.pop() {
+            return Some((slot, 0));
+        }
+        #[expect(unsafe_code, reason = "the ring is shared by threads")]
+        // SAFETY: the lock is held, so that nobody else has the queue.
+        let entry = unsafe { self.uring.completion_shared().next() }?;
+        Some((Slot(usize::try_from(entry.user_data()).ok()?), entry.result()))
+    }
+
+    /// Hands to the kernel what was answered.
+    pub fn submit(&self) -> io::Result<()> {
+        #[expect(unsafe_code, reason = "the ring is shared by threads")]
+        // SAFETY: the queue is only asked whether it is empty.
+        let empty = unsafe { self.uring.submission_shared().is_empty() };
+        if empty { Ok(()) } else { self.enter(0) }
+    }
+
+    fn enter(&self, wait_for: usize) -> io::Result<()> {
+        match self.uring.submit_and_wait(wait_for) {
+            Ok(_) => Ok(()),
+            // A signal, or a kernel that has no memory right now: the caller comes again.
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// The request in a slot, as it would have come from the device.
+    ///
+    /// The slice is valid until the slot is answered; the caller must drop it before.
+    pub fn request(&self, slot: Slot) -> io::Result<&[u8]> {
+        let word = |offset| u32::from_ne_bytes(self.read(slot, offset));
+        let (whole, payload) = (word(0) as usize, word(PAYLOAD_LEN_AT) as usize);
+        let operation = whole.checked_sub(REQUEST_HEAD_LEN + payload);
+        let operation = operation.filter(|len| *len <= OPERATION_MAX && payload <= PAYLOAD_LEN);
+        let operation =
+            operation.ok_or_else(|| io::Error::other("a request's length is not that of its parts"))?;
+        let begin = PAYLOAD_AT - operation - REQUEST_HEAD_LEN;
+        let (from, to) = (self.address(slot, 0), self.address(slot, begin));
+        #[expect(unsafe_code, reason = "the kernel wrote this memory")]
+        // SAFETY: the slot is ours, and all of these places are in it: `begin` is at least `PAYLOAD_AT - 168`, which lies
+        // behind the headers, and `payload` was checked.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, to, REQUEST_HEAD_LEN);
+            std::ptr::copy_nonoverlapping(from.add(OPERATION_AT), to.add(REQUEST_HEAD_LEN), operation);
+            Ok(std::slice::from_raw_parts(to, whole))
+        }
+    }
+
+    /// The number of the request in a slot, for one that makes no sense otherwise.
+    pub fn unique(&self, slot: Slot) -> u64 {
+        u64::from_ne_bytes(self.read(slot, 8))
+    }
+
+    /// Answers the request in a slot, which is the kernel's again; [`Ring::submit`] makes sure that it knows.
+    pub fn answer(&self, slot: Slot, unique: u64, answer: Answer) {
+        match answer {
+            Answer::None => {}
+            Answer::Failed(error) => self.commit(slot, unique, error.raw_os_error().wrapping_neg(), &[]),
+            Answer::Done => self.commit(slot, unique, 0, &[]),
+            Answer::Small(small) => self.commit(slot, unique, 0, small.body()),
+            Answer::Bytes(bytes) => self.commit(slot, unique, 0, &bytes),
+            Answer::Shared(bytes) => self.commit(slot, unique, 0, &bytes),
+        }
+    }
+
+    fn commit(&self, slot: Slot, unique: u64, code: i32, body: &[u8]) {
+        if body.len() > PAYLOAD_LEN {
+            return self.commit(slot, unique, Errno::IO.raw_os_error().wrapping_neg(), &[]);
+        }
+        let commit_id = u64::from_ne_bytes(self.read(slot, COMMIT_ID_AT));
+        self.write(slot, 0, &head(body.len(), code, unique));
+        self.write(slot, PAYLOAD_AT, body);
+        self.write(slot, PAYLOAD_LEN_AT, &u32::try_from(body.len()).unwrap_or_default().to_ne_bytes());
+        self.push(slot, COMMIT_AND_FETCH, commit_id, None);
+    }
+
+    /// Puts a command into the submission queue, which has room for one of each slot.
+    fn push(&self, slot: Slot, command: u32, commit_id: u64, parts: Option<u64>) {
+        let mut words = [0; 80];
+        words[8..16].copy_from_slice(&commit_id.to_ne_bytes());
+        words[16..18].copy_from_slice(&self.queue.to_ne_bytes());
+        let device = types::Fd(self.device.as_fd().as_raw_fd());
+        let mut entry =
+            UringCmd80::new(device, command).cmd(words).addr(parts).build().user_data(slot.0 as u64);
+        const { assert!(size_of::<Entry128>() == 128) };
+        #[expect(
+            unsafe_code,
+            reason = "the crate has no word for the number of parts; the kernel reads this memory"
+        )]
+        // SAFETY: an entry is laid out as the kernel says, and this field is within it. What the entry points to is the
+        // slot's memory, which lives as long as the ring. The lock is held while the queue is changed.
+        unsafe {
+            std::ptr::from_mut(&mut entry).cast::<u8>().add(ENTRY_LEN_AT).cast::<u32>().write(PARTS);
+            let _one = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
+            // There is room: no slot has two commands at once.
+            let _ = self.uring.submission_shared().push(&entry);
+        }
+    }
+
+    fn address(&self, slot: Slot, offset: usize) -> *mut u8 {
+        self.slots[slot.0].as_mut_ptr().wrapping_add(offset)
+    }
+
+    fn read<const N: usize>(&self, slot: Slot, offset: usize) -> [u8; N] {
+        assert!(offset + N <= PAYLOAD_AT, "outside of a slot");
+        #[expect(unsafe_code, reason = "the kernel wrote this memory")]
+        // SAFETY: it lies within the slot, which is ours.
+        unsafe {
+            self.address(slot, offset).cast::<[u8; N]>().read_unaligned()
+        }
+    }
+
+    fn write(&self, slot: Slot, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= PAYLOAD_AT + PAYLOAD_LEN, "outside of a slot");
+        #[expect(unsafe_code, reason = "the kernel reads this memory")]
+        // SAFETY: it lies within the slot, which is ours, and `bytes` are not of it.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address(slot, offset), bytes.len());
+        }
+    }
+}

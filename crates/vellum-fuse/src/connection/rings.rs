@@ -1,0 +1,208 @@
+//! The rings of all processors, and the threads that serve them.
+//!
+//! A program's request is queued on the processor that it runs on, and a thread there answers it: nobody has to wake
+//! another processor, which is most of what a request to the device costs. What is known to take long (content of many
+//! pages, waiting for disks) goes to threads that may run anywhere, so that it does not keep its processor's others
+//! waiting. Invariant: before the kernel is told that there are rings, all that can fail was done.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::ring::{Ring, Slot};
+use super::turn::{Turn, Watch};
+use super::{Device, Later, Service, Way};
+use crate::wire::{Answer, Operation, Request};
+
+/// What processors there may be, as the kernel counts its queues.
+const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
+
+/// On a machine with more processors than this, requests come through the device: each ring takes memory and threads.
+const MAX_RINGS: u16 = 64;
+
+/// Threads for one ring: one has the turn, the other takes it if the first is held up.
+const THREADS: usize = 2;
+
+/// Threads for what takes long, for all rings together.
+const LONG_THREADS: usize = 8;
+
+/// A read or write of so many bytes takes longer than waking another processor.
+const LONG_BYTES: usize = 64 << 10;
+
+/// The rings of a mount.
+pub struct Rings {
+    queues: Vec<Queue>,
+    watch: Watch,
+}
+
+struct Queue {
+    ring: Arc<Ring>,
+    turn: Turn,
+    /// Whether the kernel has its slots.
+    registered: AtomicBool,
+}
+
+/// A request that takes long.
+struct Long {
+    ring: Arc<Ring>,
+    slot: Slot,
+}
+
+impl Rings {
+    /// Makes the rings, if the machine lets us.
+    pub fn new(device: &Device) -> io::Result<Self> {
+        let count = possible_processors()?;
+        if count > MAX_RINGS {
+            return Err(io::Error::other("too many processors"));
+        }
+        let queue = |number| {
+            let ring = Arc::new(Ring::new(device.share()?, number)?);
+            Ok(Queue { ring, turn: Turn::default(), registered: AtomicBool::new(false) })
+        };
+        let queues = (0..count).map(queue).collect::<io::Result<Vec<_>>>()?;
+        Ok(Self { queues, watch: Watch::default() })
+    }
+
+    /// Serves the rings. The handshake is done, and has told the kernel of them.
+    pub fn start<S: Service>(self, service: &Arc<S>) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
+        let rings = Arc::new(self);
+        let (long, longs) = channel();
+        let longs = Arc::new(Mutex::new(longs));
+        let (ready, registered) = channel();
+        let mut threads = Vec::new();
+        for number in 0..rings.queues.len() {
+            for _ in 0..THREADS {
+                let (rings, service) = (rings.clone(), service.clone());
+                let (long, ready) = (long.clone(), ready.clone());
+                threads.push(spawn("ring", move || rings.serve(number, service.as_ref(), &long, &ready))?);
+            }
+        }
+        for _ in 0..LONG_THREADS {
+            let (service, longs) = (service.clone(), longs.clone());
+            threads.push(spawn("long", move || {
+                serve_long(service.as_ref(), &longs);
+                Ok(())
+            })?);
+        }
+        let watched = rings.clone();
+        threads.push(spawn("watch", move || {
+            let turns: Vec<_> = watched.queues.iter().map(|queue| &queue.turn).collect();
+            watched.watch.run(&turns);
+            Ok(())
+        })?);
+        // The kernel asks nothing before all rings are there.
+        registered.iter().take(rings.queues.len()).collect::<io::Result<()>>()?;
+        Ok(threads)
+    }
+
+    /// One of the threads of a ring.
+    fn serve(
+        &self,
+        number: usize,
+        service: &impl Service,
+        long: &Sender<Long>,
+        ready: &Sender<io::Result<()>>,
+    ) -> io::Result<()> {
+        let queue = &self.queues[number];
+        stay_on(number);
+        while queue.turn.wait() {
+            if !queue.registered.swap(true, Ordering::AcqRel) {
+                // Nobody listens only if another ring could not be registered.
+                let _ = ready.send(queue.ring.register());
+            }
+            let served = self.take_turns(queue, service, long);
+            if !matches!(served, Ok(true)) {
+                queue.turn.finish();
+                self.watch.finish();
+                return served.map(|_| ());
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers requests until the turn is lost (true), or the mount gone.
+    fn take_turns(&self, queue: &Queue, service: &impl Service, long: &Sender<Long>) -> io::Result<bool> {
+        while let Some(slot) = queue.ring.next()? {
+            if takes_long(&queue.ring, slot) {
+                let sent = long.send(Long { ring: queue.ring.clone(), slot });
+                debug_assert!(sent.is_ok(), "the threads for what takes long end after those of the rings");
+                continue;
+            }
+            let work = queue.turn.begin(&self.watch);
+            answer(service, &queue.ring, slot);
+            if !queue.turn.end(&work) {
+                queue.ring.submit()?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn spawn(
+    name: &str,
+    work: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    std::thread::Builder::new().name(format!("vellum-{name}")).spawn(work)
+}
+
+/// How many queues the kernel has.
+fn possible_processors() -> io::Result<u16> {
+    let text = std::fs::read_to_string(POSSIBLE)?;
+    let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<u16>().ok());
+    last.and_then(|last| last.checked_add(1)).ok_or_else(|| io::Error::other(format!("{POSSIBLE}: {text:?}")))
+}
+
+/// Keeps this thread on its ring's processor. Where that is not allowed, or the processor is off, it is only slower.
+fn stay_on(processor: usize) {
+    let mut set = CpuSet::new();
+    if processor < CpuSet::MAX_CPU {
+        set.set(processor);
+        let _ = sched_setaffinity(None, &set);
+    }
+}
+
+fn takes_long(ring: &Ring, slot: Slot) -> bool {
+    let Ok(request) = ring.request(slot).and_then(|bytes| Request::decode(bytes).map_err(io::Error::other))
+    else {
+        return false;
+    };
+    match request.operation() {
+        Ok(Operation::Read { len, .. }) => len as usize >= LONG_BYTES,
+        Ok(Operation::Fsync { .. } | Operation::Fsyncdir { .. }) => true,
+        _ => false,
+    }
+}
+
+fn serve_long(service: &impl Service, longs: &Mutex<Receiver<Long>>) {
+    loop {
+        let next = longs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Long { ring, slot }) = next else { return };
+        answer(service, &ring, slot);
+        // If the ring is gone, nobody waits for the answer.
+        let _ = ring.submit();
+    }
+}
+
+fn answer(service: &impl Service, ring: &Arc<Ring>, slot: Slot) {
+    let (unique, answer) =
+        match ring.request(slot).and_then(|bytes| Request::decode(bytes).map_err(io::Error::other)) {
+            Ok(request) => {
+                let unique = request.header.unique;
+                let way = Way::Ring(ring.clone(), slot);
+                let answer = match request.operation() {
+                    Ok(operation) => service.answer(&request, operation, Later { way: &way, unique }),
+                    Err(_) => Answer::Failed(Errno::IO),
+                };
+                (unique, answer)
+            }
+            Err(_) => (ring.unique(slot), Answer::Failed(Errno::IO)),
+        };
+    ring.answer(slot, unique, answer);
+}

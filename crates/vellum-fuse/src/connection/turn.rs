@@ -1,0 +1,192 @@
+//! Whose turn it is to take requests from a ring, and who sees to it that somebody does.
+//!
+//! One thread at a time takes requests from a ring and answers them at once. If one of them takes long (its content comes
+//! from afar, a lock is held), those behind it would wait for it, though nothing keeps them. So a watch looks at all
+//! rings every few milliseconds, and gives the turn of a thread that still is at the same request to another thread.
+//! Invariant: at most one thread has a ring's turn.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
+
+/// How often the watch looks. A request waits for a stranger's at most twice as long.
+const TICK: Duration = Duration::from_millis(2);
+
+/// After so many looks at nothing, the watch sleeps until it is called.
+const QUIET_TICKS: u32 = 50;
+
+const BUSY: u64 = 1;
+
+/// The turn of one ring.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// The number of the request that is at work, and in the last bit whether there is one. A turn that is given away
+    /// takes a number, too.
+    state: AtomicU64,
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    taken: bool,
+    over: bool,
+}
+
+/// A request at work.
+#[derive(Debug)]
+pub struct Work(u64);
+
+impl Turn {
+    /// Waits for the turn. False when there is nothing left to take turns at.
+    pub fn wait(&self) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        while waiting.taken && !waiting.over {
+            waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        waiting.taken = true;
+        !waiting.over
+    }
+
+    /// Who has the turn begins with a request.
+    pub fn begin(&self, watch: &Watch) -> Work {
+        let state = (self.state.load(Ordering::Relaxed) | BUSY) + 2;
+        self.state.store(state, Ordering::SeqCst);
+        watch.call();
+        Work(state)
+    }
+
+    /// The request is answered. False if the turn was given away meanwhile.
+    pub fn end(&self, work: &Work) -> bool {
+        self.state.compare_exchange(work.0, work.0 & !BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The mount is gone.
+    pub fn finish(&self) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).over = true;
+        self.changed.notify_all();
+    }
+
+    fn give_away(&self, seen: u64) {
+        let free = (seen & !BUSY) + 2;
+        if self.state.compare_exchange(seen, free, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.waiting.lock().unwrap_or_else(PoisonError::into_inner).taken = false;
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// Looks after the turns of all rings.
+#[derive(Debug, Default)]
+pub struct Watch {
+    asleep: AtomicBool,
+    over: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl Watch {
+    /// Looks after `turns` until [`Watch::finish`].
+    pub fn run(&self, turns: &[&Turn]) {
+        let _ = self.thread.set(std::thread::current());
+        let mut seen = vec![0; turns.len()];
+        let mut quiet = 0;
+        while !self.over.load(Ordering::Acquire) {
+            let busy = look(turns, &mut seen);
+            quiet = if busy { 0 } else { quiet + 1 };
+            if quiet < QUIET_TICKS {
+                std::thread::sleep(TICK);
+                continue;
+            }
+            quiet = 0;
+            self.asleep.store(true, Ordering::SeqCst);
+            // Who began before that did not call; who begins after it does.
+            if !turns.iter().any(|turn| turn.state.load(Ordering::SeqCst) & BUSY != 0) {
+                std::thread::park();
+            }
+            self.asleep.store(false, Ordering::SeqCst);
+        }
+    }
+
+    fn call(&self) {
+        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// The mount is gone.
+    pub fn finish(&self) {
+        self.over.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// Gives away the turns of those who are at the same request as at the last look. Says whether anybody is at work.
+fn look(turns: &[&Turn], seen: &mut [u64]) -> bool {
+    let mut busy = false;
+    for (turn, seen) in turns.iter().zip(seen) {
+        let state = turn.state.load(Ordering::Acquire);
+        busy |= state & BUSY != 0;
+        if state & BUSY != 0 && state == *seen {
+            turn.give_away(state);
+        }
+        *seen = state;
+    }
+    busy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_at_one_request_for_two_looks_loses_the_turn() {
+        let (turn, watch) = (Turn::default(), Watch::default());
+        assert!(turn.wait());
+        let work = turn.begin(&watch);
+        let mut seen = [0];
+        assert!(look(&[&turn], &mut seen));
+        assert!(look(&[&turn], &mut seen));
+        assert!(turn.wait(), "the turn is free");
+        assert!(!turn.end(&work), "it is not the first thread's any more");
+    }
+
+    #[test]
+    fn who_is_at_another_request_keeps_the_turn() {
+        let (turn, watch) = (Turn::default(), Watch::default());
+        assert!(turn.wait());
+        let mut seen = [0];
+        for _ in 0..3 {
+            let work = turn.begin(&watch);
+            assert!(look(&[&turn], &mut seen));
+            assert!(turn.end(&work));
+            assert!(!look(&[&turn], &mut seen));
+        }
+    }
+
+    #[test]
+    fn an_old_request_does_not_end_a_new_ones_work() {
+        let (turn, watch) = (Turn::default(), Watch::default());
+        assert!(turn.wait());
+        let old = turn.begin(&watch);
+        turn.give_away(old.0);
+        assert!(turn.wait());
+        let new = turn.begin(&watch);
+        assert!(!turn.end(&old));
+        assert!(turn.end(&new));
+    }
+
+    #[test]
+    fn nobody_waits_for_the_turn_of_a_mount_that_is_gone() {
+        let turn = Turn::default();
+        assert!(turn.wait());
+        turn.finish();
+        assert!(!turn.wait());
+    }
+}
