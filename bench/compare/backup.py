@@ -30,6 +30,8 @@ OPS = {
     "verify": "Verify, all content read",
 }
 DEFAULT_TREES = ("goroot", "registry", "small100k", "big4g", "wheels")
+# The column that says how much a tree's files hold, beside what each tool stores of it.
+LOGICAL = "contents"
 CACHE = Path(os.environ.get("VELLUM_BENCH_CACHE", os.path.expanduser("~/.cache/vellum-bench")))
 
 
@@ -56,8 +58,8 @@ class Run:
         self.record = record.Record(
             "backup",
             "Snapshots, and backup programs",
-            columns=[kind.name for kind in self.kinds],
-            floors=tools.FLOORS,
+            columns=[*(kind.name for kind in self.kinds), LOGICAL],
+            floors=(*tools.FLOORS, LOGICAL),
             setting={
                 "filesystem": record.filesystem(args.work),
                 "engine": "a store in a directory, encrypted, zstd level 3",
@@ -106,6 +108,8 @@ class Run:
         space = tool.space() if op == "first" else None
         if space is not None:
             self.record.add(name, tool.name, space, group=group, quantity="space", unit="bytes", number=number)
+            logical = trees.describe(CACHE / "trees" / name)["bytes"]
+            self.record.add(name, LOGICAL, logical, group=group, quantity="space", unit="bytes", number=number)
         if op == "verify":
             self.rate(name, tool, cost, number)
         if op == "restore":

@@ -20,6 +20,14 @@ WHEELS = {
     "numpy": "1.24.4 1.25.0 1.25.1 1.25.2 1.26.0 1.26.1 1.26.2 1.26.3 1.26.4 2.0.0".split(),
     "networkx": "2.8.8 3.0 3.1 3.2 3.2.1 3.3 3.4 3.4.1 3.4.2 3.5".split(),
 }
+# How many commits of the repository are checked out, spread over its history.
+COMMITS = 10
+PHOTOGRAPHS = ("gnome-backgrounds", "mate-backgrounds")
+# Two projects that share most of what they stand on, as projects of one team do.
+NODE_PROJECTS = {
+    "site": ["react@18", "react-dom@18", "vite@5", "typescript@5", "eslint@8"],
+    "service": ["express@4", "typescript@5", "eslint@8", "jest@29"],
+}
 
 
 def goroot(out: Path):
@@ -94,6 +102,44 @@ def download(package: str, version: str, cache: Path):
     )
 
 
+def repository(out: Path):
+    """This project's own repository, and ten of its commits checked out side by side."""
+    source = Path(__file__).resolve().parent.parent.parent
+    git("clone", "-q", "--no-hardlinks", source, out / "clone")
+    commits = git("rev-list", "--first-parent", "HEAD", cwd=out / "clone").split()
+    for commit in commits[:: max(1, len(commits) // COMMITS)][:COMMITS]:
+        archive = out / f"{commit[:12]}.tar"
+        git("archive", "-o", archive, commit, cwd=out / "clone")
+        shutil.unpack_archive(archive, out / commit[:12])
+        archive.unlink()
+
+
+def git(*arguments, cwd=None) -> str:
+    """What git prints."""
+    argv = ["git", *map(str, arguments)]
+    return subprocess.run(argv, cwd=cwd, check=True, capture_output=True, text=True).stdout
+
+
+def photographs(out: Path):
+    """The photographs that Debian's packages of desktop backgrounds hold: JPEG and WebP files of some megabytes."""
+    out.mkdir(parents=True)
+    for package in PHOTOGRAPHS:
+        subprocess.run(["apt-get", "download", "-qq", package], cwd=out, check=True)
+        archive = next(out.glob(f"{package}_*.deb"))
+        subprocess.run(["dpkg-deb", "-x", archive, out / package], check=True)
+        archive.unlink()
+
+
+def node(out: Path):
+    """Two Node.js projects with what they depend on, as npm installs it."""
+    for project, packages in NODE_PROJECTS.items():
+        folder = out / project
+        folder.mkdir(parents=True)
+        subprocess.run(["npm", "init", "-y"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        argv = ["npm", "install", "--silent", "--ignore-scripts", "--no-audit", "--no-fund", *packages]
+        subprocess.run(argv, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
 TREES = {
     "goroot": goroot,
     "registry": registry,
@@ -102,6 +148,9 @@ TREES = {
     "wheels": wheel("numpy"),
     "networkx": wheel("networkx"),
     "small1m": small(1_000_000, 1_000_000 // FILES_PER_DIR),
+    "git": repository,
+    "photos": photographs,
+    "node": node,
     # Not in the published tables: for trying the scripts out.
     "small1k": small(1_000, 10),
     "big64m": big(64),
