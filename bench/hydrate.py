@@ -66,7 +66,12 @@ def main():
             Path(tree, f"f{number:02}").write_bytes(os.urandom(SIZE))
         vellum(tree, "init", "-q")
         vellum(tree, "snapshot", "-q", "--tag", "first")
-        setting = {"filesystem": record.filesystem(work), "cache": "cold", "versions": record.version(VELLUM)}
+        setting = {
+            "filesystem": record.filesystem(work),
+            "cache": "cold",
+            "requests": record.requests(),
+            "versions": record.version(VELLUM),
+        }
         whole = record.Record(
             "hydrate", "The first touch of a file", columns=[BENEATH, "vellum"], floors=[BENEATH], setting=setting
         )

@@ -98,6 +98,7 @@ def main():
         setting={
             "filesystem": record.filesystem(arguments.work or tempfile.gettempdir()),
             "cache": "warm",
+            "requests": record.requests(),
             "versions": record.version(VELLUM),
         },
     )

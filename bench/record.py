@@ -138,6 +138,15 @@ def filesystem(path) -> str:
     return " on ".join(found.stdout.split()) or "unknown"
 
 
+def requests() -> str:
+    """How the kernel hands requests to a mount that is made now."""
+    try:
+        rings = Path("/sys/module/fuse/parameters/enable_uring").read_text().strip() == "Y"
+    except OSError:
+        rings = False
+    return "by rings (FUSE over io_uring)" if rings else "through the device"
+
+
 def version(program, *flags) -> str:
     """The first line of what a program says of itself, or nothing."""
     for flag in flags or ("--version", "version"):

@@ -235,6 +235,7 @@ def main():
                 "filesystem": record.filesystem(work),
                 "engine": "embedded live store, a store in a directory, encrypted",
                 "cache": "cold: the kernel's caches are dropped before; warm: the step follows another that read it",
+                "requests": record.requests(),
                 "versions": ", ".join(filter(None, (side.version() for side in present))),
             },
         )
