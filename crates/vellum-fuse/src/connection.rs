@@ -13,6 +13,7 @@ mod turn;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 pub use device::{Device, Notifier};
 pub use handshake::shake_hands;
@@ -28,6 +29,10 @@ pub const MAX_WRITE: usize = 1 << 20;
 
 /// Room for a request: the largest write, and what stands in front of it, rounded up to a page.
 const REQUEST_MAX: usize = MAX_WRITE + 4096;
+
+/// How long a thread that only hears what the kernel has forgotten sleeps in between. It hears of many at once then,
+/// and whoever removes files does not wake it for each.
+const FORGET_PAUSE: Duration = Duration::from_millis(10);
 
 /// Who answers requests.
 pub trait Service: Send + Sync + 'static {
@@ -83,8 +88,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Lets threads answer requests: those of the rings, if there are any, and as many as said that read the device,
-    /// each with a descriptor of its own. The handshake is done.
+    /// Lets threads answer requests: those of the rings, or else as many as said that read the device, each with a
+    /// descriptor of its own. The handshake is done.
     pub fn start<S: Service>(
         device: Device,
         rings: Option<Rings>,
@@ -92,12 +97,14 @@ impl Connection {
         threads: usize,
     ) -> io::Result<Self> {
         let service = Arc::new(service);
+        // Beside rings, the device says no more than what the kernel has forgotten.
+        let (threads, pause) = if rings.is_some() { (1, Some(FORGET_PAUSE)) } else { (threads, None) };
         let mut serving = rings.map_or_else(|| Ok(Vec::new()), |rings| rings.start(&service))?;
         let clones: io::Result<Vec<Device>> = (1..threads).map(|_| device.reopen()).collect();
         let devices = clones?.into_iter().chain([device]);
         let start = |(i, device): (usize, Device)| {
             let service = service.clone();
-            let work = move || serve(&Arc::new(device), service.as_ref());
+            let work = move || serve(&Arc::new(device), service.as_ref(), pause);
             std::thread::Builder::new().name(format!("vellum-fuse-{i}")).spawn(work)
         };
         for thread in devices.enumerate().map(start) {
@@ -117,7 +124,7 @@ impl Connection {
     }
 }
 
-fn serve(device: &Arc<Device>, service: &impl Service) -> io::Result<()> {
+fn serve(device: &Arc<Device>, service: &impl Service, pause: Option<Duration>) -> io::Result<()> {
     let way = Way::Device(device.clone());
     let mut room = vec![0; REQUEST_MAX];
     while let Some(bytes) = device.read(&mut room)? {
@@ -128,6 +135,9 @@ fn serve(device: &Arc<Device>, service: &impl Service) -> io::Result<()> {
             Err(_) => Answer::Failed(Errno::IO),
         };
         device.answer(unique, answer);
+        if let Some(pause) = pause {
+            std::thread::sleep(pause);
+        }
     }
     Ok(())
 }

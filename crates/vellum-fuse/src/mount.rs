@@ -23,12 +23,9 @@ use crate::tally::Tally;
 use crate::tally::access_log::Pipe;
 use crate::virt::{MountFile, Virtual};
 
-/// Threads that answer requests. Requests wait for disks and networks, so one would be too few; but the kernel wakes
+/// Threads that answer requests from the device. Requests wait for disks and networks, so one would be too few; but the kernel wakes
 /// them in turns, and each that slept takes longer to answer: unlinking takes half as long with one as with eight.
 const THREADS: usize = 4;
-
-/// Threads that read the device where requests come by rings: then it only says what the kernel has forgotten.
-const THREADS_BESIDE_RINGS: usize = 1;
 
 /// How far the kernel reads ahead, KiB: as much as one request carries.
 const READ_AHEAD_KIB: u32 = 1024;
@@ -100,8 +97,7 @@ pub fn mount(source: Source, volume: &Arc<Volume>, mountpoint: &Path, options: O
     // Nobody has told it before: it is new.
     let _ = kernel.set(device.notifier().map_err(MountError::Session)?);
     let notifier = device.notifier().map_err(MountError::Session)?;
-    let threads = if rings.is_some() { THREADS_BESIDE_RINGS } else { THREADS };
-    let connection = Connection::start(device, rings, adapter, threads).map_err(MountError::Session)?;
+    let connection = Connection::start(device, rings, adapter, THREADS).map_err(MountError::Session)?;
     set_read_ahead(mountpoint);
     let forgetter = Arc::new(Forgetter::new(notifier, missed));
     Ok(Mounted { connection, _attached: attached, forgetter, _access_log: access_log })
