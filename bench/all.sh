@@ -17,8 +17,10 @@ python3 compare/backup.py --rounds "$rounds" --trees goroot,small100k,wheels --j
 python3 compare/backup.py --rounds "$large" --trees registry,big4g --json "$out/backup.json"
 python3 compare/backup.py --rounds 1 --trees small1m --ops first --json "$out/million.json"
 python3 snapshots.py --json "$out/snapshots.json"
-# Mounted worktrees, which need root.
+# What follows needs root.
+python3 compare/sync.py --rounds "$rounds" --json "$out/sync.json"
 python3 mounted.py --json "$out/mounted.json"
+python3 hydrate.py --json "$out/hydrate.json"
 python3 compare/filesystem.py --rounds "$large" --json "$out/filesystem.json"
 # The map and the pipeline, which no rival has as a piece of its own.
 (cd .. && cargo bench --workspace) | tee "$out/cargo.txt"
