@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    cat, completion, diff, export, flush, forget, fork, gc, history, info, init, key, ls, mount, mounts,
-    restore, show, snapshot, status, tag, umount, verify, worktree,
+    bench, cat, completion, diff, export, flush, forget, fork, gc, history, info, init, key, ls, mdtest,
+    mount, mounts, objbench, restore, show, snapshot, status, tag, umount, verify, worktree,
 };
 use crate::context::Context;
 use crate::error::{CliError, EXIT_USAGE, Outcome, Result};
@@ -81,6 +81,9 @@ enum Command {
     Info(info::Args),
     #[command(subcommand)]
     Key(key::Command),
+    Bench(bench::Args),
+    Mdtest(mdtest::Args),
+    Objbench(objbench::Args),
     Completion(completion::Args),
 }
 
@@ -126,6 +129,9 @@ fn dispatch(command: Command, context: &Context) -> Result<Outcome> {
         Command::Forget(args) => forget::run(&args, context),
         Command::Info(args) => info::run(&args, context),
         Command::Key(command) => key::run(&command, context),
+        Command::Bench(args) => bench::run(&args, context),
+        Command::Mdtest(args) => mdtest::run(&args, context),
+        Command::Objbench(args) => objbench::run(&args, context),
         Command::Completion(args) => completion::run(&args, context),
     }
 }

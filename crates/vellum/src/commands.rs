@@ -1,5 +1,6 @@
 //! One file per command: its arguments, whose doc comments are the help, then one function.
 
+pub mod bench;
 pub mod cat;
 pub mod completion;
 pub mod diff;
@@ -13,8 +14,10 @@ pub mod info;
 pub mod init;
 pub mod key;
 pub mod ls;
+pub mod mdtest;
 pub mod mount;
 pub mod mounts;
+pub mod objbench;
 pub mod restore;
 pub mod show;
 pub mod snapshot;

@@ -5,6 +5,7 @@
 use std::error::Error as _;
 use std::io;
 
+use vellum_bench::BenchError;
 use vellum_checkout::CheckoutError;
 use vellum_library::OpenError;
 use vellum_types::ErrorKind;
@@ -64,6 +65,9 @@ pub enum CliError {
     /// A mount could not be made or ended.
     #[error(transparent)]
     Mounting(#[from] MountingError),
+    /// A bench failed.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
     /// The system refused something that the command itself did.
     #[error("cannot {action} {object}: {source}")]
     Io {
@@ -119,6 +123,7 @@ impl CliError {
             Self::Volume(error) => error.kind(),
             Self::Checkout(error) => error.kind(),
             Self::Mounting(error) => error.kind(),
+            Self::Bench(error) => error.kind(),
             Self::Io { source, .. } | Self::Output(source) => ErrorKind::of_io(source),
             Self::Stopped { .. } => ErrorKind::Interrupted,
         }
@@ -147,6 +152,7 @@ impl CliError {
             Self::Checkout(CheckoutError::Volume(error)) => volume_hint(error),
             Self::Checkout(error) => checkout_hint(error),
             Self::Mounting(error) => error.hint().or_else(|| kind_hint(error.kind())),
+            Self::Bench(error) => bench_hint(error),
             Self::Io { .. } | Self::Output(_) => kind_hint(self.kind()),
         }
     }
@@ -161,6 +167,23 @@ impl From<OpenError> for CliError {
             other => Self::Mounting(other.into()),
         }
     }
+}
+
+/// What to do about a failure of a bench. Nothing of a volume is concerned.
+fn bench_hint(error: &BenchError) -> Option<String> {
+    let hint = match (error, error.kind()) {
+        (BenchError::NotEmpty(_), _) => "somebody else put files there meanwhile: they were left alone",
+        (BenchError::Content(_), _) => "measure nothing with it before that is found out",
+        (_, ErrorKind::NoSpace) => {
+            "choose less: fewer threads, smaller or fewer files; what the bench had made was removed"
+        }
+        (_, ErrorKind::Denied) => "name a directory that you can write to",
+        (_, ErrorKind::Unsupported) => {
+            "measure again with this version, or compare with the one that wrote it"
+        }
+        _ => return None,
+    };
+    Some(hint.into())
 }
 
 /// What to do about a failure of a worktree.

@@ -4,6 +4,7 @@
 //! none of them can drive the terminal.
 
 pub mod changes;
+pub mod figures;
 pub mod format;
 pub mod graph;
 pub mod json;

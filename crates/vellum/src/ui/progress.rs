@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -53,9 +54,11 @@ pub fn watch<T>(ui: &Ui, task: Task, work: impl FnOnce(&Meter) -> T) -> T {
         Shown::Nothing
     };
     let meter = Meter::default();
+    // Before the work begins: what it makes first has to be removed, too.
+    let asked = interrupt::listen();
     let (end, ended) = sync_channel::<()>(0);
     std::thread::scope(|scope| {
-        scope.spawn(|| follow(&meter, task, shown, ended));
+        scope.spawn(|| follow(&meter, task, shown, &asked, ended));
         let result = work(&meter);
         drop(end);
         result
@@ -63,13 +66,12 @@ pub fn watch<T>(ui: &Ui, task: Task, work: impl FnOnce(&Meter) -> T) -> T {
 }
 
 /// Until `ended` hangs up: shows the meter, and hands on Ctrl-C.
-fn follow(meter: &Meter, task: Task, shown: Shown, ended: Receiver<()>) {
-    let asked = interrupt::listen();
+fn follow(meter: &Meter, task: Task, shown: Shown, asked: &AtomicBool, ended: Receiver<()>) {
     let start = Instant::now();
     let mut last_plain = start;
     let mut recent = Recent::default();
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(TICK) {
-        if interrupt::asked(&asked) {
+        if interrupt::asked(asked) {
             meter.stop();
         }
         let (elapsed, now) = (start.elapsed(), meter.read());

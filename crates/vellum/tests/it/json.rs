@@ -52,6 +52,9 @@ fn every_field_is_documented() {
         &["info"],
         &["key", "add", "--recovery"],
         &["key", "list"],
+        &["mdtest", ".", "--files", "1", "--runs", "1"],
+        &["objbench", "memory://fields", "--small-objects", "1", "--big-object-size", "10", "--runs", "1"],
+        &["bench", "--big-file-size", "10K", "--small-file-count", "1", "--runs", "1"],
     ];
     for args in all {
         run(args);

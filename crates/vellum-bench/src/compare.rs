@@ -1,0 +1,195 @@
+//! Two reports of one bench: which rows became worse by more than their noise.
+//!
+//! A row is worse when its median is worse by more than its *tolerance*: the least change that matters, or so many
+//! spreads of both sides together, whichever is more. Few runs show no spread that can be relied on, so they need a
+//! greater change.
+
+use serde::Serialize;
+use vellum_types::ErrorKind;
+
+use crate::error::{BenchError, Result};
+use crate::report::{Better, Report, Row};
+
+/// The least change that matters unless told otherwise, as a part.
+pub const TOLERANCE: f64 = 0.10;
+
+/// How many spreads of both sides are noise. The spread is half of the range of the middle half, two thirds of a
+/// standard deviation: three are two of these.
+const SPREADS: f64 = 3.0;
+
+/// From so many runs on their spread says something.
+const RUNS_ENOUGH: usize = 3;
+
+/// The least change that matters where there are fewer.
+const TOLERANCE_OF_FEW: f64 = 0.25;
+
+/// What became of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Verdict {
+    /// As good, or better, or not worse by more than noise.
+    #[serde(rename = "OK")]
+    Ok,
+    /// Worse.
+    #[serde(rename = "REGRESSION")]
+    Regression,
+}
+
+/// One row on both sides.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compared {
+    /// What was measured.
+    pub name: String,
+    /// Of the figures.
+    pub unit: String,
+    /// Median before.
+    pub base: f64,
+    /// Median now.
+    pub new: f64,
+    /// How much better it is now, as a part of the median before; below 0: worse.
+    pub change: f64,
+    /// How much worse it may be.
+    pub tolerance: f64,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// Two reports, compared.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// What both measured.
+    pub bench: String,
+    /// The rows that both have.
+    pub rows: Vec<Compared>,
+    /// Rows that are gone.
+    pub only_base: Vec<String>,
+    /// Rows that are new.
+    pub only_new: Vec<String>,
+    /// The two are not of one machine or one target, so that they say little of each other.
+    pub elsewhere: bool,
+}
+
+impl Comparison {
+    /// How many rows are worse.
+    #[must_use]
+    pub fn regressions(&self) -> usize {
+        self.rows.iter().filter(|row| row.verdict == Verdict::Regression).count()
+    }
+}
+
+/// Compares two reports; `tolerance` is the least change that matters, as a part.
+pub fn compare(base: &Report, new: &Report, tolerance: f64) -> Result<Comparison> {
+    if base.bench != new.bench {
+        let reason = format!("it is of the bench '{}', the first of '{}'", new.bench, base.bench);
+        return Err(mismatch(reason));
+    }
+    if let Some(name) = different(base, new) {
+        return Err(mismatch(format!("it was made with another {name} than the first")));
+    }
+    let compared = |row: &Row| Some(judge(row, new.row(&row.name)?, tolerance)).flatten();
+    let missing = |from: &Report, side: &Report| {
+        let rows = from.rows.iter().filter(|row| side.row(&row.name).is_none());
+        rows.map(|row| row.name.clone()).collect()
+    };
+    Ok(Comparison {
+        bench: base.bench.clone(),
+        rows: base.rows.iter().filter_map(compared).collect(),
+        only_base: missing(base, new),
+        only_new: missing(new, base),
+        elsewhere: !base.machine.resembles(&new.machine) || base.target != new.target,
+    })
+}
+
+fn mismatch(reason: String) -> BenchError {
+    BenchError::Format { name: "the second report".into(), reason, kind: ErrorKind::Usage }
+}
+
+/// The first parameter in which they differ. How often they ran may differ.
+fn different(base: &Report, new: &Report) -> Option<String> {
+    let names = base.parameters.keys().chain(new.parameters.keys()).filter(|name| *name != "runs");
+    names.into_iter().find(|name| base.parameters.get(*name) != new.parameters.get(*name)).cloned()
+}
+
+/// None where a side has no runs.
+fn judge(base: &Row, new: &Row, least: f64) -> Option<Compared> {
+    let (before, now) = (base.summary()?, new.summary()?);
+    let few = base.runs.len().min(new.runs.len()) < RUNS_ENOUGH;
+    let least = if few { least.max(TOLERANCE_OF_FEW) } else { least };
+    let noise = SPREADS * before.spread().hypot(now.spread());
+    // As ratios, so that half as fast and twice as slow are the same change.
+    let ratio = match base.better {
+        Better::Higher => now.median / before.median.max(f64::MIN_POSITIVE),
+        Better::Lower => before.median / now.median.max(f64::MIN_POSITIVE),
+    };
+    let tolerance = least.max(noise);
+    let worse = ratio < 1.0 / (1.0 + tolerance);
+    Some(Compared {
+        name: base.name.clone(),
+        unit: base.unit.clone(),
+        base: before.median,
+        new: now.median,
+        change: ratio - 1.0,
+        tolerance: 1.0 - 1.0 / (1.0 + tolerance),
+        verdict: if worse { Verdict::Regression } else { Verdict::Ok },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn report(better: Better, runs: &[f64]) -> Report {
+        let mut report = Report::new("filesystem", BTreeMap::new(), &[("threads", 1)]);
+        runs.iter().for_each(|figure| report.add("row", "x", better, *figure));
+        report
+    }
+
+    fn verdict(better: Better, base: &[f64], new: &[f64]) -> Verdict {
+        let compared = compare(&report(better, base), &report(better, new), TOLERANCE).unwrap();
+        compared.rows[0].verdict
+    }
+
+    #[test]
+    fn steady_rows_that_are_worse_are_regressions_whichever_way_is_better() {
+        let (steady, less) = ([100.0, 101.0, 99.0], [80.0, 81.0, 79.0]);
+        assert_eq!(verdict(Better::Higher, &steady, &less), Verdict::Regression);
+        assert_eq!(verdict(Better::Higher, &less, &steady), Verdict::Ok);
+        assert_eq!(verdict(Better::Lower, &less, &steady), Verdict::Regression);
+        assert_eq!(verdict(Better::Lower, &steady, &less), Verdict::Ok);
+        assert_eq!(verdict(Better::Higher, &steady, &[95.0, 96.0, 94.0]), Verdict::Ok);
+    }
+
+    #[test]
+    fn rows_that_vary_much_anyway_are_not_regressions() {
+        assert_eq!(verdict(Better::Higher, &[100.0, 60.0, 140.0], &[80.0, 81.0, 79.0]), Verdict::Ok);
+        // One wild run is no noise: the others agree.
+        let wild = [100.0, 101.0, 99.0, 100.0, 900.0];
+        assert_eq!(verdict(Better::Higher, &wild, &[80.0, 81.0, 79.0]), Verdict::Regression);
+    }
+
+    #[test]
+    fn few_runs_need_a_greater_change() {
+        assert_eq!(verdict(Better::Higher, &[100.0], &[85.0]), Verdict::Ok);
+        assert_eq!(verdict(Better::Higher, &[100.0], &[50.0]), Verdict::Regression);
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_refused() {
+        let base = report(Better::Higher, &[1.0]);
+        let mut other = base.clone();
+        other.parameters.insert("threads".into(), 2);
+        let error = compare(&base, &other, TOLERANCE).unwrap_err();
+        assert!(error.to_string().contains("another threads"), "{error}");
+        let mut other = base.clone();
+        other.bench = "objects".into();
+        assert_eq!(compare(&base, &other, TOLERANCE).unwrap_err().kind(), ErrorKind::Usage);
+        let mut other = base.clone();
+        other.rows[0].name = "renamed".into();
+        let compared = compare(&base, &other, TOLERANCE).unwrap();
+        assert_eq!(
+            (&*compared.only_base, &*compared.only_new),
+            (&["row".to_owned()][..], &["renamed".to_owned()][..])
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! What a filesystem can be expected to do: green, yellow, red.
+//!
+//! Expectations are parts of the machine's own yardsticks ([`crate::machine::Yardsticks`]), so that they hold on a slow
+//! machine as on a fast one: data against copying memory, names against the cheapest system call. The parts were
+//! recorded on one machine, which every grade names. They are what a local filesystem does; one across a network is
+//! expected to be red where it has to ask.
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Yardsticks;
+use crate::report::Report;
+
+/// Where the parts were recorded.
+pub const RECORDED_ON: &str = "ext4 on a virtual disk, 2 cores (2026-11)";
+
+/// At least this part of what is expected: green.
+const GREEN: f64 = 0.5;
+
+/// At least this part: yellow; else red.
+const YELLOW: f64 = 0.1;
+
+/// How a figure does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Grade {
+    /// As good as expected, or half as good.
+    Green,
+    /// A tenth as good.
+    Yellow,
+    /// Worse.
+    Red,
+}
+
+/// A figure against what was expected.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Graded {
+    /// How it does.
+    pub grade: Grade,
+    /// What is expected on this machine, in the row's unit.
+    pub expected: f64,
+    /// Where the expectation was recorded.
+    pub recorded_on: String,
+}
+
+/// What a row is measured with.
+#[derive(Debug, Clone, Copy)]
+enum Yard {
+    /// A part of the rate at which memory is copied.
+    Copy(f64),
+    /// A part of the rate of the cheapest system call; of as many threads as there are cores.
+    Calls(f64),
+}
+
+/// The rows that have expectations. Of a small file's rate the part is of its bytes, so that its size does not matter.
+const EXPECTED: &[(&str, Yard)] = &[
+    ("big write", Yard::Copy(0.12)),
+    ("big write, flushed", Yard::Copy(0.03)),
+    ("big read, cold", Yard::Copy(0.06)),
+    ("big read, warm", Yard::Copy(0.6)),
+    ("small write", Yard::Calls(0.0008)),
+    ("small read, cold", Yard::Calls(0.0004)),
+    ("small read, warm", Yard::Calls(0.003)),
+    ("stat", Yard::Calls(0.06)),
+    ("create", Yard::Calls(0.005)),
+    ("mkdir", Yard::Calls(0.003)),
+    ("rename", Yard::Calls(0.006)),
+    ("readdir", Yard::Calls(0.25)),
+    ("unlink", Yard::Calls(0.007)),
+    ("fsync", Yard::Calls(0.0002)),
+];
+
+/// The grade of a rate.
+#[must_use]
+pub fn grade(rate: f64, expected: f64) -> Grade {
+    match rate / expected.max(f64::MIN_POSITIVE) {
+        part if part >= GREEN => Grade::Green,
+        part if part >= YELLOW => Grade::Yellow,
+        _ => Grade::Red,
+    }
+}
+
+/// Grades the rows of a report that something is expected of.
+pub fn apply(report: &mut Report) {
+    let yardsticks = report.machine.yardsticks;
+    for row in &mut report.rows {
+        let yard = EXPECTED.iter().find(|(name, _)| *name == row.name).map(|(_, yard)| *yard);
+        let (Some(yard), Some(summary)) = (yard, row.summary()) else { continue };
+        let expected = yard.of(yardsticks);
+        row.graded = Some(Graded {
+            grade: grade(summary.median, expected),
+            expected,
+            recorded_on: RECORDED_ON.into(),
+        });
+    }
+}
+
+impl Yard {
+    fn of(self, yardsticks: Yardsticks) -> f64 {
+        match self {
+            Self::Copy(part) => part * yardsticks.copy,
+            Self::Calls(part) => part * yardsticks.calls,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::report::Better;
+
+    #[test]
+    fn half_of_what_is_expected_is_green_and_a_tenth_is_yellow() {
+        assert_eq!(grade(50.0, 100.0), Grade::Green);
+        assert_eq!(grade(49.0, 100.0), Grade::Yellow);
+        assert_eq!(grade(10.0, 100.0), Grade::Yellow);
+        assert_eq!(grade(9.0, 100.0), Grade::Red);
+        assert_eq!(grade(1.0, 0.0), Grade::Green);
+    }
+
+    #[test]
+    fn a_slow_machine_is_expected_to_do_less() {
+        let mut report = Report::new("filesystem", BTreeMap::new(), &[]);
+        report.add("big read, warm", "MiB/s", Better::Higher, 1000.0);
+        report.add("of which nothing is expected", "op/s", Better::Higher, 1.0);
+        let mut expected = |copy| {
+            report.machine.yardsticks = Yardsticks { copy, calls: 1e6 };
+            apply(&mut report);
+            report.rows[0].graded.clone().unwrap()
+        };
+        let (slow, fast) = (expected(1000.0), expected(50_000.0));
+        assert_eq!((slow.grade, fast.grade), (Grade::Green, Grade::Red));
+        assert!(slow.expected < fast.expected);
+        assert_eq!(report.rows[1].graded, None);
+    }
+}

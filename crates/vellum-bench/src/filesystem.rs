@@ -1,0 +1,141 @@
+//! What a filesystem does with big files, small files and names; on any directory.
+//!
+//! Every run does all steps, in a directory of its own. Cold reads are of files whose pages were just taken out of the
+//! kernel's cache (`posix_fadvise`), which touches no others; caches beneath, of a disk or of a process that serves a
+//! mount, stay as they are.
+
+mod big;
+mod names;
+mod payload;
+mod scaling;
+mod small;
+
+use std::path::Path;
+
+use vellum_volume::Meter;
+
+use crate::error::{BenchError, Result, go_on};
+use crate::expectation;
+use crate::gang::THREADS_MAX;
+use crate::ground::{self, Ground};
+use crate::report::Report;
+
+/// The numbers of one bench. A size or count of 0 leaves out what it is of.
+#[derive(Debug, Clone, Copy)]
+pub struct Parameters {
+    /// How many threads work at once, each on files of its own.
+    pub threads: usize,
+    /// Bytes of each thread's big file.
+    pub big_file_size: u64,
+    /// Bytes of each small file.
+    pub small_file_size: u64,
+    /// Small files, and names, of each thread.
+    pub small_file_count: u64,
+    /// Bytes of one read or write.
+    pub io_size: u64,
+    /// How often everything is done.
+    pub runs: usize,
+}
+
+/// Largest read or write, bytes: more than any program asks for at once.
+const IO_MAX: u64 = 1 << 30;
+
+/// Most runs: the report keeps every figure.
+const RUNS_MAX: usize = 1000;
+
+/// Most small files of a thread.
+const COUNT_MAX: u64 = 100_000_000;
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            big_file_size: 1 << 30,
+            small_file_size: 128 << 10,
+            small_file_count: 100,
+            io_size: 1 << 20,
+            runs: 3,
+        }
+    }
+}
+
+impl Parameters {
+    /// Refuses numbers that make no sense.
+    fn check(&self) -> Result<()> {
+        let Self { threads, io_size, runs, small_file_count, small_file_size, .. } = *self;
+        let wrong = if !(1..=THREADS_MAX).contains(&threads) {
+            format!("a bench has 1 to {THREADS_MAX} threads, not {threads}")
+        } else if !(1..=IO_MAX).contains(&io_size) || small_file_size > IO_MAX {
+            "reads, writes and small files have 1 GiB at most, and reads and writes at least a byte".into()
+        } else if !(1..=RUNS_MAX).contains(&runs) {
+            format!("a bench runs 1 to {RUNS_MAX} times, not {runs}")
+        } else if small_file_count > COUNT_MAX {
+            format!("a thread has {COUNT_MAX} small files at most")
+        } else if self.big_file_size == 0 && small_file_count == 0 {
+            "without big and small files there is nothing to measure".into()
+        } else {
+            return Ok(());
+        };
+        Err(BenchError::Parameter(wrong))
+    }
+
+    /// Bytes that are on the disk at once.
+    fn space(&self) -> u64 {
+        let small = self.small_file_size.saturating_mul(self.small_file_count);
+        self.big_file_size.max(small).saturating_mul(self.threads as u64)
+    }
+}
+
+/// What a step of a run is given.
+struct Step<'a> {
+    ground: &'a Ground,
+    parameters: &'a Parameters,
+    meter: &'a Meter,
+    /// Which run it is, so that no two write the same bytes.
+    run: usize,
+}
+
+impl Step<'_> {
+    /// Called between two operations: counts, and stops on request.
+    fn did(&self, bytes: u64) -> Result<()> {
+        self.meter.add(1, bytes);
+        go_on(self.meter)
+    }
+
+    /// How many there are of all threads together.
+    fn all(&self, of_each: u64) -> f64 {
+        of_each as f64 * self.parameters.threads as f64
+    }
+}
+
+/// Measures the directory at `path`.
+pub fn run(path: &Path, parameters: &Parameters, meter: &Meter) -> Result<Report> {
+    parameters.check()?;
+    let ground = Ground::make(path, parameters.space())?;
+    let mut report = Report::new("filesystem", ground::facts(path), &listed(parameters));
+    for run in 0..parameters.runs {
+        let step = Step { ground: &ground, parameters, meter, run };
+        if parameters.big_file_size > 0 {
+            big::run(&step, &mut report)?;
+        }
+        if parameters.small_file_count > 0 {
+            small::run(&step, &mut report)?;
+            names::run(&step, &mut report)?;
+        }
+    }
+    report.scaling = scaling::run(&Step { ground: &ground, parameters, meter, run: parameters.runs })?;
+    ground.remove()?;
+    expectation::apply(&mut report);
+    Ok(report)
+}
+
+fn listed(parameters: &Parameters) -> [(&'static str, u64); 6] {
+    [
+        ("threads", parameters.threads as u64),
+        ("big_file_size", parameters.big_file_size),
+        ("small_file_size", parameters.small_file_size),
+        ("small_file_count", parameters.small_file_count),
+        ("io_size", parameters.io_size),
+        ("runs", parameters.runs as u64),
+    ]
+}

@@ -1,0 +1,148 @@
+//! Big files: one of each thread, written and read from beginning to end.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, fadvise, fsync};
+use vellum_checkout::beneath::Dir;
+
+use super::Step;
+use super::payload::{Payload, check};
+use crate::error::{BenchError, Result};
+use crate::gang::{Gang, together};
+use crate::report::{Curve, Report};
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// Points of a throughput curve: as many as a chart can show apart.
+const POINTS: u32 = 60;
+
+/// What one thread did by when.
+struct Written {
+    done: Vec<(Instant, u64)>,
+    /// When the last byte was handed over; the flush comes after it.
+    handed: Instant,
+}
+
+/// All steps of one run.
+pub fn run(step: &Step<'_>, report: &mut Report) -> Result<()> {
+    let folder = step.ground.folder("bench-big")?;
+    let mebibytes = step.all(step.parameters.big_file_size) / MIB;
+    let written = together(step.parameters.threads, |thread| write(step, &folder, thread))?;
+    let handed = written.results.iter().map(|one| one.handed).max().unwrap_or(written.start);
+    let seconds = handed.duration_since(written.start).as_secs_f64();
+    report.rate("big write", "MiB/s", mebibytes, seconds);
+    report.rate("big write, flushed", "MiB/s", mebibytes, written.seconds());
+    let mut timelines = vec![curve("big write", &written, |one| &one.done)];
+    for (name, cold) in [("big read, cold", true), ("big read, warm", false)] {
+        let read = together(step.parameters.threads, |thread| read(step, &folder, thread, cold))?;
+        let seconds = net(&read);
+        report.rate(name, "MiB/s", mebibytes, seconds);
+        timelines.push(curve(name, &read, |one| &one.done));
+    }
+    report.timelines = timelines;
+    step.ground.empty()
+}
+
+fn name(thread: usize) -> String {
+    format!("bench-big-{thread}")
+}
+
+fn series(step: &Step<'_>, thread: usize) -> u64 {
+    (step.run as u64) << 32 | thread as u64
+}
+
+fn write(step: &Step<'_>, folder: &Dir, thread: usize) -> Result<Written> {
+    let name = name(thread);
+    let mut payload = Payload::new(block_len(step), series(step, thread));
+    let file = folder.create_file(name.as_bytes(), 0o644).map_err(|error| step.ground.blame(error))?;
+    let done = each_block(step, |number, offset, len| {
+        let block = payload.block(number, len);
+        file.write_all_at(block, offset).map_err(BenchError::io("write", name.clone()))
+    })?;
+    let handed = Instant::now();
+    fsync(&file).map_err(|errno| BenchError::io("flush", name)(errno.into()))?;
+    Ok(Written { done, handed })
+}
+
+/// What one thread read: from when, and what by when.
+struct Read {
+    start: Instant,
+    done: Vec<(Instant, u64)>,
+}
+
+fn read(step: &Step<'_>, folder: &Dir, thread: usize, cold: bool) -> Result<Read> {
+    let name = name(thread);
+    let file = open(step, folder, &name)?;
+    if cold {
+        forget(&file)?;
+    }
+    let mut buffer = vec![0; block_len(step)];
+    let start = Instant::now();
+    let done = each_block(step, |number, offset, len| {
+        let wanted = buffer.get_mut(..len).unwrap_or_default();
+        file.read_exact_at(wanted, offset).map_err(BenchError::io("read", name.clone()))?;
+        check(wanted, series(step, thread), number, &name)
+    })?;
+    Ok(Read { start, done })
+}
+
+/// From the first byte that was asked for to the last that came: what it takes to empty the cache does not count.
+fn net(gang: &Gang<Read>) -> f64 {
+    let start = gang.results.iter().map(|one| one.start).min().unwrap_or(gang.start);
+    (gang.start + gang.elapsed).duration_since(start).as_secs_f64()
+}
+
+pub(super) fn open(step: &Step<'_>, folder: &Dir, name: &str) -> Result<File> {
+    folder.open_file(name.as_bytes()).map(|opened| opened.file).map_err(|error| step.ground.blame(error))
+}
+
+/// Takes a file's pages out of the kernel's cache.
+pub(super) fn forget(file: &File) -> Result<()> {
+    fadvise(file, 0, None, Advice::DontNeed)
+        .map_err(|errno| BenchError::io("empty the cache of", "a file")(errno.into()))
+}
+
+fn block_len(step: &Step<'_>) -> usize {
+    usize::try_from(step.parameters.io_size.min(step.parameters.big_file_size)).unwrap_or(usize::MAX)
+}
+
+/// Does something with every block of a big file: its number, where it begins, its length.
+fn each_block(
+    step: &Step<'_>,
+    mut work: impl FnMut(u64, u64, usize) -> Result<()>,
+) -> Result<Vec<(Instant, u64)>> {
+    let (size, block) = (step.parameters.big_file_size, block_len(step) as u64);
+    let every = (size / u64::from(POINTS)).max(block);
+    let (mut done, mut noted) = (Vec::with_capacity(POINTS as usize + 1), 0);
+    for number in 0..size.div_ceil(block) {
+        let offset = number * block;
+        let len = block.min(size - offset);
+        work(number, offset, usize::try_from(len).unwrap_or(usize::MAX))?;
+        step.did(len)?;
+        if offset + len >= noted + every || offset + len == size {
+            done.push((Instant::now(), offset + len - noted));
+            noted = offset + len;
+        }
+    }
+    Ok(done)
+}
+
+/// Throughput of all threads together while time passes.
+fn curve<T>(name: &str, gang: &Gang<T>, done: impl Fn(&T) -> &Vec<(Instant, u64)>) -> Curve {
+    let end = gang.results.iter().flat_map(&done).map(|(when, _)| *when).max().unwrap_or(gang.start);
+    let width = (end.duration_since(gang.start) / POINTS).max(Duration::from_micros(1));
+    let mut bytes = vec![0_u64; POINTS as usize];
+    for (when, amount) in gang.results.iter().flat_map(&done) {
+        let place = when.duration_since(gang.start).as_secs_f64() / width.as_secs_f64();
+        // The end belongs to the last one.
+        if let Some(slot) = bytes.get_mut((place as usize).min(POINTS as usize - 1)) {
+            *slot += amount;
+        }
+    }
+    let width = width.as_secs_f64();
+    let point = |(place, bytes): (usize, &u64)| ((place as f64 + 0.5) * width, *bytes as f64 / MIB / width);
+    let points = bytes.iter().enumerate().map(point).collect();
+    Curve { name: name.into(), x_unit: "s".into(), y_unit: "MiB/s".into(), points }
+}

@@ -1,0 +1,78 @@
+//! How cost grows: with the number of files in a directory, and with the bytes of a file. One thread, once.
+
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+use super::Step;
+use super::payload::Payload;
+use crate::error::{BenchError, Result};
+use crate::report::Curve;
+
+/// From one point to the next.
+const STEP: u64 = 4;
+
+/// Most files: enough to see a directory's growth, and soon made.
+const FILES_MAX: u64 = 4096;
+
+/// Fewest and most bytes.
+const BYTES_MIN: u64 = 4 << 10;
+const BYTES_MAX: u64 = 256 << 20;
+
+/// The curves that the parameters allow.
+pub fn run(step: &Step<'_>) -> Result<Vec<Curve>> {
+    let parameters = step.parameters;
+    let mut curves = Vec::new();
+    if parameters.small_file_count > 0 {
+        let counts = series(1, parameters.small_file_count.saturating_mul(STEP).min(FILES_MAX));
+        let points = counts.map(|count| Ok((count as f64, files(step, count)?))).collect::<Result<_>>()?;
+        curves.push(curve("create files", "files", points));
+    }
+    if parameters.big_file_size >= BYTES_MIN {
+        let sizes = series(BYTES_MIN, parameters.big_file_size.min(BYTES_MAX));
+        let points = sizes.map(|size| Ok((size as f64, bytes(step, size)?))).collect::<Result<_>>()?;
+        curves.push(curve("write and flush a file", "bytes", points));
+    }
+    Ok(curves)
+}
+
+fn curve(name: &str, unit: &str, points: Vec<(f64, f64)>) -> Curve {
+    Curve { name: name.into(), x_unit: unit.into(), y_unit: "s".into(), points }
+}
+
+fn series(first: u64, last: u64) -> impl Iterator<Item = u64> {
+    std::iter::successors(Some(first), |number| number.checked_mul(STEP))
+        .take_while(move |number| *number <= last)
+}
+
+/// Seconds to make so many files in one directory.
+fn files(step: &Step<'_>, count: u64) -> Result<f64> {
+    let folder = step.ground.folder("bench-scale")?;
+    let start = Instant::now();
+    for number in 0..count {
+        let name = format!("bench-{number}");
+        folder.create_file(name.as_bytes(), 0o644).map_err(|error| step.ground.blame(error))?;
+        step.did(0)?;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    step.ground.empty()?;
+    Ok(seconds)
+}
+
+/// Seconds to write and flush a file of so many bytes.
+fn bytes(step: &Step<'_>, size: u64) -> Result<f64> {
+    let block = size.min(step.parameters.io_size).max(1);
+    let len = usize::try_from(block).unwrap_or(usize::MAX);
+    let mut payload = Payload::new(len, 1 << 62 | size);
+    let file =
+        step.ground.dir().create_file(b"bench-scale", 0o644).map_err(|error| step.ground.blame(error))?;
+    let start = Instant::now();
+    for number in 0..size / block {
+        let bytes = payload.block(number, len);
+        file.write_all_at(bytes, number * block).map_err(BenchError::io("write", "a file"))?;
+        step.did(block)?;
+    }
+    rustix::fs::fsync(&file).map_err(|errno| BenchError::io("flush", "a file")(errno.into()))?;
+    let seconds = start.elapsed().as_secs_f64();
+    step.ground.empty()?;
+    Ok(seconds)
+}

@@ -1,0 +1,101 @@
+//! Threads that work at once, and how long they took together.
+//!
+//! Invariant: the time is from the first thread's start to the last one's end, by the threads' own clocks; what it
+//! takes to make them is not in it.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::{BenchError, Result};
+
+/// Most threads of a bench: above this the machine measures its scheduler.
+pub const THREADS_MAX: usize = 1024;
+
+/// What some threads did.
+pub struct Gang<T> {
+    /// When the first began.
+    pub start: Instant,
+    /// Until the last had ended.
+    pub elapsed: Duration,
+    /// What each gave.
+    pub results: Vec<T>,
+}
+
+impl<T> Gang<T> {
+    /// How long it took, in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.elapsed.as_secs_f64()
+    }
+}
+
+/// Closed until all threads are there, so that they start at once.
+#[derive(Default)]
+struct Gate(Mutex<Option<bool>>, Condvar);
+
+impl Gate {
+    /// Lets all go; or tells them to go home.
+    fn open(&self, work: bool) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
+        self.1.notify_all();
+    }
+
+    fn wait(&self) -> bool {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = self.1.wait_while(state, |state| state.is_none());
+        opened.unwrap_or_else(PoisonError::into_inner).unwrap_or(false)
+    }
+}
+
+/// Runs `work` in so many threads, each with its number. The first failure is the result, once all have ended.
+pub fn together<T: Send>(threads: usize, work: impl Fn(usize) -> Result<T> + Sync) -> Result<Gang<T>> {
+    let gate = Gate::default();
+    let one = |number: usize| {
+        if !gate.wait() {
+            return Err(BenchError::Interrupted);
+        }
+        let start = Instant::now();
+        work(number).map(|result| (start, Instant::now(), result))
+    };
+    let ended = std::thread::scope(|scope| {
+        let mut running = Vec::with_capacity(threads);
+        for number in 0..threads {
+            let one = &one;
+            match std::thread::Builder::new().spawn_scoped(scope, move || one(number)) {
+                Ok(thread) => running.push(thread),
+                Err(source) => {
+                    gate.open(false);
+                    return Err(BenchError::io("start", "a thread")(source));
+                }
+            }
+        }
+        gate.open(true);
+        Ok(running.into_iter().map(|thread| thread.join()).collect::<Vec<_>>())
+    })?;
+    let mut done = Vec::with_capacity(ended.len());
+    for result in ended {
+        match result {
+            Ok(result) => done.push(result?),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+    let start = done.iter().map(|(start, ..)| *start).min().unwrap_or_else(Instant::now);
+    let end = done.iter().map(|(_, end, _)| *end).max().unwrap_or(start);
+    let results = done.into_iter().map(|(.., result)| result).collect();
+    Ok(Gang { start, elapsed: end.duration_since(start), results })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_thread_works_once_and_a_failure_is_told() {
+        let gang = together(5, Ok).unwrap();
+        assert_eq!(gang.results, [0, 1, 2, 3, 4]);
+        let failed = together(3, |number| match number {
+            1 => Err(BenchError::NotEmpty("x".into())),
+            _ => Ok(()),
+        });
+        assert!(matches!(failed, Err(BenchError::NotEmpty(_))));
+    }
+}

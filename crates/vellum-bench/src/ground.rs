@@ -1,0 +1,194 @@
+//! A directory of a bench's own, in the directory that is measured.
+//!
+//! Invariant: however the bench ends, short of being killed, what it made is removed, and only that: names that do not
+//! begin with [`PREFIX`] were made by somebody else and stay, with the directory around them.
+
+use std::collections::BTreeMap;
+use std::os::linux::fs::MetadataExt;
+use std::path::Path;
+
+use vellum_checkout::beneath::{BeneathError, Dir};
+
+use crate::error::{BenchError, Result};
+
+/// How every name begins that a bench makes.
+pub const PREFIX: &str = "bench-";
+
+/// Bytes that must stay free beside what a bench writes: for metadata, and for others.
+const SPARE: u64 = 16 << 20;
+
+/// A directory that a bench made.
+#[derive(Debug)]
+pub struct Ground {
+    parent: Dir,
+    name: Vec<u8>,
+    dir: Dir,
+    path: String,
+    removed: bool,
+}
+
+impl Ground {
+    /// Makes one in the directory at `path`, if `needed` bytes fit there.
+    pub fn make(path: &Path, needed: u64) -> Result<Self> {
+        let shown = path.display().to_string();
+        let fail = |source| BenchError::Ground { path: shown.clone(), source };
+        let parent = Dir::open_root(path).map_err(fail)?;
+        let space = rustix::fs::fstatvfs(&parent)
+            .map_err(|errno| BenchError::io("read the free space of", shown.clone())(errno.into()))?;
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        if needed > 0 && free < needed.saturating_add(SPARE) {
+            return Err(BenchError::Space { path: shown, free, needed: needed.saturating_add(SPARE) });
+        }
+        let name = unique("vellum-bench")?.into_bytes();
+        parent.make_dir(&name, 0o700).map_err(fail)?;
+        let dir = match parent.open_dir_to_read(&name) {
+            Ok(dir) => dir,
+            Err(error) => {
+                // It was made just now, so it is empty, and nobody knows it.
+                let _ = parent.remove_dir(&name);
+                return Err(fail(error));
+            }
+        };
+        Ok(Self { parent, name, dir, path: shown, removed: false })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn place(&self) -> std::path::PathBuf {
+        Path::new(&self.path).join(String::from_utf8_lossy(&self.name).as_ref())
+    }
+
+    /// A failure in it, told as one of the directory that is measured.
+    pub fn blame(&self, source: BeneathError) -> BenchError {
+        BenchError::Ground { path: self.path.clone(), source }
+    }
+
+    /// Makes a directory in it.
+    pub fn folder(&self, name: &str) -> Result<Dir> {
+        let made = self.dir.make_dir(name.as_bytes(), 0o755);
+        made.and_then(|()| self.dir.open_dir_to_read(name.as_bytes())).map_err(|error| self.blame(error))
+    }
+
+    /// Removes what is in it.
+    pub fn empty(&self) -> Result<()> {
+        empty(&self.dir).map(drop).map_err(|error| self.blame(error))
+    }
+
+    /// Removes it, and says so when that fails.
+    pub fn remove(mut self) -> Result<()> {
+        self.removed = true;
+        self.try_remove()
+    }
+
+    fn try_remove(&self) -> Result<()> {
+        let emptied = empty(&self.dir).map_err(|error| self.blame(error))?;
+        if !emptied {
+            return Err(BenchError::NotEmpty(self.place().display().to_string()));
+        }
+        self.parent.remove_dir(&self.name).map_err(|error| self.blame(error))
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if !self.removed {
+            // The bench has failed already, and says why.
+            let _ = self.try_remove();
+        }
+    }
+}
+
+/// A name that nobody else has.
+pub(crate) fn unique(stem: &str) -> Result<String> {
+    let mut bytes = [0; 6];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        BenchError::io("read", "random numbers")(std::io::Error::other(error.to_string()))
+    })?;
+    let random: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{stem}-{random}"))
+}
+
+/// Removes what a bench made in a directory; says whether that was all that is in it.
+fn empty(dir: &Dir) -> std::result::Result<bool, BeneathError> {
+    let mut all = true;
+    for listed in dir.names()?.iter() {
+        if !listed.name.starts_with(PREFIX.as_bytes()) {
+            all = false;
+        } else if listed.is_dir == Some(false) {
+            dir.unlink(listed.name)?;
+        } else {
+            match dir.open_dir_to_read(listed.name) {
+                Ok(below) if empty(&below)? => dir.remove_dir(listed.name)?,
+                Ok(_) => all = false,
+                Err(error) if error.is_not_a_directory() => dir.unlink(listed.name)?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// A path, its filesystem and what that lies on.
+#[must_use]
+pub fn facts(path: &Path) -> BTreeMap<String, String> {
+    let mut facts = BTreeMap::from([("path".to_owned(), path.display().to_string())]);
+    let device = std::fs::metadata(path).map(|metadata| metadata.st_dev()).unwrap_or_default();
+    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // The last one that matches is the one that is seen.
+    let found = table.lines().rev().find(|line| line.split(' ').nth(2) == Some(&number));
+    if let Some((_, after)) = found.and_then(|line| line.split_once(" - ")) {
+        let mut words = after.split(' ');
+        facts.insert("filesystem".into(), words.next().unwrap_or_default().into());
+        facts.insert("device".into(), words.next().unwrap_or_default().into());
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_a_bench_made_is_removed_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("bench-mine"), "mine").unwrap();
+        let ground = Ground::make(dir.path(), 0).unwrap();
+        fs::create_dir_all(ground.place().join("bench-a/bench-b")).unwrap();
+        fs::write(ground.place().join("bench-a/bench-b/bench-c"), "x").unwrap();
+        std::os::unix::fs::symlink(dir.path(), ground.place().join("bench-link")).unwrap();
+        drop(ground);
+        let left: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["bench-mine"]);
+    }
+
+    #[test]
+    fn what_others_put_into_its_directory_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let ground = Ground::make(dir.path(), 0).unwrap();
+        let place = ground.place();
+        fs::create_dir_all(place.join("bench-a")).unwrap();
+        fs::write(place.join("bench-a/letter"), "x").unwrap();
+        fs::write(place.join("bench-b"), "x").unwrap();
+        assert!(matches!(ground.remove(), Err(BenchError::NotEmpty(_))));
+        assert!(place.join("bench-a/letter").exists());
+        assert!(!place.join("bench-b").exists());
+    }
+
+    #[test]
+    fn a_disk_that_would_be_filled_is_refused_before_anything_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Ground::make(dir.path(), u64::MAX / 2).unwrap_err();
+        assert!(matches!(error, BenchError::Space { .. }), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,203 @@
+//! A report as one page: box plots of the runs, throughput while time passes, cost against files and bytes.
+//!
+//! Invariant: the page is whole in itself. It names no address, holds no script and draws with what every browser has,
+//! so that it shows the same without a network and years later. What comes from a report is escaped.
+
+mod boxes;
+mod curves;
+
+use std::fmt::Write;
+
+use crate::expectation::Grade;
+use crate::report::{Report, Row};
+
+/// How the page looks; light and dark as the reader has it.
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ink:#1c2430;--dim:#66717f;--paper:#fff;--rule:#d8dee6;--mark:#2b6cb0;--fill:#bcd6f2}
+@media(prefers-color-scheme:dark){:root{--ink:#e4e9f0;--dim:#98a4b3;--paper:#12161c;--rule:#303844;--mark:#7db5ee;--fill:#24405f}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:62rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.5rem;margin-bottom:0}h2{font-size:1.1rem;margin-top:2rem}
+p,dl,figcaption{color:var(--dim)}dl{display:grid;grid-template-columns:max-content 1fr;gap:0 1rem}dd{margin:0;color:var(--ink)}
+table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--rule)}
+td.number{text-align:right;font-variant-numeric:tabular-nums}
+figure{margin:1rem 0}svg{max-width:100%;height:auto}svg text{font:11px system-ui,sans-serif;fill:var(--dim)}
+.axis,.whisker{stroke:var(--dim);fill:none}.grid{stroke:var(--rule)}.box{fill:var(--fill);stroke:var(--mark)}
+.median{stroke:var(--mark);stroke-width:2.5}.run,.point{fill:var(--mark)}.line{fill:none;stroke:var(--mark);stroke-width:2}
+.green{color:#2f855a}.yellow{color:#b7791f}.red{color:#c53030}
+";
+
+/// The page of a report.
+#[must_use]
+pub fn page(report: &Report) -> String {
+    let title = format!("Vellum bench: {}", report.bench);
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{0}</title>\n\
+         <link rel=\"icon\" href=\"data:,\">\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
+        escape(&title)
+    );
+    page += &facts(report);
+    page += &section(
+        "Runs",
+        "Each mark is a run; the box holds the middle half, its line is the median.",
+        &table(report),
+    );
+    let curves = |kind: curves::Scale, list: &[crate::report::Curve]| -> String {
+        list.iter().filter_map(|curve| curves::figure(curve, kind)).collect()
+    };
+    page += &section(
+        "Throughput over time",
+        "The last run, all threads together.",
+        &curves(curves::Scale::Linear, &report.timelines),
+    );
+    page += &section(
+        "Cost by size",
+        "Both axes by powers: a straight line up by half a right angle is cost that grows as its cause does.",
+        &curves(curves::Scale::Powers, &report.scaling),
+    );
+    page + "</body>\n</html>\n"
+}
+
+fn section(title: &str, words: &str, content: &str) -> String {
+    if content.is_empty() {
+        return String::new();
+    }
+    format!("<section>\n<h2>{title}</h2>\n<p>{words}</p>\n{content}</section>\n")
+}
+
+fn facts(report: &Report) -> String {
+    let machine = &report.machine;
+    let mut text = String::from("<dl>\n");
+    let mut add = |name: &str, fact: &str| {
+        // Writing into a String does not fail.
+        let _ = writeln!(text, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(fact));
+    };
+    for (name, fact) in &report.target {
+        add(name, fact);
+    }
+    add("processor", &format!("{}, {} of it", machine.processor, machine.cores));
+    add("kernel", &machine.kernel);
+    add("load before", &machine.load.to_string());
+    let yardsticks = machine.yardsticks;
+    add("copies memory at", &format!("{} MiB/s", shown(yardsticks.copy)));
+    add("system calls", &format!("{} a second", shown(yardsticks.calls)));
+    for (name, number) in &report.parameters {
+        add(&name.replace('_', " "), &number.to_string());
+    }
+    text + "</dl>\n"
+}
+
+fn table(report: &Report) -> String {
+    let mut text = String::new();
+    for row in &report.rows {
+        let Some(summary) = row.summary() else { continue };
+        let _ = writeln!(
+            text,
+            "<tr><td>{}</td><td class=\"number\">{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escape(&row.name),
+            shown(summary.median),
+            escape(&row.unit),
+            graded(row),
+            boxes::plot(row, summary)
+        );
+    }
+    if text.is_empty() {
+        return text;
+    }
+    format!(
+        "<table>\n<tr><th></th><th>median</th><th></th><th>expected</th><th>runs</th></tr>\n{text}</table>\n"
+    )
+}
+
+fn graded(row: &Row) -> String {
+    let Some(graded) = &row.graded else { return String::new() };
+    let class = match graded.grade {
+        Grade::Green => "green",
+        Grade::Yellow => "yellow",
+        Grade::Red => "red",
+    };
+    format!(
+        "<span class=\"{class}\" title=\"recorded on {}, scaled to this machine\">{class}</span> ({})",
+        escape(&graded.recorded_on),
+        shown(graded.expected)
+    )
+}
+
+/// A figure with three digits that count.
+fn shown(figure: f64) -> String {
+    match figure.abs() {
+        0.0 => "0".into(),
+        size if size >= 100.0 => format!("{figure:.0}"),
+        size if size >= 10.0 => format!("{figure:.1}"),
+        size if size >= 1.0 => format!("{figure:.2}"),
+        _ => format!("{figure:.3e}"),
+    }
+}
+
+/// Text as HTML has it, in elements and in attributes.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            '\'' => escaped += "&#39;",
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::report::{Better, Curve};
+
+    use super::*;
+
+    fn report() -> Report {
+        let target = [("path".to_owned(), "/tmp/<script>alert('x')</script>".to_owned())].into();
+        let mut report = Report::new("filesystem", target, &[("runs", 3)]);
+        [3.0, 1.0, 2.0]
+            .into_iter()
+            .for_each(|figure| report.add("big & write", "MiB/s", Better::Higher, figure));
+        let curve = |points: &[(f64, f64)]| Curve {
+            name: "c".into(),
+            x_unit: "s".into(),
+            y_unit: "MiB/s".into(),
+            points: points.to_vec(),
+        };
+        report.timelines = vec![curve(&[(0.0, 1.0), (1.0, 2.0)])];
+        report.scaling = vec![curve(&[(1.0, 0.01), (1000.0, 10.0)]), curve(&[])];
+        report
+    }
+
+    #[test]
+    fn everything_is_drawn_and_what_comes_from_outside_is_escaped() {
+        let page = page(&report());
+        for mark in
+            ["class=\"box\"", "class=\"median\"", "class=\"line\"", "class=\"point\"", "big &amp; write"]
+        {
+            assert!(page.contains(mark), "{mark}");
+        }
+        assert_eq!(page.matches("class=\"run\"").count(), 3);
+        assert_eq!(page.matches("class=\"line\"").count(), 2);
+        assert!(!page.contains("<script"));
+        assert!(!page.contains("NaN") && !page.contains("inf"));
+    }
+
+    #[test]
+    fn no_address_is_named() {
+        let page = page(&report());
+        for word in ["http:", "https:", "//", "url(", "@import", "src="] {
+            assert!(!page.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn an_empty_report_is_a_page() {
+        let page = page(&Report::new("x", Default::default(), &[]));
+        assert!(page.ends_with("</html>\n") && !page.contains("<table>"));
+    }
+}

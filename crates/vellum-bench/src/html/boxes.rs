@@ -1,0 +1,56 @@
+//! Box plots: one row's runs on a scale of their own, which begins at zero, so that a small spread looks small.
+
+use std::fmt::Write;
+
+use super::{escape, shown};
+use crate::report::Row;
+use crate::statistics::Summary;
+
+/// Of the drawing.
+const WIDTH: f64 = 420.0;
+const HEIGHT: f64 = 30.0;
+/// Room for what stands at the ends.
+const MARGIN: f64 = 6.0;
+/// Where the box begins and ends, from above.
+const TOP: f64 = 8.0;
+const BOTTOM: f64 = 22.0;
+const MIDDLE: f64 = 15.0;
+
+/// The drawing of a row.
+pub fn plot(row: &Row, summary: Summary) -> String {
+    let most = if summary.max > 0.0 { summary.max } else { 1.0 };
+    let place = |figure: f64| MARGIN + (WIDTH - 2.0 * MARGIN) * (figure / most).clamp(0.0, 1.0);
+    let Summary { min, lower, median, upper, max } = summary;
+    let label = format!("{}: {} to {} {}", row.name, shown(min), shown(max), row.unit);
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" aria-label=\"{}\">",
+        escape(&label)
+    );
+    let (left, right) = (place(lower), place(upper));
+    // Writing into a String does not fail.
+    let _ = write!(
+        svg,
+        "<line class=\"grid\" x1=\"{MARGIN}\" x2=\"{0}\" y1=\"{BOTTOM}\" y2=\"{BOTTOM}\"/>\
+         <line class=\"whisker\" x1=\"{1:.1}\" x2=\"{2:.1}\" y1=\"{MIDDLE}\" y2=\"{MIDDLE}\"/>\
+         <rect class=\"box\" x=\"{left:.1}\" y=\"{TOP}\" width=\"{3:.1}\" height=\"{4}\"/>\
+         <line class=\"median\" x1=\"{5:.1}\" x2=\"{5:.1}\" y1=\"{TOP}\" y2=\"{BOTTOM}\"/>",
+        WIDTH - MARGIN,
+        place(min),
+        place(max),
+        // A box without width is not drawn.
+        (right - left).max(1.0),
+        BOTTOM - TOP,
+        place(median)
+    );
+    for (number, figure) in row.runs.iter().enumerate() {
+        let _ = write!(
+            svg,
+            "<circle class=\"run\" cx=\"{:.1}\" cy=\"{MIDDLE}\" r=\"2.5\"><title>run {}: {} {}</title></circle>",
+            place(*figure),
+            number + 1,
+            shown(*figure),
+            escape(&row.unit)
+        );
+    }
+    svg + "</svg>"
+}

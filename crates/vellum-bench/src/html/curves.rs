@@ -1,0 +1,131 @@
+//! Lines through points, between two axes.
+
+use std::fmt::Write;
+
+use super::{escape, shown};
+use crate::report::Curve;
+
+/// How a value becomes a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// From zero, evenly.
+    Linear,
+    /// By powers; only what is above zero has a place.
+    Powers,
+}
+
+/// Of the drawing.
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 220.0;
+/// Room for what stands beside and below the axes.
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 16.0;
+const ABOVE: f64 = 10.0;
+const BELOW: f64 = 34.0;
+
+/// Marks on an axis.
+const TICKS: u32 = 4;
+
+/// One axis: from which value to which, and how.
+struct Axis {
+    scale: Scale,
+    from: f64,
+    to: f64,
+}
+
+impl Axis {
+    fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
+        let most = values.clone().fold(0.0, f64::max);
+        let least = values.fold(f64::INFINITY, f64::min);
+        match scale {
+            Scale::Linear => Self { scale, from: 0.0, to: if most > 0.0 { most } else { 1.0 } },
+            // A single value stands in the middle.
+            Scale::Powers if most <= least => Self { scale, from: least / 2.0, to: most * 2.0 },
+            Scale::Powers => Self { scale, from: least, to: most },
+        }
+    }
+
+    /// Where a value is between the ends, 0 to 1.
+    fn part(&self, value: f64) -> f64 {
+        match self.scale {
+            Scale::Linear => (value - self.from) / (self.to - self.from),
+            Scale::Powers => (value / self.from).ln() / (self.to / self.from).ln(),
+        }
+    }
+
+    /// The value at a part.
+    fn value(&self, part: f64) -> f64 {
+        match self.scale {
+            Scale::Linear => self.from + part * (self.to - self.from),
+            Scale::Powers => self.from * (self.to / self.from).powf(part),
+        }
+    }
+}
+
+/// A curve with its axes; None if it has nothing to show.
+pub fn figure(curve: &Curve, scale: Scale) -> Option<String> {
+    let drawn: Vec<_> = curve.points.iter().copied().filter(|point| has_place(*point, scale)).collect();
+    if drawn.is_empty() {
+        return None;
+    }
+    let across = Axis::of(scale, drawn.iter().map(|(x, _)| *x));
+    let up = Axis::of(scale, drawn.iter().map(|(_, y)| *y));
+    let mut svg = format!(
+        "<figure><figcaption>{0}: {1} against {2}</figcaption>\n\
+         <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" aria-label=\"{0}\">",
+        escape(&curve.name),
+        escape(&curve.y_unit),
+        escape(&curve.x_unit)
+    );
+    svg += &axes(&across, &up, &curve.x_unit);
+    let places: Vec<_> = drawn.iter().map(|point| (left(&across, point.0), top(&up, point.1))).collect();
+    let path: Vec<_> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    // Writing into a String does not fail.
+    let _ = write!(svg, "<polyline class=\"line\" points=\"{}\"/>", path.join(" "));
+    for ((x, y), point) in places.iter().zip(&drawn) {
+        let _ = write!(
+            svg,
+            "<circle class=\"point\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\"><title>{} {}: {} {}</title></circle>",
+            shown(point.0),
+            escape(&curve.x_unit),
+            shown(point.1),
+            escape(&curve.y_unit)
+        );
+    }
+    Some(svg + "</svg></figure>\n")
+}
+
+fn has_place((x, y): (f64, f64), scale: Scale) -> bool {
+    x.is_finite() && y.is_finite() && (scale == Scale::Linear || (x > 0.0 && y > 0.0))
+}
+
+fn left(axis: &Axis, value: f64) -> f64 {
+    LEFT + axis.part(value) * (WIDTH - LEFT - RIGHT)
+}
+
+fn top(axis: &Axis, value: f64) -> f64 {
+    HEIGHT - BELOW - axis.part(value) * (HEIGHT - ABOVE - BELOW)
+}
+
+fn axes(across: &Axis, up: &Axis, unit: &str) -> String {
+    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BELOW);
+    let mut svg = format!("<path class=\"axis\" d=\"M{LEFT} {ABOVE}V{bottom}H{right}\"/>");
+    for tick in 0..=TICKS {
+        let part = f64::from(tick) / f64::from(TICKS);
+        let (x, y) = (left(across, across.value(part)), top(up, up.value(part)));
+        let _ = write!(
+            svg,
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
+             <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            LEFT - 6.0,
+            y + 4.0,
+            shown(up.value(part)),
+            bottom + 15.0,
+            shown(across.value(part))
+        );
+    }
+    let _ =
+        write!(svg, "<text x=\"{right}\" y=\"{}\" text-anchor=\"end\">{}</text>", HEIGHT - 4.0, escape(unit));
+    svg
+}

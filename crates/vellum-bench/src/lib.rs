@@ -1,0 +1,23 @@
+//! Floor 6: workloads and measurement, for `vellum bench` and for whoever wants figures of a directory or a store.
+//!
+//! Invariant: a bench removes what it made, however it ends, and nothing else ([`ground`], [`objects`]). Figures of a
+//! row are those of each run, never an average alone. Deliberately absent: terminals, and rivals, which are measured by
+//! the scripts in `bench`.
+
+#![cfg_attr(test, expect(clippy::unwrap_used, reason = "a test that cannot go on has failed"))]
+
+pub mod compare;
+pub mod error;
+pub mod expectation;
+pub mod filesystem;
+mod gang;
+pub mod ground;
+pub mod html;
+pub mod machine;
+pub mod mdtest;
+pub mod objects;
+pub mod report;
+pub mod statistics;
+
+pub use error::{BenchError, Result};
+pub use report::Report;

@@ -1,0 +1,270 @@
+//! Names in a tree of directories: made, looked at, opened and removed, phase by phase. Each thread has a tree of its
+//! own, walked depth first, so that no phase finds what the one before it left in reach.
+
+use std::path::Path;
+
+use vellum_checkout::beneath::{BeneathError, Dir};
+use vellum_volume::Meter;
+
+use crate::error::{BenchError, Result, go_on};
+use crate::gang::{THREADS_MAX, together};
+use crate::ground::{self, Ground};
+use crate::report::Report;
+
+/// The shape of a tree.
+#[derive(Debug, Clone, Copy)]
+pub struct Parameters {
+    /// Directories above each other, beside the top.
+    pub depth: u32,
+    /// Directories in each directory that is not at the bottom.
+    pub branch: u64,
+    /// Files in each directory.
+    pub files: u64,
+    /// Trees, one of each thread.
+    pub threads: usize,
+    /// How often everything is done.
+    pub runs: usize,
+}
+
+/// Deepest tree: each directory on the way is held open.
+const DEPTH_MAX: u32 = 64;
+
+/// Most names in all.
+const NAMES_MAX: u64 = 100_000_000;
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self { depth: 2, branch: 5, files: 20, threads: 1, runs: 3 }
+    }
+}
+
+impl Parameters {
+    /// Directories of one tree, its top left out: it is there before.
+    fn directories(&self) -> Option<u64> {
+        let level = |depth| self.branch.checked_pow(depth);
+        (1..=self.depth).try_fold(0_u64, |sum, depth| sum.checked_add(level(depth)?))
+    }
+
+    /// Directories and files of all trees.
+    fn counts(&self) -> Result<(u64, u64)> {
+        let Self { depth, threads, runs, .. } = *self;
+        if depth > DEPTH_MAX || !(1..=THREADS_MAX).contains(&threads) || runs == 0 {
+            return Err(BenchError::Parameter(format!(
+                "a tree is {DEPTH_MAX} directories deep at most, and there are 1 to {THREADS_MAX} threads and at \
+                 least one run"
+            )));
+        }
+        let counts = || {
+            let directories = self.directories()?;
+            let files = directories.checked_add(1)?.checked_mul(self.files)?;
+            let threads = threads as u64;
+            let (directories, files) = (directories.checked_mul(threads)?, files.checked_mul(threads)?);
+            (directories.checked_add(files)? <= NAMES_MAX).then_some((directories, files))
+        };
+        match counts() {
+            Some((0, 0)) => {
+                Err(BenchError::Parameter("without directories and files there is nothing to measure".into()))
+            }
+            Some(counts) => Ok(counts),
+            None => Err(BenchError::Parameter(format!("that are more than {NAMES_MAX} names"))),
+        }
+    }
+}
+
+/// What one phase does with each directory, before (`down`) and after (`up`) those in it.
+struct Phase<'a> {
+    name: &'static str,
+    unit: &'static str,
+    down: &'a (dyn Fn(&Dir) -> Outcome + Sync),
+    up: &'a (dyn Fn(&Dir) -> Outcome + Sync),
+}
+
+type Outcome = std::result::Result<(), BeneathError>;
+
+/// One bench under way.
+struct Trees<'a> {
+    parameters: &'a Parameters,
+    meter: &'a Meter,
+}
+
+/// Measures the directory at `path`.
+pub fn run(path: &Path, parameters: &Parameters, meter: &Meter) -> Result<Report> {
+    let (directories, files) = parameters.counts()?;
+    let ground = Ground::make(path, 0)?;
+    let listed = [
+        ("depth", u64::from(parameters.depth)),
+        ("branch", parameters.branch),
+        ("files", parameters.files),
+        ("threads", parameters.threads as u64),
+        ("runs", parameters.runs as u64),
+    ];
+    let mut report = Report::new("mdtest", ground::facts(path), &listed);
+    meter.expect((4 * files + 2 * directories).saturating_mul(parameters.runs as u64), 0);
+    let trees = Trees { parameters, meter };
+    for _ in 0..parameters.runs {
+        trees.measure(&ground, &mut report, (directories, files))?;
+        ground.empty()?;
+    }
+    ground.remove()?;
+    Ok(report)
+}
+
+impl Trees<'_> {
+    fn measure(&self, ground: &Ground, report: &mut Report, (directories, files): (u64, u64)) -> Result<()> {
+        let tops = (0..self.parameters.threads)
+            .map(|thread| ground.folder(&format!("bench-tree-{thread}")))
+            .collect::<Result<Vec<_>>>()?;
+        let nothing = |_: &Dir| Ok(());
+        let make = |dir: &Dir| self.names("d", self.parameters.branch, |name| dir.make_dir(name, 0o755));
+        let seconds = self.walk(ground, &tops, &Making(&make))?;
+        if directories > 0 {
+            report.rate("directory create", "op/s", directories as f64, seconds);
+        }
+        let all = |work: &(dyn Fn(&Dir, &[u8]) -> Outcome + Sync), dir: &Dir| {
+            self.names("f", self.parameters.files, |name| work(dir, name))
+        };
+        let create = |dir: &Dir| all(&|dir, name| dir.create_file(name, 0o644).map(drop), dir);
+        let stat = |dir: &Dir| all(&|dir, name| dir.stat(name).map(drop), dir);
+        let open = |dir: &Dir| all(&|dir, name| dir.open_file(name).map(drop), dir);
+        let unlink = |dir: &Dir| all(&Dir::unlink, dir);
+        let list = |dir: &Dir| dir.names().map(drop);
+        let phases: [Phase<'_>; 5] = [
+            Phase { name: "file create", unit: "op/s", down: &create, up: &nothing },
+            Phase { name: "file stat", unit: "op/s", down: &stat, up: &nothing },
+            Phase { name: "file open", unit: "op/s", down: &open, up: &nothing },
+            Phase { name: "list", unit: "names/s", down: &list, up: &nothing },
+            Phase { name: "file remove", unit: "op/s", down: &nothing, up: &unlink },
+        ];
+        for phase in phases.iter().filter(|_| files > 0) {
+            let seconds = self.walk(ground, &tops, phase)?;
+            let names = if phase.unit == "names/s" { directories + files } else { files };
+            report.rate(phase.name, phase.unit, names as f64, seconds);
+        }
+        let remove = |dir: &Dir| self.names("d", self.parameters.branch, |name| dir.remove_dir(name));
+        let removing = Phase { name: "", unit: "", down: &nothing, up: &remove };
+        let seconds = self.walk(ground, &tops, &removing)?;
+        if directories > 0 {
+            report.rate("directory remove", "op/s", directories as f64, seconds);
+        }
+        Ok(())
+    }
+
+    /// Does something with the names of a directory's entries of one kind.
+    fn names(&self, kind: &str, count: u64, mut work: impl FnMut(&[u8]) -> Outcome) -> Outcome {
+        for number in 0..count {
+            work(format!("bench-{kind}{number}").as_bytes())?;
+            self.meter.add(1, 0);
+            if go_on(self.meter).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One phase of all threads; gives the seconds that it took.
+    fn walk(&self, ground: &Ground, tops: &[Dir], visit: &(impl Visit + Sync)) -> Result<f64> {
+        let gang = together(tops.len(), |thread| {
+            let Some(top) = tops.get(thread) else { return Ok(()) };
+            self.visit(top, 0, visit).map_err(|error| ground.blame(error))
+        })?;
+        go_on(self.meter)?;
+        Ok(gang.seconds())
+    }
+
+    fn visit(&self, dir: &Dir, depth: u32, visit: &impl Visit) -> Outcome {
+        let bottom = depth >= self.parameters.depth;
+        visit.down(dir, bottom)?;
+        if !bottom {
+            for number in 0..self.parameters.branch {
+                if go_on(self.meter).is_err() {
+                    return Ok(());
+                }
+                let below = dir.open_dir(format!("bench-d{number}").as_bytes())?;
+                self.visit(&below, depth + 1, visit)?;
+            }
+        }
+        visit.up(dir, bottom)
+    }
+}
+
+/// What is done on the way down and up.
+trait Visit {
+    fn down(&self, dir: &Dir, bottom: bool) -> Outcome;
+    fn up(&self, dir: &Dir, bottom: bool) -> Outcome;
+}
+
+impl Visit for Phase<'_> {
+    fn down(&self, dir: &Dir, _bottom: bool) -> Outcome {
+        (self.down)(dir)
+    }
+
+    fn up(&self, dir: &Dir, bottom: bool) -> Outcome {
+        // Those at the bottom have no directories to be removed.
+        if bottom && self.name.is_empty() { Ok(()) } else { (self.up)(dir) }
+    }
+}
+
+/// Makes the directories of each directory that is not at the bottom.
+struct Making<'a>(&'a (dyn Fn(&Dir) -> Outcome + Sync));
+
+impl Visit for Making<'_> {
+    fn down(&self, dir: &Dir, bottom: bool) -> Outcome {
+        if bottom { Ok(()) } else { (self.0)(dir) }
+    }
+
+    fn up(&self, _dir: &Dir, _bottom: bool) -> Outcome {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_counted_before_it_is_made() {
+        let of =
+            |depth, branch, files, threads| Parameters { depth, branch, files, threads, runs: 1 }.counts();
+        assert_eq!(of(2, 3, 10, 2).unwrap(), (2 * (3 + 9), 2 * 10 * (1 + 3 + 9)));
+        assert_eq!(of(0, 3, 10, 1).unwrap(), (0, 10));
+        assert_eq!(of(1, 4, 0, 1).unwrap(), (4, 0));
+        for wrong in
+            [of(0, 0, 0, 1), of(64, 10, 1, 1), of(65, 1, 1, 1), of(1, 1, u64::MAX, 1), of(1, 1, 1, 0)]
+        {
+            assert!(matches!(wrong, Err(BenchError::Parameter(_))));
+        }
+    }
+
+    #[test]
+    fn every_phase_is_measured_and_nothing_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let parameters = Parameters { depth: 2, branch: 2, files: 3, threads: 2, runs: 2 };
+        let meter = Meter::default();
+        let report = run(dir.path(), &parameters, &meter).unwrap();
+        let rows: Vec<_> = report.rows.iter().map(|row| (&*row.name, row.runs.len())).collect();
+        let names = [
+            "directory create",
+            "file create",
+            "file stat",
+            "file open",
+            "list",
+            "file remove",
+            "directory remove",
+        ];
+        assert_eq!(rows, names.map(|name| (name, 2)));
+        assert!(report.rows.iter().flat_map(|row| &row.runs).all(|rate| *rate > 0.0 && rate.is_finite()));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        // Four phases touch each file, two each directory; the lists count nothing.
+        assert_eq!(meter.read().items, 2 * 2 * (4 * 21 + 2 * 6));
+    }
+
+    #[test]
+    fn stopped_it_removes_what_it_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let meter = Meter::default();
+        meter.stop();
+        let stopped = run(dir.path(), &Parameters::default(), &meter);
+        assert!(matches!(stopped, Err(BenchError::Interrupted)));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,154 @@
+//! An object store: which of the promises that Vellum relies on it keeps, then how fast it is.
+//!
+//! Invariant: only keys in one folder with a name of the bench's own are touched, and they are deleted however the
+//! bench ends; so is a store that was made for it ([`Container`]).
+
+mod container;
+mod promises;
+mod speed;
+
+use std::time::Duration;
+
+use serde::Serialize;
+use vellum_store::{ObjectKey, ObjectStore, StoreError};
+use vellum_volume::Meter;
+
+use crate::error::{BenchError, Result, go_on};
+use crate::gang::THREADS_MAX;
+use crate::report::Report;
+
+pub use container::Container;
+pub use promises::{Checked, Verdict};
+
+/// The numbers of one bench.
+#[derive(Debug, Clone, Copy)]
+pub struct Parameters {
+    /// Bytes of a small object.
+    pub small_object_size: u64,
+    /// Small objects in all; 0: only the promises are looked at.
+    pub small_objects: u64,
+    /// Bytes of all big objects together; 0: none are measured.
+    pub big_object_size: u64,
+    /// Bytes of one big object.
+    pub block_size: u64,
+    /// How many requests are under way at once.
+    pub threads: usize,
+    /// How often the speed is measured.
+    pub runs: usize,
+    /// A request that takes longer is told of.
+    pub patience: Duration,
+}
+
+/// Largest object, bytes: it is in memory whole.
+const OBJECT_MAX: u64 = 1 << 30;
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            small_object_size: 128 << 10,
+            small_objects: 100,
+            big_object_size: 256 << 20,
+            block_size: 4 << 20,
+            threads: 4,
+            runs: 3,
+            patience: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Parameters {
+    fn check(&self) -> Result<()> {
+        let Self { small_object_size, block_size, threads, runs, .. } = *self;
+        let wrong = if small_object_size > OBJECT_MAX || !(1..=OBJECT_MAX).contains(&block_size) {
+            "objects have 1 GiB at most, and blocks at least a byte".into()
+        } else if !(1..=THREADS_MAX).contains(&threads) || runs == 0 {
+            format!("there are 1 to {THREADS_MAX} threads, and at least one run")
+        } else {
+            return Ok(());
+        };
+        Err(BenchError::Parameter(wrong))
+    }
+}
+
+/// What was found.
+#[derive(Debug, Serialize)]
+pub struct Findings {
+    /// Whether Vellum can use the store.
+    pub verdict: Verdict,
+    /// Promise by promise.
+    pub promises: Vec<Checked>,
+    /// How fast it is.
+    #[serde(flatten)]
+    pub report: Report,
+}
+
+/// Keys of one bench, all in one folder.
+struct Keys {
+    folder: String,
+}
+
+impl Keys {
+    fn new() -> Result<Self> {
+        Ok(Self { folder: crate::ground::unique("vellum-objbench")? })
+    }
+
+    fn key(&self, name: &str) -> std::result::Result<ObjectKey, StoreError> {
+        ObjectKey::new(format!("{}/{name}", self.folder))
+    }
+}
+
+/// Measures a store that is there.
+pub fn run(store: &dyn ObjectStore, parameters: &Parameters, meter: &Meter) -> Result<Findings> {
+    parameters.check()?;
+    let keys = Keys::new()?;
+    let found = measure(store, &keys, parameters, meter);
+    let swept = sweep(store, &keys);
+    match (found, swept) {
+        (Ok(found), Err(error)) if found.verdict != Verdict::Unfit => Err(error.into()),
+        (found, _) => found,
+    }
+}
+
+fn measure(store: &dyn ObjectStore, keys: &Keys, parameters: &Parameters, meter: &Meter) -> Result<Findings> {
+    let listed = [
+        ("small_object_size", parameters.small_object_size),
+        ("small_objects", parameters.small_objects),
+        ("big_object_size", parameters.big_object_size),
+        ("block_size", parameters.block_size),
+        ("threads", parameters.threads as u64),
+        ("runs", parameters.runs as u64),
+    ];
+    let target = [("store".to_owned(), store.describe())].into();
+    let mut report = Report::new("objects", target, &listed);
+    let promises = promises::check(store, keys, parameters, meter)?;
+    let verdict = Verdict::of(&promises);
+    go_on(meter)?;
+    // A store that does not keep what it was given has no speed.
+    if verdict != Verdict::Unfit {
+        speed::run(&speed::Trial { store, keys, parameters, meter }, &mut report)?;
+    }
+    Ok(Findings { verdict, promises, report })
+}
+
+/// Deletes everything in the bench's folder.
+fn sweep(store: &dyn ObjectStore, keys: &Keys) -> std::result::Result<(), StoreError> {
+    let mut first = Ok(());
+    let mut delete = |key: &ObjectKey| {
+        if let Err(error) = store.delete(key)
+            && first.is_ok()
+        {
+            first = Err(error);
+        }
+    };
+    for name in promises::NAMES {
+        // A listing may be stale: what is known is deleted without it.
+        if let Ok(key) = keys.key(name) {
+            delete(&key);
+        }
+    }
+    match store.list_names(&keys.folder) {
+        Ok(listed) => listed.iter().for_each(delete),
+        Err(error) => first = first.and(Err(error)),
+    }
+    first
+}

@@ -1,0 +1,115 @@
+//! The place of a store: made if there is none, and then removed again.
+//!
+//! Invariant: only what was not there before is removed, and directories only when they are empty.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use vellum_store::{ObjectStore, StoreError};
+
+/// What a store in a directory keeps beside objects.
+const OWN: [&str; 2] = [".tmp", ".lock"];
+
+/// The store of a bench, and what has to go when it ends.
+pub struct Container {
+    /// The store.
+    pub store: Arc<dyn ObjectStore>,
+    directory: Option<PathBuf>,
+    /// What was not there before, the innermost first.
+    made: Vec<PathBuf>,
+}
+
+impl Container {
+    /// Opens the store at `url`, or makes it.
+    pub fn open(url: &str) -> Result<Self, StoreError> {
+        let directory = directory(url);
+        let mut made = Vec::new();
+        if let Some(directory) = &directory {
+            made.extend(OWN.iter().map(|name| directory.join(name)).filter(|path| is_absent(path)));
+            let above = directory.ancestors().filter(|path| !path.as_os_str().is_empty());
+            made.extend(above.take_while(|path| is_absent(path)).map(Path::to_path_buf));
+        }
+        Ok(Self { store: vellum_store::create(url)?, directory, made })
+    }
+
+    /// Whether the store is new.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.directory.as_ref().is_some_and(|directory| self.made.contains(directory))
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        if let Some(directory) = &self.directory {
+            for folder in below(directory, "vellum-objbench-") {
+                // Folders of other benches that are at work are not empty.
+                below(&folder, "").iter().for_each(|inner| drop(std::fs::remove_dir(inner)));
+                let _ = std::fs::remove_dir(folder);
+            }
+        }
+        for path in &self.made {
+            // What others use by now is not empty, or not ours to judge: it stays.
+            if path.ends_with(".lock") {
+                let _ = std::fs::remove_file(path);
+            } else {
+                let _ = std::fs::remove_dir(path);
+            }
+        }
+    }
+}
+
+/// What is in a directory, and has a name that begins so.
+fn below(directory: &Path, prefix: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+fn is_absent(path: &Path) -> bool {
+    path.symlink_metadata().is_err()
+}
+
+/// Where an address means a directory of this machine.
+fn directory(url: &str) -> Option<PathBuf> {
+    match url.split_once("://") {
+        Some(("file", path)) => Some(path.into()),
+        Some(_) => None,
+        None => Some(url.strip_prefix("file:").unwrap_or(url).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vellum_store::ObjectKey;
+
+    use super::*;
+
+    #[test]
+    fn a_store_that_was_made_goes_and_one_that_was_there_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = dir.path().join("a/b").display().to_string();
+        let key = ObjectKey::new("vellum-objbench-x/y").unwrap();
+        let container = Container::open(&url).unwrap();
+        assert!(container.is_new());
+        container.store.put(&key, b"1").unwrap();
+        container.store.swap(&ObjectKey::new("vellum-objbench-x/z").unwrap(), None, Some(b"1")).unwrap();
+        for name in ["y", "z"] {
+            container.store.delete(&ObjectKey::new(format!("vellum-objbench-x/{name}")).unwrap()).unwrap();
+        }
+        drop(container);
+        assert!(!dir.path().join("a").exists());
+
+        std::fs::create_dir_all(&url).unwrap();
+        std::fs::write(Path::new(&url).join("mine"), "x").unwrap();
+        let container = Container::open(&url).unwrap();
+        assert!(!container.is_new());
+        container.store.put(&key, b"1").unwrap();
+        container.store.delete(&key).unwrap();
+        drop(container);
+        let left: Vec<_> = std::fs::read_dir(&url).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["mine"]);
+    }
+}

@@ -1,0 +1,383 @@
+//! The promises of an object store, each tried, and what it means for Vellum when one does not hold.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::Serialize;
+use vellum_store::{ObjectStore, StoreError};
+use vellum_volume::Meter;
+
+use super::{Keys, Parameters};
+use crate::error::{Result, go_on};
+use crate::gang::together;
+
+/// Whether Vellum can use a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It keeps every promise.
+    Fit,
+    /// It breaks some that Vellum can live without.
+    Limited,
+    /// It breaks one that Vellum relies on.
+    Unfit,
+}
+
+impl Verdict {
+    pub(super) fn of(checked: &[Checked]) -> Self {
+        match checked.iter().filter(|one| !one.holds).map(|one| one.livable).reduce(|a, b| a && b) {
+            None => Self::Fit,
+            Some(true) => Self::Limited,
+            Some(false) => Self::Unfit,
+        }
+    }
+}
+
+/// A promise that was tried.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Checked {
+    /// Which.
+    pub promise: &'static str,
+    /// Whether the store keeps it.
+    pub holds: bool,
+    /// What it did instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Whether Vellum can live without it.
+    pub livable: bool,
+    /// What happens when it does not hold; None where it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consequence: Option<&'static str>,
+    /// How long it took to try, seconds.
+    pub seconds: f64,
+    /// A request took longer than anyone should have to wait.
+    pub slow: bool,
+}
+
+/// Why a promise does not hold.
+#[derive(Debug)]
+enum Broken {
+    /// The store refused, or could not be reached.
+    Refused(StoreError),
+    /// It answered, and wrongly.
+    Wrong(String),
+}
+
+impl From<StoreError> for Broken {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+type Held = std::result::Result<(), Broken>;
+
+/// A promise, and what Vellum makes of its lack.
+struct Promise {
+    name: &'static str,
+    livable: bool,
+    without: &'static str,
+    check: fn(&Trial<'_>) -> Held,
+}
+
+const fn must(name: &'static str, without: &'static str, check: fn(&Trial<'_>) -> Held) -> Promise {
+    Promise { name, livable: false, without, check }
+}
+
+const fn may(name: &'static str, without: &'static str, check: fn(&Trial<'_>) -> Held) -> Promise {
+    Promise { name, livable: true, without, check }
+}
+
+/// Objects of the checks, by the last part of their keys; those of the listing are in a folder.
+pub(super) const NAMES: &[&str] =
+    &["object", "empty", "large", "ref", "counter", "together-1", "together-2", "list/a", "list/b", "list/c"];
+
+/// In the order in which they build on each other.
+const PROMISES: &[Promise] = &[
+    must("put an object", "nothing can be stored", put),
+    must("get what was put", "nothing that is stored can be read", get),
+    must(
+        "an object that is missing is told so",
+        "Vellum cannot tell a new volume from a lost one",
+        get_missing,
+    ),
+    must("get a part of an object", "no file can be read out of a pack", get_range),
+    must("the length of an object", "packs cannot be checked before they are read", head),
+    must("an object is never replaced", "two writers can destroy each other's packs", put_twice),
+    must("a ref changes by compare-and-swap", "a snapshot can be lost when two writers meet", swap),
+    must("no compare-and-swap is lost", "a snapshot can be lost when two writers meet", swap_at_once),
+    must("an object without bytes", "the collector's and the writers' marks cannot be stored", empty),
+    must("a large object", "packs cannot be stored", large),
+    may("a large object is read in parts at once", "restoring is slower than it could be", parts),
+    must("several objects put together", "packs cannot be stored", put_all),
+    must("a listing shows what was put", "the collector can delete what a writer has just stored", list),
+    must("a listing is of one folder, in order", "indexes are read in part", list_folder),
+    may("a listing knows when objects were put", "sessions are judged by this machine's clock", times),
+    must("delete an object", "the collector can free nothing", delete),
+    may("delete what is not there", "a collector that was stopped has to be started again", delete_missing),
+    must("what was deleted is gone", "the collector cannot tell what it has freed", list_deleted),
+];
+
+/// Clocks that are further apart than this cannot be compared: sessions count for a day.
+const SKEW_MAX: Duration = Duration::from_secs(3600);
+
+/// Threads that change one ref at once, and how often each does.
+const SWAPPERS: usize = 4;
+const SWAPS: usize = 8;
+
+/// How often one change is tried again: as often as others can be in the way.
+const SWAP_TRIES: usize = SWAPPERS * SWAPS;
+
+/// What every check is given.
+struct Trial<'a> {
+    store: &'a dyn ObjectStore,
+    keys: &'a Keys,
+    parameters: &'a Parameters,
+}
+
+/// Tries all promises in turn. Without the first there is nothing to try the others with.
+pub(super) fn check(
+    store: &dyn ObjectStore,
+    keys: &Keys,
+    parameters: &Parameters,
+    meter: &Meter,
+) -> Result<Vec<Checked>> {
+    let trial = Trial { store, keys, parameters };
+    let mut checked: Vec<Checked> = Vec::with_capacity(PROMISES.len());
+    for promise in PROMISES {
+        go_on(meter)?;
+        let stored = checked.first().is_none_or(|first| first.holds);
+        checked.push(trial.one(promise, stored));
+        meter.add(1, 0);
+    }
+    Ok(checked)
+}
+
+impl Trial<'_> {
+    fn one(&self, promise: &Promise, stored: bool) -> Checked {
+        let start = Instant::now();
+        let problem = match stored.then(|| (promise.check)(self)) {
+            None => Some("not tried, since nothing can be put".to_owned()),
+            Some(Ok(())) => None,
+            Some(Err(Broken::Refused(error))) => Some(error.to_string()),
+            Some(Err(Broken::Wrong(what))) => Some(what),
+        };
+        let took = start.elapsed();
+        Checked {
+            promise: promise.name,
+            holds: problem.is_none(),
+            livable: promise.livable,
+            consequence: problem.is_some().then_some(promise.without),
+            problem,
+            seconds: took.as_secs_f64(),
+            slow: took > self.parameters.patience,
+        }
+    }
+
+    fn key(&self, name: &str) -> std::result::Result<vellum_store::ObjectKey, StoreError> {
+        self.keys.key(name)
+    }
+
+    /// Bytes of a large object: two blocks and one byte, so that a service has to take it in parts.
+    fn large(&self) -> Vec<u8> {
+        let len = usize::try_from(2 * self.parameters.block_size + 1).unwrap_or(usize::MAX);
+        (0..len).map(|at| (at % 251) as u8).collect()
+    }
+}
+
+/// What is put first. No two bytes next to each other are equal.
+const CONTENT: &[u8] = b"0123456789abcdef";
+
+fn wrong(what: impl Into<String>) -> Held {
+    Err(Broken::Wrong(what.into()))
+}
+
+fn equal(read: &[u8], expected: &[u8]) -> Held {
+    match (read == expected, read.len() == expected.len()) {
+        (true, _) => Ok(()),
+        (false, true) => wrong("it gave other bytes than were put"),
+        (false, false) => wrong(format!("it gave {} bytes where {} were put", read.len(), expected.len())),
+    }
+}
+
+fn put(trial: &Trial<'_>) -> Held {
+    Ok(trial.store.put(&trial.key("object")?, CONTENT)?)
+}
+
+fn get(trial: &Trial<'_>) -> Held {
+    equal(&trial.store.get(&trial.key("object")?, CONTENT.len() as u64)?, CONTENT)
+}
+
+fn missing<T>(answer: std::result::Result<T, StoreError>) -> Held {
+    match answer {
+        Err(StoreError::NotFound { .. }) => Ok(()),
+        Err(error) => wrong(format!("in place of 'not found' it said: {error}")),
+        Ok(_) => wrong("it gave an object that was never put"),
+    }
+}
+
+fn get_missing(trial: &Trial<'_>) -> Held {
+    missing(trial.store.get(&trial.key("missing")?, 1))?;
+    missing(trial.store.get_range(&trial.key("missing")?, 0, 1))
+}
+
+fn get_range(trial: &Trial<'_>) -> Held {
+    let key = trial.key("object")?;
+    equal(&trial.store.get_range(&key, 3, 5)?, CONTENT.get(3..8).unwrap_or_default())?;
+    match trial.store.get_range(&key, 10, CONTENT.len() as u64) {
+        Err(_) => Ok(()),
+        Ok(_) => wrong("it gave bytes from behind the end"),
+    }
+}
+
+fn head(trial: &Trial<'_>) -> Held {
+    match trial.store.size(&trial.key("object")?)? {
+        size if size == CONTENT.len() as u64 => missing(trial.store.size(&trial.key("missing")?)),
+        size => wrong(format!("it said {size} bytes where {} were put", CONTENT.len())),
+    }
+}
+
+fn put_twice(trial: &Trial<'_>) -> Held {
+    let key = trial.key("object")?;
+    match trial.store.put(&key, b"other") {
+        Err(StoreError::Exists { .. }) => {}
+        Err(error) => return wrong(format!("in place of 'exists' it said: {error}")),
+        Ok(()) => return wrong("it took a second object with the key of the first"),
+    }
+    equal(&trial.store.get(&key, CONTENT.len() as u64)?, CONTENT)
+}
+
+fn swap(trial: &Trial<'_>) -> Held {
+    let key = trial.key("ref")?;
+    let refuse = |expected: Option<&[u8]>| match trial.store.swap(&key, expected, Some(b"stolen")) {
+        Err(StoreError::Changed { .. }) => Ok(()),
+        Err(error) => wrong(format!("in place of 'changed' it said: {error}")),
+        Ok(()) => wrong("it changed a ref that was not as expected"),
+    };
+    trial.store.swap(&key, None, Some(b"one"))?;
+    refuse(None)?;
+    refuse(Some(b"two"))?;
+    trial.store.swap(&key, Some(b"one"), Some(b"two"))?;
+    refuse(Some(b"one"))?;
+    equal(&trial.store.get(&key, 16)?, b"two")?;
+    trial.store.swap(&key, Some(b"two"), None)?;
+    missing(trial.store.get(&key, 16))
+}
+
+fn swap_at_once(trial: &Trial<'_>) -> Held {
+    let key = trial.key("counter")?;
+    trial.store.swap(&key, None, Some(b"0"))?;
+    let gang = together(SWAPPERS, |_| (0..SWAPS).try_for_each(|_| Ok(add_one(trial, &key)?)));
+    if let Err(error) = gang {
+        return wrong(error.to_string());
+    }
+    let counted = trial.store.get(&key, 16)?;
+    let expected = (SWAPPERS * SWAPS).to_string();
+    if counted == expected.as_bytes() {
+        return Ok(());
+    }
+    wrong(format!("of {expected} changes that it acknowledged {} are there", counted.escape_ascii()))
+}
+
+/// Adds one to the number in a ref, as often as others are in the way.
+fn add_one(trial: &Trial<'_>, key: &vellum_store::ObjectKey) -> std::result::Result<(), StoreError> {
+    let mut tries = 0;
+    loop {
+        let before = trial.store.get(key, 16)?;
+        let number: u64 = std::str::from_utf8(&before).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+        match trial.store.swap(key, Some(&before), Some((number + 1).to_string().as_bytes())) {
+            Err(StoreError::Changed { .. }) if tries < SWAP_TRIES => tries += 1,
+            other => return other,
+        }
+    }
+}
+
+fn empty(trial: &Trial<'_>) -> Held {
+    let key = trial.key("empty")?;
+    trial.store.put(&key, b"")?;
+    equal(&trial.store.get(&key, 0)?, b"")?;
+    match trial.store.size(&key)? {
+        0 => Ok(()),
+        size => wrong(format!("it said {size} bytes of an object that has none")),
+    }
+}
+
+fn large(trial: &Trial<'_>) -> Held {
+    let (key, bytes) = (trial.key("large")?, trial.large());
+    trial.store.put(&key, &bytes)?;
+    equal(&trial.store.get(&key, bytes.len() as u64)?, &bytes)
+}
+
+fn parts(trial: &Trial<'_>) -> Held {
+    let (key, bytes) = (trial.key("large")?, trial.large());
+    let quarter = bytes.len() / 4 + 1;
+    let parts: Vec<_> = bytes.chunks(quarter).collect();
+    let gang = together(parts.len(), |number| {
+        let part = parts.get(number).copied().unwrap_or_default();
+        let read = trial.store.get_range(&key, (number * quarter) as u64, part.len() as u64)?;
+        Ok(read == part)
+    });
+    match gang {
+        Ok(gang) if gang.results.iter().all(|same| *same) => Ok(()),
+        Ok(_) => wrong("it gave other bytes than were put"),
+        Err(error) => wrong(error.to_string()),
+    }
+}
+
+fn put_all(trial: &Trial<'_>) -> Held {
+    let (first, second) = (trial.key("together-1")?, trial.key("together-2")?);
+    trial.store.put_all(&[(first.clone(), b"1".as_slice()), (second.clone(), b"22".as_slice())])?;
+    equal(&trial.store.get(&first, 9)?, b"1")?;
+    equal(&trial.store.get(&second, 9)?, b"22")
+}
+
+fn list(trial: &Trial<'_>) -> Held {
+    for name in ["list/b", "list/a", "list/c"] {
+        trial.store.put(&trial.key(name)?, name.as_bytes())?;
+    }
+    let listed = trial.store.list(&trial.keys.folder)?;
+    for name in ["object", "list/a", "list/b", "list/c"] {
+        let key = trial.key(name)?;
+        if !listed.iter().any(|info| info.key == key) {
+            return wrong(format!("it does not list {name}, which was just put"));
+        }
+    }
+    Ok(())
+}
+
+fn list_folder(trial: &Trial<'_>) -> Held {
+    let listed = trial.store.list(&format!("{}/list", trial.keys.folder))?;
+    let names: Vec<_> = listed.iter().map(|info| (info.key.name(), info.size)).collect();
+    if names == [("a", 6), ("b", 6), ("c", 6)] {
+        return Ok(());
+    }
+    wrong(format!("in place of a, b and c of 6 bytes it lists {names:?}"))
+}
+
+fn times(trial: &Trial<'_>) -> Held {
+    let listed = trial.store.list(&format!("{}/list", trial.keys.folder))?;
+    let Some(time) = listed.iter().find_map(|info| info.modified) else {
+        return wrong("it does not tell");
+    };
+    let now = SystemTime::now();
+    let apart = now.duration_since(time).or_else(|_| time.duration_since(now)).unwrap_or_default();
+    if apart > SKEW_MAX {
+        return wrong(format!("its clock and this machine's are {} seconds apart", apart.as_secs()));
+    }
+    Ok(())
+}
+
+fn delete(trial: &Trial<'_>) -> Held {
+    let key = trial.key("list/a")?;
+    trial.store.delete(&key)?;
+    missing(trial.store.get(&key, 9))
+}
+
+fn delete_missing(trial: &Trial<'_>) -> Held {
+    Ok(trial.store.delete(&trial.key("missing")?)?)
+}
+
+fn list_deleted(trial: &Trial<'_>) -> Held {
+    let key = trial.key("list/b")?;
+    trial.store.delete(&key)?;
+    let listed = trial.store.list(&trial.keys.folder)?;
+    if listed.iter().any(|info| info.key == key) { wrong("it lists what was just deleted") } else { Ok(()) }
+}

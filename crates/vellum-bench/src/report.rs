@@ -1,0 +1,178 @@
+//! What a bench found: rows with the figure of every run, curves, and on what machine.
+//!
+//! Invariant: the same shape for every bench, so that any two reports of one bench can be compared, drawn and kept. It
+//! is written as JSON (docs/json.md) with the version of all results; another version is refused when it is read.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use vellum_types::ErrorKind;
+
+use crate::error::{BenchError, Result};
+use crate::expectation::Graded;
+use crate::machine::Machine;
+use crate::statistics::Summary;
+
+/// Version of JSON results; see docs/json.md.
+pub const VERSION: u64 = 1;
+
+/// Whether more is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Rates.
+    Higher,
+    /// Times, and sizes.
+    Lower,
+}
+
+/// One thing that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// What: "big write".
+    pub name: String,
+    /// Of the figures: "MiB/s".
+    pub unit: String,
+    /// Whether more is better.
+    pub better: Better,
+    /// The figure of each run.
+    pub runs: Vec<f64>,
+    /// How it does against what was expected, where something was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graded: Option<Graded>,
+}
+
+impl Row {
+    /// A row without figures yet.
+    #[must_use]
+    pub fn new(name: &str, unit: &str, better: Better) -> Self {
+        Self { name: name.into(), unit: unit.into(), better, runs: Vec::new(), graded: None }
+    }
+
+    /// What its runs say together.
+    #[must_use]
+    pub fn summary(&self) -> Option<Summary> {
+        Summary::of(&self.runs)
+    }
+}
+
+/// One line of a chart.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// What it shows.
+    pub name: String,
+    /// What stands below: "s", "files", "bytes".
+    pub x_unit: String,
+    /// What stands beside: "MiB/s", "s".
+    pub y_unit: String,
+    /// The points, by x.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// All that a bench found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Which bench: "filesystem".
+    pub bench: String,
+    /// What was measured: a path and its filesystem, or a store.
+    pub target: BTreeMap<String, String>,
+    /// Where.
+    pub machine: Machine,
+    /// With which numbers.
+    pub parameters: BTreeMap<String, u64>,
+    /// The figures.
+    pub rows: Vec<Row>,
+    /// Throughput while time passes, of the last run.
+    #[serde(default)]
+    pub timelines: Vec<Curve>,
+    /// Cost against files or bytes.
+    #[serde(default)]
+    pub scaling: Vec<Curve>,
+}
+
+impl Report {
+    /// A report without figures yet.
+    #[must_use]
+    pub fn new(bench: &str, target: BTreeMap<String, String>, parameters: &[(&str, u64)]) -> Self {
+        Self {
+            bench: bench.into(),
+            target,
+            machine: Machine::here(),
+            parameters: parameters.iter().map(|(name, value)| ((*name).into(), *value)).collect(),
+            rows: Vec::new(),
+            timelines: Vec::new(),
+            scaling: Vec::new(),
+        }
+    }
+
+    /// Adds the figure of one more run to a row, which is made when it is the first.
+    pub fn add(&mut self, name: &str, unit: &str, better: Better, figure: f64) {
+        let place = self.rows.iter().position(|row| row.name == name);
+        let row = match place.and_then(|place| self.rows.get_mut(place)) {
+            Some(row) => row,
+            None => self.rows.push_mut(Row::new(name, unit, better)),
+        };
+        row.runs.push(figure);
+    }
+
+    /// Adds a rate: how many a second.
+    pub fn rate(&mut self, name: &str, unit: &str, amount: f64, seconds: f64) {
+        // A clock that stood still says nothing; a rate without end would spoil every comparison.
+        self.add(name, unit, Better::Higher, amount / seconds.max(1e-9));
+    }
+
+    /// The row of this name.
+    #[must_use]
+    pub fn row(&self, name: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.name == name)
+    }
+
+    /// Reads what `--json` wrote; `name` is of the file, for messages.
+    pub fn parse(name: &str, json: &[u8]) -> Result<Self> {
+        let refuse = |reason: String, kind| BenchError::Format { name: name.into(), reason, kind };
+        let value: serde_json::Value = serde_json::from_slice(json)
+            .map_err(|error| refuse(format!("it is not JSON: {error}"), ErrorKind::Corrupt))?;
+        match value.get("version").and_then(serde_json::Value::as_u64) {
+            Some(VERSION) => {}
+            Some(other) => {
+                let reason = format!("it has version {other}, and this Vellum knows version {VERSION}");
+                return Err(refuse(reason, ErrorKind::Unsupported));
+            }
+            None => return Err(refuse("it has no version".into(), ErrorKind::Corrupt)),
+        }
+        serde_json::from_value(value)
+            .map_err(|error| refuse(format!("no bench wrote it: {error}"), ErrorKind::Corrupt))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(report: &Report, version: u64) -> Vec<u8> {
+        let mut value = serde_json::to_value(report).unwrap();
+        value["version"] = version.into();
+        serde_json::to_vec(&value).unwrap()
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_another_version_is_refused() {
+        let mut report = Report::new("filesystem", BTreeMap::new(), &[("runs", 2)]);
+        report.rate("stat", "op/s", 10.0, 2.0);
+        report.rate("stat", "op/s", 10.0, 4.0);
+        assert_eq!(report.row("stat").unwrap().runs, [5.0, 2.5]);
+        assert_eq!(Report::parse("a", &written(&report, 1)).unwrap(), report);
+        let error = Report::parse("a.json", &written(&report, 2)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("a.json") && error.to_string().contains("version 2"), "{error}");
+    }
+
+    #[test]
+    fn what_no_bench_wrote_is_refused() {
+        for text in
+            ["", "{", "[]", "{}", "{\"version\":1}", "{\"version\":\"1\"}", "{\"version\":1,\"rows\":3}"]
+        {
+            assert_eq!(Report::parse("x", text.as_bytes()).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
+        }
+    }
+}

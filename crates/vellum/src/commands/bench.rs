@@ -1,0 +1,111 @@
+//! `vellum bench`: how fast a directory is, ours or not; and what compares such figures.
+
+mod compare;
+
+use std::path::{Path, PathBuf};
+
+use vellum_bench::filesystem::{self, Parameters};
+use vellum_bench::{Report, html};
+
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+use crate::ui::format::parse_size;
+use crate::ui::progress::Task;
+use crate::ui::{Ui, figures};
+
+/// Measure a directory: big files, small files, names
+///
+/// Works in a directory of its own in PATH, which it removes however it ends. Grades say how the figures compare with
+/// those of a local filesystem, scaled to how fast this machine is. Cold reads are of files whose pages were just
+/// dropped from the kernel's cache.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// The directory [default: this one]
+    #[arg(value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// How many threads work at once, each on files of its own
+    #[arg(short = 'p', long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+    /// Bytes of each big file; 0: none
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
+    big_file_size: u64,
+    /// Bytes of each small file
+    #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_size)]
+    small_file_size: u64,
+    /// How many small files and names each thread makes; 0: none
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    small_file_count: u64,
+    /// Bytes of one read or write
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_size)]
+    io_size: u64,
+    /// How often everything is measured
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    runs: usize,
+    /// Write a page with charts to FILE
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// What is done with figures, and other benches.
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Compare(compare::Args),
+}
+
+/// What every bench says when it was stopped.
+pub const REMOVED: &str = "what the bench had made was removed";
+
+/// Measures, or does what the subcommand says.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    match &args.command {
+        Some(Command::Compare(args)) => compare::run(args, context),
+        None => measure(args, context),
+    }
+}
+
+fn measure(args: &Args, context: &Context) -> Result<Outcome> {
+    let page = args.html.as_deref().map(|page| context.local_path(page));
+    if let Some(page) = &page {
+        can_hold(page)?;
+    }
+    let path = args.path.as_ref().map_or_else(|| context.cwd.clone(), |path| context.local_path(path));
+    let parameters = Parameters {
+        threads: args.threads,
+        big_file_size: args.big_file_size,
+        small_file_size: args.small_file_size,
+        small_file_count: args.small_file_count,
+        io_size: args.io_size,
+        runs: args.runs,
+    };
+    let task = Task { first: "Measuring", verb: "Measuring", item: "operation" };
+    let report = context
+        .watch(task, |meter| filesystem::run(&path, &parameters, meter))
+        .map_err(|error| CliError::from(error).or_resume(REMOVED))?;
+    if let Some(page) = &page {
+        write_page(page, &report)?;
+    }
+    print(&context.ui, &report)?;
+    Ok(Outcome::Done)
+}
+
+/// The result of a bench, as it is wanted.
+pub fn print(ui: &Ui, report: &Report) -> Result<()> {
+    if ui.json() { ui.object(report) } else { figures::print(ui, report) }
+}
+
+/// Refuses a place for a page where none can be, before hours of measuring.
+fn can_hold(page: &Path) -> Result<()> {
+    let folder = page.parent().unwrap_or(page);
+    if folder.is_dir() && !page.is_dir() {
+        return Ok(());
+    }
+    let message = format!("no page can be written to {}", page.display());
+    Err(CliError::usage(message, "name a file in a directory that exists"))
+}
+
+fn write_page(page: &Path, report: &Report) -> Result<()> {
+    std::fs::write(page, html::page(report)).map_err(CliError::io("write", page.display().to_string()))
+}

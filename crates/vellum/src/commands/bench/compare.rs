@@ -1,0 +1,97 @@
+//! `vellum bench compare`: two reports, and whether the second is worse.
+
+use std::path::{Path, PathBuf};
+
+use vellum_bench::Report;
+use vellum_bench::compare::{Compared, Comparison, Verdict, compare};
+
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+use crate::ui::figures::figure;
+use crate::ui::style::Style;
+use crate::ui::table::{Align, Cell, Table};
+
+/// Largest report, bytes: far above any that a bench writes.
+const REPORT_MAX: u64 = 64 << 20;
+
+/// Compare two results of one bench: OK or REGRESSION, row by row
+///
+/// A row is a regression if its median is worse by more than the tolerance and by more than its runs are apart on both
+/// sides. Exits with 1 if there is one.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What 'vellum bench --json' (or 'mdtest', or 'objbench') wrote before
+    #[arg(value_name = "BASE.json")]
+    base: PathBuf,
+    /// What it wrote now
+    #[arg(value_name = "NEW.json")]
+    new: PathBuf,
+    /// The least change that matters, per cent; of rows with fewer than three runs it is at least 25
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
+    tolerance: f64,
+}
+
+/// Compares.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    if !(0.0..=1000.0).contains(&args.tolerance) {
+        return Err(CliError::usage("a tolerance is 0 to 1000 per cent", ""));
+    }
+    let (base, new) = (read(context, &args.base)?, read(context, &args.new)?);
+    let comparison = compare(&base, &new, args.tolerance / 100.0)?;
+    let outcome = Outcome::findings(comparison.regressions() > 0);
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(&comparison)?;
+        return Ok(outcome);
+    }
+    print(context, &comparison)?;
+    Ok(outcome)
+}
+
+fn read(context: &Context, path: &Path) -> Result<Report> {
+    use std::io::Read;
+    let (shown, path) = (path.display().to_string(), context.local_path(path));
+    let mut json = Vec::new();
+    let file = std::fs::File::open(path).map_err(CliError::io("open", shown.clone()))?;
+    file.take(REPORT_MAX).read_to_end(&mut json).map_err(CliError::io("read", shown.clone()))?;
+    Ok(Report::parse(&shown, &json)?)
+}
+
+fn print(context: &Context, comparison: &Comparison) -> Result<()> {
+    let ui = &context.ui;
+    let mut table =
+        Table::new(&[Align::Left, Align::Right, Align::Right, Align::Left, Align::Right, Align::Left]);
+    for row in &comparison.rows {
+        table.row(cells(ui.style, row));
+    }
+    for line in table.lines() {
+        ui.line(line)?;
+    }
+    for (names, side) in [(&comparison.only_base, "first"), (&comparison.only_new, "second")] {
+        if !names.is_empty() {
+            ui.warn(format!("only the {side} has: {}", names.join(", ")))?;
+        }
+    }
+    if comparison.elsewhere {
+        ui.warn("the two are not of one machine and one place: they say little of each other")?;
+    }
+    Ok(())
+}
+
+fn cells(style: Style, row: &Compared) -> [Cell; 6] {
+    let (word, paint): (_, fn(Style, &str) -> String) = match row.verdict {
+        Verdict::Ok => ("OK", Style::green),
+        Verdict::Regression => ("REGRESSION", Style::red),
+    };
+    let tolerance = format!("(down to -{:.0} % is noise)", row.tolerance * 100.0);
+    [
+        row.name.as_str().into(),
+        figure(row.base).into(),
+        figure(row.new).into(),
+        row.unit.as_str().into(),
+        format!("{:+.0} %", row.change * 100.0).into(),
+        Cell::painted(&format!("{word} {tolerance}"), |text| {
+            format!("{} {}", paint(style, text.split(' ').next().unwrap_or_default()), style.dim(&tolerance))
+        }),
+    ]
+}

@@ -1,0 +1,47 @@
+//! `vellum mdtest`: how fast names are in a tree of directories.
+
+use std::path::PathBuf;
+
+use vellum_bench::mdtest::{self, Parameters};
+
+use super::bench;
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+use crate::ui::progress::Task;
+
+/// Measure names in a tree: make, look at, open, list and remove files and directories
+///
+/// Works in a directory of its own in PATH, which it removes however it ends. Each thread has a tree of its own.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The directory
+    path: PathBuf,
+    /// Directories above each other
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    depth: u32,
+    /// Directories in each directory
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    branch: u64,
+    /// Files in each directory
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    files: u64,
+    /// How many threads work at once
+    #[arg(short = 'p', long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+    /// How often everything is measured
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    runs: usize,
+}
+
+/// Measures.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let path = context.local_path(&args.path);
+    let Args { depth, branch, files, threads, runs, .. } = *args;
+    let parameters = Parameters { depth, branch, files, threads, runs };
+    let task = Task { first: "Measuring", verb: "Measuring", item: "name" };
+    let report = context
+        .watch(task, |meter| mdtest::run(&path, &parameters, meter))
+        .map_err(|error| CliError::from(error).or_resume(bench::REMOVED))?;
+    bench::print(&context.ui, &report)?;
+    Ok(Outcome::Done)
+}

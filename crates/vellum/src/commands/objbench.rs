@@ -1,0 +1,120 @@
+//! `vellum objbench`: whether an object store keeps what Vellum relies on, and how fast it is.
+
+use std::time::Duration;
+
+use vellum_bench::BenchError;
+use vellum_bench::objects::{self, Checked, Container, Findings, Parameters, Verdict};
+use vellum_volume::tree::show;
+
+use super::bench;
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+use crate::ui::format::{self, parse_size};
+use crate::ui::progress::Task;
+use crate::ui::{Ui, figures};
+
+/// Try an object store: which promises it keeps, then how fast it is
+///
+/// Works in a folder of its own, which it removes however it ends; so is a store that was not there before. Exits with
+/// 1 if a promise does not hold, and says whether Vellum can live with that.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The store: a directory, or an address as 'vellum init --store' takes it
+    #[arg(value_name = "URL")]
+    url: String,
+    /// Bytes of a small object
+    #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_size)]
+    small_object_size: u64,
+    /// How many small objects; 0: none
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    small_objects: u64,
+    /// Bytes of all big objects together; 0: none
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
+    big_object_size: u64,
+    /// Bytes of one big object
+    #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = parse_size)]
+    block_size: u64,
+    /// How many requests are under way at once
+    #[arg(short = 'p', long, value_name = "N", default_value_t = 4)]
+    threads: usize,
+    /// How often the speed is measured
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    runs: usize,
+    /// Promises that take longer to keep are told of, seconds
+    #[arg(long, value_name = "S", default_value_t = 5)]
+    patience: u64,
+}
+
+/// Tries the store.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let parameters = Parameters {
+        small_object_size: args.small_object_size,
+        small_objects: args.small_objects,
+        big_object_size: args.big_object_size,
+        block_size: args.block_size,
+        threads: args.threads,
+        runs: args.runs,
+        patience: Duration::from_secs(args.patience),
+    };
+    let container = Container::open(&address(&args.url, context)).map_err(BenchError::from)?;
+    let task = Task { first: "Trying", verb: "Trying", item: "request" };
+    let found = context
+        .watch(task, |meter| objects::run(&*container.store, &parameters, meter))
+        .map_err(|error| CliError::from(error).or_resume(bench::REMOVED))?;
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(&found)?;
+    } else {
+        if container.is_new() {
+            ui.line("made the store, which goes again")?;
+        }
+        print(ui, &found)?;
+    }
+    Ok(Outcome::findings(found.verdict != Verdict::Fit))
+}
+
+/// A path is relative to where the user stands; an address is as it is.
+fn address(typed: &str, context: &Context) -> String {
+    if typed.contains("://") || typed.starts_with("file:") || typed.is_empty() {
+        return typed.into();
+    }
+    context.local_path(typed.as_ref()).display().to_string()
+}
+
+fn print(ui: &Ui, found: &Findings) -> Result<()> {
+    for promise in &found.promises {
+        for line in describe(ui, promise) {
+            ui.line(line)?;
+        }
+    }
+    ui.line(match found.verdict {
+        Verdict::Fit => ui.style.green("Vellum can use this store"),
+        Verdict::Limited => ui.style.yellow("Vellum can use this store, and live with what is missing"),
+        Verdict::Unfit => ui.style.red("Vellum cannot use this store"),
+    })?;
+    if found.report.rows.is_empty() {
+        return Ok(());
+    }
+    ui.line("")?;
+    figures::print(ui, &found.report)
+}
+
+fn describe(ui: &Ui, promise: &Checked) -> Vec<String> {
+    let style = ui.style;
+    let state = match (promise.holds, promise.livable) {
+        (true, _) => style.green("holds  "),
+        (false, true) => style.yellow("missing"),
+        (false, false) => style.red("BROKEN "),
+    };
+    let mut lines = vec![format!("{state}  {}", promise.promise)];
+    if promise.slow {
+        let took = format::span(Duration::from_secs_f64(promise.seconds));
+        lines.push(format!("         slow: {took}; Vellum lives with it, and everything waits"));
+    }
+    lines.extend(promise.problem.as_ref().map(|problem| format!("         {}", show(problem.as_bytes()))));
+    if let Some(consequence) = promise.consequence {
+        let weight = if promise.livable { "Vellum can live with it" } else { "Vellum cannot live with it" };
+        lines.push(format!("         {weight}: {consequence}"));
+    }
+    lines
+}

@@ -1,0 +1,82 @@
+//! Rows of a bench as people read them: the median with how far the runs are apart, and the grade.
+
+use vellum_bench::Report;
+use vellum_bench::expectation::{Grade, Graded, RECORDED_ON};
+use vellum_bench::report::Row;
+
+use super::Ui;
+use super::style::Style;
+use super::table::{Align, Cell, Table};
+use crate::error::Result;
+
+/// Prints what was measured, on what, and the rows.
+pub fn print(ui: &Ui, report: &Report) -> Result<()> {
+    let machine = &report.machine;
+    ui.line(format!("{}, {} of it, Linux {}", machine.processor, machine.cores, machine.kernel))?;
+    let what: Vec<_> = ["path", "store", "filesystem", "device"]
+        .iter()
+        .filter_map(|name| report.target.get(*name))
+        .map(|fact| vellum_volume::tree::show(fact.as_bytes()))
+        .collect();
+    ui.line(what.join(", "))?;
+    ui.line("")?;
+    let mut table = Table::new(&[Align::Left, Align::Right, Align::Left, Align::Right, Align::Left]);
+    for row in &report.rows {
+        table.row(cells(ui.style, row));
+    }
+    for line in table.lines() {
+        ui.line(line)?;
+    }
+    if report.rows.iter().any(|row| row.graded.is_some()) {
+        ui.note(format!("expected: what {RECORDED_ON} did, scaled to how fast this machine is"))?;
+    }
+    if machine.load > machine.cores as f64 {
+        ui.warn(format!(
+            "the machine was busy before ({} processes on {} cores): the figures are lower than they could be",
+            machine.load, machine.cores
+        ))?;
+    }
+    Ok(())
+}
+
+fn cells(style: Style, row: &Row) -> [Cell; 5] {
+    let Some(summary) = row.summary() else { return [(); 5].map(|()| "".into()) };
+    let spread = match row.runs.len() {
+        0 | 1 => String::new(),
+        _ => format!("± {:.0} %", summary.spread() * 100.0),
+    };
+    let grade = row.graded.as_ref().map_or("".into(), |graded| grade(style, graded));
+    [row.name.as_str().into(), figure(summary.median).into(), row.unit.as_str().into(), spread.into(), grade]
+}
+
+fn grade(style: Style, graded: &Graded) -> Cell {
+    let (word, paint): (_, fn(Style, &str) -> String) = match graded.grade {
+        Grade::Green => ("green", Style::green),
+        Grade::Yellow => ("yellow", Style::yellow),
+        Grade::Red => ("red", Style::red),
+    };
+    let text = format!("{word} (expected {})", figure(graded.expected));
+    Cell::painted(&text, |text| paint(style, text))
+}
+
+/// A figure with the digits that count.
+pub fn figure(figure: f64) -> String {
+    match figure.abs() {
+        size if size >= 1000.0 => super::format::number(figure.round() as u64),
+        size if size >= 100.0 => format!("{figure:.0}"),
+        size if size >= 10.0 => format!("{figure:.1}"),
+        size if size >= 1.0 => format!("{figure:.2}"),
+        _ => format!("{figure:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_the_digits_that_count() {
+        let shown = [1234.5, 123.45, 12.345, 1.2345, 0.012345, 0.0].map(figure);
+        assert_eq!(shown, ["1,235", "123", "12.3", "1.23", "0.0123", "0.0000"]);
+    }
+}
