@@ -7,6 +7,7 @@
 #![cfg_attr(test, expect(clippy::unwrap_used, reason = "a test that cannot go on has failed"))]
 
 pub mod compare;
+pub mod engines;
 pub mod error;
 pub mod expectation;
 pub mod filesystem;
@@ -16,6 +17,7 @@ pub mod html;
 pub mod machine;
 pub mod mdtest;
 pub mod objects;
+pub mod pipeline;
 pub mod report;
 pub mod statistics;
 

@@ -1,6 +1,8 @@
 //! `vellum bench`: how fast a directory is, ours or not; and what compares such figures.
 
 mod compare;
+mod engines;
+mod pipeline;
 
 use std::path::{Path, PathBuf};
 
@@ -52,6 +54,8 @@ pub struct Args {
 /// What is done with figures, and other benches.
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Engines(engines::Args),
+    Pipeline(pipeline::Args),
     Compare(compare::Args),
 }
 
@@ -61,6 +65,8 @@ pub const REMOVED: &str = "what the bench had made was removed";
 /// Measures, or does what the subcommand says.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     match &args.command {
+        Some(Command::Engines(args)) => engines::run(args, context),
+        Some(Command::Pipeline(args)) => pipeline::run(args, context),
         Some(Command::Compare(args)) => compare::run(args, context),
         None => measure(args, context),
     }

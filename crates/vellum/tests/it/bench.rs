@@ -141,3 +141,34 @@ fn interrupted_it_removes_what_it_made_and_only_that() {
     let left: Vec<_> = fs::read_dir(world.tree()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["mine"]);
 }
+
+#[test]
+fn engines_are_measured_and_those_that_do_not_work_here_are_left_out() {
+    let disk = Disk::in_memory(200);
+    let world = World::on(&disk.path());
+    let ran =
+        world.run(&["bench", "engines", "--sizes", "1M", "--counts", "10", "--runs", "1", "--json"]).ok();
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let rows: Vec<_> =
+        report["rows"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    for name in
+        ["checked out: first snapshot", "copy: fork", "chunks: fork", "mounted: snapshot", "mounted: fork"]
+    {
+        assert!(rows.iter().any(|row| row.starts_with(name)), "{name}: {rows:?}");
+    }
+    ran.remarks("left out: reflink");
+    assert!(is_empty(&world.tree()));
+    world.run(&["bench", "engines", "--counts", "0"]).code(3);
+    world.run(&["bench", "engines", "--sizes", "1G"]).code(2).remarks("bytes free");
+}
+
+#[test]
+fn the_pipeline_is_measured_and_kinds_of_files_are_told_apart() {
+    let world = World::empty();
+    world.write("a.txt", "again and again\n".repeat(5000));
+    world.write("b.txt", "again and again\n".repeat(5000));
+    let ran = world.run(&["bench", "pipeline", "--sizes", "4K", "--runs", "1", "."]).ok();
+    ran.says("whole 4 KiB, ").says(".txt").says("(50 %)");
+    world.run(&["bench", "pipeline", "--sizes", "4K", "--runs", "1", "missing"]).code(2).remarks("missing");
+    world.run(&["bench", "pipeline", "--sizes", "0"]).code(3);
+}

@@ -39,6 +39,8 @@ const COMMANDS: &[&[&str]] = &[
     &["forget"],
     &["info"],
     &["bench"],
+    &["bench", "engines"],
+    &["bench", "pipeline"],
     &["bench", "compare"],
     &["mdtest"],
     &["objbench"],

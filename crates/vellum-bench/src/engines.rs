@@ -1,0 +1,282 @@
+//! Snapshots, restores and forks by engine: a mounted worktree, and checked-out ones whose files are made by sharing
+//! blocks, by copying, or from the store. What is measured is the program, as a user runs it.
+//!
+//! Invariant: everything happens in one directory of the bench's own. Nothing is removed while something is mounted in
+//! it, so that no mount is emptied.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use vellum_volume::Meter;
+
+use crate::error::{BenchError, Result, go_on};
+use crate::ground::{self, Ground};
+use crate::report::{Better, Curve, Report};
+
+/// The numbers of one bench.
+#[derive(Debug, Clone)]
+pub struct Parameters {
+    /// Bytes of all files of a worktree together.
+    pub sizes: Vec<u64>,
+    /// How many files these are.
+    pub counts: Vec<u64>,
+    /// How often everything is measured.
+    pub runs: usize,
+    /// The program.
+    pub program: PathBuf,
+}
+
+/// Ways to fork a checked-out worktree.
+const ENGINES: [&str; 3] = ["reflink", "copy", "chunks"];
+
+/// Files of one directory.
+const IN_A_DIRECTORY: u64 = 1000;
+
+/// How many worktrees of a size there are at once at most, with the store: the tree, its store twice (all files
+/// change), a fork.
+const COPIES: u64 = 6;
+
+/// Most files of a worktree.
+const COUNT_MAX: u64 = 10_000_000;
+
+/// Measures in the directory at `path`. What cannot be done there is left out, and told of in the second result.
+pub fn run(path: &Path, parameters: &Parameters, meter: &Meter) -> Result<(Report, Vec<String>)> {
+    let most = parameters.sizes.iter().max().copied().unwrap_or_default();
+    let counts = parameters.counts.iter().all(|count| (1..=COUNT_MAX).contains(count));
+    if parameters.sizes.is_empty() || parameters.counts.is_empty() || parameters.runs == 0 || !counts {
+        return Err(BenchError::Parameter(format!(
+            "there is at least one size, one count of 1 to {COUNT_MAX} files, and one run"
+        )));
+    }
+    let ground = Ground::make(path, most.saturating_mul(COPIES))?;
+    let mut report = Report::new("engines", ground::facts(path), &[("runs", parameters.runs as u64)]);
+    let mut trial = Trial { place: ground.place(), parameters, meter, left_out: Vec::new() };
+    let done = trial.all(&mut report);
+    let cleared = trial.clear();
+    done?;
+    cleared?;
+    ground.remove()?;
+    report.scaling = curves(&report);
+    Ok((report, trial.left_out))
+}
+
+/// One shape of worktree.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    size: u64,
+    count: u64,
+}
+
+impl Shape {
+    fn name(self) -> String {
+        format!("{} MiB in {} files", self.size >> 20, self.count)
+    }
+}
+
+struct Trial<'a> {
+    place: PathBuf,
+    parameters: &'a Parameters,
+    meter: &'a Meter,
+    left_out: Vec<String>,
+}
+
+impl Trial<'_> {
+    fn all(&mut self, report: &mut Report) -> Result<()> {
+        for _ in 0..self.parameters.runs {
+            for size in self.parameters.sizes.clone() {
+                for count in self.parameters.counts.clone() {
+                    let shape = Shape { size, count };
+                    self.checked_out(shape, report)?;
+                    self.clear()?;
+                    self.mounted(shape, report)?;
+                    self.clear()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn checked_out(&mut self, shape: Shape, report: &mut Report) -> Result<()> {
+        let tree = self.place.join("tree");
+        self.make(&tree, shape)?;
+        self.vellum(&tree, &["init", "--quiet"])?;
+        let mut time = |name: &str, seconds| report.add(&row(name, shape), "s", Better::Lower, seconds);
+        time("checked out: first snapshot", self.vellum(&tree, &["snapshot", "--tag", "first"])?);
+        time("checked out: snapshot of no change", self.vellum(&tree, &["snapshot"])?);
+        self.change(&tree, shape)?;
+        time("checked out: snapshot of all changed", self.vellum(&tree, &["snapshot"])?);
+        time("checked out: restore of all", self.vellum(&tree, &["restore", "first"])?);
+        for engine in ENGINES {
+            let fork = self.place.join(engine);
+            let to = fork.display().to_string();
+            match self.vellum(&tree, &["fork", engine, "--to", &to, "--engine", engine]) {
+                Ok(seconds) => time(&format!("{engine}: fork"), seconds),
+                Err(BenchError::Program { message, .. }) => self.leave_out(engine, &message),
+                Err(error) => return Err(error),
+            }
+            // A fork that failed may have left a directory.
+            let _ = fs::remove_dir_all(&fork);
+        }
+        Ok(())
+    }
+
+    fn mounted(&mut self, shape: Shape, report: &mut Report) -> Result<()> {
+        let (tree, work, fork) = (self.place.join("tree"), self.place.join("work"), self.place.join("fork"));
+        for directory in [&tree, &work, &fork] {
+            fs::create_dir_all(directory).map_err(BenchError::io("make", directory.display().to_string()))?;
+        }
+        self.vellum(&tree, &["init", "--quiet"])?;
+        let at = work.display().to_string();
+        match self.vellum(&tree, &["mount", &at]) {
+            Ok(_) => {}
+            Err(BenchError::Program { message, .. }) => {
+                self.leave_out("mounted", &message);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        let mut time = |name: &str, seconds| report.add(&row(name, shape), "s", Better::Lower, seconds);
+        let files = work.join("files");
+        self.make(&files, shape)?;
+        time("mounted: first snapshot", self.vellum(&work, &["snapshot", "--tag", "first"])?);
+        self.change(&files, shape)?;
+        time("mounted: snapshot of all changed", self.vellum(&work, &["snapshot"])?);
+        time("mounted: restore of all", self.vellum(&work, &["restore", "first"])?);
+        let to = fork.display().to_string();
+        time("mounted: fork", self.vellum(&work, &["fork", "fork", "--mount", &to])?);
+        Ok(())
+    }
+
+    fn leave_out(&mut self, what: &str, why: &str) {
+        let remark = format!("{what}: {}", why.lines().next().unwrap_or("it does not work here"));
+        if !self.left_out.contains(&remark) {
+            self.left_out.push(remark);
+        }
+    }
+
+    /// Runs the program in a directory; gives the seconds that it took.
+    fn vellum(&self, directory: &Path, args: &[&str]) -> Result<f64> {
+        go_on(self.meter)?;
+        let start = Instant::now();
+        let ran = Command::new(&self.parameters.program)
+            .args(args)
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(BenchError::io("run", self.parameters.program.display().to_string()))?;
+        let seconds = start.elapsed().as_secs_f64();
+        self.meter.add(1, 0);
+        if ran.status.success() {
+            return Ok(seconds);
+        }
+        let message = String::from_utf8_lossy(&ran.stderr);
+        let message = message.trim().trim_start_matches("error: ").to_owned();
+        Err(BenchError::Program { command: format!("vellum {}", args.join(" ")), message })
+    }
+
+    /// Makes the files of a worktree.
+    fn make(&self, tree: &Path, shape: Shape) -> Result<()> {
+        let size = usize::try_from(shape.size / shape.count).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; size];
+        let failed = |path: &Path| BenchError::io("write", path.display().to_string());
+        for (number, path) in paths(tree, shape).enumerate() {
+            go_on(self.meter)?;
+            if (number as u64).is_multiple_of(IN_A_DIRECTORY)
+                && let Some(folder) = path.parent()
+            {
+                fs::create_dir_all(folder).map_err(failed(folder))?;
+            }
+            // Bytes that are not there twice.
+            let filled = getrandom::fill(&mut bytes);
+            filled.map_err(|error| failed(&path)(std::io::Error::other(error.to_string())))?;
+            fs::write(&path, &bytes).map_err(failed(&path))?;
+        }
+        Ok(())
+    }
+
+    /// Changes every file: a byte in its middle.
+    fn change(&self, tree: &Path, shape: Shape) -> Result<()> {
+        let middle = shape.size / shape.count / 2;
+        for path in paths(tree, shape) {
+            go_on(self.meter)?;
+            let file = fs::File::options().write(true).open(&path);
+            file.and_then(|file| file.write_all_at(b"changed", middle))
+                .map_err(BenchError::io("write", path.display().to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the mounts and removes everything.
+    fn clear(&self) -> Result<()> {
+        for name in ["fork", "work"] {
+            let mountpoint = self.place.join(name);
+            if is_mounted(&mountpoint) {
+                let ended = Command::new(&self.parameters.program)
+                    .arg("umount")
+                    .arg(&mountpoint)
+                    .stdin(Stdio::null())
+                    .output()
+                    .is_ok_and(|ran| ran.status.success());
+                if !ended {
+                    let _ = Command::new("fusermount3").arg("-uz").arg(&mountpoint).output();
+                }
+            }
+            if is_mounted(&mountpoint) {
+                return Err(BenchError::NotEmpty(mountpoint.display().to_string()));
+            }
+        }
+        for name in ["tree", "work", "fork"].into_iter().chain(ENGINES) {
+            let path = self.place.join(name);
+            match fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(BenchError::io("remove", path.display().to_string())(error));
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn row(name: &str, shape: Shape) -> String {
+    format!("{name}, {}", shape.name())
+}
+
+fn paths(tree: &Path, shape: Shape) -> impl Iterator<Item = PathBuf> {
+    let tree = tree.to_path_buf();
+    (0..shape.count)
+        .map(move |number| tree.join(format!("d{}", number / IN_A_DIRECTORY)).join(format!("f{number}")))
+}
+
+/// Whether something is mounted right there, also if its process is gone.
+fn is_mounted(path: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let place = fs::canonicalize(path.parent().unwrap_or(path)).unwrap_or_default();
+    let Some(name) = path.file_name() else { return false };
+    // Spaces and the like are written as octal numbers.
+    let wanted: String = place.join(name).display().to_string().replace('\\', "\\134").replace(' ', "\\040");
+    table.lines().any(|line| line.split(' ').nth(4) == Some(&wanted))
+}
+
+/// Cost against bytes, by what was done and with how many files.
+fn curves(report: &Report) -> Vec<Curve> {
+    let mut curves: Vec<Curve> = Vec::new();
+    for row in &report.rows {
+        let Some((name, shape)) = row.name.split_once(", ") else { continue };
+        let bytes = shape.split(' ').next().and_then(|size| size.parse::<f64>().ok());
+        let (Some(bytes), Some(summary)) = (bytes, row.summary()) else { continue };
+        let files = shape.split_once(" in ").map_or("", |(_, files)| files);
+        let name = format!("{name}, {files}");
+        let point = (bytes * f64::from(1 << 20), summary.median);
+        match curves.iter_mut().find(|curve| curve.name == name) {
+            Some(curve) => curve.points.push(point),
+            None => {
+                curves.push(Curve { name, x_unit: "bytes".into(), y_unit: "s".into(), points: vec![point] })
+            }
+        }
+    }
+    curves
+}

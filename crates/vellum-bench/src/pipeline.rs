@@ -1,0 +1,152 @@
+//! From bytes to sealed packs: each stage and the whole, by size; and what chunking, sharing and compressing save on
+//! files that are at hand.
+//!
+//! Nothing is stored: packs go nowhere ([`void`]), so that the figures are the processor's and not a disk's.
+
+pub mod kinds;
+mod stages;
+mod void;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Serialize;
+use vellum_crypto::{MasterKey, VolumeKeys};
+use vellum_store::{BlobStore, Options};
+use vellum_types::VolumeId;
+use vellum_volume::Meter;
+
+use crate::error::{BenchError, Result};
+use crate::gang::THREADS_MAX;
+use crate::report::Report;
+
+pub use kinds::Kind;
+
+/// The numbers of one bench.
+#[derive(Debug, Clone)]
+pub struct Parameters {
+    /// Bytes that go through at once.
+    pub sizes: Vec<u64>,
+    /// Threads of the rows that have several.
+    pub threads: usize,
+    /// How often everything is measured.
+    pub runs: usize,
+    /// Files and directories to look at by kind.
+    pub paths: Vec<PathBuf>,
+}
+
+/// Largest piece, bytes: it is in memory whole.
+const SIZE_MAX: u64 = 1 << 30;
+
+impl Parameters {
+    fn check(&self) -> Result<()> {
+        let sizes = self.sizes.iter().all(|size| (1..=SIZE_MAX).contains(size));
+        if sizes && (1..=THREADS_MAX).contains(&self.threads) && self.runs > 0 {
+            return Ok(());
+        }
+        Err(BenchError::Parameter(format!(
+            "sizes are 1 byte to 1 GiB, there are 1 to {THREADS_MAX} threads, and at least one run"
+        )))
+    }
+}
+
+/// What was found.
+#[derive(Debug, Serialize)]
+pub struct Findings {
+    /// The figures of the stages.
+    #[serde(flatten)]
+    pub report: Report,
+    /// What is saved, by kind of file.
+    pub kinds: Vec<Kind>,
+    /// Files that could not be read.
+    pub unread: u64,
+}
+
+/// Measures.
+pub fn run(parameters: &Parameters, meter: &Meter) -> Result<Findings> {
+    parameters.check()?;
+    let mut listed = vec![("threads", parameters.threads as u64), ("runs", parameters.runs as u64)];
+    listed.extend(parameters.sizes.iter().max().map(|size| ("largest_size", *size)));
+    let mut report = Report::new("pipeline", Default::default(), &listed);
+    for _ in 0..parameters.runs {
+        for size in &parameters.sizes {
+            stages::run(*size, parameters.threads, &mut report, meter)?;
+        }
+    }
+    let mut found = Findings { report, kinds: Vec::new(), unread: 0 };
+    if !parameters.paths.is_empty() {
+        (found.kinds, found.unread) = kinds::run(&parameters.paths, meter)?;
+    }
+    Ok(found)
+}
+
+/// Keys of a volume that does not exist.
+fn keys() -> Arc<VolumeKeys> {
+    Arc::new(VolumeKeys::sealed(&MasterKey::from_bytes([1; 32]), VolumeId([2; 16])))
+}
+
+/// A blob store that forgets what it is given.
+fn store(keys: &Arc<VolumeKeys>) -> Result<(BlobStore, Local)> {
+    let local = Local::make()?;
+    let store = BlobStore::open(Arc::new(void::Void::new()?), keys.clone(), &local.0, Options::default())?;
+    Ok((store, local))
+}
+
+/// A folder for an index, which goes when this is dropped.
+struct Local(PathBuf);
+
+impl Local {
+    fn make() -> Result<Self> {
+        let path = std::env::temp_dir().join(crate::ground::unique("vellum-bench")?);
+        std::fs::create_dir(&path).map_err(BenchError::io("make", path.display().to_string()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        // Nobody else knows its name. What cannot be removed is in a directory for what is temporary.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stage_is_measured_for_every_size() {
+        let parameters = Parameters { sizes: vec![4096, 300_000], threads: 2, runs: 1, paths: Vec::new() };
+        let found = run(&parameters, &Meter::default()).unwrap();
+        assert_eq!(found.report.rows.len(), 2 * 6);
+        assert!(found.report.rows.iter().all(|row| row.runs.iter().all(|rate| *rate > 0.0)));
+        let names: Vec<_> = found.report.rows.iter().map(|row| row.name.as_str()).collect();
+        assert!(names.contains(&"chunk 4 KiB") && names.contains(&"whole 293 KiB, 2 threads"), "{names:?}");
+    }
+
+    #[test]
+    fn kinds_of_files_tell_what_is_saved() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, bytes: &[u8]| std::fs::write(dir.path().join(name), bytes).unwrap();
+        let mut noise = vec![0; 500_000];
+        getrandom::fill(&mut noise).unwrap();
+        write("a.bin", &noise);
+        write("b.bin", &noise);
+        write("c.txt", "the same words again and again\n".repeat(1000).as_bytes());
+        write("empty.txt", b"");
+        write("none", b"x");
+        std::os::unix::fs::symlink("/", dir.path().join("link.bin")).unwrap();
+        let paths = vec![dir.path().to_path_buf()];
+        let (kinds, unread) = kinds::run(&paths, &Meter::default()).unwrap();
+        assert_eq!(unread, 0);
+        let of = |name: &str| kinds.iter().find(|kind| kind.kind == name).unwrap();
+        let bin = of(".bin");
+        assert_eq!((bin.files, bin.bytes, bin.unique), (2, 1_000_000, 500_000));
+        assert!(bin.compressed >= bin.unique);
+        let txt = of(".txt");
+        assert_eq!(txt.files, 2);
+        assert!(txt.compressed < txt.bytes / 5, "{txt:?}");
+        assert_eq!(of("(none)").bytes, 1);
+        assert_eq!(kinds[0].kind, ".bin", "the largest comes first");
+    }
+}

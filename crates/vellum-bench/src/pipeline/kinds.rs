@@ -1,0 +1,144 @@
+//! What is saved on real files, by the ending of their names: how much is not there twice, and how small the rest is.
+//!
+//! Each kind is looked at by itself: what two kinds share counts in both. Symlinks are not followed.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use vellum_chunker::{Chunker, Params};
+use vellum_store::BlobWriter;
+use vellum_types::BlobKind;
+use vellum_volume::Meter;
+
+use super::{keys, store};
+use crate::error::{BenchError, Result, go_on};
+
+/// Longest ending that counts as a kind, bytes; longer ones are parts of names.
+const ENDING_MAX: usize = 8;
+
+/// Kinds of their own: those that hold most. The rest are one.
+const KINDS_MAX: usize = 20;
+
+/// What the rest are called, and files without an ending.
+const OTHERS: &str = "(others)";
+const NONE: &str = "(none)";
+
+/// Bytes that are read at once.
+const READ: usize = 4 << 20;
+
+/// What is saved on one kind of file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Kind {
+    /// The ending, with its dot.
+    pub kind: String,
+    /// How many there are.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Those that are not there twice.
+    pub unique: u64,
+    /// These, compressed.
+    pub compressed: u64,
+}
+
+/// Looks at all files in some places; gives the kinds, the largest first, and how many files could not be read.
+pub fn run(paths: &[PathBuf], meter: &Meter) -> Result<(Vec<Kind>, u64)> {
+    let (mut found, mut unread) = (BTreeMap::<String, Vec<(PathBuf, u64)>>::new(), 0);
+    for path in paths {
+        let metadata = path.symlink_metadata();
+        metadata.map_err(BenchError::io("look at", path.display().to_string()))?;
+        unread += gather(path, &mut found, meter)?;
+    }
+    let mut order: Vec<_> = found.into_iter().collect();
+    order.sort_by_key(|(_, files)| std::cmp::Reverse(files.iter().map(|(_, size)| size).sum::<u64>()));
+    let rest = order.split_off(order.len().min(KINDS_MAX));
+    if !rest.is_empty() {
+        order.push((OTHERS.into(), rest.into_iter().flat_map(|(_, files)| files).collect()));
+    }
+    let mut kinds = Vec::with_capacity(order.len());
+    for (kind, files) in order {
+        let (kind, failed) = weigh(kind, &files, meter)?;
+        unread += failed;
+        kinds.push(kind);
+    }
+    Ok((kinds, unread))
+}
+
+/// Lists the files below a path by their kind; gives how many directories could not be read.
+fn gather(top: &Path, found: &mut BTreeMap<String, Vec<(PathBuf, u64)>>, meter: &Meter) -> Result<u64> {
+    let (mut pending, mut unread) = (vec![top.to_path_buf()], 0);
+    while let Some(path) = pending.pop() {
+        go_on(meter)?;
+        match path.symlink_metadata() {
+            Ok(metadata) if metadata.is_dir() => match std::fs::read_dir(&path) {
+                Ok(entries) => pending.extend(entries.flatten().map(|entry| entry.path())),
+                Err(_) => unread += 1,
+            },
+            Ok(metadata) if metadata.is_file() => {
+                found.entry(ending(&path)).or_default().push((path, metadata.len()));
+            }
+            Ok(_) => {}
+            Err(_) => unread += 1,
+        }
+    }
+    Ok(unread)
+}
+
+fn ending(path: &Path) -> String {
+    let ending =
+        path.extension().and_then(|ending| ending.to_str()).filter(|ending| ending.len() <= ENDING_MAX);
+    ending.map_or_else(|| NONE.into(), |ending| format!(".{}", ending.to_lowercase()))
+}
+
+/// One kind; and how many of its files could not be read.
+fn weigh(kind: String, files: &[(PathBuf, u64)], meter: &Meter) -> Result<(Kind, u64)> {
+    let keys = keys();
+    let (store, _local) = store(&keys)?;
+    let chunker = Chunker::new(Params::DEFAULT, &keys.chunker_key());
+    let writer = store.writer();
+    let (mut read, mut unread) = (0, 0);
+    for (path, _) in files {
+        go_on(meter)?;
+        match File::open(path) {
+            Ok(mut file) => match one(&mut file, &chunker, &writer)? {
+                Some(bytes) => {
+                    read += 1;
+                    meter.add(1, bytes);
+                }
+                None => unread += 1,
+            },
+            Err(_) => unread += 1,
+        }
+    }
+    let done = writer.finish()?;
+    let (bytes, unique) = (done.bytes_given, done.bytes_new);
+    Ok((Kind { kind, files: read, bytes, unique, compressed: done.bytes_compressed }, unread))
+}
+
+/// One file, chunk by chunk; None if it cannot be read to its end.
+fn one(file: &mut File, chunker: &Chunker, writer: &BlobWriter) -> Result<Option<u64>> {
+    let (mut buffer, mut total, mut eof) = (Vec::with_capacity(READ), 0, false);
+    loop {
+        if !eof {
+            let before = buffer.len();
+            if file.take((READ - before) as u64).read_to_end(&mut buffer).is_err() {
+                return Ok(None);
+            }
+            eof = buffer.len() < READ;
+            total += (buffer.len() - before) as u64;
+        }
+        let mut used = 0;
+        while let Some(rest) = buffer.get(used..).filter(|rest| !rest.is_empty()) {
+            let Some(chunk) = chunker.cut(rest, eof).and_then(|len| rest.get(..len)) else { break };
+            writer.put(BlobKind::Chunk, chunk)?;
+            used += chunk.len();
+        }
+        buffer.drain(..used);
+        if eof {
+            return Ok(Some(total));
+        }
+    }
+}

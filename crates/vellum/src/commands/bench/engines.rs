@@ -1,0 +1,47 @@
+//! `vellum bench engines`: snapshots, restores and forks, mounted and checked out.
+
+use std::path::PathBuf;
+
+use vellum_bench::engines::{self, Parameters};
+
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+use crate::ui::format::parse_size;
+use crate::ui::progress::Task;
+
+/// Measure snapshots, restores and forks: mounted, by sharing blocks, by copying, from the store
+///
+/// Makes worktrees of every size with every number of files in a directory of its own in PATH, which it removes however
+/// it ends. What does not work on that filesystem is left out.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The directory [default: this one]
+    #[arg(value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// Bytes of each worktree
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "16M,64M,256M", value_parser = parse_size)]
+    sizes: Vec<u64>,
+    /// How many files these bytes are
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "100,1000")]
+    counts: Vec<u64>,
+    /// How often everything is measured
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    runs: usize,
+}
+
+/// Measures.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let program = std::env::current_exe().map_err(CliError::io("find", "this program"))?;
+    let (sizes, counts, runs) = (args.sizes.clone(), args.counts.clone(), args.runs);
+    let parameters = Parameters { sizes, counts, runs, program };
+    let path = args.path.as_ref().map_or_else(|| context.cwd.clone(), |path| context.local_path(path));
+    let task = Task { first: "Measuring", verb: "Measuring", item: "command" };
+    let (report, left_out) = context
+        .watch(task, |meter| engines::run(&path, &parameters, meter))
+        .map_err(|error| CliError::from(error).or_resume(super::REMOVED))?;
+    super::print(&context.ui, &report)?;
+    for remark in left_out {
+        context.ui.warn(format!("left out: {remark}"))?;
+    }
+    Ok(Outcome::Done)
+}

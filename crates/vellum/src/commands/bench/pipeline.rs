@@ -1,0 +1,76 @@
+//! `vellum bench pipeline`: from bytes to sealed packs, and what is saved on the way.
+
+use std::path::PathBuf;
+
+use vellum_bench::pipeline::{self, Kind, Parameters};
+
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+use crate::ui::format::{self, parse_size};
+use crate::ui::progress::Task;
+use crate::ui::table::{Align, Cell, Table};
+
+/// Measure chunking, hashing, compressing, sealing and the whole; with PATHS, what is saved by kind of file
+///
+/// Nothing is stored, so that the figures are the processor's. 'whole' is what a first snapshot does with content.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Files and directories whose kinds are told apart by the endings of their names
+    #[arg(value_name = "PATHS")]
+    paths: Vec<PathBuf>,
+    /// Bytes that go through at once
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "64K,1M,10M", value_parser = parse_size)]
+    sizes: Vec<u64>,
+    /// Threads of the last rows [default: as many as there are processors]
+    #[arg(short = 'p', long, value_name = "N")]
+    threads: Option<usize>,
+    /// How often everything is measured
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    runs: usize,
+}
+
+/// Measures.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let paths = args.paths.iter().map(|path| context.local_path(path)).collect();
+    let threads = args.threads.unwrap_or(processors);
+    let parameters = Parameters { sizes: args.sizes.clone(), threads, runs: args.runs, paths };
+    let task = Task { first: "Measuring", verb: "Measuring", item: "piece" };
+    let found = context
+        .watch(task, |meter| pipeline::run(&parameters, meter))
+        .map_err(|error| CliError::from(error).or_resume("nothing was changed"))?;
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(&found)?;
+        return Ok(Outcome::Done);
+    }
+    super::figures::print(ui, &found.report)?;
+    if !found.kinds.is_empty() {
+        ui.line("")?;
+        let mut table = Table::new(&[Align::Left, Align::Right, Align::Right, Align::Right, Align::Right]);
+        let head = ["kind", "files", "size", "not twice", "and compressed"];
+        table.row(head.map(Cell::from));
+        found.kinds.iter().for_each(|kind| table.row(cells(kind)));
+        for line in table.lines() {
+            ui.line(line)?;
+        }
+    }
+    if found.unread > 0 {
+        ui.warn(format!("{} could not be read", format::count(found.unread, "file")))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn cells(kind: &Kind) -> [Cell; 5] {
+    let part = |bytes: u64| {
+        let percent = bytes as f64 * 100.0 / (kind.bytes.max(1)) as f64;
+        Cell::from(format!("{} ({percent:.0} %)", format::size(bytes)))
+    };
+    [
+        vellum_volume::tree::show(kind.kind.as_bytes()).into(),
+        format::number(kind.files).into(),
+        format::size(kind.bytes).into(),
+        part(kind.unique),
+        part(kind.compressed),
+    ]
+}
