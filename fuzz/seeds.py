@@ -65,7 +65,7 @@ def fuse(opcode, body):
 SLOT = (b"VLMSLOT\n" + u32(1) + bytes(16) + bytes(16) + bytes([1]) + u32(64 << 10) + u32(3) + u32(4) + bytes(32)
         + bytestr(b"a passphrase") + bytes(72))
 PARAMS = bytes.fromhex("01808001808004808010")
-HEAD = bytes([1]) + bytes(32) + moment() + bytestr(b"host") + bytestr(b"/somewhere")
+HEAD = bytes([1]) + bytes(32) + moment() + bytestr(b"host") + bytestr(b"/somewhere") + bytes(6)
 FOOTER = u32(40) + b"vlmE"
 
 SEEDS = {

@@ -1,9 +1,11 @@
 //! The lease of the worktree, as operations see it: no change without it, and what is published shows it.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use vellum_live::LiveStore;
-use vellum_map::Span;
+use vellum_map::{Root, Span};
 use vellum_volume::VolumeError;
 use vellum_volume::refs::WorktreeHead;
 
@@ -16,6 +18,27 @@ impl Fs {
     /// An error if another took the worktree over: what is changed here would never reach the store.
     pub(crate) fn admit(&self) -> Result<()> {
         Ok(self.tenure.as_ref().map_or(Ok(()), |tenure| tenure.admit())?)
+    }
+
+    /// Lets the worktree's ref say which trees are read here, whenever it is changed.
+    pub fn tell_reading(self: &Arc<Self>) {
+        let Some(tenure) = &self.tenure else { return };
+        let fs = Arc::downgrade(self);
+        tenure.tell_reading(move || fs.upgrade()?.bases().ok());
+    }
+
+    /// The published trees that something here stands on: the worktree, snapshots that wait, what it stood on before a
+    /// restore as long as somebody holds a file of it, and views. In this order, as no more than some are kept.
+    fn bases(&self) -> Result<Vec<Root>> {
+        let head = self.tree.head();
+        let mut bases = vec![head.state.base];
+        bases.extend(self.pending()?.iter().map(|(_, pending)| pending.state.base));
+        bases.extend(self.epochs.pasts().values().map(|past| past.state.base));
+        bases.extend(self.tree.views().bases());
+        drop(head);
+        let mut told = BTreeSet::from([self.volume.empty_root()]);
+        bases.retain(|root| told.insert(*root));
+        Ok(bases)
     }
 
     /// Changes what the worktree's ref says.

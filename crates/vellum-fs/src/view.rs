@@ -1,8 +1,8 @@
 //! Views: the worktree as it was at a moment, or as a snapshot has it, to be read while it changes.
 //!
 //! A view costs nothing but memory: the layers that it reads stay for it, and whoever writes next leaves them alone.
-//! It ends with the process. Deliberately absent: writing, and a claim on the store: what a collection of garbage
-//! may take while no snapshot has it, a view does not keep.
+//! It ends with the process. No collection of garbage takes what it reads, as long as the lease is kept. Deliberately
+//! absent: writing, and a claim on a snapshot in the store: whoever forgets that and collects takes it from its view.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,6 +26,8 @@ const LAYERS_SLOW: usize = 64;
 pub struct View {
     fs: Arc<Fs>,
     state: State,
+    /// Whether layers and tree stay because of it.
+    keeps: bool,
 }
 
 impl Fs {
@@ -35,7 +37,7 @@ impl Fs {
         let head = self.tree.head();
         let state = self.tree.views().begin(&head);
         drop(head);
-        Ok(View { fs: Arc::clone(self), state })
+        Ok(View { fs: Arc::clone(self), state, keeps: true })
     }
 
     /// A snapshot, published or not.
@@ -46,11 +48,12 @@ impl Fs {
         let state = waiting.map(|(_, waiting)| waiting.state);
         state.iter().for_each(|state| self.tree.views().begin_sealed(state));
         drop(head);
+        let keeps = state.is_some();
         let state = match state {
             Some(state) => state,
             None => self.published(snapshot)?.0,
         };
-        Ok(View { fs: Arc::clone(self), state })
+        Ok(View { fs: Arc::clone(self), state, keeps })
     }
 }
 
@@ -126,7 +129,9 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        self.fs.tree.views().end(&self.state);
+        if self.keeps {
+            self.fs.tree.views().end(&self.state);
+        }
         if !self.state.layers.is_empty() {
             self.fs.litter.store(true, Ordering::Release);
         }

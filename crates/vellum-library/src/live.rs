@@ -8,6 +8,7 @@ mod fork;
 mod holder;
 mod keep;
 mod opening;
+mod rename;
 mod tokens;
 
 use std::fs::{DirBuilder, File};
@@ -27,6 +28,7 @@ pub use fork::fork;
 pub use holder::Holder;
 pub use keep::keep;
 pub use opening::{Limits, Live};
+pub use rename::rename;
 
 const FOLDER: &str = "live";
 const LOCK_FILE: &str = "lock";

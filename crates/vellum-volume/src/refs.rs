@@ -14,7 +14,7 @@ use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::limits::REF_NAME_MAX;
 use vellum_types::{DecodeError, Reader, Writer};
 
-pub use self::head::{LiveTree, Quota, WorktreeHead};
+pub use self::head::{LiveTree, Quota, READING_MAX, WorktreeHead};
 use crate::error::{Result, VolumeError};
 use crate::state::StateDir;
 

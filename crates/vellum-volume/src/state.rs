@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -61,12 +61,19 @@ pub struct StateDir {
 impl StateDir {
     /// The state directory of the worktree that `start` lies in.
     pub fn find(start: &Path) -> Result<Self> {
-        start
-            .ancestors()
-            .map(|dir| dir.join(STATE_DIR))
-            .find(|path| path.join(WORKTREE_FILE).exists())
-            .map(|path| Self { path })
-            .ok_or_else(|| VolumeError::NoVolume(start.into()))
+        for path in start.ancestors().map(|dir| dir.join(STATE_DIR)) {
+            match fs::metadata(path.join(WORKTREE_FILE)) {
+                Ok(_) => return Ok(Self { path }),
+                // It is there, and may not be looked into. (What may not be looked for at all counts as not there.)
+                Err(error)
+                    if error.kind() == ErrorKind::PermissionDenied && path.symlink_metadata().is_ok() =>
+                {
+                    return Err(VolumeError::local(&path)(error));
+                }
+                Err(_) => {}
+            }
+        }
+        Err(VolumeError::NoVolume(start.into()))
     }
 
     /// Makes a state directory in `root`, which must not lie in a worktree.

@@ -306,23 +306,36 @@ impl Volume {
         })
     }
 
+    /// An error if somebody has the lease of a worktree.
+    pub fn check_free(&self, name: &str) -> Result<()> {
+        self.worktree_head(name)?.map_or(Ok(()), |head| self.check_lease(name, &head))
+    }
+
     /// Gives a worktree another name; this one's own file follows.
     pub fn rename_worktree(&self, old: &str, new: &str) -> Result<()> {
+        self.move_worktree(old, new, None)
+    }
+
+    /// Gives a worktree another name, and says that it is in another place if it moved with that.
+    pub fn move_worktree(&self, old: &str, new: &str, place: Option<&str>) -> Result<()> {
         check_ref_name(new)?;
-        let head = self
+        let mut head = self
             .worktree_head(old)?
             .ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: old.into() })?;
         if old == new {
             return Err(VolumeError::Exists { kind: "worktree", name: new.into() });
         }
         self.check_lease(old, &head)?;
+        let state = self.state_of(old, &head)?;
+        if let Some(place) = place {
+            head.place = place.into();
+        }
         let value = head.encode();
         self.refs.update(RefKind::Worktree, new, |there| match there {
             None => Ok(Some(value.clone())),
             Some(same) if same.value == value => Ok(Some(value.clone())),
             Some(_) => Err(VolumeError::Exists { kind: "worktree", name: new.into() }),
         })?;
-        let state = self.state_of(old, &head)?;
         if let Some(state) = state {
             let file = WorktreeFile { worktree: new.into(), ..state.worktree()? };
             state.set_worktree(&file)?;

@@ -1,4 +1,5 @@
-//! States that somebody reads while the worktree changes: their layers stay, and do not change any more.
+//! States that somebody reads while the worktree changes: their layers stay, and do not change any more; and so do the
+//! trees beneath, which the worktree's ref names.
 //!
 //! Invariant: while a view reads a layer nothing is put into it, and nobody drops it. Who changes the worktree holds
 //! [`Views::changing`] throughout; who begins to read waits for that, so that no change is half inside a view.
@@ -7,10 +8,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use vellum_map::Root;
+
 use crate::head::{Head, LayerId, State};
 
-/// How many views read each layer.
-type Readers = BTreeMap<LayerId, usize>;
+/// How many views read each layer, and each tree beneath layers.
+#[derive(Debug, Default)]
+struct Readers {
+    layers: BTreeMap<LayerId, usize>,
+    bases: BTreeMap<Root, usize>,
+}
 
 /// What views read.
 #[derive(Debug)]
@@ -49,14 +56,8 @@ impl Views {
     /// Ends reading.
     pub fn end(&self, state: &State) {
         let mut readers = self.write();
-        for layer in &state.layers {
-            if let Some(count) = readers.get_mut(layer) {
-                *count -= 1;
-                if *count == 0 {
-                    readers.remove(layer);
-                }
-            }
-        }
+        state.layers.iter().for_each(|layer| count_down(&mut readers.layers, layer));
+        count_down(&mut readers.bases, &state.base);
     }
 
     /// The right to change what no view reads.
@@ -67,7 +68,12 @@ impl Views {
 
     /// The layers that views read.
     pub fn layers(&self) -> Vec<LayerId> {
-        self.changing().readers.keys().copied().collect()
+        self.changing().readers.layers.keys().copied().collect()
+    }
+
+    /// The trees that views read.
+    pub fn bases(&self) -> Vec<Root> {
+        self.changing().readers.bases.keys().copied().collect()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Readers> {
@@ -78,7 +84,7 @@ impl Views {
 impl Changing<'_> {
     /// Whether a view reads this layer.
     pub fn is_read(&self, layer: LayerId) -> bool {
-        self.readers.contains_key(&layer)
+        self.readers.layers.contains_key(&layer)
     }
 
     /// Something is put into this top layer.
@@ -89,6 +95,16 @@ impl Changing<'_> {
 
 fn add(readers: &mut Readers, state: &State) {
     for layer in &state.layers {
-        *readers.entry(*layer).or_default() += 1;
+        *readers.layers.entry(*layer).or_default() += 1;
+    }
+    *readers.bases.entry(state.base).or_default() += 1;
+}
+
+fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
     }
 }

@@ -65,6 +65,7 @@ impl Claim {
         options.worktree = Some(self.worktree().into());
         options.chunk_cache = limits.cache.unwrap_or(options.chunk_cache);
         let fs = Arc::new(Fs::open(volume.clone(), Arc::new(live), log, &fresh, options)?);
+        fs.tell_reading();
         Ok(Live { fs, tenure, put_out })
     }
 

@@ -257,3 +257,41 @@ fn restoring_waits_for_nobody_for_ever() {
         }
     });
 }
+
+/// What another process would do: it opens the volume by itself, and collects. Gives how much was freed.
+fn collect(stand: &Stand) -> u64 {
+    let volume =
+        vellum_volume::Volume::open(&vellum_volume::StateDir::find(stand.dir.path()).unwrap()).unwrap();
+    let collected = vellum_volume::gc::run(&volume, None, &vellum_volume::Meter::default()).unwrap();
+    assert!(collected.writers.is_empty(), "{:?}", collected.writers);
+    collected.freed
+}
+
+#[test]
+fn a_collection_by_another_leaves_what_views_read() {
+    let stand = Stand::new();
+    let mut state = 1u64;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    };
+    let noise: Vec<u8> = (0..1_000_000).map(|_| random()).collect();
+    stand.write("gone", &noise).unwrap();
+    stand.flush().unwrap();
+    // Opened again, nothing of it is in memory: what is read must be in the store.
+    let stand = stand.again();
+    let view = stand.view().unwrap();
+    stand.remove("gone").unwrap();
+    stand.flush().unwrap();
+    // The tree that the view reads is not even the last but one.
+    stand.write("more", "more").unwrap();
+    stand.flush().unwrap();
+    assert_eq!(collect(&stand), 0, "the view reads what would be freed");
+    assert!(view.read("gone").unwrap() == noise);
+    drop(view);
+    // With the view gone, the next change lets its tree go.
+    stand.write("last", "last").unwrap();
+    stand.flush().unwrap();
+    assert!(collect(&stand) > 900_000);
+    assert_eq!(stand.read("more").unwrap(), b"more");
+}

@@ -114,7 +114,8 @@ pub(super) fn draw(volume: &Volume, meter: &Meter) -> Result<Drawn> {
     Ok(Drawn { plan, live })
 }
 
-/// The trees that must stay: of all snapshots, and of the heads of worktrees, which are snapshots too.
+/// The trees that must stay: of all snapshots, and of the heads of worktrees, which are snapshots too; and what
+/// mounted ones stand on and read besides.
 pub(super) fn roots(volume: &Volume) -> Result<(u64, Vec<Root>)> {
     let mut roots: Vec<Root> = Vec::new();
     let heads = volume.worktrees()?;
@@ -126,7 +127,7 @@ pub(super) fn roots(volume: &Volume) -> Result<(u64, Vec<Root>)> {
             roots.push(volume.catalog.get(&id)?.root);
         }
         roots.extend(head.live.map(|live| live.root));
-        roots.extend(head.left.iter().map(|(_, root)| *root));
+        roots.extend(head.left.iter().map(|(_, root)| *root).chain(head.reading));
     }
     roots.sort_unstable();
     roots.dedup();

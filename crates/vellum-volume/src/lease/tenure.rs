@@ -12,7 +12,7 @@ use vellum_map::Root;
 
 use super::{Lease, Token, is_over};
 use crate::error::{Result, VolumeError};
-use crate::refs::{RefKind, WorktreeHead};
+use crate::refs::{READING_MAX, RefKind, WorktreeHead};
 use crate::session::{Session, host_name, now};
 use crate::volume::{Volume, decode_head};
 
@@ -81,7 +81,12 @@ pub struct Tenure {
     asking: Mutex<()>,
     /// Who took the lease; what to say of it.
     lost: OnceLock<String>,
+    /// What tells which trees are read besides the one that the worktree stands on.
+    reading: OnceLock<Box<Reading>>,
 }
+
+/// Tells which trees a holder reads, what matters most first; None: it cannot tell any more, and what the ref says stays.
+pub type Reading = dyn Fn() -> Option<Vec<Root>> + Send + Sync;
 
 impl Tenure {
     /// Takes the lease of a worktree, unless another has it.
@@ -124,6 +129,7 @@ impl Tenure {
             sure_until: AtomicU64::new(0),
             asking: Mutex::default(),
             lost: OnceLock::new(),
+            reading: OnceLock::new(),
         });
         tenure.is_sure_from(begun);
         // What others published before they went must be found.
@@ -143,6 +149,12 @@ impl Tenure {
         self.term / RENEWALS
     }
 
+    /// From now on, whenever the ref is changed, it says which trees are read, so that no collection takes them.
+    pub fn tell_reading(&self, reading: impl Fn() -> Option<Vec<Root>> + Send + Sync + 'static) {
+        // Said once, by who opened the worktree.
+        let _ = self.reading.set(Box::new(reading));
+    }
+
     /// Renews the lease.
     pub fn renew(&self) -> Result<()> {
         self.update(|_| ())
@@ -152,6 +164,8 @@ impl Tenure {
     pub fn update(&self, change: impl Fn(&mut WorktreeHead)) -> Result<()> {
         self.check()?;
         let begun = self.clock.now();
+        // What is read before the change counts, too: a crash may come before the change is known here.
+        let reading = self.reading.get().and_then(|reading| reading());
         self.volume.refs.update(RefKind::Worktree, &self.worktree, |old| {
             let Some(old) = old else { return Err(self.is_lost("the worktree was removed".into())) };
             let mut head = decode_head(old)?;
@@ -162,6 +176,9 @@ impl Tenure {
                 Some(lease) => return Err(self.is_lost(format!("it was taken over by {lease}"))),
                 None => return Err(self.is_lost("the worktree was removed and made anew".into())),
             }
+            if let Some(reading) = &reading {
+                head.reading = reading.iter().take(READING_MAX).copied().collect();
+            }
             change(&mut head);
             Ok(Some(head.encode()))
         })?;
@@ -171,7 +188,10 @@ impl Tenure {
 
     /// Gives the lease up: everything is published, and another may go on at once.
     pub fn end(&self) -> Result<()> {
-        self.update(|head| head.lease.iter_mut().for_each(|lease| lease.ended = true))?;
+        self.update(|head| {
+            head.reading.clear();
+            head.lease.iter_mut().for_each(|lease| lease.ended = true);
+        })?;
         self.is_lost("its lease was given up".into());
         Ok(())
     }

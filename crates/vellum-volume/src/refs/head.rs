@@ -10,6 +10,10 @@ use crate::session::now;
 /// Most states that are kept for those who lost the lease of a worktree: each is a machine that did not come back.
 const LEFT_MAX: usize = 64;
 
+/// Most trees that are kept for what a holder of the lease reads besides the one that it stands on: the object must not
+/// grow without limit. Of what else it reads, a collection may take what no snapshot has.
+pub const READING_MAX: usize = 256;
+
 /// What a worktree's ref says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorktreeHead {
@@ -27,6 +31,9 @@ pub struct WorktreeHead {
     pub lease: Option<Lease>,
     /// Trees on which those may stand who lost the lease to another and have unpublished changes.
     pub left: Vec<(Token, Root)>,
+    /// Trees that the holder of the lease reads besides: it stood on them, and views, open files or its own crash may
+    /// need them still.
+    pub reading: Vec<Root>,
     /// How much it may hold.
     pub quota: Quota,
 }
@@ -53,8 +60,17 @@ impl WorktreeHead {
     /// A new worktree, which stands on no snapshot yet.
     #[must_use]
     pub fn new(host: String, place: String) -> Self {
-        let quota = Quota::default();
-        Self { head: None, created: now(), host, place, live: None, lease: None, left: Vec::new(), quota }
+        Self {
+            head: None,
+            created: now(),
+            host,
+            place,
+            live: None,
+            lease: None,
+            left: Vec::new(),
+            reading: Vec::new(),
+            quota: Quota::default(),
+        }
     }
 
     /// The value of the ref.
@@ -78,6 +94,10 @@ impl WorktreeHead {
         writer.varint(self.left.len() as u64);
         for (token, root) in &self.left {
             writer.raw(&token.0).raw(root.0.as_bytes());
+        }
+        writer.varint(self.reading.len() as u64);
+        for root in &self.reading {
+            writer.raw(root.0.as_bytes());
         }
         for limit in [self.quota.bytes, self.quota.inodes] {
             match limit {
@@ -105,10 +125,12 @@ impl WorktreeHead {
         let left = (0..reader.count(LEFT_MAX)?)
             .map(|_| Ok((Token(reader.array()?), root(reader)?)))
             .collect::<Result<_, DecodeError>>()?;
+        let reading =
+            (0..reader.count(READING_MAX)?).map(|_| root(reader)).collect::<Result<_, DecodeError>>()?;
         let mut limit = || if flag(reader, "quota")? { reader.varint().map(Some) } else { Ok(None) };
         let quota = Quota { bytes: limit()?, inodes: limit()? };
         rest.finish()?;
-        Ok(Self { head, created, host, place, live, lease, left, quota })
+        Ok(Self { head, created, host, place, live, lease, left, reading, quota })
     }
 
     /// Keeps a tree for a holder who is about to lose the lease, and may have changes over it.

@@ -88,6 +88,7 @@ fn head() -> WorktreeHead {
             ended: true,
         }),
         left: vec![(Token([0x77; 16]), Root(BlobId([0x88; 32])))],
+        reading: vec![Root(BlobId([0x99; 32])), Root(BlobId([0xaa; 32]))],
         quota: Quota { bytes: Some(1 << 40), inodes: None },
     }
 }

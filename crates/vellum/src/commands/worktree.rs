@@ -154,7 +154,7 @@ fn row(context: &Context, volume: &Volume, names: &Names, (name, head): (&str, &
 }
 
 fn rename(context: &Context, volume: &Volume, old: &str, new: &str) -> Result<Outcome> {
-    volume.rename_worktree(old, new)?;
+    live::rename(volume, old, new)?;
     if context.ui.json() {
         context.ui.object(&Renamed { old, new })?;
     } else if !context.ui.voice.quiet {

@@ -1,8 +1,11 @@
 //! `vellum gc`
 
 use std::fs;
+use std::io::Read;
+use std::process::Stdio;
 
-use crate::world::{World, noise};
+use crate::mounting::Mount;
+use crate::world::{World, noise, run};
 
 /// A volume with a forgotten snapshot that alone held some 200 kB.
 fn with_garbage() -> World {
@@ -73,5 +76,28 @@ fn an_unreadable_session_is_named_with_a_way_out_and_does_not_block_for_ever() {
         }
         assert!(!session.exists());
     }
+    world.run(&["verify", "--all"]).ok();
+}
+
+#[test]
+fn a_file_open_in_a_mount_outlives_a_restore_and_a_collection() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let noise = noise(3_000_000);
+    fs::write(mount.at("open"), &noise).unwrap();
+    mount.umount().ok();
+    // Mounted again, nothing of it is in anybody's memory, and no snapshot has it: the worktree alone stands on it.
+    mount.again(&["--allow-other"]).ok();
+    let open = fs::File::open(mount.at("open")).unwrap();
+    run(&mount.path, &["restore", "--discard", "first"], Stdio::null()).ok();
+    assert!(!mount.at("open").exists());
+    mount.sh("echo more > more");
+    run(&mount.path, &["flush"], Stdio::null()).ok();
+    // From the checked-out directory: another process than the one that serves the mount.
+    world.run(&["gc", "run"]).ok();
+    let mut read = Vec::new();
+    (&open).read_to_end(&mut read).unwrap();
+    assert!(read == noise);
+    assert_eq!(fs::read_to_string(mount.at("more")).unwrap(), "more\n");
     world.run(&["verify", "--all"]).ok();
 }

@@ -237,3 +237,28 @@ fn who_may_not_use_the_device_is_told() {
     assert!(ran.err.contains("/dev/fuse") || ran.err.contains("fusermount3"), "{}", ran.err);
     assert!(ran.err.contains("hint:"), "{}", ran.err);
 }
+
+#[test]
+fn who_is_not_root_mounts_with_the_helper() {
+    let world = World::with_snapshot();
+    fs::create_dir(world.tree().join("mnt")).unwrap();
+    // The helper wants to know the user's name.
+    world.give_to(65534);
+    let vellum = env!("CARGO_BIN_EXE_vellum");
+    let work = format!(
+        "{vellum} snapshot -q > id && {vellum} mount -q mnt && echo hers > mnt/new && cat mnt/a.txt mnt/new && \
+         ! {vellum} mount mnt && cp mnt/new out && {vellum} umount -q mnt && ls -A mnt"
+    );
+    // A mount namespace of its own, in which everybody may use the device, as on most machines.
+    let script = format!(
+        "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/fuse c 10 229 && \
+         exec setpriv --reuid nobody --regid nogroup --clear-groups bash -c '{work}'"
+    );
+    let output =
+        Command::new("unshare").args(["--mount", "bash", "-c", &script]).current_dir(world.tree()).output();
+    let output = output.unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{err}");
+    assert_eq!(out, "one\ntwo\nthree\nhers\n");
+    assert!(err.contains("mounted already") || err.contains("is mounted"), "{err}");
+}

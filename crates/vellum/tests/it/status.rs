@@ -69,3 +69,15 @@ fn json() {
     assert_eq!(value["changes"][1]["change"], "deleted");
     assert_eq!(value["changes"][1]["old_size"], 2);
 }
+
+#[test]
+fn a_state_directory_of_somebody_else_is_not_taken_for_none() {
+    const NOBODY: u32 = 65534;
+    let world = World::with_snapshot();
+    world.give_to(NOBODY);
+    std::os::unix::fs::lchown(world.tree().join(".vellum"), Some(0), Some(0)).unwrap();
+    for command in ["status", "history"] {
+        let ran = world.run_as(NOBODY, &[command]).code(2).remarks(".vellum").remarks("ermission denied");
+        assert!(!ran.err.contains("no volume here") && !ran.err.contains("vellum init"), "{}", ran.err);
+    }
+}

@@ -1,0 +1,46 @@
+//! Another name for a worktree, and for the folder of its live state.
+//!
+//! First the folder moves, then the ref: run again after a crash, it goes on. A live state of another machine stays
+//! where it is: what it published is all that there is to go on with.
+
+use std::fs;
+
+use vellum_volume::refs::{WorktreeHead, check_ref_name};
+use vellum_volume::session::host_name;
+use vellum_volume::{Volume, VolumeError};
+
+use super::tokens::Tokens;
+use super::{Claim, OpenError, Result, folder};
+
+/// Gives a worktree another name: refused while somebody has it mounted or open.
+pub fn rename(volume: &Volume, old: &str, new: &str) -> Result<()> {
+    check_ref_name(new)?;
+    let head = volume.worktree_head(old)?;
+    let here = folder(volume, old).display().to_string();
+    match head.filter(|head| head.host == host_name() && head.place == here) {
+        // There is none of this name, or nothing of it is here.
+        None => Ok(volume.rename_worktree(old, new)?),
+        Some(head) => rename_live(volume, (old, new), &head),
+    }
+}
+
+fn rename_live(volume: &Volume, (old, new): (&str, &str), head: &WorktreeHead) -> Result<()> {
+    let (from, to) = (folder(volume, old), folder(volume, new));
+    let token = head.lease.as_ref().map(|lease| lease.token);
+    let is_its =
+        |dir| Tokens::of(dir).load().is_ok_and(|all| token.is_some_and(|token| all.contains(&token)));
+    let exists = || VolumeError::Exists { kind: "worktree", name: new.into() };
+    // A run that was killed in between has moved it already.
+    if is_its(&from) || !is_its(&to) {
+        if volume.worktree_head(new)?.is_some() || Tokens::of(&to).load().is_ok_and(|all| !all.is_empty()) {
+            return Err(exists().into());
+        }
+        volume.check_free(old)?;
+        let _claim = Claim::take(volume, old, None)?;
+        if to.exists() {
+            fs::remove_dir_all(&to).map_err(OpenError::io("replace", &to))?;
+        }
+        fs::rename(&from, &to).map_err(OpenError::io("move", &from))?;
+    }
+    Ok(volume.move_worktree(old, new, Some(&to.display().to_string()))?)
+}
