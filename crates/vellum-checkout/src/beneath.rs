@@ -15,7 +15,7 @@ mod list;
 mod node;
 mod xattr;
 
-pub use create::{NewFile, Replace, Staging, TEMP_PREFIX, is_temp_name, sweep_temps};
+pub use create::{NewFile, Replace, Staging, TEMP_PREFIX, is_temp_name, sweep_temps, temp_name};
 pub use dir::{Dir, Special};
 pub use error::{BeneathError, ShownPath};
 pub use file::{OpenedFile, stat_file};

@@ -1,5 +1,6 @@
 //! What can go wrong with a run as a whole, and with one entry of it.
 
+use rustix::io::Errno;
 use vellum_checkout::beneath::{BeneathError, ShownPath};
 use vellum_checkout::clone::CloneError;
 use vellum_types::ErrorKind;
@@ -33,6 +34,11 @@ pub enum SyncError {
     /// The file is gone since it was listed.
     #[error("it vanished before it was read")]
     Vanished,
+    /// Something has the name, though the listing did not say so.
+    #[error(
+        "something else has this name: it appeared meanwhile, or the destination takes two names for one"
+    )]
+    Taken,
     /// What was written is not what was read.
     #[error("what was written is not what was read: the old file was kept")]
     Unequal,
@@ -71,13 +77,26 @@ impl SyncError {
             Self::Beneath(error) => error.kind(),
             Self::Content(error) => error.kind(),
             Self::Io { source, .. } => ErrorKind::of_io(source),
-            Self::Changed => ErrorKind::Conflict,
+            Self::Changed | Self::Taken => ErrorKind::Conflict,
             Self::Vanished => ErrorKind::NotFound,
             Self::Unequal | Self::Listing(_) => ErrorKind::Corrupt,
             Self::Refused(_) | Self::End { .. } | Self::Rules(_) => ErrorKind::Usage,
             Self::Volume(error) => error.kind(),
             Self::Stopped => ErrorKind::Interrupted,
         }
+    }
+
+    /// The destination takes no more: all else would fail as well.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        let errno = match self {
+            Self::Beneath(error) => error.errno(),
+            Self::Io { source, .. } | Self::Content(CloneError::Io { source, .. }) => {
+                Errno::from_io_error(source)
+            }
+            _ => None,
+        };
+        matches!(errno, Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS))
     }
 
     /// Says what was tried on a file's content.

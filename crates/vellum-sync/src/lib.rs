@@ -14,6 +14,9 @@
 //! | `source` | where entries and content come from |
 //! | `receive` | the receiving side |
 //! | `wire` | the bytes between two hosts |
+//! | `receive` | the receiving side: writing entries, beside their places |
+//! | `transfer` | carrying out a plan: phases, threads, failures |
+//! | `local` | a directory of this host as an end |
 //!
 //! Invariant: path system calls are made by `vellum_checkout::beneath` alone. Deliberately absent: anything that
 //! prints, and the meaning of command lines.
@@ -24,6 +27,7 @@
 pub mod delta;
 pub mod error;
 pub mod listing;
+pub mod local;
 pub mod options;
 pub mod plan;
 pub mod receive;
@@ -31,5 +35,6 @@ pub mod rules;
 pub mod scan;
 pub mod source;
 pub mod wire;
+mod transfer;
 
 pub use error::{Result, SyncError};

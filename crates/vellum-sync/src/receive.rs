@@ -1,9 +1,23 @@
 //! The receiving side.
 //!
 //! Invariant: a file has its old content or its new one, unless it was asked to be written in place; nothing is written
-//! through a symlink, and nothing outside of the destination's root. Deliberately absent: where content comes from.
+//! through a symlink, and nothing outside of the destination's root. Deliberately absent: where content comes from, and
+//! in which order the steps of a plan are carried out (see `transfer`).
+
+mod attributes;
+mod content;
+mod file;
+mod in_place;
+mod keep;
+mod partial;
 
 use vellum_volume::Meter;
+
+pub use attributes::Newcomer;
+pub(crate) use content::Flow;
+pub(crate) use file::{Receiver, hash};
+pub(crate) use keep::Keeper;
+pub(crate) use partial::name_for as partial_name;
 
 use crate::error::Result;
 use crate::listing::Listing;

@@ -53,6 +53,12 @@ impl Meter {
         }
     }
 
+    /// Whether somebody asked to stop.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// Asks the operation to stop at the next item.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);

@@ -150,7 +150,7 @@ impl Drop for NewFile {
 
 /// A fresh name for a file or directory being written. Its length does not depend on the final name's, which may
 /// have all 255 bytes.
-pub(crate) fn temp_name() -> Result<Vec<u8>> {
+pub fn temp_name() -> Result<Vec<u8>> {
     let random = getrandom::u64().map_err(|_| system("draw a random name in", b".", Errno::IO))?;
     let mut name = TEMP_PREFIX.to_vec();
     name.extend_from_slice(format!("{random:0TEMP_DIGITS$x}").as_bytes());

@@ -1,0 +1,140 @@
+//! A directory of this host as an end of a run.
+//!
+//! Invariant: whatever stands below the root's descriptor is reached from it, never through a symlink; the root itself
+//! may be reached through one. Deliberately absent: what is done with what is read.
+
+mod dirs;
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use vellum_checkout::beneath::Dir;
+use vellum_checkout::meta::Stat;
+use vellum_types::FileKind;
+use vellum_volume::Meter;
+
+pub(crate) use dirs::OpenDirs;
+
+use crate::error::{Result, SyncError};
+use crate::listing::{Digest, Entry, EntryId, Listing};
+use crate::receive::{Destination, Job, Report};
+use crate::scan;
+use crate::source::{Content, End, Source, Wish};
+use crate::transfer;
+
+/// A directory of this host, or one entry of one.
+pub struct Local {
+    root: Dir,
+    /// The entry that stands for all, and the name that it goes by.
+    single: Option<(Vec<u8>, Vec<u8>)>,
+    dirs: OpenDirs,
+}
+
+impl Local {
+    /// All that is in a directory.
+    #[must_use]
+    pub fn new(root: Dir) -> Self {
+        let dirs = OpenDirs::new(root.clone());
+        Self { root, single: None, dirs }
+    }
+
+    /// All that is in the directory at a path.
+    pub fn open(path: &Path) -> Result<Self> {
+        Ok(Self::new(Dir::open_root(path)?))
+    }
+
+    /// One entry of a directory, which goes by the name `shown`.
+    #[must_use]
+    pub fn single(dir: Dir, name: &[u8], shown: &[u8]) -> Self {
+        Self { single: Some((name.to_vec(), shown.to_vec())), ..Self::new(dir) }
+    }
+
+    /// The root's attributes.
+    pub fn stat(&self) -> Result<Stat> {
+        Ok(self.root.stat_self()?)
+    }
+
+    /// The root.
+    #[must_use]
+    pub fn root(&self) -> &Dir {
+        &self.root
+    }
+
+    fn open_file(&self, file: &Entry<'_>) -> Result<vellum_checkout::beneath::OpenedFile> {
+        let parent = file.parent().unwrap_or(*file);
+        let dir = self.dirs.get(&parent)?;
+        let name = self.single.as_ref().map_or(file.name(), |(name, _)| name);
+        dir.open_file(name).map_err(|error| match error.is_not_found() {
+            true => SyncError::Vanished,
+            false => error.into(),
+        })
+    }
+
+    /// Takes away what a killed run left, unless another run is writing it.
+    pub(crate) fn sweep(&self, listing: &Listing, keep: &dyn Fn(&[u8]) -> bool) {
+        use rustix::fs::{FlockOperation, flock};
+        for path in listing.leftovers.iter().filter(|path| !keep(path)) {
+            // What cannot be removed now is found by the next run.
+            let Ok((dir, name)) = self.root.resolve_parent(path) else { continue };
+            let Ok(opened) = dir.open_file(name) else { continue };
+            if flock(&opened.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                let _ = dir.unlink(name);
+            }
+        }
+    }
+}
+
+impl End for Local {
+    fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+        match &self.single {
+            Some((name, shown)) => scan::scan_one(&self.root, name, shown, wish),
+            None => scan::scan(&self.root, wish, meter),
+        }
+    }
+
+    fn digest(&self, listing: &Listing, files: &[EntryId], meter: &Meter) -> Result<Vec<Option<Digest>>> {
+        let found = Mutex::new(vec![None; files.len()]);
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while !meter.stopped() {
+                let place = next.fetch_add(1, Ordering::Relaxed);
+                let Some(id) = files.get(place) else { break };
+                let entry = listing.entry(*id);
+                if entry.kind() != FileKind::File {
+                    continue;
+                }
+                let digest =
+                    self.open_file(&entry).and_then(|opened| crate::receive::hash(&opened.file)).ok();
+                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(slot) = found.get_mut(place) {
+                    *slot = digest;
+                }
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(2, std::num::NonZeroUsize::get);
+        std::thread::scope(|scope| {
+            for _ in 1..threads.min(files.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        if meter.stopped() {
+            return Err(SyncError::Stopped);
+        }
+        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Source for Local {
+    fn open(&self, file: Entry<'_>, _old: Option<&File>) -> Result<Content> {
+        self.open_file(&file).map(Content::File)
+    }
+}
+
+impl Destination for Local {
+    fn carry_out(&self, job: &Job<'_>, meter: &Meter) -> Result<Report> {
+        transfer::carry_out(self, job, meter)
+    }
+}

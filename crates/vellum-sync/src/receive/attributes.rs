@@ -1,0 +1,163 @@
+//! Giving an entry its attributes, in the order that the kernel's side effects demand: owner, extended attributes,
+//! mode, times.
+//!
+//! Invariant: set-id bits come after the owner, and never lend the privileges of another than the source's.
+
+use rustix::io::Errno;
+use vellum_checkout::beneath::{BeneathError, Dir, Node};
+use vellum_checkout::meta::Stat;
+use vellum_types::FileKind;
+
+use crate::error::{Result, SyncError};
+use crate::listing::Entry;
+use crate::options::Options;
+use crate::plan::Wanted;
+
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+const SYSTEM_PREFIX: &[u8] = b"system.";
+/// Attributes that are removed if the source does not have them; labels belong to the system.
+const REMOVED: [&[u8]; 3] = [b"user.", b"trusted.", b"security.capability"];
+
+/// What stood under a name before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Newcomer {
+    /// Nothing: modes are the source's, less what the umask takes.
+    Yes {
+        /// The umask.
+        umask: u32,
+    },
+    /// Something with this mode.
+    No {
+        /// The lowest twelve bits.
+        mode: u32,
+    },
+}
+
+/// Applies the attributes that an entry of the source asks for; gives what could not be applied.
+pub(super) fn apply(
+    node: &Node<'_>,
+    entry: &Entry<'_>,
+    newcomer: Newcomer,
+    options: &Options,
+) -> Result<Vec<String>> {
+    let now = node.stat()?;
+    if now.kind != entry.kind() {
+        return Err(SyncError::Changed);
+    }
+    let wanted = Wanted::of(entry, options);
+    let mut failed = Vec::new();
+    let (uid, gid) = own(node, &wanted, &now, &mut failed);
+    let mut touched = (uid, gid) != (now.uid, now.gid);
+    if options.preserve.xattrs || options.preserve.acls {
+        touched |= extended(node, entry, &now, options, &mut failed);
+    }
+    let mode = match newcomer {
+        Newcomer::Yes { umask } => wanted.new_mode(umask, uid, gid),
+        Newcomer::No { mode } => wanted.mode(mode, uid, gid),
+    };
+    if let Some(mode) = mode.filter(|mode| touched || *mode != now.mode) {
+        note(node.set_mode(mode), &mut failed);
+    }
+    match (wanted.atime, wanted.mtime) {
+        (None, None) => {}
+        (None, Some(mtime)) if mtime == now.mtime => {}
+        (None, Some(mtime)) => note(node.set_mtime(mtime), &mut failed),
+        (Some(atime), mtime) => note(node.set_times(atime, mtime.unwrap_or(now.mtime)), &mut failed),
+    }
+    Ok(failed)
+}
+
+fn note(outcome: std::result::Result<(), BeneathError>, failed: &mut Vec<String>) {
+    if let Err(error) = outcome {
+        failed.push(SyncError::from(error).chain());
+    }
+}
+
+/// Gives owner and group where the caller may; tells which they are then.
+fn own(node: &Node<'_>, wanted: &Wanted, now: &Stat, failed: &mut Vec<String>) -> (u32, u32) {
+    let mut try_one = |uid: Option<u32>, gid: Option<u32>| match node.set_owner(uid, gid) {
+        Ok(()) => true,
+        Err(error) => {
+            // Not permitted, or an id that this user namespace does not have: it stays the caller's, as with rsync.
+            if !matches!(error.errno(), Some(Errno::PERM | Errno::INVAL)) {
+                failed.push(SyncError::from(error).chain());
+            }
+            false
+        }
+    };
+    let uid = wanted.uid.filter(|uid| *uid != now.uid);
+    let gid = wanted.gid.filter(|gid| *gid != now.gid);
+    if uid.is_some() && gid.is_some() && try_one(uid, gid) {
+        return (uid.unwrap_or(now.uid), gid.unwrap_or(now.gid));
+    }
+    let has_uid = uid.is_some() && try_one(uid, None);
+    let has_gid = gid.is_some() && try_one(None, gid);
+    (
+        if has_uid { uid.unwrap_or(now.uid) } else { now.uid },
+        if has_gid { gid.unwrap_or(now.gid) } else { now.gid },
+    )
+}
+
+/// Makes ACLs and other attributes, as far as they are asked for, those of the source. Whether the mode may have changed
+/// by that.
+fn extended(
+    node: &Node<'_>,
+    entry: &Entry<'_>,
+    now: &Stat,
+    options: &Options,
+    failed: &mut Vec<String>,
+) -> bool {
+    let preserve = &options.preserve;
+    let concerns = |name: &[u8]| match name.starts_with(ACL_PREFIX) {
+        true => preserve.acls,
+        false => preserve.xattrs && !name.starts_with(SYSTEM_PREFIX),
+    };
+    let present = node.xattr_names().unwrap_or_default();
+    let mut touched = false;
+    for name in present.iter().filter(|name| concerns(name)) {
+        let stale = !entry.xattrs().iter().any(|xattr| xattr.name == *name)
+            && (name.starts_with(ACL_PREFIX) || REMOVED.iter().any(|ours| name.starts_with(ours)));
+        if stale {
+            touched = true;
+            note(writable(node, now, || node.remove_xattr(name)), failed);
+        }
+    }
+    for xattr in entry.xattrs().iter().filter(|xattr| concerns(&xattr.name)) {
+        let same = present.contains(&xattr.name)
+            && matches!(node.xattr(&xattr.name), Ok(Some(value)) if value == xattr.value);
+        if !same {
+            touched = true;
+            note(writable(node, now, || node.set_xattr(&xattr.name, &xattr.value)), failed);
+        }
+    }
+    touched
+}
+
+/// Tries again with write permission: the kernel asks for it, even of the owner, for `user.` attributes.
+fn writable(
+    node: &Node<'_>,
+    now: &Stat,
+    change: impl Fn() -> std::result::Result<(), BeneathError>,
+) -> std::result::Result<(), BeneathError> {
+    match change() {
+        Err(error) if error.errno() == Some(Errno::ACCESS) && now.kind != FileKind::Symlink => {
+            node.set_mode(now.mode & 0o777 | 0o600)?;
+            change()
+        }
+        other => other,
+    }
+}
+
+/// The process's umask, as the system tells it: asking the kernel directly would change it for a moment.
+pub(super) fn umask() -> u32 {
+    const USUAL: u32 = 0o022;
+    let read = || {
+        use std::io::Read;
+        let status = Dir::open_root(std::path::Path::new("/proc/self")).ok()?.open_file(b"status").ok()?;
+        let mut text = String::new();
+        status.file.take(1 << 16).read_to_string(&mut text).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+        u32::from_str_radix(line.trim(), 8).ok()
+    };
+    read().unwrap_or(USUAL)
+}

@@ -1,0 +1,312 @@
+//! Filling a new file: from a file of this host as is fastest, or with pieces that arrive.
+//!
+//! Invariant: when a fill returns Ok the file has exactly the source's bytes, and the source stayed the same meanwhile.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{copy_file_range, ftruncate, ioctl_ficlone};
+use rustix::io::Errno;
+use vellum_checkout::beneath::{OpenedFile, stat_file};
+use vellum_checkout::clone::data_segments;
+use vellum_volume::Meter;
+
+use crate::error::{Result, SyncError};
+use crate::source::{Piece, Pieces};
+
+/// Files up to this many bytes are read and written in one piece each: fewer calls than any other way.
+const SMALL: u64 = 128 << 10;
+/// Bytes between two looks at whether to go on.
+const STEP: u64 = 8 << 20;
+/// Bytes that are compared, or looked at for zeros, at a time.
+pub(super) const BLOCK: usize = 64 << 10;
+/// Shortest run of zeros that becomes a hole, bytes: a block of most filesystems.
+const HOLE: usize = 4096;
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What all files of a run share: how fast it may go, what was counted, when to stop.
+pub(crate) struct Flow<'a> {
+    pub meter: &'a Meter,
+    pub written: AtomicU64,
+    pub spared: AtomicU64,
+    /// Sharing blocks was refused once: it is not tried again.
+    no_clone: AtomicBool,
+    /// Runs of zeros become holes.
+    sparse: bool,
+    /// Bytes a second, and since when they are counted.
+    limit: Option<(u64, Instant)>,
+    taken: AtomicU64,
+}
+
+impl<'a> Flow<'a> {
+    pub fn new(meter: &'a Meter, sparse: bool, bandwidth: Option<u64>) -> Self {
+        Self {
+            meter,
+            written: AtomicU64::new(0),
+            spared: AtomicU64::new(0),
+            no_clone: AtomicBool::new(false),
+            sparse,
+            limit: bandwidth.filter(|limit| *limit > 0).map(|limit| (limit, Instant::now())),
+            taken: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts bytes that went by, waits if that was too fast, and says when to stop.
+    pub fn passed(&self, bytes: u64) -> Result<()> {
+        self.meter.add(0, bytes);
+        if let Some((limit, since)) = self.limit {
+            let taken = self.taken.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            let due = Duration::from_secs_f64(taken as f64 / limit as f64);
+            while let Some(early) = due.checked_sub(since.elapsed()).filter(|early| !early.is_zero()) {
+                if self.meter.stopped() {
+                    break;
+                }
+                std::thread::sleep(early.min(Duration::from_millis(100)));
+            }
+        }
+        if self.meter.stopped() { Err(SyncError::Stopped) } else { Ok(()) }
+    }
+
+    fn step(&self) -> u64 {
+        self.limit.map_or(STEP, |(limit, _)| (limit / 8).clamp(4096, STEP))
+    }
+
+    fn count(&self, written: u64) {
+        self.written.fetch_add(written, Ordering::Relaxed);
+    }
+
+    /// Fills `to`, which is empty, from a file of this host.
+    pub fn fill(&self, to: &File, from: &OpenedFile) -> Result<()> {
+        let size = from.stat.size;
+        let plain = !self.sparse && !from.stat.may_have_holes;
+        if size <= SMALL.min(self.step()) && plain {
+            self.small(to, from)?;
+        } else if self.limit.is_none() && self.cloned(to, from)? {
+            self.spared.fetch_add(size, Ordering::Relaxed);
+            self.passed(size)?;
+        } else if self.sparse {
+            ftruncate(to, size).map_err(|errno| SyncError::io("write")(errno.into()))?;
+            self.by_hand(to, from, 0, size, true)?;
+        } else {
+            self.in_kernel(to, from)?;
+        }
+        unchanged(from)
+    }
+
+    fn small(&self, to: &File, from: &OpenedFile) -> Result<()> {
+        let size = from.stat.size as usize;
+        if size == 0 {
+            return Ok(());
+        }
+        BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < size {
+                buffer.resize(size.max(BLOCK), 0);
+            }
+            let window = buffer.get_mut(..size).unwrap_or_default();
+            from.file.read_exact_at(window, 0).map_err(shrunk)?;
+            to.write_all_at(window, 0).map_err(SyncError::io("write"))
+        })?;
+        self.count(size as u64);
+        self.passed(size as u64)
+    }
+
+    /// Shares the source's blocks, if both ends can.
+    pub fn cloned(&self, to: &File, from: &OpenedFile) -> Result<bool> {
+        if self.no_clone.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        match ioctl_ficlone(to, &from.file) {
+            Ok(()) => {
+                ftruncate(to, from.stat.size).map_err(|errno| SyncError::io("write")(errno.into()))?;
+                Ok(true)
+            }
+            Err(Errno::NOSPC | Errno::DQUOT) => Err(SyncError::io("write")(Errno::NOSPC.into())),
+            Err(_) => {
+                self.no_clone.store(true, Ordering::Relaxed);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Copies within the kernel, data alone.
+    fn in_kernel(&self, to: &File, from: &OpenedFile) -> Result<()> {
+        if from.stat.may_have_holes {
+            ftruncate(to, from.stat.size).map_err(|errno| SyncError::io("write")(errno.into()))?;
+        }
+        for segment in data_segments(&from.file, &from.stat) {
+            let segment = segment.map_err(SyncError::io("read"))?;
+            let (mut position, end) = (segment.offset, segment.offset + segment.len);
+            while position < end {
+                let step = (end - position).min(self.step()) as usize;
+                let (mut read_at, mut write_at) = (position, position);
+                match copy_file_range(&from.file, Some(&mut read_at), to, Some(&mut write_at), step) {
+                    Ok(count) if count > 0 => {
+                        position += count as u64;
+                        self.count(count as u64);
+                        self.passed(count as u64)?;
+                    }
+                    Err(Errno::INTR) => {}
+                    Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+                        return Err(SyncError::io("write")(errno.into()));
+                    }
+                    // Some pairs of files cannot be copied so; and the end of a file that became shorter: reading
+                    // tells.
+                    Ok(_) | Err(_) => {
+                        self.by_hand(to, from, position, end, false)?;
+                        position = end;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn by_hand(&self, to: &File, from: &OpenedFile, mut position: u64, end: u64, sparse: bool) -> Result<()> {
+        let mut buffer = vec![0; BLOCK.min(self.step() as usize)];
+        while position < end {
+            let step = (end - position).min(buffer.len() as u64) as usize;
+            let window = buffer.get_mut(..step).unwrap_or_default();
+            from.file.read_exact_at(window, position).map_err(shrunk)?;
+            if sparse {
+                self.put_sparse(to, window, position)?
+            } else {
+                self.put(to, window, position)?
+            }
+            position += step as u64;
+            self.passed(step as u64)?;
+        }
+        Ok(())
+    }
+
+    pub fn put(&self, to: &File, bytes: &[u8], position: u64) -> Result<()> {
+        to.write_all_at(bytes, position).map_err(SyncError::io("write"))?;
+        self.count(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Writes what is not zero, into a file that has holes there.
+    fn put_sparse(&self, to: &File, bytes: &[u8], mut position: u64) -> Result<()> {
+        for piece in bytes.chunks(HOLE) {
+            if piece.iter().any(|byte| *byte != 0) {
+                self.put(to, piece, position)?;
+            }
+            position += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Fills `to`, which is empty, with pieces; `old` is the file that some of them are taken from.
+    pub fn assemble(&self, to: &File, pieces: &mut dyn Pieces, old: Option<&File>) -> Result<()> {
+        let mut hasher = blake3::Hasher::new();
+        let mut position = 0;
+        let mut buffer = Vec::new();
+        while let Some(piece) = pieces.next()? {
+            let len = match piece {
+                Piece::Data(bytes) => {
+                    hasher.update(bytes);
+                    if self.sparse {
+                        self.put_sparse(to, bytes, position)?
+                    } else {
+                        self.put(to, bytes, position)?
+                    }
+                    bytes.len() as u64
+                }
+                Piece::Hole(len) => {
+                    hash_zeros(&mut hasher, len);
+                    len
+                }
+                Piece::Old { offset, len } => {
+                    let old = old.ok_or(SyncError::Unequal)?;
+                    self.take_old(to, old, offset, position, len, &mut hasher, &mut buffer)?;
+                    len
+                }
+            };
+            position = position.checked_add(len).ok_or(SyncError::Unequal)?;
+            self.passed(len)?;
+        }
+        ftruncate(to, position).map_err(|errno| SyncError::io("write")(errno.into()))?;
+        match pieces.digest() {
+            Some(digest) if digest != *hasher.finalize().as_bytes() => Err(SyncError::Unequal),
+            _ => Ok(()),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "two places, a length, and what is kept between calls")]
+    fn take_old(
+        &self,
+        to: &File,
+        old: &File,
+        offset: u64,
+        position: u64,
+        len: u64,
+        hasher: &mut blake3::Hasher,
+        buffer: &mut Vec<u8>,
+    ) -> Result<()> {
+        buffer.resize(BLOCK, 0);
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(BLOCK as u64) as usize;
+            let window = buffer.get_mut(..step).unwrap_or_default();
+            old.read_exact_at(window, offset + done).map_err(shrunk)?;
+            hasher.update(window);
+            self.put(to, window, position + done)?;
+            done += step as u64;
+        }
+        self.spared.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes `to`, which has other content, equal to the source: only blocks that differ are written.
+    pub fn patch(&self, to: &File, from: &OpenedFile, start: u64) -> Result<()> {
+        let (mut theirs, mut ours) = (vec![0; BLOCK], vec![0; BLOCK]);
+        let size = from.stat.size;
+        let mut position = start;
+        while position < size {
+            let step = (size - position).min(BLOCK as u64) as usize;
+            let window = theirs.get_mut(..step).unwrap_or_default();
+            from.file.read_exact_at(window, position).map_err(shrunk)?;
+            let old = ours.get_mut(..step).unwrap_or_default();
+            match to.read_exact_at(old, position) {
+                Ok(()) if old == window => {
+                    self.spared.fetch_add(step as u64, Ordering::Relaxed);
+                }
+                _ => self.put(to, window, position)?,
+            }
+            position += step as u64;
+            self.passed(step as u64)?;
+        }
+        ftruncate(to, size).map_err(|errno| SyncError::io("write")(errno.into()))?;
+        unchanged(from)
+    }
+}
+
+/// The source's file is as it was when it was opened.
+pub(super) fn unchanged(from: &OpenedFile) -> Result<()> {
+    let now = stat_file(&from.file)?;
+    // Its last name may go meanwhile; content and attributes say whether it is what it was.
+    let same = (now.size, now.mtime) == (from.stat.size, from.stat.mtime)
+        && (now.ctime == from.stat.ctime || now.nlink != from.stat.nlink);
+    if same { Ok(()) } else { Err(SyncError::Changed) }
+}
+
+fn shrunk(error: std::io::Error) -> SyncError {
+    match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => SyncError::Changed,
+        _ => SyncError::io("read")(error),
+    }
+}
+
+fn hash_zeros(hasher: &mut blake3::Hasher, mut len: u64) {
+    const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
+    while len > 0 {
+        let step = len.min(ZEROS.len() as u64);
+        hasher.update(ZEROS.get(..step as usize).unwrap_or_default());
+        len -= step;
+    }
+}

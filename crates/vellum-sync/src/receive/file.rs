@@ -1,0 +1,212 @@
+//! One entry that is received: written beside its place, given its attributes, and named in one step.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use vellum_checkout::beneath::{BeneathError, Dir, Node, Replace, Special, Staging, temp_name};
+use vellum_types::FileKind;
+
+use super::content::BLOCK;
+use super::partial::Partial;
+use super::{Flow, Job, Keeper, Newcomer, attributes};
+use crate::error::{Result, SyncError};
+use crate::listing::Entry;
+use crate::options::DeltaMode;
+use crate::plan::{How, Step};
+use crate::source::Content;
+
+/// Writes entries into directories of the destination.
+pub(crate) struct Receiver<'a> {
+    pub job: &'a Job<'a>,
+    pub flow: Flow<'a>,
+    pub keeper: Option<Keeper>,
+    umask: u32,
+}
+
+impl<'a> Receiver<'a> {
+    pub fn new(job: &'a Job<'a>, flow: Flow<'a>, keeper: Option<Keeper>) -> Self {
+        // Where modes are copied nobody asks for it.
+        let umask = if job.options.preserve.modes { 0 } else { attributes::umask() };
+        Self { job, flow, keeper, umask }
+    }
+
+    /// Writes a file; gives the attributes that could not be applied.
+    pub fn write(&self, dir: &Dir, step: &Step, how: How, entry: &Entry<'_>) -> Result<Vec<String>> {
+        if matches!(how, How::InPlace | How::Append)
+            && let Some(failed) = self.over(dir, entry, how == How::Append)?
+        {
+            return Ok(failed);
+        }
+        self.beside(dir, step, how, entry)
+    }
+
+    fn beside(&self, dir: &Dir, step: &Step, how: How, entry: &Entry<'_>) -> Result<Vec<String>> {
+        let old = match how {
+            How::Delta => dir.open_file(entry.name()).ok(),
+            _ => None,
+        };
+        let content = self.job.source.open(*entry, old.as_ref().map(|old| &old.file))?;
+        let replaces = step.old.is_some();
+        if let Content::File(from) = &content
+            && let Some(partial) = Partial::open(dir, entry, &self.job.options.writing)?
+        {
+            self.flow.patch(&partial.file, from, 0)?;
+            let failed = self.dress(&partial.file, step, entry)?;
+            self.settle(&partial.file, &content)?;
+            self.keep(dir, step, entry)?;
+            partial.commit(dir, entry.name(), replaces)?;
+            return Ok(failed);
+        }
+        let new = dir.new_file_staged(if replaces { Staging::Named } else { Staging::Anonymous })?;
+        if replaces {
+            // Held while the name is temporary: another run that finds it knows that somebody is writing it.
+            let _ = flock(new.file()?, FlockOperation::NonBlockingLockExclusive);
+        }
+        let mut content = content;
+        match (&mut content, &old) {
+            (Content::File(from), Some(old))
+                if self.job.options.writing.delta == DeltaMode::Always
+                    && self.flow.cloned(new.file()?, old)? =>
+            {
+                self.flow.patch(new.file()?, from, 0)?;
+            }
+            (Content::File(from), _) => self.flow.fill(new.file()?, from)?,
+            (Content::Pieces(pieces), old) => {
+                self.flow.assemble(new.file()?, &mut **pieces, old.as_ref().map(|old| &old.file))?;
+            }
+        }
+        let failed = self.dress(new.file()?, step, entry)?;
+        self.settle(new.file()?, &content)?;
+        self.keep(dir, step, entry)?;
+        let replace = if replaces { Replace::Always } else { Replace::Never };
+        new.commit(entry.name(), replace).map_err(taken)?;
+        Ok(failed)
+    }
+
+    /// Gives a new file the attributes.
+    fn dress(&self, file: &File, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
+        attributes::apply(&Node::of_file(file), entry, self.newcomer(step), self.job.options)
+    }
+
+    fn newcomer(&self, step: &Step) -> Newcomer {
+        let old = step.old.map(|id| self.job.to.entry(id));
+        let same_kind =
+            |old: &Entry<'_>| step.source.is_some_and(|id| self.job.from.entry(id).kind() == old.kind());
+        match old.filter(same_kind) {
+            Some(old) => Newcomer::No { mode: old.mode() },
+            None => Newcomer::Yes { umask: self.umask },
+        }
+    }
+
+    /// Reads again what was written, and makes it durable, if that is asked for.
+    pub(super) fn settle(&self, file: &File, content: &Content) -> Result<()> {
+        let writing = &self.job.options.writing;
+        if writing.fsync || writing.verify {
+            file.sync_all().map_err(SyncError::io("make durable"))?;
+        }
+        if !writing.verify {
+            return Ok(());
+        }
+        // What is still in memory would prove nothing about the disk.
+        let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+        let written = hash(file)?;
+        let wanted = match content {
+            Content::File(from) => Some(hash(&from.file)?),
+            Content::Pieces(pieces) => pieces.digest(),
+        };
+        if wanted.is_some_and(|wanted| wanted != written) { Err(SyncError::Unequal) } else { Ok(()) }
+    }
+
+    fn keep(&self, dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<()> {
+        match &self.keeper {
+            Some(keeper) if step.old.is_some() => keeper.keep(dir, entry.name(), &entry.path()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a symlink or a special file.
+    pub fn make(&self, dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
+        if step.old.is_none() {
+            self.make_as(dir, entry.name(), entry).map_err(taken)?;
+            return attributes::apply(&dir.node(entry.name())?, entry, self.newcomer(step), self.job.options);
+        }
+        let temp = temp_name()?;
+        self.make_as(dir, &temp, entry)?;
+        let made = || {
+            let failed = attributes::apply(&dir.node(&temp)?, entry, self.newcomer(step), self.job.options)?;
+            self.keep(dir, step, entry)?;
+            dir.rename(&temp, dir, entry.name())?;
+            Ok(failed)
+        };
+        made().inspect_err(|_| {
+            let _ = dir.unlink(&temp);
+        })
+    }
+
+    fn make_as(&self, dir: &Dir, name: &[u8], entry: &Entry<'_>) -> std::result::Result<(), BeneathError> {
+        match Special::of(entry.kind(), entry.rdev()) {
+            Some(special) => dir.make_special(name, special, 0o600),
+            None => dir.make_symlink(name, entry.target()),
+        }
+    }
+
+    /// Makes a name of a file that is there; None if that cannot be, and a copy has to do.
+    pub fn link(&self, from: (&Dir, &[u8]), dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<Option<()>> {
+        self.keep(dir, step, entry)?;
+        let linked = match step.old {
+            Some(_) => from.0.link_replacing(from.1, dir, entry.name()),
+            None => from.0.link(from.1, dir, entry.name()),
+        };
+        match linked {
+            Ok(()) => Ok(Some(())),
+            Err(error) if matches!(error.errno(), Some(Errno::MLINK | Errno::XDEV | Errno::PERM)) => Ok(None),
+            Err(error) => Err(taken(error)),
+        }
+    }
+
+    /// Sets the attributes of something that is there.
+    pub fn attributes(&self, node: &Node<'_>, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
+        attributes::apply(node, entry, self.newcomer(step), self.job.options)
+    }
+
+    /// Deletes an entry of the destination.
+    pub fn delete(&self, dir: &Dir, old: &Entry<'_>) -> Result<()> {
+        let deleted = match (&self.keeper, old.kind()) {
+            (_, FileKind::Dir) => dir.remove_dir(old.name()),
+            (Some(keeper), _) => return keeper.take(dir, old.name(), &old.path()),
+            (None, _) => dir.unlink(old.name()),
+        };
+        match deleted {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => Ok(other?),
+        }
+    }
+}
+
+/// A name that is taken although nobody saw it.
+fn taken(error: BeneathError) -> SyncError {
+    match error.errno() {
+        Some(Errno::EXIST) => SyncError::Taken,
+        _ => error.into(),
+    }
+}
+
+/// The BLAKE3 hash of a file's content.
+pub(crate) fn hash(file: &File) -> Result<[u8; 32]> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; 4 * BLOCK];
+    let mut position = 0;
+    loop {
+        match file.read_at(&mut buffer, position) {
+            Ok(0) => return Ok(*hasher.finalize().as_bytes()),
+            Ok(count) => {
+                hasher.update(buffer.get(..count).unwrap_or_default());
+                position += count as u64;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(SyncError::io("read")(error)),
+        }
+    }
+}

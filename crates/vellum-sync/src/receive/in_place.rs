@@ -1,0 +1,89 @@
+//! Writing over an old file, which is asked for by name: whoever reads it meanwhile, and a run that is killed, see a
+//! mixture.
+
+use std::io::{Seek, SeekFrom};
+
+use rustix::fs::ftruncate;
+use vellum_checkout::beneath::{Dir, Node};
+
+use super::file::Receiver;
+use super::{Newcomer, attributes};
+use crate::error::{Result, SyncError};
+use crate::listing::Entry;
+use crate::source::{Content, Piece};
+
+impl Receiver<'_> {
+    /// Writes over the old file from `start` on. Gives None if the file has other names: it is not changed then.
+    pub(super) fn over(&self, dir: &Dir, entry: &Entry<'_>, append: bool) -> Result<Option<Vec<String>>> {
+        let old = dir.open_file_to_update(entry.name())?;
+        if old.stat.nlink > 1 {
+            return Ok(None);
+        }
+        if let Some(keeper) = &self.keeper {
+            // A second name would change with it: the old version is copied.
+            self.copy_aside(keeper, dir, entry, &old)?;
+        }
+        let mut content = self.job.source.open(*entry, Some(&old.file))?;
+        let start = if append { old.stat.size } else { 0 };
+        match &mut content {
+            Content::File(from) => self.flow.patch(&old.file, from, start)?,
+            Content::Pieces(pieces) => {
+                let mut position = 0;
+                while let Some(piece) = pieces.next()? {
+                    let len = match piece {
+                        Piece::Data(bytes) => {
+                            self.flow.put(&old.file, bytes, position)?;
+                            bytes.len() as u64
+                        }
+                        Piece::Hole(len) => {
+                            crate::receive::in_place::zeros(&old.file, position, len)?;
+                            len
+                        }
+                        // Nothing that was written over may be taken from there.
+                        Piece::Old { offset, len } if offset == position => len,
+                        Piece::Old { .. } => return Err(SyncError::Unequal),
+                    };
+                    position += len;
+                    self.flow.passed(len)?;
+                }
+                ftruncate(&old.file, position).map_err(|errno| SyncError::io("write")(errno.into()))?;
+            }
+        }
+        let newcomer = Newcomer::No { mode: old.stat.mode };
+        let failed = attributes::apply(&Node::of_file(&old.file), entry, newcomer, self.job.options)?;
+        self.settle(&old.file, &content)?;
+        Ok(Some(failed))
+    }
+
+    fn copy_aside(
+        &self,
+        keeper: &super::Keeper,
+        dir: &Dir,
+        entry: &Entry<'_>,
+        old: &vellum_checkout::beneath::OpenedFile,
+    ) -> Result<()> {
+        let aside = dir.new_file()?;
+        vellum_checkout::clone::copy_content(&old.file, aside.file()?, &old.stat)?;
+        aside.node()?.set_mode(old.stat.mode)?;
+        let _ = aside.node()?.set_owner(Some(old.stat.uid), Some(old.stat.gid));
+        aside.node()?.set_mtime(old.stat.mtime)?;
+        let temp = vellum_checkout::beneath::temp_name()?;
+        aside.commit(&temp, vellum_checkout::beneath::Replace::Never)?;
+        keeper.take_as(dir, &temp, entry.name(), &entry.path())
+    }
+}
+
+/// Makes a range of a file zeros.
+fn zeros(file: &std::fs::File, position: u64, len: u64) -> Result<()> {
+    use std::io::Write;
+    let mut file = file;
+    file.seek(SeekFrom::Start(position)).map_err(SyncError::io("write"))?;
+    let mut left = len;
+    let block = [0; 4096];
+    while left > 0 {
+        let step = left.min(block.len() as u64) as usize;
+        file.write_all(block.get(..step).unwrap_or_default()).map_err(SyncError::io("write"))?;
+        left -= step as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! Keeping what is replaced or deleted: beside the new version, in a backup directory, or in the trash.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::io::Errno;
+use vellum_checkout::beneath::{BeneathError, Dir};
+
+use crate::error::{Result, SyncError};
+use crate::options::Writing;
+use crate::scan::TRASH_DIR;
+
+/// Mode of directories that are made for what is kept: nobody else reads what may be secret.
+const PRIVATE: u32 = 0o700;
+
+/// Where old versions go.
+pub(crate) struct Keeper {
+    /// The directory; None: beside the new version.
+    dir: Option<Dir>,
+    suffix: Vec<u8>,
+}
+
+impl Keeper {
+    /// What the options ask for; None if nothing is kept.
+    pub fn new(root: &Dir, writing: &Writing) -> Result<Option<Self>> {
+        if writing.trash {
+            let path = [TRASH_DIR, b"/", stamp().as_bytes()].concat();
+            return Ok(Some(Self { dir: Some(make_path(root, &path)?), suffix: Vec::new() }));
+        }
+        let Some(backup) = &writing.backup else { return Ok(None) };
+        let dir = match &backup.dir {
+            None => None,
+            Some(path) if path.starts_with(b"/") => {
+                use std::os::unix::ffi::OsStrExt;
+                let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
+                Some(Dir::open_root(path)?)
+            }
+            Some(path) => Some(make_path(root, path)?),
+        };
+        Ok(Some(Self { dir, suffix: backup.suffix.clone() }))
+    }
+
+    /// Keeps what will be replaced: it gets a second name.
+    pub fn keep(&self, dir: &Dir, name: &[u8], path: &[u8]) -> Result<()> {
+        let (to, kept) = self.place(dir, name, path)?;
+        match dir.link_replacing(name, &to, &kept) {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => other.map_err(Self::elsewhere),
+        }
+    }
+
+    /// Keeps what will be deleted: it is moved.
+    pub fn take(&self, dir: &Dir, name: &[u8], path: &[u8]) -> Result<()> {
+        let (to, kept) = self.place(dir, name, path)?;
+        match dir.rename(name, &to, &kept) {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => other.map_err(Self::elsewhere),
+        }
+    }
+
+    /// Keeps a copy that stands under a temporary name in `dir`, as the old version of `name`.
+    pub fn take_as(&self, dir: &Dir, temp: &[u8], name: &[u8], path: &[u8]) -> Result<()> {
+        let (to, kept) = self.place(dir, name, path)?;
+        dir.rename(temp, &to, &kept).map_err(Self::elsewhere)
+    }
+
+    /// Where something of this path is kept, and under which name.
+    fn place(&self, dir: &Dir, name: &[u8], path: &[u8]) -> Result<(Dir, Vec<u8>)> {
+        let kept = [name, &self.suffix].concat();
+        let Some(root) = &self.dir else { return Ok((dir.clone(), kept)) };
+        let parent = path.get(..path.len().saturating_sub(name.len())).unwrap_or_default();
+        Ok((make_path(root, parent)?, kept))
+    }
+
+    fn elsewhere(error: BeneathError) -> SyncError {
+        match error.errno() {
+            Some(Errno::XDEV) => SyncError::Io {
+                action: "keep the old version of",
+                source: std::io::Error::other("the backup directory is on another filesystem"),
+            },
+            _ => error.into(),
+        }
+    }
+}
+
+/// The directory at a path below another, made where it is not there.
+pub(super) fn make_path(root: &Dir, path: &[u8]) -> Result<Dir> {
+    let mut here = root.clone();
+    for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
+        match here.make_dir(name, PRIVATE) {
+            Ok(()) => {}
+            Err(error) if error.errno() == Some(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        here = here.open_dir(name)?;
+    }
+    Ok(here)
+}
+
+/// The present moment, UTC, as a name.
+fn stamp() -> String {
+    const DAY: u64 = 86_400;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (mut days, rest) = (now.as_secs() / DAY, now.as_secs() % DAY);
+    let mut year = 1970;
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(leap(year));
+    let mut month = 1;
+    for len in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < len {
+            break;
+        }
+        days -= len;
+        month += 1;
+    }
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!(
+        "{year:04}-{month:02}-{:02}T{hour:02}-{minute:02}-{second:02}.{:03}Z",
+        days + 1,
+        now.subsec_millis()
+    )
+}

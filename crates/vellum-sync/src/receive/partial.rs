@@ -1,0 +1,79 @@
+//! Large files of which a run may be cut off: what arrived is kept under a name that the next run finds again.
+//!
+//! Invariant: what an earlier run left is never trusted; it is compared with the source before it counts.
+
+use std::fs::File;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use vellum_checkout::beneath::{Dir, TEMP_PREFIX};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::keep::make_path;
+use crate::error::Result;
+use crate::listing::Entry;
+use crate::options::Writing;
+
+/// Smaller files are sent again: that costs less than to look for what is there of them.
+const SIZE_MIN: u64 = 1 << 20;
+
+/// A file being written that stays if the run is cut off.
+pub(super) struct Partial {
+    dir: Dir,
+    name: Vec<u8>,
+    /// The file, at first with what an earlier run left.
+    pub file: File,
+    /// The directory that was made for it, by the one that holds it, and its name.
+    made: Option<(Dir, Vec<u8>)>,
+}
+
+/// The name under which what arrived of this file is kept: its own, as long as it does not change.
+pub(crate) fn name_for(entry: &Entry<'_>) -> Vec<u8> {
+    let mut key = entry.path();
+    let (size, mtime) = (entry.size(), entry.mtime());
+    key.extend_from_slice(&size.to_le_bytes());
+    key.extend_from_slice(&mtime.secs.to_le_bytes());
+    key.extend_from_slice(&mtime.nanos.to_le_bytes());
+    [TEMP_PREFIX, format!("{:016x}", xxh3_64(&key)).as_bytes()].concat()
+}
+
+impl Partial {
+    /// Opens or makes it; None if the options do not ask for it, the file is small, or another run is writing it.
+    pub fn open(dir: &Dir, entry: &Entry<'_>, writing: &Writing) -> Result<Option<Self>> {
+        if entry.size() < SIZE_MIN || !(writing.resume || writing.partial_dir.is_some()) {
+            return Ok(None);
+        }
+        let (home, name, made) = match &writing.partial_dir {
+            None => (dir.clone(), name_for(entry), None),
+            Some(path) => {
+                let made = (dir.clone(), path.clone());
+                (make_path(dir, path)?, entry.name().to_vec(), Some(made))
+            }
+        };
+        let file = match home.open_file_to_update(&name) {
+            Ok(opened) if opened.stat.nlink == 1 => opened.file,
+            Ok(_) => return Ok(None),
+            Err(error) if error.is_not_found() => home.create_file(&name, 0o600)?,
+            Err(error) => return Err(error.into()),
+        };
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            _ => Ok(Some(Self { dir: home, name, file, made })),
+        }
+    }
+
+    /// Gives the file its name.
+    pub fn commit(self, to: &Dir, name: &[u8], replace: bool) -> Result<()> {
+        match replace {
+            true => self.dir.rename(&self.name, to, name)?,
+            false => self.dir.rename_no_replace(&self.name, to, name)?,
+        }
+        if let Some((parent, path)) = &self.made
+            && !path.contains(&b'/')
+        {
+            // Others may stand in it still.
+            let _ = parent.remove_dir(path);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! One step after the other, on any thread.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use vellum_checkout::beneath::Dir;
+use vellum_volume::Meter;
+
+use crate::error::{Result, SyncError};
+use crate::listing::{Entry, EntryId};
+use crate::local::OpenDirs;
+use crate::options::RETRIES;
+use crate::plan::{Action, How, Phase, Step};
+use crate::receive::{Problem, Receiver, Report};
+
+/// Mode of directories until they have their own: nobody else reads what may be secret.
+const PRIVATE: u32 = 0o700;
+
+/// What all threads of a run share.
+pub(super) struct Carrier<'a> {
+    receiver: Receiver<'a>,
+    meter: &'a Meter,
+    /// Directories by entries of the source.
+    dirs: OpenDirs,
+    /// Directories by entries of the destination.
+    old_dirs: OpenDirs,
+    steps: AtomicU64,
+    /// Something was not written.
+    pub failed: AtomicBool,
+    /// All else would fail as well.
+    over: AtomicBool,
+    problems: Mutex<Vec<Problem>>,
+}
+
+impl<'a> Carrier<'a> {
+    pub fn new(root: &Dir, receiver: Receiver<'a>, meter: &'a Meter) -> Self {
+        Self {
+            receiver,
+            meter,
+            dirs: OpenDirs::new(root.clone()),
+            old_dirs: OpenDirs::new(root.clone()),
+            steps: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            problems: Mutex::default(),
+        }
+    }
+
+    /// What became of it.
+    pub fn report(self) -> Report {
+        let mut problems = self.problems.into_inner().unwrap_or_else(PoisonError::into_inner);
+        problems.sort_by(|a, b| a.path.cmp(&b.path));
+        Report {
+            steps: self.steps.into_inner(),
+            written: self.receiver.flow.written.into_inner(),
+            spared: self.receiver.flow.spared.into_inner(),
+            problems,
+            stopped: self.meter.stopped(),
+        }
+    }
+
+    /// Bytes of a file of the source.
+    pub fn size(&self, id: EntryId) -> u64 {
+        self.receiver.job.from.entry(id).size()
+    }
+
+    /// Carries out steps; stops between two when it is asked to.
+    pub fn one_by_one(&self, steps: &[Step]) {
+        for step in steps {
+            if self.meter.stopped() || self.over.load(Ordering::Relaxed) {
+                return;
+            }
+            match self.with_retries(step) {
+                Ok(failed) => {
+                    self.steps.fetch_add(1, Ordering::Relaxed);
+                    let path = if failed.is_empty() { Vec::new() } else { self.path(step) };
+                    for message in failed {
+                        self.tell_problem(Problem { path: path.clone(), message, vanished: false });
+                    }
+                }
+                Err(SyncError::Stopped) => return,
+                Err(error) => self.tell(&self.path(step), &error),
+            }
+            self.meter.add(1, 0);
+        }
+    }
+
+    /// Notes a failure.
+    pub fn tell(&self, path: &[u8], error: &SyncError) {
+        let vanished = matches!(error, SyncError::Vanished);
+        self.failed.fetch_or(!vanished, Ordering::Relaxed);
+        self.over.fetch_or(error.is_final(), Ordering::Relaxed);
+        self.tell_problem(Problem { path: path.to_vec(), message: error.chain(), vanished });
+    }
+
+    pub fn tell_problem(&self, problem: Problem) {
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
+    }
+
+    fn path(&self, step: &Step) -> Vec<u8> {
+        let job = self.receiver.job;
+        match (step.source, step.old) {
+            (Some(source), _) => job.from.entry(source).path(),
+            (None, Some(old)) => job.to.entry(old).path(),
+            (None, None) => Vec::new(),
+        }
+    }
+
+    fn with_retries(&self, step: &Step) -> Result<Vec<String>> {
+        let mut left = self.receiver.job.options.effort.retries.unwrap_or(RETRIES);
+        loop {
+            match self.step(step) {
+                Err(error) if left > 0 && is_worth_another_try(&error) => left -= 1,
+                other => return other,
+            }
+        }
+    }
+
+    fn step(&self, step: &Step) -> Result<Vec<String>> {
+        let job = self.receiver.job;
+        if step.action == Action::Delete {
+            return self.delete(step).map(|()| Vec::new());
+        }
+        let Some(entry) = step.source.map(|id| job.from.entry(id)) else { return Ok(Vec::new()) };
+        if step.action == Action::Attributes {
+            return self.attributes(step, &entry);
+        }
+        let dir = self.parent(&entry)?;
+        match step.action {
+            Action::MakeDir => match dir.make_dir(entry.name(), PRIVATE) {
+                Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => Err(SyncError::Taken),
+                other => Ok(other.map(|()| Vec::new())?),
+            },
+            Action::Write(how) => self.receiver.write(&dir, step, how, &entry),
+            Action::Symlink | Action::Special => self.receiver.make(&dir, step, &entry),
+            Action::Link => self.link(&dir, step, &entry),
+            Action::Rename => self.rename(&dir, step, &entry),
+            Action::Attributes | Action::Delete => Ok(Vec::new()),
+        }
+    }
+
+    fn parent(&self, entry: &Entry<'_>) -> Result<Dir> {
+        entry.parent().map_or_else(|| self.dirs.get(entry), |parent| self.dirs.get(&parent))
+    }
+
+    fn attributes(&self, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
+        if entry.is_dir() {
+            let dir = self.dirs.get(entry)?;
+            return self.receiver.attributes(&dir.self_node(), step, entry);
+        }
+        let node = self.parent(entry)?.node(entry.name())?;
+        self.receiver.attributes(&node, step, entry)
+    }
+
+    fn link(&self, dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
+        let Some(leader) = step.other.map(|id| self.receiver.job.from.entry(id)) else {
+            return Ok(Vec::new());
+        };
+        let from = self.parent(&leader)?;
+        match self.receiver.link((&from, leader.name()), dir, step, entry)? {
+            Some(()) => Ok(Vec::new()),
+            None if entry.is_file() => self.receiver.write(dir, step, How::Whole, entry),
+            None => self.receiver.make(dir, step, entry),
+        }
+    }
+
+    fn rename(&self, dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
+        let Some(old) = step.old.map(|id| self.receiver.job.to.entry(id)) else { return Ok(Vec::new()) };
+        let from = self.old_parent(&old)?;
+        from.rename_no_replace(old.name(), dir, entry.name())?;
+        let node = dir.node(entry.name())?;
+        self.receiver.attributes(&node, step, entry)
+    }
+
+    fn old_parent(&self, old: &Entry<'_>) -> Result<Dir> {
+        old.parent().map_or_else(|| self.old_dirs.get(old), |parent| self.old_dirs.get(&parent))
+    }
+
+    fn delete(&self, step: &Step) -> Result<()> {
+        let Some(old) = step.old.map(|id| self.receiver.job.to.entry(id)) else { return Ok(()) };
+        let dir = self.old_parent(&old)?;
+        let done = self.receiver.delete(&dir, &old);
+        if step.phase == Phase::Clear && old.is_dir() {
+            // Another directory may get its place.
+            self.old_dirs.forget();
+        }
+        done
+    }
+}
+
+/// Whether the same may go well when it is tried again.
+fn is_worth_another_try(error: &SyncError) -> bool {
+    matches!(error, SyncError::Changed | SyncError::Unequal)
+}

@@ -1,0 +1,1 @@
+//! Plans carried out in directories of this machine.
