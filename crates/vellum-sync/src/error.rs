@@ -80,7 +80,8 @@ impl SyncError {
             Self::Changed | Self::Taken => ErrorKind::Conflict,
             Self::Vanished => ErrorKind::NotFound,
             Self::Unequal | Self::Listing(_) => ErrorKind::Corrupt,
-            Self::Refused(_) | Self::End { .. } | Self::Rules(_) => ErrorKind::Usage,
+            Self::Refused(_) | Self::End { .. } => ErrorKind::Conflict,
+            Self::Rules(_) => ErrorKind::Usage,
             Self::Volume(error) => error.kind(),
             Self::Stopped => ErrorKind::Interrupted,
         }

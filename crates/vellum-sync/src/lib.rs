@@ -12,11 +12,11 @@
 //! | `rules` | what is left out and what is protected: rsync's filter language |
 //! | `plan` | what a run will do |
 //! | `source` | where entries and content come from |
-//! | `receive` | the receiving side |
-//! | `wire` | the bytes between two hosts |
 //! | `receive` | the receiving side: writing entries, beside their places |
 //! | `transfer` | carrying out a plan: phases, threads, failures |
 //! | `local` | a directory of this host as an end |
+//! | `snapshot` | a place in a snapshot as a source |
+//! | `wire` | the bytes between two hosts |
 //!
 //! Invariant: path system calls are made by `vellum_checkout::beneath` alone. Deliberately absent: anything that
 //! prints, and the meaning of command lines.
@@ -33,8 +33,9 @@ pub mod plan;
 pub mod receive;
 pub mod rules;
 pub mod scan;
+pub mod snapshot;
 pub mod source;
-pub mod wire;
 mod transfer;
+pub mod wire;
 
 pub use error::{Result, SyncError};

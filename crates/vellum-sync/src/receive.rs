@@ -14,7 +14,7 @@ mod partial;
 use vellum_volume::Meter;
 
 pub use attributes::Newcomer;
-pub(crate) use content::Flow;
+pub(crate) use content::{Flow, hash_zeros};
 pub(crate) use file::{Receiver, hash};
 pub(crate) use keep::Keeper;
 pub(crate) use partial::name_for as partial_name;

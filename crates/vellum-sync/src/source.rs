@@ -31,6 +31,10 @@ pub struct Wish {
     pub options: Arc<Options>,
     /// What is left out.
     pub rules: Arc<dyn crate::scan::Judge>,
+    /// The name under which rules know the root: none, or that of a directory which was named without a slash.
+    pub top: Vec<u8>,
+    /// A directory (device and inode) that is not entered: the other end, if it lies in this one.
+    pub avoid: Option<(u64, u64)>,
     /// Whether the names of owners and groups are asked for.
     pub owners: bool,
 }

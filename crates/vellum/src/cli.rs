@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     bench, cat, completion, diff, export, flush, forget, fork, gc, history, info, init, key, ls, mdtest,
-    mount, mounts, objbench, restore, show, snapshot, status, tag, umount, verify, worktree,
+    mount, mounts, objbench, restore, show, snapshot, status, sync, tag, umount, verify, worktree,
 };
 use crate::context::Context;
 use crate::error::{CliError, EXIT_USAGE, Outcome, Result};
@@ -66,6 +66,7 @@ enum Command {
     Export(export::Args),
     Restore(restore::Args),
     Fork(fork::Args),
+    Sync(Box<sync::Args>),
     Mount(mount::Args),
     Umount(umount::Args),
     Mounts(mounts::Args),
@@ -89,10 +90,20 @@ enum Command {
 
 /// Runs the command that the process was started with; gives its exit code.
 pub fn run() -> u8 {
-    let cli = match Cli::try_parse() {
+    let mut cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return crate::ui::usage(&error, EXIT_USAGE),
     };
+    if let Command::Sync(args) = &cli.command {
+        match sync::with_profile(args, std::env::args_os()) {
+            Ok(None) => {}
+            Ok(Some(words)) => match Cli::try_parse_from(words) {
+                Ok(expanded) => cli = expanded,
+                Err(error) => return crate::ui::usage(&error, EXIT_USAGE),
+            },
+            Err(error) => return conclude(&Ui::new(Voice::default()), Err(error)),
+        }
+    }
     let Global { directory, json, quiet, verbose } = cli.global;
     let ui = Ui::new(Voice { json, quiet, verbose });
     match Context::directory(directory.as_deref()) {
@@ -118,6 +129,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Outcome> {
         Command::Export(args) => export::run(&args, context),
         Command::Restore(args) => restore::run(&args, context),
         Command::Fork(args) => fork::run(&args, context),
+        Command::Sync(args) => sync::run(&args, context),
         Command::Mount(args) => mount::run(&args, context),
         Command::Umount(args) => umount::run(&args, context),
         Command::Flush(args) => flush::run(&args, context),

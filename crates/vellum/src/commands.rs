@@ -22,6 +22,7 @@ pub mod restore;
 pub mod show;
 pub mod snapshot;
 pub mod status;
+pub mod sync;
 pub mod tag;
 pub mod umount;
 pub mod verify;

@@ -76,6 +76,11 @@ impl Context {
         progress::watch(&self.ui, task, work)
     }
 
+    /// As [`Self::watch`]; with `loud`, progress is shown wherever standard error goes.
+    pub fn watch_loud<T>(&self, task: Task, loud: bool, work: impl FnOnce(&Meter) -> T) -> T {
+        progress::watch_loud(&self.ui, task, loud, work)
+    }
+
     /// To be called when another command holds the worktree.
     pub fn waiting(&self) -> impl FnOnce() + '_ {
         || {

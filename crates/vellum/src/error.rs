@@ -8,6 +8,8 @@ use std::io;
 use vellum_bench::BenchError;
 use vellum_checkout::CheckoutError;
 use vellum_library::OpenError;
+use vellum_sync::SyncError;
+use vellum_sync::plan::Refusal;
 use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;
 
@@ -22,10 +24,12 @@ pub const EXIT_FAILED: u8 = 2;
 pub const EXIT_USAGE: u8 = 3;
 
 /// How a command that did its work ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// Done, nothing to remark.
     Done,
+    /// Done, but for files that vanished meanwhile, which is no harm.
+    Vanished,
     /// Done, and there are differences, damage or problems to look at.
     Findings,
 }
@@ -36,6 +40,7 @@ impl Outcome {
         match self {
             Self::Done => 0,
             Self::Findings => 1,
+            Self::Vanished => 4,
         }
     }
 
@@ -62,6 +67,9 @@ pub enum CliError {
     /// A worktree's operation failed.
     #[error(transparent)]
     Checkout(#[from] CheckoutError),
+    /// A synchronisation failed as a whole.
+    #[error(transparent)]
+    Sync(#[from] SyncError),
     /// A mount could not be made or ended.
     #[error(transparent)]
     Mounting(#[from] MountingError),
@@ -122,6 +130,7 @@ impl CliError {
             Self::Usage { .. } => ErrorKind::Usage,
             Self::Volume(error) => error.kind(),
             Self::Checkout(error) => error.kind(),
+            Self::Sync(error) => error.kind(),
             Self::Mounting(error) => error.kind(),
             Self::Bench(error) => error.kind(),
             Self::Io { source, .. } | Self::Output(source) => ErrorKind::of_io(source),
@@ -151,10 +160,23 @@ impl CliError {
             Self::Volume(error) => volume_hint(error),
             Self::Checkout(CheckoutError::Volume(error)) => volume_hint(error),
             Self::Checkout(error) => checkout_hint(error),
+            Self::Sync(error) => sync_hint(error),
             Self::Mounting(error) => error.hint().or_else(|| kind_hint(error.kind())),
             Self::Bench(error) => bench_hint(error),
             Self::Io { .. } | Self::Output(_) => kind_hint(self.kind()),
         }
+    }
+}
+
+/// What to do about a synchronisation that failed as a whole.
+fn sync_hint(error: &SyncError) -> Option<String> {
+    match error {
+        SyncError::Volume(error) => volume_hint(error),
+        SyncError::Refused(Refusal::TooMany { .. }) => {
+            Some("--max-delete allows more; -n shows what would go".into())
+        }
+        SyncError::Refused(_) => Some("--force-delete does it; -n shows what would go".into()),
+        other => kind_hint(other.kind()),
     }
 }
 

@@ -302,7 +302,8 @@ fn shrunk(error: std::io::Error) -> SyncError {
     }
 }
 
-fn hash_zeros(hasher: &mut blake3::Hasher, mut len: u64) {
+/// Hashes so many zeros.
+pub(crate) fn hash_zeros(hasher: &mut blake3::Hasher, mut len: u64) {
     const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
     while len > 0 {
         let step = len.min(ZEROS.len() as u64);

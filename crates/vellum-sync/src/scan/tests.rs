@@ -16,7 +16,7 @@ fn wish(side: Side) -> Wish {
     let preserve =
         Preserve { recursive: true, symlinks: Symlinks::Keep, hard_links: true, ..Preserve::default() };
     let options = Arc::new(Options { preserve, ..Options::default() });
-    Wish { side, options, rules: Arc::new(Everything), owners: false }
+    Wish { side, options, rules: Arc::new(Everything), top: Vec::new(), avoid: None, owners: false }
 }
 
 fn list(dir: &Path) -> Listing {

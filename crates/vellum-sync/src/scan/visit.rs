@@ -56,6 +56,7 @@ pub(super) struct Looker<'w> {
     groups: bool,
     recursive: bool,
     symlinks: Symlinks,
+    partial_dir: Option<&'w [u8]>,
     /// Device of the root's filesystem, where others are not entered.
     device: Option<u64>,
 }
@@ -71,6 +72,7 @@ impl<'w> Looker<'w> {
             groups: preserve.hard_links,
             recursive: preserve.recursive,
             symlinks: preserve.symlinks,
+            partial_dir: wish.options.writing.partial_dir.as_deref(),
             device: None,
         }
     }
@@ -87,7 +89,7 @@ impl<'w> Looker<'w> {
         names.sort();
         let mut found = Found::with_capacity(names.len());
         for listed in names.iter() {
-            if is_own(listed.name) {
+            if is_own(listed.name) || Some(listed.name) == self.partial_dir {
                 self.own(listed.name, &mut found);
                 continue;
             }
@@ -141,6 +143,10 @@ impl<'w> Looker<'w> {
         found: &mut Found,
     ) -> Result<()> {
         let stat = dir.stat(name)?;
+        if stat.kind == FileKind::Dir && self.wish.avoid == Some((stat.dev, stat.ino)) {
+            found.keeps = true;
+            return Ok(());
+        }
         let detail = self.detail(dir, name, &stat)?;
         let elsewhere = stat.kind == FileKind::Dir && self.device.is_some_and(|device| device != stat.dev);
         let withheld = self.wish.side == Side::Source

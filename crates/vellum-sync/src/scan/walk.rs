@@ -79,7 +79,12 @@ impl<'a> Walk<'a> {
             detail.atime = Some(stat.mtime);
         }
         let listing = Listing::new(&fresh(&stat, Flags::default()), Some(detail));
-        let task = Task { id: EntryId::ROOT, name: Box::default(), parent: None, judge: wish.rules.clone() };
+        let judge = match wish.top.is_empty() {
+            true => None,
+            false => wish.rules.enter(b"", &|_| Ok(None))?,
+        };
+        let judge = judge.unwrap_or_else(|| wish.rules.clone());
+        let task = Task { id: EntryId::ROOT, name: wish.top.clone().into(), parent: None, judge };
         let state = State { listing, queue: vec![task], busy: 0, groups: HashMap::new(), failure: None };
         let held_max = (raise_open_files_limit() / HELD_SHARE).min(HELD_MAX) as usize;
         Ok(Self {

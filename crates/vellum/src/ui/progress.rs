@@ -44,11 +44,16 @@ enum Shown {
 
 /// Runs `work` with a meter that is shown while it runs.
 pub fn watch<T>(ui: &Ui, task: Task, work: impl FnOnce(&Meter) -> T) -> T {
-    let shown = if ui.voice.quiet || ui.voice.json && !ui.voice.verbose {
+    watch_loud(ui, task, false, work)
+}
+
+/// As [`watch`]; with `loud`, plain lines are shown where standard error is not a terminal.
+pub fn watch_loud<T>(ui: &Ui, task: Task, loud: bool, work: impl FnOnce(&Meter) -> T) -> T {
+    let shown = if ui.voice.quiet || ui.voice.json && !ui.voice.verbose && !loud {
         Shown::Nothing
     } else if io::stderr().is_terminal() {
         Shown::Bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()))
-    } else if ui.voice.verbose {
+    } else if ui.voice.verbose || loud {
         Shown::Plain
     } else {
         Shown::Nothing

@@ -18,6 +18,7 @@ const COMMANDS: &[&[&str]] = &[
     &["export"],
     &["restore"],
     &["fork"],
+    &["sync"],
     &["mount"],
     &["umount"],
     &["mounts"],

@@ -38,6 +38,7 @@ mod rings;
 mod show;
 mod snapshot;
 mod status;
+mod sync;
 mod tag;
 mod trouble;
 mod umount;

@@ -1,0 +1,255 @@
+//! A place in a snapshot as a source.
+//!
+//! Invariant: what is read is what was recorded, authenticated chunk by chunk; nothing changes or vanishes while it is
+//! read. Deliberately absent: worktrees, which are directories like any other.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vellum_checkout::beneath::Xattr;
+use vellum_map::Root;
+use vellum_store::Fetched;
+use vellum_types::{BlobKind, FileKind, Ino};
+use vellum_volume::tree::{FsTree, Inode, Piece as Stored, part, pieces};
+use vellum_volume::{Meter, Volume};
+
+use crate::error::{Result, SyncError};
+use crate::listing::{Block, Detail, Digest, Entry, EntryId, Flags, Fresh, Listing};
+use crate::scan::Judge;
+use crate::source::{Content, End, Piece, Pieces, Source, Wish};
+
+/// ACLs are attributes whose names begin so.
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+/// Chunks that are fetched together, 64 KiB each on average.
+const BATCH: usize = 64;
+
+/// A directory of a snapshot, or one entry of it.
+pub struct Snapshot {
+    volume: Arc<Volume>,
+    tree: FsTree,
+    top: Ino,
+    /// The entry stands for all, under this name.
+    single: Option<Vec<u8>>,
+    /// What was listed last.
+    inodes: Mutex<HashMap<EntryId, Ino>>,
+}
+
+/// An entry: its place in its block, and what it is.
+type Seen = (u32, Ino, Vec<u8>);
+
+/// A directory that waits to be listed.
+struct Task {
+    id: EntryId,
+    ino: Ino,
+    name: Vec<u8>,
+    judge: Arc<dyn Judge>,
+}
+
+impl Snapshot {
+    /// What is at `top` in the tree of this root; with `single`, that entry alone, under this name.
+    #[must_use]
+    pub fn new(volume: Volume, root: Root, top: Ino, single: Option<Vec<u8>>) -> Self {
+        let tree = volume.tree(root);
+        Self { volume: Arc::new(volume), tree, top, single, inodes: Mutex::default() }
+    }
+
+    fn fresh(inode: &Inode, flags: Flags) -> Fresh {
+        let attr = &inode.attr;
+        let (kind, mode, uid, gid) = (attr.kind, attr.mode, attr.uid, attr.gid);
+        Fresh { kind, mode, uid, gid, size: attr.size, mtime: attr.mtime, flags }
+    }
+
+    fn detail(inode: &Inode, wish: &Wish) -> Option<Detail> {
+        let preserve = &wish.options.preserve;
+        let attr = &inode.attr;
+        let takes = |name: &[u8]| match name.starts_with(ACL_PREFIX) {
+            true => preserve.acls,
+            false => preserve.xattrs,
+        };
+        let xattrs = inode.xattrs.iter().filter(|(name, _)| takes(name));
+        let mut xattrs: Vec<Xattr> =
+            xattrs.map(|(name, value)| Xattr { name: name.clone(), value: value.clone() }).collect();
+        xattrs.sort_unstable();
+        let linked = preserve.hard_links && attr.nlink > 1 && attr.kind != FileKind::Dir;
+        let is_device = matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice);
+        let any =
+            !xattrs.is_empty() || linked || is_device || attr.kind == FileKind::Symlink || preserve.atimes;
+        any.then(|| Detail {
+            target: attr.target.clone().into(),
+            rdev: attr.rdev,
+            group: if linked { u32::try_from(inode.ino.0).unwrap_or(0) } else { 0 },
+            xattrs: xattrs.into(),
+            atime: preserve.atimes.then_some(attr.atime),
+        })
+    }
+
+    /// The entries of a directory, and the directories among them.
+    fn directory(&self, task: &Task, wish: &Wish, files: &mut u64) -> Result<(Block, Vec<Seen>, bool)> {
+        let entries = self.tree.entries(task.ino)?;
+        let mut block = Block::with_capacity(entries.len());
+        let (mut inodes, mut keeps) = (Vec::with_capacity(entries.len()), false);
+        for (name, dentry) in entries {
+            let verdict = task.judge.judge(&name, dentry.kind == FileKind::Dir);
+            if !verdict.transfer {
+                keeps = true;
+                continue;
+            }
+            let inode = self.tree.inode(dentry.ino)?;
+            let is_file = inode.attr.kind == FileKind::File;
+            let withheld = is_file && !task.judge.admits(inode.attr.size, inode.attr.mtime);
+            let flags = Flags::default().with_if(Flags::WITHHELD, withheld);
+            let place = block.len() as u32;
+            block.push(&name, &Self::fresh(&inode, flags), Self::detail(&inode, wish))?;
+            *files += u64::from(is_file);
+            inodes.push((place, dentry.ino, name));
+        }
+        Ok((block, inodes, keeps))
+    }
+
+    fn list_single(&self, name: &[u8], wish: &Wish) -> Result<Listing> {
+        let mut listing = Listing::new(&Fresh { flags: Flags::IMPLIED, ..Fresh::dir() }, None);
+        let inode = self.tree.inode(self.top)?;
+        let mut block = Block::default();
+        block.push(name, &Self::fresh(&inode, Flags::default()), Self::detail(&inode, wish))?;
+        let id = listing.attach(EntryId::ROOT, &mut block)?;
+        self.remember(HashMap::from([(id, self.top)]));
+        Ok(listing)
+    }
+
+    fn remember(&self, inodes: HashMap<EntryId, Ino>) {
+        *self.inodes.lock().unwrap_or_else(PoisonError::into_inner) = inodes;
+    }
+
+    fn pieces(&self, id: EntryId) -> Result<SnapshotPieces> {
+        let known = self.inodes.lock().unwrap_or_else(PoisonError::into_inner).get(&id).copied();
+        let inode = self.tree.inode(known.ok_or(SyncError::Vanished)?)?;
+        let stored = pieces(&inode)?;
+        let inline = inode.attr.inline.unwrap_or_default();
+        Ok(SnapshotPieces {
+            volume: self.volume.clone(),
+            stored,
+            next: 0,
+            fetched: None,
+            current: inline,
+            begun: false,
+        })
+    }
+}
+
+impl End for Snapshot {
+    fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+        if let Some(name) = &self.single {
+            return self.list_single(name, wish);
+        }
+        let inode = self.tree.inode(self.top)?;
+        let mut listing = Listing::new(&Self::fresh(&inode, Flags::default()), Self::detail(&inode, wish));
+        let judge = match wish.top.is_empty() {
+            true => None,
+            false => wish.rules.enter(b"", &|_| Ok(None))?,
+        };
+        let judge = judge.unwrap_or_else(|| wish.rules.clone());
+        let mut tasks = vec![Task { id: EntryId::ROOT, ino: self.top, name: wish.top.clone(), judge }];
+        let mut inodes = HashMap::new();
+        while let Some(mut task) = tasks.pop() {
+            meter.check()?;
+            let read = |name: &[u8]| self.read_rules(task.ino, name);
+            if let Some(judge) = task.judge.enter(&task.name, &read)? {
+                task.judge = judge;
+            }
+            let mut files = 0;
+            let (mut block, found, keeps) = self.directory(&task, wish, &mut files)?;
+            let first = listing.attach(task.id, &mut block)?;
+            if keeps {
+                listing.mark(task.id, Flags::KEEPS);
+            }
+            meter.add(files, 0);
+            for (place, ino, name) in found {
+                let id = first.plus(place);
+                inodes.insert(id, ino);
+                if listing.entry(id).is_dir() && wish.options.preserve.recursive {
+                    tasks.push(Task { id, ino, name, judge: task.judge.clone() });
+                }
+            }
+        }
+        self.remember(inodes);
+        Ok(listing)
+    }
+
+    fn digest(&self, _: &Listing, files: &[EntryId], meter: &Meter) -> Result<Vec<Option<Digest>>> {
+        let hash = |id: &EntryId| {
+            let mut pieces = self.pieces(*id).ok()?;
+            let mut hasher = blake3::Hasher::new();
+            loop {
+                match pieces.next().ok()? {
+                    None => return Some(*hasher.finalize().as_bytes()),
+                    Some(Piece::Data(bytes)) => {
+                        hasher.update(bytes);
+                    }
+                    Some(Piece::Hole(len)) => crate::receive::hash_zeros(&mut hasher, len),
+                    Some(Piece::Old { .. }) => return None,
+                }
+            }
+        };
+        files
+            .iter()
+            .map(|id| {
+                meter.check()?;
+                Ok(hash(id))
+            })
+            .collect()
+    }
+}
+
+impl Snapshot {
+    fn read_rules(&self, dir: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let Some(dentry) = self.tree.lookup(dir, name)? else { return Ok(None) };
+        let inode = self.tree.inode(dentry.ino)?;
+        let mut text = Vec::new();
+        self.volume.read_file(&inode, |_, piece| {
+            text.extend_from_slice(piece.unwrap_or_default());
+            Ok(())
+        })?;
+        Ok(Some(text))
+    }
+}
+
+impl Source for Snapshot {
+    fn open(&self, file: Entry<'_>, _old: Option<&File>) -> Result<Content> {
+        Ok(Content::Pieces(Box::new(self.pieces(file.id())?)))
+    }
+}
+
+/// The content of a file, some chunks at a time.
+struct SnapshotPieces {
+    volume: Arc<Volume>,
+    stored: Vec<Stored>,
+    next: usize,
+    /// The chunks of the present batch, and how many of them were taken.
+    fetched: Option<(Fetched, usize)>,
+    /// What the last piece was cut from; at first the content that stands beside the attributes.
+    current: Vec<u8>,
+    begun: bool,
+}
+
+impl Pieces for SnapshotPieces {
+    fn next(&mut self) -> Result<Option<Piece<'_>>> {
+        if !std::mem::replace(&mut self.begun, true) && self.stored.is_empty() && !self.current.is_empty() {
+            return Ok(Some(Piece::Data(&self.current)));
+        }
+        let Some(piece) = self.stored.get(self.next).copied() else { return Ok(None) };
+        if self.next.is_multiple_of(BATCH) {
+            let batch = self.stored.iter().skip(self.next).take(BATCH);
+            let wanted: Vec<_> =
+                batch.filter_map(|piece| piece.chunk).map(|(id, _)| (BlobKind::Chunk, id)).collect();
+            let fetched = self.volume.blobs.fetch(&wanted).map_err(vellum_volume::VolumeError::from)?;
+            self.fetched = Some((fetched, 0));
+        }
+        self.next += 1;
+        let Some((id, skip)) = piece.chunk else { return Ok(Some(Piece::Hole(piece.len))) };
+        let Some((fetched, taken)) = &mut self.fetched else { return Err(SyncError::Unequal) };
+        self.current = fetched.open(*taken).map_err(vellum_volume::VolumeError::from)?;
+        *taken += 1;
+        Ok(Some(Piece::Data(part(&self.current, id, skip, piece.len)?)))
+    }
+}

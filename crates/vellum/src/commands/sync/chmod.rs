@@ -1,0 +1,123 @@
+//! `--chmod` and `--chown` as typed.
+
+use vellum_sync::options::{ModeChange, Operation, Subjects};
+
+use crate::error::{CliError, Result};
+
+const USER: u32 = 0o4700;
+const GROUP: u32 = 0o2070;
+const OTHERS: u32 = 0o1007;
+
+/// Changes of modes: clauses with commas between them, each perhaps with a `D` or an `F` in front.
+pub fn changes(typed: &str) -> Result<Vec<ModeChange>> {
+    typed.split(',').map(|clause| change(clause).ok_or_else(|| wrong(typed))).collect()
+}
+
+fn wrong(typed: &str) -> CliError {
+    let message = format!("'{typed}' is no change of modes");
+    CliError::usage(message, "for example 'D755,F644', 'go-w', 'Dg+s,u=rwX'")
+}
+
+fn change(clause: &str) -> Option<ModeChange> {
+    let (of, rest) = match clause.as_bytes().first()? {
+        b'D' => (Subjects::Dirs, clause.get(1..)?),
+        b'F' => (Subjects::Files, clause.get(1..)?),
+        _ => (Subjects::All, clause),
+    };
+    if rest.bytes().all(|byte| byte.is_ascii_digit()) {
+        let bits = u32::from_str_radix(rest, 8).ok().filter(|bits| *bits <= 0o7777)?;
+        let (whom, operation) = (0o7777, Operation::Set);
+        return Some(ModeChange { of, whom, operation, bits, execute_if_any: false });
+    }
+    let end = rest.find(['+', '-', '='])?;
+    let (who, action) = rest.split_at(end);
+    let mut whom = 0;
+    for letter in who.chars() {
+        whom |= match letter {
+            'u' => USER,
+            'g' => GROUP,
+            'o' => OTHERS,
+            'a' => 0o7777,
+            _ => return None,
+        };
+    }
+    if who.is_empty() {
+        whom = 0o7777;
+    }
+    let mut letters = action.chars();
+    let operation = match letters.next()? {
+        '+' => Operation::Add,
+        '-' => Operation::Remove,
+        _ => Operation::Set,
+    };
+    let (mut bits, mut execute_if_any) = (0, false);
+    for letter in letters {
+        match letter {
+            'r' => bits |= 0o444,
+            'w' => bits |= 0o222,
+            'x' => bits |= 0o111,
+            's' => bits |= 0o6000,
+            't' => bits |= 0o1000,
+            'X' => execute_if_any = true,
+            _ => return None,
+        }
+    }
+    Some(ModeChange { of, whom, operation, bits, execute_if_any })
+}
+
+/// `USER`, `USER:GROUP`, `:GROUP`, by name or by number.
+pub fn owners(typed: &str) -> Result<(Option<u32>, Option<u32>)> {
+    let (user, group) = typed.split_once(':').unwrap_or((typed, ""));
+    let find = |name: &str, file: &str, noun: &str| match name {
+        "" => Ok(None),
+        name => number(name, file).map(Some).ok_or_else(|| {
+            CliError::usage(format!("there is no {noun} '{name}'"), "a number works without a name")
+        }),
+    };
+    Ok((find(user, "/etc/passwd", "user")?, find(group, "/etc/group", "group")?))
+}
+
+/// The number of a name in the system's table.
+fn number(name: &str, file: &str) -> Option<u32> {
+    if let Ok(number) = name.parse() {
+        return Some(number);
+    }
+    let table = std::fs::read_to_string(file).ok()?;
+    let line = table.lines().find(|line| line.split(':').next() == Some(name))?;
+    line.split(':').nth(2)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn applied(typed: &str, mode: u32, is_dir: bool) -> u32 {
+        let changes = changes(typed).unwrap_or_default();
+        assert!(!changes.is_empty());
+        changes.iter().fold(mode, |mode, change| change.apply(mode, is_dir))
+    }
+
+    #[test]
+    fn clauses_mean_what_they_mean_to_chmod() {
+        assert_eq!(applied("D755,F644", 0o700, true), 0o755);
+        assert_eq!(applied("D755,F644", 0o700, false), 0o644);
+        assert_eq!(applied("go-w", 0o777, false), 0o755);
+        assert_eq!(applied("Dg+s", 0o755, true), 0o2755);
+        assert_eq!(applied("Dg+s", 0o755, false), 0o755);
+        assert_eq!(applied("u=rwX,go=", 0o644, false), 0o600);
+        assert_eq!(applied("u=rwX", 0o600, true), 0o700);
+        assert_eq!(applied("a-s", 0o4755, false), 0o755);
+        assert_eq!(applied("+X", 0o744, false), 0o755);
+        for wrong in ["", "q+r", "u+q", "99", "D", "u"] {
+            assert!(changes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn owners_have_names_or_numbers() {
+        assert_eq!(owners("0:0").ok(), Some((Some(0), Some(0))));
+        assert_eq!(owners("root").ok(), Some((Some(0), None)));
+        assert_eq!(owners(":12").ok(), Some((None, Some(12))));
+        assert!(owners("nobody-of-this-name").is_err());
+    }
+}

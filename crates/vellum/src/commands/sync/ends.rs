@@ -1,0 +1,224 @@
+//! The two ends as typed: which directory, host or snapshot is meant, and what goes where.
+//!
+//! Invariant: a trailing slash means what it means to rsync: `SRC/` is what is in it, `SRC` is the directory itself.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use vellum_checkout::beneath::Dir;
+use vellum_sync::SyncError;
+use vellum_sync::listing::{Fresh, Listing};
+use vellum_sync::local::Local;
+use vellum_sync::source::Source;
+use vellum_volume::tree::show;
+
+use super::snapshot;
+use crate::context::Context;
+use crate::error::Result;
+
+/// An end as typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Typed {
+    /// A path of this host.
+    Path(OsString),
+    /// `HOST:PATH`.
+    Host {
+        /// Perhaps with a user in front.
+        host: OsString,
+        /// The path there.
+        path: OsString,
+    },
+    /// `VOLUME@SNAP:/PATH`, or `VOLUME:/PATH` without a snapshot.
+    Volume {
+        /// A directory in the volume.
+        directory: PathBuf,
+        /// The snapshot.
+        snapshot: Option<String>,
+        /// The path in it.
+        path: OsString,
+    },
+}
+
+impl Typed {
+    /// What was typed, as far as its look and what is there tell.
+    pub fn parse(typed: &OsStr, context: &Context) -> Self {
+        let bytes = typed.as_bytes();
+        let Some(colon) = bytes.iter().position(|byte| *byte == b':') else {
+            return Self::Path(typed.into());
+        };
+        if std::fs::symlink_metadata(context.local_path(Path::new(typed))).is_ok() {
+            return Self::Path(typed.into());
+        }
+        let (before, after) =
+            (bytes.get(..colon).unwrap_or_default(), bytes.get(colon + 1..).unwrap_or_default());
+        if let Some(volume) = Self::in_volume(before, after, context) {
+            return volume;
+        }
+        if before.is_empty() || before.contains(&b'/') {
+            return Self::Path(typed.into());
+        }
+        let word = |bytes: &[u8]| OsStr::from_bytes(bytes).to_os_string();
+        Self::Host { host: word(before), path: word(after) }
+    }
+
+    fn in_volume(before: &[u8], after: &[u8], context: &Context) -> Option<Self> {
+        let at = before.iter().position(|byte| *byte == b'@');
+        let (volume, snapshot) = match at {
+            Some(at) => {
+                (before.get(..at)?, Some(std::str::from_utf8(before.get(at + 1..)?).ok()?.to_owned()))
+            }
+            None => (before, None),
+        };
+        let directory = context.local_path(Path::new(OsStr::from_bytes(volume)));
+        let known = if volume.is_empty() { at.is_some() } else { directory.is_dir() };
+        (known && snapshot::is_in_volume(&directory)).then(|| Self::Volume {
+            directory,
+            snapshot,
+            path: OsStr::from_bytes(after).to_os_string(),
+        })
+    }
+}
+
+/// Makes a source that goes by a name.
+pub type Open = dyn FnOnce(&[u8]) -> Box<dyn Source>;
+
+/// The source, opened.
+pub struct From {
+    /// What is read; a single entry goes by the name that it is given here.
+    pub open: Box<Open>,
+    /// What a person is told that it is.
+    pub words: String,
+    /// The name under which it goes into the destination; none for what is in a directory.
+    pub name: Option<Vec<u8>>,
+    /// It is a directory.
+    pub is_dir: bool,
+    /// Where it is on this host, without symlinks.
+    pub path: Option<PathBuf>,
+}
+
+/// The destination.
+pub struct Into {
+    /// The directory that is made equal to the source's root.
+    pub path: PathBuf,
+    /// It does not exist.
+    pub is_new: bool,
+    /// The name of a single entry there.
+    pub shown: Option<Vec<u8>>,
+    /// What a person is told.
+    pub words: String,
+}
+
+fn end(what: &'static str, path: &Path, why: impl ToString) -> SyncError {
+    SyncError::End { what, path: path.as_os_str().as_bytes().to_vec(), why: why.to_string() }
+}
+
+/// Whether what is in it is meant, not the directory itself.
+fn means_content(typed: &OsStr) -> bool {
+    let bytes = typed.as_bytes();
+    bytes.ends_with(b"/")
+        || bytes == b"."
+        || bytes == b".."
+        || bytes.ends_with(b"/.")
+        || bytes.ends_with(b"/..")
+}
+
+/// Opens a source on this host.
+pub fn from_path(context: &Context, typed: &OsStr) -> Result<From> {
+    const WHAT: &str = "cannot read the source";
+    let path = context.local_path(Path::new(typed));
+    let shown = show(typed.as_bytes());
+    let looked =
+        if means_content(typed) { std::fs::metadata(&path) } else { std::fs::symlink_metadata(&path) };
+    let found = looked.map_err(|error| end(WHAT, Path::new(typed), error))?;
+    if found.is_dir() {
+        let real = path.canonicalize().map_err(|error| end(WHAT, Path::new(typed), error))?;
+        let local = Local::open(&path)?;
+        let content = means_content(typed);
+        let name = if content { None } else { path.file_name().map(|name| name.as_bytes().to_vec()) };
+        let words =
+            if content { format!("what is in '{shown}'") } else { format!("the directory '{shown}'") };
+        let open = Box::new(|_: &[u8]| -> Box<dyn Source> { Box::new(local) });
+        return Ok(From { open, words, name, is_dir: true, path: Some(real) });
+    }
+    if means_content(typed) {
+        return Err(end(WHAT, Path::new(typed), "it is not a directory, though a slash is at its end").into());
+    }
+    let (parent, name) =
+        (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default().as_bytes());
+    let (dir, name) = (Dir::open_root(parent).map_err(SyncError::from)?, name.to_vec());
+    let own = name.clone();
+    let open = Box::new(move |shown: &[u8]| -> Box<dyn Source> { Box::new(Local::single(dir, &own, shown)) });
+    let words = format!("the file '{shown}'");
+    Ok(From { open, words, name: Some(name), is_dir: false, path: None })
+}
+
+/// Where a source goes on this host.
+pub fn into_path(context: &Context, typed: &OsStr, from: &From) -> Result<Into> {
+    const WHAT: &str = "cannot write to the destination";
+    let base = context.local_path(Path::new(typed));
+    let shown = show(typed.as_bytes());
+    let found = match std::fs::metadata(&base) {
+        Ok(found) => Some(found),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(end(WHAT, Path::new(typed), error).into()),
+    };
+    let there = found.as_ref().is_some_and(std::fs::Metadata::is_dir);
+    if from.is_dir {
+        if found.is_some() && !there {
+            return Err(end(WHAT, Path::new(typed), "it is not a directory, and the source is one").into());
+        }
+        let path = match &from.name {
+            Some(name) => base.join(OsStr::from_bytes(name)),
+            None => base,
+        };
+        let words = match &from.name {
+            Some(name) => format!("'{shown}', as '{}'", show(name)),
+            None => format!("'{shown}'"),
+        };
+        // What stands where the directory itself goes must not lead elsewhere.
+        let is_new = from.name.is_some() && std::fs::symlink_metadata(&path).is_err() || !there;
+        return Ok(Into { path, is_new, shown: None, words });
+    }
+    if there || typed.as_bytes().ends_with(b"/") {
+        let words = format!("the directory '{shown}'");
+        return Ok(Into { path: base, is_new: !there, shown: from.name.clone(), words });
+    }
+    let name = base.file_name().map(|name| name.as_bytes().to_vec());
+    let name = name.ok_or_else(|| end(WHAT, Path::new(typed), "it names nothing"))?;
+    let path = base.parent().unwrap_or(Path::new("/")).to_path_buf();
+    Ok(Into { is_new: !path.is_dir(), path, shown: Some(name), words: format!("the file '{shown}'") })
+}
+
+impl Into {
+    /// What is there when there is nothing.
+    pub fn nothing() -> Listing {
+        Listing::new(&Fresh::dir(), None)
+    }
+
+    /// The directory, made if it is not there: with at most one above it.
+    pub fn ready(&self) -> vellum_sync::Result<Local> {
+        if self.is_new {
+            let make = |path: &Path| match std::fs::create_dir(path) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+                other => other,
+            };
+            let made = match self.path.parent() {
+                Some(parent) if !parent.exists() => make(parent).and_then(|()| make(&self.path)),
+                _ => make(&self.path),
+            };
+            made.map_err(|error| end("cannot make the destination", &self.path, error))?;
+        }
+        self.open()
+    }
+
+    /// The directory, which is there.
+    pub fn open(&self) -> vellum_sync::Result<Local> {
+        Local::open(&self.path)
+    }
+}
+
+/// A path as it may be shown.
+pub fn typed_bytes(typed: &OsString) -> Vec<u8> {
+    typed.clone().into_vec()
+}

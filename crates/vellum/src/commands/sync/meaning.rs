@@ -1,0 +1,174 @@
+//! From what was typed to what it means.
+
+use std::os::unix::ffi::OsStringExt;
+
+use rustix::process::geteuid;
+use vellum_sync::options::{
+    Backup, By, Changes, Compare, Delete, DeltaMode, Effort, Most, Options, Preserve, Symlinks, When, Writing,
+};
+
+use super::args::{self, Args};
+use super::chmod;
+use crate::error::{CliError, Result};
+
+/// Nanoseconds of a second.
+const NANOS: f64 = 1e9;
+
+/// The options of the run.
+pub fn options(args: &Args) -> Result<Options> {
+    Ok(Options {
+        preserve: preserve(&args.preserve),
+        compare: compare(&args.which)?,
+        delete: delete(&args.delete)?,
+        writing: writing(args)?,
+        changes: changes(&args.preserve)?,
+        effort: effort(&args.effort)?,
+        detect_renames: args.which.detect_renames,
+        one_filesystem: args.preserve.one_file_system,
+    })
+}
+
+fn preserve(typed: &args::Preserve) -> Preserve {
+    let any = [
+        typed.recursive,
+        typed.links,
+        typed.perms,
+        typed.times,
+        typed.group,
+        typed.owner,
+        typed.devices_specials,
+        typed.devices,
+        typed.specials,
+        typed.no_recursive,
+    ];
+    // Without a word about it, everything that makes a copy one.
+    let archive = typed.archive || !any.contains(&true);
+    let privileged = geteuid().is_root();
+    Preserve {
+        recursive: (archive || typed.recursive) && !typed.no_recursive,
+        times: (archive || typed.times) && !typed.no_times,
+        omit_dir_times: typed.omit_dir_times,
+        omit_link_times: typed.omit_link_times,
+        modes: (archive || typed.perms || typed.acls) && !typed.no_perms,
+        executability: typed.executability,
+        // Nobody else may give files away, and a difference that cannot be mended is none to tell each time.
+        owners: (archive || typed.owner) && !typed.no_owner && privileged,
+        groups: (archive || typed.group) && !typed.no_group && privileged,
+        numeric_ids: typed.numeric_ids,
+        symlinks: if (archive || typed.links) && !typed.no_links { Symlinks::Keep } else { Symlinks::Skip },
+        devices: (archive || typed.devices_specials || typed.devices) && !typed.no_devices && privileged,
+        specials: (archive || typed.devices_specials || typed.specials) && !typed.no_specials,
+        hard_links: typed.hard_links,
+        xattrs: typed.xattrs,
+        acls: typed.acls,
+        atimes: typed.atimes,
+        sparse: typed.sparse,
+    }
+}
+
+fn compare(typed: &args::Which) -> Result<Compare> {
+    let by = match (typed.ignore_times, typed.checksum, typed.size_only) {
+        (true, _, _) => By::Nothing,
+        (_, true, _) => By::Content,
+        (_, _, true) => By::Size,
+        _ => By::SizeAndTime,
+    };
+    let window = typed.modify_window.unwrap_or(0.0);
+    if !(0.0..=1e9).contains(&window) {
+        return Err(CliError::usage(format!("'{window}' seconds are no window"), "--modify-window=1"));
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
+    let modify_window = (window * NANOS) as u64;
+    let (update, existing, ignore_existing) = (typed.update, typed.existing, typed.ignore_existing);
+    Ok(Compare { by, modify_window, update, existing, ignore_existing })
+}
+
+fn delete(typed: &args::Delete) -> Result<Delete> {
+    let when = match (typed.delete_before, typed.delete || typed.delete_after || typed.delete_excluded) {
+        (true, _) => When::Before,
+        (_, true) => When::After,
+        _ => When::Never,
+    };
+    let max = typed.max_delete.as_ref().map(|typed| most(typed)).transpose()?;
+    let (force, excluded, obstacles) = (typed.force_delete, typed.delete_excluded, typed.force);
+    Ok(Delete { when, max, force, excluded, obstacles })
+}
+
+fn most(typed: &str) -> Result<Most> {
+    let parsed = match typed.strip_suffix('%') {
+        Some(share) => share.parse().ok().filter(|share| *share <= 100).map(Most::Percent),
+        None => typed.parse().ok().map(Most::Entries),
+    };
+    parsed.ok_or_else(|| {
+        CliError::usage(
+            format!("'{typed}' is no limit on what is deleted"),
+            "--max-delete=100 or --max-delete=10%",
+        )
+    })
+}
+
+fn writing(args: &Args) -> Result<Writing> {
+    let (typed, kept) = (&args.writing, &args.delete);
+    let delta = match typed.delta {
+        Some(args::Delta::Always) => DeltaMode::Always,
+        Some(args::Delta::Never) => DeltaMode::Never,
+        None if typed.whole_file => DeltaMode::Never,
+        Some(args::Delta::Auto) | None => DeltaMode::Auto,
+    };
+    let dir = kept.backup_dir.clone().map(OsStringExt::into_vec);
+    let suffix = match (&kept.suffix, &dir) {
+        (Some(suffix), _) => suffix.clone().into_vec(),
+        (None, Some(_)) => Vec::new(),
+        (None, None) => b"~".to_vec(),
+    };
+    let bad = |bytes: &[u8]| bytes.split(|byte| *byte == b'/').any(|name| name == b"..");
+    if suffix.contains(&b'/') || dir.is_none() && suffix.is_empty() || dir.as_deref().is_some_and(bad) {
+        return Err(CliError::usage(
+            "backups would not stay where they belong",
+            "--backup-dir DIR, --suffix .old",
+        ));
+    }
+    let partial_dir = typed.partial_dir.clone().map(OsStringExt::into_vec);
+    if let Some(dir) = &partial_dir
+        && (dir.is_empty() || dir.contains(&b'/') || bad(dir))
+    {
+        return Err(CliError::usage("--partial-dir takes one name", "for example --partial-dir .partial"));
+    }
+    let backup = (kept.backup || dir.is_some()).then_some(Backup { dir, suffix });
+    Ok(Writing {
+        delta,
+        in_place: typed.in_place,
+        append: typed.append,
+        partial_dir,
+        resume: typed.resume || args.show.partial_progress,
+        backup,
+        trash: kept.trash,
+        fsync: typed.fsync,
+        verify: typed.verify,
+    })
+}
+
+fn changes(typed: &args::Preserve) -> Result<Changes> {
+    let mut modes = Vec::new();
+    for typed in &typed.chmod {
+        modes.extend(chmod::changes(typed)?);
+    }
+    let (owner, group) = typed.chown.as_ref().map_or(Ok((None, None)), |typed| chmod::owners(typed))?;
+    Ok(Changes { modes, owner, group })
+}
+
+fn effort(typed: &args::Effort) -> Result<Effort> {
+    let rate = |typed: &String| {
+        // As with rsync, a number alone counts kibibytes.
+        let text = if typed.ends_with(|last: char| last.is_ascii_digit()) {
+            format!("{typed}K")
+        } else {
+            typed.clone()
+        };
+        vellum_sync::rules::parse_size(&text)
+            .ok_or_else(|| CliError::usage(format!("'{typed}' is no rate"), "--bwlimit=500K, --bwlimit=1.5M"))
+    };
+    let bandwidth = typed.bwlimit.as_ref().map(rate).transpose()?.filter(|rate| *rate > 0);
+    let timeout = typed.timeout.filter(|seconds| *seconds > 0).map(|seconds| u64::from(seconds) * 1000);
+    Ok(Effort { jobs: typed.jobs, bandwidth, retries: typed.retries, timeout })
+}

@@ -1,0 +1,227 @@
+//! What a person, or a program, is told of a run.
+
+use serde::Serialize;
+use vellum_sync::listing::Listing;
+use vellum_sync::plan::{Plan, Remark};
+use vellum_sync::receive::Report;
+
+use super::args::Args;
+use super::itemize::{self, told};
+use crate::context::Context;
+use crate::error::{Outcome, Result};
+use crate::ui::format;
+use crate::ui::json::{Name, Problem};
+use crate::ui::table::Facts;
+
+/// A run that was planned, and perhaps carried out.
+pub struct Run<'a> {
+    /// What goes where, in words.
+    pub words: String,
+    /// The source as it was listed.
+    pub from: &'a Listing,
+    /// The destination as it was listed.
+    pub to: &'a Listing,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// What became of it; none for a dry run.
+    pub done: Option<&'a Report>,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    dry_run: bool,
+    entries: u64,
+    files: u64,
+    bytes: u64,
+    made: u64,
+    updated: u64,
+    attributes: u64,
+    renamed: u64,
+    deleted: u64,
+    write_files: u64,
+    write_bytes: u64,
+    written_bytes: u64,
+    spared_bytes: u64,
+    stopped: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<Vec<ShownStep>>,
+    kept: Vec<Name>,
+    skipped: Vec<Name>,
+    problems: Vec<Problem>,
+}
+
+#[derive(Serialize)]
+struct ShownStep {
+    action: &'static str,
+    #[serde(flatten)]
+    name: Name,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other: Option<Name>,
+    differs: Vec<&'static str>,
+    new: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+}
+
+impl Run<'_> {
+    /// Tells of the run; gives how it ended.
+    pub fn tell(&self, args: &Args, context: &Context) -> Result<Outcome> {
+        let problems = self.problems();
+        let vanished = self.vanished();
+        if context.ui.json() {
+            context.ui.object(&self.shown(args, problems))?;
+        } else {
+            self.lines(args, context)?;
+            context.ui.warn_of(&problems)?;
+        }
+        Ok(match (self.failed(), vanished) {
+            (true, _) => Outcome::Findings,
+            (false, true) => Outcome::Vanished,
+            (false, false) => Outcome::Done,
+        })
+    }
+
+    fn failed(&self) -> bool {
+        let unlisted = self.from.unlisted.iter().chain(&self.to.unlisted).any(|unlisted| !unlisted.vanished);
+        let reported = self.done.is_some_and(|done| done.problems.iter().any(|problem| !problem.vanished));
+        unlisted || reported || self.plan.remarks.iter().any(Remark::is_problem)
+    }
+
+    fn vanished(&self) -> bool {
+        self.from.unlisted.iter().any(|unlisted| unlisted.vanished)
+            || self.done.is_some_and(|done| done.problems.iter().any(|problem| problem.vanished))
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        let unlisted = self.from.unlisted.iter().chain(&self.to.unlisted);
+        let mut problems: Vec<Problem> =
+            unlisted.map(|unlisted| Problem::new(&unlisted.path, unlisted.message.clone())).collect();
+        let remarks = self.plan.remarks.iter().filter(|remark| remark.is_problem());
+        problems.extend(remarks.map(|remark| Problem::new(remark.path(), remark.to_string())));
+        let done = self.done.into_iter().flat_map(|done| &done.problems);
+        problems.extend(done.map(|problem| Problem::new(&problem.path, problem.message.clone())));
+        problems
+    }
+
+    fn lines(&self, args: &Args, context: &Context) -> Result<()> {
+        let ui = &context.ui;
+        if ui.voice.quiet {
+            return Ok(());
+        }
+        if args.show.dry_run {
+            ui.line(format!("Dry run: {}", self.words))?;
+        }
+        if args.show.itemize || args.show.dry_run || ui.voice.verbose {
+            for step in told(self.plan, self.from, self.to) {
+                let line = if args.show.itemize { step.letters() } else { format!("  {}", step.words()) };
+                ui.line(line)?;
+            }
+        }
+        for remark in self.plan.remarks.iter().filter(|remark| !remark.is_problem()) {
+            if ui.voice.verbose || matches!(remark, Remark::Kept { .. }) {
+                ui.note(Problem::new(remark.path(), remark.to_string()))?;
+            }
+        }
+        if let Some(refusal) = &self.plan.refusal {
+            ui.line(format!("This would be refused: {refusal}"))?;
+        }
+        let info = args.show.info.iter().any(|words| words.split(',').any(|word| word.starts_with("stats")));
+        if args.show.stats || info { self.facts(context) } else { ui.line(self.summary(args.show.dry_run)) }
+    }
+
+    /// One line: what was done.
+    fn summary(&self, dry: bool) -> String {
+        let counts = &self.plan.counts;
+        if self.plan.is_empty() {
+            return format!("Nothing to do: {} entries are the same", format::number(counts.entries));
+        }
+        let parts = [
+            (counts.made, "made"),
+            (counts.updated, "updated"),
+            (counts.attributes, "given other attributes"),
+            (counts.renamed, "renamed"),
+            (counts.deleted, "deleted"),
+        ];
+        let mut words: Vec<String> = parts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, verb)| format!("{} {verb}", format::number(*count)))
+            .collect();
+        if words.is_empty() {
+            words.push("times of directories mended".into());
+        }
+        if counts.write_bytes > 0 {
+            words.push(format!(
+                "{} in {}",
+                format::size(counts.write_bytes),
+                format::count(counts.writes, "file")
+            ));
+        }
+        let verb = match (dry, self.done.is_some_and(|done| done.stopped)) {
+            (true, _) => "Would be done",
+            (_, true) => "Stopped before all was done",
+            _ if self.failed() => "Done as far as possible",
+            _ => "Done",
+        };
+        format!("{verb}: {}", words.join(", "))
+    }
+
+    fn facts(&self, context: &Context) -> Result<()> {
+        let counts = &self.plan.counts;
+        let mut facts = Facts::default();
+        let bytes = |files, bytes| format!("{}, {}", format::count(files, "file"), format::size(bytes));
+        facts.add("source", bytes(counts.files, counts.bytes));
+        facts.add("to write", bytes(counts.writes, counts.write_bytes));
+        facts.add("made", format::number(counts.made));
+        facts.add("updated", format::number(counts.updated));
+        facts.add("attributes", format::number(counts.attributes));
+        facts.add("renamed", format::number(counts.renamed));
+        facts.add("deleted", format::number(counts.deleted));
+        if let Some(done) = self.done {
+            facts.add("written", format::size(done.written));
+            facts.add("shared or reused", format::size(done.spared));
+        }
+        facts.lines().into_iter().try_for_each(|line| context.ui.line(line))
+    }
+
+    fn shown(&self, args: &Args, problems: Vec<Problem>) -> Shown {
+        let counts = self.plan.counts;
+        let steps = (args.show.dry_run || args.show.itemize || self.done.is_none()).then(|| self.steps());
+        let named = |wanted: fn(&Remark) -> bool| {
+            let remarks = self.plan.remarks.iter().filter(move |remark| wanted(remark));
+            remarks.map(|remark| Name::new(remark.path())).collect()
+        };
+        Shown {
+            dry_run: args.show.dry_run,
+            entries: counts.entries,
+            files: counts.files,
+            bytes: counts.bytes,
+            made: counts.made,
+            updated: counts.updated,
+            attributes: counts.attributes,
+            renamed: counts.renamed,
+            deleted: counts.deleted,
+            write_files: counts.writes,
+            write_bytes: counts.write_bytes,
+            written_bytes: self.done.map_or(0, |done| done.written),
+            spared_bytes: self.done.map_or(0, |done| done.spared),
+            stopped: self.done.is_some_and(|done| done.stopped),
+            steps,
+            kept: named(|remark| matches!(remark, Remark::Kept { .. })),
+            skipped: named(|remark| matches!(remark, Remark::Skipped { .. })),
+            problems,
+        }
+    }
+
+    fn steps(&self) -> Vec<ShownStep> {
+        let shown = told(self.plan, self.from, self.to).map(|told| ShownStep {
+            action: itemize::action(told.step),
+            name: Name::new(&told.path()),
+            other: told.other_path().map(|path| Name::new(&path)),
+            differs: itemize::names(told.step.what),
+            new: told.step.what.has(vellum_sync::plan::What::NEW),
+            bytes: told.bytes(),
+        });
+        shown.collect()
+    }
+}

@@ -1,0 +1,167 @@
+//! Rules as typed: filters, lists and limits, in the order of the command line.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, value_parser};
+use vellum_sync::rules::{Filters, Limits, RuleArg, RuleError, RuleSet, Selection};
+
+use crate::context::Context;
+use crate::error::{CliError, Result};
+
+/// What was typed.
+#[derive(Debug, Default)]
+pub struct RuleArgs {
+    /// In the order in which it was typed.
+    args: Vec<RuleArg>,
+    files_from: Option<OsString>,
+    from0: bool,
+    gitignore: bool,
+    vellumignore: bool,
+    min_size: Option<u64>,
+    max_size: Option<u64>,
+    newer_than: Option<String>,
+}
+
+type Make = fn(Vec<u8>) -> RuleArg;
+
+const ORDERED: [(&str, Option<char>, &str, &str, Make); 5] = [
+    ("exclude", None, "PATTERN", "Leave out what matches, rsync's patterns", RuleArg::Exclude),
+    ("include", None, "PATTERN", "Take what matches, though a later rule leaves it out", RuleArg::Include),
+    ("filter", Some('f'), "RULE", "A rule of rsync's language", RuleArg::Filter),
+    ("exclude-from", None, "FILE", "Patterns to leave out, one a line", RuleArg::ExcludeFrom),
+    ("include-from", None, "FILE", "Patterns to take, one a line", RuleArg::IncludeFrom),
+];
+
+impl clap::Args for RuleArgs {
+    fn augment_args(command: Command) -> Command {
+        let heading = "What takes part";
+        let mut command = command;
+        for (name, short, value, help, _) in ORDERED {
+            let mut arg = Arg::new(name).long(name).value_name(value).help(help).help_heading(heading);
+            arg =
+                arg.action(ArgAction::Append).value_parser(value_parser!(OsString)).allow_hyphen_values(true);
+            command = command.arg(match short {
+                Some(short) => arg.short(short),
+                None => arg,
+            });
+        }
+        let value = |name: &'static str, value: &'static str, help: &'static str| {
+            let arg = Arg::new(name).long(name).value_name(value).help(help).help_heading(heading);
+            arg.action(ArgAction::Set)
+        };
+        let flag = |name: &'static str, help: &'static str| {
+            Arg::new(name).long(name).help(help).help_heading(heading).action(ArgAction::SetTrue)
+        };
+        command
+            .arg(
+                value("files-from", "FILE", "Take only the paths listed there ('-': standard input)")
+                    .value_parser(value_parser!(OsString)),
+            )
+            .arg(flag("from0", "Lists and files of rules end their lines with NUL").short('0'))
+            .arg(flag("gitignore", "Leave out what .gitignore files say"))
+            .arg(flag("vellumignore", "Leave out what .vellumignore files say"))
+            .arg(value("min-size", "SIZE", "Write no file that is smaller (10K, 1.5M)").value_parser(size))
+            .arg(value("max-size", "SIZE", "Write no file that is larger").value_parser(size))
+            .arg(value("newer-than", "TIME", "Write no file last changed before TIME or FILE's time"))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn size(text: &str) -> std::result::Result<u64, String> {
+    vellum_sync::rules::parse_size(text).ok_or_else(|| "not a size: 10, 10K, 1.5M, 2G".into())
+}
+
+impl FromArgMatches for RuleArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
+        let mut typed = Vec::new();
+        for (name, _, _, _, make) in ORDERED {
+            let places = matches.indices_of(name).into_iter().flatten();
+            let values = matches.get_many::<OsString>(name).into_iter().flatten();
+            typed.extend(places.zip(values).map(|(place, value)| (place, make(value.clone().into_vec()))));
+        }
+        typed.sort_by_key(|(place, _)| *place);
+        Ok(Self {
+            args: typed.into_iter().map(|(_, arg)| arg).collect(),
+            files_from: matches.get_one("files-from").cloned(),
+            from0: matches.get_flag("from0"),
+            gitignore: matches.get_flag("gitignore"),
+            vellumignore: matches.get_flag("vellumignore"),
+            min_size: matches.get_one("min-size").copied(),
+            max_size: matches.get_one("max-size").copied(),
+            newer_than: matches.get_one("newer-than").cloned(),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl RuleArgs {
+    /// What they mean; files that they name are read.
+    pub fn filters(&self, context: &Context, recursive: bool, delete_excluded: bool) -> Result<Filters> {
+        let mut read = |name: &[u8]| -> std::result::Result<Vec<u8>, String> {
+            let path = context.local_path(Path::new(std::ffi::OsStr::from_bytes(name)));
+            read_file(&path, name).map_err(|error| error.to_string())
+        };
+        let mut rules = RuleSet::compile(&self.args, self.from0, &mut read).map_err(wrong)?;
+        rules.delete_excluded = delete_excluded;
+        rules.gitignore = self.gitignore;
+        rules.vellumignore = self.vellumignore;
+        let selection = match &self.files_from {
+            None => None,
+            Some(file) => {
+                let path = context.local_path(Path::new(file));
+                let shown = path.display().to_string();
+                let text = read_file(&path, file.as_bytes()).map_err(CliError::io("read", shown))?;
+                Some(Selection::parse(&text, self.from0, recursive).map_err(wrong)?)
+            }
+        };
+        let newer_than = self.newer_than.as_ref().map(|typed| moment(context, typed)).transpose()?;
+        let limits = Limits { min_size: self.min_size, max_size: self.max_size, newer_than };
+        Ok(Filters { rules, selection, limits })
+    }
+}
+
+fn wrong(error: RuleError) -> CliError {
+    CliError::usage(error.to_string(), "docs/sync.md describes the rules")
+}
+
+fn read_file(path: &Path, typed: &[u8]) -> std::io::Result<Vec<u8>> {
+    use std::io::Read;
+    if typed == b"-" {
+        let mut text = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut text)?;
+        return Ok(text);
+    }
+    std::fs::read(path)
+}
+
+/// A time as typed: of a file, a date, or so long ago.
+fn moment(context: &Context, typed: &str) -> Result<i64> {
+    use std::os::unix::fs::MetadataExt;
+    if let Ok(found) = std::fs::metadata(context.local_path(Path::new(typed))) {
+        return Ok(found.mtime());
+    }
+    let zone = jiff::tz::TimeZone::system();
+    let date = typed.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second).or_else(|| {
+        let date = typed.parse::<jiff::civil::DateTime>().ok();
+        let date = date.or_else(|| Some(typed.parse::<jiff::civil::Date>().ok()?.at(0, 0, 0, 0)));
+        Some(date?.to_zoned(zone.clone()).ok()?.timestamp().as_second())
+    });
+    let ago = || {
+        let span = typed.trim_end_matches(" ago").parse::<jiff::Span>().ok()?;
+        let now = jiff::Zoned::now();
+        now.checked_sub(span.abs()).ok().map(|then| then.timestamp().as_second())
+    };
+    date.or_else(ago).ok_or_else(|| {
+        let message = format!("'{typed}' is neither a file nor a time");
+        CliError::usage(message, "'2026-05-01', '2026-05-01 13:30', '2 days ago', or a file")
+    })
+}

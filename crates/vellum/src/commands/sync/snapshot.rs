@@ -1,0 +1,46 @@
+//! `VOLUME@SNAP:/PATH` and `VOLUME:/PATH` as typed.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use vellum_sync::snapshot::Snapshot;
+use vellum_sync::source::Source;
+use vellum_volume::StateDir;
+use vellum_volume::tree::show;
+
+use super::ends::From;
+use crate::context::{Context, mounted};
+use crate::error::{CliError, Result};
+use crate::ui::Ui;
+
+/// Whether a directory belongs to a volume.
+pub fn is_in_volume(directory: &Path) -> bool {
+    StateDir::find(directory).is_ok() || matches!(mounted::mountpoint_above(directory), Ok(Some(_)))
+}
+
+/// Opens a place in a snapshot as a source.
+pub fn source(context: &Context, directory: &Path, snapshot: &str, typed: &OsStr) -> Result<From> {
+    let there = Context::new(Ui::new(context.ui.voice), Context::directory(Some(directory))?);
+    let volume = there.volume()?;
+    let entry = volume.resolve(snapshot)?;
+    let bytes = typed.as_bytes();
+    let content = bytes.is_empty() || bytes.ends_with(b"/");
+    let path: Vec<u8> =
+        bytes.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect::<Vec<_>>().join(&b'/');
+    let short = volume.short_id(&entry.id)?;
+    let (ino, attr) = volume.tree(entry.record.root).find(&path, &format!("snapshot {short}"))?;
+    let is_dir = attr.kind == vellum_types::FileKind::Dir;
+    if content && !is_dir {
+        return Err(CliError::usage(format!("'{}' is not a directory in {snapshot}", show(&path)), ""));
+    }
+    let name = path.rsplit(|byte| *byte == b'/').next().filter(|name| !content && !name.is_empty());
+    let name = name.map(<[u8]>::to_vec);
+    let root = entry.record.root;
+    let words = format!("'/{}' of snapshot {short}", show(&path));
+    let open = Box::new(move |shown: &[u8]| -> Box<dyn Source> {
+        let single = (!is_dir).then(|| shown.to_vec());
+        Box::new(Snapshot::new(volume, root, ino, single))
+    });
+    Ok(From { open, words, name, is_dir, path: None })
+}

@@ -1,0 +1,197 @@
+//! `vellum sync`
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use crate::world::World;
+
+/// A world with a source of some files in `tree/src`.
+fn world() -> World {
+    let world = World::empty();
+    world.write("src/a.txt", "one\n");
+    world.write("src/dir/b.txt", "two\n");
+    world.write("src/dir/deep/c.bin", [0, 1, 2, 255]);
+    world
+}
+
+#[test]
+fn the_everyday_rsync_line_works() {
+    let world = world();
+    world.run(&["sync", "-aHAX", "--delete", "--info=progress2", "src/", "dst/"]).ok().says("Done: ");
+    assert_eq!(world.read("dst/dir/b.txt"), "two\n");
+    world.run(&["sync", "-avhP", "--delete", "src/", "dst/"]).ok().says("Nothing to do");
+}
+
+#[test]
+fn a_slash_decides_what_goes_where_and_the_dry_run_says_so() {
+    let world = world();
+    world
+        .run(&["sync", "-n", "src/", "dst"])
+        .ok()
+        .says("what is in 'src/' goes into 'dst'")
+        .says("a.txt (4 B)");
+    assert!(!world.has("dst"));
+    world.run(&["sync", "-n", "src", "dst"]).ok().says("the directory 'src' goes into 'dst', as 'src'");
+    world.run(&["sync", "src", "dst"]).ok();
+    assert_eq!(world.read("dst/src/a.txt"), "one\n");
+    world.run(&["sync", "src/a.txt", "dst"]).ok();
+    assert_eq!(world.read("dst/a.txt"), "one\n");
+    world.run(&["sync", "src/a.txt", "other"]).ok();
+    assert_eq!(world.read("other"), "one\n");
+}
+
+#[test]
+fn deleting_more_than_half_is_refused_without_force() {
+    let world = world();
+    world.run(&["sync", "src/", "dst"]).ok();
+    fs::remove_dir_all(world.tree().join("src/dir")).unwrap();
+    world
+        .run(&["sync", "--delete", "src/", "dst"])
+        .code(2)
+        .remarks("more than half")
+        .remarks("--force-delete");
+    assert!(world.has("dst/dir/b.txt"));
+    world.run(&["sync", "-n", "--delete", "src/", "dst"]).ok().says("would be refused");
+    world.run(&["sync", "--delete", "--force-delete", "src/", "dst"]).ok();
+    assert!(!world.has("dst/dir"));
+    fs::remove_file(world.tree().join("src/a.txt")).unwrap();
+    world.run(&["sync", "--delete", "src/", "dst"]).code(2).remarks("the source is empty");
+    assert!(world.has("dst/a.txt"));
+}
+
+#[test]
+fn a_missing_source_deletes_nothing() {
+    let world = world();
+    world.run(&["sync", "src/", "dst"]).ok();
+    world.run(&["sync", "--delete", "nothing/", "dst"]).code(2).remarks("nothing/");
+    assert!(world.has("dst/dir/b.txt"));
+}
+
+#[test]
+fn one_directory_is_not_both_ends_and_nesting_is_no_loop() {
+    let world = world();
+    world.run(&["sync", "src/", "src"]).code(3).remarks("one directory");
+    world.run(&["sync", "src/", "src/backup"]).ok();
+    world.run(&["sync", "src/", "src/backup"]).ok();
+    assert!(world.has("src/backup/a.txt"));
+    assert!(!world.has("src/backup/backup"));
+    // The source lies in the destination: it is not deleted for not being in itself.
+    world.run(&["sync", "--delete", "--force-delete", "src/dir/", "src"]).ok();
+    assert!(world.has("src/dir/b.txt") && world.has("src/b.txt") && !world.has("src/a.txt"));
+}
+
+#[test]
+fn rules_hold_in_the_order_in_which_they_are_typed() {
+    let world = world();
+    world.write("src/keep.o", "x");
+    world.write("src/lose.o", "x");
+    world.run(&["sync", "--include=keep.o", "--exclude=*.o", "src/", "one"]).ok();
+    assert!(world.has("one/keep.o") && !world.has("one/lose.o"));
+    world.run(&["sync", "--exclude=*.o", "--include=keep.o", "src/", "two"]).ok();
+    assert!(!world.has("two/keep.o"));
+    world.run(&["sync", "--exclude=/src/dir", "src", "three"]).ok();
+    assert!(!world.has("three/src/dir") && world.has("three/src/a.txt"));
+    world.run(&["sync", "--max-size=3", "src/", "four"]).ok();
+    assert!(!world.has("four/a.txt") && world.has("four/keep.o"));
+    world.run(&["sync", "--filter=q", "src/", "five"]).code(3);
+}
+
+#[test]
+fn json_tells_steps_and_numbers() {
+    let world = world();
+    let value = world.json(&["sync", "-n", "src/", "dst"]);
+    assert_eq!(value["dry_run"], true);
+    assert_eq!(value["write_files"], 3);
+    assert!(value["steps"].as_array().unwrap().iter().any(|step| step["path"] == "dir/b.txt"));
+    let value = world.json(&["sync", "src/", "dst"]);
+    assert_eq!((value["made"].as_u64(), value["written_bytes"].as_u64()), (Some(5), Some(12)));
+}
+
+#[test]
+fn itemize_speaks_rsyncs_letters() {
+    let world = world();
+    world.run(&["sync", "-ai", "src/", "dst"]).ok().says(">f+++++++++ a.txt").says("cd+++++++++ dir/");
+    world.write("src/a.txt", "longer\n");
+    world.remove("src/dir/b.txt");
+    world
+        .run(&["sync", "-ai", "--delete", "src/", "dst"])
+        .ok()
+        .says(">fcst...... a.txt")
+        .says("*deleting   dir/b.txt");
+}
+
+#[test]
+fn a_profile_is_options_in_front() {
+    let world = world();
+    let config = world.path("config/vellum");
+    fs::create_dir_all(&config).unwrap();
+    fs::write(config.join("config.toml"), "[sync.mine]\noptions = [\"-a\", \"--exclude=dir\"]\n").unwrap();
+    let home = world.path("config");
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_vellum"));
+        command.args(args).current_dir(world.tree()).env("XDG_CONFIG_HOME", &home).output().unwrap()
+    };
+    assert!(run(&["sync", "--profile", "mine", "src/", "dst"]).status.success());
+    assert!(world.has("dst/a.txt") && !world.has("dst/dir"));
+    assert_eq!(run(&["sync", "--profile", "other", "src/", "dst"]).status.code(), Some(3));
+}
+
+#[test]
+fn a_snapshot_is_a_source() {
+    let world = World::with_snapshot();
+    let inside = world.tree();
+    fs::hard_link(inside.join("a.txt"), inside.join("dir/same")).unwrap();
+    std::os::unix::fs::symlink("a.txt", inside.join("link")).unwrap();
+    world.write("big", crate::world::noise(3 << 20));
+    world.chmod("big", 0o640);
+    world.snapshot("second");
+    let to = world.path("out");
+    let to = to.to_str().unwrap();
+    world.run(&["sync", "-aH", "@second:/", to]).ok();
+    let read = |name: &str| fs::read(world.path("out").join(name)).unwrap();
+    assert_eq!(read("big"), crate::world::noise(3 << 20));
+    assert_eq!(fs::metadata(world.path("out/big")).unwrap().permissions().mode() & 0o7777, 0o640);
+    let ino = |name: &str| fs::symlink_metadata(world.path("out").join(name)).unwrap().ino();
+    assert_eq!(ino("a.txt"), ino("dir/same"));
+    assert_eq!(fs::read_link(world.path("out/link")).unwrap().to_str(), Some("a.txt"));
+    world.run(&["sync", "-aH", "@second:/", to]).ok().says("Nothing to do");
+    world.run(&["sync", "-aHc", "@second:/", to]).ok().says("Nothing to do");
+    world.run(&["sync", ".@first:/dir", to]).ok();
+    assert_eq!(read("dir/deep/c.bin"), [0, 1, 2, 255]);
+    world.run(&["sync", ".@first:/a.txt", &format!("{to}/renamed")]).ok();
+    assert_eq!(read("renamed"), b"one\ntwo\nthree\n");
+    world.run(&["sync", "dir", "@second:/"]).code(3).remarks("never changes");
+}
+
+#[test]
+fn what_is_backed_up_or_trashed_can_be_had_again() {
+    let world = world();
+    world.run(&["sync", "src/", "dst"]).ok();
+    world.write("src/a.txt", "changed\n");
+    world.run(&["sync", "-b", "src/", "dst"]).ok();
+    assert_eq!((world.read("dst/a.txt~"), world.read("dst/a.txt")), ("one\n".into(), "changed\n".into()));
+    world.remove("src/dir/b.txt");
+    world.run(&["sync", "--delete", "--trash", "src/", "dst"]).ok();
+    assert!(!world.has("dst/dir/b.txt"));
+    let trash = fs::read_dir(world.tree().join("dst/.vellum-trash")).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(fs::read_to_string(trash.join("dir/b.txt")).unwrap(), "two\n");
+    world.write("src/a.txt", "again\n");
+    world.run(&["sync", "--backup-dir=old", "src/", "dst"]).ok();
+    assert_eq!(world.read("dst/old/a.txt"), "changed\n");
+}
+
+#[test]
+fn who_is_not_root_copies_what_it_may_read() {
+    const USER: u32 = 4242;
+    let world = world();
+    world.give_to(USER);
+    world.write("src/secret", "x");
+    world.chmod("src/secret", 0o600);
+    world.run_as(USER, &["sync", "src/", "dst"]).code(1).remarks("secret").remarks("ermission denied");
+    assert_eq!(world.read("dst/dir/b.txt"), "two\n");
+    // What could not be read is not deleted, and nothing else is.
+    world.write("dst/extra", "x");
+    world.chmod("src/dir", 0o000);
+    world.run_as(USER, &["sync", "--delete", "--exclude=secret", "src/", "dst"]).code(1);
+    assert!(world.has("dst/extra") && world.has("dst/dir/b.txt"));
+}
