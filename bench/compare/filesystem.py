@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -111,13 +112,36 @@ def synced_files(root):
     in_threads(WRITERS, work)
 
 
-def fio(root, kind, direct):
-    """Operations in a second, as the time that as many as the rival's would take is not ours to choose."""
-    argv = ["fio", "--name=4k", f"--rw={kind}", "--bs=4k", "--size=64m", f"--direct={direct}", "--ioengine=psync"]
-    argv += [f"--directory={root}", f"--runtime={FIO_SECONDS}", "--time_based", "--output-format=json"]
-    done = subprocess.run(argv, check=True, capture_output=True, text=True)
-    job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
-    return job["write" if kind == "randwrite" else "read"]["iops"]
+@dataclass
+class Fio:
+    """A workload of fio; its figure is operations in a second."""
+
+    name: str
+    kind: str
+    direct: bool = False
+    block: str = "4k"
+    jobs: int = 1
+
+    def run(self, root):
+        """How many operations a second it does."""
+        argv = ["fio", "--name=work", f"--rw={self.kind}", f"--bs={self.block}", "--size=64m", "--ioengine=psync"]
+        argv += [f"--direct={int(self.direct)}", f"--numjobs={self.jobs}", "--group_reporting"]
+        argv += [f"--directory={root}", f"--runtime={FIO_SECONDS}", "--time_based", "--output-format=json"]
+        done = subprocess.run(argv, check=True, capture_output=True, text=True)
+        job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
+        return job["write" if "write" in self.kind else "read"]["iops"]
+
+
+WORKLOADS = (
+    Fio("fio 4 KiB random read, direct", "randread", direct=True),
+    Fio("fio 4 KiB random read", "randread"),
+    Fio("fio 4 KiB random write, direct", "randwrite", direct=True),
+    Fio("fio 4 KiB random write", "randwrite"),
+    Fio("fio 1 MiB sequential write, direct, 4 jobs", "write", direct=True, block="1m", jobs=4),
+    Fio("fio 1 MiB sequential read, direct, 4 jobs", "read", direct=True, block="1m", jobs=4),
+    Fio("fio 1 MiB random write, direct, 4 jobs", "randwrite", direct=True, block="1m", jobs=4),
+    Fio("fio 1 MiB random read, direct, 4 jobs", "randread", direct=True, block="1m", jobs=4),
+)
 
 
 class Steps:
@@ -151,11 +175,6 @@ class Steps:
             ("cp -r", lambda root: run("cp", "-r", "tree", "copy", cwd=root), False),
             ("rm -rf, two trees", lambda root: run("rm", "-rf", "tree", "copy", cwd=root), False),
         ]
-        self.rates = [
-            (f"fio 4 KiB {how}{', direct' if direct else ''}", kind, direct)
-            for how, kind in (("random read", "randread"), ("random write", "randwrite"))
-            for direct in (1, 0)
-        ]
 
     def big_write(self, root):
         write_file(path(root, "big"), BIG, BLOCK)
@@ -180,13 +199,13 @@ def one_round(steps, wanted, present, whole, number):
             settle(present)
             took = timed(step, side.root, cold)
             whole.add(name, side.name, took, group="Work", number=number)
-    for name, kind, direct in steps.rates:
-        if wanted and not any(word in name for word in wanted):
+    for workload in WORKLOADS:
+        if wanted and not any(word in workload.name for word in wanted):
             continue
         for side in contest.order(present, number):
             settle(present)
-            rate = fio(side.root, kind, direct)
-            whole.add(name, side.name, rate, group="Rates", quantity="rate", unit="per second", better="more", number=number)
+            what = {"group": "Rates", "quantity": "rate", "unit": "per second", "better": "more"}
+            whole.add(workload.name, side.name, workload.run(side.root), number=number, **what)
     for side in present:
         side.empty()
 
