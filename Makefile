@@ -3,7 +3,9 @@
 #   make test    format, lints, licences, all tests: what CI runs
 #   make posix   pjdfstest and fsx on a mount, as root
 #   make demo    the main job on a real tree of this machine, with times and sizes
-#   make bench   Vellum and its rivals in turns (hours; see docs/benchmarks.md)
+#   make bench   Vellum and its rivals in turns, and its structures by themselves (hours; see docs/benchmarks.md)
+#   make bench-baseline NAME=x            the structures by themselves (ten minutes), kept as a baseline
+#   make bench-compare BASE=x [HEAD=y]    the same of two commits in turns: OK or REGRESSION
 #   make soak    the random tests, much longer (SOAK_CASES, default 20000 cases each)
 
 CARGO      ?= cargo
@@ -17,7 +19,7 @@ PACKAGES := acl attr btrfs-progs chromium e2fsprogs fuse3 golang-go openssh-clie
 # A program of each package, by which to see that it is there.
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.ext4 fusermount3 go ssh sshd python3 rsync strace mkfs.xfs
 
-.PHONY: test tools fmt clippy deny unit posix fuzz-check demo bench bench-build soak clean
+.PHONY: test tools fmt clippy deny unit posix fuzz-check demo bench bench-build bench-baseline bench-compare soak clean
 
 test: tools fmt clippy deny unit
 
@@ -57,6 +59,16 @@ bench-build:
 bench: bench-build
 	@mkdir -p $(BENCH_OUT)
 	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/all.sh $(BENCH_OUT)
+
+bench-baseline:
+	@test -n "$(NAME)" || { echo "make bench-baseline NAME=x: give the baseline a name"; exit 2; }
+	@mkdir -p $(BENCH_OUT)
+	./bench/micro.py --save "$(NAME)" --json $(BENCH_OUT)/micro-$(NAME).json
+
+# FILTER and ROUNDS narrow it down; see bench/commits.py.
+bench-compare:
+	@test -n "$(BASE)" || { echo "make bench-compare BASE=commit: name the commit to compare with"; exit 2; }
+	./bench/commits.py "$(BASE)" "$(or $(HEAD),HEAD)" --rounds $(or $(ROUNDS),3) $(if $(FILTER),--filter "$(FILTER)")
 
 soak:
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) test --release --workspace --locked -- --include-ignored

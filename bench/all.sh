@@ -22,5 +22,5 @@ python3 compare/sync.py --rounds "$rounds" --json "$out/sync.json"
 python3 mounted.py --json "$out/mounted.json"
 python3 hydrate.py --json "$out/hydrate.json"
 python3 compare/filesystem.py --rounds "$large" --json "$out/filesystem.json"
-# The map and the pipeline, which no rival has as a piece of its own.
-(cd .. && cargo bench --workspace) | tee "$out/cargo.txt"
+# Every structure by itself, the map at the size for which there are targets.
+VELLUM_BENCH_KEYS=${VELLUM_BENCH_KEYS:-10000000} python3 micro.py --json "$out/micro.json"

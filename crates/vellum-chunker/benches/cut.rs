@@ -1,33 +1,52 @@
-//! Throughput of cutting, in MB/s on one core: random bytes, text-like bytes, zeros.
-//! The best of many short rounds, so that other work on the machine disturbs it little.
+//! Cutting: random bytes, text-like bytes, zeros.
 
+use std::cell::LazyCell;
 use std::hint::black_box;
-use std::time::Instant;
+use std::sync::Once;
 
+use vellum_benchkit::criterion::{Criterion, Throughput};
+use vellum_benchkit::{Busy, busy, figure, noise};
 use vellum_chunker::{Chunker, Params};
 
 const SIZE: usize = 8 << 20;
-const ROUNDS: usize = 100;
 
 fn main() {
-    let chunker = Chunker::new(Params::DEFAULT, &[7; 32]);
-    let mut random = vec![0; SIZE];
-    blake3::Hasher::new().finalize_xof().fill(&mut random);
-    let text: Vec<u8> = random.iter().map(|byte| b"etaoin shrdlu\ncmf"[usize::from(byte % 17)]).collect();
-    for (name, data) in [("random", &random), ("text", &text), ("zeros", &vec![0; SIZE])] {
-        let rounds: Vec<_> = (0..ROUNDS).map(|_| measure(&chunker, data)).collect();
-        let best = rounds.iter().map(|round| round.0).fold(0.0, f64::max);
-        let chunks = rounds.first().map_or(1, |round| round.1);
-        println!("cut {name}: {best:.0} MB/s, average chunk {} bytes", data.len() / chunks);
-    }
+    let mut criterion = busy();
+    cut(&mut criterion);
 }
 
-fn measure(chunker: &Chunker, data: &[u8]) -> (f64, usize) {
-    let start = Instant::now();
+fn cut(criterion: &mut Criterion<Busy>) {
+    let chunker = Chunker::new(Params::DEFAULT, &[7; 32]);
+    let random = LazyCell::new(|| noise(1, SIZE));
+    let text = || random.iter().map(|byte| b"etaoin shrdlu\ncmf"[usize::from(byte % 17)]).collect::<Vec<_>>();
+    let text = LazyCell::new(text);
+    let zeros = LazyCell::new(|| vec![0; SIZE]);
+    let mut group = criterion.benchmark_group("chunker/cut");
+    group.throughput(Throughput::Bytes(SIZE as u64));
+    let kinds: [(&str, &dyn Fn() -> usize); 3] = [
+        ("random", &|| chunks(&chunker, &random)),
+        ("text", &|| chunks(&chunker, &text)),
+        ("zeros", &|| chunks(&chunker, &zeros)),
+    ];
+    for (name, cut) in kinds {
+        let told = Once::new();
+        group.bench_function(name, |bencher| {
+            told.call_once(|| {
+                let average = SIZE as f64 / cut() as f64;
+                figure(&format!("chunker/cut/{name}"), "average chunk", average, "bytes");
+            });
+            bencher.iter(cut);
+        });
+    }
+    group.finish();
+}
+
+/// Cuts all of it, and says into how many.
+fn chunks(chunker: &Chunker, data: &[u8]) -> usize {
     let (mut rest, mut chunks) = (data, 0);
     while let Some(len) = chunker.cut(black_box(rest), true) {
         rest = &rest[len..];
         chunks += 1;
     }
-    (data.len() as f64 / 1e6 / start.elapsed().as_secs_f64(), chunks)
+    chunks
 }

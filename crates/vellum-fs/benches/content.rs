@@ -1,17 +1,19 @@
-//! What writing and reading cost without a kernel: `cargo bench -p vellum-fs --bench content [-- PART…]`.
+//! What writing and reading cost without a kernel.
 //!
 //! The live metadata are in the engine of this machine, all in a temporary directory (`VELLUM_BENCH_DIR` sets another
-//! place). Figures are the best of a few rounds, for one operation: by the clock, and in processor time of the one
-//! thread that works.
+//! place). Processor time of the one thread that works, apart from what waits for a disk or for chunks.
 
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
-use std::path::PathBuf;
+use std::cell::LazyCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
+use vellum_benchkit::criterion::measurement::WallTime;
+use vellum_benchkit::criterion::{Criterion, Throughput};
+use vellum_benchkit::{Busy, Random, Renewed, busy, elapsed, noise, scratch, waiting};
 use vellum_fs::head::Head;
 use vellum_fs::log::LogHooks;
 use vellum_fs::{Caller, Fs, OpenFlags, Options, WriteLog};
@@ -20,40 +22,34 @@ use vellum_types::Ino;
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{StateDir, Statistics, Volume};
 
-const ROUNDS: usize = 5;
-/// Operations of a round.
-const TIMES: u64 = 10_000;
 const PAGE: usize = 4096;
+/// Small operations after which a filesystem is made anew.
+const SMALL: u64 = 10_000;
+/// Bytes of a file that is read or overwritten, or appended to before its filesystem is made anew.
+const FILE: u64 = 32 << 20;
 const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0 };
 
-type Part = fn(&Bench);
-
 fn main() {
-    let parts: [(&str, Part); 6] = [
-        ("inline", Bench::inline),
-        ("append", Bench::append),
-        ("overwrite", Bench::overwrite),
-        ("big", Bench::big),
-        ("published", Bench::published),
-        ("fsync", Bench::fsync),
-    ];
-    let wanted: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    for (name, part) in parts {
-        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
-            part(&Bench::new());
-        }
-    }
+    let mut criterion = busy();
+    small(&mut criterion);
+    appends(&mut criterion);
+    overwrites(&mut criterion);
+    chunks(&mut criterion);
+    let mut criterion = waiting();
+    cold(&mut criterion);
+    fsyncs(&mut criterion);
 }
 
 struct Bench {
     _dir: TempDir,
     fs: Fs,
+    /// The file that is worked on.
+    ino: Ino,
 }
 
 impl Bench {
     fn new() -> Self {
-        let place = std::env::var_os("VELLUM_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-        let dir = tempfile::tempdir_in(place).unwrap();
+        let dir = scratch();
         let root = dir.path().join("worktree");
         std::fs::create_dir(&root).unwrap();
         let state = StateDir::create(&root).unwrap();
@@ -63,144 +59,198 @@ impl Bench {
         let live = Arc::new(Embedded::open(&dir.path().join("live"), LogHooks(log.clone())).unwrap());
         let head = Head::new(volume.empty_root(), Statistics::default(), None);
         let fs = Fs::open(Arc::new(volume), live, log, &head, Options::default()).unwrap();
-        Self { _dir: dir, fs }
-    }
-
-    fn file(&self, name: &str) -> Ino {
-        self.fs.create(Ino::ROOT, name.as_bytes(), 0o644, CALLER).unwrap().ino
+        let ino = fs.create(Ino::ROOT, b"file", 0o644, CALLER).unwrap().ino;
+        Self { _dir: dir, fs, ino }
     }
 
     /// A file of random bytes, so that nothing is compressed and no chunk is there twice.
-    fn filled(&self, name: &str, size: u64) -> Ino {
-        let ino = self.file(name);
-        let mut random = Random(7);
-        let mut block = vec![0; 1 << 20];
-        for at in (0..size).step_by(block.len()) {
-            block.chunks_exact_mut(8).for_each(|bytes| bytes.copy_from_slice(&random.next().to_le_bytes()));
-            self.fs.write(ino, at, &block, false).unwrap();
+    fn filled() -> Self {
+        let bench = Self::new();
+        const BLOCK: usize = 1 << 20;
+        for at in (0..FILE).step_by(BLOCK) {
+            bench.fs.write(bench.ino, at, &noise(at, BLOCK), false).unwrap();
         }
-        ino
+        bench
     }
 
-    fn inline(&self) {
-        let ino = self.file("inline");
-        let data = [1; 1000];
-        measure("write 1000 bytes of a small file", TIMES, |_| {
-            self.fs.write(ino, 0, &data, false).unwrap();
-        });
-        measure("read them", TIMES, |_| {
-            self.fs.read(ino, 0, PAGE).unwrap();
-        });
+    /// The same, published: its content is in chunks.
+    fn published() -> Self {
+        let bench = Self::filled();
+        bench.fs.flush().unwrap();
+        bench
     }
+}
 
-    fn append(&self) {
-        let ino = self.file("append");
-        let data = [1; PAGE];
-        measure("append 4 KiB", TIMES, |_| {
-            self.fs.append(ino, &data).unwrap();
-        });
-        measure("read 4 KiB of them in sequence", TIMES, |number| {
-            self.fs.read(ino, number * PAGE as u64, PAGE).unwrap();
-        });
-    }
+/// Places of pages, all over a file.
+fn pages(seed: u64, below: u64) -> impl FnMut() -> u64 {
+    let mut random = Random(seed);
+    move || random.below(below / PAGE as u64) * PAGE as u64
+}
 
-    fn overwrite(&self) {
-        const SIZE: u64 = 64 << 20;
-        let ino = self.filled("overwrite", SIZE);
-        let data = [1; PAGE];
-        let mut random = Random(1);
-        let mut place = move || random.next() % (SIZE / PAGE as u64) * PAGE as u64;
-        measure("overwrite 4 KiB anywhere in 64 MiB", TIMES, |_| {
-            self.fs.write(ino, place(), &data, false).unwrap();
+/// A file whose content stands in its inode.
+fn small(criterion: &mut Criterion<Busy>) {
+    let mut group = criterion.benchmark_group("content/inline");
+    let data = [1; 1000];
+    group.throughput(Throughput::Bytes(data.len() as u64));
+    let mut benches = Renewed::new(SMALL, Bench::new);
+    group.bench_function("write-1000", |bencher| {
+        bencher.iter_custom(|times| {
+            benches.time(
+                times,
+                |work| Busy::THREAD.time(work),
+                |bench, _| {
+                    bench.fs.write(bench.ino, 0, &data, false).unwrap();
+                },
+            )
         });
-        measure("read 4 KiB anywhere in them", TIMES, |_| {
-            self.fs.read(ino, place(), PAGE).unwrap();
-        });
-    }
+    });
+    let held = LazyCell::new(|| {
+        let bench = Bench::new();
+        bench.fs.write(bench.ino, 0, &data, false).unwrap();
+        bench
+    });
+    group.bench_function("read-1000", |bencher| {
+        let bench = &*held;
+        bencher.iter(|| bench.fs.read(bench.ino, 0, PAGE).unwrap());
+    });
+    group.finish();
+}
 
-    fn big(&self) {
-        let block = vec![1; 1 << 20];
-        for len in [128 << 10, 1 << 20] {
-            let ino = self.file(&len.to_string());
-            let times = (256 << 20) / len as u64;
-            measure(&format!("append {} KiB", len >> 10), times, |_| {
-                self.fs.append(ino, &block[..len]).unwrap();
+/// A file that grows, and what was written, read from the log.
+fn appends(criterion: &mut Criterion<Busy>) {
+    let filled = LazyCell::new(Bench::filled);
+    for (name, len) in [("4KiB", PAGE), ("128KiB", 128 << 10), ("1MiB", 1 << 20)] {
+        let data = noise(1, len);
+        let mut group = criterion.benchmark_group("content/append");
+        group.throughput(Throughput::Bytes(len as u64));
+        let mut benches = Renewed::new(FILE / len as u64, Bench::new);
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|times| {
+                benches.time(
+                    times,
+                    |work| Busy::THREAD.time(work),
+                    |bench, _| {
+                        bench.fs.append(bench.ino, &data).unwrap();
+                    },
+                )
             });
-            measure(&format!("read {} KiB of them in sequence", len >> 10), times, |number| {
-                self.fs.read(ino, number * len as u64, len).unwrap();
+        });
+        group.finish();
+        let mut group = criterion.benchmark_group("content/read-log");
+        group.throughput(Throughput::Bytes(len as u64));
+        group.bench_function(name, |bencher| {
+            let bench = &*filled;
+            let mut at = 0;
+            bencher.iter(|| {
+                at = (at + len as u64) % FILE;
+                bench.fs.read(bench.ino, at, len).unwrap()
+            });
+        });
+        group.finish();
+    }
+}
+
+/// Pages anywhere in a file, written over and read.
+fn overwrites(criterion: &mut Criterion<Busy>) {
+    let mut group = criterion.benchmark_group("content/overwrite");
+    group.throughput(Throughput::Bytes(PAGE as u64));
+    let mut benches = Renewed::new(SMALL, Bench::filled);
+    let (data, mut place) = ([1; PAGE], pages(1, FILE));
+    group.bench_function("4KiB", |bencher| {
+        bencher.iter_custom(|times| {
+            benches.time(
+                times,
+                |work| Busy::THREAD.time(work),
+                |bench, _| {
+                    bench.fs.write(bench.ino, place(), &data, false).unwrap();
+                },
+            )
+        });
+    });
+    group.finish();
+    let held = LazyCell::new(|| {
+        let (bench, mut place) = (Bench::filled(), pages(2, FILE));
+        (0..SMALL)
+            .for_each(|_| assert_eq!(bench.fs.write(bench.ino, place(), &[1; PAGE], false).unwrap(), PAGE));
+        bench
+    });
+    let mut group = criterion.benchmark_group("content/read-overwritten");
+    group.throughput(Throughput::Bytes(PAGE as u64));
+    group.bench_function("4KiB", |bencher| {
+        let (bench, mut place) = (&*held, pages(3, FILE));
+        bencher.iter(|| bench.fs.read(bench.ino, place(), PAGE).unwrap());
+    });
+    group.finish();
+}
+
+/// Pages of chunks that are decoded already.
+fn chunks(criterion: &mut Criterion<Busy>) {
+    const HOT: u64 = 8 << 20;
+    let held = LazyCell::new(|| {
+        let bench = Bench::published();
+        (0..HOT).step_by(PAGE).for_each(|at| drop(bench.fs.read(bench.ino, at, PAGE).unwrap()));
+        bench
+    });
+    let mut group = criterion.benchmark_group("content/read-chunks");
+    group.throughput(Throughput::Bytes(PAGE as u64));
+    group.bench_function("4KiB", |bencher| {
+        let (bench, mut place) = (&*held, pages(1, HOT));
+        bencher.iter(|| bench.fs.read(bench.ino, place(), PAGE).unwrap());
+    });
+    group.finish();
+}
+
+/// A published file, read once from its beginning: chunks are fetched ahead by other threads.
+fn cold(criterion: &mut Criterion<WallTime>) {
+    const LEN: u64 = 128 << 10;
+    let mut group = criterion.benchmark_group("content/read-cold");
+    group.sample_size(10).throughput(Throughput::Bytes(LEN));
+    let mut benches = Renewed::new(FILE / LEN, || {
+        let bench = Bench::published();
+        bench.fs.open_file(bench.ino, OpenFlags::default()).unwrap();
+        bench
+    });
+    group.bench_function("128KiB", |bencher| {
+        bencher.iter_custom(|times| {
+            benches.time(times, elapsed, |bench, number| {
+                bench.fs.read(bench.ino, number * LEN, LEN as usize).unwrap();
+            })
+        });
+    });
+    group.finish();
+}
+
+/// New files, each written and flushed, by many at once: they share flushes.
+fn fsyncs(criterion: &mut Criterion<WallTime>) {
+    let held = LazyCell::new(Bench::new);
+    let next = AtomicU64::new(0);
+    let mut group = criterion.benchmark_group("content/create-write-fsync");
+    group.sample_size(10);
+    for writers in [1, 8] {
+        group.bench_function(format!("{writers}-writers"), |bencher| {
+            let bench = &*held;
+            bencher.iter_custom(|times| flushed(&bench.fs, &next, writers, times));
+        });
+    }
+    group.finish();
+}
+
+/// What `times` files take that several writers make. Fewer than the writers are not made: each makes one at least,
+/// and the time is told in proportion.
+fn flushed(fs: &Fs, next: &AtomicU64, writers: u64, times: u64) -> Duration {
+    let each = times.div_ceil(writers);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..writers {
+            scope.spawn(|| {
+                for _ in 0..each {
+                    let name = format!("new-{}", next.fetch_add(1, Ordering::Relaxed));
+                    let ino = fs.create(Ino::ROOT, name.as_bytes(), 0o644, CALLER).unwrap().ino;
+                    fs.write(ino, 0, &[1; PAGE], false).unwrap();
+                    fs.fsync(ino, false).unwrap();
+                }
             });
         }
-    }
-
-    fn published(&self) {
-        const SIZE: u64 = 64 << 20;
-        let ino = self.filled("published", SIZE);
-        self.fs.flush().unwrap();
-        let handle = self.fs.open_file(ino, OpenFlags::default()).unwrap();
-        let len = 128 << 10;
-        let start = Instant::now();
-        for number in 0..SIZE / len {
-            self.fs.read(ino, number * len, len as usize).unwrap();
-        }
-        tell("read 128 KiB in sequence from chunks, cold", start.elapsed() / (SIZE / len) as u32, None);
-        self.fs.release(handle).unwrap();
-        let mut random = Random(1);
-        let mut place = move || random.next() % (8 << 20 >> 12) * PAGE as u64;
-        measure("read 4 KiB anywhere in 8 MiB of chunks", TIMES, |_| {
-            self.fs.read(ino, place(), PAGE).unwrap();
-        });
-    }
-
-    fn fsync(&self) {
-        const WRITERS: u64 = 8;
-        const EACH: u64 = 200;
-        let start = Instant::now();
-        std::thread::scope(|scope| {
-            for writer in 0..WRITERS {
-                scope.spawn(move || {
-                    for number in 0..EACH {
-                        let ino = self.file(&format!("{writer}-{number}"));
-                        self.fs.write(ino, 0, &[1; PAGE], false).unwrap();
-                        self.fs.fsync(ino, false).unwrap();
-                    }
-                });
-            }
-        });
-        let each = start.elapsed() / (WRITERS * EACH) as u32;
-        tell("create, write 4 KiB and flush, 8 writers at once", each, None);
-    }
-}
-
-fn measure(what: &str, times: u64, mut each: impl FnMut(u64)) {
-    let (mut best, mut best_busy) = (Duration::MAX, Duration::MAX);
-    for _ in 0..ROUNDS {
-        let (start, busy_before) = (Instant::now(), busy());
-        (0..times).for_each(&mut each);
-        best = best.min(start.elapsed());
-        best_busy = best_busy.min(busy() - busy_before);
-    }
-    tell(what, best / times as u32, Some(best_busy / times as u32));
-}
-
-fn tell(what: &str, each: Duration, busy: Option<Duration>) {
-    let busy = busy.map_or(String::new(), |busy| format!(", busy {busy:.2?}"));
-    println!("{what}: {each:.2?}{busy}");
-}
-
-/// Processor time of this thread.
-fn busy() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
-}
-
-/// Numbers that look random (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
+    });
+    start.elapsed().mul_f64(times as f64 / (each * writers) as f64)
 }

@@ -1,31 +1,40 @@
-//! What the embedded engine costs: `cargo bench -p vellum-live`.
+//! What the embedded engine costs.
 //!
 //! A transaction is what creating a file takes: two gets, three puts of about a hundred bytes. The directory is
 //! `VELLUM_BENCH_DIR`, or else one beneath the system's for temporary files: for the durable figures it has to be on a
-//! disk. `VELLUM_BENCH_TXNS` sets another number of transactions. Processor time is that of the whole process, the
-//! best of a few rounds; waiting is measured by the clock.
+//! disk. `VELLUM_BENCH_TXNS` sets another number of transactions. Processor time is that of the whole process; waiting
+//! is measured by the clock.
 
+use std::cell::{LazyCell, RefCell};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
+use tempfile::TempDir;
+use vellum_benchkit::criterion::measurement::WallTime;
+use vellum_benchkit::criterion::{BatchSize, Criterion, Throughput};
+use vellum_benchkit::{Busy, Random, Renewed, busy_in_all, figure, scale, scratch, waiting};
 use vellum_live::{Embedded, LiveStore, NoHooks, Sequence};
 use vellum_map::Span;
 
-const ROUNDS: usize = 3;
-/// For each measurement with waiting.
-const PERIOD: Duration = Duration::from_secs(3);
+/// Transactions of a store that is frozen or forked once.
+const ONCE: u64 = 20_000;
+const LAYER: &[u8] = b"l\0\0\0\0\0\0\0\x01";
 
 fn main() {
-    let count = std::env::var("VELLUM_BENCH_TXNS").map_or(200_000, |text| text.parse().expect("a number"));
-    let base = std::env::var_os("VELLUM_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into);
-    let dir = tempfile::tempdir_in(base).expect("a directory");
-    transactions(dir.path(), count);
-    reads(&dir.path().join("transact-0"), count, "in memory");
-    frozen(&dir.path().join("transact-0"), count);
+    let count = scale("VELLUM_BENCH_TXNS", 200_000);
+    let mut criterion = busy_in_all();
+    transactions(&mut criterion, count);
+    for (place, freeze) in [("in-memory", false), ("frozen", true)] {
+        reads(&mut criterion, place, &LazyCell::new(move || Filled::new(count, freeze)));
+    }
+    let mut criterion = waiting();
+    reopen(&mut criterion, count);
+    freezes(&mut criterion);
     for threads in [1, 8] {
-        durable(&dir.path().join(format!("durable-{threads}")), threads);
+        durable(&mut criterion, threads);
     }
 }
 
@@ -34,7 +43,7 @@ fn open(path: &Path) -> Embedded {
 }
 
 fn layer_key(inode: u64, tag: u8, rest: &[u8]) -> Vec<u8> {
-    [&b"l\0\0\0\0\0\0\0\x01"[..], &inode.to_be_bytes(), &[tag], rest].concat()
+    [LAYER, &inode.to_be_bytes(), &[tag], rest].concat()
 }
 
 fn dentry(number: u64) -> Vec<u8> {
@@ -55,108 +64,162 @@ fn create(store: &Embedded, number: u64) -> Sequence {
     done.expect("a transaction")
 }
 
-fn transactions(dir: &Path, count: u64) {
-    let mut best = Duration::MAX;
-    for round in 0..ROUNDS {
-        let store = open(&dir.join(format!("transact-{round}")));
-        let start = busy();
+/// A store in a directory of its own, with some files.
+struct Filled {
+    store: Embedded,
+    dir: TempDir,
+    count: u64,
+}
+
+impl Filled {
+    fn new(count: u64, freeze: bool) -> Self {
+        let dir = scratch();
+        let store = open(&dir.path().join("store"));
         for number in 0..count {
             create(&store, number);
         }
-        best = best.min(busy() - start);
-        if round == 0 {
-            let statistics = store.statistics();
-            println!("memory: {} bytes/transaction", statistics.memory / count);
-            println!("journal: {} bytes/transaction", statistics.journalled / count);
+        if freeze {
+            store.freeze(LAYER).expect("freezing");
         }
+        Self { store, dir, count }
     }
-    println!("transact: {:.2} us of processor time", micros(best, count));
 }
 
-fn reads(path: &Path, count: u64, place: &str) {
-    let start = Instant::now();
-    let store = open(path);
-    println!("reopen, {place}: {:.0} ms for {count} transactions", start.elapsed().as_secs_f64() * 1e3);
-    let names: Vec<_> = (0..count).map(|number| dentry(number.wrapping_mul(7919) % count)).collect();
-    let absent: Vec<_> = names.iter().map(|name| [name.as_slice(), b"x"].concat()).collect();
-    for (what, keys) in [("get", &names), ("get of what is absent", &absent)] {
-        let found = what == "get";
-        let took = best(|| assert!(keys.iter().all(|key| store.get(key).expect("a get").is_some() == found)));
-        println!("{what}, {place}: {:.2} us", micros(took, count));
-    }
-    let mut entries = 0;
-    let took = best(|| {
-        entries = 0;
-        let visited = store.scan(&Span::all(), &mut |_, _| {
-            entries += 1;
-            ControlFlow::Continue(())
+fn transactions(criterion: &mut Criterion<Busy>, count: u64) {
+    let told = Once::new();
+    let mut stores = Renewed::new(count, || Filled::new(0, false));
+    let mut group = criterion.benchmark_group("live/transact");
+    group.bench_function("create", |bencher| {
+        told.call_once(|| {
+            let statistics = Filled::new(ONCE.min(count), false).store.statistics();
+            let each = |bytes: u64| bytes as f64 / ONCE.min(count) as f64;
+            figure("live/transact/create", "memory", each(statistics.memory), "bytes");
+            figure("live/transact/create", "journal", each(statistics.journalled), "bytes");
         });
-        visited.expect("a scan");
+        bencher.iter_custom(|times| {
+            stores.time(
+                times,
+                |work| Busy::PROCESS.time(work),
+                |filled, number| {
+                    create(&filled.store, number);
+                },
+            )
+        });
     });
-    println!("scan, {place}: {:.0} ns/entry of {entries}", took.as_nanos() as f64 / f64::from(entries));
+    group.finish();
 }
 
-fn frozen(path: &Path, count: u64) {
-    let store = open(path);
-    let start = Instant::now();
-    store.freeze(b"l\0\0\0\0\0\0\0\x01").expect("freezing");
-    println!("freeze: {:.0} ms, then {:?}", start.elapsed().as_secs_f64() * 1e3, store.statistics());
-    let start = Instant::now();
-    store.fork_into(&path.with_extension("fork")).expect("a fork");
-    println!("fork: {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
-    drop(store);
-    reads(path, count, "frozen");
+fn reads<F: FnOnce() -> Filled>(criterion: &mut Criterion<Busy>, place: &str, filled: &LazyCell<Filled, F>) {
+    let mut group = criterion.benchmark_group(format!("live/{place}"));
+    for (name, end) in [("get", ""), ("get-absent", "x")] {
+        group.bench_function(name, |bencher| {
+            let (store, mut random) = (&filled.store, Random(1));
+            let names =
+                (0..10_000).map(|_| [&dentry(random.below(filled.count))[..], end.as_bytes()].concat());
+            let names: Vec<_> = names.collect();
+            let mut names = names.iter().cycle();
+            bencher.iter(|| {
+                let found = store.get(names.next().expect("a cycle has no end")).expect("a get");
+                assert_eq!(found.is_some(), end.is_empty());
+            });
+        });
+    }
+    group.sample_size(10);
+    group.bench_function("scan", |bencher| bencher.iter(|| scan(&filled.store)));
+    group.finish();
 }
 
-/// Transactions that are waited for, by several threads at once.
-fn durable(path: &Path, threads: u64) {
-    let store = open(path);
-    let start = Instant::now();
-    let counts: Vec<_> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|thread| {
-                let store = &store;
-                scope.spawn(move || {
-                    let mut took = Vec::new();
-                    while start.elapsed() < PERIOD {
-                        let before = Instant::now();
-                        let sequence = create(store, (thread << 32) + took.len() as u64);
-                        store.wait_durable(sequence).expect("durable");
-                        took.push(before.elapsed());
-                    }
+/// Visits every entry.
+fn scan(store: &Embedded) -> u64 {
+    let mut entries = 0;
+    let visited = store.scan(&Span::all(), &mut |_, _| {
+        entries += 1;
+        ControlFlow::Continue(())
+    });
+    visited.expect("a scan");
+    entries
+}
+
+fn reopen(criterion: &mut Criterion<WallTime>, count: u64) {
+    let mut group = criterion.benchmark_group("live/open");
+    group.sample_size(10);
+    for (place, freeze) in [("in-memory", false), ("frozen", true)] {
+        let closed = LazyCell::new(|| Filled::new(count, freeze).dir);
+        group.bench_function(place, |bencher| {
+            let path = closed.path().join("store");
+            // One at a time: a store that is open is locked. Closing it is not in the figure.
+            bencher.iter_custom(|times| {
+                let opened = |_| {
+                    let start = Instant::now();
+                    let store = open(&path);
+                    let took = start.elapsed();
+                    drop(store);
                     took
-                })
-            })
-            .collect();
+                };
+                (0..times).map(opened).sum()
+            });
+        });
+    }
+    group.finish();
+}
+
+fn freezes(criterion: &mut Criterion<WallTime>) {
+    let mut group = criterion.benchmark_group("live/once");
+    group.sample_size(10);
+    let filled = || Filled::new(scale("VELLUM_BENCH_ONCE", ONCE), false);
+    group.bench_function("freeze", |bencher| {
+        let freeze = |filled: &mut Filled| filled.store.freeze(LAYER).expect("freezing");
+        bencher.iter_batched_ref(filled, freeze, BatchSize::PerIteration);
+    });
+    let frozen = LazyCell::new(|| Filled::new(scale("VELLUM_BENCH_ONCE", ONCE), true));
+    let mut number = 0;
+    group.bench_function("fork", |bencher| {
+        let frozen = &*frozen;
+        bencher.iter(|| {
+            number += 1;
+            frozen.store.fork_into(&frozen.dir.path().join(format!("fork-{number}"))).expect("a fork");
+        });
+    });
+    group.finish();
+}
+
+/// Transactions that are waited for, by several threads at once. The time is that of one; what the slowest of a
+/// thousand took is told beside it.
+fn durable(criterion: &mut Criterion<WallTime>, threads: u64) {
+    let filled = LazyCell::new(|| Filled::new(0, false));
+    let next = AtomicU64::new(0);
+    let took = RefCell::new(Vec::new());
+    let name = format!("{threads}-threads");
+    let mut group = criterion.benchmark_group("live/durable");
+    group.sample_size(10).throughput(Throughput::Elements(1));
+    group.bench_function(&name, |bencher| {
+        let store = &filled.store;
+        bencher.iter_custom(|times| {
+            let each = times.div_ceil(threads);
+            let start = Instant::now();
+            took.borrow_mut().extend(waits(store, &next, threads, each));
+            start.elapsed().mul_f64(times as f64 / (each * threads) as f64)
+        });
+    });
+    group.finish();
+    let mut took = took.into_inner();
+    took.sort_unstable();
+    if let Some(slow) = took.get(took.len() * 999 / 1000) {
+        figure(&format!("live/durable/{name}"), "99.9 % within", slow.as_secs_f64(), "s");
+    }
+}
+
+/// What each of some transactions took until it was durable.
+fn waits(store: &Embedded, next: &AtomicU64, threads: u64, each: u64) -> Vec<Duration> {
+    let one = || {
+        let start = Instant::now();
+        let sequence = create(store, next.fetch_add(1, Ordering::Relaxed));
+        store.wait_durable(sequence).expect("durable");
+        start.elapsed()
+    };
+    std::thread::scope(|scope| {
+        let work = || (0..each).map(|_| one()).collect::<Vec<_>>();
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("a worker")).collect()
-    });
-    let mut sorted = counts;
-    sorted.sort_unstable();
-    let at = |part: usize| sorted.get(sorted.len() * part / 1000).copied().unwrap_or_default();
-    println!(
-        "durable, {threads} threads: {:.0}/s, half within {:.0?}, 99.9 % within {:.1?}, {} syncs",
-        sorted.len() as f64 / start.elapsed().as_secs_f64(),
-        at(500),
-        at(999),
-        store.statistics().syncs,
-    );
-}
-
-fn micros(took: Duration, count: u64) -> f64 {
-    took.as_secs_f64() * 1e6 / count as f64
-}
-
-fn best(mut run: impl FnMut()) -> Duration {
-    let rounds = (0..ROUNDS).map(|_| {
-        let start = busy();
-        run();
-        busy() - start
-    });
-    rounds.min().unwrap_or_default()
-}
-
-/// Processor time of this process so far.
-fn busy() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+    })
 }

@@ -1,80 +1,84 @@
-//! Throughput of the blob store on a local directory, printed as MB/s and operations per second.
+//! The blob store on a local directory. `VELLUM_BENCH_DIR` chooses the filesystem.
 //!
-//! Run with `cargo bench -p vellum-store`; `VELLUM_BENCH_DIR` chooses the filesystem,
-//! `VELLUM_BENCH_COMMITS` the number of small commits. One thread, unless it says
-//! otherwise. Blobs have the chunker's target length.
+//! One thread, in its processor time: packs are put by threads in the background. Commits wait for the disk and are
+//! measured in real time. Blobs have the chunker's target length.
 #![expect(clippy::unwrap_used, reason = "a bench may stop at the first surprise")]
 
-use std::hint::black_box;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Instant;
+use std::cell::LazyCell;
+use std::sync::{Arc, Once};
 
+use tempfile::TempDir;
+use vellum_benchkit::criterion::measurement::WallTime;
+use vellum_benchkit::criterion::{BatchSize, Criterion, SamplingMode, Throughput};
+use vellum_benchkit::{Busy, Renewed, busy, elapsed, figure, noise, scale, scratch, text, waiting};
 use vellum_crypto::{MasterKey, VolumeKeys};
 use vellum_store::{BlobStore, LocalDir, ObjectStore, Options};
 use vellum_types::{BlobId, BlobKind, VolumeId};
 
 const BLOB: usize = 64 << 10;
-const TOTAL: usize = 512 << 20;
-const LOOKUPS: u64 = 4_000_000;
+/// What one session puts.
+const SESSION: usize = 16 << 20;
+/// Small commits on one store, after which its index has many objects.
+const COMMITS: u64 = 500;
 
-struct Bench {
-    dir: tempfile::TempDir,
-    keys: Arc<VolumeKeys>,
+fn main() {
+    let mut criterion = busy();
+    puts(&mut criterion);
+    reads(&mut criterion);
+    lookups(&mut criterion);
+    commits(&mut waiting());
 }
 
-impl Bench {
+/// A store in a directory of its own.
+struct Place {
+    dir: TempDir,
+    store: BlobStore,
+}
+
+impl Place {
     fn new() -> Self {
-        let base = std::env::var_os("VELLUM_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-        let keys = VolumeKeys::sealed(&MasterKey::from_bytes([1; 32]), VolumeId([2; 16]));
-        Self { dir: tempfile::tempdir_in(base).unwrap(), keys: Arc::new(keys) }
+        let dir = scratch();
+        let store = open(&dir);
+        Self { dir, store }
     }
 
-    fn open(&self, name: &str) -> BlobStore {
-        let objects = Arc::new(LocalDir::create(self.dir.path().join(name)).unwrap());
-        let local = self.dir.path().join(format!("{name}-index"));
-        BlobStore::open(objects, self.keys.clone(), &local, Options::default()).unwrap()
+    fn with(data: &[u8]) -> (Self, Vec<BlobId>) {
+        let place = Self::new();
+        let ids = put_all(&place.store, data);
+        (place, ids)
     }
 }
 
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut out = vec![0; len];
-    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut out);
-    out
+fn open(dir: &TempDir) -> BlobStore {
+    let keys = VolumeKeys::sealed(&MasterKey::from_bytes([1; 32]), VolumeId([2; 16]));
+    let objects = Arc::new(LocalDir::create(dir.path().join("store")).unwrap());
+    BlobStore::open(objects, Arc::new(keys), &dir.path().join("index"), Options::default()).unwrap()
 }
 
-fn timed<T>(what: &str, amount: f64, unit: &str, work: impl FnOnce() -> T) -> T {
-    let (start, busy) = (Instant::now(), cpu_seconds());
-    let result = work();
-    let (seconds, busy) = (start.elapsed().as_secs_f64(), cpu_seconds() - busy);
-    println!("{what:<46} {:>12.1} {unit:<5} {:>12.1} {unit} of CPU", amount / seconds, amount / busy);
-    result
+/// Id, compress, seal, pack: a session that puts 16 MiB and ends.
+fn puts(criterion: &mut Criterion<Busy>) {
+    let mut group = criterion.benchmark_group("store/put");
+    group.sample_size(10).sampling_mode(SamplingMode::Flat).throughput(Throughput::Bytes(SESSION as u64));
+    for (name, make) in contents() {
+        let data = LazyCell::new(make);
+        group.bench_function(name, |bencher| {
+            let put = |place: &mut Place| put_all(&place.store, &data);
+            bencher.iter_batched_ref(Place::new, put, BatchSize::PerIteration);
+        });
+    }
+    let held = LazyCell::new(|| (Place::with(&noise(1, SESSION)).0, noise(1, SESSION)));
+    group.bench_function("duplicates", |bencher| {
+        let (place, data) = &*held;
+        bencher.iter(|| put_all(&place.store, data));
+    });
+    group.finish();
 }
 
-/// What this thread has computed, seconds: a figure that other programs on the machine disturb less.
-fn cpu_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
+/// A kind of content, and how it is made.
+type Content = (&'static str, fn() -> Vec<u8>);
 
-fn megabytes(bytes: usize) -> f64 {
-    bytes as f64 / 1e6
-}
-
-fn throughput(bench: &Bench) {
-    let data = noise(1, TOTAL);
-    let store = bench.open("noise");
-    let ids = timed("put, incompressible", megabytes(TOTAL), "MB/s", || put_all(&store, &data));
-    timed("put, all duplicates", megabytes(TOTAL), "MB/s", || put_all(&store, &data));
-    timed("read, incompressible", megabytes(TOTAL), "MB/s", || read_all(&store, &ids));
-    timed("fetch 16 at a time, incompressible", megabytes(TOTAL), "MB/s", || fetch_all(&store, &ids));
-    let text: Vec<u8> = (0_u64..)
-        .flat_map(|i| format!("{:x} lorem {} ipsum\n", i * 7919, i % 97).into_bytes())
-        .take(TOTAL / 4)
-        .collect();
-    let store = bench.open("text");
-    let ids = timed("put, compressible", megabytes(text.len()), "MB/s", || put_all(&store, &text));
-    timed("read, compressible", megabytes(text.len()), "MB/s", || read_all(&store, &ids));
+fn contents() -> [Content; 2] {
+    [("incompressible", || noise(1, SESSION)), ("text", || text(SESSION))]
 }
 
 fn put_all(store: &BlobStore, data: &[u8]) -> Vec<BlobId> {
@@ -84,59 +88,101 @@ fn put_all(store: &BlobStore, data: &[u8]) -> Vec<BlobId> {
     ids
 }
 
-fn read_all(store: &BlobStore, ids: &[BlobId]) {
-    for id in ids {
-        black_box(store.read(BlobKind::Chunk, id).unwrap());
-    }
-}
-
-fn fetch_all(store: &BlobStore, ids: &[BlobId]) {
-    for some in ids.chunks(16) {
-        let wanted: Vec<_> = some.iter().map(|id| (BlobKind::Chunk, *id)).collect();
-        let fetched = store.fetch(&wanted).unwrap();
-        (0..fetched.len()).for_each(|i| drop(black_box(fetched.open(i).unwrap())));
-    }
-}
-
-fn tiny_commits(bench: &Bench) {
-    let store = bench.open("tiny");
-    let commits = std::env::var("VELLUM_BENCH_COMMITS").map_or(500, |count| count.parse().unwrap());
-    timed("commits of one 4 KiB blob", commits as f64, "/s", || {
-        for i in 0..commits {
-            let writer = store.writer();
-            writer.put(BlobKind::Node, &noise(i, 4096)).unwrap();
-            writer.finish().unwrap();
-        }
-    });
-    drop(store);
-    timed("open after these", 1.0, "/s", || bench.open("tiny"));
-    let objects = LocalDir::open(bench.dir.path().join("tiny")).unwrap();
-    println!("{:<46} {:>12}", "index objects after these", objects.list_names("index").unwrap().len());
-}
-
-fn lookups(bench: &Bench) {
-    let store = bench.open("many");
-    let id = |i: u64| bench.keys.blob_id(BlobKind::Node, &i.to_le_bytes());
-    let writer = store.writer();
-    let present: Vec<_> = (0..1_000_000_u64).map(id).collect();
-    timed("put of 1,000,000 blobs of 8 bytes", 1e6, "/s", || {
-        for (i, id) in (0_u64..).zip(&present) {
-            writer.put_with_id(BlobKind::Node, id, &i.to_le_bytes()).unwrap();
-        }
-        writer.finish().unwrap();
-    });
-    let absent: Vec<_> = (1_000_000..2_000_000_u64).map(id).collect();
-    for (what, ids) in [("contains, present among 1,000,000", &present), ("contains, absent", &absent)] {
-        timed(what, LOOKUPS as f64, "/s", || {
-            let cycle = ids.iter().cycle().take(LOOKUPS as usize);
-            black_box(cycle.filter(|id| store.contains(id)).count())
+fn reads(criterion: &mut Criterion<Busy>) {
+    let mut group = criterion.benchmark_group("store/read");
+    for (name, make) in contents() {
+        let held = LazyCell::new(|| Place::with(&make()));
+        group.throughput(Throughput::Bytes(BLOB as u64));
+        group.bench_function(name, |bencher| {
+            let (place, ids) = &*held;
+            let mut ids = ids.iter().cycle();
+            bencher.iter(|| place.store.read(BlobKind::Chunk, ids.next().unwrap()).unwrap());
+        });
+        group.throughput(Throughput::Bytes(16 * BLOB as u64));
+        group.bench_function(format!("{name}-16-at-once"), |bencher| {
+            let (place, ids) = &*held;
+            let wanted: Vec<_> = ids.iter().map(|id| (BlobKind::Chunk, *id)).collect();
+            let mut parts = wanted.chunks_exact(16).cycle();
+            bencher.iter(|| {
+                let fetched = place.store.fetch(parts.next().unwrap()).unwrap();
+                (0..fetched.len()).map(|i| fetched.open(i).unwrap().len()).sum::<usize>()
+            });
         });
     }
+    group.finish();
 }
 
-fn main() {
-    let bench = Bench::new();
-    throughput(&bench);
-    tiny_commits(&bench);
-    lookups(&bench);
+/// Which blobs are there is asked for each chunk that is written.
+fn lookups(criterion: &mut Criterion<Busy>) {
+    let blobs = scale("VELLUM_BENCH_BLOBS", 200_000);
+    let keys = VolumeKeys::sealed(&MasterKey::from_bytes([1; 32]), VolumeId([2; 16]));
+    let id = |number: u64| keys.blob_id(BlobKind::Node, &number.to_le_bytes());
+    let held = LazyCell::new(|| {
+        let place = Place::new();
+        let writer = place.store.writer();
+        let ids = (0..blobs).map(id);
+        ids.zip(0_u64..)
+            .for_each(|(id, i)| writer.put_with_id(BlobKind::Node, &id, &i.to_le_bytes()).unwrap());
+        writer.finish().unwrap();
+        place
+    });
+    let mut group = criterion.benchmark_group("store/contains");
+    for (name, first) in [("present", 0), ("absent", blobs)] {
+        group.bench_function(name, |bencher| {
+            let place = &*held;
+            let ids: Vec<_> = (first..first + blobs).map(id).collect();
+            let mut ids = ids.iter().cycle();
+            bencher.iter(|| assert_eq!(place.store.contains(ids.next().unwrap()), first == 0));
+        });
+    }
+    group.finish();
+    let mut group = criterion.benchmark_group("store/put-tiny");
+    let mut places = Renewed::new(blobs, || {
+        let place = Place::new();
+        let writer = place.store.writer();
+        (writer, place)
+    });
+    group.bench_function("8-bytes", |bencher| {
+        bencher.iter_custom(|times| {
+            places.time(
+                times,
+                |work| Busy::THREAD.time(work),
+                |(writer, _), number| {
+                    writer.put(BlobKind::Node, &number.to_le_bytes()).unwrap();
+                },
+            )
+        });
+    });
+    group.finish();
+}
+
+/// A commit of one small blob: what a snapshot of one changed file costs at least. And what many of them leave.
+fn commits(criterion: &mut Criterion<WallTime>) {
+    let commit = |store: &BlobStore, number: u64| {
+        let writer = store.writer();
+        writer.put(BlobKind::Node, &noise(number, 4096)).unwrap();
+        writer.finish().unwrap();
+    };
+    let mut group = criterion.benchmark_group("store/commit");
+    group.sample_size(10);
+    let mut places = Renewed::new(COMMITS, Place::new);
+    group.bench_function("4KiB", |bencher| {
+        bencher
+            .iter_custom(|times| places.time(times, elapsed, |place, number| commit(&place.store, number)));
+    });
+    let told = Once::new();
+    let many = LazyCell::new(|| {
+        let place = Place::new();
+        (0..scale("VELLUM_BENCH_COMMITS", COMMITS)).for_each(|number| commit(&place.store, number));
+        place.dir
+    });
+    group.bench_function("open-after-500", |bencher| {
+        told.call_once(|| {
+            let objects = LocalDir::open(many.path().join("store")).unwrap();
+            let count = objects.list_names("index").unwrap().len();
+            figure("store/commit/open-after-500", "index objects", count as f64, "count");
+        });
+        bencher.iter(|| open(&many));
+    });
+    group.finish();
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use vellum_benchkit::assert_allocates;
+use vellum_fs::cache::InodeCache;
 use vellum_fs::head::{Ancestor, Head};
 use vellum_fs::log::LogHooks;
 use vellum_fs::{Fs, Options, WriteLog};
@@ -172,4 +174,20 @@ fn snapshot_restore_and_fork_cost_the_same_for_any_number_of_files() {
     println!("{few:#?}");
     assert_eq!(costs(10_000), few);
     assert_eq!(costs(1_000_000), few);
+}
+
+#[test]
+fn what_the_inode_cache_answers_allocates_nothing() {
+    let cache = InodeCache::new(1 << 20);
+    let attr = Arc::new(Attr::new(FileKind::File, 0o644));
+    cache.put_attr(ROOT, &attr, cache.attr(ROOT).unwrap_err());
+    cache.put_dentry(ROOT, b"none", None, cache.dentry(ROOT, b"none").unwrap_err());
+    assert_allocates("a hit of attributes", 0, 1000, |_| drop(cache.attr(ROOT).unwrap()));
+    assert_allocates("a hit of an entry", 0, 1000, |_| {
+        assert!(cache.dentry(ROOT, b"none").unwrap().is_none())
+    });
+    assert_allocates("a miss of attributes", 0, 1000, |number| {
+        assert!(cache.attr(Ino(2 + ROOT.0 + number)).is_err())
+    });
+    assert_allocates("a miss of an entry", 0, 1000, |_| assert!(cache.dentry(ROOT, b"other").is_err()));
 }

@@ -20,3 +20,7 @@ mod views;
 mod whole;
 mod workloads;
 mod xattrs;
+
+/// Tests of what an operation costs count allocations, too.
+#[global_allocator]
+static ALLOCATOR: vellum_benchkit::Counting = vellum_benchkit::Counting;

@@ -26,8 +26,8 @@ const FLOORS: &[(&str, u8)] = &[
     ("vellum", 7),
 ];
 
-/// Stands beside the house: uses any floor, and is used by tests alone.
-const TESTKIT: &str = "vellum-testkit";
+/// Stand beside the house: may use any floor, and are used by tests and benches alone.
+const KITS: [&str; 2] = ["vellum-testkit", "vellum-benchkit"];
 
 /// One dependency between two crates of the workspace.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,15 +41,19 @@ impl Use {
     /// What is wrong with this dependency, if anything is.
     fn objection(&self) -> Option<String> {
         let Self { user, used, only_in_tests } = self;
-        if user == TESTKIT {
+        if is_kit(user) {
             return None;
         }
-        if used == TESTKIT {
-            return (!only_in_tests).then(|| format!("{user} uses {TESTKIT} outside its tests"));
+        if is_kit(used) {
+            return (!only_in_tests).then(|| format!("{user} uses {used} outside its tests and benches"));
         }
         let (upper, lower) = (floor(user)?, floor(used)?);
         (lower >= upper).then(|| format!("{user} (floor {upper}) uses {used} (floor {lower})"))
     }
+}
+
+fn is_kit(name: &str) -> bool {
+    KITS.contains(&name)
 }
 
 fn floor(name: &str) -> Option<u8> {
@@ -111,7 +115,7 @@ fn crates_use_lower_floors_only() {
 #[test]
 fn every_crate_has_a_floor() {
     for name in packages().iter().map(name) {
-        assert!(name == TESTKIT || floor(&name).is_some(), "{name} has no floor: add it to FLOORS");
+        assert!(is_kit(&name) || floor(&name).is_some(), "{name} has no floor: add it to FLOORS");
     }
 }
 
@@ -121,7 +125,7 @@ fn the_drawing_agrees() {
     let text =
         std::fs::read_to_string(&drawing).unwrap_or_else(|error| panic!("{}: {error}", drawing.display()));
     let drawn = drawn(&text);
-    for name in packages().iter().map(name).filter(|name| name != TESTKIT) {
+    for name in packages().iter().map(name).filter(|name| !is_kit(name)) {
         assert_eq!(drawn.get(&name).copied(), floor(&name), "{name}: ARCHITECTURE.md against FLOORS");
     }
     for (name, drawn_floor) in &drawn {
@@ -137,8 +141,10 @@ fn wrong_uses_are_noticed() {
         only_in_tests,
     };
     assert!(usage("vellum-map", "vellum-store", false).objection().is_none());
-    assert!(usage("vellum-map", TESTKIT, true).objection().is_none());
-    assert!(usage("vellum-map", TESTKIT, false).objection().is_some());
+    for kit in KITS {
+        assert!(usage("vellum-map", kit, true).objection().is_none());
+        assert!(usage("vellum-map", kit, false).objection().is_some());
+    }
     assert!(usage("vellum-store", "vellum-map", false).objection().is_some());
     assert!(usage("vellum-crypto", "vellum-chunker", true).objection().is_some());
 }

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Two commits against each other: their benches in turns, OK or REGRESSION for each.
+
+    bench/commits.py BASE                           BASE against HEAD
+    bench/commits.py BASE HEAD --rounds 5 --filter map/get
+    bench/commits.py BASE --package vellum-chunker  builds and runs one crate's benches
+
+Both are checked out and built beneath target/commits. Each round runs each bench of both, one right after the other,
+and the order turns from round to round; a run's figure is the median of its samples, and a ratio is the median of the
+rounds' own. A row is a REGRESSION if the rounds agree and HEAD takes more than 1.1 times as much, and UNCLEAR if they do
+not agree. The exit code is 1 if there is a regression, 2 if the comparison could not be made.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import contest
+import criterion
+import micro
+import record
+import report
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "target" / "commits"
+# Over this a row is a regression. Processor time of one thread repeats within a few percent on a shared machine.
+WORSE = 1.10
+# What every bench that Criterion runs has in it; older benches, with a harness of their own, would ignore its flags.
+MARK = b"CRITERION_HOME"
+
+
+@dataclass
+class Side:
+    """A commit, and its benches by name."""
+
+    name: str
+    tree: Path
+    benches: dict
+
+
+class Failed(Exception):
+    """Why there is no comparison."""
+
+
+def git(*arguments) -> str:
+    """What git says."""
+    found = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True)
+    if found.returncode:
+        raise Failed(f"git {' '.join(map(str, arguments))}: {found.stderr.strip()}")
+    return found.stdout.strip()
+
+
+def check_out(commit) -> Side:
+    """A work tree of a commit. One that a broken run left is used again."""
+    full = git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") if commit else ""
+    name = git("rev-parse", "--short", full)
+    tree = WORK / full[:16]
+    if not (tree / "Cargo.toml").is_file():
+        shutil.rmtree(tree, ignore_errors=True)
+        git("worktree", "prune")
+        git("worktree", "add", "--detach", "--force", tree, full)
+    return Side(name, tree, {})
+
+
+def build(side, packages):
+    """Builds a commit's benches. All commits share one target directory, and with it their dependencies."""
+    command = [*micro.BENCH, *(packages or ["--workspace"]), "--no-run", "--message-format=json-render-diagnostics"]
+    environment = os.environ | {"CARGO_TARGET_DIR": str(WORK / "target")}
+    print(f"building {side.name}", file=sys.stderr, flush=True)
+    found = subprocess.run(command, cwd=side.tree, env=environment, stdout=subprocess.PIPE, text=True)
+    if found.returncode:
+        raise Failed(f"{side.name}: its benches do not build: see above")
+    for line in found.stdout.splitlines():
+        message = json.loads(line)
+        if message.get("executable") and "bench" in message["target"]["kind"]:
+            program = Path(message["executable"])
+            crate = Path(message["manifest_path"]).parent
+            if MARK in program.read_bytes():
+                side.benches[f"{crate.name}/{message['target']['name']}"] = (program, crate)
+    if not side.benches:
+        raise Failed(f"{side.name}: it has no benches of Criterion's")
+
+
+def called(side, bench, arguments, home, extra=()):
+    """Runs one bench program; what it prints."""
+    program, crate = side.benches[bench]
+    command = [program, "--bench", *extra, *([arguments.filter] if arguments.filter else [])]
+    environment = os.environ | {"CRITERION_HOME": str(home)}
+    found = subprocess.run(command, cwd=crate, env=environment, capture_output=True, text=True)
+    if found.returncode:
+        raise Failed(f"{side.name}: {bench} failed:\n{found.stderr.strip()}")
+    return found.stdout
+
+
+def wanted(side, arguments) -> list:
+    """The bench programs that have something to run."""
+    listed = {bench: called(side, bench, arguments, WORK / "home", ["--list"]) for bench in side.benches}
+    return [bench for bench, text in listed.items() if ": benchmark" in text]
+
+
+def measure(whole, sides, benches, number, arguments):
+    """One round: each bench of both commits."""
+    for bench in benches:
+        for side in contest.order(sides, number):
+            if bench not in side.benches:
+                continue
+            print(f"round {number + 1}: {bench} of {side.name}", file=sys.stderr, flush=True)
+            home = WORK / "home"
+            shutil.rmtree(home, ignore_errors=True)
+            called(side, bench, arguments, home, ["--quick"] if arguments.quick else [])
+            for row in criterion.benches(home):
+                row.add_to(whole, side.name, [statistics.median(row.samples)], number=number)
+
+
+def verdict(row, base, head) -> tuple:
+    """The ratio as text, and what it means."""
+    ratio = contest.ratio(row, head, base)
+    if ratio is None:
+        return "–", "OK" if all(contest.median(row, name) == 0 for name in (base, head)) else "ONE SIDE ONLY"
+    if ratio.low > WORSE or (ratio.value > WORSE and not ratio.noisy):
+        return str(ratio), "REGRESSION"
+    return str(ratio), "UNCLEAR" if ratio.noisy else "OK"
+
+
+def table(whole, base, head) -> tuple:
+    """The rows as Markdown, and how many are regressions."""
+    lines = [f"| bench | {base} | {head} | ratio | |", "|---" * 5 + "|"]
+    worse = 0
+    for row in whole["rows"]:
+        ratio, word = verdict(row, base, head)
+        worse += word == "REGRESSION"
+        name = "/".join(filter(None, (row["group"], row["name"])))
+        name += "" if row["quantity"] in ("time", "rate") else f", {row['quantity']}"
+        sides = [report.shown(contest.median(row, side), row["unit"]) for side in (base, head)]
+        lines.append(f"| {' | '.join([name, *sides, ratio, word])} |")
+    return "\n".join(lines), worse
+
+
+def compare(arguments) -> int:
+    """Everything from checking out to the exit code."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    sides = [check_out(arguments.base), check_out(arguments.head)]
+    base, head = (side.name for side in sides)
+    if base == head:
+        raise Failed(f"{arguments.base} and {arguments.head} are one commit, {base}")
+    packages = [part for name in arguments.package for part in ("--package", name)]
+    for side in sides:
+        build(side, packages)
+    whole = record.Record(
+        "commits",
+        f"{head} against {base}",
+        columns=[base, head],
+        ours=head,
+        floors=[base],
+        setting={"compiler": record.version("rustc"), "rounds": str(arguments.rounds)},
+    )
+    benches = sorted(set().union(*(wanted(side, arguments) for side in sides)))
+    if not benches:
+        raise Failed(f"no bench has an id that matches {arguments.filter}")
+    for number in range(arguments.rounds):
+        measure(whole, sides, benches, number, arguments)
+        whole.keep(arguments.json)
+    text, worse = table(whole.whole(), base, head)
+    print(f"{report.about(whole.whole())}\n\n{text}\n\n{f'{worse} regressions' if worse else 'no regression'}")
+    if not arguments.keep:
+        for side in sides:
+            git("worktree", "remove", "--force", side.tree)
+    return 1 if worse else 0
+
+
+def main():
+    """Parses, and tells what went wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("base", help="a commit")
+    parser.add_argument("head", nargs="?", default="HEAD", help="another one (default: HEAD)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often (default: 3; with fewer nobody disagrees)")
+    parser.add_argument("--filter", help="only ids that match this regular expression")
+    parser.add_argument("--package", action="append", default=[], help="only this crate's benches (again for more)")
+    parser.add_argument("--quick", action="store_true", help="few samples in each run")
+    parser.add_argument("--keep", action="store_true", help="leave the work trees for the next comparison")
+    parser.add_argument("--json", type=Path, help="where to keep the record")
+    try:
+        sys.exit(compare(parser.parse_args()))
+    except Failed as failed:
+        print(f"commits.py: {failed}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+//! What benches share: how long they run, by which clock, on what data, and how a figure that is not a time is told.
+//!
+//! Invariant: every bench of the workspace is a [`Criterion`] one whose id is `group/what/of-what`, so that records of
+//! different commits can be compared row by row. Deliberately absent: the structures that are measured, and anything
+//! that tests need.
+//!
+//! One thread at work is measured in its own processor time ([`busy`]): the machine's other work is not the
+//! structure's. What waits for a disk or for other threads is measured in real time ([`waiting`]). Set-ups stand inside
+//! the closures that Criterion calls, or in a `LazyCell`, so that a filter saves them, too.
+
+mod allocations;
+mod clock;
+mod data;
+mod figure;
+mod renewed;
+mod scale;
+
+use std::time::Duration;
+
+/// The harness itself, of one version for all.
+pub use criterion;
+use criterion::Criterion;
+use criterion::measurement::{Measurement, WallTime};
+
+pub use allocations::{Counting, allocations, assert_allocates};
+pub use clock::{Busy, elapsed};
+pub use data::{Random, noise, text};
+pub use figure::figure;
+pub use renewed::Renewed;
+pub use scale::{measures, scale, scratch};
+
+/// Before anything is measured: caches are warm and the processor is awake after this.
+const WARM_UP: Duration = Duration::from_millis(400);
+/// For each bench. With some eighty of them all take about five minutes.
+const MEASURED: Duration = Duration::from_millis(1500);
+/// Enough for a median that moves by less than a percent; the analysis of more would take longer than they do.
+const SAMPLES: usize = 40;
+const RESAMPLES: usize = 10_000;
+
+/// Benches of one thread at work, in its processor time. Takes Criterion's arguments from the command line.
+#[must_use]
+pub fn busy() -> Criterion<Busy> {
+    configured(Criterion::default().with_measurement(Busy::THREAD))
+}
+
+/// Benches that hand work to other threads, in the processor time of all. Takes the same arguments.
+#[must_use]
+pub fn busy_in_all() -> Criterion<Busy> {
+    configured(Criterion::default().with_measurement(Busy::PROCESS))
+}
+
+/// Benches that wait for a disk or for other threads, in real time. Takes Criterion's arguments from the command line.
+#[must_use]
+pub fn waiting() -> Criterion<WallTime> {
+    configured(Criterion::default())
+}
+
+fn configured<M: Measurement + 'static>(criterion: Criterion<M>) -> Criterion<M> {
+    criterion
+        .warm_up_time(WARM_UP)
+        .measurement_time(MEASURED)
+        .sample_size(SAMPLES)
+        .nresamples(RESAMPLES)
+        .without_plots()
+        .configure_from_args()
+}

@@ -1,0 +1,42 @@
+//! How large set-ups are, and where they stand.
+//!
+//! Invariant: where benches are only tried (`cargo test --benches`, `--list`), set-ups are small.
+
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+
+/// What a set-up has at most where nothing is measured.
+const SMALL: u64 = 100;
+
+/// Whether this run measures: Criterion does under `cargo bench` only, unless it is asked to list or to try.
+#[must_use]
+pub fn measures() -> bool {
+    let has = |flag: &str| std::env::args().any(|argument| argument == flag);
+    has("--bench") && !has("--test") && !has("--list")
+}
+
+/// How many things a set-up has: `normal`, or what the environment says under `name`; few where nothing is measured.
+///
+/// # Panics
+/// If the environment says something that is no number.
+#[must_use]
+pub fn scale(name: &str, normal: u64) -> u64 {
+    if !measures() {
+        return normal.min(SMALL);
+    }
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")),
+        Err(_) => normal,
+    }
+}
+
+/// A directory to work in, gone with the value: in `VELLUM_BENCH_DIR`, or else where temporary files are.
+///
+/// # Panics
+/// If it cannot be made.
+#[must_use]
+pub fn scratch() -> TempDir {
+    let base = std::env::var_os("VELLUM_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    tempfile::tempdir_in(&base).unwrap_or_else(|error| panic!("{}: {error}", base.display()))
+}

@@ -1,0 +1,79 @@
+//! The map that is measured: entries that look like extents, eight for each file.
+
+use std::cell::LazyCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vellum_benchkit::Random;
+use vellum_map::{Builder, LoadBytes, MapError, MemoryNodes, NodeCache, NodeSink, Root, Shape};
+use vellum_types::BlobId;
+
+pub const SHAPE: Shape = Shape::new(0x5eed);
+/// Room for every node of ten million keys.
+const CACHE: u64 = 8 << 30;
+
+/// A base that is built when the first bench that needs it runs.
+pub type Lazy<F> = LazyCell<Base, F>;
+
+/// A map of every second key, so that there are absent ones between.
+pub struct Base {
+    pub keys: u64,
+    pub nodes: Arc<Metered>,
+    pub cache: NodeCache<Arc<Metered>>,
+    pub root: Root,
+}
+
+impl Base {
+    pub fn build(keys: u64) -> Self {
+        let nodes = Arc::new(Metered::default());
+        let mut builder = Builder::new(SHAPE, &*nodes);
+        for number in 0..keys {
+            builder.push(&key(2 * number), &value(number)).expect("memory takes nodes");
+        }
+        let root = builder.finish().expect("memory takes nodes");
+        let cache = NodeCache::new(Arc::clone(&nodes), CACHE);
+        Self { keys, nodes, cache, root }
+    }
+}
+
+pub fn key(number: u64) -> Vec<u8> {
+    let mut key = Vec::with_capacity(17);
+    key.extend_from_slice(&(number / 8).to_be_bytes());
+    key.push(3);
+    key.extend_from_slice(&(number % 8 * 65_536).to_be_bytes());
+    key
+}
+
+pub fn value(number: u64) -> Vec<u8> {
+    let mut random = Random(number);
+    (0..5).flat_map(|_| random.next().to_le_bytes()).collect()
+}
+
+/// Counts nodes and bytes written.
+#[derive(Default)]
+pub struct Metered {
+    nodes: MemoryNodes,
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Metered {
+    /// What was written since the last call: nodes and bytes.
+    pub fn take(&self) -> (u64, u64) {
+        (self.count.swap(0, Ordering::Relaxed), self.bytes.swap(0, Ordering::Relaxed))
+    }
+}
+
+impl NodeSink for Metered {
+    fn put(&self, bytes: &[u8]) -> Result<BlobId, MapError> {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.nodes.put(bytes)
+    }
+}
+
+impl LoadBytes for Metered {
+    fn load(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
+        self.nodes.load(id)
+    }
+}
