@@ -153,10 +153,10 @@ impl<'a> Planner<'a> {
         if !compare::is_asked_for(&source, self.options) {
             return self.remarks.push(Remark::Skipped { path: source.path() });
         }
-        let is_existing_file = old.is_some_and(|old| !old.is_dir()) && !source.is_dir();
+        let is_existing = old.is_some_and(|old| !(old.is_dir() && source.is_dir()));
         if source.flags().has(Flags::WITHHELD)
             || old.is_none() && compare.existing
-            || compare.ignore_existing && is_existing_file
+            || compare.ignore_existing && is_existing
         {
             return;
         }
