@@ -64,6 +64,20 @@ pub enum SyncError {
     /// The volume that a snapshot is in failed.
     #[error(transparent)]
     Volume(#[from] vellum_volume::VolumeError),
+    /// The other side sent what cannot be.
+    #[error(transparent)]
+    Wire(#[from] crate::wire::WireError),
+    /// The other side says that it failed.
+    #[error("{message}")]
+    Remote {
+        /// The coarse kind.
+        kind: ErrorKind,
+        /// What it says.
+        message: String,
+    },
+    /// The connection is gone.
+    #[error("the connection is gone")]
+    Lost,
     /// Somebody asked to stop.
     #[error("stopped")]
     Stopped,
@@ -83,6 +97,9 @@ impl SyncError {
             Self::Refused(_) | Self::End { .. } => ErrorKind::Conflict,
             Self::Rules(_) => ErrorKind::Usage,
             Self::Volume(error) => error.kind(),
+            Self::Wire(crate::wire::WireError::Version(..)) => ErrorKind::Unsupported,
+            Self::Wire(_) | Self::Lost => ErrorKind::Io,
+            Self::Remote { kind, .. } => *kind,
             Self::Stopped => ErrorKind::Interrupted,
         }
     }

@@ -17,6 +17,8 @@
 //! | `local` | a directory of this host as an end |
 //! | `snapshot` | a place in a snapshot as a source |
 //! | `wire` | the bytes between two hosts |
+//! | `remote` | a directory of another host as an end |
+//! | `session` | the conversation of two hosts |
 //!
 //! Invariant: path system calls are made by `vellum_checkout::beneath` alone. Deliberately absent: anything that
 //! prints, and the meaning of command lines.
@@ -31,8 +33,10 @@ pub mod local;
 pub mod options;
 pub mod plan;
 pub mod receive;
+pub mod remote;
 pub mod rules;
 pub mod scan;
+pub mod session;
 pub mod snapshot;
 pub mod source;
 mod transfer;

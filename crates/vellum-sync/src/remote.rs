@@ -1,0 +1,157 @@
+//! A directory of another host, reached through the system's `ssh`, as an end of a run.
+//!
+//! Invariant: nothing that was typed reaches a shell but what is meant for one (`--rsh`, `--remote-program`): the path
+//! goes through the conversation. A host that a program could take for an option is refused. After the connection was
+//! lost everything fails until the end is listed again, which connects anew. Deliberately absent: when to try again.
+
+mod address;
+mod child;
+
+use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vellum_types::ErrorKind;
+use vellum_volume::Meter;
+
+pub use address::{Address, AddressError, Shell};
+use child::Connected;
+
+use crate::error::{Result, SyncError};
+use crate::listing::{Digest, Entry, EntryId, Listing};
+use crate::receive::{Destination, Job, Report};
+use crate::session::{Begin, Found, Role, Settings};
+use crate::source::{Content, End, Source, Wanted, Wish};
+
+/// One end of a run, on another host. Clones are the same end.
+#[derive(Clone)]
+pub struct Remote {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    address: Address,
+    shell: Shell,
+    settings: Settings,
+    state: Mutex<State>,
+}
+
+struct State {
+    begin: Begin,
+    connected: Arc<Connected>,
+    /// Bytes sent and received by connections before this one.
+    before: (u64, u64),
+}
+
+impl Remote {
+    /// Connects, and asks for the end; what was found there.
+    pub fn connect(address: Address, shell: Shell, role: Role, settings: Settings) -> Result<(Self, Found)> {
+        let begin = Begin { role, path: address.path.clone(), name: None, timeout: settings.timeout };
+        let connected = Arc::new(Connected::start(&address, &shell, &settings)?);
+        let state = Mutex::new(State { begin, connected, before: (0, 0) });
+        let remote = Self { inner: Arc::new(Inner { address, shell, settings, state }) };
+        let found = remote.begin()?;
+        Ok((remote, found))
+    }
+
+    /// Asks for another place on the same host. The name is that which a single entry of a source goes by.
+    pub fn move_to(&self, path: Vec<u8>, name: Option<Vec<u8>>) -> Result<Found> {
+        let mut state = self.state();
+        state.begin.path = path;
+        state.begin.name = name;
+        drop(state);
+        self.begin()
+    }
+
+    fn begin(&self) -> Result<Found> {
+        let (begin, connected) = {
+            let state = self.state();
+            (state.begin.clone(), Arc::clone(&state.connected))
+        };
+        connected.client.begin(&begin).map_err(|error| self.explain(&connected, error))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connected(&self) -> Arc<Connected> {
+        Arc::clone(&self.state().connected)
+    }
+
+    /// Whether the connection is gone.
+    pub fn is_lost(&self) -> bool {
+        self.connected().client.link().lost().is_some()
+    }
+
+    /// Bytes sent and received.
+    pub fn traffic(&self) -> (u64, u64) {
+        let state = self.state();
+        let (sent, received) = state.connected.client.link().traffic();
+        (state.before.0 + sent, state.before.1 + received)
+    }
+
+    /// Connects anew, if the connection is gone.
+    fn connect_again(&self) -> Result<()> {
+        if !self.is_lost() {
+            return Ok(());
+        }
+        let before = self.traffic();
+        let inner = &*self.inner;
+        let connected = Arc::new(Connected::start(&inner.address, &inner.shell, &inner.settings)?);
+        let mut state = self.state();
+        let gone = std::mem::replace(&mut state.connected, connected);
+        state.before = before;
+        drop(state);
+        // Waits for the program, so nobody else must wait for the lock meanwhile.
+        drop(gone);
+        self.begin().map(drop)
+    }
+
+    fn explain(&self, connected: &Connected, error: SyncError) -> SyncError {
+        match (error, connected.client.link().lost()) {
+            (SyncError::Lost, Some(why)) => SyncError::Remote {
+                kind: ErrorKind::Io,
+                message: format!("the connection to '{}' is gone: {why}", self.inner.address.host),
+            },
+            (error, _) => error,
+        }
+    }
+}
+
+impl End for Remote {
+    fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+        self.connect_again()?;
+        let connected = self.connected();
+        connected.client.list(wish, meter).map_err(|error| self.explain(&connected, error))
+    }
+
+    fn digest(&self, _: &Listing, files: &[EntryId], _: &Meter) -> Result<Vec<Option<Digest>>> {
+        let connected = self.connected();
+        connected.client.digest(files).map_err(|error| self.explain(&connected, error))
+    }
+}
+
+impl Source for Remote {
+    fn expect(&self, listing: &Listing, files: &[Wanted]) {
+        self.connected().client.source().expect(listing, files);
+    }
+
+    fn open(&self, file: Entry<'_>, old: Option<&File>) -> Result<Content> {
+        let connected = self.connected();
+        connected.client.source().open(file, old).map_err(|error| self.explain(&connected, error))
+    }
+}
+
+impl Destination for Remote {
+    fn carry_out(&self, job: &Job<'_>, meter: &Meter) -> Result<Report> {
+        if let Some(refusal) = &job.plan.refusal {
+            return Err(SyncError::Refused(refusal.clone()));
+        }
+        if job.plan.is_empty() {
+            return Ok(Report::default());
+        }
+        let connected = self.connected();
+        meter.expect(job.plan.steps.len() as u64, job.plan.counts.write_bytes);
+        connected.client.carry_out(job, meter).map_err(|error| self.explain(&connected, error))
+    }
+}

@@ -1,0 +1,57 @@
+//! The program that reaches a host, as a child of this process.
+//!
+//! Invariant: the child has ended when this is dropped. What it says of itself goes where this process's errors go.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::address::{Address, Shell};
+use crate::error::{Result, SyncError};
+use crate::session::{Client, Link, Settings};
+
+/// What the program may take to end by itself.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A running program, and the conversation through it.
+pub(super) struct Connected {
+    pub client: Client,
+    child: Mutex<Child>,
+}
+
+impl Connected {
+    /// Starts the program.
+    pub fn start(address: &Address, shell: &Shell, settings: &Settings) -> Result<Self> {
+        let (program, first) = shell.words.split_first().ok_or(SyncError::Lost)?;
+        let mut command = Command::new(program);
+        command.args(first).arg(&address.host).arg(&shell.program).args(["sync", "--server"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child =
+            command.spawn().map_err(|source| SyncError::Io { action: "start ssh for", source })?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(SyncError::Lost);
+        };
+        let link: Arc<Link> = Link::start(output.into(), input.into(), settings);
+        Ok(Self { client: Client::new(link), child: Mutex::new(child) })
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let link = self.client.link();
+        let mut patience = if link.lost().is_some() { Duration::ZERO } else { GRACE };
+        self.client.end();
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let start = Instant::now();
+        let mut pause = Duration::from_millis(1);
+        while let Ok(None) = child.try_wait() {
+            if start.elapsed() >= patience {
+                // It may have ended meanwhile, which is as well.
+                let _ = child.kill();
+                patience = Duration::MAX;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+}

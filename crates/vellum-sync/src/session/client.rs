@@ -1,0 +1,171 @@
+//! The side that asks.
+//!
+//! Invariant: one thing is asked for at a time; all of an answer is received before the next.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vellum_volume::Meter;
+
+use super::feed;
+use super::link::{Incoming, Link};
+use super::message::{Begin, Found, Message};
+use super::wire_source::WireSource;
+use crate::error::{Result, SyncError};
+use crate::listing::{Digest, EntryId, Listing};
+use crate::plan::Plan;
+use crate::receive::{Job, Report};
+use crate::source::Wish;
+use crate::wire::{Frame, Kind, WireError, encode_plan};
+
+/// Bytes of a told hash: whether there is one, and it.
+pub(super) const HASH_LEN: usize = 33;
+/// How often a run looks whether it is to stop.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// A conversation with a server.
+pub struct Client {
+    link: Arc<Link>,
+    /// Held while something is asked for.
+    turn: Mutex<()>,
+}
+
+impl Client {
+    /// Speaks through a link.
+    #[must_use]
+    pub fn new(link: Arc<Link>) -> Self {
+        Self { link, turn: Mutex::new(()) }
+    }
+
+    /// The link.
+    #[must_use]
+    pub fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    /// The server's files.
+    #[must_use]
+    pub fn source(&self) -> WireSource {
+        WireSource::new(Arc::clone(&self.link))
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for an end; what was found there.
+    pub fn begin(&self, begin: &Begin) -> Result<Found> {
+        let _turn = self.turn();
+        self.link.say(&Message::Begin(begin.clone()))?;
+        match self.link.receive()? {
+            Incoming::Message(Message::Ready(found)) => Ok(found),
+            _ => Err(unasked()),
+        }
+    }
+
+    /// Lists the end.
+    pub fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+        let _turn = self.turn();
+        let filters = wish.rules.filters().map(|filters| (*filters).clone()).unwrap_or_default();
+        self.link.allow_listing();
+        self.link.say(&Message::List {
+            options: Box::new((*wish.options).clone()),
+            filters: Box::new(filters),
+            top: wish.top.clone(),
+            owners: wish.owners,
+        })?;
+        match self.link.receive()? {
+            Incoming::Listing(listing) => {
+                meter.add(listing.files().0, 0);
+                Ok((*listing).clone())
+            }
+            _ => Err(unasked()),
+        }
+    }
+
+    /// Hashes files of the end.
+    pub fn digest(&self, files: &[EntryId]) -> Result<Vec<Option<Digest>>> {
+        let _turn = self.turn();
+        self.link.allow_bulk(files.len() * HASH_LEN);
+        for part in files.chunks(1 << 16) {
+            let payload = part.iter().flat_map(|id| id.as_u32().to_le_bytes()).collect();
+            self.link.send(Frame::new(Kind::Digests, 0, payload))?;
+        }
+        self.link.say(&Message::Digest)?;
+        let Incoming::Bulk(told) = self.link.receive()? else { return Err(unasked()) };
+        let Incoming::Message(Message::Digested) = self.link.receive()? else { return Err(unasked()) };
+        let (hashes, rest) = told.as_chunks::<HASH_LEN>();
+        if !rest.is_empty() || hashes.len() != files.len() {
+            return Err(unasked());
+        }
+        Ok(hashes.iter().map(|[known, hash @ ..]| (*known == 1).then_some(*hash)).collect())
+    }
+
+    /// Has a plan carried out, and feeds the content that is asked for meanwhile.
+    pub fn carry_out(&self, job: &Job<'_>, meter: &Meter) -> Result<Report> {
+        let _turn = self.turn();
+        self.link.feed.begin();
+        let done = Mutex::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..feed::THREADS {
+                scope.spawn(|| feed::work(&self.link, job.source, job.from));
+            }
+            scope.spawn(|| self.pass_on_stop(meter, &done));
+            let outcome = self.send_job(job).and_then(|()| self.wait_for_report(meter));
+            *done.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            self.link.feed.end();
+            outcome
+        })
+    }
+
+    fn send_job(&self, job: &Job<'_>) -> Result<()> {
+        self.link.say(&Message::CarryOut { options: Box::new(job.options.clone()) })?;
+        self.link.send_listing(job.from)?;
+        self.send_plan(job.plan)
+    }
+
+    fn send_plan(&self, plan: &Plan) -> Result<()> {
+        encode_plan(plan, &mut |payload| self.link.send(Frame::new(Kind::Plan, 0, payload)))
+    }
+
+    fn wait_for_report(&self, meter: &Meter) -> Result<Report> {
+        let (mut items, mut bytes) = (0, 0);
+        loop {
+            match self.link.receive()? {
+                Incoming::Message(Message::Progress { items: now_items, bytes: now_bytes }) => {
+                    meter.add(now_items.saturating_sub(items), now_bytes.saturating_sub(bytes));
+                    (items, bytes) = (now_items.max(items), now_bytes.max(bytes));
+                }
+                Incoming::Message(Message::Done(report)) => return Ok(report.into()),
+                _ => return Err(unasked()),
+            }
+        }
+    }
+
+    /// Says farewell. The end of the stream says the same, so it does not matter whether it arrives.
+    pub fn end(&self) {
+        let _ = self.link.say(&Message::Bye);
+        self.link.close();
+    }
+
+    /// Tells the server when somebody here asks to stop.
+    fn pass_on_stop(&self, meter: &Meter, done: &Mutex<bool>) {
+        while !*done.lock().unwrap_or_else(PoisonError::into_inner) {
+            if meter.check().is_err() {
+                // If the connection is gone, the server stops by itself.
+                let _ = self.link.say(&Message::Stop);
+                return;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn unasked() -> SyncError {
+    SyncError::Wire(WireError::Unasked("another answer"))
+}

@@ -1,0 +1,313 @@
+//! Content that the other side asks for: read here, and sent as fast as it may.
+//!
+//! Invariant: only regular files of the listing that the other side has are opened, by their numbers; no path ever comes
+//! from there. What waits to be sent is bounded by what the other side allows for each stream.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use vellum_checkout::beneath::{OpenedFile, stat_file};
+use vellum_checkout::clone::data_segments;
+
+use super::inbox::{WINDOW, data_cost};
+use super::link::Link;
+use super::message::told_error;
+use crate::delta::{ENCODED_MAX, Matcher, Op, Signature};
+use crate::error::{Result, SyncError};
+use crate::listing::{Entry, EntryId, Listing};
+use crate::source::{Content, Piece, Pieces, Source};
+use crate::wire::{Frame, Kind, WireError};
+
+/// Threads that read: enough to keep a disk busy while others hash and compress.
+pub(super) const THREADS: usize = 4;
+/// Longest piece of data, bytes; a file as long goes in one frame.
+const DATA_LEN: usize = 128 << 10;
+/// Files that may be asked for at a time: what fits into an inbox, and some more.
+const WAITING_MAX: usize = 1 << 18;
+/// Bytes of signatures that may wait: a few of the longest.
+const SIGNATURES_MAX: usize = 16 * ENCODED_MAX;
+
+struct Request {
+    stream: u32,
+    file: u32,
+    signature: Option<Vec<u8>>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Request>,
+    signatures: usize,
+    /// Streams being sent: how many bytes may go.
+    allowed: HashMap<u32, u64>,
+    ended: bool,
+}
+
+/// What the other side asked for.
+#[derive(Default)]
+pub(super) struct Feed {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+impl Feed {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in a frame that arrived.
+    pub fn take(&self, frame: Frame) -> std::result::Result<(), WireError> {
+        let mut state = self.lock();
+        let mut bytes = vellum_types::Reader::new(&frame.payload);
+        match frame.kind {
+            Kind::Open => {
+                for stream in frame.number.. {
+                    state.ask(Request { stream, file: bytes.u32()?, signature: None })?;
+                    if bytes.remaining() == 0 {
+                        break;
+                    }
+                }
+            }
+            Kind::OpenDelta => {
+                let file = bytes.u32()?;
+                let signature = Some(bytes.take_rest().to_vec());
+                state.ask(Request { stream: frame.number, file, signature })?;
+            }
+            Kind::Credit => {
+                let more = bytes.u64()?;
+                if let Some(allowed) = state.allowed.get_mut(&frame.number) {
+                    *allowed = allowed.saturating_add(more);
+                }
+            }
+            Kind::Cancel => {
+                state.waiting.retain(|request| request.stream != frame.number);
+                state.allowed.remove(&frame.number);
+            }
+            _ => return Err(WireError::Unasked("a frame that asks for nothing")),
+        }
+        self.wake.notify_all();
+        Ok(())
+    }
+
+    /// Nothing will be asked for any more.
+    pub fn end(&self) {
+        self.lock().ended = true;
+        self.wake.notify_all();
+    }
+
+    /// Something may be asked for again.
+    pub fn begin(&self) {
+        *self.lock() = State::default();
+    }
+
+    fn next(&self) -> Option<Request> {
+        let mut state = self.lock();
+        loop {
+            if state.ended {
+                return None;
+            }
+            if let Some(request) = state.waiting.pop_front() {
+                state.signatures -= request.signature.as_ref().map_or(0, Vec::len);
+                state.allowed.insert(request.stream, WINDOW);
+                return Some(request);
+            }
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until so many bytes of a stream may go; false if nobody wants them any more.
+    fn allow(&self, stream: u32, bytes: u64) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.ended {
+                return false;
+            }
+            match state.allowed.get_mut(&stream) {
+                None => return false,
+                Some(allowed) if *allowed >= bytes => {
+                    *allowed -= bytes;
+                    return true;
+                }
+                Some(_) => state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn close(&self, stream: u32) {
+        self.lock().allowed.remove(&stream);
+    }
+}
+
+impl State {
+    fn ask(&mut self, request: Request) -> std::result::Result<(), WireError> {
+        self.signatures += request.signature.as_ref().map_or(0, Vec::len);
+        if self.waiting.len() >= WAITING_MAX || self.signatures > SIGNATURES_MAX {
+            return Err(WireError::TooMuch("files at a time"));
+        }
+        self.waiting.push_back(request);
+        Ok(())
+    }
+}
+
+/// Sends what is asked for from `source`, until the link's feed ends.
+pub(super) fn work(link: &Link, source: &dyn Source, listing: &Listing) {
+    while let Some(request) = link.feed.next() {
+        let mut sender = Sender { link, stream: request.stream };
+        let outcome = sender.serve(source, listing, &request);
+        link.feed.close(request.stream);
+        let failed = match outcome {
+            Ok(()) | Err(SyncError::Stopped) => continue,
+            Err(SyncError::Lost) => return,
+            Err(error) => error,
+        };
+        let (kind, message) = told_error(&failed);
+        let cut = message.char_indices().map(|(at, _)| at).take_while(|at| *at < 4000).last().unwrap_or(0);
+        let message = if message.len() > 4000 { message.get(..cut).unwrap_or_default() } else { &message };
+        let payload = [&[kind], message.as_bytes()].concat();
+        if link.send(Frame::new(Kind::Fail, request.stream, payload)).is_err() {
+            return;
+        }
+    }
+}
+
+/// What sends one stream.
+struct Sender<'l> {
+    link: &'l Link,
+    stream: u32,
+}
+
+impl Sender<'_> {
+    fn serve(&mut self, source: &dyn Source, listing: &Listing, request: &Request) -> Result<()> {
+        let entry = EntryId::from_u32(request.file).and_then(|id| listing.get(id)).filter(Entry::is_file);
+        let entry = entry.ok_or(SyncError::Wire(WireError::Unasked("content of what is no file")))?;
+        let signature = request.signature.as_deref().map(Signature::decode).transpose();
+        let signature = signature.map_err(|error| SyncError::Remote {
+            kind: vellum_types::ErrorKind::Corrupt,
+            message: error.to_string(),
+        })?;
+        match (source.open(entry, None)?, signature) {
+            (Content::File(file), _) if file.stat.size != entry.size() => Err(SyncError::Changed),
+            (Content::File(file), None) => self.whole(&file),
+            (Content::File(file), Some(signature)) => self.delta(&file, signature),
+            (Content::Pieces(mut pieces), _) => self.pieces(&mut *pieces),
+        }
+    }
+
+    fn send(&self, kind: Kind, payload: Vec<u8>, cost: u64) -> Result<()> {
+        if !self.link.feed.allow(self.stream, cost) {
+            return Err(SyncError::Stopped);
+        }
+        self.link.send(Frame::new(kind, self.stream, payload))
+    }
+
+    fn data(&self, bytes: Vec<u8>) -> Result<()> {
+        let cost = data_cost(bytes.len());
+        self.send(Kind::Data, bytes, cost)
+    }
+
+    fn hole(&self, len: u64) -> Result<()> {
+        self.send(Kind::Hole, len.to_le_bytes().to_vec(), data_cost(0))
+    }
+
+    fn whole(&self, file: &OpenedFile) -> Result<()> {
+        let size = file.stat.size;
+        if size <= DATA_LEN as u64 {
+            let mut bytes = vec![0; size as usize];
+            file.file.read_exact_at(&mut bytes, 0).map_err(shrunk)?;
+            unchanged(file)?;
+            let cost = data_cost(bytes.len());
+            return self.send(Kind::Whole, bytes, cost);
+        }
+        let mut position = 0;
+        for segment in data_segments(&file.file, &file.stat) {
+            let segment = segment.map_err(SyncError::io("read"))?;
+            if segment.offset > position {
+                self.hole(segment.offset - position)?;
+            }
+            position = segment.offset;
+            while position < segment.offset + segment.len {
+                let step = (segment.offset + segment.len - position).min(DATA_LEN as u64);
+                let mut bytes = vec![0; step as usize];
+                file.file.read_exact_at(&mut bytes, position).map_err(shrunk)?;
+                self.data(bytes)?;
+                position += step;
+            }
+        }
+        if position < size {
+            self.hole(size - position)?;
+        }
+        unchanged(file)?;
+        self.send(Kind::End, Vec::new(), 0)
+    }
+
+    fn delta(&self, file: &OpenedFile, signature: Signature) -> Result<()> {
+        let mut reader = Hashed { file: &file.file, position: 0, hasher: blake3::Hasher::new() };
+        let mut failed = None;
+        let outcome = Matcher::new(signature).scan(&mut reader, file.stat.size, &mut |op| {
+            let sent = match op {
+                Op::Data(bytes) => bytes.chunks(DATA_LEN).try_for_each(|piece| self.data(piece.to_vec())),
+                Op::Copy { offset, len } => {
+                    let payload = [offset.to_le_bytes(), len.to_le_bytes()].concat();
+                    self.send(Kind::Old, payload, data_cost(0))
+                }
+            };
+            sent.map_err(|error| {
+                failed = Some(error);
+                io::ErrorKind::Other.into()
+            })
+        });
+        match (outcome, failed) {
+            (_, Some(error)) => return Err(error),
+            (Err(error), None) => return Err(SyncError::io("read")(error)),
+            (Ok(()), None) => {}
+        }
+        unchanged(file)?;
+        self.send(Kind::End, reader.hasher.finalize().as_bytes().to_vec(), 0)
+    }
+
+    fn pieces(&self, pieces: &mut dyn Pieces) -> Result<()> {
+        while let Some(piece) = pieces.next()? {
+            match piece {
+                Piece::Data(bytes) => {
+                    bytes.chunks(DATA_LEN).try_for_each(|piece| self.data(piece.to_vec()))?
+                }
+                Piece::Hole(len) => self.hole(len)?,
+                Piece::Old { .. } => return Err(SyncError::Unequal),
+            }
+        }
+        let digest = pieces.digest().map_or(Vec::new(), |digest| digest.to_vec());
+        self.send(Kind::End, digest, 0)
+    }
+}
+
+/// A file being read from its start and hashed.
+struct Hashed<'f> {
+    file: &'f std::fs::File,
+    position: u64,
+    hasher: blake3::Hasher,
+}
+
+impl Read for Hashed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.position)?;
+        self.hasher.update(buffer.get(..count).unwrap_or_default());
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+/// The file is as it was when it was opened.
+fn unchanged(file: &OpenedFile) -> Result<()> {
+    let now = stat_file(&file.file)?;
+    let same = (now.size, now.mtime) == (file.stat.size, file.stat.mtime)
+        && (now.ctime == file.stat.ctime || now.nlink != file.stat.nlink);
+    if same { Ok(()) } else { Err(SyncError::Changed) }
+}
+
+fn shrunk(error: io::Error) -> SyncError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => SyncError::Changed,
+        _ => SyncError::io("read")(error),
+    }
+}

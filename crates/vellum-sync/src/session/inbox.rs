@@ -1,0 +1,221 @@
+//! Content that was asked for and arrives: streams, each with so many bytes that may come.
+//!
+//! Invariant: what waits here was asked for, and is no more than was allowed: [`WINDOW`] for each file that is open,
+//! and [`AHEAD_MAX`] for files that will be. A file is asked for ahead only if all of it fits, so that it never waits for
+//! somebody to open it while others wait for it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::message::heard_error;
+use crate::error::{Result, SyncError};
+use crate::listing::Digest;
+use crate::wire::{Frame, Kind, WireError};
+
+/// Bytes of a stream that may come before they are taken: a line of 100 MB/s and 50 ms holds 5 MB.
+pub(super) const WINDOW: u64 = 4 << 20;
+/// Longest file that is asked for ahead, bytes.
+const AHEAD_FILE_MAX: u64 = 1 << 20;
+/// Bytes that are asked for ahead.
+const AHEAD_MAX: u64 = 8 << 20;
+/// What a file costs beside its content, bytes.
+const FILE_COST: u64 = 256;
+/// What a piece without data counts for, bytes.
+const PIECE_COST: u64 = 32;
+/// Longest message of a failure, bytes.
+const MESSAGE_MAX: usize = 4096;
+
+/// A piece of a stream.
+#[derive(Debug)]
+pub(super) enum Item {
+    Data(Vec<u8>),
+    Old { offset: u64, len: u64 },
+    Hole(u64),
+    End(Option<Digest>),
+    Fail(SyncError),
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    items: VecDeque<Item>,
+    /// Bytes that may still come.
+    allowed: u64,
+    /// Bytes that were taken and not allowed anew.
+    taken: u64,
+    ended: bool,
+    /// What it was counted with among those asked for ahead.
+    ahead: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    streams: HashMap<u32, Stream>,
+    /// Files that were asked for ahead, and their streams.
+    asked: HashMap<u32, u32>,
+    /// Files to ask for: number and size.
+    queue: VecDeque<(u32, u64)>,
+    ahead: u64,
+    next: u32,
+    lost: bool,
+}
+
+/// All streams of a side.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says which files will be opened, in this order; what is to be sent about it.
+    pub fn expect(&self, files: impl Iterator<Item = (u32, u64)>) -> Option<Frame> {
+        let mut state = self.lock();
+        state.queue = files.filter(|(_, size)| *size <= AHEAD_FILE_MAX).collect();
+        state.ask_ahead()
+    }
+
+    /// Opens a file; the number of its stream, and what is to be sent about it.
+    pub fn open(&self, file: u32, signature: Option<Vec<u8>>) -> (u32, Vec<Frame>) {
+        let mut state = self.lock();
+        if signature.is_none()
+            && let Some(stream) = state.asked.remove(&file)
+        {
+            return (stream, Vec::new());
+        }
+        let number = state.begin(0);
+        let frame = match signature {
+            None => Frame::new(Kind::Open, number, file.to_le_bytes().to_vec()),
+            Some(signature) => {
+                Frame::new(Kind::OpenDelta, number, [&file.to_le_bytes()[..], &signature].concat())
+            }
+        };
+        (number, vec![frame])
+    }
+
+    /// The next piece of a stream, and what is to be sent about it.
+    pub fn next(&self, number: u32) -> Result<(Item, Option<Frame>)> {
+        let mut state = self.lock();
+        loop {
+            let Some(stream) = state.streams.get_mut(&number) else { return Err(SyncError::Lost) };
+            if let Some(item) = stream.items.pop_front() {
+                stream.taken += cost(&item);
+                let more = if stream.taken >= WINDOW / 2 && !stream.ended {
+                    let bytes = std::mem::take(&mut stream.taken);
+                    stream.allowed += bytes;
+                    Some(Frame::new(Kind::Credit, number, bytes.to_le_bytes().to_vec()))
+                } else {
+                    None
+                };
+                return Ok((item, more));
+            }
+            if state.lost {
+                return Err(SyncError::Lost);
+            }
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// No more of a stream is wanted; what is to be sent about it.
+    pub fn close(&self, number: u32) -> Vec<Frame> {
+        let mut state = self.lock();
+        let Some(stream) = state.streams.remove(&number) else { return Vec::new() };
+        state.ahead = state.ahead.saturating_sub(stream.ahead);
+        let cancel = (!stream.ended).then(|| Frame::new(Kind::Cancel, number, Vec::new()));
+        let more = if state.ahead <= AHEAD_MAX / 2 { state.ask_ahead() } else { None };
+        cancel.into_iter().chain(more).collect()
+    }
+
+    /// Takes in a frame that arrived.
+    pub fn take(&self, frame: Frame) -> std::result::Result<(), WireError> {
+        let mut state = self.lock();
+        let next = state.next;
+        let Some(stream) = state.streams.get_mut(&frame.number) else {
+            // What was under way when a stream was closed.
+            return if frame.number < next { Ok(()) } else { Err(WireError::Unasked("a stream")) };
+        };
+        if stream.ended {
+            return Err(WireError::Unasked("more of a stream that had ended"));
+        }
+        let whole = frame.kind == Kind::Whole;
+        let item = item_of(frame)?;
+        let counted = cost(&item);
+        stream.ended = whole || matches!(item, Item::End(_) | Item::Fail(_));
+        stream.allowed = match (stream.allowed.checked_sub(counted), stream.ended) {
+            (Some(rest), _) => rest,
+            (None, true) if !whole => 0,
+            (None, _) => return Err(WireError::TooMuch("bytes of a stream")),
+        };
+        stream.items.push_back(item);
+        if whole {
+            stream.items.push_back(Item::End(None));
+        }
+        self.wake.notify_all();
+        Ok(())
+    }
+
+    /// The connection is gone: nobody waits any longer.
+    pub fn lose(&self) {
+        self.lock().lost = true;
+        self.wake.notify_all();
+    }
+}
+
+impl State {
+    fn begin(&mut self, ahead: u64) -> u32 {
+        let number = self.next;
+        self.next += 1;
+        self.streams.insert(number, Stream { allowed: WINDOW, ahead, ..Stream::default() });
+        self.ahead += ahead;
+        number
+    }
+
+    /// Asks for as many of the next files as there is room for.
+    fn ask_ahead(&mut self) -> Option<Frame> {
+        let first = self.next;
+        let mut files = Vec::new();
+        while self.ahead < AHEAD_MAX
+            && let Some((file, size)) = self.queue.pop_front()
+        {
+            let number = self.begin(size + FILE_COST);
+            self.asked.insert(file, number);
+            files.extend(file.to_le_bytes());
+        }
+        (!files.is_empty()).then(|| Frame::new(Kind::Open, first, files))
+    }
+}
+
+fn cost(item: &Item) -> u64 {
+    match item {
+        Item::Data(bytes) => bytes.len() as u64 + PIECE_COST,
+        Item::Old { .. } | Item::Hole(_) => PIECE_COST,
+        Item::End(_) | Item::Fail(_) => 0,
+    }
+}
+
+/// What a piece costs the side that sends it; the same.
+pub(super) fn data_cost(len: usize) -> u64 {
+    len as u64 + PIECE_COST
+}
+
+fn item_of(frame: Frame) -> std::result::Result<Item, WireError> {
+    let mut bytes = vellum_types::Reader::new(&frame.payload);
+    let item = match frame.kind {
+        Kind::Data | Kind::Whole => return Ok(Item::Data(frame.payload)),
+        Kind::Old => Item::Old { offset: bytes.u64()?, len: bytes.u64()? },
+        Kind::Hole => Item::Hole(bytes.u64()?),
+        Kind::End if bytes.remaining() == 0 => Item::End(None),
+        Kind::End => Item::End(Some(bytes.array()?)),
+        Kind::Fail if bytes.remaining() <= MESSAGE_MAX => {
+            let kind = bytes.u8()?;
+            let message = String::from_utf8_lossy(bytes.take_rest()).into_owned();
+            Item::Fail(heard_error(kind, message))
+        }
+        _ => return Err(WireError::Unasked("a frame that is none of a stream")),
+    };
+    bytes.finish()?;
+    Ok(item)
+}

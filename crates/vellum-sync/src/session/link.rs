@@ -1,0 +1,368 @@
+//! Both directions of a connection, and the two threads that work on them.
+//!
+//! Invariant: the thread that reads never waits for anything but bytes. It hands over what arrives, all of which is
+//! bounded: content by what was allowed, listings and plans by what was asked for, messages by [`MESSAGES_MAX`].
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use vellum_volume::Meter;
+
+use super::feed::Feed;
+use super::inbox::Inbox;
+use super::message::{Message, ToldOwners, ToldUnlisted, heard_error};
+use super::stream::{CountedWriter, TimedReader};
+use crate::error::{Result, SyncError};
+use crate::listing::{Listing, Unlisted};
+use crate::plan::Step;
+use crate::wire::{
+    Codec, FRAME_MAX, Frame, FrameReader, FrameWriter, Greeting, Kind, ListingDecoder, PlanDecoder,
+    WireError, encode_listing,
+};
+
+/// Frames that wait to be written: with the longest usual ones, 4 MiB.
+const FRAMES_MAX: usize = 32;
+/// Messages that wait to be handled.
+const MESSAGES_MAX: usize = 4096;
+/// Longest message, bytes: rules and lists of files.
+const MESSAGE_MAX: usize = 256 << 20;
+/// A sign of life is sent after so long without anything else, at most.
+const PING_MAX: Duration = Duration::from_secs(15);
+
+/// How a connection is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// How what is sent is compressed.
+    pub codec: Codec,
+    /// Without a byte for so long the other side is gone, milliseconds; 0: never.
+    pub timeout: u64,
+}
+
+/// What was received beside content.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    Message(Message),
+    Listing(Arc<Listing>),
+    Steps(Vec<Step>),
+    Bulk(Vec<u8>),
+}
+
+#[derive(Default)]
+struct Control {
+    queue: VecDeque<Incoming>,
+    /// Why the connection is gone.
+    lost: Option<String>,
+    /// Listings that may come.
+    listings: usize,
+    /// The listing that plans are made against.
+    own: Option<Arc<Listing>>,
+    /// Bytes of numbers or hashes that may come.
+    bulk: usize,
+    /// What is stopped if the other side says so or is gone.
+    meter: Option<Arc<Meter>>,
+}
+
+/// A connection.
+pub struct Link {
+    out: Mutex<Option<SyncSender<Frame>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    control: Mutex<Control>,
+    wake: Condvar,
+    timeout: Arc<AtomicU64>,
+    sent: Arc<AtomicU64>,
+    received: Arc<AtomicU64>,
+    pub(super) inbox: Inbox,
+    pub(super) feed: Feed,
+}
+
+impl Link {
+    /// Greets the other side, and starts to read and write.
+    pub fn start(read: OwnedFd, write: OwnedFd, settings: &Settings) -> Arc<Self> {
+        let (out, frames) = sync_channel(FRAMES_MAX);
+        let link = Arc::new(Self {
+            out: Mutex::new(Some(out)),
+            writer: Mutex::default(),
+            control: Mutex::default(),
+            wake: Condvar::new(),
+            timeout: Arc::new(AtomicU64::new(settings.timeout)),
+            sent: Arc::default(),
+            received: Arc::default(),
+            inbox: Inbox::default(),
+            feed: Feed::default(),
+        });
+        let (codec, sent, timeout) = (settings.codec, Arc::clone(&link.sent), Arc::clone(&link.timeout));
+        let writer = Arc::downgrade(&link);
+        let writing = std::thread::spawn(move || {
+            let outcome = write_frames(CountedWriter::new(write, sent), codec, &frames, &timeout);
+            if let (Err(error), Some(link)) = (outcome, writer.upgrade()) {
+                link.lose(&error);
+            }
+        });
+        *link.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writing);
+        let reader = Arc::clone(&link);
+        let stream = TimedReader::new(read, Arc::clone(&link.timeout), Arc::clone(&link.received));
+        std::thread::spawn(move || {
+            let error = reader.read_frames(stream);
+            reader.lose(&error);
+        });
+        link
+    }
+
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes sent and received so far.
+    pub fn traffic(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
+    }
+
+    /// Why the connection is gone, if it is.
+    pub fn lost(&self) -> Option<String> {
+        self.control().lost.clone()
+    }
+
+    /// Nothing is sent any more: the other side sees the end.
+    pub fn close(&self) {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// Sends what waits, and nothing more. Of a connection that is gone nothing can be sent.
+    pub fn finish(&self) {
+        self.close();
+        let writing = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writing) = writing.filter(|_| self.lost().is_none()) {
+            // A thread that panicked has said so.
+            let _ = writing.join();
+        }
+    }
+
+    pub(super) fn set_timeout(&self, millis: u64) {
+        self.timeout.store(millis, Ordering::Relaxed);
+    }
+
+    /// One more listing may come.
+    pub(super) fn allow_listing(&self) {
+        self.control().listings += 1;
+    }
+
+    /// The listing that plans may be made against.
+    pub(super) fn set_own(&self, own: Option<Arc<Listing>>) {
+        self.control().own = own;
+    }
+
+    /// So many bytes of numbers or hashes may come.
+    pub(super) fn allow_bulk(&self, bytes: usize) {
+        self.control().bulk = bytes;
+    }
+
+    /// What is stopped when the other side says so or is gone.
+    pub(super) fn stop_with(&self, meter: Option<Arc<Meter>>) {
+        let mut control = self.control();
+        if let (Some(_), Some(meter)) = (&control.lost, &meter) {
+            meter.stop();
+        }
+        control.meter = meter;
+    }
+
+    fn lose(&self, error: &WireError) {
+        let mut control = self.control();
+        control.lost.get_or_insert_with(|| error.to_string());
+        if let Some(meter) = &control.meter {
+            meter.stop();
+        }
+        drop(control);
+        self.close();
+        self.inbox.lose();
+        self.feed.end();
+        self.wake.notify_all();
+    }
+
+    /// Sends a frame, when those before it have gone.
+    pub(super) fn send(&self, frame: Frame) -> Result<()> {
+        let out = self.out.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        out.and_then(|out| out.send(frame).ok()).ok_or(SyncError::Lost)
+    }
+
+    pub(super) fn send_all(&self, frames: impl IntoIterator<Item = Frame>) -> Result<()> {
+        frames.into_iter().try_for_each(|frame| self.send(frame))
+    }
+
+    /// Says something.
+    pub(super) fn say(&self, message: &Message) -> Result<()> {
+        let text = serde_json::to_vec(message).map_err(|error| SyncError::io("send")(error.into()))?;
+        let mut parts = text.chunks(FRAME_MAX as usize).peekable();
+        while let Some(part) = parts.next() {
+            let kind = if parts.peek().is_some() { Kind::Part } else { Kind::Message };
+            self.send(Frame::new(kind, 0, part.to_vec()))?;
+        }
+        Ok(())
+    }
+
+    /// Sends a listing with all that goes with it.
+    pub(super) fn send_listing(&self, listing: &Listing) -> Result<()> {
+        encode_listing(listing, &mut |payload| self.send(Frame::new(Kind::Listing, 0, payload)))?;
+        self.say(&Message::Listed {
+            unlisted: listing.unlisted.iter().map(ToldUnlisted::from).collect(),
+            owners: ToldOwners::from(&listing.owners),
+            leftovers: listing.leftovers.clone(),
+        })
+    }
+
+    /// The next thing that was received; a failure that the other side tells is an error.
+    pub(super) fn receive(&self) -> Result<Incoming> {
+        let mut control = self.control();
+        loop {
+            match control.queue.pop_front() {
+                Some(Incoming::Message(Message::Failed { kind, message })) => {
+                    return Err(heard_error(kind, message));
+                }
+                Some(incoming) => return Ok(incoming),
+                None if control.lost.is_some() => return Err(SyncError::Lost),
+                None => control = self.wake.wait(control).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// Reads until the connection ends; why it did.
+    fn read_frames(&self, mut stream: TimedReader) -> WireError {
+        let greeting = match Greeting::receive(&mut stream) {
+            Ok(greeting) => greeting,
+            Err(error) => return error,
+        };
+        let mut frames = match FrameReader::new(stream, greeting.codec) {
+            Ok(frames) => frames,
+            Err(error) => return error,
+        };
+        let mut desk = Desk::default();
+        loop {
+            let outcome = frames.read().and_then(|frame| self.dispatch(frame, &mut desk));
+            if let Err(error) = outcome {
+                return error;
+            }
+        }
+    }
+
+    fn dispatch(&self, frame: Frame, desk: &mut Desk) -> std::result::Result<(), WireError> {
+        match frame.kind {
+            Kind::Ping => Ok(()),
+            Kind::Part | Kind::Message => {
+                if desk.message.len() + frame.payload.len() > MESSAGE_MAX {
+                    return Err(WireError::TooMuch("a message"));
+                }
+                desk.message.extend_from_slice(&frame.payload);
+                if frame.kind == Kind::Part {
+                    return Ok(());
+                }
+                let text = std::mem::take(&mut desk.message);
+                let message = serde_json::from_slice(&text);
+                self.hear(message.map_err(|_| WireError::Unasked("a message of no known form"))?, desk)
+            }
+            Kind::Listing => {
+                if self.control().listings == 0 || desk.listing.is_some() {
+                    return Err(WireError::Unasked("a listing"));
+                }
+                desk.listing = desk.decoder.take(&frame.payload)?;
+                Ok(())
+            }
+            Kind::Plan => {
+                let own = self.control().own.clone();
+                let (Some(from), Some(to)) = (&desk.from, own) else {
+                    return Err(WireError::Unasked("a plan"));
+                };
+                let steps = desk.plan.take(&frame.payload, from, &to)?;
+                steps.map_or(Ok(()), |steps| self.push(Incoming::Steps(steps)))
+            }
+            Kind::Digests => {
+                if desk.bulk.len() + frame.payload.len() > self.control().bulk {
+                    return Err(WireError::Unasked("hashes"));
+                }
+                desk.bulk.extend_from_slice(&frame.payload);
+                Ok(())
+            }
+            Kind::Open | Kind::OpenDelta | Kind::Credit | Kind::Cancel => self.feed.take(frame),
+            Kind::Data | Kind::Whole | Kind::Old | Kind::Hole | Kind::End | Kind::Fail => {
+                self.inbox.take(frame)
+            }
+        }
+    }
+
+    fn hear(&self, message: Message, desk: &mut Desk) -> std::result::Result<(), WireError> {
+        match message {
+            Message::Stop => {
+                if let Some(meter) = &self.control().meter {
+                    meter.stop();
+                }
+                Ok(())
+            }
+            Message::Listed { unlisted, owners, leftovers } => {
+                let mut listing = desk.listing.take().ok_or(WireError::Unasked("the end of a listing"))?;
+                listing.unlisted = unlisted.into_iter().map(Unlisted::from).collect();
+                listing.owners = owners.into();
+                listing.leftovers = leftovers;
+                let listing = Arc::new(listing);
+                desk.from = Some(Arc::clone(&listing));
+                desk.decoder = ListingDecoder::default();
+                let mut control = self.control();
+                control.listings = control.listings.saturating_sub(1);
+                drop(control);
+                self.push(Incoming::Listing(listing))
+            }
+            message @ (Message::Digest | Message::Digested) => {
+                self.push(Incoming::Bulk(std::mem::take(&mut desk.bulk)))?;
+                self.push(Incoming::Message(message))
+            }
+            message => self.push(Incoming::Message(message)),
+        }
+    }
+
+    fn push(&self, incoming: Incoming) -> std::result::Result<(), WireError> {
+        let mut control = self.control();
+        if control.queue.len() >= MESSAGES_MAX {
+            return Err(WireError::TooMuch("messages"));
+        }
+        control.queue.push_back(incoming);
+        self.wake.notify_all();
+        Ok(())
+    }
+}
+
+/// What has arrived in part.
+#[derive(Default)]
+struct Desk {
+    message: Vec<u8>,
+    decoder: ListingDecoder,
+    listing: Option<Listing>,
+    from: Option<Arc<Listing>>,
+    plan: PlanDecoder,
+    bulk: Vec<u8>,
+}
+
+/// Writes what is to be sent, all that waits at once, and signs of life.
+fn write_frames(
+    mut out: CountedWriter,
+    codec: Codec,
+    frames: &Receiver<Frame>,
+    timeout: &AtomicU64,
+) -> std::result::Result<(), WireError> {
+    Greeting::new(codec).send(&mut out)?;
+    let mut writer = FrameWriter::new(out, codec)?;
+    loop {
+        let millis = timeout.load(Ordering::Relaxed);
+        let patience = if millis == 0 { PING_MAX } else { Duration::from_millis(millis / 4).min(PING_MAX) };
+        match frames.recv_timeout(patience) {
+            Ok(frame) => writer.write(&frame)?,
+            Err(RecvTimeoutError::Timeout) => writer.write(&Frame::new(Kind::Ping, 0, Vec::new()))?,
+            Err(RecvTimeoutError::Disconnected) => return writer.flush(),
+        }
+        while let Ok(frame) = frames.try_recv() {
+            writer.write(&frame)?;
+        }
+        writer.flush()?;
+    }
+}

@@ -1,0 +1,164 @@
+//! What is said beside content, as JSON.
+
+use serde::{Deserialize, Serialize};
+use vellum_types::ErrorKind;
+
+use crate::error::SyncError;
+use crate::listing::{Owners, Unlisted};
+use crate::options::Options;
+use crate::receive::{Problem, Report};
+use crate::rules::Filters;
+
+/// What a server is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// Where entries come from.
+    Source,
+    /// Where they go.
+    Destination,
+}
+
+/// The end that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begin {
+    /// What it is to be.
+    pub role: Role,
+    /// Where: from the user's home directory, if it is not absolute.
+    pub path: Vec<u8>,
+    /// The name that a single entry of a source goes by, if not by its own.
+    pub name: Option<Vec<u8>>,
+    /// Without a byte for so long the other side is gone, milliseconds; 0: never.
+    pub timeout: u64,
+}
+
+/// What stands at the path that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Found {
+    /// A directory, or a symlink to one.
+    Directory,
+    /// Something else, of which there is one only.
+    Single,
+    /// Nothing: as a destination it is made.
+    Nothing,
+}
+
+/// One thing that is said.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Message {
+    /// Client: this end is wanted.
+    Begin(Begin),
+    /// Server: it is there.
+    Ready(Found),
+    /// Client: list it.
+    List { options: Box<Options>, filters: Box<Filters>, top: Vec<u8>, owners: bool },
+    /// Whoever sent a listing: what goes with it.
+    Listed { unlisted: Vec<ToldUnlisted>, owners: ToldOwners, leftovers: Vec<Vec<u8>> },
+    /// Client: hash the files whose numbers came.
+    Digest,
+    /// Server: the hashes came.
+    Digested,
+    /// Client: a listing and a plan come; carry it out.
+    CarryOut { options: Box<Options> },
+    /// Server: so much is done.
+    Progress { items: u64, bytes: u64 },
+    /// Server: it is carried out.
+    Done(ToldReport),
+    /// Client: no more of what is being done.
+    Stop,
+    /// Server: what was asked for failed.
+    Failed { kind: u8, message: String },
+    /// Client: that was all.
+    Bye,
+}
+
+/// [`Unlisted`] on the wire.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ToldUnlisted {
+    path: Vec<u8>,
+    message: String,
+    vanished: bool,
+}
+
+/// [`Owners`] on the wire.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ToldOwners {
+    users: std::collections::BTreeMap<u32, String>,
+    groups: std::collections::BTreeMap<u32, String>,
+}
+
+/// [`Report`] on the wire.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ToldReport {
+    steps: u64,
+    written: u64,
+    spared: u64,
+    problems: Vec<ToldUnlisted>,
+    stopped: bool,
+}
+
+impl From<&Unlisted> for ToldUnlisted {
+    fn from(unlisted: &Unlisted) -> Self {
+        Self { path: unlisted.path.clone(), message: unlisted.message.clone(), vanished: unlisted.vanished }
+    }
+}
+
+impl From<ToldUnlisted> for Unlisted {
+    fn from(told: ToldUnlisted) -> Self {
+        Self { path: told.path, message: told.message, vanished: told.vanished }
+    }
+}
+
+impl From<&Owners> for ToldOwners {
+    fn from(owners: &Owners) -> Self {
+        Self { users: owners.users.clone(), groups: owners.groups.clone() }
+    }
+}
+
+impl From<ToldOwners> for Owners {
+    fn from(told: ToldOwners) -> Self {
+        Self { users: told.users, groups: told.groups }
+    }
+}
+
+impl From<Report> for ToldReport {
+    fn from(report: Report) -> Self {
+        let told = |Problem { path, message, vanished }| ToldUnlisted { path, message, vanished };
+        let Report { steps, written, spared, problems, stopped } = report;
+        Self { steps, written, spared, problems: problems.into_iter().map(told).collect(), stopped }
+    }
+}
+
+impl From<ToldReport> for Report {
+    fn from(told: ToldReport) -> Self {
+        let problem = |ToldUnlisted { path, message, vanished }| Problem { path, message, vanished };
+        let ToldReport { steps, written, spared, problems, stopped } = told;
+        Self { steps, written, spared, problems: problems.into_iter().map(problem).collect(), stopped }
+    }
+}
+
+const KINDS: [ErrorKind; 9] = [
+    ErrorKind::NotFound,
+    ErrorKind::Conflict,
+    ErrorKind::Corrupt,
+    ErrorKind::Denied,
+    ErrorKind::NoSpace,
+    ErrorKind::Unsupported,
+    ErrorKind::Usage,
+    ErrorKind::Interrupted,
+    ErrorKind::Io,
+];
+
+/// An error as it is told to the other side.
+pub(super) fn told_error(error: &SyncError) -> (u8, String) {
+    let place = KINDS.iter().position(|kind| *kind == error.kind()).unwrap_or(KINDS.len() - 1);
+    (place as u8, error.chain())
+}
+
+/// An error that the other side told.
+pub(super) fn heard_error(kind: u8, message: String) -> SyncError {
+    match KINDS.get(usize::from(kind)) {
+        Some(ErrorKind::NotFound) if message == SyncError::Vanished.to_string() => SyncError::Vanished,
+        Some(ErrorKind::Conflict) if message == SyncError::Changed.to_string() => SyncError::Changed,
+        known => SyncError::Remote { kind: known.copied().unwrap_or(ErrorKind::Io), message },
+    }
+}

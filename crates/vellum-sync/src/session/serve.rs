@@ -1,0 +1,313 @@
+//! The side that is asked: one end of a run, on the host where it lies.
+//!
+//! Invariant: everything is reached from the root that was asked for, by the same calls as in a local run; no path of the
+//! other side is used but the root's. When the other side is gone, what is being carried out stops, and the process ends.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use vellum_checkout::beneath::Dir;
+use vellum_volume::Meter;
+
+use super::client::HASH_LEN;
+use super::feed;
+use super::link::{Incoming, Link};
+use super::message::{Begin, Found, Message, Role, told_error};
+use super::wire_source::WireSource;
+use crate::error::{Result, SyncError};
+use crate::listing::{EntryId, Fresh, Listing};
+use crate::local::Local;
+use crate::options::Options;
+use crate::plan::{Plan, Step};
+use crate::receive::{Destination, Job, Report};
+use crate::rules::Filters;
+use crate::source::{End, Side, Source, Wish};
+use crate::wire::{Frame, Kind, WireError};
+
+/// How often the other side hears how far a run is.
+const TELL: Duration = Duration::from_millis(200);
+
+/// Serves what the other side of `link` asks for, until it has enough. `home` is where paths begin that are not absolute.
+pub fn serve(link: &Arc<Link>, home: &Path) -> Result<()> {
+    let mut server = Server { link, home, end: None };
+    loop {
+        let request = match link.receive() {
+            Ok(request) => request,
+            // The end of the stream is as good as a farewell.
+            Err(SyncError::Lost) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        match server.answer(request) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(SyncError::Lost) => return Ok(()),
+            Err(error) => {
+                let (kind, message) = told_error(&error);
+                link.say(&Message::Failed { kind, message })?;
+            }
+        }
+    }
+}
+
+struct Server<'l> {
+    link: &'l Arc<Link>,
+    home: &'l Path,
+    end: Option<Served>,
+}
+
+/// The end that is served.
+struct Served {
+    role: Role,
+    path: PathBuf,
+    /// None: a destination that is not there yet.
+    local: Option<Arc<Local>>,
+    listing: Option<Arc<Listing>>,
+    /// Feeds files; ends with the link or the next listing.
+    feeding: Option<Vec<std::thread::JoinHandle<()>>>,
+}
+
+impl Server<'_> {
+    /// Answers one thing; false after a farewell.
+    fn answer(&mut self, request: Incoming) -> Result<bool> {
+        match request {
+            Incoming::Message(Message::Begin(begin)) => {
+                self.link.set_timeout(begin.timeout);
+                let (served, found) = Served::open(&begin, self.home)?;
+                self.end = Some(served);
+                self.link.say(&Message::Ready(found))?;
+            }
+            Incoming::Message(Message::List { options, filters, top, owners }) => {
+                self.list(*options, *filters, top, owners)?;
+            }
+            Incoming::Bulk(numbers) => self.digest(&numbers)?,
+            Incoming::Message(Message::CarryOut { options }) => self.carry_out(&options)?,
+            Incoming::Message(Message::Bye) => return Ok(false),
+            _ => return Err(unasked()),
+        }
+        Ok(true)
+    }
+
+    fn end(&mut self) -> Result<&mut Served> {
+        self.end.as_mut().ok_or_else(unasked)
+    }
+
+    fn list(&mut self, options: Options, filters: Filters, top: Vec<u8>, owners: bool) -> Result<()> {
+        let link = Arc::clone(self.link);
+        let end = self.end()?;
+        end.stop_feeding(&link);
+        let side = match end.role {
+            Role::Source => Side::Source,
+            Role::Destination => Side::Destination,
+        };
+        let rules = Arc::new(filters).judge(side, end.path.as_os_str().as_bytes())?;
+        let wish = Wish { side, options: Arc::new(options), rules, top, avoid: None, owners };
+        let meter = Arc::new(Meter::default());
+        link.stop_with(Some(Arc::clone(&meter)));
+        let listing = match &end.local {
+            Some(local) => local.list(&wish, &meter),
+            None => Ok(nothing()),
+        };
+        link.stop_with(None);
+        let listing = Arc::new(listing?);
+        link.send_listing(&listing)?;
+        link.allow_bulk(listing.len() * size_of::<u32>());
+        match (&end.local, end.role) {
+            (Some(local), Role::Source) => {
+                link.feed.begin();
+                end.feeding = Some(feed_with(&link, local, &listing));
+            }
+            _ => {
+                link.set_own(Some(Arc::clone(&listing)));
+                link.allow_listing();
+            }
+        }
+        end.listing = Some(listing);
+        Ok(())
+    }
+
+    fn digest(&mut self, numbers: &[u8]) -> Result<()> {
+        let Incoming::Message(Message::Digest) = self.link.receive()? else { return Err(unasked()) };
+        let link = Arc::clone(self.link);
+        let end = self.end()?;
+        let (Some(listing), Some(local)) = (&end.listing, &end.local) else { return Err(unasked()) };
+        let (numbers, rest) = numbers.as_chunks::<4>();
+        let ids = numbers.iter().map(|number| {
+            let id = EntryId::from_u32(u32::from_le_bytes(*number));
+            id.filter(|id| listing.get(*id).is_some_and(|entry| entry.is_file()))
+        });
+        let ids = ids.collect::<Option<Vec<_>>>().filter(|_| rest.is_empty()).ok_or_else(unasked)?;
+        let meter = Arc::new(Meter::default());
+        link.stop_with(Some(Arc::clone(&meter)));
+        let hashes = local.digest(listing, &ids, &meter);
+        link.stop_with(None);
+        for part in hashes?.chunks(1 << 14) {
+            let mut payload = Vec::with_capacity(part.len() * HASH_LEN);
+            for hash in part {
+                payload.push(u8::from(hash.is_some()));
+                payload.extend(hash.unwrap_or_default());
+            }
+            link.send(Frame::new(Kind::Digests, 0, payload))?;
+        }
+        link.say(&Message::Digested)
+    }
+
+    fn carry_out(&mut self, options: &Options) -> Result<()> {
+        let Incoming::Listing(from) = self.link.receive()? else { return Err(unasked()) };
+        let Incoming::Steps(steps) = self.link.receive()? else { return Err(unasked()) };
+        let link = Arc::clone(self.link);
+        let end = self.end()?;
+        let to = end.listing.clone().filter(|_| end.role == Role::Destination).ok_or_else(unasked)?;
+        let local = end.make()?;
+        let meter = Arc::new(Meter::default());
+        link.stop_with(Some(Arc::clone(&meter)));
+        let outcome = carry_out_telling(&link, &local, steps, [&from, &to], options, &meter);
+        link.stop_with(None);
+        let report = outcome?;
+        // What was listed is no more: a run begins with a listing.
+        end.listing = None;
+        link.say(&Message::Done(report.into()))
+    }
+}
+
+impl Served {
+    fn open(begin: &Begin, home: &Path) -> Result<(Self, Found)> {
+        let path = match begin.path.as_slice() {
+            b"" | b"~" => home.to_path_buf(),
+            [b'~', b'/', rest @ ..] => home.join(OsStr::from_bytes(rest)),
+            path => home.join(OsStr::from_bytes(path)),
+        };
+        let mut found = Found::Directory;
+        let local = match (Local::open(&path), begin.role) {
+            (Ok(local), _) => Some(local),
+            (Err(SyncError::Beneath(error)), Role::Source) if error.is_not_a_directory() => {
+                found = Found::Single;
+                Some(single(&path, begin.name.as_deref())?)
+            }
+            (Err(SyncError::Beneath(error)), Role::Destination) if error.is_not_found() => {
+                found = Found::Nothing;
+                None
+            }
+            (Err(SyncError::Beneath(error)), Role::Destination) if error.is_not_a_directory() => {
+                found = Found::Single;
+                None
+            }
+            (Err(error), _) => return Err(error),
+        };
+        let served =
+            Self { role: begin.role, path, local: local.map(Arc::new), listing: None, feeding: None };
+        Ok((served, found))
+    }
+
+    /// The destination, made if it is not there.
+    fn make(&mut self) -> Result<Arc<Local>> {
+        if let Some(local) = &self.local {
+            return Ok(Arc::clone(local));
+        }
+        // The directory, and one above it, as in a local run.
+        if let Some(parent) = self.path.parent()
+            && Dir::open_root(parent).is_err_and(|error| error.is_not_found())
+        {
+            make_dir(parent)?;
+        }
+        let local = Arc::new(Local::new(make_dir(&self.path)?));
+        self.local = Some(Arc::clone(&local));
+        Ok(local)
+    }
+
+    fn stop_feeding(&mut self, link: &Link) {
+        if let Some(threads) = self.feeding.take() {
+            link.feed.end();
+            // A thread that panicked has said so.
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+        }
+    }
+}
+
+/// The directory that a path's last name is in, and that name.
+fn split(path: &Path) -> Result<(Dir, &[u8])> {
+    let name = path.file_name().ok_or_else(unasked)?.as_bytes();
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok((Dir::open_root(parent)?, name))
+}
+
+/// Makes a directory, if it is not there.
+fn make_dir(path: &Path) -> Result<Dir> {
+    let (parent, name) = split(path)?;
+    match parent.make_dir(name, 0o777) {
+        Ok(()) => {}
+        Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(parent.open_dir(name)?)
+}
+
+/// The one entry at a path.
+fn single(path: &Path, shown: Option<&[u8]>) -> Result<Local> {
+    let (dir, name) = split(path)?;
+    dir.stat(name)?;
+    Ok(Local::single(dir, name, shown.unwrap_or(name)))
+}
+
+/// What is at a destination that is not there.
+fn nothing() -> Listing {
+    Listing::new(&Fresh::dir(), None)
+}
+
+fn feed_with(
+    link: &Arc<Link>,
+    local: &Arc<Local>,
+    listing: &Arc<Listing>,
+) -> Vec<std::thread::JoinHandle<()>> {
+    let thread = |_| {
+        let (link, local, listing) = (Arc::clone(link), Arc::clone(local), Arc::clone(listing));
+        std::thread::spawn(move || {
+            let source: &dyn Source = &*local;
+            feed::work(&link, source, &listing);
+        })
+    };
+    (0..feed::THREADS).map(thread).collect()
+}
+
+fn carry_out_telling(
+    link: &Arc<Link>,
+    local: &Local,
+    steps: Vec<Step>,
+    [from, to]: [&Listing; 2],
+    options: &Options,
+    meter: &Meter,
+) -> Result<Report> {
+    let source = WireSource::new(Arc::clone(link));
+    let plan = Plan { steps, ..Plan::default() };
+    let mut options = options.clone();
+    // Threads wait for the line, not for the machine.
+    options.effort.jobs.get_or_insert(JOBS);
+    let job = Job { plan: &plan, source: &source, from, to, options: &options };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let teller = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                std::thread::park_timeout(TELL);
+                let progress = meter.read();
+                let told = Message::Progress { items: progress.items, bytes: progress.bytes };
+                if link.say(&told).is_err() {
+                    return;
+                }
+            }
+        });
+        let outcome = local.carry_out(&job, meter);
+        done.store(true, Ordering::Relaxed);
+        teller.thread().unpark();
+        outcome
+    })
+}
+
+/// Threads that receive, unless told otherwise.
+pub(crate) const JOBS: u32 = 8;
+
+fn unasked() -> SyncError {
+    SyncError::Wire(WireError::Unasked("something else than its turn allows"))
+}

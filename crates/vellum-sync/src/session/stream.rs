@@ -1,0 +1,77 @@
+//! A stream that ends a wait after a time, and counts.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// The receiving half of a connection.
+pub(super) struct TimedReader {
+    file: File,
+    /// Milliseconds; 0: no end. It may be set while nobody reads.
+    timeout: Arc<AtomicU64>,
+    count: Arc<AtomicU64>,
+}
+
+impl TimedReader {
+    pub fn new(fd: OwnedFd, timeout: Arc<AtomicU64>, count: Arc<AtomicU64>) -> Self {
+        Self { file: fd.into(), timeout, count }
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let millis = self.timeout.load(Ordering::Relaxed);
+        if millis == 0 {
+            return Ok(());
+        }
+        let limit = Timespec::try_from(Duration::from_millis(millis)).ok();
+        loop {
+            let mut polled = [PollFd::new(&self.file, PollFlags::IN)];
+            match poll(&mut polled, limit.as_ref()) {
+                Ok(0) => {
+                    let message = format!("nothing came for {} s", millis.div_ceil(1000));
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+                }
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+impl Read for TimedReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.wait()?;
+        let count = self.file.read(buffer)?;
+        self.count.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+/// The sending half.
+pub(super) struct CountedWriter {
+    file: File,
+    count: Arc<AtomicU64>,
+}
+
+impl CountedWriter {
+    pub fn new(fd: OwnedFd, count: Arc<AtomicU64>) -> Self {
+        Self { file: fd.into(), count }
+    }
+}
+
+impl Write for CountedWriter {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(buffer)?;
+        self.count.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Files of the other side, as a source.
+//!
+//! Invariant: a file's pieces are as long together as the listing says, and those of the old file lie within it; else
+//! the file fails.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use vellum_volume::Meter;
+
+use super::inbox::Item;
+use super::link::Link;
+use crate::delta::Signature;
+use crate::error::{Result, SyncError};
+use crate::listing::{Digest, Entry, EntryId, Listing};
+use crate::source::{Content, End, Piece, Pieces, Source, Wanted, Wish};
+use crate::wire::WireError;
+
+/// Files up to this length are sent whole, and asked for ahead: a signature costs a way back and forth.
+const DELTA_MIN: u64 = 32 << 10;
+
+/// Content that comes over a link.
+pub struct WireSource {
+    link: Arc<Link>,
+}
+
+impl WireSource {
+    /// Asks the other side of `link`.
+    #[must_use]
+    pub fn new(link: Arc<Link>) -> Self {
+        Self { link }
+    }
+}
+
+impl End for WireSource {
+    fn list(&self, _: &Wish, _: &Meter) -> Result<Listing> {
+        Err(SyncError::Wire(WireError::Unasked("a listing")))
+    }
+
+    fn digest(&self, _: &Listing, _: &[EntryId], _: &Meter) -> Result<Vec<Option<Digest>>> {
+        Err(SyncError::Wire(WireError::Unasked("hashes")))
+    }
+}
+
+impl Source for WireSource {
+    fn expect(&self, listing: &Listing, files: &[Wanted]) {
+        let files = files.iter().filter_map(|wanted| {
+            let size = listing.get(wanted.id)?.size();
+            (!wanted.delta || size <= DELTA_MIN).then_some((wanted.id.as_u32(), size))
+        });
+        if let Some(frame) = self.link.inbox.expect(files) {
+            // If the connection is gone, opening a file tells.
+            let _ = self.link.send(frame);
+        }
+    }
+
+    fn open(&self, file: Entry<'_>, old: Option<&File>) -> Result<Content> {
+        let (mut signature, mut old_len) = (None, 0);
+        if let Some(old) = old.filter(|_| file.size() > DELTA_MIN) {
+            old_len = old.metadata().map_err(SyncError::io("read"))?.len();
+            let mut reader = io::BufReader::with_capacity(256 << 10, FromStart { file: old, position: 0 });
+            let made = if old_len > 0 { Signature::read(&mut reader, old_len) } else { Ok(None) };
+            signature = made.map_err(SyncError::io("read"))?.map(|signature| signature.encode());
+        }
+        let (stream, frames) = self.link.inbox.open(file.id().as_u32(), signature);
+        let pieces = WirePieces {
+            link: Arc::clone(&self.link),
+            stream,
+            data: Vec::new(),
+            rest: file.size(),
+            old_len,
+            digest: None,
+            ended: false,
+        };
+        self.link.send_all(frames)?;
+        Ok(Content::Pieces(Box::new(pieces)))
+    }
+}
+
+/// A file read from its start, whatever its position.
+struct FromStart<'f> {
+    file: &'f File,
+    position: u64,
+}
+
+impl Read for FromStart<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.position)?;
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+struct WirePieces {
+    link: Arc<Link>,
+    stream: u32,
+    data: Vec<u8>,
+    /// Bytes that are missing.
+    rest: u64,
+    old_len: u64,
+    digest: Option<Digest>,
+    ended: bool,
+}
+
+impl WirePieces {
+    fn count(&mut self, len: u64) -> Result<()> {
+        let rest = self.rest.checked_sub(len);
+        self.rest = rest.ok_or(SyncError::Wire(WireError::TooMuch("bytes of a file")))?;
+        Ok(())
+    }
+}
+
+impl Pieces for WirePieces {
+    fn next(&mut self) -> Result<Option<Piece<'_>>> {
+        if self.ended {
+            return Ok(None);
+        }
+        let (item, frame) = self.link.inbox.next(self.stream)?;
+        self.link.send_all(frame)?;
+        match item {
+            Item::Data(bytes) => {
+                self.count(bytes.len() as u64)?;
+                self.data = bytes;
+                Ok(Some(Piece::Data(&self.data)))
+            }
+            Item::Hole(len) => {
+                self.count(len)?;
+                Ok(Some(Piece::Hole(len)))
+            }
+            Item::Old { offset, len } => {
+                self.count(len)?;
+                if offset.checked_add(len).is_none_or(|end| end > self.old_len) {
+                    return Err(SyncError::Wire(WireError::TooMuch("bytes of the old file")));
+                }
+                Ok(Some(Piece::Old { offset, len }))
+            }
+            Item::Fail(error) => {
+                self.ended = true;
+                Err(error)
+            }
+            Item::End(_) if self.rest > 0 => Err(SyncError::Changed),
+            Item::End(digest) => {
+                self.ended = true;
+                self.digest = digest;
+                Ok(None)
+            }
+        }
+    }
+
+    fn digest(&self) -> Option<Digest> {
+        self.digest
+    }
+}
+
+impl Drop for WirePieces {
+    fn drop(&mut self) {
+        let frames = self.link.inbox.close(self.stream);
+        // If the connection is gone, there is nothing to take back.
+        let _ = self.link.send_all(frames);
+    }
+}
