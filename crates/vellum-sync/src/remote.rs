@@ -37,37 +37,39 @@ struct Inner {
 
 struct State {
     begin: Begin,
+    /// The server knows what is meant.
+    is_asked: bool,
     connected: Arc<Connected>,
     /// Bytes sent and received by connections before this one.
     before: (u64, u64),
 }
 
 impl Remote {
-    /// Connects, and asks for the end; what was found there.
-    pub fn connect(address: Address, shell: Shell, role: Role, settings: Settings) -> Result<(Self, Found)> {
+    /// Connects. The end is asked for when it is looked at or listed.
+    pub fn connect(address: Address, shell: Shell, role: Role, settings: Settings) -> Result<Self> {
         let begin = Begin { role, path: address.path.clone(), name: None, timeout: settings.timeout };
         let connected = Arc::new(Connected::start(&address, &shell, &settings)?);
-        let state = Mutex::new(State { begin, connected, before: (0, 0) });
-        let remote = Self { inner: Arc::new(Inner { address, shell, settings, state }) };
-        let found = remote.begin()?;
-        Ok((remote, found))
+        let state = Mutex::new(State { begin, is_asked: false, connected, before: (0, 0) });
+        Ok(Self { inner: Arc::new(Inner { address, shell, settings, state }) })
     }
 
-    /// Asks for another place on the same host. The name is that which a single entry of a source goes by.
-    pub fn move_to(&self, path: Vec<u8>, name: Option<Vec<u8>>) -> Result<Found> {
+    /// Means another place on the same host. The name is that which a single entry of a source goes by.
+    pub fn aim(&self, path: Vec<u8>, name: Option<Vec<u8>>) {
         let mut state = self.state();
         state.begin.path = path;
         state.begin.name = name;
-        drop(state);
-        self.begin()
+        state.is_asked = false;
     }
 
-    fn begin(&self) -> Result<Found> {
+    /// Looks at what stands there.
+    pub fn look(&self) -> Result<Found> {
         let (begin, connected) = {
             let state = self.state();
             (state.begin.clone(), Arc::clone(&state.connected))
         };
-        connected.client.begin(&begin).map_err(|error| self.explain(&connected, error))
+        let found = connected.client.begin(&begin).map_err(|error| self.explain(&connected, error))?;
+        self.state().is_asked = true;
+        Ok(found)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -81,6 +83,12 @@ impl Remote {
     /// Whether the connection is gone.
     pub fn is_lost(&self) -> bool {
         self.connected().client.link().lost().is_some()
+    }
+
+    /// Whether a connection that had stood is gone: another one may last longer.
+    pub fn is_cut(&self) -> bool {
+        let connected = self.connected();
+        connected.client.link().lost().is_some() && connected.client.link().has_stood()
     }
 
     /// Bytes sent and received.
@@ -100,11 +108,12 @@ impl Remote {
         let connected = Arc::new(Connected::start(&inner.address, &inner.shell, &inner.settings)?);
         let mut state = self.state();
         let gone = std::mem::replace(&mut state.connected, connected);
+        state.is_asked = false;
         state.before = before;
         drop(state);
         // Waits for the program, so nobody else must wait for the lock meanwhile.
         drop(gone);
-        self.begin().map(drop)
+        Ok(())
     }
 
     fn explain(&self, connected: &Connected, error: SyncError) -> SyncError {
@@ -121,8 +130,12 @@ impl Remote {
 impl End for Remote {
     fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
         self.connect_again()?;
-        let connected = self.connected();
-        connected.client.list(wish, meter).map_err(|error| self.explain(&connected, error))
+        let (begin, connected) = {
+            let mut state = self.state();
+            let is_asked = std::mem::replace(&mut state.is_asked, true);
+            ((!is_asked).then(|| state.begin.clone()), Arc::clone(&state.connected))
+        };
+        connected.client.list(begin.as_ref(), wish, meter).map_err(|error| self.explain(&connected, error))
     }
 
     fn digest(&self, _: &Listing, files: &[EntryId], _: &Meter) -> Result<Vec<Option<Digest>>> {

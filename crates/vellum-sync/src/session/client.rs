@@ -56,15 +56,22 @@ impl Client {
     pub fn begin(&self, begin: &Begin) -> Result<Found> {
         let _turn = self.turn();
         self.link.say(&Message::Begin(begin.clone()))?;
+        self.ready()
+    }
+
+    fn ready(&self) -> Result<Found> {
         match self.link.receive()? {
             Incoming::Message(Message::Ready(found)) => Ok(found),
             _ => Err(unasked()),
         }
     }
 
-    /// Lists the end.
-    pub fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+    /// Lists the end; asks for it by the way, if it is told which.
+    pub fn list(&self, begin: Option<&Begin>, wish: &Wish, meter: &Meter) -> Result<Listing> {
         let _turn = self.turn();
+        if let Some(begin) = begin {
+            self.link.say(&Message::Begin(begin.clone()))?;
+        }
         let filters = wish.rules.filters().map(|filters| (*filters).clone()).unwrap_or_default();
         self.link.allow_listing();
         self.link.say(&Message::List {
@@ -73,6 +80,13 @@ impl Client {
             top: wish.top.clone(),
             owners: wish.owners,
         })?;
+        if begin.is_some()
+            && let Err(error) = self.ready()
+        {
+            // The answer to the other question, which is of no use now.
+            let _ = self.link.receive();
+            return Err(error);
+        }
         match self.link.receive()? {
             Incoming::Listing(listing) => {
                 meter.add(listing.files().0, 0);

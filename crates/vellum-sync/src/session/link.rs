@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -74,6 +74,7 @@ pub struct Link {
     control: Mutex<Control>,
     wake: Condvar,
     timeout: Arc<AtomicU64>,
+    greeted: AtomicBool,
     sent: Arc<AtomicU64>,
     received: Arc<AtomicU64>,
     pub(super) inbox: Inbox,
@@ -90,6 +91,7 @@ impl Link {
             control: Mutex::default(),
             wake: Condvar::new(),
             timeout: Arc::new(AtomicU64::new(settings.timeout)),
+            greeted: AtomicBool::new(false),
             sent: Arc::default(),
             received: Arc::default(),
             inbox: Inbox::default(),
@@ -120,6 +122,11 @@ impl Link {
     /// Bytes sent and received so far.
     pub fn traffic(&self) -> (u64, u64) {
         (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
+    }
+
+    /// Whether the other side ever answered.
+    pub fn has_stood(&self) -> bool {
+        self.greeted.load(Ordering::Relaxed)
     }
 
     /// Why the connection is gone, if it is.
@@ -235,6 +242,7 @@ impl Link {
             Ok(greeting) => greeting,
             Err(error) => return error,
         };
+        self.greeted.store(true, Ordering::Relaxed);
         let mut frames = match FrameReader::new(stream, greeting.codec) {
             Ok(frames) => frames,
             Err(error) => return error,

@@ -63,6 +63,7 @@ struct Server<'l> {
 struct Served {
     role: Role,
     path: PathBuf,
+    found: Found,
     /// None: a destination that is not there yet.
     local: Option<Arc<Local>>,
     listing: Option<Arc<Listing>>,
@@ -76,6 +77,9 @@ impl Server<'_> {
         match request {
             Incoming::Message(Message::Begin(begin)) => {
                 self.link.set_timeout(begin.timeout);
+                if let Some(mut before) = self.end.take() {
+                    before.stop_feeding(self.link);
+                }
                 let (served, found) = Served::open(&begin, self.home)?;
                 self.end = Some(served);
                 self.link.say(&Message::Ready(found))?;
@@ -109,7 +113,12 @@ impl Server<'_> {
         link.stop_with(Some(Arc::clone(&meter)));
         let listing = match &end.local {
             Some(local) => local.list(&wish, &meter),
-            None => Ok(nothing()),
+            None if end.found == Found::Nothing => Ok(nothing()),
+            None => Err(SyncError::End {
+                what: "cannot write to the destination",
+                path: end.path.as_os_str().as_bytes().to_vec(),
+                why: "it is not a directory".to_owned(),
+            }),
         };
         link.stop_with(None);
         let listing = Arc::new(listing?);
@@ -198,7 +207,7 @@ impl Served {
             (Err(error), _) => return Err(error),
         };
         let served =
-            Self { role: begin.role, path, local: local.map(Arc::new), listing: None, feeding: None };
+            Self { role: begin.role, path, found, local: local.map(Arc::new), listing: None, feeding: None };
         Ok((served, found))
     }
 

@@ -113,7 +113,7 @@ fn wish(side: Side, options: &Options) -> Wish {
 fn pull(client: &Client, from: &str, to: &Path, options: &Options) -> Result<Report> {
     let meter = Meter::default();
     client.begin(&begin(Role::Source, from))?;
-    let from = client.list(&wish(Side::Source, options), &meter)?;
+    let from = client.list(None, &wish(Side::Source, options), &meter)?;
     let local = Local::open(to)?;
     let to = local.list(&wish(Side::Destination, options), &meter)?;
     let plan = Plan::new(&from, &to, options);
@@ -127,7 +127,7 @@ fn push(client: &Client, from: &Path, to: &str, options: &Options) -> Result<Rep
     let local = Local::open(from)?;
     client.begin(&begin(Role::Destination, to))?;
     let from = local.list(&wish(Side::Source, options), &meter)?;
-    let to = client.list(&wish(Side::Destination, options), &meter)?;
+    let to = client.list(None, &wish(Side::Destination, options), &meter)?;
     let plan = Plan::new(&from, &to, options);
     client.carry_out(&Job { plan: &plan, source: &local, from: &from, to: &to, options }, &meter)
 }
@@ -278,7 +278,7 @@ fn errors_of_the_far_side_are_told_in_the_end() {
     let served = served(temp.path(), Codec::Plain);
     let (client, options, meter) = (served.client(), options(), Meter::default());
     client.begin(&begin(Role::Source, "here")).unwrap();
-    let from = client.list(&wish(Side::Source, &options), &meter).unwrap();
+    let from = client.list(None, &wish(Side::Source, &options), &meter).unwrap();
     fs::remove_file(here.join("empty")).unwrap();
     fs::write(here.join("dir/small3"), "another length").unwrap();
     let local = Local::open(&there).unwrap();
@@ -298,7 +298,7 @@ fn hashes_are_those_of_the_far_side() {
     make_tree(&temp.path().join("here"));
     let served = served(temp.path(), Codec::Zstd);
     served.client().begin(&begin(Role::Source, "here")).unwrap();
-    let listing = served.client().list(&wish(Side::Source, &options()), &Meter::default()).unwrap();
+    let listing = served.client().list(None, &wish(Side::Source, &options()), &Meter::default()).unwrap();
     let files: Vec<_> = listing.iter().filter(|entry| entry.is_file()).map(|entry| entry.id()).collect();
     let hashes = served.client().digest(&files).unwrap();
     for (id, hash) in files.iter().zip(hashes) {
@@ -616,7 +616,7 @@ fn only_files_of_the_listing_are_served() {
     let served = served(temp.path(), Codec::Plain);
     let client = served.client();
     client.begin(&begin(Role::Source, "here")).unwrap();
-    let listing = client.list(&wish(Side::Source, &options()), &Meter::default()).unwrap();
+    let listing = client.list(None, &wish(Side::Source, &options()), &Meter::default()).unwrap();
     let content = |path: &[u8]| match client.source().open(listing.find(path).unwrap(), None) {
         Ok(Content::Pieces(mut pieces)) => pieces.next().map(|_| ()),
         _ => panic!("pieces"),
@@ -635,7 +635,7 @@ fn only_files_of_the_listing_are_served() {
     fs::write(temp.path().join("outside/file"), "secret").unwrap();
     fs::create_dir(here.join("dir")).unwrap();
     fs::write(here.join("dir/file"), "public").unwrap();
-    let listing = client.list(&wish(Side::Source, &options()), &Meter::default()).unwrap();
+    let listing = client.list(None, &wish(Side::Source, &options()), &Meter::default()).unwrap();
     fs::remove_dir_all(here.join("dir")).unwrap();
     symlink("../outside", here.join("dir")).unwrap();
     assert!(is_refused(client, listing.find(b"dir/file").unwrap()));
@@ -655,7 +655,7 @@ fn nothing_is_written_through_a_symlink_at_the_far_side() {
     let local = Local::open(&here).unwrap();
     client.begin(&begin(Role::Destination, "there")).unwrap();
     let from = local.list(&wish(Side::Source, &options), &meter).unwrap();
-    let to = client.list(&wish(Side::Destination, &options), &meter).unwrap();
+    let to = client.list(None, &wish(Side::Destination, &options), &meter).unwrap();
     let plan = Plan::new(&from, &to, &options);
     fs::remove_dir(there.join("dir")).unwrap();
     symlink("../outside", there.join("dir")).unwrap();

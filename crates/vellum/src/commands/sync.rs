@@ -6,6 +6,7 @@ mod ends;
 mod itemize;
 mod meaning;
 mod profile;
+mod remote;
 mod report;
 mod rules;
 mod snapshot;
@@ -18,7 +19,8 @@ use vellum_sync::SyncError;
 use vellum_sync::listing::{EntryId, Listing};
 use vellum_sync::options::{Options, When};
 use vellum_sync::plan::{Plan, unsettled};
-use vellum_sync::receive::{Destination, Job, Report};
+use vellum_sync::receive::{Job, Report};
+use vellum_sync::remote::Remote;
 use vellum_sync::rules::Filters;
 use vellum_sync::source::{End, Side, Source, Wish};
 use vellum_volume::Meter;
@@ -41,6 +43,9 @@ pub fn with_profile(args: &Args, typed: impl Iterator<Item = OsString>) -> Resul
 
 /// Synchronises.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    if args.effort.server {
+        return remote::be_server();
+    }
     let Some((destination, sources)) = args.ends.split_last().filter(|(_, sources)| !sources.is_empty())
     else {
         return Err(CliError::usage("a source and a destination are needed", "vellum sync SRC DST"));
@@ -57,7 +62,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     }
     let mut outcome = Outcome::Done;
     for source in sources {
-        let pair = Pair::new(source, destination, context)?;
+        let pair = Pair::new(source, destination, args, context)?;
+        let options = pair.adapted(&options);
         outcome = outcome.max(pair.run(args, &options, &filters, context)?);
     }
     Ok(outcome)
@@ -73,17 +79,16 @@ struct Pair {
     words: String,
     /// The other end lies in this one: device and inode of what is not entered.
     avoid: [Option<(u64, u64)>; 2],
+    /// The end that is on another host, and whether one file is all there is.
+    remote: Option<Remote>,
+    is_single: bool,
 }
 
 impl Pair {
-    fn new(source: &OsString, destination: &OsString, context: &Context) -> Result<Self> {
-        let not_there = |what: &str| {
-            let message = format!("{what} over ssh is not there yet");
-            CliError::usage(message, "mount it, or use a path of this host")
-        };
+    fn new(source: &OsString, destination: &OsString, args: &Args, context: &Context) -> Result<Self> {
         let from = match Typed::parse(source, context) {
             Typed::Path(path) => ends::from_path(context, &path)?,
-            Typed::Host { .. } => return Err(not_there("a source")),
+            Typed::Host { host, path } => remote::from_host(&host, &path, args)?,
             Typed::Volume { directory, snapshot: Some(snapshot), path } => {
                 snapshot::source(context, &directory, &snapshot, &path)?
             }
@@ -93,7 +98,11 @@ impl Pair {
         };
         let mut into = match Typed::parse(destination, context) {
             Typed::Path(path) => ends::into_path(context, &path, &from)?,
-            Typed::Host { .. } => return Err(not_there("a destination")),
+            Typed::Host { .. } if from.remote.is_some() => {
+                let message = "one of the two ends has to be on this host";
+                return Err(CliError::usage(message, "run the command on one of the other hosts"));
+            }
+            Typed::Host { host, path } => remote::into_host(&host, &path, &from, args)?,
             Typed::Volume { snapshot: Some(snapshot), .. } => {
                 let message = format!("the snapshot {snapshot} never changes");
                 return Err(CliError::usage(message, "a worktree is written to: VOLUME:/PATH"));
@@ -106,7 +115,9 @@ impl Pair {
         let avoid = Self::nesting(&from, &mut into, destination, context)?;
         let top = from.name.clone().filter(|_| from.is_dir).unwrap_or_default();
         let shown = into.shown.clone().unwrap_or_default();
-        Ok(Self { source: (from.open)(&shown), top, path: from.path, into, words, avoid })
+        let remote = from.remote.clone().or_else(|| into.remote.clone());
+        let is_single = !from.is_dir;
+        Ok(Self { source: (from.open)(&shown), top, path: from.path, into, words, avoid, remote, is_single })
     }
 
     /// Refuses one directory as both ends; of two that lie one in the other, the inner one is not entered.
@@ -117,7 +128,9 @@ impl Pair {
         context: &Context,
     ) -> Result<[Option<(u64, u64)>; 2]> {
         use std::os::unix::fs::MetadataExt;
-        let Some(source) = &from.path else { return Ok([None, None]) };
+        let Some(source) = from.path.as_ref().filter(|_| into.remote.is_none()) else {
+            return Ok([None, None]);
+        };
         let base = context.local_path(std::path::Path::new(typed)).canonicalize().ok();
         let target = into.path.canonicalize().ok();
         if target.as_ref() == Some(source) {
@@ -147,7 +160,7 @@ impl Pair {
         let loud = args.show.progress
             || args.show.partial_progress
             || args.show.info.iter().any(|words| words.split(',').any(|word| word.starts_with("progress")));
-        let done = context.watch_loud(TASK, loud, |meter| self.work(args, options, filters, meter));
+        let done = context.watch_loud(TASK, loud, |meter| self.persist(args, options, filters, meter));
         let (from, to, plan, done) = done.map_err(|error| {
             CliError::from(error).or_resume("run the command again: it goes on where it stopped")
         })?;
@@ -159,6 +172,36 @@ impl Pair {
             });
         }
         Ok(outcome)
+    }
+
+    /// The options as they are for these ends.
+    fn adapted(&self, options: &Arc<Options>) -> Arc<Options> {
+        match &self.remote {
+            Some(_) => Arc::new(remote::adapted(options, self.is_single)),
+            None => Arc::clone(options),
+        }
+    }
+
+    /// Works, and again from the start if the connection was lost: what arrived is there, and not sent again.
+    fn persist(
+        &self,
+        args: &Args,
+        options: &Arc<Options>,
+        filters: &Arc<Filters>,
+        meter: &Meter,
+    ) -> vellum_sync::Result<(Listing, Listing, Plan, Option<Report>)> {
+        let mut tries = options.effort.retries.unwrap_or(remote::RETRIES);
+        let mut pause = remote::PAUSE;
+        loop {
+            let outcome = self.work(args, options, filters, meter);
+            let was_cut = self.remote.as_ref().is_some_and(Remote::is_cut);
+            if !was_cut || tries == 0 || meter.stopped() {
+                return outcome;
+            }
+            tries -= 1;
+            std::thread::sleep(pause);
+            pause *= 2;
+        }
     }
 
     fn work(
@@ -182,7 +225,7 @@ impl Pair {
         let (ours, theirs) = unsettled(&from, &to, options);
         settle(source, &mut from, &ours, meter)?;
         if let Some(present) = &present {
-            settle(present, &mut to, &theirs, meter)?;
+            settle(&**present, &mut to, &theirs, meter)?;
         }
         let plan = Plan::new(&from, &to, options);
         if args.show.dry_run {

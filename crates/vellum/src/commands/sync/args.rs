@@ -308,6 +308,15 @@ pub struct Effort {
     /// Without a byte for so long the other side counts as gone
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u32>,
+    /// Reach other hosts through this [default: ssh]
+    #[arg(short = 'e', long, value_name = "COMMAND")]
+    pub rsh: Option<OsString>,
+    /// What the other host's shell starts there [default: vellum]
+    #[arg(long, value_name = "PROGRAM", visible_alias = "rsync-path")]
+    pub remote_program: Option<OsString>,
+    /// Be the other side of a run, on standard input and output
+    #[arg(long, hide = true)]
+    pub server: bool,
 }
 
 /// Where the options of a profile stand.

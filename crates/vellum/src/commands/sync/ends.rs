@@ -10,6 +10,8 @@ use vellum_checkout::beneath::Dir;
 use vellum_sync::SyncError;
 use vellum_sync::listing::{Fresh, Listing};
 use vellum_sync::local::Local;
+use vellum_sync::receive::Destination;
+use vellum_sync::remote::Remote;
 use vellum_sync::source::Source;
 use vellum_volume::tree::show;
 
@@ -95,6 +97,8 @@ pub struct From {
     pub is_dir: bool,
     /// Where it is on this host, without symlinks.
     pub path: Option<PathBuf>,
+    /// The other host that it is on.
+    pub remote: Option<Remote>,
 }
 
 /// The destination.
@@ -107,6 +111,8 @@ pub struct Into {
     pub shown: Option<Vec<u8>>,
     /// What a person is told.
     pub words: String,
+    /// The other host that it is on.
+    pub remote: Option<Remote>,
 }
 
 fn end(what: &'static str, path: &Path, why: impl ToString) -> SyncError {
@@ -114,7 +120,7 @@ fn end(what: &'static str, path: &Path, why: impl ToString) -> SyncError {
 }
 
 /// Whether what is in it is meant, not the directory itself.
-fn means_content(typed: &OsStr) -> bool {
+pub fn means_content(typed: &OsStr) -> bool {
     let bytes = typed.as_bytes();
     bytes.ends_with(b"/")
         || bytes == b"."
@@ -139,7 +145,7 @@ pub fn from_path(context: &Context, typed: &OsStr) -> Result<From> {
         let words =
             if content { format!("what is in '{shown}'") } else { format!("the directory '{shown}'") };
         let open = Box::new(|_: &[u8]| -> Box<dyn Source> { Box::new(local) });
-        return Ok(From { open, words, name, is_dir: true, path: Some(real) });
+        return Ok(From { open, words, name, is_dir: true, path: Some(real), remote: None });
     }
     if means_content(typed) {
         return Err(end(WHAT, Path::new(typed), "it is not a directory, though a slash is at its end").into());
@@ -150,7 +156,7 @@ pub fn from_path(context: &Context, typed: &OsStr) -> Result<From> {
     let own = name.clone();
     let open = Box::new(move |shown: &[u8]| -> Box<dyn Source> { Box::new(Local::single(dir, &own, shown)) });
     let words = format!("the file '{shown}'");
-    Ok(From { open, words, name: Some(name), is_dir: false, path: None })
+    Ok(From { open, words, name: Some(name), is_dir: false, path: None, remote: None })
 }
 
 /// Where a source goes on this host.
@@ -178,16 +184,22 @@ pub fn into_path(context: &Context, typed: &OsStr, from: &From) -> Result<Into> 
         };
         // What stands where the directory itself goes must not lead elsewhere.
         let is_new = from.name.is_some() && std::fs::symlink_metadata(&path).is_err() || !there;
-        return Ok(Into { path, is_new, shown: None, words });
+        return Ok(Into { path, is_new, shown: None, words, remote: None });
     }
     if there || typed.as_bytes().ends_with(b"/") {
         let words = format!("the directory '{shown}'");
-        return Ok(Into { path: base, is_new: !there, shown: from.name.clone(), words });
+        return Ok(Into { path: base, is_new: !there, shown: from.name.clone(), words, remote: None });
     }
     let name = base.file_name().map(|name| name.as_bytes().to_vec());
     let name = name.ok_or_else(|| end(WHAT, Path::new(typed), "it names nothing"))?;
     let path = base.parent().unwrap_or(Path::new("/")).to_path_buf();
-    Ok(Into { is_new: !path.is_dir(), path, shown: Some(name), words: format!("the file '{shown}'") })
+    Ok(Into {
+        is_new: !path.is_dir(),
+        path,
+        shown: Some(name),
+        words: format!("the file '{shown}'"),
+        remote: None,
+    })
 }
 
 impl Into {
@@ -197,8 +209,8 @@ impl Into {
     }
 
     /// The directory, made if it is not there: with at most one above it.
-    pub fn ready(&self) -> vellum_sync::Result<Local> {
-        if self.is_new {
+    pub fn ready(&self) -> vellum_sync::Result<Box<dyn Destination>> {
+        if self.is_new && self.remote.is_none() {
             let make = |path: &Path| match std::fs::create_dir(path) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
                 other => other,
@@ -213,8 +225,11 @@ impl Into {
     }
 
     /// The directory, which is there.
-    pub fn open(&self) -> vellum_sync::Result<Local> {
-        Local::open(&self.path)
+    pub fn open(&self) -> vellum_sync::Result<Box<dyn Destination>> {
+        Ok(match &self.remote {
+            Some(remote) => Box::new(remote.clone()),
+            None => Box::new(Local::open(&self.path)?),
+        })
     }
 }
 

@@ -42,5 +42,5 @@ pub fn source(context: &Context, directory: &Path, snapshot: &str, typed: &OsStr
         let single = (!is_dir).then(|| shown.to_vec());
         Box::new(Snapshot::new(volume, root, ino, single))
     });
-    Ok(From { open, words, name, is_dir, path: None })
+    Ok(From { open, words, name, is_dir, path: None, remote: None })
 }

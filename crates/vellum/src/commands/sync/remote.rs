@@ -1,0 +1,154 @@
+//! Ends on other hosts: what was typed as `HOST:PATH`, what a run over ssh has of its own, and the server.
+//!
+//! Invariant: a path typed for another host goes there through the conversation, never through a shell.
+
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use vellum_sync::options::{DeltaMode, Options};
+use vellum_sync::remote::{Address, AddressError, Remote, Shell};
+use vellum_sync::session::{Found, Link, Role, Settings, serve};
+use vellum_sync::source::Source;
+use vellum_sync::wire::Codec;
+use vellum_volume::tree::show;
+
+use super::args::{Args, Compress};
+use super::ends::{From, Into, means_content};
+use crate::error::{CliError, Outcome, Result};
+
+/// Without a byte for so long the other side is gone, milliseconds, unless told otherwise: far longer than a pause
+/// between two signs of life, and than most breaks of a line.
+const TIMEOUT: u64 = 300_000;
+/// A server that nobody speaks to ends after so long, milliseconds: who started it speaks at once.
+const SILENCE: u64 = 60_000;
+/// Threads that receive: they wait for the line, not for the machine.
+const JOBS: u32 = 8;
+/// How often a lost connection is made again, unless told otherwise.
+pub const RETRIES: u32 = 3;
+/// How long is waited before the first of these, and twice as long before each that follows.
+pub const PAUSE: Duration = Duration::from_millis(500);
+
+/// Be the other side, until whoever started this has enough.
+pub fn be_server() -> Result<Outcome> {
+    let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
+    let read = own(std::io::stdin().as_fd()).map_err(CliError::io("use", "standard input"))?;
+    let write = own(std::io::stdout().as_fd()).map_err(CliError::io("use", "standard output"))?;
+    // The files above are copies: the stream ends for the other side when both are closed.
+    let home = std::env::current_dir().map_err(CliError::io("find", "the current directory"))?;
+    let link = Link::start(read, write, &Settings { codec: Codec::Zstd, timeout: SILENCE });
+    let outcome = serve(&link, &home);
+    link.finish();
+    outcome?;
+    Ok(Outcome::Done)
+}
+
+fn wrong(error: &AddressError) -> CliError {
+    CliError::usage(error.to_string(), "HOST:PATH, USER@HOST:PATH")
+}
+
+fn connect(host: &OsStr, path: &OsStr, role: Role, args: &Args) -> Result<Remote> {
+    let typed = [host.as_bytes(), b":", path.as_bytes()].concat();
+    let address = match Address::parse(&typed) {
+        Some(parsed) => parsed.map_err(|error| wrong(&error))?,
+        None => return Err(wrong(&AddressError::Host(show(&typed).to_string()))),
+    };
+    let mut shell = Shell::default();
+    let typed = args.effort.rsh.clone().or_else(|| std::env::var_os("VELLUM_RSH"));
+    if let Some(typed) = typed {
+        shell.words = Shell::split(typed.as_bytes()).map_err(|error| wrong(&error))?;
+    }
+    if let Some(program) = &args.effort.remote_program {
+        shell.program.clone_from(program);
+    }
+    let codec = match args.effort.compress {
+        Some(Compress::None) => Codec::Plain,
+        Some(Compress::Auto | Compress::Zstd) | None => Codec::Zstd,
+    };
+    let timeout = match args.effort.timeout {
+        None => TIMEOUT,
+        Some(seconds) => u64::from(seconds) * 1000,
+    };
+    Ok(Remote::connect(address, shell, role, Settings { codec, timeout })?)
+}
+
+fn name_of(path: &[u8]) -> Vec<u8> {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec()
+}
+
+/// Opens a source on another host.
+pub fn from_host(host: &OsStr, path: &OsStr, args: &Args) -> Result<From> {
+    let remote = connect(host, path, Role::Source, args)?;
+    let shown = show(&[host.as_bytes(), b":", path.as_bytes()].concat()).to_string();
+    let content = means_content(path) || path.is_empty() || path == "~";
+    let is_dir = content || remote.look()? == Found::Directory;
+    let words = match (content, is_dir) {
+        (true, _) => format!("what is in '{shown}'"),
+        (false, true) => format!("the directory '{shown}'"),
+        (false, false) => format!("the file '{shown}'"),
+    };
+    let name = (!content).then(|| name_of(path.as_bytes()));
+    let (source, path) = (remote.clone(), path.as_bytes().to_vec());
+    let open = Box::new(move |shown: &[u8]| -> Box<dyn Source> {
+        if !is_dir {
+            source.aim(path, Some(shown.to_vec()));
+        }
+        Box::new(source)
+    });
+    Ok(From { open, words, name, is_dir, path: None, remote: Some(remote) })
+}
+
+/// Where a source goes on another host.
+pub fn into_host(host: &OsStr, path: &OsStr, from: &From, args: &Args) -> Result<Into> {
+    let remote = connect(host, path, Role::Destination, args)?;
+    let shown = show(&[host.as_bytes(), b":", path.as_bytes()].concat()).to_string();
+    let typed = path.as_bytes();
+    let into = |words: String, shown: Option<Vec<u8>>| Into {
+        path: PathBuf::from(path),
+        is_new: false,
+        shown,
+        words,
+        remote: Some(remote.clone()),
+    };
+    if from.is_dir {
+        let Some(name) = &from.name else { return Ok(into(format!("'{shown}'"), None)) };
+        let below =
+            Path::new(if typed.is_empty() { OsStr::new(".") } else { path }).join(OsStr::from_bytes(name));
+        remote.aim(below.into_os_string().into_vec(), None);
+        return Ok(into(format!("'{shown}', as '{}'", show(name)), None));
+    }
+    if typed.is_empty() || typed.ends_with(b"/") || remote.look()? == Found::Directory {
+        return Ok(into(format!("the directory '{shown}'"), from.name.clone()));
+    }
+    let name = name_of(typed);
+    let parent = typed.get(..typed.len() - name.len()).unwrap_or_default();
+    let parent = if parent.is_empty() { b"." } else { parent };
+    remote.aim(parent.to_vec(), None);
+    Ok(into(format!("the file '{shown}'"), Some(name)))
+}
+
+/// The options of a run with an end on another host.
+pub fn adapted(options: &Options, is_single: bool) -> Options {
+    let mut options = options.clone();
+    if options.writing.delta == DeltaMode::Auto {
+        options.writing.delta = DeltaMode::Always;
+    }
+    options.effort.jobs.get_or_insert(JOBS);
+    // A destination is not listed in depth for the sake of one file.
+    options.preserve.recursive &= !is_single;
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_is_behind_the_last_slash() {
+        assert_eq!(name_of(b"a/b"), b"b");
+        assert_eq!(name_of(b"b"), b"b");
+        assert_eq!(name_of(b"a/"), b"");
+    }
+}
