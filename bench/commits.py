@@ -5,7 +5,8 @@
     bench/commits.py BASE HEAD --rounds 5 --filter map/get
     bench/commits.py BASE --package vellum-chunker  builds and runs one crate's benches
 
-Both are checked out and built beneath target/commits. Each round runs each bench of both, one right after the other,
+Both are built beneath target/commits, one after the other in one work tree, so that what they have in common is built
+once; it stays there for the next time. Each round runs each bench of both, one right after the other,
 and the order turns from round to round; a run's figure is the median of its samples, and a ratio is the median of the
 rounds' own. A row is a REGRESSION if the rounds agree and HEAD takes more than 1.1 times as much, and UNCLEAR if they do
 not agree. The exit code is 1 if there is a regression, 2 if the comparison could not be made.
@@ -29,6 +30,7 @@ import report
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "target" / "commits"
+TREE = WORK / "tree"
 # Over this a row is a regression. Processor time of one thread repeats within a few percent on a shared machine.
 WORSE = 1.10
 # What every bench that Criterion runs has in it; older benches, with a harness of their own, would ignore its flags.
@@ -37,10 +39,10 @@ MARK = b"CRITERION_HOME"
 
 @dataclass
 class Side:
-    """A commit, and its benches by name."""
+    """A commit, and its benches: program and crate by name."""
 
     name: str
-    tree: Path
+    commit: str
     benches: dict
 
 
@@ -48,51 +50,67 @@ class Failed(Exception):
     """Why there is no comparison."""
 
 
-def git(*arguments) -> str:
+def git(*arguments, tree=ROOT) -> str:
     """What git says."""
-    found = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True)
+    found = subprocess.run(["git", "-C", tree, *arguments], capture_output=True, text=True)
     if found.returncode:
         raise Failed(f"git {' '.join(map(str, arguments))}: {found.stderr.strip()}")
     return found.stdout.strip()
 
 
-def check_out(commit) -> Side:
-    """A work tree of a commit. One that a broken run left is used again."""
-    full = git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") if commit else ""
-    name = git("rev-parse", "--short", full)
-    tree = WORK / full[:16]
-    if not (tree / "Cargo.toml").is_file():
-        shutil.rmtree(tree, ignore_errors=True)
+def named(commit) -> Side:
+    """What a commit is called."""
+    try:
+        full = git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+    except Failed:
+        raise Failed(f"{commit}: there is no such commit; `git log --oneline` lists some") from None
+    return Side(git("rev-parse", "--short", full), full, {})
+
+
+def check_out(side):
+    """Brings the work tree to a commit. Only files that differ get a new time, and by that cargo knows what to build:
+    two work trees that share a target directory would take each other's crates for their own."""
+    if not (TREE / "Cargo.toml").is_file():
+        shutil.rmtree(TREE, ignore_errors=True)
         git("worktree", "prune")
-        git("worktree", "add", "--detach", "--force", tree, full)
-    return Side(name, tree, {})
+        git("worktree", "add", "--detach", "--force", TREE, side.commit)
+    git("checkout", "--quiet", "--force", "--detach", side.commit, tree=TREE)
 
 
 def build(side, packages):
-    """Builds a commit's benches. All commits share one target directory, and with it their dependencies."""
+    """Builds a commit's benches and puts them aside, since the other commit's will have the same names."""
+    check_out(side)
     command = [*micro.BENCH, *(packages or ["--workspace"]), "--no-run", "--message-format=json-render-diagnostics"]
     environment = os.environ | {"CARGO_TARGET_DIR": str(WORK / "target")}
     print(f"building {side.name}", file=sys.stderr, flush=True)
-    found = subprocess.run(command, cwd=side.tree, env=environment, stdout=subprocess.PIPE, text=True)
+    found = subprocess.run(command, cwd=TREE, env=environment, stdout=subprocess.PIPE, text=True)
     if found.returncode:
         raise Failed(f"{side.name}: its benches do not build: see above")
+    aside = WORK / "programs" / side.name
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
     for line in found.stdout.splitlines():
         message = json.loads(line)
         if message.get("executable") and "bench" in message["target"]["kind"]:
-            program = Path(message["executable"])
-            crate = Path(message["manifest_path"]).parent
-            if MARK in program.read_bytes():
-                side.benches[f"{crate.name}/{message['target']['name']}"] = (program, crate)
+            keep(side, message, aside)
     if not side.benches:
         raise Failed(f"{side.name}: it has no benches of Criterion's")
 
 
+def keep(side, message, aside):
+    """Notes a program that cargo built, if it is Criterion's."""
+    built, crate = Path(message["executable"]), Path(message["manifest_path"]).parent.name
+    if MARK in built.read_bytes():
+        program = aside / f"{crate}-{message['target']['name']}"
+        shutil.copy2(built, program)
+        side.benches[program.name] = program
+
+
 def called(side, bench, arguments, home, extra=()):
     """Runs one bench program; what it prints."""
-    program, crate = side.benches[bench]
-    command = [program, "--bench", *extra, *([arguments.filter] if arguments.filter else [])]
+    command = [side.benches[bench], "--bench", *extra, *([arguments.filter] if arguments.filter else [])]
     environment = os.environ | {"CRITERION_HOME": str(home)}
-    found = subprocess.run(command, cwd=crate, env=environment, capture_output=True, text=True)
+    found = subprocess.run(command, cwd=WORK, env=environment, capture_output=True, text=True)
     if found.returncode:
         raise Failed(f"{side.name}: {bench} failed:\n{found.stderr.strip()}")
     return found.stdout
@@ -145,7 +163,7 @@ def table(whole, base, head) -> tuple:
 def compare(arguments) -> int:
     """Everything from checking out to the exit code."""
     WORK.mkdir(parents=True, exist_ok=True)
-    sides = [check_out(arguments.base), check_out(arguments.head)]
+    sides = [named(arguments.base), named(arguments.head)]
     base, head = (side.name for side in sides)
     if base == head:
         raise Failed(f"{arguments.base} and {arguments.head} are one commit, {base}")
@@ -168,9 +186,6 @@ def compare(arguments) -> int:
         whole.keep(arguments.json)
     text, worse = table(whole.whole(), base, head)
     print(f"{report.about(whole.whole())}\n\n{text}\n\n{f'{worse} regressions' if worse else 'no regression'}")
-    if not arguments.keep:
-        for side in sides:
-            git("worktree", "remove", "--force", side.tree)
     return 1 if worse else 0
 
 
@@ -183,7 +198,6 @@ def main():
     parser.add_argument("--filter", help="only ids that match this regular expression")
     parser.add_argument("--package", action="append", default=[], help="only this crate's benches (again for more)")
     parser.add_argument("--quick", action="store_true", help="few samples in each run")
-    parser.add_argument("--keep", action="store_true", help="leave the work trees for the next comparison")
     parser.add_argument("--json", type=Path, help="where to keep the record")
     try:
         sys.exit(compare(parser.parse_args()))
