@@ -124,6 +124,16 @@ SEEDS = {
         b"\3" + varint(2) + bytestr(b"a") + varint(36) + varint(100) + bytestr(b"b") + varint(136) + varint(50),
         b"\4" + bytes([9]) + b"layer-001" + u64(2) + u64(100) + u64(200),
     ],
+    # After the greeting the XXH3 of frames is not made here: a reader stops there.
+    "sync_stream": [
+        b"VELLUM-SYNC\n" + bytes([1, 0, 1, 0, 0, 0, 0, 0]) + u32(0) + b"\0" + u32(0),
+        b"VELLUM-SYNC\n" + bytes([1, 0, 1, 0, 1, 0, 0, 0]),
+    ],
+    # Payloads with their lengths in front: the root, a directory's entries, the end.
+    "sync_listing": [b"\x04" + bytes([0x27, 0, 0, 0]) + bytes([2 + 6 + 6]) + bytes([0, 2]) + bytes([7, 0, 1]) + b"a" + bytes([0, 9]) +
+                     bytes([7, 0, 1]) + b"b" + bytes([0, 0]) + b"\0"],
+    # Steps; a signature.
+    "sync_plan": [bytes([3, 1, 0, 1, 0, 0]), bytes([5, 10, 0, 0, 2, 0]), u32(1024) + u64(1500) + bytes(24)],
     "fuse_request": [
         fuse(1, b"name\0"), fuse(4, u32(0x1ff) + bytes(84)), fuse(12, u64(1) + b"from\0to\0"),
         fuse(16, u64(0) + u64(4096) + u32(3) + u32(4) + bytes(16) + b"abc"),

@@ -8,8 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use vellum_checkout::beneath::Dir;
 use vellum_volume::Meter;
 
@@ -30,6 +32,9 @@ use crate::wire::{Frame, Kind, WireError};
 
 /// How often the other side hears how far a run is.
 const TELL: Duration = Duration::from_millis(200);
+
+/// How long a server waits for another one that writes to the same place.
+const TURN_MAX: Duration = Duration::from_secs(30);
 
 /// Serves what the other side of `link` asks for, until it has enough. `home` is where paths begin that are not absolute.
 pub fn serve(link: &Arc<Link>, home: &Path) -> Result<()> {
@@ -206,6 +211,9 @@ impl Served {
             }
             (Err(error), _) => return Err(error),
         };
+        if let (Some(local), Role::Destination) = (&local, begin.role) {
+            wait_for_turn(local);
+        }
         let served =
             Self { role: begin.role, path, found, local: local.map(Arc::new), listing: None, feeding: None };
         Ok((served, found))
@@ -223,6 +231,7 @@ impl Served {
             make_dir(parent)?;
         }
         let local = Arc::new(Local::new(make_dir(&self.path)?));
+        wait_for_turn(&local);
         self.local = Some(Arc::clone(&local));
         Ok(local)
     }
@@ -233,6 +242,17 @@ impl Served {
             // A thread that panicked has said so.
             threads.into_iter().for_each(|thread| drop(thread.join()));
         }
+    }
+}
+
+/// Waits for the server of a connection that was cut, which may still be writing what it had received. A lock that cannot
+/// be had is no reason not to go on: it ends with its process.
+fn wait_for_turn(local: &Local) {
+    let end = Instant::now() + TURN_MAX;
+    while let Err(Errno::WOULDBLOCK) = flock(local.root(), FlockOperation::NonBlockingLockExclusive)
+        && Instant::now() < end
+    {
+        std::thread::sleep(TELL / 10);
     }
 }
 

@@ -192,12 +192,16 @@ impl Pair {
     ) -> vellum_sync::Result<(Listing, Listing, Plan, Option<Report>)> {
         let mut tries = options.effort.retries.unwrap_or(remote::RETRIES);
         let mut pause = remote::PAUSE;
+        let mut was_cut = false;
         loop {
             let outcome = self.work(args, options, filters, meter);
-            let was_cut = self.remote.as_ref().is_some_and(Remote::is_cut);
-            if !was_cut || tries == 0 || meter.stopped() {
+            let is_cut = self.remote.as_ref().is_some_and(Remote::is_cut);
+            // What the other side was still writing after the cut can be in the way of the run that follows.
+            let has_problems = matches!(&outcome, Ok((.., Some(report))) if !report.problems.is_empty());
+            if !(is_cut || was_cut && has_problems) || tries == 0 || meter.stopped() {
                 return outcome;
             }
+            was_cut |= is_cut;
             tries -= 1;
             std::thread::sleep(pause);
             pause *= 2;
@@ -212,7 +216,9 @@ impl Pair {
         meter: &Meter,
     ) -> vellum_sync::Result<(Listing, Listing, Plan, Option<Report>)> {
         let source = &*self.source;
-        let present = if self.into.is_new { None } else { Some(self.into.open()?) };
+        // A run that was cut off may have made it.
+        let is_missing = self.into.is_new && !self.into.path.is_dir();
+        let present = if is_missing { None } else { Some(self.into.open()?) };
         let (mut from, mut to) = std::thread::scope(|scope| {
             let to = present.as_ref().map(|present| {
                 scope.spawn(|| present.list(&self.wish(Side::Destination, options, filters)?, meter))

@@ -39,6 +39,7 @@ mod show;
 mod snapshot;
 mod status;
 mod sync;
+mod sync_remote;
 mod tag;
 mod trouble;
 mod umount;

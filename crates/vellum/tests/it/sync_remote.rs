@@ -1,0 +1,284 @@
+//! `vellum sync` with another host: this one, through a real `ssh` and a real `sshd` that talk through a pipe, so that no
+//! port is taken and nothing is left when a test ends.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::world::{Ran, World, noise};
+
+/// Passes on both ways: each piece after a delay, and, once, nothing more after so many bytes.
+const RELAY: &str = r#"
+import os, queue, subprocess, sys, threading, time
+delay, cut, marker, command = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:]
+if cut and os.path.exists(marker):
+    cut = 0
+child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def pump(source, target, cut):
+    pieces = queue.Queue()
+    def write():
+        while True:
+            due, piece = pieces.get()
+            if not piece:
+                break
+            time.sleep(max(0, due - time.monotonic()))
+            try:
+                while piece:
+                    piece = piece[os.write(target, piece):]
+            except OSError:
+                break
+        os.close(target)
+    writer = threading.Thread(target=write)
+    writer.start()
+    passed = 0
+    while True:
+        try:
+            piece = os.read(source, 65536)
+        except OSError:
+            piece = b""
+        passed += len(piece)
+        if cut and passed > cut:
+            open(marker, "w").close()
+            child.kill()
+            os._exit(1)
+        pieces.put((time.monotonic() + delay, piece))
+        if not piece:
+            break
+    writer.join()
+threads = [threading.Thread(target=pump, args=(0, child.stdin.fileno(), cut)),
+           threading.Thread(target=pump, args=(child.stdout.fileno(), 1, cut))]
+threads[0].daemon = True
+for thread in threads:
+    thread.start()
+threads[1].join()
+child.stdin = None
+os._exit(child.wait())
+"#;
+
+/// The way to this host.
+struct Host {
+    world: World,
+    rsh: String,
+}
+
+impl Host {
+    fn new() -> Self {
+        Self::through("")
+    }
+
+    /// `relay`: words before the command that starts sshd.
+    fn through(relay: &str) -> Self {
+        let world = World::empty();
+        let dir = world.path("ssh");
+        fs::create_dir(&dir).unwrap();
+        for key in ["host", "user"] {
+            let file = dir.join(key);
+            let made =
+                Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(file).status();
+            assert!(made.unwrap().success());
+        }
+        fs::copy(dir.join("user.pub"), dir.join("authorized")).unwrap();
+        if rustix::process::geteuid().is_root() {
+            // What the package's service makes when it starts.
+            fs::create_dir_all("/run/sshd").unwrap();
+        }
+        fs::write(dir.join("config"), config(&dir)).unwrap();
+        fs::write(dir.join("relay.py"), RELAY).unwrap();
+        let shown = dir.display();
+        let sshd = format!("{} -i -f {shown}/config -E {shown}/log", sshd().display());
+        let relay = relay.replace("RELAY", &format!("/usr/bin/env python3 {shown}/relay.py"));
+        let relay = relay.replace("MARKER", &format!("{shown}/marker"));
+        let rsh = format!(
+            "ssh -F none -i {shown}/user -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=no \
+             -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o 'ProxyCommand={relay} {sshd}'"
+        );
+        Self { world, rsh }
+    }
+
+    fn sync(&self, args: &[&str]) -> Ran {
+        let program = env!("CARGO_BIN_EXE_vellum");
+        let mut all = vec!["sync", "-e", &self.rsh, "--remote-program", program];
+        all.extend(args);
+        let ran = self.world.run(&all);
+        if ran.code > 1 {
+            eprintln!("sshd: {}", fs::read_to_string(self.world.path("ssh/log")).unwrap_or_default());
+        }
+        ran
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("here:{}", self.world.tree().join(path).display())
+    }
+
+    fn assert_equal(&self, one: &str, other: &str) {
+        let told = |path: &str| told(&self.world.tree().join(path));
+        assert_eq!(told(one), told(other));
+    }
+}
+
+fn sshd() -> PathBuf {
+    let places = ["/usr/sbin/sshd", "/usr/bin/sshd", "/usr/local/sbin/sshd"];
+    places.iter().map(PathBuf::from).find(|path| path.exists()).expect("openssh-server: see the Makefile")
+}
+
+fn config(dir: &Path) -> String {
+    // Without PAM an account whose password is locked may not log in; with it, some containers refuse a session.
+    let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
+    let locked = shadow.lines().any(|line| line.starts_with("root:!"));
+    let pam = if locked { "yes" } else { "no" };
+    let dir = dir.display();
+    format!(
+        "HostKey {dir}/host\nAuthorizedKeysFile {dir}/authorized\nStrictModes no\nUsePAM {pam}\n\
+         PermitRootLogin yes\nPasswordAuthentication no\nPubkeyAuthentication yes\nPidFile none\n"
+    )
+}
+
+/// Everything that a tree is, in words.
+fn told(root: &Path) -> Vec<String> {
+    let (mut told, mut pending) = (Vec::new(), vec![root.to_path_buf()]);
+    while let Some(at) = pending.pop() {
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let content = if meta.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+            let (link, shown) = (fs::read_link(&path).ok(), path.strip_prefix(root).unwrap().to_path_buf());
+            let sum: u64 =
+                content.iter().fold(7, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+            let time = (meta.mtime(), meta.mtime_nsec());
+            told.push(format!("{shown:?} {:o} {time:?} {link:?} {} {sum}", meta.mode(), content.len()));
+            if meta.is_dir() {
+                pending.push(path);
+            }
+        }
+    }
+    told.sort();
+    told
+}
+
+fn fill(world: &World) {
+    for number in 0..200 {
+        world.write(&format!("src/dir/f{number}"), format!("file {number}\n").repeat(number));
+    }
+    world.write("src/big", noise(2_000_000));
+    world.write("src/empty", "");
+    world.write("src/odd \n'\"$(touch x);`touch y`", "odd");
+    world.chmod("src/empty", 0o604);
+    symlink("../nowhere", world.tree().join("src/dir/link")).unwrap();
+    fs::hard_link(world.tree().join("src/big"), world.tree().join("src/dir/again")).unwrap();
+}
+
+#[test]
+fn a_tree_goes_there_and_comes_back() {
+    let host = Host::new();
+    fill(&host.world);
+    host.sync(&["-aH", "src/", &host.at("there")]).ok().says("Done: ");
+    host.assert_equal("src", "there");
+    host.sync(&["-aH", &host.at("there/"), "back"]).ok().says("Done: ");
+    host.assert_equal("src", "back");
+    host.sync(&["-aH", "--delete", "src/", &host.at("there")]).ok().says("Nothing to do");
+    host.sync(&["-aH", "--delete", &host.at("there/"), "src"]).ok().says("Nothing to do");
+    assert!(!host.world.has("x") && !host.world.has("y"));
+}
+
+#[test]
+fn what_changed_goes_and_what_is_gone_is_deleted() {
+    let host = Host::new();
+    fill(&host.world);
+    host.sync(&["-aH", "src", &host.at("there/")]).ok();
+    host.assert_equal("src", "there/src");
+    let mut big = fs::read(host.world.tree().join("src/big")).unwrap();
+    big.splice(1_000_000..1_000_000, *b"inserted");
+    host.world.write("src/big", &big);
+    host.world.remove("src/dir/f7");
+    for compress in ["--compress=none", "--compress=zstd"] {
+        host.sync(&["-aH", "--delete", compress, "-c", "src", &host.at("there/")]).ok();
+        host.assert_equal("src", "there/src");
+    }
+    host.sync(&["-aHc", "--delete", &host.at("there/src"), "back"]).ok();
+    host.assert_equal("src", "back/src");
+}
+
+#[test]
+fn a_file_goes_alone() {
+    let host = Host::new();
+    host.world.write("one", "content");
+    host.sync(&["one", &host.at("new")]).ok();
+    assert_eq!(host.world.read("new"), "content");
+    fs::create_dir(host.world.tree().join("dir")).unwrap();
+    host.sync(&["one", &host.at("dir")]).ok();
+    assert_eq!(host.world.read("dir/one"), "content");
+    host.sync(&[&host.at("dir/one"), "two"]).ok();
+    assert_eq!(host.world.read("two"), "content");
+}
+
+/// hostile.md 49: nothing that was typed as a path is read by a shell.
+#[test]
+fn paths_are_no_commands() {
+    let host = Host::new();
+    host.world.write("src/file", "content");
+    for name in ["a b", "a'b", "a\"b", "$(touch x)", "`touch x`", ";touch x", "a\nb", "*", "-rf"] {
+        host.sync(&["src/", &host.at(name)]).ok();
+        assert_eq!(host.world.read(&format!("{name}/file")), "content", "{name:?}");
+        host.sync(&[&format!("{}/", host.at(name)), "back"]).ok();
+    }
+    assert!(!host.world.has("x"));
+    host.sync(&["--", "src", "-oProxyCommand=touch x:y"]).code(3).remarks("is no host");
+    host.sync(&["src", "host::module"]).code(3).remarks("rsync daemon");
+    assert!(!host.world.has("x"));
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_and_does_nothing() {
+    let host = Host::new();
+    host.world.write("src/file", "content");
+    host.sync(&["-n", "src", &host.at("there")]).ok().says("as 'src'").says("write   file");
+    assert!(!host.world.has("there"));
+}
+
+#[test]
+fn what_fails_there_is_told_here() {
+    let host = Host::new();
+    host.world.write("file", "content");
+    host.sync(&[&host.at("none"), "back"]).code(2).remarks("No such file");
+    host.sync(&["file", &host.at("file/below")]).code(2);
+    let program = "/nowhere/vellum";
+    let ran = host.world.run(&["sync", "-e", &host.rsh, "--remote-program", program, "file", &host.at("x")]);
+    ran.code(2).remarks("the connection to 'here' is gone");
+    host.world.run(&["sync", "-e", "/nowhere/ssh", "file", &host.at("x")]).code(2).remarks("start ssh");
+}
+
+/// Only that it is right: how long it takes is what bench/sync_remote.py measures.
+#[test]
+fn a_slow_line_changes_nothing() {
+    let host = Host::through("RELAY 0.05 0 -");
+    fill(&host.world);
+    host.sync(&["-aH", "src/", &host.at("there")]).ok();
+    host.assert_equal("src", "there");
+    host.sync(&["-aH", &host.at("there/"), "back"]).ok();
+    host.assert_equal("src", "back");
+}
+
+#[test]
+fn a_connection_that_is_cut_is_made_again() {
+    for there in [true, false] {
+        // Beyond what the two sides say before any content.
+        let host = Host::through("RELAY 0 20000 MARKER");
+        fill(&host.world);
+        let (from, to) =
+            if there { ("src/".to_owned(), host.at("there")) } else { (host.at("src/"), "there".into()) };
+        host.sync(&["-aH", &from, &to]).ok();
+        assert!(host.world.path("ssh/marker").exists(), "it was cut");
+        host.assert_equal("src", "there");
+    }
+}
+
+#[test]
+fn modes_of_what_is_left_are_those_of_the_source() {
+    let host = Host::new();
+    host.world.write("src/script", "#!/bin/sh\n");
+    host.world.chmod("src/script", 0o750);
+    host.sync(&["-a", "--chmod", "Fgo-x", "src/", &host.at("there")]).ok();
+    let mode = fs::metadata(host.world.tree().join("there/script")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o740);
+}
