@@ -47,6 +47,9 @@ pub enum FsError {
         /// Why it failed.
         source: std::io::Error,
     },
+    /// A path was named of which the directory is gone.
+    #[error("the directory that held '{0}' is gone: name that directory to record what became of it")]
+    ParentGone(String),
     /// The tree contradicts itself.
     #[error("the tree is damaged: {0}")]
     BadTree(String),
@@ -69,6 +72,7 @@ impl FsError {
             Self::Map(error) => error.kind(),
             Self::Content { source, .. } => source.kind(),
             Self::Log { source, .. } => ErrorKind::of_io(source),
+            Self::ParentGone(_) => ErrorKind::NotFound,
             Self::Decode { .. } | Self::BadTree(_) => ErrorKind::Corrupt,
         }
     }

@@ -21,6 +21,7 @@ pub mod past;
 pub mod pending;
 pub mod publish;
 pub mod publisher;
+mod selected;
 pub mod snapshot;
 mod statfs;
 pub mod tree;

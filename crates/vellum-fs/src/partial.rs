@@ -124,7 +124,7 @@ impl Fs {
 }
 
 /// What was looked for, if it is there.
-fn found<T>(looked: Result<T>) -> Result<Option<T>> {
+pub(crate) fn found<T>(looked: Result<T>) -> Result<Option<T>> {
     match looked {
         Ok(value) => Ok(Some(value)),
         Err(FsError::Posix(Errno::NOENT | Errno::NOTDIR)) => Ok(None),

@@ -32,9 +32,9 @@ use crate::past::{Epoch, Past};
 use crate::pending::{Pending, all_pending, key_of};
 
 /// A state with its tree in the store.
-struct Published {
-    root: Root,
-    counted: Statistics,
+pub(crate) struct Published {
+    pub root: Root,
+    pub counted: Statistics,
     /// Files of which the content was cut or inlined: their extents in the new tree are not those of the layers.
     recut: HashSet<Ino>,
     /// Inodes without a name: the tree does not have them, but they may be open.
@@ -94,7 +94,7 @@ impl Fs {
     }
 
     /// After a restore the ref still names another snapshot.
-    fn tell_ref(&self) -> Result<()> {
+    pub(crate) fn tell_ref(&self) -> Result<()> {
         let head = self.tree.head().clone();
         let Some(stands) = head.snapshot.map(|last| last.id) else { return Ok(()) };
         let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -149,7 +149,7 @@ impl Fs {
     }
 
     /// A tag that somebody else gave away meanwhile is no reason to publish again and again.
-    fn add_tag(&self, tag: &str, id: &vellum_types::SnapshotId) -> Result<()> {
+    pub(crate) fn add_tag(&self, tag: &str, id: &vellum_types::SnapshotId) -> Result<()> {
         match self.volume.add_tag(tag, *id) {
             Err(error) if error.kind() != ErrorKind::Conflict => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),

@@ -79,7 +79,7 @@ impl Fs {
         }
     }
 
-    fn new_record(&self, request: &SnapshotRequest) -> SnapshotRecord {
+    pub(crate) fn new_record(&self, request: &SnapshotRequest) -> SnapshotRecord {
         SnapshotRecord {
             nonce: Default::default(),
             root: self.volume.empty_root(),
@@ -175,7 +175,7 @@ fn stand_on(head: &mut Head, state: State, snapshot: Ancestor) {
 }
 
 /// The least moment after another: clocks go back, and a history must not.
-fn just_after(time: Time) -> Time {
+pub(crate) fn just_after(time: Time) -> Time {
     match time.nanos + 1 {
         1_000_000_000 => Time { secs: time.secs.saturating_add(1), nanos: 0 },
         nanos => Time { secs: time.secs, nanos },

@@ -83,23 +83,50 @@ impl Fs {
 
     /// Copies one inode, a directory without its entries.
     fn copy_inode(&self, view: &View, source: Ino, place: &Place<'_>) -> Result<Node> {
+        self.copy_original(view, &Original::read(view, source)?, place, false)
+    }
+
+    /// The same to a name that must be free, in a worktree of one's own: with the number that it has there, if nothing
+    /// here has it, and with all its times.
+    pub(crate) fn copy_exactly(&self, view: &View, source: Ino, dir: Ino, name: &[u8]) -> Result<Node> {
         let original = Original::read(view, source)?;
+        let made = self.copy_original(view, &original, &Place::new(dir, name)?, true)?;
+        self.change(|txn| {
+            let mut attr = txn.attr_of(made.ino)?;
+            (attr.ctime, attr.generation) = (original.attr.ctime, original.attr.generation);
+            txn.put_attr(made.ino, &attr);
+            Ok(Node { ino: made.ino, attr: Arc::new(attr) })
+        })
+    }
+
+    fn copy_original(
+        &self,
+        view: &View,
+        original: &Original,
+        place: &Place<'_>,
+        keeps_number: bool,
+    ) -> Result<Node> {
+        let number = |txn: &mut Txn<'_>, new: Ino| -> Result<Ino> {
+            Ok(if keeps_number && txn.attr(original.ino)?.is_none() { original.ino } else { new })
+        };
         check_dir(&*self.attr(place.dir)?)?;
         if self.dentry(place)?.is_some() {
             return Err(Errno::EXIST.into());
         }
         if original.extents.len() < EXTENTS_MAX {
             return self.with_number(|txn, ino| {
+                let ino = number(txn, ino)?;
                 self.put_content(txn, ino, &original.extents);
                 original.put_named(txn, ino, place)
             });
         }
         // More than one transaction takes: it has no name until it is whole.
         let node = self.with_number(|txn, ino| {
+            let ino = number(txn, ino)?;
             self.put_content(txn, ino, &original.extents);
             original.put_nameless(txn, ino)
         })?;
-        let whole = self.copy_rest(view, &original, node.ino);
+        let whole = self.copy_rest(view, original, node.ino);
         let linked = whole.and_then(|()| self.link(node.ino, place.dir, place.name));
         if linked.is_err() {
             self.reap(node.ino)?;

@@ -31,7 +31,7 @@ struct Sink<'a> {
 
 impl Fs {
     /// Stores the tree of a sealed state.
-    pub(super) fn store_state(&self, state: &State, session: &WriteSession) -> Result<Published> {
+    pub(crate) fn store_state(&self, state: &State, session: &WriteSession) -> Result<Published> {
         let nodes = &**self.tree.nodes();
         let publication = Publication { fs: self, state, session, chunker: &self.chunker };
         let applier = Applier::new(nodes, session, self.volume.shape(), &state.base)?;

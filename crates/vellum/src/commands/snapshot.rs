@@ -88,27 +88,26 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     report(context, &worktree, made)
 }
 
-/// The worktree is mounted: its snapshot is made at once, and its tree is stored in the background.
+/// The worktree is mounted: its snapshot is made at once, and its tree is stored in the background; one of some paths is
+/// stored before it is told.
 fn of_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result<Outcome> {
-    if !args.paths.is_empty() {
-        return Err(CliError::usage(
-            "a snapshot of a mounted worktree is of all of it",
-            "leave out the paths: what did not change takes no space",
-        ));
-    }
+    let paths = context.paths(&mounted.mountpoint).parse_all(&args.paths)?;
     let note = note(args)?;
     check_tags(args, &mounted.volume)?;
     mounted.sync()?;
-    let answer = mounted.ask(&Request::Snapshot { note, tags: args.tags.clone() })?;
+    let answer = mounted.ask(&Request::Snapshot { note, tags: args.tags.clone(), paths })?;
+    let waits = answer.waiting > 0;
     let id = answer.snapshot.unwrap_or_default();
     let ui = &context.ui;
     if ui.json() {
-        ui.object(&MountReport { snapshot: Named { id }, published: answer.waiting == 0 })?;
+        ui.object(&MountReport { snapshot: Named { id }, published: !waits })?;
     } else if ui.voice.quiet {
         ui.line(id)?;
     } else {
         let short = ui.style.yellow(id.get(..SHORT).unwrap_or(&id));
-        ui.line(format!("Snapshot {short}: kept here; it goes into the store in the background"))?;
+        let place =
+            if waits { "kept here; it goes into the store in the background" } else { "in the store" };
+        ui.line(format!("Snapshot {short}: {place}"))?;
     }
     Ok(Outcome::Done)
 }

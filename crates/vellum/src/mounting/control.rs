@@ -39,6 +39,8 @@ pub enum Request {
         note: String,
         /// Names that it gets.
         tags: Vec<String>,
+        /// From the root; none: everything.
+        paths: Vec<Vec<u8>>,
     },
     /// A worktree of its own that holds the same.
     Fork {
@@ -168,10 +170,14 @@ impl Service {
         let mut answer = Answer::default();
         match request {
             Request::Status => {}
-            Request::Snapshot { note, tags } => {
+            Request::Snapshot { note, tags, paths } => {
                 let request =
                     SnapshotRequest { note: note.clone(), tags: tags.clone(), origin: Origin::User };
-                answer.snapshot = Some(self.fs.snapshot(&request)?.to_string());
+                let made = match paths.is_empty() {
+                    true => self.fs.snapshot(&request),
+                    false => self.fs.snapshot_paths(&request, paths),
+                };
+                answer.snapshot = Some(made?.to_string());
                 self.publisher.ask();
             }
             Request::Fork { name } => live::fork(&self.fs, name)?,

@@ -123,7 +123,6 @@ fn a_fork_is_mounted_beside_it_and_goes_its_own_way() {
 fn what_cannot_be_done_in_a_mount_is_refused_with_another_way() {
     let world = World::with_snapshot();
     let mount = Mount::new(&world, "work");
-    inside(&mount, &["snapshot", "a.txt"]).code(3).remarks("all of it");
     inside(&mount, &["fork", "x", "--to", "/tmp/nowhere"]).code(3).remarks("--mount");
     inside(&mount, &["restore", "nothing"]).code(2);
     world.run(&["flush"]).code(3).remarks("no mounted worktree");

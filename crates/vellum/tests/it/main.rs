@@ -35,6 +35,7 @@ mod programs;
 mod quota;
 mod restore;
 mod rings;
+mod selected;
 mod show;
 mod snapshot;
 mod status;

@@ -1,0 +1,331 @@
+//! Snapshots of some paths: these as they are now, all else as the last snapshot has it.
+//!
+//! The last snapshot's state becomes a worktree of its own, in memory; there the paths are brought to what a view of
+//! the present has, sharing content; and its tree is stored. Invariant: the live worktree itself stays as it is, and
+//! stands on the new snapshot as one with changes. It costs what the paths hold, and unlike a snapshot of everything
+//! it needs the store.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError};
+
+use rustix::io::Errno;
+use vellum_live::MemoryStore;
+use vellum_types::value::Super;
+use vellum_types::{Attr, Dentry, FileKind, Ino, Key, SnapshotId};
+use vellum_volume::tree::{components, show};
+use vellum_volume::{SnapshotRecord, VolumeError};
+
+use crate::attr::{SetAttr, SetTime};
+use crate::error::{FsError, Result};
+use crate::fs::{Caller, Fs, Options};
+use crate::head::{Ancestor, Head};
+use crate::partial::found;
+use crate::snapshot::{SnapshotRequest, just_after};
+use crate::tree::Reading;
+use crate::view::View;
+use crate::xattr::XattrFlags;
+
+/// Nobody's wish decides over what is copied.
+const NOBODY: Caller = Caller { uid: 0, gid: 0, umask: 0 };
+
+/// How often it is begun anew because another snapshot was made meanwhile.
+const TRIES: usize = 10;
+
+impl Fs {
+    /// Makes a snapshot of some paths, from the root. When it returns, the snapshot is in the store.
+    pub fn snapshot_paths(
+        self: &Arc<Self>,
+        request: &SnapshotRequest,
+        paths: &[Vec<u8>],
+    ) -> Result<SnapshotId> {
+        self.admit()?;
+        if paths.iter().any(|path| components(path).next().is_none()) {
+            return self.snapshot(request);
+        }
+        for _ in 0..TRIES {
+            self.settle()?;
+            if let Some(id) = self.try_snapshot_paths(request, paths)? {
+                return Ok(id);
+            }
+        }
+        Err(VolumeError::Raced(format!("the worktree '{}'", self.worktree())).into())
+    }
+
+    /// None if another snapshot was made meanwhile.
+    fn try_snapshot_paths(
+        self: &Arc<Self>,
+        request: &SnapshotRequest,
+        paths: &[Vec<u8>],
+    ) -> Result<Option<SnapshotId>> {
+        let last = self.tree.head().snapshot;
+        // Before the lock: it may have to publish first.
+        let now = self.view()?;
+        let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.tree.head().snapshot != last || !self.pending()?.is_empty() {
+            return Ok(None);
+        }
+        let selected = self.selected(&now, last, paths)?;
+        let mut session = self.volume.begin_write()?;
+        let mut published = selected.store_state(&selected.tree.head().sealed(), &session)?;
+        published.counted.stored += session.flush()?.bytes_stored;
+        let record = SnapshotRecord {
+            root: published.root,
+            parents: last.iter().map(|last| last.id).collect(),
+            counter: last.map_or(0, |last| last.counter) + 1,
+            paths: paths.to_vec(),
+            statistics: published.counted,
+            ..self.new_record(request)
+        };
+        let time = last.map_or(record.time, |last| record.time.max(just_after(last.time)));
+        let mut record = SnapshotRecord { time, ..record };
+        let id = self.volume.name_snapshot(&mut record)?;
+        self.volume.catalog.put(&record)?;
+        let stands = Ancestor { id, counter: record.counter, time };
+        let (is_next, sequence) = self.tree.change_head(|head, _| {
+            let is_next = head.snapshot == last;
+            if is_next {
+                head.snapshot = Some(stands);
+            }
+            Ok(is_next)
+        })?;
+        if !is_next {
+            // It would be in no line.
+            self.volume.catalog.forget(&id)?;
+            session.end()?;
+            return Ok(None);
+        }
+        self.tree.live().wait_durable(sequence)?;
+        self.tell_ref()?;
+        for tag in &request.tags {
+            self.add_tag(tag, &id)?;
+        }
+        session.end()?;
+        Ok(Some(id))
+    }
+
+    /// The state of the last snapshot with the paths as the view has them, all of it sealed.
+    fn selected(&self, now: &View, last: Option<Ancestor>, paths: &[Vec<u8>]) -> Result<Self> {
+        let fresh = match last {
+            Some(last) => {
+                let (state, _, ancestor) = self.published(last.id)?;
+                Head::new(state.base, state.counted, Some(ancestor))
+            }
+            None => Head::new(self.volume.empty_root(), Default::default(), None),
+        };
+        let options = Options { worktree: Some(self.worktree().into()), ..Options::default() };
+        // The log too is shared: what is copied is where it was written.
+        let live = Arc::new(MemoryStore::default());
+        let selected = Self::open(self.volume.clone(), live, self.log.clone(), &fresh, options)?;
+        selected.count_from(now)?;
+        let mut bringing = Bringing { fs: &selected, now, linked: HashMap::new() };
+        let arounds: Vec<_> = paths.iter().map(|path| bringing.clear(path)).collect::<Result<_>>()?;
+        paths.iter().zip(arounds).try_for_each(|(path, around)| bringing.fill(path, &around))?;
+        selected.tree.change_head(|head, _| {
+            head.seal();
+            Ok(())
+        })?;
+        Ok(selected)
+    }
+
+    /// New numbers are none that the view has.
+    fn count_from(&self, view: &View) -> Result<()> {
+        let next = view.look(|state| state.super_record())?.next_ino;
+        self.tree.read(|state| state.super_record())?;
+        self.change(|txn| {
+            let next_ino = txn.super_record()?.next_ino.max(next);
+            txn.put(Key::attr(Ino::SUPER), &Super { next_ino }.encode());
+            Ok(())
+        })
+    }
+}
+
+/// A worktree that is brought to what a view has, path by path.
+struct Bringing<'b> {
+    fs: &'b Fs,
+    now: &'b View,
+    /// Files with several links that were made anew: what they became.
+    linked: HashMap<Ino, Ino>,
+}
+
+/// A directory on both sides.
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    now: Ino,
+    then: Ino,
+}
+
+/// The last directory on the way to a path that was there before, as it was.
+type Around = (Ino, Arc<Attr>);
+
+impl Bringing<'_> {
+    /// Takes away what is not there any more, or stands for another inode, or another state of it: nobody sees this
+    /// worktree before it is whole.
+    fn clear(&self, path: &[u8]) -> Result<Around> {
+        let around = self.check(path)?;
+        let around = (around, self.fs.getattr(around)?.attr);
+        let (dir, source, name) = self.lead_to(path)?;
+        let mut below = Vec::new();
+        self.clear_name(source, (dir, name), &mut below)?;
+        while let Some(pair) = below.pop() {
+            for (name, source) in self.names(pair)? {
+                self.clear_name(source, (pair.then, &name), &mut below)?;
+            }
+        }
+        Ok(around)
+    }
+
+    fn clear_name(&self, source: Option<Dentry>, at: (Ino, &[u8]), below: &mut Vec<Pair>) -> Result<()> {
+        let (dir, name) = at;
+        let Some(there) = found(self.fs.find(dir, name))? else { return Ok(()) };
+        match source.filter(|source| *source == there) {
+            Some(same) if same.kind == FileKind::Dir => below.push(Pair { now: same.ino, then: same.ino }),
+            // Whatever changes in an inode, its time of change does.
+            Some(same) if self.now.attr(same.ino)? == *self.fs.getattr(same.ino)?.attr => {}
+            _ => self.fs.remove_tree(dir, name)?,
+        }
+        Ok(())
+    }
+
+    /// The directory in which a path ends, made as it is now if it was not there; what the path stands for now; and
+    /// the last name.
+    fn lead_to<'p>(&self, path: &'p [u8]) -> Result<(Ino, Option<Dentry>, &'p [u8])> {
+        let names: Vec<&[u8]> = components(path).collect();
+        let Some((name, above)) = names.split_last() else { return Err(Errno::INVAL.into()) };
+        let mut pair = Pair { now: Ino::ROOT, then: Ino::ROOT };
+        for name in above {
+            let now = self.now.find(pair.now, name)?.ino;
+            let there = found(self.fs.find(pair.then, name))?;
+            let then = match there.filter(|there| there.kind == FileKind::Dir) {
+                Some(dir) => dir.ino,
+                None => {
+                    if there.is_some() {
+                        self.fs.remove_tree(pair.then, name)?;
+                    }
+                    self.fs.copy_exactly(self.now, now, pair.then, name)?.ino
+                }
+            };
+            pair = Pair { now, then };
+        }
+        Ok((pair.then, found(self.now.find(pair.now, name))?, name))
+    }
+
+    /// Brings what is missing.
+    fn fill(&mut self, path: &[u8], (around, was): &Around) -> Result<()> {
+        let (dir, source, name) = self.lead_to(path)?;
+        let mut below = Vec::new();
+        self.fill_name(source, (dir, name), &mut below)?;
+        let mut pairs = self.made(path, *around)?;
+        while let Some(pair) = below.pop() {
+            pairs.push(pair);
+            for (name, source) in self.names(pair)? {
+                self.fill_name(source, (pair.then, &name), &mut below)?;
+            }
+        }
+        for Pair { now, then } in pairs.into_iter().rev() {
+            self.dir_attributes(&self.now.attr(now)?, now, then)?;
+        }
+        // What is around the path stays as it was: the times of the directory that something is put into, too.
+        self.times(*around, was)
+    }
+
+    fn fill_name(&mut self, source: Option<Dentry>, at: (Ino, &[u8]), below: &mut Vec<Pair>) -> Result<()> {
+        let (dir, name) = at;
+        let Some(source) = source else { return Ok(()) };
+        let then = match (found(self.fs.find(dir, name))?, self.linked.get(&source.ino)) {
+            (Some(there), _) => there.ino,
+            (None, Some(copy)) => self.fs.link(*copy, dir, name)?.ino,
+            (None, None) => self.fs.copy_exactly(self.now, source.ino, dir, name)?.ino,
+        };
+        if source.kind == FileKind::Dir {
+            below.push(Pair { now: source.ino, then });
+        } else if self.now.attr(source.ino)?.nlink > 1 {
+            self.linked.insert(source.ino, then);
+        }
+        Ok(())
+    }
+
+    /// The names of a directory on either side, and what they stand for now.
+    fn names(&self, pair: Pair) -> Result<BTreeMap<Vec<u8>, Option<Dentry>>> {
+        let then = self.fs.entries(pair.then)?.into_iter().map(|entry| (entry.name, None));
+        let now = self.now.entries(pair.now)?.into_iter();
+        let now = now.map(|entry| (entry.name, Some(Dentry { ino: entry.ino, kind: entry.kind })));
+        // Of a name on both sides, the later one counts.
+        Ok(then.chain(now).collect())
+    }
+
+    /// The directories on the way to a path that were made for it: those below `around`.
+    fn made(&self, path: &[u8], around: Ino) -> Result<Vec<Pair>> {
+        let names: Vec<&[u8]> = components(path).collect();
+        let mut pair = Pair { now: Ino::ROOT, then: Ino::ROOT };
+        let (mut made, mut is_below) = (Vec::new(), false);
+        for name in names.split_last().map_or(&[][..], |(_, above)| above) {
+            is_below |= pair.then == around;
+            pair = Pair { now: self.now.find(pair.now, name)?.ino, then: self.fs.find(pair.then, name)?.ino };
+            if is_below {
+                made.push(pair);
+            }
+        }
+        Ok(made)
+    }
+
+    /// A path that is named must mean something, and the directory that it lies in must be there: else that would have
+    /// to be recorded as gone, with all else that was in it. Gives the last directory on the way that was there before.
+    fn check(&self, path: &[u8]) -> Result<Ino> {
+        let names: Vec<&[u8]> = components(path).collect();
+        let Some((name, above)) = names.split_last() else { return Ok(Ino::ROOT) };
+        let find = |dir, name| found(self.now.find(dir, name));
+        let mut dir = Ino::ROOT;
+        for name in above {
+            match find(dir, name)?.filter(|entry| entry.kind == FileKind::Dir) {
+                Some(entry) => dir = entry.ino,
+                None => return Err(FsError::ParentGone(show(path))),
+            }
+        }
+        let (mut was, mut around) = (Some(Dentry { ino: Ino::ROOT, kind: FileKind::Dir }), Ino::ROOT);
+        for name in &names {
+            let Some(dir) = was.filter(|was| was.kind == FileKind::Dir) else {
+                was = None;
+                break;
+            };
+            around = dir.ino;
+            was = found(self.fs.find(dir.ino, name))?;
+        }
+        if was.is_none() && find(dir, name)?.is_none() {
+            let place = format!("the worktree '{}'", self.fs.worktree());
+            return Err(VolumeError::NoSuchPath { path: show(path), place }.into());
+        }
+        Ok(around)
+    }
+
+    /// A directory's own attributes, when all in it is as it is to be.
+    fn dir_attributes(&self, attr: &Attr, now: Ino, then: Ino) -> Result<()> {
+        let there = self.fs.getattr(then)?.attr;
+        if there.ctime == attr.ctime && *there == *attr {
+            return Ok(());
+        }
+        let names = self.now.listxattr(now)?;
+        for name in self.fs.listxattr(then)? {
+            if !names.contains(&name) {
+                self.fs.removexattr(then, &name)?;
+            }
+        }
+        for name in names {
+            let value = self.now.getxattr(now, &name)?;
+            self.fs.setxattr(then, &name, &value, XattrFlags::default())?;
+        }
+        let owner = SetAttr { uid: Some(attr.uid), gid: Some(attr.gid), ..SetAttr::default() };
+        self.fs.setattr(then, &owner, NOBODY)?;
+        self.fs.setattr(then, &SetAttr { mode: Some(attr.mode), ..SetAttr::default() }, NOBODY)?;
+        self.times(then, attr)
+    }
+
+    fn times(&self, ino: Ino, attr: &Attr) -> Result<()> {
+        let (atime, mtime) = (Some(SetTime::At(attr.atime)), Some(SetTime::At(attr.mtime)));
+        self.fs.setattr(
+            ino,
+            &SetAttr { atime, mtime, ctime: Some(attr.ctime), ..SetAttr::default() },
+            NOBODY,
+        )?;
+        Ok(())
+    }
+}
