@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vellum_benchkit::Random;
-use vellum_map::{Builder, LoadBytes, MapError, MemoryNodes, NodeCache, NodeSink, Root, Shape};
+use vellum_map::{
+    Builder, LoadBytes, MapError, MemoryNodes, NodeCache, NodeSink, NodeSource, Root, Shape, Span, range,
+};
 use vellum_types::BlobId;
 
 pub const SHAPE: Shape = Shape::new(0x5eed);
 /// Room for every node of ten million keys.
-const CACHE: u64 = 8 << 30;
+pub const CACHE: u64 = 8 << 30;
 
 /// A base that is built when the first bench that needs it runs.
 pub type Lazy<F> = LazyCell<Base, F>;
@@ -33,6 +35,23 @@ impl Base {
         let root = builder.finish().expect("memory takes nodes");
         let cache = NodeCache::new(Arc::clone(&nodes), CACHE);
         Self { keys, nodes, cache, root }
+    }
+
+    /// The same with every node in the cache, whichever benches run before.
+    pub fn warm(keys: u64) -> Self {
+        let base = Self::build(keys);
+        base.scan(&base.cache);
+        base
+    }
+
+    /// Reads every entry.
+    pub fn scan(&self, source: &impl NodeSource) {
+        let mut scan = range(source, &self.root, Span::all()).expect("the root is there");
+        let mut count = 0;
+        while scan.step().expect("nodes are there").is_some() {
+            count += 1;
+        }
+        assert_eq!(count, self.keys);
     }
 }
 

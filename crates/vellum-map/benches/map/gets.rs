@@ -7,9 +7,9 @@ use std::sync::{Arc, Once};
 
 use vellum_benchkit::criterion::Criterion;
 use vellum_benchkit::{Busy, Random, figure, scale};
-use vellum_map::{NodeCache, NodeSource, Span, get, range};
+use vellum_map::{NodeCache, NodeSource, get};
 
-use crate::entries::{Base, Lazy, Metered, key, value};
+use crate::entries::{Base, CACHE, Lazy, Metered, key, value};
 
 /// Keys that are asked for, again and again.
 const ASKED: u64 = 200_000;
@@ -37,20 +37,10 @@ pub fn scans<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, base: &Lazy<F
     let mut group = criterion.benchmark_group("map/scan");
     group.sample_size(10);
     group.bench_function("cold", |bencher| {
-        bencher.iter(|| scan(&NodeCache::new(Arc::clone(&base.nodes), 8 << 30), base));
+        bencher.iter(|| base.scan(&NodeCache::new(Arc::clone(&base.nodes), CACHE)));
     });
-    group.bench_function("warm", |bencher| bencher.iter(|| scan(&base.cache, base)));
+    group.bench_function("warm", |bencher| bencher.iter(|| base.scan(&base.cache)));
     group.finish();
-}
-
-/// Reads every entry.
-fn scan(source: &impl NodeSource, base: &Base) {
-    let mut scan = range(source, &base.root, Span::all()).expect("the root is there");
-    let mut count = 0;
-    while scan.step().expect("nodes are there").is_some() {
-        count += 1;
-    }
-    assert_eq!(count, base.keys);
 }
 
 pub fn points<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, base: &Lazy<F>) {

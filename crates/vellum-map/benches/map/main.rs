@@ -16,7 +16,7 @@ use vellum_benchkit::{busy, scale};
 fn main() {
     let keys = scale("VELLUM_BENCH_KEYS", 1_000_000);
     let mut criterion = busy();
-    let base = LazyCell::new(move || Base::build(keys));
+    let base = LazyCell::new(move || Base::warm(keys));
     gets::build(&mut criterion, keys);
     gets::scans(&mut criterion, &base);
     gets::points(&mut criterion, &base);
