@@ -1,0 +1,100 @@
+"""What is said of benches: from Criterion's folders to rows, and from rows to verdicts.
+
+    python3 -m unittest discover -s bench
+"""
+
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+import commits
+import contest
+import criterion
+import record
+
+BASE, HEAD = "old", "new"
+
+
+def measured(home, full_id, times, throughput=None):
+    """A folder as Criterion leaves it: samples of ten iterations, in nanoseconds."""
+    folder = home / full_id.replace("/", "_") / "new"
+    folder.mkdir(parents=True)
+    (folder / "benchmark.json").write_text(json.dumps({"full_id": full_id, "throughput": throughput}))
+    (folder / "sample.json").write_text(json.dumps({"iters": [10.0] * len(times), "times": times}))
+
+
+def row(base, head, better="less"):
+    """A row with a sample of each side and round."""
+    samples = {BASE: base, HEAD: head}
+    return {"name": "get", "group": "map", "quantity": "time", "unit": "s", "better": better, "samples": samples}
+
+
+class Folders(unittest.TestCase):
+    """Criterion's folders."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.home = Path(folder.name)
+
+    def test_times_are_seconds_for_one_iteration(self):
+        measured(self.home, "map/get/near", [50.0, 70.0])
+        [found] = criterion.benches(self.home)
+        self.assertEqual((found.group, found.name, found.unit, found.better), ("map", "get/near", "s", "less"))
+        self.assertEqual([round(each * 1e9, 6) for each in found.samples], [5.0, 7.0])
+
+    def test_bytes_become_rates(self):
+        measured(self.home, "log/append/4KiB", [40960.0], {"Bytes": 4096})
+        [found] = criterion.benches(self.home)
+        self.assertEqual((found.unit, found.better), ("bytes per second", "more"))
+        self.assertAlmostEqual(found.samples[0], 1e9, delta=1)
+
+    def test_figures_stand_beside_times(self):
+        (self.home / "figures").mkdir()
+        told = {"id": "map/apply/all", "quantity": "rewritten", "value": 59.3, "unit": "bytes"}
+        (self.home / "figures" / "one.json").write_text(json.dumps(told))
+        measured(self.home, "map/apply/all", [10.0])
+        whole = record.Record("micro", "", columns=["vellum"])
+        for found in criterion.benches(self.home):
+            found.add_to(whole, "vellum")
+        kinds = [(each["quantity"], each["samples"]["vellum"][0]) for each in whole.whole()["rows"]]
+        self.assertEqual([kind for kind, _ in kinds], ["rewritten", "time"])
+        self.assertEqual(kinds[0][1], 59.3)
+
+    def test_what_was_measured_before_is_left_out(self):
+        measured(self.home, "map/get/near", [50.0])
+        later = (self.home / "map_get_near" / "new" / "benchmark.json").stat().st_mtime + 10
+        self.assertEqual(criterion.benches(self.home, later), [])
+
+
+class Verdicts(unittest.TestCase):
+    """Two commits."""
+
+    def verdict(self, *samples, **kind):
+        return commits.verdict(row(*samples, **kind), BASE, HEAD)[1]
+
+    def test_a_tenth_more_is_a_regression_if_rounds_agree(self):
+        self.assertEqual(self.verdict([1.0, 1.0, 1.0], [1.2, 1.2, 1.21]), "REGRESSION")
+        self.assertEqual(self.verdict([1.0, 1.0, 1.0], [1.05, 1.1, 1.09]), "OK")
+        self.assertEqual(self.verdict([1.0, 1.0, 1.0], [0.5, 0.5, 0.5]), "OK")
+
+    def test_a_lower_rate_is_a_regression(self):
+        self.assertEqual(self.verdict([120.0] * 3, [100.0] * 3, better="more"), "REGRESSION")
+        self.assertEqual(self.verdict([100.0] * 3, [120.0] * 3, better="more"), "OK")
+
+    def test_rounds_that_do_not_agree_tell_nothing(self):
+        self.assertEqual(self.verdict([1.0, 1.0, 1.0], [0.9, 1.3, 1.6]), "UNCLEAR")
+
+    def test_rounds_that_agree_on_worse_alone_tell_that(self):
+        self.assertEqual(self.verdict([1.0, 1.0, 1.0], [1.5, 2.0, 3.0]), "REGRESSION")
+
+    def test_a_bench_that_one_side_lacks_has_no_ratio(self):
+        self.assertEqual(self.verdict([], [1.0]), "ONE SIDE ONLY")
+
+    def test_each_round_begins_with_another_side(self):
+        self.assertEqual([contest.order([BASE, HEAD], number)[0] for number in range(3)], [BASE, HEAD, BASE])
+
+
+if __name__ == "__main__":
+    unittest.main()
