@@ -164,7 +164,7 @@ impl Destination for Remote {
             return Ok(Report::default());
         }
         let connected = self.connected();
-        meter.expect(job.plan.steps.len() as u64, job.plan.counts.write_bytes);
+        meter.begin(job.plan.steps.len() as u64, job.plan.counts.write_bytes);
         connected.client.carry_out(job, meter).map_err(|error| self.explain(&connected, error))
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn carry_out(to: &Local, job: &Job<'_>, meter: &Meter) -> Result<Repo
         return Ok(Report::default());
     }
     let counts = job.plan.counts;
-    meter.expect(job.plan.steps.len() as u64, counts.write_bytes);
+    meter.begin(job.plan.steps.len() as u64, counts.write_bytes);
     job.source.expect(job.from, &expected_files(job));
     // Directories for what is kept are made when there is something to keep.
     let replaces = job.plan.steps.iter().any(|step| step.old.is_some() && step.phase != Phase::Finish);

@@ -42,6 +42,13 @@ impl Meter {
         self.total_bytes.store(bytes, Ordering::Relaxed);
     }
 
+    /// What was counted until now was preparation: says how much there is to do in all, and counts from nothing.
+    pub fn begin(&self, items: u64, bytes: u64) {
+        self.expect(items, bytes);
+        self.items.store(0, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
+    }
+
     /// What was done so far.
     #[must_use]
     pub fn read(&self) -> Progress {

@@ -34,6 +34,9 @@ use crate::ui::progress::Task;
 use ends::{From, Into, Typed};
 use report::Run;
 
+/// What to do after a stop.
+const AGAIN: &str = "run the command again: it goes on where it stopped";
+
 const TASK: Task = Task { first: "Listing", verb: "Synchronising", item: "step" };
 
 /// The command line with the options of the profile that was named, if one was.
@@ -161,17 +164,15 @@ impl Pair {
             || args.show.partial_progress
             || args.show.info.iter().any(|words| words.split(',').any(|word| word.starts_with("progress")));
         let done = context.watch_loud(TASK, loud, |meter| self.persist(args, options, filters, meter));
-        let (from, to, plan, done) = done.map_err(|error| {
-            CliError::from(error).or_resume("run the command again: it goes on where it stopped")
-        })?;
+        let (from, to, plan, done) = done.map_err(|error| CliError::from(error).or_resume(AGAIN))?;
         let run = Run { words: self.words.clone(), from: &from, to: &to, plan: &plan, done: done.as_ref() };
-        let outcome = run.tell(args, context)?;
-        if done.is_some_and(|done| done.stopped) {
-            return Err(CliError::Stopped {
-                resume: "run the command again: it goes on where it stopped".into(),
-            });
+        let stopped = done.as_ref().is_some_and(|done| done.stopped);
+        // A failure is an object of its own.
+        if stopped && context.ui.json() {
+            return Err(CliError::Stopped { resume: AGAIN.into() });
         }
-        Ok(outcome)
+        let outcome = run.tell(args, context)?;
+        if stopped { Err(CliError::Stopped { resume: AGAIN.into() }) } else { Ok(outcome) }
     }
 
     /// The options as they are for these ends.

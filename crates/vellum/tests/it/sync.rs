@@ -195,3 +195,75 @@ fn who_is_not_root_copies_what_it_may_read() {
     world.run_as(USER, &["sync", "--delete", "--exclude=secret", "src/", "dst"]).code(1);
     assert!(world.has("dst/extra") && world.has("dst/dir/b.txt"));
 }
+
+#[test]
+fn killed_anywhere_no_file_is_torn_and_the_next_run_completes_it() {
+    use std::time::{Duration, Instant};
+    const FILES: usize = 40;
+    let world = World::empty();
+    for n in 0..FILES {
+        world.write(&format!("src/f{n:02}"), crate::world::noise(200_000));
+        world.write(&format!("dst/f{n:02}"), "old");
+    }
+    world.write("src/big", crate::world::noise(4 << 20));
+    for when in [1, 5, 20] {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_vellum"))
+            // Slow enough to be caught in the middle of it.
+            .args(["sync", "-aI", "--resume", "--bwlimit=4M", "src/", "dst"])
+            .current_dir(world.tree())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let written = || {
+            let names = (0..FILES).map(|n| world.tree().join(format!("dst/f{n:02}")));
+            names.filter(|path| fs::metadata(path).is_ok_and(|found| found.len() == 200_000)).count()
+        };
+        let limit = Instant::now() + Duration::from_secs(60);
+        while written() < when && Instant::now() < limit && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = child.kill();
+        child.wait().unwrap();
+        for n in 0..FILES {
+            let found = fs::read(world.tree().join(format!("dst/f{n:02}"))).unwrap();
+            assert!(found == b"old" || found == crate::world::noise(200_000), "f{n:02} is torn");
+        }
+        assert!(
+            fs::read(world.tree().join("dst/big")).is_ok_and(|big| big.len() == 4 << 20)
+                || !world.has("dst/big")
+        );
+    }
+    world.run(&["sync", "-a", "src/", "dst"]).ok();
+    world.run(&["sync", "-ac", "src/", "dst"]).ok().says("Nothing to do");
+    let names = fs::read_dir(world.tree().join("dst")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.filter(|name| name.to_string_lossy().starts_with(".vellum-tmp")).count(), 0);
+}
+
+#[test]
+fn a_run_that_is_asked_to_stop_says_how_to_go_on() {
+    let world = World::empty();
+    for n in 0..20 {
+        world.write(&format!("src/f{n:02}"), crate::world::noise(100_000));
+    }
+    let child = std::process::Command::new(env!("CARGO_BIN_EXE_vellum"))
+        .args(["sync", "-a", "--bwlimit=100K", "src/", "dst"])
+        .current_dir(world.tree())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !world.has("dst/f00") && std::time::Instant::now() < limit {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("run the command again"));
+    world.run(&["sync", "-a", "src/", "dst"]).ok();
+    world.run(&["sync", "-ac", "src/", "dst"]).ok().says("Nothing to do");
+}
