@@ -8,6 +8,7 @@ use vellum_sync::SyncError;
 use vellum_sync::options::{Backup, Delete, DeltaMode, Options, When};
 use vellum_sync::plan::{Action, Plan};
 
+use crate::disk::Disk;
 use crate::run::{everything, plan, sync};
 use crate::trees::{difference, facts};
 
@@ -336,17 +337,7 @@ fn a_temporary_file_of_a_killed_run_is_taken_away_and_one_in_use_stays() {
 
 #[test]
 fn a_full_destination_keeps_old_files_and_begins_nothing_more() {
-    let disk = tempfile::tempdir().unwrap();
-    let shown = disk.path().to_str().unwrap();
-    let mount = |args: &[&str]| std::process::Command::new("mount").args(args).status().unwrap().success();
-    assert!(mount(&["-t", "tmpfs", "-o", "size=1m", "tmpfs", shown]));
-    struct Mounted<'a>(&'a Path);
-    impl Drop for Mounted<'_> {
-        fn drop(&mut self) {
-            let _ = std::process::Command::new("umount").arg("-l").arg(self.0).output();
-        }
-    }
-    let _mounted = Mounted(disk.path());
+    let disk = Disk::in_memory(1);
     let pair = Pair::new();
     write(&disk.path().join("a"), "old");
     write(&disk.path().join("z"), "extra");
@@ -358,41 +349,103 @@ fn a_full_destination_keeps_old_files_and_begins_nothing_more() {
     options.preserve.xattrs = false;
     options.preserve.acls = false;
     options.effort.jobs = Some(1);
-    let report = sync(&pair.from(""), disk.path(), &options);
+    let report = sync(&pair.from(""), &disk.path(), &options);
     assert_eq!(fs::read_to_string(disk.path().join("a")).unwrap(), "old");
     assert!(disk.path().join("z").exists());
     assert!(report.problems.len() < 10, "{report:?}");
     let names = fs::read_dir(disk.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(!names.into_iter().any(|name| name.to_string_lossy().starts_with(".vellum-tmp")));
     // With room, it goes on.
-    assert!(mount(&["-o", "remount,size=64m", shown]));
-    assert_eq!(sync(&pair.from(""), disk.path(), &options).problems, []);
+    disk.remount("size=64m");
+    assert_eq!(sync(&pair.from(""), &disk.path(), &options).problems, []);
     assert_eq!(fs::read(disk.path().join("a")).unwrap().len(), 2 << 20);
 }
 
 #[test]
 fn a_read_only_destination_is_told_once() {
-    let disk = tempfile::tempdir().unwrap();
-    let shown = disk.path().to_str().unwrap();
-    let mount = |args: &[&str]| std::process::Command::new("mount").args(args).status().unwrap().success();
-    assert!(mount(&["-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", shown]));
+    let disk = Disk::in_memory(1);
+    disk.remount("ro");
     let pair = Pair::new();
     for n in 0..100 {
         write(&pair.from(&format!("d{n}/f")), "x");
     }
-    let report = sync(&pair.from(""), disk.path(), &everything());
-    let _ = std::process::Command::new("umount").arg("-l").arg(disk.path()).output();
+    let report = sync(&pair.from(""), &disk.path(), &everything());
     assert!((1..5).contains(&report.problems.len()), "{report:?}");
 }
 
 #[test]
 fn more_names_than_a_file_may_have_become_copies() {
-    // ext4 allows 65,000; what answers EMLINK is shown with a filesystem that has no hard links between directories.
+    // ext4 allows 65,000 names of a file; memory knows no end.
+    const NAMES: usize = 65_010;
+    let (memory, disk) = (Disk::in_memory(64), Disk::new("ext4", 64));
+    write(&memory.path().join("0"), "x");
+    for n in 1..NAMES {
+        fs::hard_link(memory.path().join("0"), memory.path().join(n.to_string())).unwrap();
+    }
+    let to = disk.path().join("to");
+    fs::create_dir(&to).unwrap();
+    let mut options = everything();
+    (options.preserve.xattrs, options.preserve.acls) = (false, false);
+    assert_eq!(sync(&memory.path(), &to, &options).problems, []);
+    assert_eq!(fs::read_dir(&to).unwrap().count(), NAMES);
+    assert_eq!(fs::metadata(to.join("0")).unwrap().nlink(), 65_000);
+}
+
+#[test]
+fn blocks_are_shared_where_the_filesystem_can() {
+    let disk = Disk::new("btrfs", 256);
+    let (from, to) = (disk.path().join("from"), disk.path().join("to"));
+    fs::create_dir(&to).unwrap();
+    write(&from.join("f"), vec![7; 8 << 20]);
+    let report = sync(&from, &to, &everything());
+    assert_eq!((report.written, report.spared), (0, 8 << 20));
+    // Of an old file only what differs is written, if that is asked for.
+    let mut content = vec![7; 8 << 20];
+    content[1 << 20..(1 << 20) + 1000].fill(8);
+    write(&from.join("f"), &content);
+    let mut options = everything();
+    options.writing.delta = DeltaMode::Always;
+    let report = sync(&from, &to, &options);
+    assert!(report.written <= 128 << 10, "{report:?}");
+    assert_eq!(fs::read(to.join("f")).unwrap(), content);
+}
+
+#[test]
+fn other_filesystems_are_not_entered_if_that_is_asked_for() {
+    let (pair, disk) = (Pair::new(), Disk::in_memory(1));
+    write(&disk.path().join("inner"), "x");
+    write(&pair.from("mnt/below"), "x");
+    fs::create_dir(pair.to("mnt")).unwrap();
+    disk.also_at(&pair.from("mnt"));
+    disk.also_at(&pair.to("mnt"));
+    write(&pair.from("f"), "x");
+    let mut options = deleting();
+    options.one_filesystem = true;
+    let report = pair.sync(&options);
+    let mounted = disk.path().join("inner").exists();
+    disk.gone_from(&pair.from("mnt"));
+    disk.gone_from(&pair.to("mnt"));
+    assert_eq!(report.problems, []);
+    assert!(mounted && pair.to("f").exists());
+    assert_eq!(fs::read_dir(pair.to("mnt")).unwrap().count(), 0);
+}
+
+#[test]
+fn acls_come_along_and_go_along() {
     let pair = Pair::new();
-    write(&pair.from("a"), "x");
-    fs::hard_link(pair.from("a"), pair.from("b")).unwrap();
-    assert_eq!(pair.sync(&everything()).problems, []);
+    write(&pair.from("d/f"), "x");
+    let setfacl = |args: &[&str], path: &Path| {
+        assert!(std::process::Command::new("setfacl").args(args).arg(path).status().unwrap().success());
+    };
+    setfacl(&["-m", "u:1000:rwx"], &pair.from("d/f"));
+    setfacl(&["-d", "-m", "g:1000:rx"], &pair.from("d"));
+    pair.sync(&everything());
     pair.equal();
+    setfacl(&["-b"], &pair.from("d/f"));
+    setfacl(&["-b", "-k"], &pair.from("d"));
+    pair.sync(&everything());
+    pair.equal();
+    assert!(plan(&pair.from(""), &pair.to(""), &everything()).plan.is_empty());
 }
 
 #[test]
