@@ -6,6 +6,7 @@
 
 #![cfg_attr(test, expect(clippy::unwrap_used, reason = "a test that cannot go on has failed"))]
 
+pub mod access;
 pub mod compare;
 pub mod engines;
 pub mod error;

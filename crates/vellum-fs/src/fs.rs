@@ -17,6 +17,7 @@ use crate::content::{Chunks, Streams};
 use crate::error::Result;
 use crate::head::{Head, State};
 use crate::log::WriteLog;
+use crate::metrics::Times;
 use crate::names::Places;
 use crate::numbers::Numbers;
 use crate::opened::Opened;
@@ -77,6 +78,7 @@ pub struct Fs {
     pub(crate) chunks: Chunks,
     /// Finds the boundaries of what is published.
     pub(crate) chunker: Chunker,
+    pub(crate) times: Times,
     /// Held while something is published: one at a time, and in order.
     pub(crate) publishing: Mutex<()>,
     /// A sealed state of which nothing can be published: it keeps files that are open and have no name.
@@ -117,6 +119,7 @@ impl Fs {
             opened,
             chunks,
             chunker,
+            times: Times::default(),
             numbers: Numbers::default(),
             places: Places::default(),
             publishing: Mutex::default(),

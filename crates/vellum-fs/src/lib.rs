@@ -13,6 +13,7 @@ pub mod fs;
 pub mod head;
 pub mod lease;
 pub mod log;
+pub mod metrics;
 pub mod names;
 mod numbers;
 pub mod opened;

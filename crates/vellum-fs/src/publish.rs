@@ -56,6 +56,7 @@ impl Fs {
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.sweep()?;
         self.admit()?;
+        let start = std::time::Instant::now();
         match self.pending()?.into_iter().next() {
             Some((number, pending)) => self.publish_snapshot(number, pending)?,
             None => {
@@ -67,6 +68,7 @@ impl Fs {
                 self.publish_layers(&sealed)?;
             }
         }
+        self.times.publish.record(start.elapsed());
         Ok(Progress::Some)
     }
 

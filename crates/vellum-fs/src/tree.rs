@@ -12,6 +12,7 @@ mod usage;
 mod views;
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::io::Errno;
@@ -47,6 +48,7 @@ pub type VisitDentry<'v> = dyn FnMut(&[u8], Dentry) -> ControlFlow<()> + 'v;
 /// A live worktree's map.
 pub struct LiveTree {
     live: Arc<dyn LiveStore>,
+    retries: AtomicU64,
     nodes: Arc<Nodes>,
     head: RwLock<Head>,
     views: Views,
@@ -176,7 +178,8 @@ impl LiveTree {
             }
         };
         let (views, accesses, usage) = (Views::new(&head), Accesses::default(), Usage::new());
-        let tree = Self { live, nodes, head: RwLock::new(head), views, accesses, usage };
+        let tree =
+            Self { live, retries: AtomicU64::new(0), nodes, head: RwLock::new(head), views, accesses, usage };
         tree.usage.set(tree.measure()?);
         Ok(tree)
     }
@@ -261,6 +264,12 @@ impl LiveTree {
         Ok(())
     }
 
+    /// How often a transaction was tried again, since what it needed was not in memory.
+    #[must_use]
+    pub fn retries(&self) -> u64 {
+        self.retries.load(Ordering::Relaxed)
+    }
+
     /// Changes the map: all that the body does, or nothing if it fails. The body may run several times. It must not
     /// call `read` or `transact` again.
     pub fn transact<T>(&self, mut body: impl FnMut(&mut Txn<'_>) -> Result<T>) -> Result<(T, Committed)> {
@@ -268,7 +277,10 @@ impl LiveTree {
             let nodes = Resident::new(&self.nodes, false);
             let done = self.try_transact(&nodes, &mut body);
             match nodes.missing().filter(|_| done.is_err()) {
-                Some(missing) => self.nodes.node(&missing)?,
+                Some(missing) => {
+                    self.retries.fetch_add(1, Ordering::Relaxed);
+                    self.nodes.node(&missing)?
+                }
                 None => return done,
             };
         }

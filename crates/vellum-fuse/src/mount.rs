@@ -52,6 +52,8 @@ pub struct Options {
     pub report: Arc<Report>,
     /// The pipe to be made, from which lines about requests can be read.
     pub access_log: PathBuf,
+    /// What counts its requests.
+    pub tally: Arc<Tally>,
 }
 
 /// A mount that is served by threads of this process.
@@ -104,7 +106,7 @@ pub fn mount(source: Source, volume: &Arc<Volume>, mountpoint: &Path, options: O
 }
 
 fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKernel) -> Result<Adapter> {
-    let tally = Arc::new(Tally::default());
+    let tally = options.tally.clone();
     let chunks = Arc::new(Chunks::new(volume.clone()));
     let virt = Virtual::new(volume.clone(), chunks.clone(), tally.clone(), options);
     let main = match source {

@@ -36,6 +36,7 @@ pub(crate) mod fuzzing {
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
+use std::time::Instant;
 
 use vellum_map::Span;
 
@@ -44,7 +45,7 @@ pub use hooks::{Hooks, NoHooks};
 pub use stats::Statistics;
 
 use crate::error::LiveError;
-use crate::store::{Body, Bytes, LiveStore, Sequence, Visit};
+use crate::store::{Body, Bytes, LiveStore, Sequence, Times, Visit};
 use background::Background;
 use engine::{Engine, lock};
 use folder::LocalFolder;
@@ -137,7 +138,10 @@ impl LiveStore for Embedded {
     }
 
     fn transact(&self, body: &mut Body<'_>) -> Result<Sequence, LiveError> {
-        self.engine.transact(body).map(Sequence)
+        let start = Instant::now();
+        let done = self.engine.transact(body).map(Sequence);
+        self.engine.counters.times.transactions.record(start.elapsed());
+        done
     }
 
     fn wait_durable(&self, upto: Sequence) -> Result<(), LiveError> {
@@ -160,5 +164,9 @@ impl LiveStore for Embedded {
 
     fn memory(&self) -> usize {
         self.groups().weight()
+    }
+
+    fn times(&self) -> Option<&Times> {
+        Some(&self.engine.counters.times)
     }
 }

@@ -16,4 +16,4 @@ pub use embedded::sim;
 pub use embedded::{Embedded, Hooks, Limits, NoHooks, Statistics, folder};
 pub use error::LiveError;
 pub use memory::MemoryStore;
-pub use store::{Body, Bytes, LiveStore, Sequence, Transaction, Visit};
+pub use store::{Body, Bytes, LiveStore, Sequence, Times, Transaction, Visit};

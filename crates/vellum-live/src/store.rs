@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vellum_map::Span;
+use vellum_types::Histogram;
 
 use crate::error::LiveError;
 
@@ -21,6 +22,15 @@ pub struct Sequence(pub u64);
 
 /// Called with each entry of a scan, in ascending order of the keys, until it breaks off. It must not use the store.
 pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
+
+/// How long a store's work took, since it was opened.
+#[derive(Debug, Default)]
+pub struct Times {
+    /// Transactions, with the wait for those before them.
+    pub transactions: Histogram,
+    /// Flushes of the journal; of all who wait for one, one flushes.
+    pub syncs: Histogram,
+}
 
 /// What a transaction does.
 pub type Body<'b> = dyn FnMut(&mut dyn Transaction) -> Result<(), LiveError> + 'b;
@@ -61,6 +71,11 @@ pub trait LiveStore: Send + Sync + 'static {
 
     /// Bytes of memory that entries take, about.
     fn memory(&self) -> usize;
+
+    /// How long its work took, if it measures that.
+    fn times(&self) -> Option<&Times> {
+        None
+    }
 }
 
 /// A transaction under way: reads see its own changes.

@@ -76,4 +76,9 @@ pub trait ObjectStore: Send + Sync {
     fn parallel_gets(&self) -> usize {
         1
     }
+
+    /// What was asked of it, if that is counted.
+    fn metered(&self) -> Option<&Metered> {
+        None
+    }
 }

@@ -5,6 +5,8 @@
 
 pub mod codec;
 pub mod error;
+pub mod exposition;
+pub mod histogram;
 pub mod id;
 pub mod key;
 pub mod limits;
@@ -12,6 +14,8 @@ pub mod value;
 
 pub use codec::{DecodeError, Reader, Writer};
 pub use error::ErrorKind;
+pub use exposition::Exposition;
+pub use histogram::{Distribution, Histogram};
 pub use id::{BlobId, BlobKind, Ino, PackId, SnapshotId, VolumeId};
 pub use key::{Key, KeyRef, KeyTag};
 pub use value::{Attr, Chunking, Dentry, Extent, ExtentSource, FileKind, Time};

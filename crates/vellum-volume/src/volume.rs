@@ -10,7 +10,7 @@ use std::sync::Arc;
 use vellum_chunker::Params;
 use vellum_crypto::{MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
 use vellum_map::{NodeCache, Root, Shape};
-use vellum_store::{BlobStore, ObjectKey, ObjectStore, Options, StoreError};
+use vellum_store::{BlobStore, Metered, ObjectKey, ObjectStore, Options, StoreError};
 use vellum_types::{SnapshotId, VolumeId};
 use zeroize::Zeroizing;
 
@@ -95,7 +95,7 @@ impl Volume {
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
     ) -> Result<Initialised> {
         check_ref_name(&new.name)?;
-        let objects = vellum_store::create(&absolute_store(state, new.store()))?;
+        let objects = Arc::new(Metered::new(vellum_store::create(&absolute_store(state, new.store()))?));
         Self::init_on(objects, state, new, secret)
     }
 
@@ -154,7 +154,7 @@ impl Volume {
     /// Opens the volume that a worktree belongs to.
     pub fn open(state: &StateDir) -> Result<Self> {
         let store = state.worktree()?.store;
-        Self::open_on(vellum_store::open(&absolute_store(state, &store))?, state)
+        Self::open_on(Arc::new(Metered::new(vellum_store::open(&absolute_store(state, &store))?)), state)
     }
 
     /// The same with a store that is open already.

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     bench, cat, completion, diff, export, flush, forget, fork, gc, history, info, init, key, ls, mdtest,
-    mount, mounts, objbench, restore, show, snapshot, status, sync, tag, umount, verify, worktree,
+    mount, mounts, objbench, profile, restore, show, snapshot, stats, status, sync, tag, umount, verify, worktree,
 };
 use crate::context::Context;
 use crate::error::{CliError, EXIT_USAGE, Outcome, Result};
@@ -85,6 +85,8 @@ enum Command {
     Bench(bench::Args),
     Mdtest(mdtest::Args),
     Objbench(objbench::Args),
+    Stats(stats::Args),
+    Profile(profile::Args),
     Completion(completion::Args),
 }
 
@@ -144,6 +146,8 @@ fn dispatch(command: Command, context: &Context) -> Result<Outcome> {
         Command::Bench(args) => bench::run(&args, context),
         Command::Mdtest(args) => mdtest::run(&args, context),
         Command::Objbench(args) => objbench::run(&args, context),
+        Command::Stats(args) => stats::run(&args, context),
+        Command::Profile(args) => profile::run(&args, context),
         Command::Completion(args) => completion::run(&args, context),
     }
 }

@@ -5,6 +5,7 @@ pub mod daemon;
 pub mod error;
 pub mod live;
 pub mod log;
+pub mod metrics;
 pub mod mountpoint;
 pub mod table;
 

@@ -3,6 +3,7 @@
 //! Invariant: a chunk is fetched by one at a time; who comes second waits for the first. Nobody waits for a chunk
 //! while others wait for what he is to fetch himself.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -12,6 +13,8 @@ use quick_cache::Weighter;
 use quick_cache::sync::{Cache, GuardResult, PlaceholderGuard};
 use vellum_store::{BlobError, BlobStore};
 use vellum_types::{BlobId, BlobKind};
+
+use crate::cache::CacheStatistics;
 
 /// A chunk is about this long: what the cache sizes its tables by.
 const CHUNK_WEIGHT: u64 = 64 << 10;
@@ -36,6 +39,8 @@ pub(crate) struct Chunks {
 struct Shared {
     blobs: Arc<BlobStore>,
     cache: Cache<BlobId, Chunk, Weight>,
+    asked: AtomicU64,
+    missed: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -51,7 +56,12 @@ impl Chunks {
     /// Caches up to `capacity` bytes.
     pub fn new(blobs: Arc<BlobStore>, capacity: u64) -> Self {
         let items = usize::try_from(capacity / CHUNK_WEIGHT).unwrap_or(usize::MAX).max(16);
-        let shared = Arc::new(Shared { blobs, cache: Cache::with_weighter(items, capacity, Weight) });
+        let shared = Arc::new(Shared {
+            blobs,
+            cache: Cache::with_weighter(items, capacity, Weight),
+            asked: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+        });
         let (queue, jobs) = sync_channel(QUEUE);
         let jobs = Arc::new(Mutex::new(jobs));
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
@@ -70,6 +80,20 @@ impl Chunks {
     /// Some chunks, in the order asked for.
     pub fn get(&self, ids: &[BlobId]) -> Result<Vec<Chunk>, BlobError> {
         self.shared.get(ids)
+    }
+
+    /// What it did and holds. Evictions are not counted.
+    pub fn statistics(&self) -> CacheStatistics {
+        let Shared { cache, asked, missed, .. } = &*self.shared;
+        let (asked, misses) = (asked.load(Ordering::Relaxed), missed.load(Ordering::Relaxed));
+        CacheStatistics {
+            hits: asked.saturating_sub(misses),
+            misses,
+            evictions: 0,
+            entries: cache.len() as u64,
+            bytes: cache.weight(),
+            capacity: cache.capacity(),
+        }
     }
 
     /// Says that these will be asked for soon, in this order.
@@ -104,6 +128,9 @@ impl Shared {
     }
 
     fn get(&self, ids: &[BlobId]) -> Result<Vec<Chunk>, BlobError> {
+        self.asked.fetch_add(ids.len() as u64, Ordering::Relaxed);
+        let absent = ids.iter().filter(|id| !self.cache.contains_key(*id)).count();
+        self.missed.fetch_add(absent as u64, Ordering::Relaxed);
         let fetched = if let [_] = ids { vec![None] } else { self.fetch_missing(ids)? };
         let one = |(id, fetched): (&BlobId, Option<Chunk>)| match fetched {
             Some(chunk) => Ok(chunk),

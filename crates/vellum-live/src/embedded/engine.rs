@@ -7,6 +7,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
 
 use super::folder::Folder;
 use super::groups::{Group, Groups};
@@ -185,7 +186,9 @@ impl Engine {
 
     fn sync(&self, segments: &[Arc<Segment>]) -> io::Result<()> {
         self.hooks.before_sync()?;
+        let start = Instant::now();
         segments.iter().try_for_each(|segment| segment.file.sync())?;
+        self.counters.times.syncs.record(start.elapsed());
         self.counters.synced();
         Ok(())
     }

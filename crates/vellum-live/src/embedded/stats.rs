@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::store::Times;
+
 /// What an engine did since it was opened, and what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
@@ -31,6 +33,7 @@ pub(crate) struct Counters {
     journalled: AtomicU64,
     syncs: AtomicU64,
     checkpoints: AtomicU64,
+    pub times: Times,
 }
 
 impl Counters {

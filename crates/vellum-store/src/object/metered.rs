@@ -1,9 +1,12 @@
-//! Counts what is asked of a store, for statistics and for tests of costs.
+//! Counts what is asked of a store, and how long it takes, for statistics and for tests of costs.
 //!
 //! Invariant: it changes no answer. A failed request counts as a request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use vellum_types::{Exposition, Histogram};
 
 use super::{ObjectInfo, ObjectKey, ObjectStore};
 use crate::error::StoreError;
@@ -41,17 +44,28 @@ struct Meters {
     bytes_out: AtomicU64,
 }
 
+/// How long requests took, by kind.
+#[derive(Default)]
+struct Times {
+    get: Histogram,
+    put: Histogram,
+    swap: Histogram,
+    list: Histogram,
+    delete: Histogram,
+}
+
 /// A store that counts.
 pub struct Metered {
     inner: Arc<dyn ObjectStore>,
     meters: Meters,
+    times: Times,
 }
 
 impl Metered {
     /// Counts what goes through to `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        Self { inner, meters: Meters::default() }
+        Self { inner, meters: Meters::default(), times: Times::default() }
     }
 
     /// What was counted so far.
@@ -71,6 +85,18 @@ impl Metered {
         }
     }
 
+    /// Tells requests with their times, and bytes.
+    pub fn expose(&self, out: &mut Exposition) {
+        let Times { get, put, swap, list, delete } = &self.times;
+        let all = [("get", get), ("put", put), ("swap", swap), ("list", list), ("delete", delete)];
+        for (kind, times) in all {
+            out.histogram("vellum_object_request_seconds", &format!("request=\"{kind}\""), &times.read());
+        }
+        let counts = self.counts();
+        out.counter("vellum_object_received_bytes_total", "", counts.bytes_in);
+        out.counter("vellum_object_sent_bytes_total", "", counts.bytes_out);
+    }
+
     fn received(&self, answer: Result<Vec<u8>, StoreError>) -> Result<Vec<u8>, StoreError> {
         add(&self.meters.gets, 1);
         if let Ok(bytes) = &answer {
@@ -84,60 +110,71 @@ fn add(meter: &AtomicU64, count: u64) {
     meter.fetch_add(count, Ordering::Relaxed);
 }
 
+fn timed<T>(times: &Histogram, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let done = work();
+    times.record(start.elapsed());
+    done
+}
+
 impl ObjectStore for Metered {
     fn describe(&self) -> String {
         self.inner.describe()
     }
 
     fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
-        self.received(self.inner.get(key, max))
+        self.received(timed(&self.times.get, || self.inner.get(key, max)))
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
-        self.received(self.inner.get_range(key, offset, len))
+        self.received(timed(&self.times.get, || self.inner.get_range(key, offset, len)))
     }
 
     fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
         add(&self.meters.gets, 1);
-        self.inner.size(key)
+        timed(&self.times.get, || self.inner.size(key))
     }
 
     fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
         add(&self.meters.puts, 1);
         add(&self.meters.barriers, 1);
         add(&self.meters.bytes_out, bytes.len() as u64);
-        self.inner.put(key, bytes)
+        timed(&self.times.put, || self.inner.put(key, bytes))
     }
 
     fn put_all(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
         add(&self.meters.puts, objects.len() as u64);
         add(&self.meters.barriers, 1);
         add(&self.meters.bytes_out, objects.iter().map(|(_, bytes)| bytes.len() as u64).sum());
-        self.inner.put_all(objects)
+        timed(&self.times.put, || self.inner.put_all(objects))
     }
 
     fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
         add(&self.meters.swaps, 1);
         add(&self.meters.bytes_out, new.map_or(0, <[u8]>::len) as u64);
-        self.inner.swap(key, expected, new)
+        timed(&self.times.swap, || self.inner.swap(key, expected, new))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
         add(&self.meters.lists, 1);
-        self.inner.list(folder)
+        timed(&self.times.list, || self.inner.list(folder))
     }
 
     fn list_names(&self, folder: &str) -> Result<Vec<ObjectKey>, StoreError> {
         add(&self.meters.lists, 1);
-        self.inner.list_names(folder)
+        timed(&self.times.list, || self.inner.list_names(folder))
     }
 
     fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
         add(&self.meters.deletes, 1);
-        self.inner.delete(key)
+        timed(&self.times.delete, || self.inner.delete(key))
     }
 
     fn parallel_gets(&self) -> usize {
         self.inner.parallel_gets()
+    }
+
+    fn metered(&self) -> Option<&Metered> {
+        Some(self)
     }
 }

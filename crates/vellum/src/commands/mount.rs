@@ -1,10 +1,12 @@
 //! `vellum mount`: a worktree or a snapshot as a filesystem.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
+use vellum_fuse::tally::Tally;
 use vellum_fuse::{MountFile, Mounted, Options, Source};
 use vellum_library::live::{self, Claim, Limits};
 use vellum_types::SnapshotId;
@@ -17,7 +19,7 @@ use crate::error::{CliError, Outcome, Result};
 use crate::mounting::control::{self, Service};
 use crate::mounting::live::MountedLive;
 use crate::mounting::log::Log;
-use crate::mounting::{MountingError, daemon, mountpoint};
+use crate::mounting::{MountingError, daemon, metrics, mountpoint};
 use crate::ui::format;
 
 /// Mount a worktree as a filesystem
@@ -56,6 +58,9 @@ pub struct Args {
     /// Take the worktree from another machine that still has it: what that one has not published stays there
     #[arg(long, conflicts_with = "snapshot")]
     take_over: bool,
+    /// Answer at ADDRESS over HTTP with figures for Prometheus: a port of this machine alone, or ADDRESS:PORT
+    #[arg(long, value_name = "ADDRESS", value_parser = metrics::parse)]
+    metrics: Option<SocketAddr>,
     /// Seconds for which the lease counts that is not renewed
     #[arg(long, hide = true)]
     lease_term: Option<u32>,
@@ -78,6 +83,7 @@ impl Args {
             cache_size: None,
             log_limit: None,
             take_over: false,
+            metrics: None,
             lease_term: None,
             detach: false,
         }
@@ -98,6 +104,8 @@ struct Report {
     read_only: bool,
     pid: u32,
     log: String,
+    /// Where figures are to be had.
+    metrics: Option<String>,
 }
 
 /// Who had the worktree before and did not give it up.
@@ -137,6 +145,7 @@ fn arguments(args: &Args, context: &Context) -> Vec<OsString> {
     option("snapshot", args.snapshot.clone().map(OsString::from));
     option("cache-size", args.cache_size.map(|size| size.to_string().into()));
     option("log-limit", args.log_limit.map(|size| size.to_string().into()));
+    option("metrics", args.metrics.map(|address| address.to_string().into()));
     option("lease-term", args.lease_term.map(|secs| secs.to_string().into()));
     let flags = [
         (args.read_only, "--read-only"),
@@ -280,7 +289,9 @@ fn mount(
         report: Arc::new(move |text: &str| report_log.line(text)),
         // A snapshot may be mounted several times.
         access_log: shown.dir.join(format!("accesslog-{pid}")),
+        tally: tally(&shown.source, volume),
     };
+    let metrics = args.metrics.map(|address| answer(address, options.tally.clone())).transpose()?;
     let mounted =
         vellum_fuse::mount(shown.source, volume, mountpoint, options).map_err(MountingError::from)?;
     let report = Report {
@@ -292,8 +303,32 @@ fn mount(
         read_only,
         pid,
         log: log_file.display().to_string(),
+        metrics: metrics.map(|address| address.to_string()),
     };
     Ok((mounted, log, report))
+}
+
+/// What counts the requests of a mount, and tells what lies beneath it and what its process takes.
+fn tally(source: &Source, volume: &Arc<Volume>) -> Arc<Tally> {
+    let live = match source {
+        Source::Live(fs) => Some(fs.clone()),
+        Source::Snapshot(_) => None,
+    };
+    let volume = volume.clone();
+    Arc::new(Tally::over(move |out| {
+        metrics::expose_process(out);
+        if let Some(fs) = &live {
+            fs.expose(out);
+        }
+        if let Some(objects) = volume.objects.metered() {
+            objects.expose(out);
+        }
+    }))
+}
+
+/// Answers with the figures; gives the address.
+fn answer(address: SocketAddr, tally: Arc<Tally>) -> Result<SocketAddr> {
+    metrics::serve(address, Box::new(move || tally.text()))
 }
 
 fn tell(context: &Context, report: &Report) -> Result<()> {
@@ -314,6 +349,9 @@ fn tell(context: &Context, report: &Report) -> Result<()> {
     let what = if report.made { format!("the new {what}") } else { format!("the {what}") };
     let how = if report.read_only { ", read-only" } else { "" };
     ui.line(format!("Mounted {what} on {}{how}", show(report.mountpoint.as_bytes())))?;
+    if let Some(address) = &report.metrics {
+        ui.line(format!("Figures at http://{address}/metrics"))?;
+    }
     let Some(PutOut { host, process, directory }) = &report.put_out else { return Ok(()) };
     ui.warn(format!(
         "taken over from process {process} on {}: what it had not put into the store is in {} there",

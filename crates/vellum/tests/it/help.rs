@@ -45,6 +45,8 @@ const COMMANDS: &[&[&str]] = &[
     &["bench", "compare"],
     &["mdtest"],
     &["objbench"],
+    &["stats"],
+    &["profile"],
     &["key"],
     &["key", "add"],
     &["key", "list"],

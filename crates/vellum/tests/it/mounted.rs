@@ -345,8 +345,8 @@ fn what_the_mount_does_is_counted_and_logged() {
     let mount = Mount::new(&world, "work");
     let count = |name: &str| -> u64 {
         let text = fs::read_to_string(mount.at(".vellum/stats")).unwrap();
-        let line = text.lines().find(|line| line.split(' ').next() == Some(name)).unwrap();
-        line.split(' ').nth(1).unwrap().parse().unwrap()
+        let name = format!("vellum_fuse_request_seconds_count{{operation=\"{name}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&*name)).map_or(0, |count| count.parse().unwrap())
     };
     let before = count("mkdir");
     fs::create_dir(mount.at("d")).unwrap();

@@ -1,0 +1,317 @@
+//! The access log of a mount: its lines read, and what they say together.
+//!
+//! Invariant: a line that is damaged is counted and told with its number, never guessed at. Memory is bounded: so many
+//! files are told apart ([`FILES_MAX`]), the rest count as one.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use vellum_types::Histogram;
+
+/// Files that are told apart.
+const FILES_MAX: usize = 100_000;
+
+/// Damaged lines that are kept; all are counted.
+const DAMAGED_MAX: usize = 10;
+
+/// What stands in the log where a reader was too slow.
+const DROPPED: &str = "# lines were dropped";
+
+/// One request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Request<'a> {
+    /// When it was answered, seconds since 1970.
+    pub time: f64,
+    /// The user who asked.
+    pub uid: u32,
+    /// The process that asked.
+    pub pid: u32,
+    /// What was asked.
+    pub operation: &'a str,
+    /// About what: the node, and the name in it if there is one.
+    pub about: &'a str,
+    /// Whether it was done.
+    pub done: bool,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl<'a> Request<'a> {
+    /// Reads a line; None if it is none, or not whole.
+    #[must_use]
+    pub fn parse(line: &'a str) -> Option<Self> {
+        let (time, rest) = line.split_once(" [uid:")?;
+        let (uid, rest) = rest.split_once(",gid:")?;
+        let (_gid, rest) = rest.split_once(",pid:")?;
+        let (pid, rest) = rest.split_once("] ")?;
+        let (operation, rest) = rest.split_once(" (")?;
+        // A name may hold anything but a line's end; an outcome holds no "): ".
+        let (rest, took) = rest.strip_suffix('>')?.rsplit_once(" <")?;
+        let (about, outcome) = rest.rsplit_once("): ")?;
+        let took: f64 = took.parse().ok()?;
+        Some(Self {
+            time: time.parse().ok()?,
+            uid: uid.parse().ok()?,
+            pid: pid.parse().ok()?,
+            operation,
+            about,
+            done: outcome == "ok",
+            took: Duration::try_from_secs_f64(took).ok()?,
+        })
+    }
+}
+
+/// Whose requests count.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Filter {
+    /// Of this user only.
+    pub uid: Option<u32>,
+    /// Of this process only.
+    pub pid: Option<u32>,
+}
+
+impl Filter {
+    fn lets(&self, request: &Request<'_>) -> bool {
+        self.uid.is_none_or(|uid| uid == request.uid) && self.pid.is_none_or(|pid| pid == request.pid)
+    }
+}
+
+/// One kind of request, over some time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Operation {
+    /// What was asked.
+    pub operation: String,
+    /// How often.
+    pub count: u64,
+    /// How often in vain.
+    pub failed: u64,
+    /// Seconds that all took together.
+    pub total: f64,
+    /// Seconds that one took on average.
+    pub average: f64,
+    /// Seconds that half did not exceed.
+    pub p50: f64,
+    /// Seconds that 99 of 100 did not exceed.
+    pub p99: f64,
+    /// Its part of the time of all.
+    pub share: f64,
+}
+
+/// A file that took long.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Slow {
+    /// The node, and the name in it.
+    pub about: String,
+    /// How often it was asked about.
+    pub count: u64,
+    /// Seconds that this took together.
+    pub total: f64,
+    /// The longest of them.
+    pub longest: f64,
+}
+
+/// A line that is damaged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Damaged {
+    /// Its number, from 1.
+    pub line: u64,
+    /// What is there of it.
+    pub text: String,
+}
+
+/// What some lines say together.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// Requests that count.
+    pub requests: u64,
+    /// By kind; those that took longest together come first.
+    pub operations: Vec<Operation>,
+    /// The files that took longest together.
+    pub slowest: Vec<Slow>,
+    /// How often the log says that lines are missing.
+    pub dropped: u64,
+    /// The first lines that are damaged.
+    pub damaged: Vec<Damaged>,
+    /// How many are.
+    pub damaged_lines: u64,
+}
+
+#[derive(Default)]
+struct Kind {
+    times: Histogram,
+    failed: u64,
+}
+
+#[derive(Default)]
+struct Touched {
+    count: u64,
+    total: Duration,
+    longest: Duration,
+}
+
+/// Lines, as they are read.
+#[derive(Default)]
+pub struct Profile {
+    filter: Filter,
+    kinds: HashMap<String, Kind>,
+    files: HashMap<String, Touched>,
+    lines: u64,
+    dropped: u64,
+    damaged: Vec<Damaged>,
+    damaged_lines: u64,
+}
+
+impl Profile {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(filter: Filter) -> Self {
+        Self { filter, ..Self::default() }
+    }
+
+    /// Reads the next line, without its end. `whole`: it had one. Gives when its request was answered.
+    pub fn line(&mut self, line: &[u8], whole: bool) -> Option<f64> {
+        self.lines += 1;
+        let text = String::from_utf8_lossy(line);
+        if text == DROPPED {
+            self.dropped += 1;
+            return None;
+        }
+        let Some(request) = Request::parse(&text).filter(|_| whole) else {
+            self.damaged_lines += 1;
+            if self.damaged.len() < DAMAGED_MAX {
+                self.damaged.push(Damaged { line: self.lines, text: text.chars().take(200).collect() });
+            }
+            return None;
+        };
+        if self.filter.lets(&request) {
+            self.count(&request);
+        }
+        Some(request.time)
+    }
+
+    fn count(&mut self, request: &Request<'_>) {
+        let kind = match self.kinds.get_mut(request.operation) {
+            Some(kind) => kind,
+            None => self.kinds.entry(request.operation.into()).or_default(),
+        };
+        kind.times.record(request.took);
+        kind.failed += u64::from(!request.done);
+        let known = self.files.len() < FILES_MAX || self.files.contains_key(request.about);
+        let about = if known { request.about } else { "(others)" };
+        let file = match self.files.get_mut(about) {
+            Some(file) => file,
+            None => self.files.entry(about.into()).or_default(),
+        };
+        file.count += 1;
+        file.total += request.took;
+        file.longest = file.longest.max(request.took);
+    }
+
+    /// What was read since the last time; `slowest` files are told. Damaged lines are told once.
+    pub fn take(&mut self, slowest: usize) -> Summary {
+        let (kinds, files) = (std::mem::take(&mut self.kinds), std::mem::take(&mut self.files));
+        let all: Duration = files.values().map(|file| file.total).sum();
+        let mut operations: Vec<_> =
+            kinds.into_iter().map(|(operation, kind)| kind.told(operation, all)).collect();
+        operations.sort_by(|a, b| b.total.total_cmp(&a.total).then_with(|| a.operation.cmp(&b.operation)));
+        let mut files: Vec<_> = files.into_iter().collect();
+        files.sort_by(|a, b| b.1.total.cmp(&a.1.total).then_with(|| a.0.cmp(&b.0)));
+        let slow = |(about, file): (String, Touched)| Slow {
+            about,
+            count: file.count,
+            total: file.total.as_secs_f64(),
+            longest: file.longest.as_secs_f64(),
+        };
+        Summary {
+            requests: operations.iter().map(|operation| operation.count).sum(),
+            operations,
+            slowest: files.into_iter().take(slowest).map(slow).collect(),
+            dropped: std::mem::take(&mut self.dropped),
+            damaged: std::mem::take(&mut self.damaged),
+            damaged_lines: std::mem::take(&mut self.damaged_lines),
+        }
+    }
+}
+
+impl Kind {
+    fn told(self, operation: String, all: Duration) -> Operation {
+        let read = self.times.read();
+        let (count, total) = (read.count(), read.sum().as_secs_f64());
+        Operation {
+            operation,
+            count,
+            failed: self.failed,
+            total,
+            average: total / (count.max(1)) as f64,
+            p50: read.quantile(0.5).as_secs_f64(),
+            p99: read.quantile(0.99).as_secs_f64(),
+            share: total / all.as_secs_f64().max(f64::MIN_POSITIVE),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = "1700000000.250000 [uid:5,gid:6,pid:7] lookup (node:0x1,a): b <1>.txt): ok <0.000120>";
+
+    #[test]
+    fn a_line_is_read_whatever_the_name_holds() {
+        let request = Request::parse(LINE).unwrap();
+        assert_eq!((request.uid, request.pid, request.operation), (5, 7, "lookup"));
+        assert_eq!(request.about, "node:0x1,a): b <1>.txt");
+        assert!(request.done);
+        assert_eq!(request.took, Duration::from_micros(120));
+        let failed = LINE.replace(": ok", ": No such file or directory (os error 2)");
+        let failed = Request::parse(&failed).unwrap();
+        assert!(!failed.done);
+        assert_eq!(failed.about, "node:0x1,a): b <1>.txt");
+    }
+
+    #[test]
+    fn no_cut_line_is_taken_for_a_whole_one() {
+        for end in 0..LINE.len() {
+            assert_eq!(Request::parse(&LINE[..end]), None, "{}", &LINE[..end]);
+        }
+    }
+
+    #[test]
+    fn kinds_and_files_are_counted_and_damage_is_told_with_its_line() {
+        let mut profile = Profile::new(Filter::default());
+        for micros in 1..=100 {
+            let line = format!("1.5 [uid:0,gid:0,pid:1] read (node:0x2): ok <0.{micros:06}>");
+            assert_eq!(profile.line(line.as_bytes(), true), Some(1.5));
+        }
+        profile.line(LINE.as_bytes(), true);
+        profile.line(b"# lines were dropped", true);
+        profile.line(b"1.5 [uid:0,gid:0,pid:1] read (node:0x", true);
+        profile.line(LINE.as_bytes(), false);
+        let summary = profile.take(1);
+        assert_eq!((summary.requests, summary.dropped, summary.damaged_lines), (101, 1, 2));
+        assert_eq!(summary.damaged[0].line, 103);
+        assert_eq!(summary.damaged[1].line, 104);
+        let read = &summary.operations[0];
+        assert_eq!((read.operation.as_str(), read.count), ("read", 100));
+        assert!((read.total - 0.00505).abs() < 1e-9);
+        assert!(read.p50 >= 50e-6 && read.p50 <= 57e-6 && read.p99 >= 99e-6);
+        assert!(read.share > 0.97 && read.share < 1.0);
+        assert_eq!(summary.slowest.len(), 1);
+        assert_eq!(summary.slowest[0].about, "node:0x2");
+        assert_eq!(profile.take(1).requests, 0);
+    }
+
+    #[test]
+    fn a_filter_lets_through_one_user_or_process() {
+        let count = |filter| {
+            let mut profile = Profile::new(filter);
+            profile.line(LINE.as_bytes(), true);
+            profile.take(0).requests
+        };
+        assert_eq!(count(Filter { uid: Some(5), pid: None }), 1);
+        assert_eq!(count(Filter { uid: Some(0), pid: None }), 0);
+        assert_eq!(count(Filter { uid: Some(5), pid: Some(8) }), 0);
+        assert_eq!(count(Filter { uid: None, pid: Some(7) }), 1);
+    }
+}

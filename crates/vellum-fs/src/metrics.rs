@@ -1,0 +1,49 @@
+//! What a live worktree tells of its work: figures that are always counted, as text for whoever asks.
+
+use vellum_types::{Exposition, Histogram};
+
+use crate::cache::CacheStatistics;
+use crate::fs::Fs;
+
+/// How long the work of a worktree took, beside what its live store and its objects tell.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    /// Publishing: from the layers to a tree in the store.
+    pub publish: Histogram,
+}
+
+impl Fs {
+    /// Tells all figures.
+    pub fn expose(&self, out: &mut Exposition) {
+        let log = self.log.usage();
+        out.gauge("vellum_log_used_bytes", "", log.used);
+        out.gauge("vellum_log_limit_bytes", "", log.limit);
+        out.gauge("vellum_log_waiting_writers", "", log.waiting);
+        out.counter("vellum_log_waits_total", "", log.waits);
+        out.histogram("vellum_publish_seconds", "", &self.times.publish.read());
+        out.gauge("vellum_live_memory_bytes", "", self.tree.live().memory() as u64);
+        if let Some(times) = self.tree.live().times() {
+            out.histogram("vellum_live_transaction_seconds", "", &times.transactions.read());
+            out.histogram("vellum_live_sync_seconds", "", &times.syncs.read());
+        }
+        out.counter("vellum_live_retries_total", "", self.tree.retries());
+        caches(out, &[("inode", self.inodes.statistics()), ("chunk", self.chunks.statistics())]);
+    }
+}
+
+/// One name after the other, each for all caches: that is how the format wants them.
+fn caches(out: &mut Exposition, all: &[(&str, CacheStatistics)]) {
+    let label = |name: &str| format!("cache=\"{name}\"");
+    for (name, cache) in all {
+        out.counter("vellum_cache_hits_total", &label(name), cache.hits);
+    }
+    for (name, cache) in all {
+        out.counter("vellum_cache_misses_total", &label(name), cache.misses);
+    }
+    for (name, cache) in all {
+        out.gauge("vellum_cache_bytes", &label(name), cache.bytes);
+    }
+    for (name, cache) in all {
+        out.gauge("vellum_cache_capacity_bytes", &label(name), cache.capacity);
+    }
+}

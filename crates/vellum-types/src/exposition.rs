@@ -1,0 +1,145 @@
+//! Figures as text, in the format that Prometheus reads (text exposition format 0.0.4), and back.
+//!
+//! Invariant: one name has one `# TYPE` line, before its samples; names and labels are our own words, so that nothing
+//! has to be escaped. Seconds and bytes are the only units.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::histogram::Distribution;
+
+/// Bounds of the classes that are told, as powers of two of nanoseconds: 1 µs to 17 s, each four times the one before.
+const POWERS: std::ops::RangeInclusive<u32> = 10..=34;
+const POWER_STEP: usize = 2;
+
+/// A text under way.
+#[derive(Debug, Default)]
+pub struct Exposition {
+    text: String,
+    last: String,
+}
+
+impl Exposition {
+    /// The text.
+    #[must_use]
+    pub fn into_text(self) -> String {
+        self.text
+    }
+
+    /// A figure that only grows. `labels` is `key="value"`, or empty.
+    pub fn counter(&mut self, name: &str, labels: &str, value: impl Into<Number>) {
+        self.sample("counter", name, labels, value.into());
+    }
+
+    /// A figure as it is now.
+    pub fn gauge(&mut self, name: &str, labels: &str, value: impl Into<Number>) {
+        self.sample("gauge", name, labels, value.into());
+    }
+
+    /// Durations, in seconds.
+    pub fn histogram(&mut self, name: &str, labels: &str, read: &Distribution) {
+        self.kind("histogram", name);
+        let comma = if labels.is_empty() { "" } else { "," };
+        for power in POWERS.step_by(POWER_STEP) {
+            let bound = (1_u64 << power) as f64 / 1e9;
+            self.line(&format!("{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {}", read.below(power)));
+        }
+        let count = read.count();
+        self.line(&format!("{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}"));
+        let braced = braced(labels);
+        self.line(&format!("{name}_sum{braced} {}", read.sum().as_secs_f64()));
+        self.line(&format!("{name}_count{braced} {count}"));
+    }
+
+    fn sample(&mut self, kind: &str, name: &str, labels: &str, value: Number) {
+        self.kind(kind, name);
+        let value = match value {
+            Number::Whole(value) => value.to_string(),
+            Number::Real(value) => value.to_string(),
+        };
+        self.line(&format!("{name}{} {value}", braced(labels)));
+    }
+
+    fn kind(&mut self, kind: &str, name: &str) {
+        if self.last != name {
+            self.line(&format!("# TYPE {name} {kind}"));
+            self.last = name.into();
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        // Writing into a String does not fail.
+        let _ = writeln!(self.text, "{line}");
+    }
+}
+
+fn braced(labels: &str) -> String {
+    if labels.is_empty() { String::new() } else { format!("{{{labels}}}") }
+}
+
+/// A figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    /// Counts and bytes.
+    Whole(u64),
+    /// Seconds.
+    Real(f64),
+}
+
+impl From<u64> for Number {
+    fn from(value: u64) -> Self {
+        Self::Whole(value)
+    }
+}
+
+impl From<f64> for Number {
+    fn from(value: f64) -> Self {
+        Self::Real(value)
+    }
+}
+
+/// The samples of a text, by name and labels as they stand there. What is no sample is left out.
+#[must_use]
+pub fn parse(text: &str) -> BTreeMap<String, f64> {
+    let sample = |line: &str| {
+        let (name, value) = line.rsplit_once(' ')?;
+        (!line.starts_with('#')).then_some((name.to_owned(), value.parse().ok()?))
+    };
+    text.lines().filter_map(sample).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::histogram::Histogram;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let histogram = Histogram::default();
+        for micros in [1, 2, 3000] {
+            histogram.record(Duration::from_micros(micros));
+        }
+        let mut text = Exposition::default();
+        text.counter("a_total", "kind=\"x\"", 3_u64);
+        text.counter("a_total", "kind=\"y\"", 4_u64);
+        text.gauge("b_seconds", "", 0.25);
+        text.histogram("c_seconds", "kind=\"x\"", &histogram.read());
+        let text = text.into_text();
+        assert_eq!(text.matches("# TYPE a_total counter\n").count(), 1, "{text}");
+        let samples = parse(&text);
+        assert_eq!(samples["a_total{kind=\"y\"}"], 4.0);
+        assert_eq!(samples["b_seconds"], 0.25);
+        assert_eq!(samples["c_seconds_count{kind=\"x\"}"], 3.0);
+        assert_eq!(samples["c_seconds_bucket{kind=\"x\",le=\"0.000001024\"}"], 1.0);
+        assert_eq!(samples["c_seconds_bucket{kind=\"x\",le=\"0.000004096\"}"], 2.0);
+        assert_eq!(samples["c_seconds_bucket{kind=\"x\",le=\"+Inf\"}"], 3.0);
+        assert!((samples["c_seconds_sum{kind=\"x\"}"] - 0.003_003).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_is_no_sample_is_left_out() {
+        assert!(parse("# HELP x y 1\n\nname\nname value\n").is_empty());
+    }
+}

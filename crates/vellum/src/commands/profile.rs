@@ -1,0 +1,254 @@
+//! `vellum profile`: what a mount spends its time on, from its access log.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use vellum_bench::access::{Filter, Operation, Profile, Summary};
+use vellum_volume::tree::show;
+
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+use crate::interrupt;
+use crate::ui::table::{Align, Cell, Table};
+use crate::ui::{Ui, format};
+
+/// Say what a mount spends its time on: by operation, and the slowest files
+///
+/// Follows a mount until Ctrl-C, or reads a log that was kept ('cat MOUNT/.vellum/accesslog > LOGFILE'). The log costs
+/// nothing while nobody reads it; one process can at a time. Exits with 1 if lines of the log are damaged.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A mount, or a file with lines of its access log
+    #[arg(value_name = "MOUNTPOINT|LOGFILE")]
+    from: PathBuf,
+    /// Seconds of each table; 0: one of all [default: 2 of a mount, 0 of a file]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    interval: Option<f64>,
+    /// Requests of this user only
+    #[arg(long, value_name = "UID")]
+    uid: Option<u32>,
+    /// Requests of this process only
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// How many of the slowest files are told
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    files: usize,
+}
+
+/// Tables of a mount without `--interval`.
+const INTERVAL: f64 = 2.0;
+
+/// Longest interval: a day.
+const INTERVAL_MAX: f64 = 86_400.0;
+
+/// Longest line, bytes: a name of 255 bytes, escaped, and what stands around it.
+const LINE_MAX: u64 = 64 << 10;
+
+/// A typed time.
+pub fn seconds(typed: &str) -> std::result::Result<f64, String> {
+    let seconds: Option<f64> = typed.parse().ok();
+    let known = seconds.filter(|seconds| (0.0..=INTERVAL_MAX).contains(seconds));
+    known.ok_or_else(|| "write seconds, like 1 or 0.5".into())
+}
+
+/// Profiles.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let path = context.local_path(&args.from);
+    let (log, live) = open(&path)?;
+    let interval = args.interval.unwrap_or(if live { INTERVAL } else { 0.0 });
+    let filter = Filter { uid: args.uid, pid: args.pid };
+    let mut tables =
+        Tables { ui: &context.ui, profile: Profile::new(filter), files: args.files, damaged: false };
+    if live {
+        tables.follow(log, interval)?;
+    } else {
+        tables.replay(log, interval, &path)?;
+    }
+    Ok(Outcome::findings(tables.damaged))
+}
+
+/// The log, and whether it is one of a mount at work.
+fn open(path: &Path) -> Result<(File, bool)> {
+    let shown = path.display().to_string();
+    let metadata = path.metadata().map_err(CliError::io("open", shown.clone()))?;
+    if !metadata.is_dir() {
+        let live = metadata.file_type().is_fifo();
+        return Ok((File::open(path).map_err(CliError::io("open", shown))?, live));
+    }
+    let log = path.join(".vellum/accesslog");
+    if !log.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+        let hint = "name a mountpoint ('vellum mounts' lists them) or a file with lines of an access log";
+        return Err(CliError::usage(format!("{shown} is no mount"), hint));
+    }
+    Ok((File::open(&log).map_err(CliError::io("open", log.display().to_string()))?, true))
+}
+
+struct Tables<'a> {
+    ui: &'a Ui,
+    profile: Profile,
+    files: usize,
+    damaged: bool,
+}
+
+impl Tables<'_> {
+    /// A file, to its end; the interval is of the log's own time.
+    fn replay(&mut self, log: File, interval: f64, path: &Path) -> Result<()> {
+        let (mut log, mut line, mut end) = (BufReader::new(log), Vec::new(), None);
+        loop {
+            line.clear();
+            let read = (&mut log).take(LINE_MAX).read_until(b'\n', &mut line);
+            if read.map_err(CliError::io("read", path.display().to_string()))? == 0 {
+                break;
+            }
+            let whole = line.pop_if(|last| *last == b'\n').is_some();
+            let Some(time) = self.profile.line(&line, whole) else { continue };
+            let until = *end.get_or_insert(time + interval);
+            if interval > 0.0 && time >= until {
+                self.tell()?;
+                end = Some(time + interval);
+            }
+        }
+        self.tell()
+    }
+
+    /// A mount, until it ends or somebody asks to stop.
+    fn follow(&mut self, mut log: File, interval: f64) -> Result<()> {
+        let asked = interrupt::listen();
+        let every = if interval > 0.0 { interval } else { INTERVAL_MAX };
+        let mut next = Instant::now() + Duration::from_secs_f64(every);
+        let (mut rest, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+        while !interrupt::asked(&asked) {
+            if wait(&log, next)? {
+                match log.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(read) => self.lines(&mut rest, buffer.get(..read).unwrap_or_default()),
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(CliError::io("read", "the access log")(error)),
+                }
+            }
+            if Instant::now() >= next {
+                next = Instant::now() + Duration::from_secs_f64(every);
+                self.tell()?;
+                self.ui.flush()?;
+            }
+        }
+        self.tell()
+    }
+
+    /// Takes bytes that end anywhere.
+    fn lines(&mut self, rest: &mut Vec<u8>, bytes: &[u8]) {
+        rest.extend_from_slice(bytes);
+        let mut used = 0;
+        while let Some(line) =
+            rest.get(used..).and_then(|rest| rest.split_inclusive(|byte| *byte == b'\n').next())
+        {
+            let Some(text) = line.strip_suffix(b"\n") else { break };
+            self.profile.line(text, true);
+            used += line.len();
+        }
+        rest.drain(..used);
+    }
+
+    fn tell(&mut self) -> Result<()> {
+        let summary = self.profile.take(self.files);
+        self.damaged |= summary.damaged_lines > 0;
+        if self.ui.json() {
+            return self.ui.object(&summary);
+        }
+        print(self.ui, &summary)
+    }
+}
+
+/// Waits for more to read; whether there is. Comes back early when a signal arrives.
+fn wait(log: &File, until: Instant) -> Result<bool> {
+    let left = until.saturating_duration_since(Instant::now());
+    let timeout = Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(left.subsec_nanos()),
+    };
+    let mut polled = [PollFd::new(log, PollFlags::IN)];
+    match poll(&mut polled, Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(errno) => Err(CliError::io("wait for", "the access log")(errno.into())),
+    }
+}
+
+fn print(ui: &Ui, summary: &Summary) -> Result<()> {
+    let mut table = Table::new(&[
+        Align::Left,
+        Align::Right,
+        Align::Right,
+        Align::Right,
+        Align::Right,
+        Align::Right,
+        Align::Right,
+        Align::Right,
+    ]);
+    let head = ["operation", "count", "failed", "total", "average", "p50", "p99", "share"];
+    table.row(head.map(|word| Cell::painted(word, |text| ui.style.dim(text))));
+    for operation in &summary.operations {
+        table.row(cells(operation));
+    }
+    for line in table.lines() {
+        ui.line(line)?;
+    }
+    if !summary.slowest.is_empty() {
+        let mut table = Table::new(&[Align::Left, Align::Right, Align::Right, Align::Right]);
+        let head = ["file", "count", "total", "longest"];
+        table.row(head.map(|word| Cell::painted(word, |text| ui.style.dim(text))));
+        for file in &summary.slowest {
+            let about = show(file.about.as_bytes());
+            table.row([
+                about.into(),
+                format::number(file.count).into(),
+                time(file.total).into(),
+                time(file.longest).into(),
+            ]);
+        }
+        for line in table.lines() {
+            ui.line(line)?;
+        }
+    }
+    ui.line("")?;
+    if summary.dropped > 0 {
+        ui.warn(format!(
+            "lines are missing in {}: the log was read too slowly",
+            format::count(summary.dropped, "place")
+        ))?;
+    }
+    for damaged in &summary.damaged {
+        ui.warn(format!("line {} of the log is damaged: {}", damaged.line, show(damaged.text.as_bytes())))?;
+    }
+    if summary.damaged_lines > summary.damaged.len() as u64 {
+        ui.warn(format!("{} are damaged in all", format::count(summary.damaged_lines, "line")))?;
+    }
+    Ok(())
+}
+
+fn cells(operation: &Operation) -> [Cell; 8] {
+    [
+        show(operation.operation.as_bytes()).into(),
+        format::number(operation.count).into(),
+        format::number(operation.failed).into(),
+        time(operation.total).into(),
+        time(operation.average).into(),
+        time(operation.p50).into(),
+        time(operation.p99).into(),
+        format!("{:.1} %", operation.share * 100.0).into(),
+    ]
+}
+
+/// Seconds as people read them: "12 µs", "3.4 ms", "1.20 s".
+pub fn time(seconds: f64) -> String {
+    match seconds {
+        _ if seconds < 1e-3 => format!("{:.0} µs", seconds * 1e6),
+        _ if seconds < 1.0 => format!("{:.1} ms", seconds * 1e3),
+        _ => format!("{seconds:.2} s"),
+    }
+}

@@ -1,0 +1,98 @@
+//! `vellum stats`: what a mount does now, a line a second.
+
+mod figures;
+mod screen;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use vellum_types::exposition;
+
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+use crate::interrupt;
+use crate::ui::Ui;
+use figures::{Figures, Moment};
+use screen::Screen;
+
+/// Show what a mount does: processor and memory, requests, metadata, caches, objects
+///
+/// A line each interval with what happened in it, until Ctrl-C or until the mount ends. Times are averages of one
+/// request.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The mount
+    mountpoint: PathBuf,
+    /// Seconds between two lines
+    #[arg(long, value_name = "S", default_value = "1", value_parser = super::profile::seconds)]
+    interval: f64,
+    /// Stop after so many lines; 0: never
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    count: u64,
+    /// The whole screen, with every kind of request
+    #[arg(long, conflicts_with = "json")]
+    tui: bool,
+}
+
+/// Shortest interval, seconds: below this, asking is most of what is seen.
+const INTERVAL_MIN: f64 = 0.02;
+
+/// Lines between two heads.
+const HEAD_EVERY: u64 = 20;
+
+/// How often it is looked whether somebody asked to stop.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Shows them.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let mountpoint = context.local_path(&args.mountpoint);
+    let every = Duration::from_secs_f64(args.interval.max(INTERVAL_MIN));
+    let mut before = look(&mountpoint)?;
+    let asked = interrupt::listen();
+    let screen = if args.tui { Some(Screen::open(&context.ui)?) } else { None };
+    let mut lines = 0;
+    while !interrupt::asked(&asked) && (args.count == 0 || lines < args.count) {
+        let until = before.taken + every;
+        while Instant::now() < until && !interrupt::asked(&asked) {
+            std::thread::sleep(TICK.min(until.saturating_duration_since(Instant::now())));
+        }
+        if interrupt::asked(&asked) {
+            break;
+        }
+        // A mount that has ended is no failure of whoever watches it.
+        let Ok(now) = look(&mountpoint) else { break };
+        let figures = Figures::between(&before, &now);
+        match &screen {
+            Some(screen) => screen.draw(&mountpoint, &figures)?,
+            None => tell(&context.ui, &figures, lines)?,
+        }
+        (before, lines) = (now, lines + 1);
+    }
+    Ok(Outcome::Done)
+}
+
+fn look(mountpoint: &Path) -> Result<Moment> {
+    let path = mountpoint.join(".vellum/stats");
+    let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
+            let message = format!("{} is no mount", mountpoint.display());
+            CliError::usage(message, "'vellum mounts' lists them")
+        }
+        _ => CliError::io("read", path.display().to_string())(error),
+    })?;
+    Ok(Moment { taken: Instant::now(), samples: exposition::parse(&text) })
+}
+
+fn tell(ui: &Ui, figures: &Figures, line: u64) -> Result<()> {
+    if ui.json() {
+        ui.object(figures)?;
+        return ui.flush();
+    }
+    if line.is_multiple_of(HEAD_EVERY) {
+        for head in figures::HEAD {
+            ui.line(ui.style.dim(head))?;
+        }
+    }
+    ui.line(figures.line())?;
+    ui.flush()
+}

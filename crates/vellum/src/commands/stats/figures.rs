@@ -1,0 +1,250 @@
+//! What happened between two looks at a mount's figures.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde::Serialize;
+
+/// All figures of one moment.
+pub struct Moment {
+    /// When.
+    pub taken: Instant,
+    /// By name and labels.
+    pub samples: BTreeMap<String, f64>,
+}
+
+/// How often, and how long once took on average.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Rate {
+    /// A second.
+    pub rate: f64,
+    /// Milliseconds; 0 where nothing happened.
+    pub latency_ms: f64,
+}
+
+/// What happened, a second; and what there is.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// Seconds between the two looks.
+    pub seconds: f64,
+    /// Of one core, per cent.
+    pub cpu_percent: f64,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes of the write log.
+    pub log: u64,
+    /// Bytes of metadata in memory that are not published.
+    pub buffer: u64,
+    /// Requests of the kernel.
+    pub fuse: Rate,
+    /// Bytes read through the mount, a second.
+    pub read: f64,
+    /// Bytes written through it.
+    pub written: f64,
+    /// Transactions of metadata.
+    pub transactions: Rate,
+    /// Tries of transactions that had to be repeated, a second.
+    pub retries: f64,
+    /// Per cent of questions that the caches answered; null where nobody asked.
+    pub cache_hits: Option<f64>,
+    /// Bytes that the caches hold.
+    pub cache: u64,
+    /// Gets of objects.
+    pub get: Rate,
+    /// Puts of objects.
+    pub put: Rate,
+    /// Deletions of objects.
+    pub delete: Rate,
+    /// Bytes from and to the store, a second.
+    pub received: f64,
+    /// See there.
+    pub sent: f64,
+    /// Requests by kind, the most frequent first.
+    pub operations: Vec<(String, Rate)>,
+}
+
+/// Above the lines: groups, then columns.
+pub const HEAD: [&str; 2] = [
+    "-------process-------- ------------fuse------------ -----meta----- --cache--- -------------object-------------",
+    " cpu%   mem   log  buf   ops   lat    read   write   txn  lat retr hit%  mem   get   lat   put   lat  del  lat",
+];
+
+const REQUESTS: &str = "vellum_fuse_request_seconds";
+
+impl Figures {
+    /// What happened in between.
+    pub fn between(before: &Moment, now: &Moment) -> Self {
+        let seconds = now.taken.duration_since(before.taken).as_secs_f64().max(1e-6);
+        let gauge = |name: &str| now.samples.get(name).copied().unwrap_or_default().max(0.0) as u64;
+        let grown = |name: &str| {
+            let at = |moment: &Moment| moment.samples.get(name).copied().unwrap_or_default();
+            (at(now) - at(before)).max(0.0)
+        };
+        let rate = |name: &str, labels: &str| {
+            let braced = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+            let (count, sum) =
+                (grown(&format!("{name}_count{braced}")), grown(&format!("{name}_sum{braced}")));
+            Rate { rate: count / seconds, latency_ms: if count > 0.0 { sum / count * 1e3 } else { 0.0 } }
+        };
+        let object = |kind: &str| rate("vellum_object_request_seconds", &format!("request=\"{kind}\""));
+        let mut operations: Vec<_> = kinds(now)
+            .map(|kind| (kind.to_owned(), rate(REQUESTS, &format!("operation=\"{kind}\""))))
+            .filter(|(_, rate)| rate.rate > 0.0)
+            .collect();
+        operations.sort_by(|a, b| b.1.rate.total_cmp(&a.1.rate).then_with(|| a.0.cmp(&b.0)));
+        let hits = both("hits_total", grown);
+        let asked = hits + both("misses_total", grown);
+        Self {
+            seconds,
+            cpu_percent: grown("process_cpu_seconds_total") / seconds * 100.0,
+            memory: gauge("process_resident_memory_bytes"),
+            log: gauge("vellum_log_used_bytes"),
+            buffer: gauge("vellum_live_memory_bytes"),
+            fuse: together(operations.iter().map(|(_, rate)| *rate)),
+            read: grown("vellum_fuse_read_bytes_total") / seconds,
+            written: grown("vellum_fuse_written_bytes_total") / seconds,
+            transactions: rate("vellum_live_transaction_seconds", ""),
+            retries: grown("vellum_live_retries_total") / seconds,
+            cache_hits: (asked > 0.0).then(|| hits / asked * 100.0),
+            cache: both("bytes", |name| gauge(name) as f64) as u64,
+            get: object("get"),
+            put: object("put"),
+            delete: object("delete"),
+            received: grown("vellum_object_received_bytes_total") / seconds,
+            sent: grown("vellum_object_sent_bytes_total") / seconds,
+            operations,
+        }
+    }
+
+    /// One line below [`HEAD`].
+    pub fn line(&self) -> String {
+        let hits = self.cache_hits.map_or("-".into(), |hits| format!("{hits:.0}"));
+        format!(
+            "{:>5.1} {:>5} {:>5} {:>4} {:>5} {:>5} {:>7} {:>7} {:>5} {:>4} {:>4} {hits:>4} {:>4} {:>5} {:>5} {:>5} \
+             {:>5} {:>4} {:>4}",
+            self.cpu_percent,
+            bytes(self.memory as f64),
+            bytes(self.log as f64),
+            bytes(self.buffer as f64),
+            count(self.fuse.rate),
+            latency(self.fuse),
+            bytes(self.read),
+            bytes(self.written),
+            count(self.transactions.rate),
+            latency(self.transactions),
+            count(self.retries),
+            bytes(self.cache as f64),
+            count(self.get.rate),
+            latency(self.get),
+            count(self.put.rate),
+            latency(self.put),
+            count(self.delete.rate),
+            latency(self.delete),
+        )
+    }
+}
+
+/// The kinds of requests that there have been.
+fn kinds(moment: &Moment) -> impl Iterator<Item = &str> {
+    let prefix = "vellum_fuse_request_seconds_count{operation=\"";
+    moment.samples.keys().filter_map(move |name| name.strip_prefix(prefix)?.strip_suffix("\"}"))
+}
+
+/// A figure of both caches.
+fn both(what: &str, figure: impl Fn(&str) -> f64) -> f64 {
+    ["inode", "chunk"].iter().map(|cache| figure(&format!("vellum_cache_{what}{{cache=\"{cache}\"}}"))).sum()
+}
+
+fn together(rates: impl Iterator<Item = Rate>) -> Rate {
+    let (rate, busy) =
+        rates.fold((0.0, 0.0), |(rate, busy), one| (rate + one.rate, busy + one.rate * one.latency_ms));
+    Rate { rate, latency_ms: if rate > 0.0 { busy / rate } else { 0.0 } }
+}
+
+/// A rate in four characters: "0", "12", "3.4k".
+pub fn count(rate: f64) -> String {
+    match rate {
+        _ if rate < 0.5 => "0".into(),
+        _ if rate < 999.5 => format!("{rate:.0}"),
+        _ if rate < 9950.0 => format!("{:.1}k", rate / 1e3),
+        _ if rate < 999_500.0 => format!("{:.0}k", rate / 1e3),
+        _ => format!("{:.1}M", rate / 1e6),
+    }
+}
+
+/// Bytes in four characters: "0", "512", "12K", "3.4M".
+pub fn bytes(bytes: f64) -> String {
+    let (mut rest, mut units) = (bytes, ["", "K", "M", "G", "T", "P"].into_iter());
+    let mut unit = units.next().unwrap_or_default();
+    while rest >= 999.5 {
+        let Some(next) = units.next() else { break };
+        (rest, unit) = (rest / 1024.0, next);
+    }
+    if unit.is_empty() || rest >= 9.95 { format!("{rest:.0}{unit}") } else { format!("{rest:.1}{unit}") }
+}
+
+/// A time in five characters; nothing where nothing happened.
+pub fn latency(rate: Rate) -> String {
+    match rate.latency_ms {
+        _ if rate.rate <= 0.0 => "-".into(),
+        ms if ms < 0.9995 => format!("{:.0}u", ms * 1e3),
+        ms if ms < 9.95 => format!("{ms:.1}m"),
+        ms if ms < 999.5 => format!("{ms:.0}m"),
+        ms => format!("{:.1}s", ms / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn moment(taken: Instant, samples: &[(&str, f64)]) -> Moment {
+        Moment { taken, samples: samples.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect() }
+    }
+
+    #[test]
+    fn what_happened_in_between_is_told_a_second() {
+        let start = Instant::now();
+        let read = "vellum_fuse_request_seconds_count{operation=\"read\"}";
+        let sum = "vellum_fuse_request_seconds_sum{operation=\"read\"}";
+        let before = moment(start, &[(read, 100.0), (sum, 1.0), ("process_cpu_seconds_total", 3.0)]);
+        let now = moment(
+            start + Duration::from_secs(2),
+            &[
+                (read, 300.0),
+                (sum, 1.4),
+                ("process_cpu_seconds_total", 3.5),
+                ("process_resident_memory_bytes", 3e6),
+                ("vellum_cache_hits_total{cache=\"inode\"}", 9.0),
+                ("vellum_cache_misses_total{cache=\"chunk\"}", 3.0),
+            ],
+        );
+        let figures = Figures::between(&before, &now);
+        assert_eq!((figures.fuse.rate, figures.cpu_percent), (100.0, 25.0));
+        assert!((figures.fuse.latency_ms - 2.0).abs() < 1e-9);
+        assert_eq!(figures.cache_hits, Some(75.0));
+        assert_eq!(figures.operations.len(), 1);
+        assert_eq!(figures.line().chars().count(), HEAD[1].chars().count());
+        assert!(figures.line().starts_with(" 25.0  2.9M"), "{}", figures.line());
+    }
+
+    #[test]
+    fn a_mount_that_began_anew_is_not_told_to_go_backwards() {
+        let start = Instant::now();
+        let name = "vellum_fuse_read_bytes_total";
+        let before = moment(start, &[(name, 100.0)]);
+        let now = moment(start + Duration::from_secs(1), &[(name, 1.0)]);
+        assert_eq!(Figures::between(&before, &now).read, 0.0);
+    }
+
+    #[test]
+    fn figures_keep_to_their_columns() {
+        assert_eq!([0.2, 12.0, 3449.0, 34_490.0, 2e6].map(count), ["0", "12", "3.4k", "34k", "2.0M"]);
+        assert_eq!([0.0, 999.0, 1024.0, 5e8].map(bytes), ["0", "999", "1.0K", "477M"]);
+        let of = |latency_ms| latency(Rate { rate: 1.0, latency_ms });
+        assert_eq!([0.012, 1.25, 45.0, 2500.0].map(of), ["12u", "1.2m", "45m", "2.5s"]);
+        assert_eq!(latency(Rate::default()), "-");
+    }
+}

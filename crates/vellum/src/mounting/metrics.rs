@@ -1,0 +1,167 @@
+//! Figures of a mount over HTTP, for Prometheus: one page, `/metrics`, which nothing but `GET` and `HEAD` reaches.
+//!
+//! Invariant: whoever asks changes nothing and costs little: one at a time, requests of [`REQUEST_MAX`] bytes within
+//! [`PATIENCE`]. The address is of this machine alone unless it was typed otherwise. Deliberately absent: encryption and
+//! passwords; who wants figures elsewhere puts a proxy before it.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use vellum_types::Exposition;
+
+use crate::error::{CliError, Result};
+
+/// Longest request, bytes: far above what any scraper sends.
+const REQUEST_MAX: usize = 8 << 10;
+
+/// How long one request may take in all.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Makes the text.
+pub type Text = Box<dyn Fn() -> String + Send>;
+
+/// Where figures are to be had, as typed: `PORT`, `:PORT` or `ADDRESS:PORT`. Without an address it is the loopback.
+pub fn parse(typed: &str) -> std::result::Result<SocketAddr, String> {
+    let port = typed.strip_prefix(':').unwrap_or(typed).parse().ok();
+    port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+        .or_else(|| typed.replace("localhost:", "127.0.0.1:").parse().ok())
+        .ok_or_else(|| "write a port like 9567, or an address like 0.0.0.0:9567 or [::1]:9567".into())
+}
+
+/// Tells what this process takes of the machine, by the names that others use for it.
+pub fn expose_process(out: &mut Exposition) {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name, which may hold anything, ends with the last bracket; after it come user and system time as the 12th and
+    // 13th word, and resident pages as the 22nd, counted from 1.
+    let words: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').collect();
+    let word =
+        |number: usize| words.get(number - 1).and_then(|word| word.parse::<u64>().ok()).unwrap_or_default();
+    let ticks = rustix::param::clock_ticks_per_second().max(1) as f64;
+    out.counter("process_cpu_seconds_total", "", (word(12) + word(13)) as f64 / ticks);
+    out.gauge("process_resident_memory_bytes", "", word(22) * rustix::param::page_size() as u64);
+}
+
+/// Answers at an address, in a thread of its own, as long as the process lives. Gives the address, with the port that
+/// the system chose where 0 was asked for.
+pub fn serve(address: SocketAddr, text: Text) -> Result<SocketAddr> {
+    let failed = |error: io::Error| CliError::io("answer at", address.to_string())(error);
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    let answer = move || {
+        for stream in listener.incoming() {
+            match stream {
+                // Whoever asked may be gone.
+                Ok(stream) => drop(one(stream, &text)),
+                // Descriptors may be scarce; nobody is served by trying at once.
+                Err(_) => std::thread::sleep(PATIENCE),
+            }
+        }
+    };
+    std::thread::Builder::new().name("vellum-metrics".into()).spawn(answer).map_err(failed)?;
+    Ok(bound)
+}
+
+fn one(mut stream: TcpStream, text: &Text) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let request = read(&mut stream)?;
+    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let words: Vec<_> = line.split(|byte| *byte == b' ').collect();
+    let (status, body, with_body) = match words.as_slice() {
+        [method @ (b"GET" | b"HEAD"), path, version] if version.starts_with(b"HTTP/1.") => {
+            let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
+            let (status, body) = match path {
+                b"/metrics" => ("200 OK", text()),
+                b"/" => ("200 OK", "figures of a vellum mount: /metrics\n".into()),
+                _ => ("404 Not Found", "there is only /metrics\n".into()),
+            };
+            (status, body, *method == b"GET")
+        }
+        [_, _, version] if version.starts_with(b"HTTP/1.") => {
+            ("405 Method Not Allowed", "figures can only be read\n".into(), true)
+        }
+        _ => ("400 Bad Request", String::new(), true),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    if with_body {
+        stream.write_all(body.as_bytes())?;
+    }
+    stream.flush()
+}
+
+/// The head of a request.
+fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let (mut request, end) = (Vec::new(), Instant::now() + PATIENCE);
+    let mut buffer = [0; 1024];
+    while !request.windows(4).any(|four| four == b"\r\n\r\n") {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || request.len() > REQUEST_MAX {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut buffer)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => request.extend_from_slice(buffer.get(..read).unwrap_or_default()),
+        }
+    }
+    Ok(request)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use super::*;
+
+    fn ask(request: &[u8]) -> String {
+        let address = serve(parse("0").unwrap(), Box::new(|| "figure 1\n".into())).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request).unwrap();
+        let mut answer = String::new();
+        // What was sent in vain may reset the connection.
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    }
+
+    #[test]
+    fn addresses_are_of_this_machine_unless_typed_otherwise() {
+        for (typed, meant) in [
+            ("9567", "127.0.0.1:9567"),
+            (":9567", "127.0.0.1:9567"),
+            ("localhost:1", "127.0.0.1:1"),
+            ("0.0.0.0:9567", "0.0.0.0:9567"),
+            ("[::1]:9567", "[::1]:9567"),
+        ] {
+            assert_eq!(parse(typed).unwrap().to_string(), meant);
+        }
+        for wrong in ["", ":", "x", "1.2.3.4", "99999", "host:1"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn figures_are_read_and_nothing_else_is_possible() {
+        let answer = ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nfigure 1\n"),
+            "{answer}"
+        );
+        assert!(answer.contains("Content-Length: 9\r\n"));
+        let head = ask(b"HEAD /metrics HTTP/1.1\r\n\r\n");
+        assert!(head.contains("Content-Length: 9\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        assert!(ask(b"GET /other HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+        assert!(ask(b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+        assert!(ask(b"nonsense\r\n\r\n").starts_with("HTTP/1.1 400"));
+    }
+
+    #[test]
+    fn a_request_without_end_is_cut_off() {
+        let mut request = b"GET /metrics HTTP/1.1\r\n".to_vec();
+        request.extend(std::iter::repeat_n(b'x', 4 * REQUEST_MAX));
+        assert!(!ask(&request).contains("figure"));
+    }
+}

@@ -1,0 +1,86 @@
+//! `vellum stats`, `.vellum/stats`, and `vellum mount --metrics`
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::mounting::Mount;
+use crate::world::{World, noise};
+
+#[test]
+fn figures_of_a_mount_are_told_a_line_each_interval() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let path = mount.path.to_str().unwrap();
+    let ran = world.run(&["stats", path, "--interval", "0.05", "--count", "3"]).ok();
+    assert_eq!(ran.lines().len(), 2 + 3, "{}", ran.out);
+    ran.says("cpu%").says("fuse");
+    let report = world.json(&["stats", path, "--interval", "0.05", "--count", "1"]);
+    assert!(report["memory"].as_u64().unwrap() > 1 << 20);
+    assert!(report["seconds"].as_f64().unwrap() >= 0.05);
+    // Looking at the figures asks the mount for them.
+    assert!(report["fuse"]["rate"].as_f64().unwrap() > 0.0);
+    world.run(&["stats", "."]).code(3).remarks("is no mount").remarks("vellum mounts");
+    world.run(&["stats", path, "--interval", "x"]).code(3);
+    world.run(&["stats", path, "--tui"]).code(3).remarks("no terminal");
+}
+
+#[test]
+fn the_text_is_what_prometheus_reads() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    fs::write(mount.at("new"), noise(300_000)).unwrap();
+    mount.sh("sync; cat new > /dev/null");
+    world.run(&["-C", mount.path.to_str().unwrap(), "flush"]).ok();
+    let text = fs::read_to_string(mount.at(".vellum/stats")).unwrap();
+    let mut kinds = std::collections::HashMap::new();
+    let mut samples = std::collections::HashMap::new();
+    for line in text.lines() {
+        if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert!(kinds.insert(name, kind).is_none(), "{name} is told in two places");
+            continue;
+        }
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        let bare = name.split('{').next().unwrap();
+        let ends = ["_bucket", "_sum", "_count"].iter().find_map(|end| bare.strip_suffix(end));
+        assert!(kinds.contains_key(bare) || ends.is_some_and(|bare| kinds[bare] == "histogram"), "{line}");
+        assert!(samples.insert(name, value.parse::<f64>().unwrap()).is_none(), "{line} is told twice");
+    }
+    assert_eq!(samples["vellum_fuse_written_bytes_total"], 300_000.0);
+    for name in [
+        "vellum_fuse_request_seconds_count{operation=\"write\"}",
+        "vellum_live_transaction_seconds_count",
+        "vellum_live_sync_seconds_count",
+        "vellum_publish_seconds_count",
+        "vellum_object_request_seconds_count{request=\"put\"}",
+        "vellum_object_sent_bytes_total",
+        "vellum_log_limit_bytes",
+        "vellum_cache_capacity_bytes{cache=\"chunk\"}",
+        "vellum_cache_hits_total{cache=\"inode\"}",
+        "process_resident_memory_bytes",
+    ] {
+        assert!(samples.get(name).is_some_and(|value| *value > 0.0), "{name}:\n{text}");
+    }
+}
+
+#[test]
+fn a_mount_answers_at_an_address_of_this_machine() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "work");
+    let report = mount.again(&["--json", "--metrics", "0"]).ok();
+    let report: serde_json::Value = serde_json::from_str(&report.out).unwrap();
+    let address = report["metrics"].as_str().unwrap();
+    assert!(address.starts_with("127.0.0.1:"), "{address}");
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    assert!(answer.contains("vellum_live_memory_bytes ") && answer.contains("process_cpu_seconds_total "));
+    drop(stream);
+    // The address is taken: a second mount does not begin.
+    let second = Mount::place(&world, "second");
+    second.again(&["--metrics", address]).code(2).remarks(address);
+    mount.again(&["--metrics", "somewhere"]).code(3);
+}
