@@ -6,11 +6,13 @@
 #   make bench   Vellum and its rivals in turns, and its structures by themselves (hours; see docs/benchmarks.md)
 #   make bench-baseline NAME=x            the structures by themselves (ten minutes), kept as a baseline
 #   make bench-compare BASE=x [HEAD=y]    the same of two commits in turns: OK or REGRESSION
+#   make against  whether 'vellum bench' measures the filesystem and not itself
 #   make soak    the random tests, much longer (SOAK_CASES, default 20000 cases each)
 
 CARGO      ?= cargo
 SOAK_CASES ?= 20000
 BENCH_OUT  ?= target/bench
+BENCH_DIR  ?= .
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # Debian packages that tests use: ACLs and xattrs, filesystems to mount, FUSE's helper, faults to inject, what is built
@@ -19,7 +21,7 @@ PACKAGES := acl attr btrfs-progs chromium e2fsprogs fuse3 golang-go openssh-clie
 # A program of each package, by which to see that it is there.
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.ext4 fusermount3 go ssh sshd python3 rsync strace mkfs.xfs
 
-.PHONY: test tools fmt clippy deny unit posix fuzz-check demo bench bench-build bench-baseline bench-compare soak clean
+.PHONY: test tools fmt clippy deny unit posix fuzz-check demo bench against bench-build bench-baseline bench-compare soak clean
 
 test: tools fmt clippy deny unit
 
@@ -69,6 +71,9 @@ bench-baseline:
 bench-compare:
 	@test -n "$(BASE)" || { echo "make bench-compare BASE=commit: name the commit to compare with"; exit 2; }
 	./bench/commits.py "$(BASE)" "$(or $(HEAD),HEAD)" --rounds $(or $(ROUNDS),3) $(if $(FILTER),--filter "$(FILTER)")
+
+against: bench-build
+	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/against.py $(BENCH_DIR)
 
 soak:
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) test --release --workspace --locked -- --include-ignored

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use vellum_bench::filesystem::{self, Parameters};
 use vellum_bench::{BenchError, Report};
@@ -159,8 +160,10 @@ fn stopped_at_any_step_it_removes_what_it_made() {
         let meter = Meter::default();
         let stopped = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while meter.read().items < step {
-                    std::thread::sleep(std::time::Duration::from_micros(100));
+                // A bench that fails before is told of below.
+                let begun = std::time::Instant::now();
+                while meter.read().items < step && begun.elapsed() < Duration::from_secs(60) {
+                    std::thread::sleep(Duration::from_micros(100));
                 }
                 meter.stop();
             });

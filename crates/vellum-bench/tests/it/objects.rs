@@ -199,7 +199,9 @@ fn stopped_it_deletes_what_it_put() {
         let meter = Meter::default();
         let stopped = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while meter.read().items < step {
+                // A bench that fails before is told of below.
+                let begun = std::time::Instant::now();
+                while meter.read().items < step && begun.elapsed() < Duration::from_secs(60) {
                     std::thread::sleep(Duration::from_micros(100));
                 }
                 meter.stop();
