@@ -46,11 +46,16 @@ impl std::fmt::Debug for Histogram {
 impl Histogram {
     /// Counts one duration.
     pub fn record(&self, took: Duration) {
+        self.record_for(took, 1);
+    }
+
+    /// Counts one duration for so many, of which it is a sample.
+    pub fn record_for(&self, took: Duration, many: u64) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         if let Some(count) = self.counts.get(class(nanos)) {
-            count.fetch_add(1, Ordering::Relaxed);
+            count.fetch_add(many, Ordering::Relaxed);
         }
-        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+        self.nanos.fetch_add(nanos.wrapping_mul(many), Ordering::Relaxed);
     }
 
     /// What was counted so far.
