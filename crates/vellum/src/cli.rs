@@ -6,7 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     bench, cat, completion, diff, export, flush, forget, fork, gc, history, info, init, key, ls, mdtest,
-    mount, mounts, objbench, profile, restore, show, snapshot, stats, status, sync, tag, umount, verify, worktree,
+    mount, mounts, objbench, profile, restore, show, snapshot, stats, status, sync, tag, umount, verify,
+    worktree,
 };
 use crate::context::Context;
 use crate::error::{CliError, EXIT_USAGE, Outcome, Result};
