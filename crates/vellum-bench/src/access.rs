@@ -49,14 +49,15 @@ impl<'a> Request<'a> {
         // A name may hold anything but a line's end; an outcome holds no "): ".
         let (rest, took) = rest.strip_suffix('>')?.rsplit_once(" <")?;
         let (about, outcome) = rest.rsplit_once("): ")?;
-        let took: f64 = took.parse().ok()?;
+        let done = outcome == "ok";
+        let took: f64 = took.parse().ok().filter(|_| done || outcome.contains(" (os error "))?;
         Some(Self {
             time: time.parse().ok()?,
             uid: uid.parse().ok()?,
             pid: pid.parse().ok()?,
             operation,
             about,
-            done: outcome == "ok",
+            done,
             took: Duration::try_from_secs_f64(took).ok()?,
         })
     }
