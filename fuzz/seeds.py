@@ -47,6 +47,10 @@ def attr(kind, flags, size, name=b"name", parent=1, rest=b"", times=b""):
     return bytes([kind, flags]) + fields + bytestr(name) + moment() + times + rest
 
 
+def agreed(size):
+    return varint(0o644) + varint(1000) + varint(100) + varint(size) + moment()
+
+
 def statcache():
     """One directory with one file, without the checksum, which the target adds."""
     def record(name_len, kind, block, size):
@@ -113,6 +117,12 @@ SEEDS = {
     "ref": [HEAD, bytes([1]) + varint(3) + bytestr(b"main") + bytestr(HEAD), bytes([1, 1]) + bytestr(b"t") + bytestr(bytes(32))],
     "session": [bytes([1]) + bytestr(b"host") + bytestr(b"boot pid:[1]") + u32(1) + varint(5) + signed(1_700_000_000)],
     "stat_cache": [statcache()],
+    "sync_archive": [
+        b"VLMPAIRS" + u32(1) + bytes(32) + varint(3)
+        + bytestr(b"d") + bytes([1, 8]) + varint(0o755) + bytes(5) + bytestr(b"f") + bytes([0, 7]) + agreed(5) + agreed(5)
+        + u64(1) + u64(2) + bytes(32) + bytestr(b"l") + bytes([2, 0]) + agreed(0) + bytestr(b"to")
+        + varint(1) + bytestr(b"n") + bytes([5, 0]) + agreed(0) + varint(259),
+    ],
     # The first byte says what the rest is (see the target): a record, a checkpoint's frames, a run's block, index, end.
     "live_files": [
         b"\0" + bytes([1]) + u64(7) + varint(1) + bytestr(b"l") + bytestr(b"key") + varint(6) + b"value" + bytestr(b"gone") + varint(0),

@@ -13,6 +13,7 @@ mod file;
 mod limit;
 mod list;
 mod node;
+mod notice;
 mod xattr;
 
 pub use create::{NewFile, Replace, Staging, TEMP_PREFIX, is_temp_name, sweep_temps, temp_name};

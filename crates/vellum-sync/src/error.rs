@@ -78,6 +78,9 @@ pub enum SyncError {
     /// The connection is gone.
     #[error("the connection is gone")]
     Lost,
+    /// The archive of a two-way run cannot be kept.
+    #[error(transparent)]
+    Archive(#[from] crate::two_way::StoreError),
     /// Somebody asked to stop.
     #[error("stopped")]
     Stopped,
@@ -100,6 +103,7 @@ impl SyncError {
             Self::Wire(crate::wire::WireError::Version(..)) => ErrorKind::Unsupported,
             Self::Wire(_) | Self::Lost => ErrorKind::Io,
             Self::Remote { kind, .. } => *kind,
+            Self::Archive(error) => error.kind(),
             Self::Stopped => ErrorKind::Interrupted,
         }
     }

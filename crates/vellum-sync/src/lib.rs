@@ -19,6 +19,8 @@
 //! | `wire` | the bytes between two hosts |
 //! | `remote` | a directory of another host as an end |
 //! | `session` | the conversation of two hosts |
+//! | `two_way` | both ways, by what both sides last agreed on |
+//! | `watch` | noticing that a tree changes, and when to act on it |
 //!
 //! Invariant: path system calls are made by `vellum_checkout::beneath` alone. Deliberately absent: anything that
 //! prints, and the meaning of command lines.
@@ -31,6 +33,7 @@ pub mod error;
 pub mod listing;
 pub mod local;
 pub mod options;
+mod path;
 pub mod plan;
 pub mod receive;
 pub mod remote;
@@ -40,6 +43,8 @@ pub mod session;
 pub mod snapshot;
 pub mod source;
 mod transfer;
+pub mod two_way;
+pub mod watch;
 pub mod wire;
 
 pub use error::{Result, SyncError};

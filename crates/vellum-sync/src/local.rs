@@ -88,6 +88,8 @@ impl Local {
 
 impl End for Local {
     fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+        // Entries of another listing have other numbers.
+        self.dirs.forget();
         match &self.single {
             Some((name, shown)) => scan::scan_one(&self.root, name, shown, wish),
             None => scan::scan(&self.root, wish, meter),

@@ -160,6 +160,8 @@ pub struct Writing {
     pub backup: Option<Backup>,
     /// What is replaced or deleted goes to a dated directory in the destination's trash.
     pub trash: bool,
+    /// What is replaced or deleted must be as it was listed, else it stays and is a problem to show.
+    pub unchanged: bool,
     /// Each file is durable before it has its name, each directory before the run ends.
     pub fsync: bool,
     /// What was written is read again and compared by BLAKE3.

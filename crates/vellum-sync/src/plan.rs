@@ -12,6 +12,7 @@ mod step;
 mod walk;
 mod wanted;
 
+pub(crate) use compare::content;
 pub use compare::{attributes, unsettled};
 pub use refusal::{Refusal, Remark};
 pub use step::{Action, Counts, How, Phase, Step, What};

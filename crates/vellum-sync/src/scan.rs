@@ -13,6 +13,7 @@ use vellum_volume::Meter;
 use vellum_volume::state::STATE_DIR;
 
 pub use judge::{Everything, Judge, ReadRules, Verdict};
+pub(crate) use walk::read_rules;
 
 use crate::error::Result;
 use crate::listing::{Flags, Fresh, Listing};

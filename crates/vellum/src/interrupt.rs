@@ -9,6 +9,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+static FINISHES: AtomicBool = AtomicBool::new(false);
 
 /// From now on a signal sets the flag, and a second one ends the process as it would have without us.
 /// Called when a long operation starts: commands without one die at once, as usual.
@@ -23,6 +24,16 @@ pub fn listen() -> Arc<AtomicBool> {
         asked
     });
     asked.clone()
+}
+
+/// From now on an operation under way is finished before the first signal is heeded.
+pub fn finish_first() {
+    FINISHES.store(true, Ordering::Relaxed);
+}
+
+/// Whether the operation under way is to stop.
+pub fn stops(flag: &AtomicBool) -> bool {
+    asked(flag) && !FINISHES.load(Ordering::Relaxed)
 }
 
 /// Whether somebody asked to stop.

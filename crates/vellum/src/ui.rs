@@ -59,6 +59,11 @@ impl Ui {
         io::stdout().is_terminal()
     }
 
+    /// Whether somebody can be asked, and answer.
+    pub fn can_ask(&self) -> bool {
+        !self.voice.json && io::stdin().is_terminal() && io::stderr().is_terminal()
+    }
+
     /// A line of the result.
     pub fn line(&self, line: impl Display) -> Result<()> {
         writeln!(self.out.borrow_mut(), "{line}").map_err(CliError::Output)

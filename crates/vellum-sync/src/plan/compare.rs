@@ -53,7 +53,7 @@ fn nanos(time: Time) -> i128 {
 }
 
 /// In what the content of two entries of one kind differs, as far as the options look.
-pub(super) fn content(source: &Entry<'_>, old: &Entry<'_>, options: &Options) -> What {
+pub(crate) fn content(source: &Entry<'_>, old: &Entry<'_>, options: &Options) -> What {
     match source.kind() {
         FileKind::File => file(source, old, options),
         FileKind::Symlink => What::default().with_if(What::CONTENT, source.target() != old.target()),

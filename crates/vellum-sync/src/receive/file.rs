@@ -48,6 +48,7 @@ impl<'a> Receiver<'a> {
             _ => None,
         };
         let content = self.job.source.open(*entry, old.as_ref().map(|old| &old.file))?;
+        self.as_listed(&content, entry)?;
         let replaces = step.old.is_some();
         if let Content::File(from) = &content
             && let Some(partial) = Partial::open(dir, entry, &self.job.options.writing)?
@@ -119,7 +120,40 @@ impl<'a> Receiver<'a> {
         if wanted.is_some_and(|wanted| wanted != written) { Err(SyncError::Unequal) } else { Ok(()) }
     }
 
+    /// What is replaced, deleted or changed is as it was listed, or already as it shall be; asked for by
+    /// [`crate::options::Writing::unchanged`].
+    pub fn still(&self, dir: &Dir, step: &Step) -> Result<()> {
+        let old = step.old.map(|id| self.job.to.entry(id));
+        let Some(old) = old.filter(|old| self.job.options.writing.unchanged && !old.is_dir()) else {
+            return Ok(());
+        };
+        let stat = match dir.stat(old.name()) {
+            // What is gone cannot be lost.
+            Err(error) if error.is_not_found() => return Ok(()),
+            stat => stat?,
+        };
+        let size = if stat.kind == FileKind::File { stat.size } else { 0 };
+        let source = step.source.map(|id| self.job.from.entry(id));
+        let is =
+            |entry: &Entry<'_>| (entry.kind(), entry.size(), entry.mtime()) == (stat.kind, size, stat.mtime);
+        if is(&old) || source.is_some_and(|source| is(&source)) { Ok(()) } else { Err(SyncError::Changed) }
+    }
+
+    /// The source's file is as it was listed.
+    fn as_listed(&self, content: &Content, entry: &Entry<'_>) -> Result<()> {
+        match content {
+            Content::File(from)
+                if self.job.options.writing.unchanged
+                    && (from.stat.size, from.stat.mtime) != (entry.size(), entry.mtime()) =>
+            {
+                Err(SyncError::Changed)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn keep(&self, dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<()> {
+        self.still(dir, step)?;
         match &self.keeper {
             Some(keeper) if step.old.is_some() => keeper.keep(dir, entry.name(), &entry.path()),
             _ => Ok(()),

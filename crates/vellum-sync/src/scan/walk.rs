@@ -243,7 +243,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn read_rules(dir: &Dir, name: &[u8]) -> Result<Option<Vec<u8>>> {
+pub(crate) fn read_rules(dir: &Dir, name: &[u8]) -> Result<Option<Vec<u8>>> {
     use std::io::Read;
     let opened = match dir.open_file(name) {
         Ok(opened) => opened,

@@ -148,7 +148,9 @@ impl<'a> Carrier<'a> {
             let dir = self.dirs.get(entry)?;
             return self.receiver.attributes(&dir.self_node(), step, entry);
         }
-        let node = self.parent(entry)?.node(entry.name())?;
+        let dir = self.parent(entry)?;
+        self.receiver.still(&dir, step)?;
+        let node = dir.node(entry.name())?;
         self.receiver.attributes(&node, step, entry)
     }
 
@@ -167,6 +169,7 @@ impl<'a> Carrier<'a> {
     fn rename(&self, dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
         let Some(old) = step.old.map(|id| self.receiver.job.to.entry(id)) else { return Ok(Vec::new()) };
         let from = self.old_parent(&old)?;
+        self.receiver.still(&from, step)?;
         from.rename_no_replace(old.name(), dir, entry.name())?;
         let node = dir.node(entry.name())?;
         self.receiver.attributes(&node, step, entry)
@@ -179,6 +182,7 @@ impl<'a> Carrier<'a> {
     fn delete(&self, step: &Step) -> Result<()> {
         let Some(old) = step.old.map(|id| self.receiver.job.to.entry(id)) else { return Ok(()) };
         let dir = self.old_parent(&old)?;
+        self.receiver.still(&dir, step)?;
         let done = self.receiver.delete(&dir, &old);
         if step.phase == Phase::Clear && old.is_dir() {
             // Another directory may get its place.

@@ -10,6 +10,8 @@ mod remote;
 mod report;
 mod rules;
 mod snapshot;
+mod two_way;
+mod watch;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -46,9 +48,15 @@ pub fn with_profile(args: &Args, typed: impl Iterator<Item = OsString>) -> Resul
 
 /// Synchronises.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
-    if args.effort.server {
-        return remote::be_server();
+    match (args.effort.server, args.watch.watch) {
+        (true, _) => remote::be_server(),
+        (false, true) => watch::run(args, context),
+        (false, false) => once(args, context),
     }
+}
+
+/// One run.
+fn once(args: &Args, context: &Context) -> Result<Outcome> {
     let Some((destination, sources)) = args.ends.split_last().filter(|(_, sources)| !sources.is_empty())
     else {
         return Err(CliError::usage("a source and a destination are needed", "vellum sync SRC DST"));
@@ -56,6 +64,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let options = Arc::new(meaning::options(args)?);
     let filters = args.rules.filters(context, options.preserve.recursive, args.delete.delete_excluded)?;
     let filters = Arc::new(filters);
+    if args.two_way.two_way {
+        return two_way::run(args, &options, &filters, context);
+    }
     if sources.len() > 1
         && options.delete.when != When::Never
         && sources.iter().any(|s| s.as_bytes().ends_with(b"/"))

@@ -51,7 +51,7 @@ impl Failure {
 }
 
 /// Bytes of a name: text where they are UTF-8; else the hexadecimal bytes beside a text that resembles them.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Name {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,7 +194,7 @@ pub fn origin(origin: Origin) -> &'static str {
 }
 
 /// Something that could not be done, while all else was.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     #[serde(flatten)]
     name: Name,

@@ -76,7 +76,7 @@ fn follow(meter: &Meter, task: Task, shown: Shown, asked: &AtomicBool, ended: Re
     let mut last_plain = start;
     let mut recent = Recent::default();
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(TICK) {
-        if interrupt::asked(asked) {
+        if interrupt::stops(asked) {
             meter.stop();
         }
         let (elapsed, now) = (start.elapsed(), meter.read());

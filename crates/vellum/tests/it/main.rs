@@ -43,6 +43,8 @@ mod stats;
 mod status;
 mod sync;
 mod sync_remote;
+mod sync_two_way;
+mod sync_watch;
 mod tag;
 mod trouble;
 mod umount;

@@ -130,6 +130,18 @@ impl World {
         Ran::new(args, command.uid(user).gid(user).output().unwrap())
     }
 
+    /// Runs the binary in the worktree; what it keeps for the user is kept beside it.
+    pub fn run_at_home(&self, args: &[&str]) -> Ran {
+        Ran::new(args, self.command_at_home(args).output().unwrap())
+    }
+
+    /// The same, to be started.
+    pub fn command_at_home(&self, args: &[&str]) -> Command {
+        let mut command = command(&self.tree(), args);
+        command.env("XDG_STATE_HOME", self.path("state"));
+        command
+    }
+
     /// Runs the binary in the worktree with this on standard input.
     pub fn run_with_input(&self, args: &[&str], input: &str) -> Ran {
         let file = self.path("input");

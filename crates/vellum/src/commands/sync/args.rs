@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, ValueEnum};
 
 use super::rules::RuleArgs;
+use super::two_way::TwoWayArgs;
+use super::watch::WatchArgs;
 
 /// Make a directory what another one is: copy what differs, and no more
 ///
@@ -40,6 +42,10 @@ pub struct Args {
     pub writing: Writing,
     #[command(flatten)]
     pub effort: Effort,
+    #[command(flatten)]
+    pub two_way: TwoWayArgs,
+    #[command(flatten)]
+    pub watch: WatchArgs,
 }
 
 /// What is shown.
@@ -70,6 +76,9 @@ pub struct Show {
     /// Take options from the section NAME of ~/.config/vellum/config.toml too
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
+    /// Say nothing of a run in which nothing was to be done.
+    #[arg(skip)]
+    pub only_changes: std::cell::Cell<bool>,
 }
 
 /// What is copied.

@@ -143,6 +143,7 @@ fn writing(args: &Args) -> Result<Writing> {
         resume: typed.resume || args.show.partial_progress,
         backup,
         trash: kept.trash,
+        unchanged: false,
         fsync: typed.fsync,
         verify: typed.verify,
     })

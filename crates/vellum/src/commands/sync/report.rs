@@ -27,8 +27,9 @@ pub struct Run<'a> {
     pub done: Option<&'a Report>,
 }
 
+/// A run as JSON tells it.
 #[derive(Serialize)]
-struct Shown {
+pub struct Shown {
     dry_run: bool,
     entries: u64,
     files: u64,
@@ -67,18 +68,22 @@ impl Run<'_> {
     /// Tells of the run; gives how it ended.
     pub fn tell(&self, args: &Args, context: &Context) -> Result<Outcome> {
         let problems = self.problems();
-        let vanished = self.vanished();
         if context.ui.json() {
             context.ui.object(&self.shown(args, problems))?;
         } else {
             self.lines(args, context)?;
             context.ui.warn_of(&problems)?;
         }
-        Ok(match (self.failed(), vanished) {
+        Ok(self.outcome())
+    }
+
+    /// How it ended.
+    pub fn outcome(&self) -> Outcome {
+        match (self.failed(), self.vanished()) {
             (true, _) => Outcome::Findings,
             (false, true) => Outcome::Vanished,
             (false, false) => Outcome::Done,
-        })
+        }
     }
 
     fn failed(&self) -> bool {
@@ -92,7 +97,8 @@ impl Run<'_> {
             || self.done.is_some_and(|done| done.problems.iter().any(|problem| problem.vanished))
     }
 
-    fn problems(&self) -> Vec<Problem> {
+    /// What could not be done.
+    pub fn problems(&self) -> Vec<Problem> {
         let unlisted = self.from.unlisted.iter().chain(&self.to.unlisted);
         let mut problems: Vec<Problem> =
             unlisted.map(|unlisted| Problem::new(&unlisted.path, unlisted.message.clone())).collect();
@@ -103,9 +109,10 @@ impl Run<'_> {
         problems
     }
 
-    fn lines(&self, args: &Args, context: &Context) -> Result<()> {
+    /// What a person is told.
+    pub fn lines(&self, args: &Args, context: &Context) -> Result<()> {
         let ui = &context.ui;
-        if ui.voice.quiet {
+        if ui.voice.quiet || args.show.only_changes.get() && self.plan.is_empty() {
             return Ok(());
         }
         if args.show.dry_run {
@@ -184,7 +191,8 @@ impl Run<'_> {
         facts.lines().into_iter().try_for_each(|line| context.ui.line(line))
     }
 
-    fn shown(&self, args: &Args, problems: Vec<Problem>) -> Shown {
+    /// What a program is told.
+    pub fn shown(&self, args: &Args, problems: Vec<Problem>) -> Shown {
         let counts = self.plan.counts;
         let steps = (args.show.dry_run || args.show.itemize || self.done.is_none()).then(|| self.steps());
         let named = |wanted: fn(&Remark) -> bool| {

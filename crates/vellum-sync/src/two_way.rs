@@ -1,0 +1,107 @@
+//! Synchronising both ways: what changed on one side since both last agreed goes to the other.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `archive`, `codec`, `store` | what both sides agreed on: in memory, as bytes, in its file |
+//! | `state` | what an entry looked like, and how much it has changed |
+//! | `merge` | the archive and both listings walked as one tree |
+//! | `decide` | what is to become of each entry; `rule` who wins a conflict |
+//! | `plan` | two plans of the one-way sort, with the steps of each direction |
+//! | `rename` | the names of versions that are kept beside others |
+//! | `record` | the archive that a run leaves |
+//! | `run` | all of it, in its order |
+//!
+//! Invariant: content that one side has goes only because the other side changed the same entry and won, and then it is
+//! kept (under another name, or in the trash), or because the other side deleted what both had agreed on. A lost,
+//! damaged or foreign archive deletes nothing. Deliberately absent: how steps are carried out (see `receive`).
+
+mod archive;
+mod codec;
+mod decide;
+mod merge;
+mod plan;
+mod record;
+mod rename;
+mod rule;
+mod run;
+mod state;
+mod store;
+
+pub use archive::{Agreed, Archive};
+pub use codec::ArchiveError;
+pub use decide::{Conflict, Course};
+pub use plan::{Asked, TwoWayPlan, doubtful, unsettled};
+pub use rename::{Renaming, Renamings};
+pub use rule::{Answer, Answers, Ending, Rule};
+pub use run::{BothWays, Sight, TwoWay, TwoWayReport};
+pub use state::{Change, Seen, State};
+pub use store::{Found, Shelf, StoreError};
+
+/// Which of the two sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Which {
+    /// The one that was named first: the source of a one-way run.
+    First,
+    /// The other.
+    Second,
+}
+
+impl Which {
+    /// Both, in their order.
+    pub const BOTH: [Self; 2] = [Self::First, Self::Second];
+
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
+        }
+    }
+
+    /// What this side has of two things.
+    pub fn of<T>(self, both: &[T; 2]) -> &T {
+        match self {
+            Self::First => &both[0],
+            Self::Second => &both[1],
+        }
+    }
+
+    /// What this side has of two things, to be changed.
+    pub fn of_mut<T>(self, both: &mut [T; 2]) -> &mut T {
+        match self {
+            Self::First => &mut both[0],
+            Self::Second => &mut both[1],
+        }
+    }
+}
+
+/// The identity of two ends, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Pair(pub [u8; 32]);
+
+impl Pair {
+    /// Of two ends, each named so that no other end has its name: a host and an absolute path.
+    #[must_use]
+    pub fn of(first: &[u8], second: &[u8]) -> Self {
+        /// Tells this hash from others.
+        const CONTEXT: &str = "vellum 2026 sync pair";
+        let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
+        for end in [first, second] {
+            hasher.update(&(end.len() as u64).to_le_bytes());
+            hasher.update(end);
+        }
+        Self(*hasher.finalize().as_bytes())
+    }
+
+    /// What its files are called.
+    #[must_use]
+    pub fn name(&self) -> String {
+        /// Bytes of the hash in a name: enough that two pairs never meet.
+        const SHOWN: usize = 16;
+        self.0.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

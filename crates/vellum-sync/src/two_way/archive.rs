@@ -1,0 +1,156 @@
+//! The archive of a pair: what both sides agreed on when they last met.
+//!
+//! Invariant: it holds an entry only if both sides were seen to have it, or one was seen to take it from the other;
+//! what failed or changed meanwhile keeps its older record, or has none. So an archive can make an entry be looked at
+//! once too often, and never makes one go that somebody wrote. Deliberately absent: its bytes (see `codec`), and where
+//! they are kept (see `store`).
+
+use std::collections::HashMap;
+
+use crate::listing::{Block, Detail, Digest, Entry, EntryId, Flags, Fresh, Listing, ListingError};
+
+use super::Pair;
+use super::state::{Seen, State};
+
+/// What both sides agreed on.
+#[derive(Debug, Clone)]
+pub struct Archive {
+    /// The two ends.
+    pub pair: Pair,
+    /// The entries, as the first side had them. What is [`Flags::IMPLIED`] was not agreed on itself, and is there for
+    /// what is in it.
+    pub(super) tree: Listing,
+    /// How the second side had those entries whose attributes are not the same there.
+    pub(super) second: HashMap<EntryId, State>,
+    /// The hashes of attributes that the first side had.
+    pub(super) marks: HashMap<EntryId, u64>,
+}
+
+/// An entry to be put into an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agreed {
+    /// How the first side has it.
+    pub first: State,
+    /// How the second side has it.
+    pub second: State,
+    /// Of a symlink.
+    pub target: Box<[u8]>,
+    /// Of a file whose content was hashed.
+    pub digest: Option<Digest>,
+    /// A directory that was not agreed on itself.
+    pub implied: bool,
+}
+
+impl Archive {
+    /// One that knows nothing.
+    #[must_use]
+    pub fn new(pair: Pair) -> Self {
+        let root = Fresh { flags: Flags::IMPLIED, ..Fresh::dir() };
+        Self { pair, tree: Listing::new(&root, None), second: HashMap::new(), marks: HashMap::new() }
+    }
+
+    /// The root.
+    #[must_use]
+    pub fn root(&self) -> Entry<'_> {
+        self.tree.root()
+    }
+
+    /// How many entries it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tree.len() - 1
+    }
+
+    /// Whether it knows nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tree.is_empty()
+    }
+
+    /// How the first side had an entry, and the second; None for what was not agreed on itself.
+    #[must_use]
+    pub fn seen(&self, entry: Entry<'_>) -> Option<[Seen<'_>; 2]> {
+        let entry = self.tree.get(entry.id()).filter(|entry| !entry.flags().has(Flags::IMPLIED))?;
+        let mut first = Seen::of(entry);
+        first.state.mark = self.marks.get(&entry.id()).copied().unwrap_or(0);
+        let mut second = first;
+        second.state = self.second.get(&entry.id()).copied().unwrap_or(first.state);
+        Some([first, second])
+    }
+
+    /// What an entry says, to be put into another archive.
+    #[must_use]
+    pub fn agreed(&self, entry: Entry<'_>) -> Agreed {
+        match self.seen(entry) {
+            Some([first, second]) => Agreed {
+                first: first.state,
+                second: second.state,
+                target: first.target.into(),
+                digest: first.digest.copied(),
+                implied: false,
+            },
+            None => Agreed::implied(),
+        }
+    }
+
+    /// Puts the entries of a directory in, in the order of their names; gives the number of the first.
+    pub fn attach(&mut self, dir: EntryId, entries: &[(&[u8], Agreed)]) -> Result<EntryId, ListingError> {
+        let mut block = Block::with_capacity(entries.len());
+        for (name, agreed) in entries {
+            block.push(name, &agreed.fresh(), agreed.detail())?;
+        }
+        let first = self.tree.attach(dir, &mut block)?;
+        for (place, (_, agreed)) in entries.iter().enumerate() {
+            let id = EntryId::from_u32(first.as_u32() + u32::try_from(place).unwrap_or(u32::MAX));
+            self.note(id.ok_or(ListingError::TooLarge)?, agreed);
+        }
+        Ok(first)
+    }
+
+    fn note(&mut self, id: EntryId, agreed: &Agreed) {
+        if agreed.second != agreed.first {
+            self.second.insert(id, agreed.second);
+        }
+        if agreed.first.mark != 0 {
+            self.marks.insert(id, agreed.first.mark);
+        }
+        if let Some(digest) = agreed.digest {
+            self.tree.set_digest(id, digest);
+        }
+    }
+}
+
+impl PartialEq for Archive {
+    fn eq(&self, other: &Self) -> bool {
+        self.pair == other.pair && self.encode() == other.encode()
+    }
+}
+
+impl Agreed {
+    /// A directory that is there for what is in it.
+    #[must_use]
+    pub fn implied() -> Self {
+        let state = State {
+            kind: vellum_types::FileKind::Dir,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            mtime: vellum_types::Time::default(),
+            rdev: 0,
+            mark: 0,
+        };
+        Self { first: state, second: state, target: Box::default(), digest: None, implied: true }
+    }
+
+    fn fresh(&self) -> Fresh {
+        let State { kind, mode, uid, gid, size, mtime, .. } = self.first;
+        let flags = Flags::default().with_if(Flags::IMPLIED, self.implied);
+        Fresh { kind, mode, uid, gid, size, mtime, flags }
+    }
+
+    fn detail(&self) -> Option<Detail> {
+        let plain = self.target.is_empty() && self.first.rdev == 0;
+        (!plain).then(|| Detail { target: self.target.clone(), rdev: self.first.rdev, ..Detail::default() })
+    }
+}

@@ -1,0 +1,190 @@
+//! The bytes of an archive; docs/format.md draws them.
+//!
+//! Invariant: `decode` of what `encode` wrote gives an equal archive; of anything else an error, or an archive whose
+//! tree is one, never a panic. An archive of another pair is an error: it would make what the other pair deleted look
+//! deleted here.
+
+use vellum_types::limits::NAME_MAX;
+use vellum_types::{DecodeError, FileKind, Reader, Time, Writer};
+
+use crate::listing::{Entry, EntryId, ListingError};
+
+use super::Pair;
+use super::archive::{Agreed, Archive};
+use super::state::State;
+
+/// First bytes of an archive.
+const MAGIC: &[u8; 8] = b"VLMPAIRS";
+/// Version of the format.
+const VERSION: u32 = 1;
+/// Bytes of the checksum: BLAKE3 of all bytes before.
+const CHECKSUM_LEN: usize = 32;
+/// Longest target of a symlink, bytes: `PATH_MAX` of Linux.
+const TARGET_MAX: usize = 4096;
+
+/// The second side's attributes follow the first's.
+const HAS_SECOND: u8 = 1;
+/// A digest follows.
+const HAS_DIGEST: u8 = 2;
+/// Hashes of attributes follow, of both sides.
+const HAS_MARKS: u8 = 4;
+/// Not agreed on itself.
+const IS_IMPLIED: u8 = 8;
+
+/// Why bytes are no archive of this pair.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ArchiveError {
+    /// It was cut off or overwritten.
+    #[error("its checksum is wrong")]
+    Checksum,
+    /// It belongs to others.
+    #[error("it is of another pair")]
+    Foreign,
+    /// Its fields make no sense.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// Its entries make no tree.
+    #[error(transparent)]
+    Listing(#[from] ListingError),
+}
+
+impl Archive {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.raw(MAGIC).u32(VERSION).raw(&self.pair.0);
+        self.encode_dir(&mut writer, self.root());
+        for entry in self.tree.iter().skip(1).filter(Entry::is_dir) {
+            self.encode_dir(&mut writer, entry);
+        }
+        let mut bytes = writer.into_vec();
+        let checksum = blake3::hash(&bytes);
+        bytes.extend_from_slice(checksum.as_bytes());
+        bytes
+    }
+
+    fn encode_dir(&self, writer: &mut Writer, dir: Entry<'_>) {
+        writer.varint(dir.children().len() as u64);
+        for child in dir.children() {
+            writer.bytes(child.name());
+            encode_agreed(writer, &self.agreed(child));
+        }
+    }
+
+    /// From bytes that may be anything.
+    pub fn decode(bytes: &[u8], pair: Pair) -> Result<Self, ArchiveError> {
+        let (body, checksum) = bytes.split_last_chunk::<CHECKSUM_LEN>().ok_or(DecodeError::Truncated)?;
+        if blake3::hash(body).as_bytes() != checksum {
+            return Err(ArchiveError::Checksum);
+        }
+        Self::decode_body(body, pair)
+    }
+
+    /// From the bytes before the checksum.
+    pub fn decode_body(body: &[u8], pair: Pair) -> Result<Self, ArchiveError> {
+        let mut reader = Reader::new(body);
+        if reader.array()? != *MAGIC {
+            return Err(DecodeError::Magic.into());
+        }
+        match reader.u32()? {
+            VERSION => {}
+            other => return Err(DecodeError::Version(other).into()),
+        }
+        if Pair(reader.array()?) != pair {
+            return Err(ArchiveError::Foreign);
+        }
+        let mut archive = Self::new(pair);
+        // Entries are numbered as they are read, and directories come in the order of their numbers: the walk over
+        // the numbers is the walk over the bytes.
+        let mut place = 0;
+        while let Some(dir) = EntryId::from_u32(place).and_then(|id| archive.tree.get(id)) {
+            if dir.is_dir() {
+                let id = dir.id();
+                let entries = decode_dir(&mut reader)?;
+                archive.attach(id, &entries)?;
+            }
+            place += 1;
+        }
+        reader.finish()?;
+        Ok(archive)
+    }
+}
+
+fn decode_dir<'b>(reader: &mut Reader<'b>) -> Result<Vec<(&'b [u8], Agreed)>, DecodeError> {
+    let count = reader.count(u32::MAX as usize)?;
+    // No more is set aside than is there: an entry takes more bytes than one.
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        let name = reader.bytes(NAME_MAX)?;
+        entries.push((name, decode_agreed(reader)?));
+    }
+    Ok(entries)
+}
+
+fn encode_agreed(writer: &mut Writer, agreed: &Agreed) {
+    let flag = |set: bool, bit| if set { bit } else { 0 };
+    let has_second = agreed.second != agreed.first;
+    let has_marks = (agreed.first.mark, agreed.second.mark) != (0, 0);
+    let flags = flag(has_second, HAS_SECOND)
+        | flag(agreed.digest.is_some(), HAS_DIGEST)
+        | flag(has_marks, HAS_MARKS)
+        | flag(agreed.implied, IS_IMPLIED);
+    writer.u8(agreed.first.kind.as_byte()).u8(flags);
+    encode_state(writer, &agreed.first);
+    if has_second {
+        encode_state(writer, &agreed.second);
+    }
+    if has_marks {
+        writer.u64(agreed.first.mark).u64(agreed.second.mark);
+    }
+    if let Some(digest) = &agreed.digest {
+        writer.raw(digest);
+    }
+    match agreed.first.kind {
+        FileKind::Symlink => {
+            writer.bytes(&agreed.target);
+        }
+        FileKind::CharDevice | FileKind::BlockDevice => {
+            writer.varint(agreed.first.rdev);
+        }
+        FileKind::File | FileKind::Dir | FileKind::Fifo | FileKind::Socket => {}
+    }
+}
+
+fn encode_state(writer: &mut Writer, state: &State) {
+    writer.varint(u64::from(state.mode)).varint(u64::from(state.uid)).varint(u64::from(state.gid));
+    writer.varint(state.size);
+    state.mtime.encode(writer);
+}
+
+fn decode_agreed(reader: &mut Reader<'_>) -> Result<Agreed, DecodeError> {
+    let kind = FileKind::from_byte(reader.u8()?)?;
+    let flags = reader.u8()?;
+    let implied = flags & IS_IMPLIED != 0;
+    if flags & !(HAS_SECOND | HAS_DIGEST | HAS_MARKS | IS_IMPLIED) != 0 || implied && kind != FileKind::Dir {
+        return Err(DecodeError::Invalid("flags"));
+    }
+    let mut first = decode_state(reader, kind)?;
+    let mut second = if flags & HAS_SECOND != 0 { decode_state(reader, kind)? } else { first };
+    if flags & HAS_MARKS != 0 {
+        (first.mark, second.mark) = (reader.u64()?, reader.u64()?);
+    }
+    let digest = if flags & HAS_DIGEST != 0 { Some(reader.array()?) } else { None };
+    let target = if kind == FileKind::Symlink { reader.bytes(TARGET_MAX)?.into() } else { Box::default() };
+    if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) {
+        first.rdev = reader.varint()?;
+        second.rdev = first.rdev;
+    }
+    Ok(Agreed { first, second, target, digest, implied })
+}
+
+fn decode_state(reader: &mut Reader<'_>, kind: FileKind) -> Result<State, DecodeError> {
+    let mode = reader.varint_u32()?;
+    if mode > 0o7777 {
+        return Err(DecodeError::Invalid("mode"));
+    }
+    let (uid, gid) = (reader.varint_u32()?, reader.varint_u32()?);
+    let (size, mtime) = (reader.varint()?, Time::decode(reader)?);
+    Ok(State { kind, mode, uid, gid, size, mtime, rdev: 0, mark: 0 })
+}

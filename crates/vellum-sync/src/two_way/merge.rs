@@ -1,0 +1,142 @@
+//! The archive and both listings, walked as one tree.
+//!
+//! Invariant: a node stands after its directory's, and those of one directory stand together, in the order of names; so
+//! facts go down in one pass over the nodes and up in another, however deep the tree is.
+
+use crate::listing::{Entry, EntryId, Listing};
+use crate::options::Preserve;
+
+use super::Which;
+use super::archive::Archive;
+use super::state::{Change, Seen};
+
+/// What has become of an entry on one side since both agreed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is not there, and nobody expected it.
+    Absent,
+    /// It is not there any more.
+    Deleted,
+    /// It is there, and was not agreed on.
+    New,
+    /// It is there, and was.
+    Known(Change),
+}
+
+impl Standing {
+    pub fn is_there(self) -> bool {
+        matches!(self, Self::New | Self::Known(_))
+    }
+
+    /// Whether somebody did something to it here, apart from deleting it.
+    pub fn is_edited(self) -> bool {
+        matches!(self, Self::New | Self::Known(Change::Attributes | Change::Content))
+    }
+}
+
+/// One path of the merged tree.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Node {
+    /// The archive's entry.
+    pub archived: Option<EntryId>,
+    /// Each side's entry.
+    pub sides: [Option<EntryId>; 2],
+    /// Each side's entry against the archive's.
+    pub standing: [Standing; 2],
+    /// The node of its directory; the root is its own.
+    pub parent: usize,
+    /// Where the nodes below it begin, and how many there are.
+    pub first: usize,
+    pub count: usize,
+}
+
+/// The merged tree.
+pub(super) struct Merged<'a> {
+    pub archive: &'a Archive,
+    pub listings: [&'a Listing; 2],
+    pub nodes: Vec<Node>,
+}
+
+impl<'a> Merged<'a> {
+    /// Walks all three.
+    pub fn walk(archive: &'a Archive, listings: [&'a Listing; 2], preserve: &Preserve) -> Self {
+        let mut merged = Self { archive, listings, nodes: Vec::new() };
+        let roots = [Some(archive.root()), Some(listings[0].root()), Some(listings[1].root())];
+        merged.push(roots, 0, preserve);
+        let mut next = 0;
+        while next < merged.nodes.len() {
+            merged.enter(next, preserve);
+            next += 1;
+        }
+        merged
+    }
+
+    fn enter(&mut self, place: usize, preserve: &Preserve) {
+        let first = self.nodes.len();
+        let mut lists = self
+            .entries(place)
+            .map(|entry| entry.filter(Entry::is_dir).into_iter().flat_map(|dir| dir.children()).peekable());
+        while let Some(name) = lists.iter_mut().filter_map(|list| list.peek().map(Entry::name)).min() {
+            let found = lists.each_mut().map(|list| list.next_if(|entry| entry.name() == name));
+            // What is in the archive alone went on both sides: it is forgotten, with all that was in it.
+            if found[1].is_some() || found[2].is_some() {
+                self.push(found, place, preserve);
+            }
+        }
+        let count = self.nodes.len() - first;
+        if let Some(node) = self.nodes.get_mut(place) {
+            (node.first, node.count) = (first, count);
+        }
+    }
+
+    fn push(&mut self, found: [Option<Entry<'a>>; 3], parent: usize, preserve: &Preserve) {
+        let [archived, a, b] = found;
+        let seen = archived.and_then(|entry| self.archive.seen(entry));
+        let standing = |which: Which, entry: Option<Entry<'_>>| match (&seen, entry) {
+            (None, None) => Standing::Absent,
+            (Some(_), None) => Standing::Deleted,
+            (None, Some(_)) => Standing::New,
+            (Some(seen), Some(entry)) => {
+                Standing::Known(which.of(seen).change_to(&Seen::of(entry), preserve))
+            }
+        };
+        self.nodes.push(Node {
+            archived: archived.map(|entry| entry.id()),
+            sides: [a, b].map(|entry| entry.map(|entry| entry.id())),
+            standing: [standing(Which::First, a), standing(Which::Second, b)],
+            parent,
+            first: 0,
+            count: 0,
+        });
+    }
+
+    /// The three entries of a node: the archive's, and each side's.
+    fn entries(&self, place: usize) -> [Option<Entry<'a>>; 3] {
+        let (archive, [a, b]) = (self.archive, self.listings);
+        let Some(node) = self.nodes.get(place) else { return [None; 3] };
+        let known = node.archived.map(|id| archive.tree.entry(id));
+        [known, node.sides[0].map(|id| a.entry(id)), node.sides[1].map(|id| b.entry(id))]
+    }
+
+    /// A side's entry of a node.
+    pub fn entry(&self, node: &Node, which: Which) -> Option<Entry<'a>> {
+        which.of(&node.sides).map(|id| which.of(&self.listings).entry(id))
+    }
+
+    /// The path of a node.
+    pub fn path(&self, node: &Node) -> Vec<u8> {
+        let entry = Which::BOTH.into_iter().find_map(|which| self.entry(node, which));
+        entry.map(|entry| entry.path()).unwrap_or_default()
+    }
+
+    /// The nodes below one, itself the first.
+    pub fn subtree(&self, place: usize) -> Vec<usize> {
+        let mut found = vec![place];
+        let mut next = 0;
+        while let Some(node) = found.get(next).and_then(|place| self.nodes.get(*place)) {
+            found.extend(node.first..node.first + node.count);
+            next += 1;
+        }
+        found
+    }
+}

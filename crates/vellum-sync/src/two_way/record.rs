@@ -1,0 +1,137 @@
+//! The archive that a run leaves.
+//!
+//! Invariant: an entry is recorded as one side was when it was planned, and only if the other side was seen to have the
+//! same afterwards; what changed on either side meanwhile differs from that record, and is a change for the next run.
+
+use std::collections::HashSet;
+
+use crate::listing::{Entry, EntryId, Listing, ListingError};
+use crate::options::{Delete, Options};
+use crate::plan::{Phase, Plan, What};
+
+use super::Which;
+use super::archive::{Agreed, Archive};
+use super::decide::{Course, DIR_BITS};
+use super::merge::Node;
+use super::state::{Seen, State};
+
+/// What is known after a run.
+pub(super) struct Aftermath<'a> {
+    /// The archive that the plan was made with.
+    pub archive: &'a Archive,
+    /// The listings that the plan was made with.
+    pub before: [&'a Listing; 2],
+    /// The sides to which something went, listed again.
+    pub after: [Option<&'a Listing>; 2],
+    /// The nodes of the plan, and what was to become of them.
+    pub nodes: &'a [Node],
+    pub courses: &'a [[Course; 2]],
+    pub options: &'a Options,
+}
+
+impl Aftermath<'_> {
+    /// The new archive.
+    pub fn record(&self) -> Result<Archive, ListingError> {
+        let unlike = Which::BOTH.map(|from| self.unlike(from));
+        let mut agreed: Vec<Option<Agreed>> = Vec::with_capacity(self.nodes.len());
+        for place in 0..self.nodes.len() {
+            agreed.push(self.node(place, &unlike));
+        }
+        self.imply(&mut agreed);
+        self.build(agreed)
+    }
+
+    /// Entries of a side that the other side does not have like this, although they went there.
+    fn unlike(&self, from: Which) -> HashSet<EntryId> {
+        let Some(after) = from.other().of(&self.after) else { return HashSet::new() };
+        let options = Options { delete: Delete::default(), detect_renames: false, ..self.options.clone() };
+        let before: &&Listing = from.of(&self.before);
+        let plan = Plan::new(before, after, &options);
+        let counts = |step: &&crate::plan::Step| {
+            step.phase != Phase::Finish || step.what.has(What::NEW) || step.what.0 & DIR_BITS.0 != 0
+        };
+        plan.steps.iter().filter(counts).filter_map(|step| step.source).collect()
+    }
+
+    /// What is recorded of a node.
+    fn node(&self, place: usize, unlike: &[HashSet<EntryId>; 2]) -> Option<Agreed> {
+        let node = self.nodes.get(place).filter(|_| place > 0)?;
+        let courses = self.courses.get(place)?;
+        let known = || node.archived.map(|id| self.archive.agreed(self.archive.tree.entry(id)));
+        let entry = |which: Which| which.of(&node.sides).map(|id| which.of(&self.before).entry(id));
+        if *courses == [Course::Agreed; 2] {
+            let (first, second) = (entry(Which::First)?, entry(Which::Second)?);
+            return Some(self.agreed(node, first, State::of(first), State::of(second)));
+        }
+        if let Some(from) = Which::BOTH.into_iter().find(|which| *which.of(courses) == Course::Across) {
+            let source = entry(from)?;
+            let arrived = (*from.other().of(&self.after))
+                .and_then(|after| after.find(&source.path()))
+                .filter(|arrived| arrived.kind() == source.kind() && !from.of(unlike).contains(&source.id()));
+            let Some(arrived) = arrived else { return known() };
+            let (ours, theirs) = (State::of(source), State::of(arrived));
+            let (first, second) = if from == Which::First { (ours, theirs) } else { (theirs, ours) };
+            return Some(self.agreed(node, source, first, second));
+        }
+        if let Some(side) = Which::BOTH.into_iter().find(|which| *which.of(courses) == Course::Gone) {
+            let path = entry(side)?.path();
+            let is_gone = side.of(&self.after).is_some_and(|after| after.find(&path).is_none());
+            return if is_gone { None } else { known() };
+        }
+        known()
+    }
+
+    fn agreed(&self, node: &Node, entry: Entry<'_>, first: State, second: State) -> Agreed {
+        let seen = Seen::of(entry);
+        // A hash from an earlier run still holds if nothing has changed since.
+        let earlier = node.archived.and_then(|id| self.archive.seen(self.archive.tree.entry(id)));
+        let earlier = earlier.filter(|[old, _]| {
+            (old.state.kind, old.state.size, old.state.mtime) == (first.kind, first.size, first.mtime)
+        });
+        let digest = seen.digest.or(earlier.and_then(|[old, _]| old.digest)).copied();
+        Agreed { first, second, target: seen.target.into(), digest, implied: false }
+    }
+
+    /// Directories of what is recorded are in the archive, be they agreed on or not.
+    fn imply(&self, agreed: &mut [Option<Agreed>]) {
+        for place in (1..self.nodes.len()).rev() {
+            let parent = self.nodes.get(place).map_or(0, |node| node.parent);
+            let is_there = agreed.get(place).is_some_and(Option::is_some);
+            match agreed.get_mut(parent) {
+                Some(above @ None) if is_there => *above = Some(Agreed::implied()),
+                _ => {}
+            }
+        }
+    }
+
+    fn build(&self, mut agreed: Vec<Option<Agreed>>) -> Result<Archive, ListingError> {
+        let mut archive = Archive::new(self.archive.pair);
+        let mut ids: Vec<Option<EntryId>> = vec![None; self.nodes.len()];
+        for (place, node) in self.nodes.iter().enumerate() {
+            let dir = if place == 0 { Some(EntryId::ROOT) } else { ids.get(place).copied().flatten() };
+            let Some(dir) = dir.filter(|dir| archive.tree.entry(*dir).is_dir()) else { continue };
+            let children: Vec<usize> = (node.first..node.first + node.count)
+                .filter(|child| agreed.get(*child).is_some_and(Option::is_some))
+                .collect();
+            let names: Vec<&[u8]> = children.iter().map(|child| self.name(*child)).collect();
+            let entries: Vec<(&[u8], Agreed)> = names
+                .into_iter()
+                .zip(&children)
+                .filter_map(|(name, child)| Some((name, agreed.get_mut(*child)?.take()?)))
+                .collect();
+            let first = archive.attach(dir, &entries)?;
+            for (offset, child) in children.into_iter().enumerate() {
+                if let Some(id) = ids.get_mut(child) {
+                    *id = Some(first.plus(u32::try_from(offset).unwrap_or(u32::MAX)));
+                }
+            }
+        }
+        Ok(archive)
+    }
+
+    fn name(&self, place: usize) -> &[u8] {
+        let Some(node) = self.nodes.get(place) else { return &[] };
+        let of = |which: Which| which.of(&node.sides).map(|id| which.of(&self.before).entry(id).name());
+        Which::BOTH.into_iter().find_map(of).unwrap_or_default()
+    }
+}

@@ -1,0 +1,195 @@
+//! New names of versions that are kept beside the ones that won.
+//!
+//! Invariant: a name depends on what is listed alone, and on nothing that either side has, or had, under it; so no
+//! version is ever put over another.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vellum_types::Time;
+use vellum_types::limits::NAME_MAX;
+
+use crate::listing::{Block, Entry, EntryId, Fresh, Listing};
+use crate::plan::{Action, Counts, Phase, Plan, Step, What};
+
+use super::decide::Conflict;
+use super::merge::Merged;
+use super::plan::Asked;
+use super::rule::Ending;
+use crate::path::{join, split};
+
+/// Bytes of a host's name in the name of a file.
+const LABEL_MAX: usize = 40;
+
+/// One version that gets another name, in its directory.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Renaming {
+    /// Its path.
+    pub path: Vec<u8>,
+    /// Its new name.
+    pub name: Vec<u8>,
+}
+
+/// Those of one side, by path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Renamings(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Renaming {
+    /// New names for the losers of conflicts, on the side that each is on.
+    pub(super) fn of(merged: &Merged<'_>, conflicts: &[Conflict], asked: &Asked) -> [Renamings; 2] {
+        let mut renamings = [Renamings::default(), Renamings::default()];
+        let mut given: BTreeSet<Vec<u8>> = BTreeSet::new();
+        for conflict in conflicts {
+            let Ending::Renamed(side) = conflict.ending else { continue };
+            let Some(entry) = side.of(&conflict.entries).map(|id| side.of(&merged.listings).entry(id)) else {
+                continue;
+            };
+            let (dir, name) = split(&conflict.path);
+            let taken = |name: &[u8]| {
+                let path = join(dir, name);
+                given.contains(&path)
+                    || merged.archive.tree.find(&path).is_some()
+                    || merged.listings.iter().any(|listing| listing.find(&path).is_some())
+            };
+            let label: &String = side.of(&asked.labels);
+            let name = free_name(name, &ending(label, entry.mtime()), taken);
+            given.insert(join(dir, &name));
+            side.of_mut(&mut renamings).0.insert(conflict.path.clone(), name);
+        }
+        renamings
+    }
+}
+
+impl Renamings {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them, in the order of paths.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Renaming> + '_ {
+        self.0.iter().map(|(path, name)| Renaming { path: path.clone(), name: name.clone() })
+    }
+
+    pub(super) fn extend(&mut self, more: &Self) {
+        self.0.extend(more.0.iter().map(|(path, name)| (path.clone(), name.clone())));
+    }
+
+    /// The listing in which they are done.
+    pub(super) fn apply(&self, listing: &Listing) -> Listing {
+        let root = listing.root();
+        let mut renamed = Listing::new(&fresh(root), root.detail().cloned());
+        renamed.unlisted = listing.unlisted.clone();
+        renamed.leftovers = listing.leftovers.clone();
+        renamed.owners = listing.owners.clone();
+        let dirs: BTreeSet<&[u8]> = self.0.keys().map(|path| split(path).0).collect();
+        let mut waiting = vec![(root, EntryId::ROOT, Vec::new())];
+        let mut next = 0;
+        while let Some((dir, id, path)) = waiting.get(next).cloned() {
+            next += 1;
+            let mut entries: Vec<(Vec<u8>, Entry<'_>)> =
+                dir.children().map(|child| (child.name().to_vec(), child)).collect();
+            if dirs.contains(&path[..]) {
+                for (name, _) in &mut entries {
+                    *name = self.0.get(&join(&path, name)).unwrap_or(name).clone();
+                }
+                entries.sort_by(|a, b| a.0.cmp(&b.0));
+            }
+            let mut block = Block::with_capacity(entries.len());
+            let mut kept = Vec::new();
+            for (name, child) in entries {
+                // Names of listings are names, and new ones were free.
+                if block.push(&name, &fresh(child), child.detail().cloned()).is_ok() {
+                    kept.push((name, child));
+                }
+            }
+            let Ok(first) = renamed.attach(id, &mut block) else { continue };
+            for (place, (name, child)) in kept.into_iter().enumerate() {
+                let id = first.plus(u32::try_from(place).unwrap_or(u32::MAX));
+                if let Some(digest) = listing.digest(child.id()) {
+                    renamed.set_digest(id, *digest);
+                }
+                if child.is_dir() {
+                    waiting.push((child, id, join(&path, &name)));
+                }
+            }
+        }
+        renamed
+    }
+
+    /// The plan that does them, from the listing as it is to the one in which they are done.
+    #[must_use]
+    pub fn plan(&self, before: &Listing, after: &Listing) -> Plan {
+        let steps: Vec<Step> = self
+            .iter()
+            .filter_map(|one| {
+                let (dir, _) = split(&one.path);
+                Some(Step {
+                    phase: Phase::Rename,
+                    action: Action::Rename,
+                    what: What::NEW,
+                    source: Some(after.find(&join(dir, &one.name))?.id()),
+                    old: Some(before.find(&one.path)?.id()),
+                    other: None,
+                })
+            })
+            .collect();
+        let counts = Counts { renamed: steps.len() as u64, ..Counts::default() };
+        Plan { steps, refusal: None, remarks: Vec::new(), counts }
+    }
+}
+
+fn fresh(entry: Entry<'_>) -> Fresh {
+    Fresh {
+        kind: entry.kind(),
+        mode: entry.mode(),
+        uid: entry.uid(),
+        gid: entry.gid(),
+        size: entry.size(),
+        mtime: entry.mtime(),
+        flags: entry.flags(),
+    }
+}
+
+/// What is appended to the name of a version: whose it is, and of when.
+fn ending(label: &str, changed: Time) -> Vec<u8> {
+    let label: String = label
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '_' })
+        .take(LABEL_MAX)
+        .collect();
+    let moment = jiff::Timestamp::from_second(changed.secs);
+    let moment =
+        moment.map_or_else(|_| changed.secs.to_string(), |time| time.strftime("%Y%m%d-%H%M%S").to_string());
+    format!(".conflict-{label}-{moment}").into_bytes()
+}
+
+/// The name with the ending, and a number if that is taken; the name is cut where the whole would be too long.
+fn free_name(name: &[u8], ending: &[u8], taken: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let mut number = 1_u64;
+    loop {
+        let suffix =
+            if number == 1 { ending.to_vec() } else { [ending, format!("-{number}").as_bytes()].concat() };
+        let room = NAME_MAX.saturating_sub(suffix.len());
+        let stem = cut(name, room);
+        let whole = [stem, &suffix[..]].concat();
+        if !taken(&whole) {
+            return whole;
+        }
+        number += 1;
+    }
+}
+
+/// The beginning of a name, not cut within a character.
+fn cut(name: &[u8], room: usize) -> &[u8] {
+    /// Bytes that continue a character begin with these bits.
+    const CONTINUES: u8 = 0b1000_0000;
+    if name.len() <= room {
+        return name;
+    }
+    let mut end = room;
+    while end > room.saturating_sub(4) && name.get(end).is_some_and(|byte| byte & 0b1100_0000 == CONTINUES) {
+        end -= 1;
+    }
+    name.get(..end).unwrap_or_default()
+}

@@ -1,0 +1,288 @@
+//! A two-way run, in its order: list, look again where rules may hide something, read what has to be read, plan; give
+//! new names; carry out both directions; look at what came of it; write the archive.
+//!
+//! Invariant: nothing is done that the plan does not say; the archive is written last, so that a run which was killed
+//! anywhere has the same done again, or finds it done.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use vellum_volume::Meter;
+
+use crate::error::{Result, SyncError};
+use crate::listing::{EntryId, Listing};
+use crate::options::{Options, Writing};
+use crate::plan::{self, Plan};
+use crate::receive::{Destination, Job, Report};
+use crate::rules::{Filters, Selection};
+use crate::scan::Judge;
+use crate::source::{Side, Source, Wish};
+
+use super::Which;
+use super::archive::Archive;
+use super::plan::{Asked, TwoWayPlan, doubtful, unsettled};
+use super::record::Aftermath;
+use super::rename::Renamings;
+
+/// An end of a two-way run: entries come from it, and go to it.
+pub trait BothWays: Source + Destination {}
+
+impl<T: Source + Destination> BothWays for T {}
+
+/// A pair of ends, and what was asked.
+pub struct TwoWay<'a> {
+    /// The ends.
+    pub ends: [&'a dyn BothWays; 2],
+    /// What is left out, on each.
+    pub rules: [Arc<dyn Judge>; 2],
+    /// What was asked.
+    pub asked: Asked,
+}
+
+/// Both sides as they were found.
+#[derive(Debug)]
+pub struct Sight {
+    /// The listings.
+    pub listings: [Listing; 2],
+}
+
+/// What became of a two-way plan.
+#[derive(Debug, Default)]
+pub struct TwoWayReport {
+    /// What went from the first side to the second, and the other way.
+    pub reports: [Report; 2],
+    /// The conflicts' new names that were given on each side.
+    pub renamed: [Report; 2],
+}
+
+impl TwoWayReport {
+    /// Whether it was stopped before it was done.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        self.reports.iter().chain(&self.renamed).any(|report| report.stopped)
+    }
+}
+
+impl TwoWay<'_> {
+    /// Looks at both sides.
+    pub fn look(&mut self, archive: &Archive, meter: &Meter) -> Result<Sight> {
+        self.asked.hidden = [BTreeSet::new(), BTreeSet::new()];
+        let [first, second] = self.list_both(meter);
+        let mut sight = Sight { listings: [first?, second?] };
+        let listings = sight.both();
+        for (which, paths) in Which::BOTH.into_iter().zip(doubtful(archive, listings, &self.asked)) {
+            if !paths.is_empty() {
+                *which.of_mut(&mut self.asked.hidden) = self.look_again(which, &paths, meter)?;
+            }
+        }
+        self.read(archive, &mut sight, meter)?;
+        Ok(sight)
+    }
+
+    fn list_both(&self, meter: &Meter) -> [Result<Listing>; 2] {
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| self.list(Which::Second, meter));
+            let first = self.list(Which::First, meter);
+            let second = second.join().unwrap_or(Err(SyncError::Stopped));
+            [first, second]
+        })
+    }
+
+    fn wish(&self, rules: Arc<dyn Judge>) -> Wish {
+        Wish {
+            // Either side is where entries come from.
+            side: Side::Source,
+            options: Arc::new(self.asked.options.clone()),
+            rules,
+            top: Vec::new(),
+            avoid: None,
+            owners: false,
+        }
+    }
+
+    fn list(&self, which: Which, meter: &Meter) -> Result<Listing> {
+        which.of(&self.ends).list(&self.wish(which.of(&self.rules).clone()), meter)
+    }
+
+    /// Which of these paths a side has, whatever the rules say.
+    fn look_again(&self, which: Which, paths: &[Vec<u8>], meter: &Meter) -> Result<BTreeSet<Vec<u8>>> {
+        let selection = Selection::parse(&paths.join(&0), true, false).map_err(SyncError::Rules)?;
+        let filters = Arc::new(Filters { selection: Some(selection), ..Filters::default() });
+        let judge = filters.judge(Side::Source, b"/").map_err(SyncError::Rules)?;
+        let listing = which.of(&self.ends).list(&self.wish(judge), meter)?;
+        Ok(paths.iter().filter(|path| listing.find(path).is_some()).cloned().collect())
+    }
+
+    /// Reads the files whose content decides.
+    fn read(&self, archive: &Archive, sight: &mut Sight, meter: &Meter) -> Result<()> {
+        let options = &self.asked.options;
+        let [a, b] = sight.both();
+        let mut wanted = unsettled(archive, [a, b], &self.asked);
+        let one_way = [plan::unsettled(a, b, options), plan::unsettled(b, a, options)];
+        let [(ours, theirs), (theirs_back, ours_back)] = one_way;
+        wanted[0].extend(ours.into_iter().chain(ours_back));
+        wanted[1].extend(theirs.into_iter().chain(theirs_back));
+        for (which, mut files) in Which::BOTH.into_iter().zip(wanted) {
+            files.sort_unstable();
+            files.dedup();
+            if files.is_empty() {
+                continue;
+            }
+            let listing = which.of_mut(&mut sight.listings);
+            let digests = which.of(&self.ends).digest(listing, &files, meter)?;
+            note(listing, &files, &digests);
+        }
+        Ok(())
+    }
+
+    /// What is to be done.
+    #[must_use]
+    pub fn plan(&self, archive: &Archive, sight: &Sight) -> TwoWayPlan {
+        TwoWayPlan::new(archive, sight.both(), &self.asked)
+    }
+
+    /// Does all that a plan says. Gives the archive that is to be kept from now on; None if it was stopped, and the one
+    /// that there is still holds.
+    pub fn perform(
+        &mut self,
+        archive: &Archive,
+        sight: &Sight,
+        plan: &TwoWayPlan,
+        meter: &Meter,
+    ) -> Result<(TwoWayReport, Option<Archive>)> {
+        if let Some((_, refusal)) = &plan.refusal {
+            return Err(SyncError::Refused(refusal.clone()));
+        }
+        let mut report = TwoWayReport::default();
+        if plan.renamings.iter().all(Renamings::is_empty) {
+            let archive = self.finish(archive, (sight, plan), &mut report, meter)?;
+            return Ok((report, archive));
+        }
+        report.renamed = self.rename(plan, sight, meter)?;
+        if report.stopped() {
+            return Ok((report, None));
+        }
+        // Names that were given are found like names that somebody gave.
+        let sight = self.look(archive, meter)?;
+        let mut plan = self.plan(archive, &sight);
+        // What could not be named, or is a conflict since a moment ago, waits for the next run.
+        let more = plan.renamings.iter().flat_map(|all| all.iter().map(|one| one.path));
+        self.asked.held = more.collect();
+        if !self.asked.held.is_empty() {
+            plan = self.plan(archive, &sight);
+        }
+        let archive = self.finish(archive, (&sight, &plan), &mut report, meter)?;
+        Ok((report, archive))
+    }
+
+    fn finish(
+        &self,
+        archive: &Archive,
+        (sight, plan): (&Sight, &TwoWayPlan),
+        report: &mut TwoWayReport,
+        meter: &Meter,
+    ) -> Result<Option<Archive>> {
+        report.reports = self.carry_out(plan, sight, meter)?;
+        if report.stopped() {
+            return Ok(None);
+        }
+        self.record(archive, plan, sight, meter).map(Some)
+    }
+
+    /// Gives versions that are kept their new names. Afterwards both sides are to be looked at again, and planned.
+    pub(super) fn rename(&self, plan: &TwoWayPlan, sight: &Sight, meter: &Meter) -> Result<[Report; 2]> {
+        let mut reports = [Report::default(), Report::default()];
+        let after = plan.listings(sight.both());
+        for which in Which::BOTH {
+            let renamings: &Renamings = which.of(&plan.renamings);
+            if renamings.is_empty() {
+                continue;
+            }
+            let (before, after) = (*which.of(&sight.both()), *which.of(&after));
+            let steps = renamings.plan(before, after);
+            let end = *which.of(&self.ends);
+            let options = self.carrying(false);
+            let job = Job { plan: &steps, source: end, from: after, to: before, options: &options };
+            *which.of_mut(&mut reports) = end.carry_out(&job, meter)?;
+        }
+        Ok(reports)
+    }
+
+    /// Carries out a plan without new names, in both directions.
+    pub(super) fn carry_out(&self, plan: &TwoWayPlan, sight: &Sight, meter: &Meter) -> Result<[Report; 2]> {
+        if let Some((_, refusal)) = &plan.refusal {
+            return Err(SyncError::Refused(refusal.clone()));
+        }
+        let mut reports = [Report::default(), Report::default()];
+        for from in Which::BOTH {
+            let steps: &Plan = from.of(&plan.plans);
+            if steps.is_empty() {
+                continue;
+            }
+            let (source, destination) = (*from.of(&self.ends), *from.other().of(&self.ends));
+            let (listed, old) = (*from.of(&sight.both()), *from.other().of(&sight.both()));
+            let options = self.carrying(*from.other().of(&plan.loses));
+            let job = Job { plan: steps, source, from: listed, to: old, options: &options };
+            let report = destination.carry_out(&job, meter)?;
+            let stopped = report.stopped;
+            *from.of_mut(&mut reports) = report;
+            if stopped {
+                break;
+            }
+        }
+        Ok(reports)
+    }
+
+    /// The options with which steps are carried out: nothing goes that is not what the plan was made for, and what
+    /// loses is kept.
+    fn carrying(&self, loses: bool) -> Options {
+        let options = &self.asked.options;
+        let kept = options.writing.backup.is_some();
+        let writing = Writing {
+            trash: options.writing.trash || loses && !kept,
+            in_place: false,
+            append: false,
+            unchanged: true,
+            ..options.writing.clone()
+        };
+        Options { writing, ..options.clone() }
+    }
+
+    /// The archive after a run: sides to which something went are looked at again.
+    pub fn record(
+        &self,
+        archive: &Archive,
+        plan: &TwoWayPlan,
+        sight: &Sight,
+        meter: &Meter,
+    ) -> Result<Archive> {
+        let [forth, back] = &plan.plans;
+        let again = |plan: &Plan, which| (!plan.is_empty()).then(|| self.list(which, meter)).transpose();
+        let after = [again(back, Which::First)?, again(forth, Which::Second)?];
+        let aftermath = Aftermath {
+            archive,
+            before: sight.both(),
+            after: after.each_ref().map(Option::as_ref),
+            nodes: &plan.nodes,
+            courses: &plan.courses,
+            options: &self.asked.options,
+        };
+        Ok(aftermath.record()?)
+    }
+}
+
+impl Sight {
+    /// Both.
+    #[must_use]
+    pub fn both(&self) -> [&Listing; 2] {
+        self.listings.each_ref()
+    }
+}
+
+fn note(listing: &mut Listing, files: &[EntryId], digests: &[Option<crate::listing::Digest>]) {
+    for (file, digest) in files.iter().zip(digests) {
+        if let Some(digest) = digest {
+            listing.set_digest(*file, *digest);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What an entry looked like, and how much it has changed since.
+//!
+//! Invariant: a state is compared with a later one of the same side only, so that every attribute counts as that side
+//! has it, to the nanosecond; what the other side rounds or cannot store is no change.
+
+use vellum_types::{FileKind, Time};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::listing::{Digest, Entry};
+use crate::options::Preserve;
+
+/// The attributes of an entry on one side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// What sort of file it is.
+    pub kind: FileKind,
+    /// The lowest twelve mode bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes of a file.
+    pub size: u64,
+    /// Last change of content.
+    pub mtime: Time,
+    /// The number of a device node.
+    pub rdev: u64,
+    /// A hash of the extended attributes and ACLs that were asked for; 0 if there are none.
+    pub mark: u64,
+}
+
+impl State {
+    /// Of an entry as it was listed.
+    #[must_use]
+    pub fn of(entry: Entry<'_>) -> Self {
+        Self {
+            kind: entry.kind(),
+            mode: entry.mode(),
+            uid: entry.uid(),
+            gid: entry.gid(),
+            size: entry.size(),
+            mtime: entry.mtime(),
+            rdev: entry.rdev(),
+            mark: mark_of(entry),
+        }
+    }
+}
+
+fn mark_of(entry: Entry<'_>) -> u64 {
+    if entry.xattrs().is_empty() {
+        return 0;
+    }
+    let mut hash = Xxh3::new();
+    for xattr in entry.xattrs() {
+        for part in [&xattr.name, &xattr.value] {
+            hash.update(&(part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+    }
+    hash.digest()
+}
+
+/// How much an entry has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Not at all.
+    None,
+    /// In attributes alone: nothing that somebody typed is in them.
+    Attributes,
+    /// In what it holds, or what it is.
+    Content,
+}
+
+/// What is known of an entry beside its attributes.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// Its attributes.
+    pub state: State,
+    /// Of a symlink.
+    pub target: &'a [u8],
+    /// Of a file whose content was hashed.
+    pub digest: Option<&'a Digest>,
+}
+
+impl<'a> Seen<'a> {
+    /// An entry as it was listed.
+    #[must_use]
+    pub fn of(entry: Entry<'a>) -> Self {
+        let digest = entry.listing().digest(entry.id());
+        Self { state: State::of(entry), target: entry.target(), digest }
+    }
+
+    /// What has changed from `self` to `now`, as far as it is preserved.
+    #[must_use]
+    pub fn change_to(&self, now: &Self, preserve: &Preserve) -> Change {
+        if self.content_differs(now) {
+            Change::Content
+        } else if self.attributes_differ(now, preserve) {
+            Change::Attributes
+        } else {
+            Change::None
+        }
+    }
+
+    fn content_differs(&self, now: &Self) -> bool {
+        let (old, new) = (&self.state, &now.state);
+        if old.kind != new.kind {
+            return true;
+        }
+        match old.kind {
+            FileKind::File => match (self.digest, now.digest) {
+                (Some(old), Some(new)) => old != new,
+                _ => (old.size, old.mtime) != (new.size, new.mtime),
+            },
+            FileKind::Symlink => self.target != now.target,
+            FileKind::CharDevice | FileKind::BlockDevice => old.rdev != new.rdev,
+            FileKind::Dir | FileKind::Fifo | FileKind::Socket => false,
+        }
+    }
+
+    fn attributes_differ(&self, now: &Self, preserve: &Preserve) -> bool {
+        let (old, new) = (&self.state, &now.state);
+        // A directory's time moves whenever anything in it comes or goes: it says nothing by itself.
+        let timed = match old.kind {
+            FileKind::Dir => false,
+            FileKind::Symlink => preserve.times && !preserve.omit_link_times,
+            _ => preserve.times,
+        };
+        // Symlinks have no mode of their own.
+        let moded = (preserve.modes || preserve.executability) && old.kind != FileKind::Symlink;
+        timed && old.mtime != new.mtime
+            || moded && old.mode != new.mode
+            || preserve.owners && old.uid != new.uid
+            || preserve.groups && old.gid != new.gid
+            || (preserve.xattrs || preserve.acls) && old.mark != new.mark
+    }
+}

@@ -1,0 +1,150 @@
+//! Where archives are kept: a directory of the user's, with one file for each pair, and one lock.
+//!
+//! Invariant: whoever holds a [`Shelf`] is the only run of its pair on this host; an archive is replaced whole or not at
+//! all, also at a power cut. Deliberately absent: which directory it is, which is the command line's affair.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use vellum_checkout::beneath::{BeneathError, Dir, Replace, ShownPath, Staging};
+
+use vellum_types::ErrorKind;
+
+use crate::error::SyncError;
+
+use super::Pair;
+use super::archive::Archive;
+use super::codec::ArchiveError;
+
+/// Largest archive that is read, bytes: a hundred million entries do not need more.
+const ARCHIVE_MAX: u64 = 8 << 30;
+/// Permissions of the directories and files: what is in a tree is nobody else's affair.
+const DIR_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// Why the place of an archive cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another run of the same pair is under way.
+    #[error("another run of this pair is under way: wait for its end")]
+    Busy,
+    /// The directory cannot be used.
+    #[error("the archives of two-way runs cannot be kept in '{}'", ShownPath(.path.as_os_str().as_encoded_bytes()))]
+    Place {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: BeneathError,
+    },
+    /// A file in it cannot be used.
+    #[error("cannot {action} the archive in '{}'", ShownPath(.path.as_os_str().as_encoded_bytes()))]
+    Io {
+        /// What was tried, a verb.
+        action: &'static str,
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl StoreError {
+    /// The coarse kind.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Busy => ErrorKind::Conflict,
+            Self::Place { source, .. } => source.kind(),
+            Self::Io { source, .. } => ErrorKind::of_io(source),
+        }
+    }
+}
+
+/// What was found where an archive is kept.
+#[derive(Debug)]
+pub enum Found {
+    /// An archive.
+    Archive(Box<Archive>),
+    /// Nothing: the pair has never met, or its archive was removed.
+    Nothing,
+    /// Something that is no archive of this pair, and why; it counts for nothing.
+    Unusable(ArchiveError),
+}
+
+/// The place of one pair's archive, locked.
+#[derive(Debug)]
+pub struct Shelf {
+    path: PathBuf,
+    dir: Dir,
+    pair: Pair,
+    _lock: File,
+}
+
+impl Shelf {
+    /// Opens and locks a pair's place in a directory, which is made if it is not there.
+    pub fn open(path: &Path, pair: Pair) -> Result<Self, SyncError> {
+        let place = |source| StoreError::Place { path: path.to_owned(), source };
+        let dir = open_or_make(path).map_err(place)?;
+        let name = format!("{}.lock", pair.name());
+        let lock = dir.open_or_create_file(name.as_bytes(), FILE_MODE).map_err(place)?.file;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { path: path.to_owned(), dir, pair, _lock: lock }),
+            Err(Errno::WOULDBLOCK) => Err(StoreError::Busy.into()),
+            Err(errno) => Err(Self::failed(path, "lock")(errno.into()).into()),
+        }
+    }
+
+    fn failed(path: &Path, action: &'static str) -> impl Fn(std::io::Error) -> StoreError {
+        move |source| StoreError::Io { action, path: path.to_owned(), source }
+    }
+
+    fn file_name(&self) -> Vec<u8> {
+        format!("{}.archive", self.pair.name()).into_bytes()
+    }
+
+    /// Reads the archive.
+    pub fn load(&self) -> Result<Found, SyncError> {
+        let opened = match self.dir.open_file(&self.file_name()) {
+            Ok(opened) => opened,
+            Err(error) if error.is_not_found() => return Ok(Found::Nothing),
+            Err(source) => return Err(StoreError::Place { path: self.path.clone(), source }.into()),
+        };
+        let mut bytes = Vec::new();
+        let mut limited = opened.file.take(ARCHIVE_MAX);
+        limited.read_to_end(&mut bytes).map_err(Self::failed(&self.path, "read"))?;
+        Ok(match Archive::decode(&bytes, self.pair) {
+            Ok(archive) => Found::Archive(Box::new(archive)),
+            Err(error) => Found::Unusable(error),
+        })
+    }
+
+    /// Replaces the archive, durably.
+    pub fn save(&self, archive: &Archive) -> Result<(), SyncError> {
+        let place = |source| StoreError::Place { path: self.path.clone(), source };
+        let new = self.dir.new_file_staged(Staging::Named).map_err(place)?;
+        let mut file = new.file().map_err(place)?;
+        let written = file.write_all(&archive.encode()).and_then(|()| file.sync_all());
+        written.map_err(Self::failed(&self.path, "write"))?;
+        new.commit(&self.file_name(), Replace::Always).map_err(place)?;
+        self.dir.sync().map_err(place)?;
+        Ok(())
+    }
+}
+
+/// Opens a directory; it and what is missing above it are made.
+fn open_or_make(path: &Path) -> Result<Dir, BeneathError> {
+    match (Dir::open_root(path), path.parent(), path.file_name()) {
+        (Err(error), Some(parent), Some(name)) if error.is_not_found() => {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            match open_or_make(parent)?.make_dir(name.as_encoded_bytes(), DIR_MODE) {
+                // Another run makes it at the same time.
+                Err(error) if error.errno() != Some(Errno::EXIST) => Err(error),
+                _ => Dir::open_root(path),
+            }
+        }
+        (opened, _, _) => opened,
+    }
+}

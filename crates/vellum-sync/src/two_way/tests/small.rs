@@ -1,0 +1,339 @@
+//! One case at a time.
+
+use std::fs;
+
+use super::world::World;
+use crate::two_way::*;
+use Which::{First, Second};
+
+/// Both sides have these files, and agreed on them.
+fn agreed(paths: &[&str]) -> World {
+    let mut world = World::new();
+    for path in paths {
+        world.write(First, path);
+    }
+    world.sync(Rule::KeepBoth);
+    world.assert_settled(Rule::KeepBoth);
+    world
+}
+
+#[test]
+fn a_first_run_is_the_union() {
+    let mut world = World::new();
+    let (a, b) = (world.write(First, "d/a"), world.write(Second, "d/b"));
+    world.sync(Rule::KeepBoth);
+    assert_eq!((world.read(Second, "d/a"), world.read(First, "d/b")), (Some(a), Some(b)));
+    world.assert_settled(Rule::KeepBoth);
+}
+
+#[test]
+fn what_changed_on_one_side_goes_to_the_other() {
+    let mut world = agreed(&["a", "b", "c", "d/e"]);
+    let (a, b) = (world.write(First, "a"), world.write(Second, "b"));
+    world.remove(Second, "c");
+    world.remove(First, "d");
+    world.sync(Rule::KeepBoth);
+    assert_eq!((world.read(Second, "a"), world.read(First, "b")), (Some(a), Some(b)));
+    assert_eq!(world.tree(First).keys().collect::<Vec<_>>(), ["a", "b"]);
+    world.assert_settled(Rule::KeepBoth);
+}
+
+#[test]
+fn both_versions_are_kept_under_names_that_are_free() {
+    let mut world = agreed(&["a"]);
+    let (old, new) = (world.write(First, "a"), world.write(Second, "a"));
+    let moment = old.trim_end_matches('x').parse().unwrap();
+    let moment = jiff::Timestamp::from_second(moment).unwrap().strftime("%Y%m%d-%H%M%S").to_string();
+    let (taken, free) = (format!("a.conflict-one-{moment}"), format!("a.conflict-one-{moment}-2"));
+    let other = world.write(Second, &taken);
+    let (shown, report) = world.sync(Rule::KeepBoth);
+    assert_eq!(shown[0], format!("First a becomes {free}"));
+    assert_eq!(report.renamed[0].steps, 1);
+    for which in Which::BOTH {
+        assert_eq!(world.read(which, "a"), Some(new.clone()));
+        assert_eq!(world.read(which, &free), Some(old.clone()));
+        assert_eq!(world.read(which, &taken), Some(other.clone()));
+    }
+    world.assert_settled(Rule::KeepBoth);
+}
+
+#[test]
+fn the_loser_of_a_rule_is_in_the_trash() {
+    for (rule, winner) in
+        [(Rule::Newer, Second), (Rule::Source, First), (Rule::Dest, Second), (Rule::Larger, First)]
+    {
+        let mut world = agreed(&["a"]);
+        let mut versions = [String::new(), String::new()];
+        for which in Which::BOTH {
+            *which.of_mut(&mut versions) = world.write(which, "a");
+        }
+        if rule == Rule::Larger {
+            fs::write(world.path(First, "a"), "larger than the other").unwrap();
+            versions[0] = "larger than the other".into();
+        }
+        world.sync(rule);
+        for which in Which::BOTH {
+            assert_eq!(world.read(which, "a").as_ref(), Some(winner.of(&versions)), "{rule:?}");
+        }
+        let trash = world.versions(winner.other(), true);
+        assert_eq!(trash.iter().collect::<Vec<_>>(), [winner.other().of(&versions)], "{rule:?}");
+        world.assert_settled(rule);
+    }
+}
+
+#[test]
+fn an_edit_wins_against_a_deletion_unless_a_side_always_wins() {
+    for (rule, stays) in
+        [(Rule::Newer, true), (Rule::KeepBoth, true), (Rule::Source, false), (Rule::Dest, true)]
+    {
+        let mut world = agreed(&["a", "b"]);
+        world.remove(First, "a");
+        let edit = world.write(Second, "a");
+        world.sync(rule);
+        assert_eq!(world.read(First, "a").is_some(), stays, "{rule:?}");
+        assert_eq!(world.read(Second, "a").is_some(), stays, "{rule:?}");
+        assert_eq!(world.versions(Second, true).contains(&edit), !stays, "{rule:?}");
+        world.assert_settled(rule);
+    }
+}
+
+#[test]
+fn a_file_made_in_a_directory_that_the_other_side_deleted_stays() {
+    let mut world = agreed(&["d/a", "d/b", "e"]);
+    world.remove(First, "d");
+    let new = world.write(Second, "d/new");
+    world.sync(Rule::Source);
+    assert_eq!(world.read(First, "d/new"), Some(new));
+    assert_eq!(world.read(Second, "d/a"), None);
+    world.assert_settled(Rule::Source);
+}
+
+#[test]
+fn a_file_against_a_directory() {
+    for rule in [Rule::KeepBoth, Rule::Newer, Rule::Source, Rule::Dest, Rule::Larger] {
+        let mut world = agreed(&["x", "y"]);
+        let file = world.write(First, "x");
+        world.remove(Second, "x");
+        let inside = world.write(Second, "x/inside");
+        world.sync(rule);
+        let everywhere: Vec<_> =
+            Which::BOTH.map(|w| [world.versions(w, false), world.versions(w, true)]).into();
+        let all = everywhere.iter().flatten().flatten().cloned().collect::<std::collections::BTreeSet<_>>();
+        assert!(all.contains(&file) && all.contains(&inside), "{rule:?}");
+        world.assert_settled(rule);
+    }
+}
+
+#[test]
+fn the_same_change_on_both_sides_is_no_conflict() {
+    let mut world = agreed(&["a", "b"]);
+    for which in Which::BOTH {
+        world.write(which, "a");
+        fs::write(world.path(which, "a"), "the same").unwrap();
+    }
+    world.remove(First, "b");
+    world.remove(Second, "b");
+    let (shown, _) = world.sync(Rule::KeepBoth);
+    assert!(!shown.iter().any(|line| line.contains("becomes") || line.contains("Write")), "{shown:?}");
+    assert_eq!(world.read(Second, "a").unwrap(), "the same");
+    world.assert_settled(Rule::KeepBoth);
+}
+
+#[test]
+fn attributes_alone_go_across() {
+    let mut world = agreed(&["a", "d/b"]);
+    world.chmod(First, "a", 0o600);
+    world.chmod(Second, "d", 0o700);
+    let (shown, _) = world.sync(Rule::KeepBoth);
+    assert_eq!(shown, ["First Attributes a", "Second Attributes d"]);
+    world.assert_settled(Rule::KeepBoth);
+    // A change of content is worth more than one of attributes.
+    world.chmod(First, "a", 0o640);
+    let edit = world.write(Second, "a");
+    world.sync(Rule::Source);
+    assert_eq!(world.read(First, "a"), Some(edit));
+    world.assert_settled(Rule::Source);
+}
+
+#[test]
+fn a_lost_archive_deletes_nothing() {
+    let mut world = agreed(&["a", "b", "c"]);
+    world.remove(First, "a");
+    world.remove(Second, "b");
+    world.forget();
+    world.sync(Rule::Source);
+    assert_eq!(world.tree(First).len(), 3);
+    world.assert_settled(Rule::Source);
+}
+
+#[test]
+fn an_empty_side_and_most_of_a_side_are_not_deleted_unless_forced() {
+    let refused = |world: &World| {
+        let ends = world.ends();
+        let mut asked = world.asked(Rule::KeepBoth);
+        asked.options.delete.force = false;
+        let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
+        let meter = vellum_volume::Meter::default();
+        let sight = two_way.look(&world.archive, &meter).unwrap();
+        let plan = two_way.plan(&world.archive, &sight);
+        let refusal = plan.refusal.clone();
+        assert_eq!(two_way.perform(&world.archive, &sight, &plan, &meter).is_err(), refusal.is_some());
+        refusal
+    };
+    let world = agreed(&["a", "b", "c"]);
+    for path in ["a", "b", "c"] {
+        world.remove(First, path);
+    }
+    assert_eq!(refused(&world), Some((Second, crate::plan::Refusal::EmptySource)));
+    let world = agreed(&["a", "b", "c"]);
+    for path in ["a", "b"] {
+        world.remove(Second, path);
+    }
+    let more = crate::plan::Refusal::MoreThanHalf { deletes: 2, of: 3 };
+    assert_eq!(refused(&world), Some((First, more)));
+    assert_eq!(world.tree(First).len(), 3);
+    let world = agreed(&["a", "b", "c"]);
+    world.remove(Second, "a");
+    assert_eq!(refused(&world), None);
+}
+
+#[test]
+fn an_unanswered_question_leaves_both_sides_alone() {
+    let mut world = agreed(&["a", "b"]);
+    let versions = [world.write(First, "a"), world.write(Second, "a")];
+    let edit = world.write(First, "b");
+    world.sync(Rule::Ask);
+    assert_eq!([world.read(First, "a").unwrap(), world.read(Second, "a").unwrap()], versions);
+    assert_eq!(world.read(Second, "b"), Some(edit));
+    let mut asked = world.asked(Rule::Ask);
+    asked.answers.insert(b"a".to_vec(), Answer::Side(First));
+    world.sync_asking(asked);
+    assert_eq!(world.read(Second, "a").as_ref(), Some(&versions[0]));
+    world.assert_settled(Rule::Ask);
+}
+
+#[test]
+fn what_a_rule_hides_on_one_side_was_not_deleted_there() {
+    use crate::rules::{Filters, RuleArg, RuleSet};
+    use crate::source::Side;
+    let mut world = agreed(&["a.log", "d/b.log", "c"]);
+    let args = [RuleArg::Exclude(b"*.log".to_vec())];
+    let rules = RuleSet::compile(&args, false, &mut |_: &[u8]| Err("no files".into())).unwrap();
+    let filters = std::sync::Arc::new(Filters { rules, ..Filters::default() });
+    world.rules[0] = filters.judge(Side::Source, b"/").unwrap();
+    world.write(Second, "new.log");
+    world.write(First, "new.log");
+    assert_eq!(world.dry(Rule::KeepBoth), Vec::<String>::new());
+    world.sync(Rule::KeepBoth);
+    assert_eq!(world.tree(Second).len(), 5);
+}
+
+#[test]
+fn a_conflict_beneath_a_longest_name_gets_a_name() {
+    let name = "n".repeat(255);
+    let mut world = agreed(&[&name]);
+    world.write(First, &name);
+    world.write(Second, &name);
+    world.sync(Rule::KeepBoth);
+    assert_eq!(world.tree(First).len(), 2);
+    world.assert_settled(Rule::KeepBoth);
+}
+
+#[test]
+fn an_edit_made_after_the_plan_is_not_lost() {
+    let mut world = agreed(&["a", "b", "c"]);
+    world.write(First, "a");
+    world.remove(First, "b");
+    world.chmod(First, "c", 0o600);
+    let ends = world.ends();
+    let asked = world.asked(Rule::Source);
+    let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
+    let meter = vellum_volume::Meter::default();
+    let archive = world.archive.clone();
+    let sight = two_way.look(&archive, &meter).unwrap();
+    let plan = two_way.plan(&archive, &sight);
+    let late: Vec<String> = ["a", "b", "c"].map(|path| world.write(Second, path)).into();
+    let (report, archive) = two_way.perform(&archive, &sight, &plan, &meter).unwrap();
+    assert!(report.reports[0].problems.len() >= 3, "{report:?}");
+    for (path, version) in ["a", "b", "c"].iter().zip(&late) {
+        assert_eq!(world.read(Second, path).as_ref(), Some(version));
+    }
+    // The next run finds them all.
+    world.archive = archive.unwrap();
+    world.sync(Rule::KeepBoth);
+    let versions = world.versions(First, false);
+    assert!(late.iter().all(|version| versions.contains(version)));
+    world.assert_settled(Rule::KeepBoth);
+}
+
+#[test]
+fn names_of_one_file_stay_names_of_one_file() {
+    use std::os::unix::fs::MetadataExt;
+    let mut world = agreed(&["a"]);
+    fs::hard_link(world.path(First, "a"), world.path(First, "b")).unwrap();
+    world.sync(Rule::KeepBoth);
+    assert_eq!(fs::metadata(world.path(Second, "b")).unwrap().nlink(), 2);
+    let edit = world.write(Second, "b");
+    world.sync(Rule::KeepBoth);
+    assert_eq!(world.read(First, "a"), Some(edit));
+    world.assert_settled(Rule::KeepBoth);
+}
+
+mod archive {
+    use super::*;
+
+    fn some() -> Archive {
+        agreed(&["a", "d/b", "d/e/c"]).archive
+    }
+
+    #[test]
+    fn it_survives_its_bytes_and_nothing_else_does() {
+        let archive = some();
+        let bytes = archive.encode();
+        assert_eq!(Archive::decode(&bytes, archive.pair).unwrap(), archive);
+        assert_eq!(Archive::decode(&bytes, Pair([8; 32])).unwrap_err(), ArchiveError::Foreign);
+        for place in 0..bytes.len() {
+            let mut broken = bytes.clone();
+            broken[place] ^= 0x20;
+            assert!(Archive::decode(&broken, archive.pair).is_err());
+            assert!(Archive::decode(&bytes[..place], archive.pair).is_err());
+            // Behind the checksum, too, nothing panics.
+            let body = &broken[..broken.len() - 32];
+            let _ = Archive::decode_body(body, archive.pair);
+        }
+    }
+
+    /// An archive as docs/format.md draws it, made without this code.
+    #[test]
+    fn archives_of_released_versions_are_read() {
+        let body = include_bytes!("../../../../../fuzz/seeds/sync_archive/0");
+        let archive = Archive::decode_body(body, Pair([0; 32])).unwrap();
+        let encoded = archive.encode();
+        assert_eq!(encoded.strip_prefix(body).map(<[u8]>::len), Some(32));
+        let file = archive.root().child(b"f").unwrap();
+        let [first, second] = archive.seen(file).unwrap();
+        assert_eq!((first.state.size, first.state.mark, second.state.mark), (5, 1, 2));
+        let dir = archive.root().child(b"d").unwrap();
+        assert!(archive.seen(dir).is_none());
+        assert_eq!(archive.seen(dir.child(b"n").unwrap()).unwrap()[0].state.rdev, 259);
+        assert_eq!(archive.root().child(b"l").unwrap().target(), b"to");
+    }
+
+    #[test]
+    fn a_pair_has_one_run_at_a_time_and_its_archive_is_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("state/vellum/sync");
+        let archive = some();
+        let shelf = Shelf::open(&place, archive.pair).unwrap();
+        assert!(matches!(shelf.load().unwrap(), Found::Nothing));
+        shelf.save(&archive).unwrap();
+        assert!(Shelf::open(&place, archive.pair).is_err());
+        assert!(Shelf::open(&place, Pair([8; 32])).is_ok());
+        drop(shelf);
+        let shelf = Shelf::open(&place, archive.pair).unwrap();
+        assert!(matches!(shelf.load().unwrap(), Found::Archive(found) if *found == archive));
+        let file = place.join(format!("{}.archive", archive.pair.name()));
+        fs::write(&file, b"VLMPAIRS and then something else").unwrap();
+        assert!(matches!(shelf.load().unwrap(), Found::Unusable(ArchiveError::Checksum)));
+    }
+}

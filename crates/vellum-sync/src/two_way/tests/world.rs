@@ -1,0 +1,215 @@
+//! Two directories, their archive, and what a person does in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use tempfile::TempDir;
+use vellum_volume::Meter;
+
+use crate::local::Local;
+use crate::options::{Options, Preserve, Symlinks};
+use crate::scan::{Everything, Judge};
+use crate::two_way::{Archive, Asked, Pair, Rule, Sight, TwoWay, TwoWayPlan, TwoWayReport, Which};
+
+/// What stands under a path: kind, content, mode, time.
+pub type Tree = BTreeMap<String, (char, String, u32, i64)>;
+
+pub struct World {
+    pub dir: TempDir,
+    pub archive: Archive,
+    pub options: Options,
+    pub rules: [Arc<dyn Judge>; 2],
+    /// The next moment, and the next version; no two are the same.
+    pub clock: u64,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for which in Which::BOTH {
+            fs::create_dir(dir.path().join(name(which))).unwrap();
+        }
+        let preserve = Preserve {
+            recursive: true,
+            times: true,
+            modes: true,
+            hard_links: true,
+            symlinks: Symlinks::Keep,
+            ..Preserve::default()
+        };
+        let mut options = Options { preserve, ..Options::default() };
+        options.delete.force = true;
+        let everything: Arc<dyn Judge> = Arc::new(Everything);
+        let rules = [everything.clone(), everything];
+        Self { dir, archive: Archive::new(Pair([7; 32])), options, rules, clock: 1_000_000_000 }
+    }
+
+    pub fn path(&self, which: Which, path: &str) -> PathBuf {
+        self.dir.path().join(name(which)).join(path)
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// Writes a new version, with a time of its own, making directories on the way; tells the version.
+    pub fn write(&mut self, which: Which, path: &str) -> String {
+        let moment = self.tick();
+        // Versions have different lengths: some.
+        let version = format!("{moment}{}", "x".repeat((moment % 5) as usize));
+        let to = self.path(which, path);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::write(&to, &version).unwrap();
+        let file = fs::File::options().write(true).open(&to).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(moment)).unwrap();
+        version
+    }
+
+    pub fn read(&self, which: Which, path: &str) -> Option<String> {
+        fs::read_to_string(self.path(which, path)).ok()
+    }
+
+    pub fn remove(&self, which: Which, path: &str) {
+        let path = self.path(which, path);
+        match fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_dir() => fs::remove_dir_all(path).unwrap(),
+            Ok(_) => fs::remove_file(path).unwrap(),
+            Err(_) => {}
+        }
+    }
+
+    pub fn asked(&self, rule: Rule) -> Asked {
+        Asked {
+            options: self.options.clone(),
+            rule,
+            answers: BTreeMap::new(),
+            held: BTreeSet::new(),
+            labels: ["one".into(), "two".into()],
+            hidden: [BTreeSet::new(), BTreeSet::new()],
+        }
+    }
+
+    pub fn ends(&self) -> [Local; 2] {
+        Which::BOTH.map(|which| Local::open(&self.path(which, "")).unwrap())
+    }
+
+    /// A run; the plan that a dry run would have printed, and what became of it.
+    pub fn sync(&mut self, rule: Rule) -> (Vec<String>, TwoWayReport) {
+        self.sync_asking(self.asked(rule))
+    }
+
+    pub fn sync_asking(&mut self, asked: Asked) -> (Vec<String>, TwoWayReport) {
+        let ends = self.ends();
+        let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
+        let meter = Meter::default();
+        let sight = two_way.look(&self.archive, &meter).unwrap();
+        let plan = two_way.plan(&self.archive, &sight);
+        let shown = show(&plan, &sight);
+        let (report, archive) = two_way.perform(&self.archive, &sight, &plan, &meter).unwrap();
+        // Through its bytes, as between two runs.
+        self.archive = Archive::decode(&archive.unwrap().encode(), self.archive.pair).unwrap();
+        (shown, report)
+    }
+
+    /// The plan that a dry run prints.
+    pub fn dry(&self, rule: Rule) -> Vec<String> {
+        let ends = self.ends();
+        let asked = self.asked(rule);
+        let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
+        let sight = two_way.look(&self.archive, &Meter::default()).unwrap();
+        show(&two_way.plan(&self.archive, &sight), &sight)
+    }
+
+    pub fn forget(&mut self) {
+        self.archive = Archive::new(self.archive.pair);
+    }
+
+    /// What is on a side, the trash apart.
+    pub fn tree(&self, which: Which) -> Tree {
+        let mut tree = Tree::new();
+        let root = self.path(which, "");
+        walk(&root, &mut |path, meta| {
+            let shown = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+            if shown.starts_with(".vellum-trash") {
+                return;
+            }
+            let entry = match meta {
+                meta if meta.is_dir() => ('d', String::new(), meta.mode() & 0o7777, 0),
+                meta if meta.is_symlink() => {
+                    ('l', fs::read_link(path).unwrap().to_str().unwrap().to_owned(), 0, 0)
+                }
+                meta => ('f', fs::read_to_string(path).unwrap(), meta.mode() & 0o7777, meta.mtime()),
+            };
+            tree.insert(shown, entry);
+        });
+        tree
+    }
+
+    /// Versions of files on a side: outside of the trash, or in it.
+    pub fn versions(&self, which: Which, in_trash: bool) -> BTreeSet<String> {
+        let mut versions = BTreeSet::new();
+        let root = self.path(which, "");
+        walk(&root, &mut |path, meta| {
+            if meta.is_file() && path.starts_with(root.join(".vellum-trash")) == in_trash {
+                versions.insert(fs::read_to_string(path).unwrap());
+            }
+        });
+        versions
+    }
+
+    pub fn chmod(&self, which: Which, path: &str, mode: u32) {
+        fs::set_permissions(self.path(which, path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Both sides have the same, and a further run has nothing to do.
+    pub fn assert_settled(&self, rule: Rule) {
+        assert_eq!(self.tree(Which::First), self.tree(Which::Second));
+        assert_eq!(self.dry(rule), Vec::<String>::new());
+    }
+}
+
+fn name(which: Which) -> &'static str {
+    match which {
+        Which::First => "first",
+        Which::Second => "second",
+    }
+}
+
+fn walk(dir: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata)) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let meta = fs::symlink_metadata(&path).unwrap();
+        visit(&path, &meta);
+        if meta.is_dir() {
+            walk(&path, visit);
+        }
+    }
+}
+
+/// A plan as lines.
+pub fn show(plan: &TwoWayPlan, sight: &Sight) -> Vec<String> {
+    let mut lines = Vec::new();
+    for which in Which::BOTH {
+        for one in which.of(&plan.renamings).iter() {
+            let (path, name) = (String::from_utf8(one.path).unwrap(), String::from_utf8(one.name).unwrap());
+            lines.push(format!("{which:?} {path} becomes {name}"));
+        }
+    }
+    let listings = plan.listings(sight.both());
+    for from in Which::BOTH {
+        for step in &from.of(&plan.plans).steps {
+            let entry = match (step.source, step.old) {
+                (Some(source), _) => from.of(&listings).entry(source),
+                (None, Some(old)) => from.other().of(&listings).entry(old),
+                (None, None) => continue,
+            };
+            lines.push(format!("{from:?} {:?} {}", step.action, String::from_utf8(entry.path()).unwrap()));
+        }
+    }
+    lines
+}

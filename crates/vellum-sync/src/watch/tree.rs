@@ -1,0 +1,191 @@
+//! The watched directories of one tree.
+//!
+//! Invariant: after [`WatchedTree::refresh`] exactly the directories that the rules do not leave out are watched, each
+//! under the path that it has then; a directory that was moved keeps its number and gets its new path.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use vellum_checkout::beneath::Dir;
+use vellum_types::FileKind;
+
+use crate::error::{Result, SyncError};
+use crate::path::{join, split};
+use crate::scan::{Judge, is_own, read_rules};
+
+/// What is told of a directory. Not that something was read.
+const EVENTS: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MODIFY)
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::CLOSE_WRITE)
+    .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::EXCL_UNLINK);
+/// Bytes of events that are taken at once: some hundred.
+const EVENTS_BUFFER: usize = 16 << 10;
+
+/// What was noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Noticed {
+    /// Nothing that concerns anybody.
+    Nothing,
+    /// Something changed.
+    Change,
+    /// So much changed that the system dropped some of it.
+    Overflow,
+}
+
+/// Whether everything is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coverage {
+    /// Everything.
+    Whole,
+    /// The system has no room for more watches: the rest has to be looked at from time to time.
+    Partial,
+}
+
+struct Watched {
+    judge: Arc<dyn Judge>,
+    /// The refresh that found it last.
+    round: u64,
+}
+
+/// A directory to be watched: its path, and the rules of the directory that it is in.
+type Waiting = (Vec<u8>, Arc<dyn Judge>);
+
+/// The watched directories of one tree.
+pub struct WatchedTree {
+    root: Dir,
+    rules: Arc<dyn Judge>,
+    instance: OwnedFd,
+    watched: HashMap<i32, Watched>,
+    round: u64,
+}
+
+impl AsFd for WatchedTree {
+    /// Becomes readable when there is something to take.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.instance.as_fd()
+    }
+}
+
+impl WatchedTree {
+    /// Watches nothing yet.
+    pub fn new(root: Dir, rules: Arc<dyn Judge>) -> Result<Self> {
+        let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
+        let instance = inotify::init(flags).map_err(|errno| SyncError::io("watch")(errno.into()))?;
+        Ok(Self { root, rules, instance, watched: HashMap::new(), round: 0 })
+    }
+
+    /// How many directories are watched.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.watched.len()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.watched.is_empty()
+    }
+
+    /// Watches the directories that there are now, and no others.
+    pub fn refresh(&mut self) -> Result<Coverage> {
+        self.round += 1;
+        let mut coverage = Coverage::Whole;
+        let mut waiting = vec![(Vec::new(), self.rules.clone())];
+        while let Some((path, judge)) = waiting.pop() {
+            match self.enter(&path, &judge) {
+                Ok(below) => waiting.extend(below),
+                Err(error) if is_full(&error) => coverage = Coverage::Partial,
+                // Gone since its name was read, or not ours to read: a run tells about it, not a watch.
+                Err(SyncError::Beneath(_)) if !path.is_empty() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let round = self.round;
+        let stale: Vec<i32> =
+            self.watched.iter().filter(|(_, watched)| watched.round != round).map(|(wd, _)| *wd).collect();
+        for wd in stale {
+            self.watched.remove(&wd);
+            // What was deleted is not watched any more by itself.
+            let _ = inotify::remove_watch(&self.instance, wd);
+        }
+        Ok(coverage)
+    }
+
+    /// Watches one directory; gives those in it, and the rules that hold in this one.
+    fn enter(&mut self, path: &[u8], above: &Arc<dyn Judge>) -> Result<Vec<Waiting>> {
+        let (dir_path, name) = split(path);
+        let dir = if path.is_empty() {
+            self.root.reopened()?
+        } else {
+            self.root.resolve(dir_path)?.open_dir(name)?
+        };
+        let read = |name: &[u8]| read_rules(&dir, name);
+        let judge = above.enter(name, &read)?.unwrap_or_else(|| above.clone());
+        // Watched first: what happens while the names are read is told.
+        let wd = dir.watch(&self.instance, EVENTS)?;
+        self.watched.insert(wd, Watched { judge: judge.clone(), round: self.round });
+        let mut below = Vec::new();
+        for listed in dir.names()?.iter().filter(|listed| listed.is_dir != Some(false)) {
+            let is_dir = match listed.is_dir {
+                Some(is_dir) => is_dir,
+                None => dir.stat(listed.name).is_ok_and(|stat| stat.kind == FileKind::Dir),
+            };
+            if is_dir && !is_own(listed.name) && judge.judge(listed.name, true).transfer {
+                below.push((join(path, listed.name), judge.clone()));
+            }
+        }
+        Ok(below)
+    }
+
+    /// Takes what there is to take, without waiting.
+    pub fn take(&mut self) -> Result<Noticed> {
+        let mut noticed = Noticed::Nothing;
+        let mut buffer = [MaybeUninit::uninit(); EVENTS_BUFFER];
+        let mut reader = inotify::Reader::new(&self.instance, &mut buffer);
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::AGAIN) => return Ok(noticed),
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(SyncError::io("watch")(errno.into())),
+            };
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                noticed = Noticed::Overflow;
+                continue;
+            }
+            let is_dir = event.events().contains(ReadFlags::ISDIR);
+            let name = event.file_name().map(std::ffi::CStr::to_bytes);
+            let concerns = match (self.watched.get(&event.wd()), name) {
+                (Some(_), Some(name)) if is_own(name) => false,
+                (Some(watched), Some(name)) => watched.judge.judge(name, is_dir).transfer,
+                // The directory itself was changed, moved or deleted.
+                (Some(_), None) => !event.events().contains(ReadFlags::IGNORED),
+                // The last words of a watch that was given up.
+                (None, _) => false,
+            };
+            if concerns && noticed == Noticed::Nothing {
+                noticed = Noticed::Change;
+            }
+        }
+    }
+}
+
+/// There is no room for more watches, or no more open files.
+fn is_full(error: &SyncError) -> bool {
+    match error {
+        SyncError::Beneath(error) => {
+            matches!(error.errno(), Some(Errno::NOSPC | Errno::MFILE | Errno::NFILE))
+        }
+        _ => false,
+    }
+}

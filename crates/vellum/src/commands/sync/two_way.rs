@@ -1,0 +1,260 @@
+//! `vellum sync --two-way`: what changed on either side since both agreed goes to the other.
+//!
+//! Invariant: the archive is locked before either side is looked at, and written after everything is done. Deliberately
+//! absent: what is decided about an entry (see `vellum_sync::two_way`).
+
+mod ask;
+mod told;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use vellum_sync::local::Local;
+use vellum_sync::options::{By, Changes, Options};
+use vellum_sync::rules::Filters;
+use vellum_sync::source::Side;
+use vellum_sync::two_way::{
+    Archive, Asked, Found, Pair, Rule, Shelf, Sight, TwoWay, TwoWayPlan, TwoWayReport, Which,
+};
+use vellum_volume::Meter;
+use vellum_volume::tree::show;
+
+use super::args::Args;
+use super::ends::Typed;
+use super::{TASK, in_worktree};
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+
+/// Both directions.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Both ways, and again")]
+pub struct TwoWayArgs {
+    /// Bring what changed on either side to the other; deletions too
+    #[arg(long)]
+    pub two_way: bool,
+    /// What becomes of what both sides changed
+    #[arg(
+        long,
+        value_name = "RULE",
+        requires = "two_way",
+        default_value = "keep-both",
+        hide_default_value = true
+    )]
+    pub conflict: Conflict,
+}
+
+/// What becomes of what both sides changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Conflict {
+    /// The later change goes over the earlier one, which goes to the trash
+    Newer,
+    /// The larger file goes over the smaller one, which goes to the trash
+    Larger,
+    /// The first side's goes over the second's, which goes to the trash
+    Source,
+    /// The second side's goes over the first's, which goes to the trash
+    Dest,
+    /// The later change keeps the name, the other one gets another (the default)
+    KeepBoth,
+    /// Ask on the terminal
+    Ask,
+}
+
+impl Conflict {
+    fn rule(self) -> Rule {
+        match self {
+            Self::Newer => Rule::Newer,
+            Self::Larger => Rule::Larger,
+            Self::Source => Rule::Source,
+            Self::Dest => Rule::Dest,
+            Self::KeepBoth => Rule::KeepBoth,
+            Self::Ask => Rule::Ask,
+        }
+    }
+}
+
+/// A run that was planned, and perhaps carried out.
+struct Ran {
+    sight: Sight,
+    plan: TwoWayPlan,
+    done: Option<TwoWayReport>,
+    /// The pair has no archive, and why not if it should have one.
+    first: Option<Option<String>>,
+}
+
+/// Brings two directories together.
+pub fn run(args: &Args, options: &Options, filters: &Arc<Filters>, context: &Context) -> Result<Outcome> {
+    let [first, second] = args.ends.as_slice() else {
+        return Err(CliError::usage("--two-way brings two sides together", "vellum sync --two-way A B"));
+    };
+    let options = meant(options, filters)?;
+    let ask = args.two_way.conflict == Conflict::Ask && !args.show.dry_run;
+    if ask && !context.ui.can_ask() {
+        let message = "--conflict ask asks on a terminal, and there is none";
+        return Err(CliError::usage(message, "choose another rule, for example --conflict keep-both"));
+    }
+    let sides = Sides::new([first, second], context)?;
+    let shelf = Shelf::open(&archives()?, sides.pair())?;
+    let (archive, first) = match shelf.load()? {
+        Found::Archive(archive) => (*archive, None),
+        Found::Nothing => (Archive::new(sides.pair()), Some(None)),
+        Found::Unusable(why) => (Archive::new(sides.pair()), Some(Some(why.to_string()))),
+    };
+    let ends = sides.open(first.is_some(), args.show.dry_run)?;
+    let rules = [sides.judge(filters, Which::First)?, sides.judge(filters, Which::Second)?];
+    let asked = Asked {
+        options,
+        rule: args.two_way.conflict.rule(),
+        answers: Default::default(),
+        held: Default::default(),
+        labels: [host(), host()],
+        hidden: Default::default(),
+    };
+    let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules, asked };
+    let ran = go(&mut two_way, &archive, &shelf, (args, context), ask)?;
+    told::tell(&Ran { first, ..ran }, &sides, args, context)
+}
+
+fn go(
+    two_way: &mut TwoWay<'_>,
+    archive: &Archive,
+    shelf: &Shelf,
+    (args, context): (&Args, &Context),
+    ask: bool,
+) -> Result<Ran> {
+    let stopped = |error: vellum_sync::SyncError| {
+        CliError::from(error).or_resume("run the command again: it goes on where it stopped")
+    };
+    let loud = args.show.progress || args.show.partial_progress;
+    let looked = context.watch_loud(TASK, loud, |meter| {
+        let sight = two_way.look(archive, meter)?;
+        let plan = two_way.plan(archive, &sight);
+        vellum_sync::Result::Ok((sight, plan))
+    });
+    let (sight, mut plan) = looked.map_err(stopped)?;
+    if ask && plan.open().next().is_some() {
+        two_way.asked.answers = ask::ask(&plan, &sight, context)?;
+        plan = two_way.plan(archive, &sight);
+    }
+    if args.show.dry_run {
+        return Ok(Ran { sight, plan, done: None, first: None });
+    }
+    let done = context.watch_loud(TASK, loud, |meter: &Meter| {
+        let (report, after) = two_way.perform(archive, &sight, &plan, meter)?;
+        // That there is nothing to know is worth knowing, too.
+        if let Some(after) = after.filter(|after| archive.is_empty() || after != archive) {
+            shelf.save(&after)?;
+        }
+        vellum_sync::Result::Ok(report)
+    });
+    Ok(Ran { sight, plan, done: Some(done.map_err(stopped)?), first: None })
+}
+
+/// The options of a two-way run; some of a one-way run have no meaning here.
+fn meant(options: &Options, filters: &Filters) -> Result<Options> {
+    let (compare, writing) = (&options.compare, &options.writing);
+    let senseless = [
+        (matches!(compare.by, By::Size | By::Nothing), "--size-only and --ignore-times"),
+        (
+            compare.update || compare.existing || compare.ignore_existing,
+            "--update, --existing and --ignore-existing",
+        ),
+        (writing.in_place || writing.append, "--in-place and --append"),
+        (options.changes != Changes::default(), "--chmod and --chown"),
+        (!options.preserve.recursive || !options.preserve.times, "--no-recursive and --no-times"),
+        (options.delete.excluded || filters.selection.is_some(), "--delete-excluded and --files-from"),
+    ];
+    if let Some((_, names)) = senseless.iter().find(|(is, _)| *is) {
+        let message = format!("{names} have no meaning with --two-way");
+        return Err(CliError::usage(message, "leave them out"));
+    }
+    Ok(options.clone())
+}
+
+/// Where archives are kept.
+fn archives() -> Result<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").filter(|state| !state.is_empty()).map(PathBuf::from);
+    let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")));
+    let message = "there is no place for the archive: neither XDG_STATE_HOME nor HOME is set";
+    Ok(state.ok_or_else(|| CliError::usage(message, "set one of them"))?.join("vellum/sync"))
+}
+
+/// What this host calls itself.
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The two directories.
+struct Sides {
+    typed: [String; 2],
+    paths: [PathBuf; 2],
+}
+
+impl Sides {
+    fn new(typed: [&OsString; 2], context: &Context) -> Result<Self> {
+        let [first, second] = typed.map(|typed| place(typed, context));
+        let paths = [real(&first?)?, real(&second?)?];
+        let [a, b] = &paths;
+        if a.starts_with(b) || b.starts_with(a) {
+            let message = format!("'{}' and '{}' are not two directories apart", a.display(), b.display());
+            return Err(CliError::usage(message, "neither side may lie in the other"));
+        }
+        Ok(Self { typed: typed.map(|typed| show(typed.as_bytes())), paths })
+    }
+
+    /// Who they are, whatever was typed.
+    fn pair(&self) -> Pair {
+        let name =
+            |which: Which| [host().as_bytes(), b":", which.of(&self.paths).as_os_str().as_bytes()].concat();
+        Pair::of(&name(Which::First), &name(Which::Second))
+    }
+
+    fn open(&self, first: bool, dry: bool) -> Result<[Local; 2]> {
+        for path in &self.paths {
+            // A side that both agreed on and that is gone was not mounted, rather than deleted: nobody makes it anew.
+            if first && !dry && !path.exists() {
+                let object = format!("the directory '{}'", path.display());
+                std::fs::create_dir(path).map_err(CliError::io("make", object))?;
+            }
+        }
+        let [first, second] = self.paths.each_ref().map(|path| Local::open(path));
+        Ok([first?, second?])
+    }
+
+    fn judge(&self, filters: &Arc<Filters>, which: Which) -> Result<Arc<dyn vellum_sync::scan::Judge>> {
+        let root = which.of(&self.paths).as_os_str().as_bytes();
+        Ok(filters.judge(Side::Source, root).map_err(vellum_sync::SyncError::from)?)
+    }
+}
+
+/// The directory that was typed.
+pub(super) fn place(typed: &OsString, context: &Context) -> Result<PathBuf> {
+    match Typed::parse(typed, context) {
+        Typed::Path(path) => Ok(context.local_path(Path::new(&path))),
+        Typed::Volume { directory, snapshot: None, path } => {
+            Ok(context.local_path(Path::new(&in_worktree(&directory, &path))))
+        }
+        Typed::Volume { snapshot: Some(snapshot), .. } => {
+            let message = format!("the snapshot {snapshot} never changes: nothing can be brought to it");
+            Err(CliError::usage(message, "a worktree is written to: VOLUME:/PATH"))
+        }
+        Typed::Host { .. } => Err(CliError::usage(
+            "two ways over ssh are not there yet",
+            "mount the other side, or synchronise one way at a time",
+        )),
+    }
+}
+
+/// A path without symlinks; its last name may be one of what does not exist.
+fn real(path: &Path) -> Result<PathBuf> {
+    let object = || format!("the directory '{}'", show(path.as_os_str().as_bytes()));
+    match (path.canonicalize(), path.parent(), path.file_name()) {
+        (Err(error), Some(parent), Some(name)) if error.kind() == std::io::ErrorKind::NotFound => {
+            Ok(parent.canonicalize().map_err(CliError::io("find", object()))?.join(name))
+        }
+        (found, _, _) => found.map_err(CliError::io("find", object())),
+    }
+}

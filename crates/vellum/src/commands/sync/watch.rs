@@ -1,0 +1,205 @@
+//! `vellum sync --watch`: again, whenever something changes.
+//!
+//! Invariant: a side is watched before it is listed, so that no change falls between two runs; an error is told, and the
+//! next run tries again. Ctrl-C lets the run under way end. Deliberately absent: what a run does.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use vellum_checkout::beneath::Dir;
+use vellum_sync::SyncError;
+use vellum_sync::rules::Filters;
+use vellum_sync::source::Side;
+use vellum_sync::watch::{Coverage, Noticed, Pace, Settle, WatchedTree};
+
+use super::args::Args;
+use super::ends::Typed;
+use super::{in_worktree, meaning, once};
+use crate::context::Context;
+use crate::error::{CliError, Outcome, Result};
+use crate::interrupt;
+
+/// Longest wait before somebody looks whether to stop: a signal may come just before the wait.
+const LOOK_UP: Duration = Duration::from_millis(500);
+/// After a failure it is tried again, soon at first, and at last this seldom.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// First wait after a failure.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+
+/// Again and again.
+#[derive(Debug, clap::Args)]
+pub struct WatchArgs {
+    /// Stay, and synchronise again whenever something changes; Ctrl-C ends it
+    #[arg(long, conflicts_with = "dry_run")]
+    pub watch: bool,
+    /// Wait for so long a quiet after a change
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        requires = "watch",
+        default_value_t = 0.2,
+        hide_default_value = true
+    )]
+    pub settle: f64,
+    /// Look so often at what cannot be watched: other hosts
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        requires = "watch",
+        default_value_t = 10.0,
+        hide_default_value = true
+    )]
+    pub poll: f64,
+}
+
+/// Synchronises until somebody asks to stop.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let mut watch = Watch::new(args, context)?;
+    let asked = interrupt::listen();
+    interrupt::finish_first();
+    let mut retry = RETRY_MIN;
+    while !interrupt::asked(&asked) {
+        let outcome = watch.refresh(context).and_then(|()| once(args, context));
+        let failed = match outcome {
+            Ok(Outcome::Done) => false,
+            // What could not be done may be possible later.
+            Ok(_) => true,
+            // Nobody can mend what was typed while this runs.
+            Err(error) if error.kind() == vellum_types::ErrorKind::Usage && !watch.ran => return Err(error),
+            Err(error) if error.is_broken_pipe() => return Err(error),
+            Err(error) => {
+                context.ui.fail(&error);
+                true
+            }
+        };
+        watch.ran = true;
+        args.show.only_changes.set(true);
+        context.ui.flush()?;
+        if watch.trees.is_empty() && watch.poll.is_none() {
+            return Err(CliError::usage("nothing here ever changes", "leave --watch out"));
+        }
+        retry = if failed { (retry * 2).min(RETRY_MAX) } else { RETRY_MIN };
+        watch.wait(failed.then_some(retry), &|| interrupt::asked(&asked))?;
+    }
+    context.ui.note("Stopped watching")?;
+    Ok(Outcome::Done)
+}
+
+/// What is watched, and what is looked at from time to time.
+struct Watch {
+    trees: Vec<WatchedTree>,
+    /// How often to look at what cannot be watched, if there is such a thing.
+    poll: Option<Duration>,
+    every: Duration,
+    settle: Settle,
+    ran: bool,
+    told: bool,
+}
+
+impl Watch {
+    fn new(args: &Args, context: &Context) -> Result<Self> {
+        let (quiet, every) = (seconds(args.watch.settle)?, seconds(args.watch.poll)?);
+        let mut pace = Pace { quiet, ..Pace::default() };
+        pace.longest = pace.longest.max(quiet);
+        let options = meaning::options(args)?;
+        let excluded = args.delete.delete_excluded;
+        let filters = Arc::new(args.rules.filters(context, options.preserve.recursive, excluded)?);
+        let mut watch =
+            Self { trees: Vec::new(), poll: None, every, settle: Settle::new(pace), ran: false, told: false };
+        let ends = match (args.two_way.two_way, args.ends.split_last()) {
+            (true, _) => args.ends.as_slice(),
+            (false, Some((_, sources))) => sources,
+            (false, None) => &[],
+        };
+        for typed in ends {
+            match Typed::parse(typed, context) {
+                Typed::Path(path) => watch.add(&context.local_path(Path::new(&path)), &filters)?,
+                Typed::Volume { directory, snapshot: None, path } => {
+                    watch.add(&context.local_path(Path::new(&in_worktree(&directory, &path))), &filters)?;
+                }
+                // It never changes.
+                Typed::Volume { snapshot: Some(_), .. } => {}
+                Typed::Host { .. } => watch.poll = Some(every),
+            }
+        }
+        Ok(watch)
+    }
+
+    fn add(&mut self, path: &Path, filters: &Arc<Filters>) -> Result<()> {
+        // A single file is watched with its directory; what is not there yet, too.
+        let dir = if path.is_dir() {
+            path.to_path_buf()
+        } else {
+            path.parent().map(PathBuf::from).unwrap_or_default()
+        };
+        let root = Dir::open_root(&dir).map_err(SyncError::from)?;
+        let rules =
+            filters.judge(Side::Source, dir.as_os_str().as_encoded_bytes()).map_err(SyncError::from)?;
+        self.trees.push(WatchedTree::new(root, rules)?);
+        Ok(())
+    }
+
+    /// Watches what there is now.
+    fn refresh(&mut self, context: &Context) -> Result<()> {
+        for tree in &mut self.trees {
+            if tree.refresh()? == Coverage::Partial {
+                self.poll = Some(self.every);
+                if !std::mem::replace(&mut self.told, true) {
+                    context.ui.warn(format!(
+                        "the system has no room to watch all directories, so they are looked at every {} s; \
+                         sysctl fs.inotify.max_user_watches makes room",
+                        self.every.as_secs_f64()
+                    ))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until something is to be done: something changed and there was quiet, it is time to look, or to try again.
+    fn wait(&mut self, retry: Option<Duration>, stop: &dyn Fn() -> bool) -> Result<()> {
+        let start = Instant::now();
+        let due = [self.poll, retry].into_iter().flatten().min().map(|wait| start + wait);
+        loop {
+            let now = Instant::now();
+            let quiet = self.settle.wait(now);
+            let rest = due.map(|due| due.saturating_duration_since(now));
+            if stop() || quiet == Some(Duration::ZERO) || rest == Some(Duration::ZERO) {
+                self.settle.act();
+                return Ok(());
+            }
+            let wait = [quiet, rest, Some(LOOK_UP)].into_iter().flatten().min().unwrap_or(LOOK_UP);
+            self.sleep(wait)?;
+            for tree in &mut self.trees {
+                if tree.take()? != Noticed::Nothing {
+                    self.settle.notice(Instant::now());
+                }
+            }
+        }
+    }
+
+    fn sleep(&self, wait: Duration) -> Result<()> {
+        let mut fds: Vec<PollFd<'_>> =
+            self.trees.iter().map(|tree| PollFd::from_borrowed_fd(tree.as_fd(), PollFlags::IN)).collect();
+        // A moment more: to wake too early is to go round for nothing.
+        let wait = wait + Duration::from_millis(1);
+        let wait =
+            Timespec::try_from(wait).map_err(|_| CliError::usage("such a wait has no end", "--poll 10"))?;
+        match poll(&mut fds, Some(&wait)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(CliError::io("wait for", "changes")(errno.into())),
+        }
+    }
+}
+
+fn seconds(typed: f64) -> Result<Duration> {
+    /// Longest wait, seconds: a day.
+    const LONGEST: f64 = 86_400.0;
+    let fits = (0.0..=LONGEST).contains(&typed);
+    let usage = || CliError::usage(format!("'{typed}' seconds are no wait"), "for example --settle 0.5");
+    fits.then(|| Duration::from_secs_f64(typed)).ok_or_else(usage)
+}
