@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::disk::Disk;
@@ -95,8 +95,8 @@ fn content(writer: u64, file: u64) -> Vec<u8> {
 }
 
 impl Writer {
-    /// Writes until something fails.
-    fn work(mount: &Path, dir: String, seed: u64, clock: &AtomicU64) -> Self {
+    /// Writes until something fails. What it has synced is counted.
+    fn work(mount: &Path, dir: String, seed: u64, (clock, synced): (&AtomicU64, &AtomicUsize)) -> Self {
         let now = || clock.fetch_add(1, Ordering::SeqCst);
         let mut random = Random(seed | 1);
         let mut writer =
@@ -132,6 +132,7 @@ impl Writer {
                     if writer.fill(file.unwrap(), number, &now, random.below(3) == 0).is_err() {
                         return writer;
                     }
+                    synced.fetch_max(writer.synced.len(), Ordering::SeqCst);
                 }
                 Change::Rename(file) => old.push(file),
                 Change::Remove(_) => {}
@@ -216,22 +217,27 @@ struct Round {
 impl Round {
     /// Lets programs write, and `strike` after a while.
     fn run(mount: &Path, number: u64, seed: u64, strike: impl FnOnce()) -> Self {
-        let (clock, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (clock, over, synced) = (AtomicU64::new(0), AtomicBool::new(false), AtomicUsize::new(0));
         let mut random = Random(seed.wrapping_add(number) | 1);
         let dirs: Vec<_> = (0..WRITERS).map(|writer| format!("round-{number}-writer-{writer}")).collect();
         dirs.iter().for_each(|dir| fs::create_dir(mount.join(dir)).unwrap());
         File::open(mount).unwrap().sync_all().unwrap();
         std::thread::scope(|scope| {
-            let (clock, over) = (&clock, &over);
+            let (clock, over, synced) = (&clock, &over, &synced);
             let threads: Vec<_> = dirs
                 .into_iter()
                 .map(|dir| {
                     let seed = random.below(1 << 40);
-                    scope.spawn(move || Writer::work(mount, dir, seed, clock))
+                    scope.spawn(move || Writer::work(mount, dir, seed, (clock, synced)))
                 })
                 .collect();
             let snapshots = scope.spawn(move || take_snapshots(mount, clock, over));
-            std::thread::sleep(Duration::from_millis(150 + random.below(700)));
+            // A round in which nothing happens proves nothing. (Not a panic: the writers only end with the mount.)
+            let begun = Instant::now();
+            while synced.load(Ordering::SeqCst) < 3 && begun.elapsed() < Duration::from_secs(60) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(random.below(700)));
             strike();
             over.store(true, Ordering::SeqCst);
             let writers = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
@@ -241,12 +247,12 @@ impl Round {
         })
     }
 
-    /// Says how much was done: a round in which nothing happens proves nothing.
+    /// Says how much was done.
     fn report(&self) {
         let steps: usize = self.writers.iter().map(|writer| writer.steps.len()).sum();
         let synced: usize = self.writers.iter().map(|writer| writer.synced.len()).sum();
         println!("{steps} steps, {synced} files synced, {} snapshots", self.snapshots.len());
-        assert!(steps > WRITERS as usize && synced > 0);
+        assert!(synced > 0);
     }
 
     /// Checks a worktree. `all`: what was done and not synced is there as well.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::mounting::{Mount, wait_until};
+use crate::mounting::{Mount, hold, wait_until};
 use crate::world::{Ran, World};
 
 /// A second machine, as far as the store can tell.
@@ -75,8 +75,7 @@ fn a_holder_that_was_stopped_and_taken_over_can_change_nothing_any_more() {
     world.run_in("../work", &["flush"]).ok();
     here.sh("echo lost > unpublished; sync unpublished");
     let pid = here.pid();
-    signal(&here, pid, Signal::STOP);
-    wait_until("it is stopped", || state(pid) == 'T');
+    hold(pid);
     // Its process is there, so it is the term that counts.
     wait_until("its lease has ended", || other.mounts(&["--lease-term=2"]).code == 0);
     other.mount.sh("[ $(cat shared) = early ]; echo late > shared; sync -f .; [ ! -e unpublished ]");

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, RenameFlags, Timespec, Timestamps};
 
-use crate::mounting::{Mount, sh};
+use crate::mounting::{Mount, sh, wait_until};
 use crate::world::{World, noise};
 
 #[test]
@@ -320,7 +320,8 @@ fn every_snapshot_is_below_the_virtual_directory() {
     // A snapshot that comes later shows without mounting anew.
     world.write("a.txt", "third");
     world.snapshot("third");
-    std::thread::sleep(std::time::Duration::from_millis(1100));
+    // (The kernel may believe for a second that there is none.)
+    wait_until("it shows", || snapshots.join("third").exists());
     assert_eq!(fs::read_to_string(snapshots.join("third/a.txt")).unwrap(), "third");
 }
 

@@ -75,12 +75,27 @@ pub fn kill(pid: i32, signal: &str) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }
 
+/// Holds a process: when this returns, none of its threads does anything any more.
+#[track_caller]
+pub fn hold(pid: i32) {
+    kill(pid, "-STOP");
+    let is_held = |task: std::io::Result<fs::DirEntry>| {
+        let stat = task.and_then(|task| fs::read_to_string(task.path().join("stat")));
+        // One that ended meanwhile does nothing, either.
+        stat.is_ok_and(|stat| {
+            stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['T', 'Z', 'X']))
+        })
+    };
+    let tasks = format!("/proc/{pid}/task");
+    wait_until("it is held", || fs::read_dir(&tasks).unwrap().all(is_held));
+}
+
 /// Waits until something is so.
 #[track_caller]
 pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "not within 30 seconds: {what}");
+        assert!(begun.elapsed() < Duration::from_secs(120), "not within two minutes: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::disk::Disk;
-use crate::mounting::{Mount, kill, sh, wait_until};
+use crate::mounting::{Mount, hold, kill, sh, wait_until};
 use crate::world::{Ran, World, noise, run};
 
 fn inside(mount: &Mount<'_>, args: &[&str]) -> Ran {
@@ -175,11 +175,12 @@ fn a_process_that_is_held_keeps_its_worktree_and_goes_on() {
     let world = World::with_snapshot();
     let mount = Mount::new(&world, "work");
     let pid = mount.pid();
-    kill(pid, "-STOP");
+    hold(pid);
     let other = Mount::place(&world, "other");
     other.again(&["--worktree", "work"]).code(2).remarks(&format!("by process {pid}"));
     let path = mount.at("x");
     let waiting = std::thread::spawn(move || fs::write(path, "written while it was held"));
+    // However long: nobody answers.
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(!waiting.is_finished());
     kill(pid, "-CONT");
