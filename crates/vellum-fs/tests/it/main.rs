@@ -14,6 +14,7 @@ mod names;
 mod quota;
 mod random;
 mod renames;
+mod selected;
 mod stand;
 mod together;
 mod views;
