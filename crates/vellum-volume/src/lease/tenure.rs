@@ -110,6 +110,10 @@ impl Tenure {
                     return Err(leased(worktree, &lease, &head));
                 }
                 if !is_current {
+                    // What it read first is what it stood on before it published last: it may not know of that yet.
+                    if let Some(root) = head.reading.first().copied() {
+                        head.keep_for(lease.token, root);
+                    }
                     head.keep_for(lease.token, standing_on(volume, &head)?);
                     put_out = Some((lease, head.place.clone()));
                 }

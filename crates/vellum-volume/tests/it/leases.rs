@@ -306,6 +306,38 @@ fn the_tree_of_whoever_was_put_out_stays_until_it_comes_back() {
 }
 
 #[test]
+fn what_a_holder_reads_stays_and_so_does_what_it_stood_on_before_it_was_put_out() {
+    let Scene { world, mut ann, mut bob } = Scene::new();
+    let put = |number| {
+        let mut session = world.volume.begin_write().unwrap();
+        let root = small(number).store(&world.volume, &session).unwrap();
+        session.flush().unwrap();
+        (root, session)
+    };
+    let collect = || gc::run(&world.volume, None, &Meter::default()).unwrap();
+    let (first, _) = ann.take();
+    let ((stood, one), (viewed, two)) = (put(1), put(2));
+    first.tell_reading(move || Some(vec![stood, viewed]));
+    first.update(|head| head.live = None).unwrap();
+    assert_eq!(ann.head().reading, [stood, viewed]);
+    one.end().unwrap();
+    two.end().unwrap();
+    collect();
+    small(1).assert_readable(&world.volume, stood);
+    small(2).assert_readable(&world.volume, viewed);
+    // Its own crash may bring it back to that tree; views do not come back.
+    let (second, _) = bob.take_early();
+    second.tell_reading(|| Some(Vec::new()));
+    second.renew().unwrap();
+    collect();
+    small(1).assert_readable(&world.volume, stood);
+    second.end().unwrap();
+    assert_eq!(ann.head().reading, []);
+    ann.anew();
+    assert!(collect().deleted > 0);
+}
+
+#[test]
 fn nobody_else_changes_removes_or_renames_what_is_leased() {
     let Scene { world, mut ann, .. } = Scene::new();
     let (held, _) = ann.take();
