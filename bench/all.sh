@@ -19,6 +19,7 @@ python3 compare/backup.py --rounds 1 --trees small1m --ops first --json "$out/mi
 python3 snapshots.py --json "$out/snapshots.json"
 # What follows needs root.
 python3 compare/sync.py --rounds "$rounds" --json "$out/sync.json"
+python3 sync_remote.py --rounds "$large" --json "$out/sync_remote.json"
 python3 mounted.py --json "$out/mounted.json"
 python3 hydrate.py --json "$out/hydrate.json"
 python3 compare/filesystem.py --rounds "$large" --json "$out/filesystem.json"
