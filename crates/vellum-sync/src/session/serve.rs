@@ -8,10 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use vellum_checkout::beneath::Dir;
 use vellum_volume::Meter;
 
@@ -32,9 +30,6 @@ use crate::wire::{Frame, Kind, WireError};
 
 /// How often the other side hears how far a run is.
 const TELL: Duration = Duration::from_millis(200);
-
-/// How long a server waits for another one that writes to the same place.
-const TURN_MAX: Duration = Duration::from_secs(30);
 
 /// Serves what the other side of `link` asks for, until it has enough. `home` is where paths begin that are not absolute.
 pub fn serve(link: &Arc<Link>, home: &Path) -> Result<()> {
@@ -127,7 +122,7 @@ impl Server<'_> {
         };
         link.stop_with(None);
         let listing = Arc::new(listing?);
-        link.send_listing(&listing)?;
+        // All that the answer allows the other side to send must be allowed before it can be there.
         link.allow_bulk(listing.len() * size_of::<u32>());
         match (&end.local, end.role) {
             (Some(local), Role::Source) => {
@@ -139,8 +134,8 @@ impl Server<'_> {
                 link.allow_listing();
             }
         }
-        end.listing = Some(listing);
-        Ok(())
+        end.listing = Some(Arc::clone(&listing));
+        link.send_listing(&listing)
     }
 
     fn digest(&mut self, numbers: &[u8]) -> Result<()> {
@@ -211,9 +206,6 @@ impl Served {
             }
             (Err(error), _) => return Err(error),
         };
-        if let (Some(local), Role::Destination) = (&local, begin.role) {
-            wait_for_turn(local);
-        }
         let served =
             Self { role: begin.role, path, found, local: local.map(Arc::new), listing: None, feeding: None };
         Ok((served, found))
@@ -231,7 +223,6 @@ impl Served {
             make_dir(parent)?;
         }
         let local = Arc::new(Local::new(make_dir(&self.path)?));
-        wait_for_turn(&local);
         self.local = Some(Arc::clone(&local));
         Ok(local)
     }
@@ -242,17 +233,6 @@ impl Served {
             // A thread that panicked has said so.
             threads.into_iter().for_each(|thread| drop(thread.join()));
         }
-    }
-}
-
-/// Waits for the server of a connection that was cut, which may still be writing what it had received. A lock that cannot
-/// be had is no reason not to go on: it ends with its process.
-fn wait_for_turn(local: &Local) {
-    let end = Instant::now() + TURN_MAX;
-    while let Err(Errno::WOULDBLOCK) = flock(local.root(), FlockOperation::NonBlockingLockExclusive)
-        && Instant::now() < end
-    {
-        std::thread::sleep(TELL / 10);
     }
 }
 
