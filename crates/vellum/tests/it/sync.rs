@@ -81,6 +81,16 @@ fn one_directory_is_not_both_ends_and_nesting_is_no_loop() {
 }
 
 #[test]
+fn a_symlink_where_the_directory_itself_goes_is_not_followed() {
+    let world = world();
+    fs::create_dir_all(world.tree().join("dst")).unwrap();
+    fs::create_dir(world.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(world.path("elsewhere"), world.tree().join("dst/src")).unwrap();
+    world.run(&["sync", "src", "dst"]).code(2).remarks("something else than a directory");
+    assert_eq!(fs::read_dir(world.path("elsewhere")).unwrap().count(), 0);
+}
+
+#[test]
 fn rules_hold_in_the_order_in_which_they_are_typed() {
     let world = world();
     world.write("src/keep.o", "x");

@@ -182,8 +182,14 @@ pub fn into_path(context: &Context, typed: &OsStr, from: &From) -> Result<Into> 
             Some(name) => format!("'{shown}', as '{}'", show(name)),
             None => format!("'{shown}'"),
         };
+        let standing = std::fs::symlink_metadata(&path).ok();
         // What stands where the directory itself goes must not lead elsewhere.
-        let is_new = from.name.is_some() && std::fs::symlink_metadata(&path).is_err() || !there;
+        if from.name.is_some() && standing.as_ref().is_some_and(|standing| !standing.is_dir()) {
+            let why =
+                "something else than a directory stands there: remove it, or end the source with a slash";
+            return Err(end(WHAT, &path, why).into());
+        }
+        let is_new = from.name.is_some() && standing.is_none() || !there;
         return Ok(Into { path, is_new, shown: None, words, remote: None });
     }
     if there || typed.as_bytes().ends_with(b"/") {
