@@ -8,6 +8,7 @@
 //! | `decide` | what is to become of each entry; `rule` who wins a conflict |
 //! | `plan` | two plans of the one-way sort, with the steps of each direction |
 //! | `rename` | the names of versions that are kept beside others |
+//! | `far` | a directory of another host as a side |
 //! | `record` | the archive that a run leaves |
 //! | `run` | all of it, in its order |
 //!
@@ -18,6 +19,7 @@
 mod archive;
 mod codec;
 mod decide;
+mod far;
 mod merge;
 mod plan;
 mod record;
@@ -30,6 +32,7 @@ mod store;
 pub use archive::{Agreed, Archive};
 pub use codec::ArchiveError;
 pub use decide::{Conflict, Course};
+pub use far::Far;
 pub use plan::{Asked, TwoWayPlan, doubtful, unsettled};
 pub use rename::{Renaming, Renamings};
 pub use rule::{Answer, Answers, Ending, Rule};

@@ -282,3 +282,48 @@ fn modes_of_what_is_left_are_those_of_the_source() {
     let mode = fs::metadata(host.world.tree().join("there/script")).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o740);
 }
+
+#[test]
+fn both_ways_over_ssh() {
+    let host = Host::new();
+    let world = &host.world;
+    world.write("a/one", "1\n");
+    world.write("a/dir/both", "b\n");
+    world.write("b/two", "2\n");
+    let both = |more: &[&str]| {
+        let program = env!("CARGO_BIN_EXE_vellum");
+        let far = host.at("b");
+        let mut all = vec!["sync", "-e", &host.rsh, "--remote-program", program, "--two-way"];
+        all.extend(more);
+        all.extend(["a", &far]);
+        world.run_at_home(&all)
+    };
+    both(&[]).ok();
+    host.assert_equal("a", "b");
+    // Each side changes something, deletes something, and both change the same.
+    world.write("b/two", "changed there\n");
+    world.write("a/new", "new here\n");
+    world.remove("a/one");
+    world.write("a/dir/both", "changed here\n");
+    world.write("b/dir/both", "changed there, too\n");
+    both(&["-n"]).ok().says("rename  dir/both");
+    both(&[]).ok();
+    // Times of directories that both have are each side's own.
+    let files = |side: &str| {
+        told(&world.tree().join(side))
+            .into_iter()
+            .filter(|line| !line.contains(" 40755 "))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(files("a"), files("b"));
+    assert_eq!(world.read("a/two"), "changed there\n");
+    assert_eq!(world.read("b/new"), "new here\n");
+    assert!(!world.has("b/one"));
+    let kept = fs::read_dir(world.tree().join("b/dir")).unwrap().count();
+    assert_eq!(kept, 2);
+    world.write("a/dir/both", "here\n");
+    world.write("b/dir/both", "larger there\n");
+    both(&["--conflict", "larger"]).ok();
+    assert_eq!(world.read("a/dir/both"), "larger there\n");
+    both(&[]).ok().says("Nothing to do");
+}

@@ -49,7 +49,8 @@ fn wrong(error: &AddressError) -> CliError {
     CliError::usage(error.to_string(), "HOST:PATH, USER@HOST:PATH")
 }
 
-fn connect(host: &OsStr, path: &OsStr, role: Role, args: &Args) -> Result<Remote> {
+/// Connects to a place on another host.
+pub fn connect(host: &OsStr, path: &OsStr, role: Role, args: &Args) -> Result<Remote> {
     let typed = [host.as_bytes(), b":", path.as_bytes()].concat();
     let address = match Address::parse(&typed) {
         Some(parsed) => parsed.map_err(|error| wrong(&error))?,

@@ -15,16 +15,17 @@ use clap::ValueEnum;
 use vellum_sync::local::Local;
 use vellum_sync::options::{By, Changes, Options};
 use vellum_sync::rules::Filters;
+use vellum_sync::session::Role;
 use vellum_sync::source::Side;
 use vellum_sync::two_way::{
-    Archive, Asked, Found, Pair, Rule, Shelf, Sight, TwoWay, TwoWayPlan, TwoWayReport, Which,
+    Archive, Asked, BothWays, Far, Found, Pair, Rule, Shelf, Sight, TwoWay, TwoWayPlan, TwoWayReport, Which,
 };
 use vellum_volume::Meter;
 use vellum_volume::tree::show;
 
 use super::args::Args;
 use super::ends::Typed;
-use super::{TASK, in_worktree};
+use super::{TASK, in_worktree, remote};
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
 
@@ -90,30 +91,33 @@ pub fn run(args: &Args, options: &Options, filters: &Arc<Filters>, context: &Con
     let [first, second] = args.ends.as_slice() else {
         return Err(CliError::usage("--two-way brings two sides together", "vellum sync --two-way A B"));
     };
-    let options = meant(options, filters)?;
+    let mut options = meant(options, filters)?;
     let ask = args.two_way.conflict == Conflict::Ask && !args.show.dry_run;
     if ask && !context.ui.can_ask() {
         let message = "--conflict ask asks on a terminal, and there is none";
         return Err(CliError::usage(message, "choose another rule, for example --conflict keep-both"));
     }
     let sides = Sides::new([first, second], context)?;
+    if sides.is_far() {
+        options = remote::adapted(&options, false);
+    }
     let shelf = Shelf::open(&archives()?, sides.pair())?;
     let (archive, first) = match shelf.load()? {
         Found::Archive(archive) => (*archive, None),
         Found::Nothing => (Archive::new(sides.pair()), Some(None)),
         Found::Unusable(why) => (Archive::new(sides.pair()), Some(Some(why.to_string()))),
     };
-    let ends = sides.open(first.is_some(), args.show.dry_run)?;
+    let ends = sides.open(first.is_some(), args)?;
     let rules = [sides.judge(filters, Which::First)?, sides.judge(filters, Which::Second)?];
     let asked = Asked {
         options,
         rule: args.two_way.conflict.rule(),
         answers: Default::default(),
         held: Default::default(),
-        labels: [host(), host()],
+        labels: sides.labels(),
         hidden: Default::default(),
     };
-    let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules, asked };
+    let mut two_way = TwoWay { ends: [&*ends[0], &*ends[1]], rules, asked };
     let ran = go(&mut two_way, &archive, &shelf, (args, context), ask)?;
     told::tell(&Ran { first, ..ran }, &sides, args, context)
 }
@@ -190,61 +194,98 @@ fn host() -> String {
 /// The two directories.
 struct Sides {
     typed: [String; 2],
-    paths: [PathBuf; 2],
+    places: [Place; 2],
+}
+
+/// Where a side is.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    /// A directory of this host, without symlinks.
+    Here(PathBuf),
+    /// A directory of another host, as typed.
+    There { host: OsString, path: OsString },
 }
 
 impl Sides {
     fn new(typed: [&OsString; 2], context: &Context) -> Result<Self> {
         let [first, second] = typed.map(|typed| place(typed, context));
-        let paths = [real(&first?)?, real(&second?)?];
-        let [a, b] = &paths;
-        if a.starts_with(b) || b.starts_with(a) {
+        let places = [first?, second?];
+        if let [Place::Here(a), Place::Here(b)] = &places
+            && (a.starts_with(b) || b.starts_with(a))
+        {
             let message = format!("'{}' and '{}' are not two directories apart", a.display(), b.display());
             return Err(CliError::usage(message, "neither side may lie in the other"));
         }
-        Ok(Self { typed: typed.map(|typed| show(typed.as_bytes())), paths })
+        Ok(Self { typed: typed.map(|typed| show(typed.as_bytes())), places })
     }
 
     /// Who they are, whatever was typed.
     fn pair(&self) -> Pair {
-        let name =
-            |which: Which| [host().as_bytes(), b":", which.of(&self.paths).as_os_str().as_bytes()].concat();
-        Pair::of(&name(Which::First), &name(Which::Second))
+        let [first, second] = self.places.each_ref().map(|place| match place {
+            Place::Here(path) => [host().as_bytes(), b":", path.as_os_str().as_bytes()].concat(),
+            Place::There { host, path } => [b"ssh:", host.as_bytes(), b":", path.as_bytes()].concat(),
+        });
+        Pair::of(&first, &second)
     }
 
-    fn open(&self, first: bool, dry: bool) -> Result<[Local; 2]> {
-        for path in &self.paths {
-            // A side that both agreed on and that is gone was not mounted, rather than deleted: nobody makes it anew.
-            if first && !dry && !path.exists() {
-                let object = format!("the directory '{}'", path.display());
-                std::fs::create_dir(path).map_err(CliError::io("make", object))?;
+    /// What each is called in names of kept versions.
+    fn labels(&self) -> [String; 2] {
+        self.places.each_ref().map(|place| match place {
+            Place::Here(_) => host(),
+            Place::There { host, .. } => {
+                let host = host.to_string_lossy();
+                host.rsplit('@').next().unwrap_or_default().to_owned()
             }
-        }
-        let [first, second] = self.paths.each_ref().map(|path| Local::open(path));
+        })
+    }
+
+    fn open(&self, first: bool, args: &Args) -> Result<[Box<dyn BothWays>; 2]> {
+        let open = |place: &Place| -> Result<Box<dyn BothWays>> {
+            match place {
+                Place::Here(path) => {
+                    // A side that both agreed on and that is gone was not mounted, rather than deleted: nobody makes it
+                    // anew.
+                    if first && !args.show.dry_run && !path.exists() {
+                        let object = format!("the directory '{}'", path.display());
+                        std::fs::create_dir(path).map_err(CliError::io("make", object))?;
+                    }
+                    Ok(Box::new(Local::open(path)?))
+                }
+                Place::There { host, path } => {
+                    let connect = |role| remote::connect(host, path, role, args);
+                    Ok(Box::new(Far::new(connect(Role::Source)?, connect(Role::Destination)?)))
+                }
+            }
+        };
+        let [first, second] = self.places.each_ref().map(open);
         Ok([first?, second?])
     }
 
+    fn is_far(&self) -> bool {
+        self.places.iter().any(|place| matches!(place, Place::There { .. }))
+    }
+
     fn judge(&self, filters: &Arc<Filters>, which: Which) -> Result<Arc<dyn vellum_sync::scan::Judge>> {
-        let root = which.of(&self.paths).as_os_str().as_bytes();
+        let root = match which.of(&self.places) {
+            Place::Here(path) => path.as_os_str().as_bytes(),
+            Place::There { path, .. } => path.as_bytes(),
+        };
         Ok(filters.judge(Side::Source, root).map_err(vellum_sync::SyncError::from)?)
     }
 }
 
 /// The directory that was typed.
-pub(super) fn place(typed: &OsString, context: &Context) -> Result<PathBuf> {
+fn place(typed: &OsString, context: &Context) -> Result<Place> {
     match Typed::parse(typed, context) {
-        Typed::Path(path) => Ok(context.local_path(Path::new(&path))),
+        Typed::Path(path) => Ok(Place::Here(real(&context.local_path(Path::new(&path)))?)),
         Typed::Volume { directory, snapshot: None, path } => {
-            Ok(context.local_path(Path::new(&in_worktree(&directory, &path))))
+            Ok(Place::Here(real(&context.local_path(Path::new(&in_worktree(&directory, &path))))?))
         }
         Typed::Volume { snapshot: Some(snapshot), .. } => {
             let message = format!("the snapshot {snapshot} never changes: nothing can be brought to it");
             Err(CliError::usage(message, "a worktree is written to: VOLUME:/PATH"))
         }
-        Typed::Host { .. } => Err(CliError::usage(
-            "two ways over ssh are not there yet",
-            "mount the other side, or synchronise one way at a time",
-        )),
+        Typed::Host { host, path } => Ok(Place::There { host, path }),
     }
 }
 
