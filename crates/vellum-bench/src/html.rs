@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(page.matches("class=\"run\"").count(), 3);
         assert_eq!(page.matches("class=\"line\"").count(), 2);
         assert!(!page.contains("<script"));
-        assert!(!page.contains("NaN") && !page.contains("inf"));
+        assert!(!page.contains("=\"NaN") && !page.contains("=\"inf") && !page.contains(">inf"));
     }
 
     #[test]
