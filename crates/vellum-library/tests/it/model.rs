@@ -244,7 +244,8 @@ impl World {
             (2, Some((id, copy))) => {
                 let snapshot = self.stand.open_snapshot(id).unwrap();
                 let to = NAMES[4];
-                let free = !self.stand.exists(to).unwrap() && self.stand.lstat(to).is_err();
+                // Not `exists`: that follows symlinks, and some of them in circles.
+                let free = self.stand.lstat(to).is_err();
                 let copied = self.stand.copy_from(&snapshot, path, to).is_ok();
                 let real = copy.path().join("root").join(path);
                 assert_eq!(copied, free && fs::symlink_metadata(&real).is_ok(), "copy {path} back");
