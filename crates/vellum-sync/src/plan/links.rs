@@ -1,7 +1,8 @@
 //! Names of one file.
 //!
 //! One name of each file leads: its content is written or stays, and the others become names of it. It is one whose
-//! content the destination has already, if there is such a name, so that a new name costs no copy.
+//! content the destination has already, if there is such a name, so that a new name costs no copy. A name under which the
+//! destination has something that is left alone neither leads nor follows.
 
 use std::collections::HashMap;
 
@@ -20,6 +21,9 @@ impl Planner<'_> {
         for (entry, group) in linked.filter_map(|entry| Some((entry, entry.group()?))) {
             let path = entry.path();
             let old = self.destination.find(&path);
+            if old.is_some_and(|old| self.is_left_alone(&entry, &old)) {
+                continue;
+            }
             let fits = old.is_some_and(|old| {
                 old.kind() == entry.kind() && compare::content(&entry, &old, self.options).is_empty()
             });

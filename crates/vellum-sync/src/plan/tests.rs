@@ -4,7 +4,7 @@
 use vellum_types::Time;
 
 use super::*;
-use crate::listing::{Block, EntryId, Flags, Fresh};
+use crate::listing::{Block, Detail, EntryId, Flags, Fresh};
 use crate::options::{Delete, Most, Preserve, Symlinks, When};
 
 fn file(size: u64, secs: i64) -> Fresh {
@@ -142,6 +142,27 @@ fn a_full_directory_is_not_in_the_way_of_a_file_unless_it_may_go() {
     force.delete.obstacles = true;
     let plan = Plan::new(&source, &old, &force);
     assert_eq!(actions(&plan)[..3], [Action::Delete, Action::Delete, Action::Write(How::Whole)]);
+}
+
+#[test]
+fn a_newer_file_is_not_made_a_name_of_an_older_one() {
+    let mut source = Listing::new(&Fresh::dir(), None);
+    let mut block = Block::default();
+    for name in [b"a", b"b"] {
+        block.push(name, &file(1, 2), Some(Detail { group: 1, ..Detail::default() })).unwrap();
+    }
+    source.attach(EntryId::ROOT, &mut block).unwrap();
+    let mut updating = options();
+    updating.preserve.hard_links = true;
+    updating.compare.update = true;
+    for (newer, older) in [("a", "b"), ("b", "a")] {
+        let plan = Plan::new(&source, &listing(&[(newer, file(1, 9))]), &updating);
+        let steps: Vec<_> = plan.phase(Phase::Files).iter().chain(plan.phase(Phase::Links)).collect();
+        let [Step { action: Action::Write(How::Whole), source: Some(written), .. }] = steps[..] else {
+            panic!("{steps:?}")
+        };
+        assert_eq!(source.entry(*written).name(), older.as_bytes());
+    }
 }
 
 #[test]

@@ -189,7 +189,23 @@ impl<'a> Planner<'a> {
         self.make(source, None, what, pair);
     }
 
+    /// Whether the destination's file stays as it is, though its content is another: it is newer, or longer.
+    pub fn is_left_alone(&self, source: &Entry<'_>, old: &Entry<'_>) -> bool {
+        self.is_spared(source, old) && !compare::content(source, old, self.options).is_empty()
+    }
+
+    /// Whether the destination's file is not to be written to.
+    fn is_spared(&self, source: &Entry<'_>, old: &Entry<'_>) -> bool {
+        let options = self.options;
+        let newer = options.compare.update && compare::is_newer(old.mtime(), source.mtime(), options);
+        let longer = options.writing.append && old.size() >= source.size();
+        source.is_file() && old.is_file() && (newer || longer)
+    }
+
     pub fn same_kind(&mut self, source: &Entry<'a>, old: &Entry<'a>, pair: usize) {
+        if self.is_left_alone(source, old) {
+            return;
+        }
         if self.leader_of(source).is_some() {
             let (source, old) = (source.id(), Some(old.id()));
             return self.followers.push(Seen { source, old, pair });
@@ -197,13 +213,11 @@ impl<'a> Planner<'a> {
         let options = self.options;
         let mut content = compare::content(source, old, options);
         if self.is_shared(source, old) {
+            if self.is_spared(source, old) {
+                self.stayed.insert(source.id(), old.id());
+                return;
+            }
             content = content.with(What::CONTENT);
-        }
-        let newer = options.compare.update && compare::is_newer(old.mtime(), source.mtime(), options);
-        let appended = options.writing.append && source.is_file() && old.size() >= source.size();
-        if !content.is_empty() && source.is_file() && (newer || appended) {
-            self.stayed.insert(source.id(), old.id());
-            return;
         }
         let what = attributes(source, old, options);
         if !content.is_empty() {

@@ -10,7 +10,8 @@ use crate::run::{everything, plan};
 use crate::trees::{build, cases, difference, facts, tree_with};
 
 /// An option set as both know it. Not --ignore-existing: where the source has a directory and the destination a file,
-/// rsync gives the file the directory's attributes.
+/// rsync gives the file the directory's attributes. Not -H together with --existing: where a name of another kind is in the
+/// way and the file's first name is not there, rsync removes the one and makes nothing.
 fn both(switches: &[bool]) -> (Options, Vec<&'static str>) {
     let mut options = everything();
     let mut words = vec!["-rltpgoD", "--no-whole-file"];
@@ -18,9 +19,11 @@ fn both(switches: &[bool]) -> (Options, Vec<&'static str>) {
     options.preserve.xattrs = switches[0];
     options.preserve.hard_links = switches[1];
     options.compare.update = switches[3];
-    options.compare.existing = switches[4];
-    for (on, word) in switches.iter().zip(["-X", "-H", "--delete", "-u", "--existing", "-c"]) {
-        if *on {
+    let existing = switches[4] && !switches[1];
+    options.compare.existing = existing;
+    let switches = [switches[0], switches[1], switches[2], switches[3], existing, switches[5]];
+    for (on, word) in switches.into_iter().zip(["-X", "-H", "--delete", "-u", "--existing", "-c"]) {
+        if on {
             words.push(word);
         }
     }

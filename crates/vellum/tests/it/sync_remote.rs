@@ -248,7 +248,7 @@ fn what_fails_there_is_told_here() {
     host.world.run(&["sync", "-e", "/nowhere/ssh", "file", &host.at("x")]).code(2).remarks("start ssh");
 }
 
-/// Only that it is right: how long it takes is what bench/sync_remote.py measures.
+/// Only that it is right: how long it takes is what bench/compare/sync_remote.py measures.
 #[test]
 fn a_slow_line_changes_nothing() {
     let host = Host::through("RELAY 0.05 0 -");
