@@ -4,6 +4,7 @@
 #   make posix   pjdfstest and fsx on a mount, as root
 #   make demo    the main job on a real tree of this machine, with times and sizes
 #   make bench   Vellum and its rivals in turns, and its structures by themselves (hours; see docs/benchmarks.md)
+#   make report  docs/benchmarks.md from what 'make bench' recorded
 #   make bench-baseline NAME=x            the structures by themselves (ten minutes), kept as a baseline
 #   make bench-compare BASE=x [HEAD=y]    the same of two commits in turns: OK or REGRESSION
 #   make against  whether 'vellum bench' measures the filesystem and not itself
@@ -12,6 +13,7 @@
 CARGO      ?= cargo
 SOAK_CASES ?= 20000
 BENCH_OUT  ?= target/bench
+RECORDS    ?= bench/records
 BENCH_DIR  ?= .
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
@@ -21,7 +23,7 @@ PACKAGES := acl attr btrfs-progs chromium e2fsprogs fuse3 golang-go openssh-clie
 # A program of each package, by which to see that it is there.
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.ext4 fusermount3 go ssh sshd python3 rsync strace mkfs.xfs
 
-.PHONY: test tools fmt clippy deny unit posix fuzz-check demo bench against bench-build bench-baseline bench-compare soak clean
+.PHONY: test tools fmt clippy deny report report-check unit posix fuzz-check demo bench against bench-build bench-baseline bench-compare soak clean
 
 test: tools fmt clippy deny unit
 
@@ -59,8 +61,15 @@ bench-build:
 	$(CARGO) build --profile dist --locked -p vellum
 
 bench: bench-build
-	@mkdir -p $(BENCH_OUT)
-	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/all.sh $(BENCH_OUT)
+	@mkdir -p $(RECORDS)
+	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/all.sh $(RECORDS)
+
+# The page of figures, from the records. CI sees to it that nobody wrote into it by hand.
+report:
+	./bench/report.py
+
+report-check:
+	./bench/report.py --check
 
 bench-baseline:
 	@test -n "$(NAME)" || { echo "make bench-baseline NAME=x: give the baseline a name"; exit 2; }
