@@ -299,17 +299,20 @@ impl Filter<'_> {
     }
 }
 
-/// Files whose content decides what is planned: they have one size and different times, and neither side's is what
-/// both agreed on.
+/// Files whose content decides what is planned: they have one size, and neither side's is what both agreed on. Two that have
+/// one time, too, were copied from somewhere, or written by two programs within one tick of the clock; in a first run,
+/// where everything is new, they are taken for copies.
 #[must_use]
 pub fn unsettled(archive: &Archive, listings: [&Listing; 2], asked: &Asked) -> [Vec<EntryId>; 2] {
     let merged = Merged::walk(archive, listings, &asked.options.preserve);
     let mut found = [Vec::new(), Vec::new()];
+    let met_before = archive.tree.len() > 1;
     for node in &merged.nodes {
         let entries = Which::BOTH.map(|which| merged.entry(node, which));
         let [Some(a), Some(b)] = entries else { continue };
         let edited = node.standing.iter().all(|standing| standing.is_edited());
-        if edited && a.is_file() && b.is_file() && a.size() == b.size() && a.mtime() != b.mtime() {
+        let told_apart = met_before || a.mtime() != b.mtime();
+        if edited && a.is_file() && b.is_file() && a.size() == b.size() && told_apart {
             found[0].push(a.id());
             found[1].push(b.id());
         }

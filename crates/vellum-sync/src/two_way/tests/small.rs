@@ -58,6 +58,24 @@ fn both_versions_are_kept_under_names_that_are_free() {
 }
 
 #[test]
+fn edits_of_one_size_and_one_time_are_told_apart() {
+    let mut world = agreed(&["a"]);
+    let moment = std::time::SystemTime::now();
+    for (which, text) in [(First, "one"), (Second, "two")] {
+        fs::write(world.path(which, "a"), text).unwrap();
+        fs::File::open(world.path(which, "a")).unwrap().set_modified(moment).unwrap();
+    }
+    world.sync(Rule::KeepBoth);
+    for which in Which::BOTH {
+        let tree = world.tree(which);
+        assert_eq!(tree.len(), 2, "{tree:?}");
+        let texts: Vec<_> = tree.keys().map(|path| world.read(which, path).unwrap()).collect();
+        assert!(texts.contains(&"one".to_owned()) && texts.contains(&"two".to_owned()), "{texts:?}");
+    }
+    world.assert_settled(Rule::KeepBoth);
+}
+
+#[test]
 fn the_loser_of_a_rule_is_in_the_trash() {
     for (rule, winner) in
         [(Rule::Newer, Second), (Rule::Source, First), (Rule::Dest, Second), (Rule::Larger, First)]
