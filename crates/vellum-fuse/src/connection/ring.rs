@@ -137,9 +137,15 @@ impl Ring {
 
     /// Hands to the kernel what was answered.
     pub fn submit(&self) -> io::Result<()> {
-        #[expect(unsafe_code, reason = "the ring is shared by threads")]
-        // SAFETY: the queue is only asked whether it is empty.
-        let empty = unsafe { self.uring.submission_shared().is_empty() };
+        let empty = {
+            let _one = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
+            #[expect(unsafe_code, reason = "the ring is shared by threads")]
+            // SAFETY: the lock is held, so that nobody else has the queue. Merely to look at it takes the lock, too: when
+            // it is let go, its end is written back, and what another thread had put there meanwhile would be lost.
+            unsafe {
+                self.uring.submission_shared().is_empty()
+            }
+        };
         if empty { Ok(()) } else { self.enter(0) }
     }
 

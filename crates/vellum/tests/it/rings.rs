@@ -11,13 +11,13 @@ use crate::world::{World, run};
 /// Where an administrator lets the kernel offer rings.
 const OFFER: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Lets it offer them, and puts back what was there.
+/// Lets it offer them or not, and puts back what was there.
 struct Offer(String);
 
 impl Offer {
-    fn make() -> Self {
+    fn make(offered: bool) -> Self {
         let before = fs::read_to_string(OFFER).expect("this test needs Linux 6.14, with FUSE over io_uring");
-        fs::write(OFFER, "Y").unwrap();
+        fs::write(OFFER, if offered { "Y" } else { "N" }).unwrap();
         Self(before)
     }
 }
@@ -71,13 +71,25 @@ fn all(root: &Path, each: fn(&Path, usize)) {
     });
 }
 
+/// Answers that several threads give at once, on both sides of a queue, are all told: none of these waits for ever.
+fn sync_often(root: &Path, writer: usize) {
+    let dir = root.join(format!("synced-{writer}"));
+    fs::create_dir(&dir).unwrap();
+    for number in 0..1000 {
+        let mut file = File::create(dir.join(number.to_string())).unwrap();
+        file.write_all(&content(writer, number, 4096)).unwrap();
+        file.sync_all().unwrap();
+    }
+}
+
 #[test]
 fn by_rings_everything_is_as_through_the_device() {
     let world = World::new();
-    let offer = Offer::make();
+    let offer = Offer::make(true);
     let mount = Mount::new(&world, "work");
     drop(offer);
     assert!(threads(mount.pid()).iter().any(|name| name.trim() == "vellum-ring"), "requests come by rings");
+    all(&mount.path, sync_often);
     all(&mount.path, work);
     all(&mount.path, check);
     run(&mount.path, &["snapshot", "--tag", "whole"], Stdio::null()).ok();
@@ -86,7 +98,9 @@ fn by_rings_everything_is_as_through_the_device() {
     all(&mount.path, check);
     // What was recorded outlives the process; this time requests come through the device.
     kill(mount.pid(), "-KILL");
+    let offer = Offer::make(false);
     mount.again(&[]).ok();
+    drop(offer);
     assert!(!threads(mount.pid()).iter().any(|name| name.trim() == "vellum-ring"));
     all(&mount.path, check);
 }
