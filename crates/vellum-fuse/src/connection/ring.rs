@@ -182,7 +182,7 @@ impl Ring {
         }
     }
 
-    /// The number of the request in a slot, for one that makes no sense otherwise.
+    /// The number of the request in a slot, also of one that makes no sense otherwise.
     pub fn unique(&self, slot: Slot) -> u64 {
         u64::from_ne_bytes(self.read(slot, 8))
     }

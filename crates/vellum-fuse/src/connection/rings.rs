@@ -129,13 +129,14 @@ impl Rings {
     /// Answers requests until the turn is lost (true), or the mount gone.
     fn take_turns(&self, queue: &Queue, service: &impl Service, long: &Sender<Long>) -> io::Result<bool> {
         while let Some(slot) = queue.ring.next()? {
-            if takes_long(&queue.ring, slot) {
+            let asked = decode(&queue.ring, slot);
+            if asked.as_ref().is_ok_and(|(_, operation)| takes_long(operation)) {
                 let sent = long.send(Long { ring: queue.ring.clone(), slot });
                 debug_assert!(sent.is_ok(), "the threads for what takes long end after those of the rings");
                 continue;
             }
             let work = queue.turn.begin(&self.watch);
-            answer(service, &queue.ring, slot);
+            answer(service, &queue.ring, slot, asked);
             if !queue.turn.end(&work) {
                 queue.ring.submit()?;
                 return Ok(true);
@@ -168,14 +169,17 @@ fn stay_on(processor: usize) {
     }
 }
 
-fn takes_long(ring: &Ring, slot: Slot) -> bool {
-    let Ok(request) = ring.request(slot).and_then(|bytes| Request::decode(bytes).map_err(io::Error::other))
-    else {
-        return false;
-    };
-    match request.operation() {
-        Ok(Operation::Read { len, .. }) => len as usize >= LONG_BYTES,
-        Ok(Operation::Fsync { .. } | Operation::Fsyncdir { .. }) => true,
+/// What is asked in a slot. What it says is valid until the slot is answered.
+fn decode(ring: &Ring, slot: Slot) -> io::Result<(Request<'_>, Operation<'_>)> {
+    let request = Request::decode(ring.request(slot)?).map_err(io::Error::other)?;
+    let operation = request.operation().map_err(io::Error::other)?;
+    Ok((request, operation))
+}
+
+fn takes_long(operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::Read { len, .. } => *len as usize >= LONG_BYTES,
+        Operation::Fsync { .. } | Operation::Fsyncdir { .. } => true,
         _ => false,
     }
 }
@@ -184,25 +188,25 @@ fn serve_long(service: &impl Service, longs: &Mutex<Receiver<Long>>) {
     loop {
         let next = longs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Long { ring, slot }) = next else { return };
-        answer(service, &ring, slot);
+        answer(service, &ring, slot, decode(&ring, slot));
         // If the ring is gone, nobody waits for the answer.
         let _ = ring.submit();
     }
 }
 
-fn answer(service: &impl Service, ring: &Arc<Ring>, slot: Slot) {
-    let (unique, answer) =
-        match ring.request(slot).and_then(|bytes| Request::decode(bytes).map_err(io::Error::other)) {
-            Ok(request) => {
-                let unique = request.header.unique;
-                let way = Way::Ring(ring.clone(), slot);
-                let answer = match request.operation() {
-                    Ok(operation) => service.answer(&request, operation, Later { way: &way, unique }),
-                    Err(_) => Answer::Failed(Errno::IO),
-                };
-                (unique, answer)
-            }
-            Err(_) => (ring.unique(slot), Answer::Failed(Errno::IO)),
-        };
+fn answer(
+    service: &impl Service,
+    ring: &Arc<Ring>,
+    slot: Slot,
+    asked: io::Result<(Request<'_>, Operation<'_>)>,
+) {
+    let unique = ring.unique(slot);
+    let answer = match asked {
+        Ok((request, operation)) => {
+            let way = Way::Ring(ring.clone(), slot);
+            service.answer(&request, operation, Later { way: &way, unique })
+        }
+        Err(_) => Answer::Failed(Errno::IO),
+    };
     ring.answer(slot, unique, answer);
 }
