@@ -41,6 +41,9 @@ const AGAIN: &str = "run the command again: it goes on where it stopped";
 
 const TASK: Task = Task { first: "Listing", verb: "Synchronising", item: "step" };
 
+/// What a run found on both sides, what it planned, and what came of it if it was carried out.
+type Worked = (Listing, Listing, Plan, Option<Report>);
+
 /// The command line with the options of the profile that was named, if one was.
 pub fn with_profile(args: &Args, typed: impl Iterator<Item = OsString>) -> Result<Option<Vec<OsString>>> {
     args.show.profile.as_ref().map(|name| profile::expand(name, typed)).transpose()
@@ -201,7 +204,7 @@ impl Pair {
         options: &Arc<Options>,
         filters: &Arc<Filters>,
         meter: &Meter,
-    ) -> vellum_sync::Result<(Listing, Listing, Plan, Option<Report>)> {
+    ) -> vellum_sync::Result<Worked> {
         let mut tries = options.effort.retries.unwrap_or(remote::RETRIES);
         let mut pause = remote::PAUSE;
         let mut was_cut = false;
@@ -226,7 +229,7 @@ impl Pair {
         options: &Arc<Options>,
         filters: &Arc<Filters>,
         meter: &Meter,
-    ) -> vellum_sync::Result<(Listing, Listing, Plan, Option<Report>)> {
+    ) -> vellum_sync::Result<Worked> {
         let source = &*self.source;
         // A run that was cut off may have made it.
         let is_missing = self.into.is_new && !self.into.path.is_dir();
