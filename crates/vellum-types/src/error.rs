@@ -24,6 +24,19 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind. A kind's place is the number by which hosts tell each other of it: a new one goes to the end.
+    pub const ALL: [Self; 9] = [
+        Self::NotFound,
+        Self::Conflict,
+        Self::Corrupt,
+        Self::Denied,
+        Self::NoSpace,
+        Self::Unsupported,
+        Self::Usage,
+        Self::Interrupted,
+        Self::Io,
+    ];
+
     /// The kind that an operating system error falls under.
     #[must_use]
     pub fn of_io(error: &std::io::Error) -> Self {

@@ -299,18 +299,7 @@ fn kind_hint(kind: ErrorKind) -> Option<String> {
 
 /// The kind of a name in JSON; of one that is not known, the one that promises nothing.
 pub fn kind_of_name(name: &str) -> ErrorKind {
-    let kinds = [
-        ErrorKind::NotFound,
-        ErrorKind::Conflict,
-        ErrorKind::Corrupt,
-        ErrorKind::Denied,
-        ErrorKind::NoSpace,
-        ErrorKind::Unsupported,
-        ErrorKind::Usage,
-        ErrorKind::Interrupted,
-        ErrorKind::Io,
-    ];
-    kinds.into_iter().find(|kind| kind_name(*kind) == name).unwrap_or(ErrorKind::Io)
+    ErrorKind::ALL.into_iter().find(|kind| kind_name(*kind) == name).unwrap_or(ErrorKind::Io)
 }
 
 /// The name of a kind in JSON.

@@ -12,7 +12,6 @@ mod machine;
 mod model;
 mod names;
 mod quota;
-mod random;
 mod renames;
 mod selected;
 mod stand;

@@ -9,8 +9,8 @@ use vellum_testkit::model::{Id, Model, New, ROOT, Set, Shown, Tick};
 use vellum_types::{FileKind, Ino, Time};
 
 use crate::check::{check, check_usage};
-use crate::random::{Random, seed};
 use crate::stand::Stand;
+use vellum_testkit::random::{Random, seed};
 
 /// Operations of one run. `VELLUM_STEPS` sets another number.
 const STEPS: usize = 6000;
@@ -198,7 +198,7 @@ impl Pair {
     fn write(&mut self) {
         let (id, ino) = self.file(|kind| kind == FileKind::File);
         let offset = self.random.below(6000);
-        let data = vec![self.random.next() as u8; 1 + self.random.below(3000) as usize];
+        let data = vec![self.random.number() as u8; 1 + self.random.below(3000) as usize];
         let real = self.stand.write(ino, offset, &data, false);
         agree(&("write", id, offset, data.len()), real, self.model.write(id, offset as usize, &data));
     }

@@ -7,8 +7,8 @@ use vellum_types::SnapshotId;
 use vellum_volume::refs::Quota;
 
 use crate::check::check_usage;
-use crate::random::{Random, seed};
 use crate::stand::{CALLER, MOVE, ROOT, Stand, errno, request};
+use vellum_testkit::random::{Random, seed};
 
 const STEPS: usize = 1500;
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];

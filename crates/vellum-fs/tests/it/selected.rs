@@ -7,8 +7,8 @@ use vellum_fs::{SetAttr, SetTime, View, XattrFlags};
 use vellum_types::{FileKind, Time};
 
 use crate::check::check;
-use crate::random::{Random, rounds, seed};
 use crate::stand::{CALLER, EXCHANGE, MOVE, ROOT, Stand, request};
+use vellum_testkit::random::{Random, rounds, seed};
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 

@@ -8,8 +8,8 @@ use vellum_fs::{FsError, OpenFlags, RenameFlags, SetAttr};
 use vellum_types::{FileKind, Ino};
 
 use crate::check::check;
-use crate::random::{Random, seed};
 use crate::stand::{CALLER, EXCHANGE, MOVE, NOREPLACE, ROOT, Stand};
+use vellum_testkit::random::{Random, seed};
 
 const THREADS: u64 = 8;
 const STEPS: usize = 400;

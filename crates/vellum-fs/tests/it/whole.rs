@@ -18,8 +18,8 @@ use vellum_volume::{Statistics, Volume};
 use crate::check::check;
 use crate::machine::{Machine, Wreck, bounds};
 use crate::model::{Pair, agree, difference, render, times_disagree};
-use crate::random::{Random, rounds, seed};
 use crate::stand::{CALLER, request};
+use vellum_testkit::random::{Random, rounds, seed};
 
 /// Operations on one volume.
 const STEPS: usize = 5000;
@@ -296,7 +296,7 @@ impl World {
         };
         let ops = earliest + self.random.below((now - earliest) as u64 + 1) as usize;
         let loss = self.random.pick(&LOSSES);
-        let mut chance = vellum_live::sim::Random(self.random.next() | 1);
+        let mut chance = vellum_live::sim::Random(self.random.number() | 1);
         let wreck = self.machine.crash(ops, loss, &mut chance);
         self.recover(wreck, ops, loss);
     }
@@ -398,7 +398,7 @@ fn stored(volume: &Volume, root: Root) -> Vec<Shown> {
 fn noise(random: &mut Random, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
-        bytes.extend(random.next().to_le_bytes());
+        bytes.extend(random.number().to_le_bytes());
     }
     bytes.truncate(len);
     bytes

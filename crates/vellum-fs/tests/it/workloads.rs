@@ -13,8 +13,8 @@ use vellum_types::Ino;
 use crate::check::check;
 use crate::machine::{Machine, Wreck, bounds};
 use crate::model::render;
-use crate::random::{Random, rounds, seed};
 use crate::stand::{CALLER, EXCHANGE, MOVE, ROOT, Stand, request};
+use vellum_testkit::random::{Random, rounds, seed};
 
 /// Workloads of two operations in a run.
 const PAIRS: usize = 400;
@@ -228,7 +228,7 @@ impl Story {
 
     /// What is found after a crash is what it may be; whoever goes on there finds it sound.
     fn crash(&self, ops: usize, loss: Loss, random: &mut Random, what: &dyn Debug) {
-        let mut chance = vellum_live::sim::Random(random.next() | 1);
+        let mut chance = vellum_live::sim::Random(random.number() | 1);
         let wreck = self.machine.crash(ops, loss, &mut chance);
         let (machine, stand) = self.machine.boot(wreck);
         let found = state(&stand.fs);

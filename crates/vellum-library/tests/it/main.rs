@@ -6,6 +6,5 @@ mod boltfs;
 mod leases;
 mod live;
 mod model;
-mod random;
 mod stand;
 mod views;

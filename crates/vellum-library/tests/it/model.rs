@@ -13,8 +13,8 @@ use rustix::fs::Mode;
 use tempfile::TempDir;
 use vellum_library::{FileKind, OpenOptions, Result, Tree, View};
 
-use crate::random::{Random, seed};
 use crate::stand::Stand;
+use vellum_testkit::random::{Random, seed};
 
 const OPERATIONS: usize = 4000;
 /// Operations between two comparisons of the whole trees.
@@ -79,7 +79,7 @@ impl World {
     }
 
     fn data(&mut self) -> Vec<u8> {
-        let byte = self.random.next() as u8;
+        let byte = self.random.number() as u8;
         vec![byte; self.random.pick(&LENGTHS)]
     }
 

@@ -136,27 +136,16 @@ impl From<ToldReport> for Report {
     }
 }
 
-const KINDS: [ErrorKind; 9] = [
-    ErrorKind::NotFound,
-    ErrorKind::Conflict,
-    ErrorKind::Corrupt,
-    ErrorKind::Denied,
-    ErrorKind::NoSpace,
-    ErrorKind::Unsupported,
-    ErrorKind::Usage,
-    ErrorKind::Interrupted,
-    ErrorKind::Io,
-];
-
 /// An error as it is told to the other side.
 pub(super) fn told_error(error: &SyncError) -> (u8, String) {
-    let place = KINDS.iter().position(|kind| *kind == error.kind()).unwrap_or(KINDS.len() - 1);
+    let kinds = ErrorKind::ALL;
+    let place = kinds.iter().position(|kind| *kind == error.kind()).unwrap_or(kinds.len() - 1);
     (place as u8, error.chain())
 }
 
 /// An error that the other side told.
 pub(super) fn heard_error(kind: u8, message: String) -> SyncError {
-    match KINDS.get(usize::from(kind)) {
+    match ErrorKind::ALL.get(usize::from(kind)) {
         Some(ErrorKind::NotFound) if message == SyncError::Vanished.to_string() => SyncError::Vanished,
         Some(ErrorKind::Conflict) if message == SyncError::Changed.to_string() => SyncError::Changed,
         known => SyncError::Remote { kind: known.copied().unwrap_or(ErrorKind::Io), message },

@@ -1,28 +1,42 @@
 //! Numbers that look random, from a seed that failures name.
 
-/// The seed: of the variable `VELLUM_SEED`, or another one each time; printed, so that a failure can be repeated.
+/// A seed: of the variable `VELLUM_SEED`, or another one each time; printed, so that a failure can be repeated.
+///
+/// # Panics
+/// When the variable holds no number.
+#[must_use]
 pub fn seed() -> u64 {
-    let clock = || std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-    let seed = std::env::var("VELLUM_SEED").map_or_else(|_| clock(), |text| text.parse().unwrap());
+    let clock = || std::time::UNIX_EPOCH.elapsed().expect("a clock after 1970").as_nanos() as u64;
+    let seed = std::env::var("VELLUM_SEED")
+        .map_or_else(|_| clock(), |text| text.parse().expect("VELLUM_SEED is a number"));
     println!("VELLUM_SEED={seed}");
     seed
 }
 
 /// How often something is done: so many times, or as many times more as `PROPTEST_CASES` exceeds the usual 256.
+///
+/// # Panics
+/// When the variable holds no number.
+#[must_use]
 pub fn rounds(usual: usize) -> usize {
-    let cases = std::env::var("PROPTEST_CASES").map_or(256, |text| text.parse().unwrap());
+    let cases =
+        std::env::var("PROPTEST_CASES").map_or(256, |text| text.parse().expect("PROPTEST_CASES is a number"));
     (usual * cases).div_ceil(256)
 }
 
 /// splitmix64.
+#[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
+    /// Numbers that follow from `seed`.
+    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -30,14 +44,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
+    /// A number below `end`, which is not 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.number() % end
     }
 
+    /// True once in so many times.
     pub fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 
+    /// One of `list`, which is not empty.
     pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len() as u64) as usize]
     }
