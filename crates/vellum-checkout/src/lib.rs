@@ -8,6 +8,7 @@
 pub mod beneath;
 pub mod capture;
 pub mod clone;
+pub mod crew;
 mod error;
 mod export;
 mod fork;

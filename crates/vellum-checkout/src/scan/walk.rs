@@ -1,16 +1,17 @@
-//! The workers, and the stack of directories that they share.
+//! The walk: directories that workers share, and what is found in them.
 //!
-//! Invariant: a directory is queued after its parent's entries are stored; when no task is queued and no worker is
-//! busy, the walk is done. Directories are held open only while children wait to be opened through them, and only up to
-//! a number; beyond it they are reached again from the nearest one that is held.
+//! Invariant: a directory is queued after its parent's entries are stored. Directories are held open only while children
+//! wait to be opened through them, and only up to a number; beyond it they are reached again from the nearest one that
+//! is held.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::rules::Rules;
 use super::selection::{Part, Selection};
 use super::tree::{Coverage, Entry, NONE, name_in};
 use super::{Problem, ProblemCause};
 use crate::beneath::{BeneathError, Dir, raise_open_files_limit};
+use crate::crew::Crew;
 use crate::meta::Stat;
 use crate::statcache::{CachedDir, StatCache};
 
@@ -84,14 +85,12 @@ pub(super) struct Walk<'w> {
     pub selection: Option<&'w Selection>,
     pub threads: usize,
     held_max: usize,
+    crew: Crew<Task>,
     state: Mutex<State>,
-    wake: Condvar,
 }
 
 struct State {
     nodes: Vec<Node>,
-    queue: Vec<Task>,
-    busy: usize,
     held: usize,
     problems: Vec<Problem>,
 }
@@ -109,43 +108,21 @@ impl<'w> Walk<'w> {
         let task = Task { node: 0, parent: NONE, name: Box::default(), stat, part, cached, rules: None };
         let nodes = vec![Node::new(NONE, 0, cached)];
         let share = usize::try_from(raise_open_files_limit() / HELD_SHARE).unwrap_or(HELD_MAX);
-        let state = State { nodes, queue: vec![task], busy: 0, held: 0, problems: Vec::new() };
+        let state = State { nodes, held: 0, problems: Vec::new() };
         let held_max = share.min(HELD_MAX);
-        Self { root, cache, selection, threads, held_max, state: Mutex::new(state), wake: Condvar::new() }
+        Self { root, cache, selection, threads, held_max, crew: Crew::new(task), state: Mutex::new(state) }
     }
 
     /// Visits everything and returns what was found.
     pub(super) fn run(self) -> Done {
         std::thread::scope(|scope| {
             for _ in 1..self.threads {
-                scope.spawn(|| self.work());
+                scope.spawn(|| self.crew.work(|task| self.visit(task)));
             }
-            self.work();
+            self.crew.work(|task| self.visit(task));
         });
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         Done { nodes: state.nodes, problems: state.problems }
-    }
-
-    fn work(&self) {
-        while let Some(task) = self.next_task() {
-            // Even a panic must release the others, who would wait for this task for ever.
-            let _busy = Busy(self);
-            self.visit(task);
-        }
-    }
-
-    fn next_task(&self) -> Option<Task> {
-        let mut state = self.lock();
-        loop {
-            if let Some(task) = state.queue.pop() {
-                state.busy += 1;
-                return Some(task);
-            }
-            if state.busy == 0 {
-                return None;
-            }
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -220,7 +197,7 @@ impl<'w> Walk<'w> {
         rules: Option<&Rules>,
     ) {
         let mut state = self.lock();
-        let first = state.queue.len();
+        let mut tasks = Vec::with_capacity(found.len());
         for found in &found {
             let number = state.nodes.len() as u32;
             let entry = &mut listing.entries[found.entry as usize];
@@ -229,10 +206,8 @@ impl<'w> Walk<'w> {
             state.nodes.push(Node::new(task.node, found.entry, found.cached));
             let rules = rules.cloned();
             let (part, cached) = (found.part, found.cached);
-            state.queue.push(Task { node: number, parent: task.node, name, stat, part, cached, rules });
+            tasks.push(Task { node: number, parent: task.node, name, stat, part, cached, rules });
         }
-        // The last one queued is taken first: the walk keeps to the order of names, more or less.
-        state.queue[first..].reverse();
         let hold = !found.is_empty() && state.held < self.held_max;
         state.held += usize::from(hold);
         let node = &mut state.nodes[task.node as usize];
@@ -240,9 +215,8 @@ impl<'w> Walk<'w> {
         node.dir = hold.then_some(dir);
         node.listing = listing;
         drop(state);
-        if found.len() > 1 {
-            self.wake.notify_all();
-        }
+        // The last one queued is taken first: the walk keeps to the order of names, more or less.
+        self.crew.add(tasks.into_iter().rev());
     }
 
     /// Records that the directory of a task is not what it was.
@@ -295,18 +269,5 @@ impl Node {
             left_out: 0,
         };
         Self { parent, entry, listing, outcome: Outcome::AsSeen, dir: None, waiting: 0 }
-    }
-}
-
-/// A worker at work; when it ends, all may have to wake.
-struct Busy<'a, 'w>(&'a Walk<'w>);
-
-impl Drop for Busy<'_, '_> {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.busy -= 1;
-        if state.busy == 0 || !state.queue.is_empty() {
-            self.0.wake.notify_all();
-        }
     }
 }

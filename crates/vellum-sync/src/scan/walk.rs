@@ -1,14 +1,14 @@
-//! The workers, and the stack of directories that they share.
+//! The walk: directories that workers share, and what is found in them.
 //!
-//! Invariant: a directory is queued when its entry is in the listing; when none is queued and no worker is busy, the
-//! walk is done. A directory is held open while children wait to be opened through it, up to a number of them; beyond
+//! Invariant: a directory is queued when its entry is in the listing. A directory is held open while children wait to be opened through it, up to a number of them; beyond
 //! it they are reached again from the root.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vellum_checkout::beneath::{Dir, raise_open_files_limit};
+use vellum_checkout::crew::Crew;
 use vellum_volume::Meter;
 
 use super::visit::{Found, Looker, fresh};
@@ -50,8 +50,6 @@ impl Drop for Counted {
 
 struct State {
     listing: Listing,
-    queue: Vec<Task>,
-    busy: usize,
     /// The number of each file with several names.
     groups: HashMap<(u64, u64), u32>,
     failure: Option<SyncError>,
@@ -65,8 +63,8 @@ pub(super) struct Walk<'a> {
     threads: usize,
     held: Arc<AtomicUsize>,
     held_max: usize,
+    crew: Crew<Task>,
     state: Mutex<State>,
-    wake: Condvar,
 }
 
 impl<'a> Walk<'a> {
@@ -85,7 +83,7 @@ impl<'a> Walk<'a> {
         };
         let judge = judge.unwrap_or_else(|| wish.rules.clone());
         let task = Task { id: EntryId::ROOT, name: wish.top.clone().into(), parent: None, judge };
-        let state = State { listing, queue: vec![task], busy: 0, groups: HashMap::new(), failure: None };
+        let state = State { listing, groups: HashMap::new(), failure: None };
         let held_max = (raise_open_files_limit() / HELD_SHARE).min(HELD_MAX) as usize;
         Ok(Self {
             root,
@@ -94,22 +92,19 @@ impl<'a> Walk<'a> {
             threads: wish.options.effort.threads(),
             held: Arc::default(),
             held_max,
+            crew: Crew::new(task),
             state: Mutex::new(state),
-            wake: Condvar::new(),
         })
     }
 
     /// Visits everything. Others start to help when there is something to help with: most trees are small.
     pub fn run(self) -> Result<Listing> {
         std::thread::scope(|scope| {
-            if let Some(task) = self.next_task() {
-                self.work_on(task);
+            self.crew.work_once(|task| self.perform(task));
+            for _ in 1..self.threads.min(self.crew.waiting()) {
+                scope.spawn(|| self.crew.work(|task| self.perform(task)));
             }
-            let waiting = self.lock().queue.len();
-            for _ in 1..self.threads.min(waiting) {
-                scope.spawn(|| self.work());
-            }
-            self.work();
+            self.crew.work(|task| self.perform(task));
         });
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         match state.failure {
@@ -118,33 +113,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn work(&self) {
-        while let Some(task) = self.next_task() {
-            self.work_on(task);
-        }
-    }
-
-    fn work_on(&self, task: Task) {
-        // Even a panic must release the others, who would wait for this task for ever.
-        let _busy = Busy(self);
+    fn perform(&self, task: Task) {
         if let Err(failure) = self.visit(task) {
-            let mut state = self.lock();
-            state.queue.clear();
-            state.failure.get_or_insert(failure);
-        }
-    }
-
-    fn next_task(&self) -> Option<Task> {
-        let mut state = self.lock();
-        loop {
-            if let Some(task) = state.queue.pop() {
-                state.busy += 1;
-                return Some(task);
-            }
-            if state.busy == 0 {
-                return None;
-            }
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.crew.give_up();
+            self.lock().failure.get_or_insert(failure);
         }
     }
 
@@ -209,15 +181,12 @@ impl<'a> Walk<'a> {
             state.listing.mark(id, Flags::KEEPS);
         }
         self.tell(&mut state.listing, id, &mut found);
-        let many = found.dirs.len() > 1;
-        // The last one queued is taken first: the walk keeps to the order of names, more or less.
-        for (place, name) in found.dirs.into_iter().rev() {
+        let task = |(place, name)| {
             let id = first.plus(place);
-            state.queue.push(Task { id, name, parent: held.clone(), judge: judge.clone() });
-        }
-        if many {
-            self.wake.notify_all();
-        }
+            Task { id, name, parent: held.clone(), judge: judge.clone() }
+        };
+        // The last one queued is taken first: the walk keeps to the order of names, more or less.
+        self.crew.add(found.dirs.into_iter().rev().map(task));
         Ok(())
     }
 
@@ -253,17 +222,4 @@ pub(crate) fn read_rules(dir: &Dir, name: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut text = Vec::new();
     opened.file.take(RULES_MAX).read_to_end(&mut text).map_err(SyncError::io("read"))?;
     Ok(Some(text))
-}
-
-/// A worker at work; when it ends, all may have to wake.
-struct Busy<'a, 'w>(&'a Walk<'w>);
-
-impl Drop for Busy<'_, '_> {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.busy -= 1;
-        if state.busy == 0 || !state.queue.is_empty() {
-            self.0.wake.notify_all();
-        }
-    }
 }

@@ -1,0 +1,172 @@
+//! Workers that share a stack of tasks, each of which may bring more of them.
+//!
+//! Invariant: the work is done when no task waits and nobody is at one. Deliberately absent: what tasks are, and threads
+//! of its own; whoever walks a tree brings both.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The stack, and how many workers are at a task.
+#[derive(Debug)]
+pub struct Crew<T> {
+    state: Mutex<State<T>>,
+    wake: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    tasks: Vec<T>,
+    busy: usize,
+    has_given_up: bool,
+}
+
+impl<T> Crew<T> {
+    /// A crew that begins with one task.
+    #[must_use]
+    pub fn new(first: T) -> Self {
+        Self {
+            state: Mutex::new(State { tasks: vec![first], busy: 0, has_given_up: false }),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// Takes tasks and does them until all are done, by this worker and the others.
+    pub fn work(&self, mut perform: impl FnMut(T)) {
+        while self.work_once(&mut perform) {}
+    }
+
+    /// Does one task, if there still is one to come; false: all are done.
+    pub fn work_once(&self, perform: impl FnOnce(T)) -> bool {
+        let Some(task) = self.next() else { return false };
+        // Even a panic must release the others, who would wait for this task for ever.
+        let _busy = Busy(self);
+        perform(task);
+        true
+    }
+
+    /// Adds tasks; the last one is taken first.
+    pub fn add(&self, tasks: impl IntoIterator<Item = T>) {
+        let mut state = self.lock();
+        if state.has_given_up {
+            return;
+        }
+        let before = state.tasks.len();
+        state.tasks.extend(tasks);
+        // Whoever adds takes one of them itself.
+        if state.tasks.len() > before + 1 {
+            self.wake.notify_all();
+        }
+    }
+
+    /// Forgets the tasks that wait, and those to come.
+    pub fn give_up(&self) {
+        let mut state = self.lock();
+        state.has_given_up = true;
+        state.tasks.clear();
+    }
+
+    /// How many tasks wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.lock().tasks.len()
+    }
+
+    fn next(&self) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            if let Some(task) = state.tasks.pop() {
+                state.busy += 1;
+                return Some(task);
+            }
+            if state.busy == 0 {
+                return None;
+            }
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A worker at work; when it ends, all may have to wake.
+struct Busy<'c, T>(&'c Crew<T>);
+
+impl<T> Drop for Busy<'_, T> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.busy -= 1;
+        if state.busy == 0 || !state.tasks.is_empty() {
+            self.0.wake.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::Crew;
+
+    /// Each task of a height above 0 brings two lower ones.
+    fn grow(crew: &Crew<u32>, height: u32) {
+        if height > 0 {
+            crew.add([height - 1, height - 1]);
+        }
+    }
+
+    #[test]
+    fn all_that_tasks_bring_is_done_once() {
+        let (crew, done) = (Crew::new(12), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    crew.work(|height| {
+                        done.fetch_add(1, Ordering::Relaxed);
+                        grow(&crew, height);
+                    });
+                });
+            }
+        });
+        assert_eq!(done.into_inner(), (1 << 13) - 1);
+    }
+
+    #[test]
+    fn the_task_added_last_is_taken_first() {
+        let crew = Crew::new(0);
+        let mut order = Vec::new();
+        crew.work(|task| {
+            order.push(task);
+            if task == 0 {
+                crew.add([1, 2, 3]);
+            }
+        });
+        assert_eq!(order, [0, 3, 2, 1]);
+    }
+
+    #[test]
+    fn a_worker_that_panics_leaves_the_others_free_to_end() {
+        let crew = Crew::new(3);
+        std::thread::scope(|scope| {
+            let work =
+                || crew.work(|height| if height == 0 { panic!("on purpose") } else { grow(&crew, height) });
+            for _ in 0..8 {
+                scope.spawn(move || catch_unwind(AssertUnwindSafe(work)).is_err());
+            }
+        });
+        assert_eq!(crew.waiting(), 0);
+    }
+
+    #[test]
+    fn nothing_is_begun_after_giving_up() {
+        let (crew, mut done) = (Crew::new(9), 0);
+        crew.work(|height| {
+            done += 1;
+            grow(&crew, height);
+            crew.give_up();
+            grow(&crew, height);
+        });
+        assert_eq!(done, 1);
+    }
+}
