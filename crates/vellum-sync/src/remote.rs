@@ -42,6 +42,8 @@ struct State {
     connected: Arc<Connected>,
     /// Bytes sent and received by connections before this one.
     before: (u64, u64),
+    /// How many of those had stood and were lost.
+    cuts: u32,
 }
 
 impl Remote {
@@ -49,8 +51,18 @@ impl Remote {
     pub fn connect(address: Address, shell: Shell, role: Role, settings: Settings) -> Result<Self> {
         let begin = Begin { role, path: address.path.clone(), name: None, timeout: settings.timeout };
         let connected = Arc::new(Connected::start(&address, &shell, &settings)?);
-        let state = Mutex::new(State { begin, is_asked: false, connected, before: (0, 0) });
+        let state = Mutex::new(State { begin, is_asked: false, connected, before: (0, 0), cuts: 0 });
         Ok(Self { inner: Arc::new(Inner { address, shell, settings, state }) })
+    }
+
+    /// The same end through a connection of its own: what is listed there changes no numbers here.
+    pub fn another(&self) -> Result<Self> {
+        let inner = &*self.inner;
+        let (begin, address, shell) =
+            (self.state().begin.clone(), inner.address.clone(), inner.shell.clone());
+        let other = Self::connect(address, shell, begin.role, inner.settings)?;
+        other.state().begin = begin;
+        Ok(other)
     }
 
     /// Means another place on the same host. The name is that which a single entry of a source goes by.
@@ -91,6 +103,12 @@ impl Remote {
         connected.client.link().lost().is_some() && connected.client.link().has_stood()
     }
 
+    /// How many connections that had stood were lost so far.
+    pub fn cuts(&self) -> u32 {
+        let now = u32::from(self.is_cut());
+        self.state().cuts + now
+    }
+
     /// Bytes sent and received.
     pub fn traffic(&self) -> (u64, u64) {
         let state = self.state();
@@ -103,13 +121,13 @@ impl Remote {
         if !self.is_lost() {
             return Ok(());
         }
-        let before = self.traffic();
+        let (before, cuts) = (self.traffic(), self.cuts());
         let inner = &*self.inner;
         let connected = Arc::new(Connected::start(&inner.address, &inner.shell, &inner.settings)?);
         let mut state = self.state();
         let gone = std::mem::replace(&mut state.connected, connected);
         state.is_asked = false;
-        state.before = before;
+        (state.before, state.cuts) = (before, cuts);
         drop(state);
         // Waits for the program, so nobody else must wait for the lock meanwhile.
         drop(gone);

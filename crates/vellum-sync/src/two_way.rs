@@ -36,7 +36,7 @@ pub use far::Far;
 pub use plan::{Asked, TwoWayPlan, doubtful, unsettled};
 pub use rename::{Renaming, Renamings};
 pub use rule::{Answer, Answers, Ending, Rule};
-pub use run::{BothWays, Sight, TwoWay, TwoWayReport};
+pub use run::{BothWays, Lines, Sight, TwoWay, TwoWayReport};
 pub use state::{Change, Seen, State};
 pub use store::{Found, Shelf, StoreError};
 

@@ -26,9 +26,29 @@ pub enum Listed {
 /// The paths that take part.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Selection {
+    #[serde(with = "pairs")]
     paths: BTreeMap<Vec<u8>, Listed>,
     /// `-r`: of a directory, everything.
     recursive: bool,
+}
+
+/// A map as a list of pairs: in JSON only strings are keys, and paths are none.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Listed;
+
+    type Paths = BTreeMap<Vec<u8>, Listed>;
+
+    pub fn serialize<S: Serializer>(paths: &Paths, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(paths)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Paths, D::Error> {
+        Ok(Vec::<(Vec<u8>, Listed)>::deserialize(from)?.into_iter().collect())
+    }
 }
 
 impl Selection {

@@ -15,6 +15,8 @@ use crate::receive::{Destination, Job, Problem, Report};
 use crate::remote::Remote;
 use crate::source::{Content, End, Side, Source, Wanted, Wish};
 
+use super::run::{BothWays, Lines};
+
 /// A directory of another host.
 pub struct Far {
     reads: Remote,
@@ -28,6 +30,17 @@ impl Far {
     #[must_use]
     pub fn new(reads: Remote, writes: Remote) -> Self {
         Self { reads, writes, wish: Mutex::new(None) }
+    }
+}
+
+impl BothWays for Far {
+    fn peek(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+        self.reads.another()?.list(wish, meter)
+    }
+
+    fn lines(&self) -> Lines {
+        let lines = |remote: &Remote| Lines { cuts: remote.cuts(), is_lost: remote.is_lost() };
+        lines(&self.reads) + lines(&self.writes)
     }
 }
 

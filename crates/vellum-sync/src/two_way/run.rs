@@ -11,6 +11,7 @@ use vellum_volume::Meter;
 
 use crate::error::{Result, SyncError};
 use crate::listing::{EntryId, Listing};
+use crate::local::Local;
 use crate::options::{Options, Writing};
 use crate::plan::{self, Plan};
 use crate::receive::{Destination, Job, Report};
@@ -25,9 +26,36 @@ use super::record::Aftermath;
 use super::rename::Renamings;
 
 /// An end of a two-way run: entries come from it, and go to it.
-pub trait BothWays: Source + Destination {}
+pub trait BothWays: Source + Destination {
+    /// Lists what is asked for by the way: the listing before stays the one that numbers of entries are of.
+    fn peek(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+        self.list(wish, meter)
+    }
 
-impl<T: Source + Destination> BothWays for T {}
+    /// The connections to it.
+    fn lines(&self) -> Lines {
+        Lines::default()
+    }
+}
+
+impl BothWays for Local {}
+
+/// How connections have fared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lines {
+    /// How many that had stood were lost so far.
+    pub cuts: u32,
+    /// One is lost now.
+    pub is_lost: bool,
+}
+
+impl std::ops::Add for Lines {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { cuts: self.cuts + other.cuts, is_lost: self.is_lost || other.is_lost }
+    }
+}
 
 /// A pair of ends, and what was asked.
 pub struct TwoWay<'a> {
@@ -56,6 +84,28 @@ pub struct TwoWayReport {
 }
 
 impl TwoWayReport {
+    /// Takes in what became of a later attempt, which had to do what was left.
+    pub fn go_on(&mut self, later: Self) {
+        let pairs = self
+            .reports
+            .iter_mut()
+            .chain(&mut self.renamed)
+            .zip(later.reports.into_iter().chain(later.renamed));
+        for (report, later) in pairs {
+            let (steps, written, spared) = (report.steps, report.written, report.spared);
+            *report = later;
+            report.steps += steps;
+            report.written += written;
+            report.spared += spared;
+        }
+    }
+
+    /// Whether anything could not be done.
+    #[must_use]
+    pub fn has_problems(&self) -> bool {
+        self.reports.iter().chain(&self.renamed).any(|report| !report.problems.is_empty())
+    }
+
     /// Whether it was stopped before it was done.
     #[must_use]
     pub fn stopped(&self) -> bool {
@@ -67,6 +117,7 @@ impl TwoWay<'_> {
     /// Looks at both sides.
     pub fn look(&mut self, archive: &Archive, meter: &Meter) -> Result<Sight> {
         self.asked.hidden = [BTreeSet::new(), BTreeSet::new()];
+        self.asked.held.clear();
         let [first, second] = self.list_both(meter);
         let mut sight = Sight { listings: [first?, second?] };
         let listings = sight.both();
@@ -77,6 +128,13 @@ impl TwoWay<'_> {
         }
         self.read(archive, &mut sight, meter)?;
         Ok(sight)
+    }
+
+    /// How the connections to both sides have fared.
+    #[must_use]
+    pub fn lines(&self) -> Lines {
+        let [first, second] = self.ends;
+        first.lines() + second.lines()
     }
 
     fn list_both(&self, meter: &Meter) -> [Result<Listing>; 2] {
@@ -109,7 +167,7 @@ impl TwoWay<'_> {
         let selection = Selection::parse(&paths.join(&0), true, false).map_err(SyncError::Rules)?;
         let filters = Arc::new(Filters { selection: Some(selection), ..Filters::default() });
         let judge = filters.judge(Side::Source, b"/").map_err(SyncError::Rules)?;
-        let listing = which.of(&self.ends).list(&self.wish(judge), meter)?;
+        let listing = which.of(&self.ends).peek(&self.wish(judge), meter)?;
         Ok(paths.iter().filter(|path| listing.find(path).is_some()).cloned().collect())
     }
 

@@ -5,6 +5,7 @@ mod chmod;
 mod ends;
 mod itemize;
 mod meaning;
+mod patience;
 mod profile;
 mod remote;
 mod report;
@@ -25,6 +26,7 @@ use vellum_sync::receive::{Job, Report};
 use vellum_sync::remote::Remote;
 use vellum_sync::rules::Filters;
 use vellum_sync::source::{End, Side, Source, Wish};
+use vellum_sync::two_way::Lines;
 use vellum_volume::Meter;
 use vellum_volume::tree::show;
 
@@ -34,6 +36,7 @@ use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
 use crate::ui::progress::Task;
 use ends::{From, Into, Typed};
+use patience::Patience;
 use report::Run;
 
 /// What to do after a stop.
@@ -205,21 +208,17 @@ impl Pair {
         filters: &Arc<Filters>,
         meter: &Meter,
     ) -> vellum_sync::Result<Worked> {
-        let mut tries = options.effort.retries.unwrap_or(remote::RETRIES);
-        let mut pause = remote::PAUSE;
-        let mut was_cut = false;
+        let mut patience = Patience::new(options);
         loop {
             let outcome = self.work(args, options, filters, meter);
-            let is_cut = self.remote.as_ref().is_some_and(Remote::is_cut);
-            // What the other side was still writing after the cut can be in the way of the run that follows.
-            let has_problems = matches!(&outcome, Ok((.., Some(report))) if !report.problems.is_empty());
-            if !(is_cut || was_cut && has_problems) || tries == 0 || meter.stopped() {
+            let lines = self.remote.as_ref().map_or_else(Lines::default, |remote| Lines {
+                cuts: remote.cuts(),
+                is_lost: remote.is_lost(),
+            });
+            let failed = matches!(&outcome, Ok((.., Some(report))) if !report.problems.is_empty());
+            if meter.stopped() || !patience.again(lines, failed, meter) {
                 return outcome;
             }
-            was_cut |= is_cut;
-            tries -= 1;
-            std::thread::sleep(pause);
-            pause *= 2;
         }
     }
 

@@ -8,10 +8,12 @@ use std::process::Command;
 
 use crate::world::{Ran, World, noise};
 
-/// Passes on both ways: each piece after a delay, and, once, nothing more after so many bytes.
+/// Passes on both ways: each piece after a delay, and, once, nothing more after so many bytes, which all arrive. How
+/// many bytes were passed on is written down.
 const RELAY: &str = r#"
 import os, queue, subprocess, sys, threading, time
 delay, cut, marker, command = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:]
+passed_on = os.open(marker + ".passed", os.O_WRONLY | os.O_APPEND | os.O_CREAT) if cut else None
 if cut and os.path.exists(marker):
     cut = 0
 child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -37,11 +39,15 @@ def pump(source, target, cut):
             piece = os.read(source, 65536)
         except OSError:
             piece = b""
-        passed += len(piece)
-        if cut and passed > cut:
+        if cut and passed + len(piece) > cut:
             open(marker, "w").close()
+            pieces.put((0, b""))
+            writer.join()
             child.kill()
             os._exit(1)
+        passed += len(piece)
+        if passed_on:
+            os.write(passed_on, f"{len(piece)}\n".encode())
         pieces.put((time.monotonic() + delay, piece))
         if not piece:
             break
@@ -109,6 +115,22 @@ impl Host {
 
     fn at(&self, path: &str) -> String {
         format!("here:{}", self.world.tree().join(path).display())
+    }
+
+    /// Bytes that went through the relay.
+    fn passed(&self) -> u64 {
+        let told = fs::read_to_string(self.world.path("ssh/marker.passed")).unwrap();
+        told.lines().map(|line| line.parse::<u64>().unwrap()).sum()
+    }
+
+    /// A two-way run of `a` here and `b` there.
+    fn both(&self, more: &[&str]) -> Ran {
+        let far = self.at("b");
+        let program = env!("CARGO_BIN_EXE_vellum");
+        let mut all = vec!["sync", "-e", &self.rsh, "--remote-program", program, "--two-way"];
+        all.extend(more);
+        all.extend(["a", &far]);
+        self.world.run_at_home(&all)
     }
 
     fn assert_equal(&self, one: &str, other: &str) {
@@ -248,6 +270,22 @@ fn what_fails_there_is_told_here() {
     host.world.run(&["sync", "-e", "/nowhere/ssh", "file", &host.at("x")]).code(2).remarks("start ssh");
 }
 
+/// The list went as a map whose keys are no strings.
+#[test]
+fn a_list_of_files_goes_over_the_line() {
+    let host = Host::new();
+    for path in ["src/a", "src/d/b", "src/c"] {
+        host.world.write(path, "content");
+    }
+    host.world.write("list", "a\nd/b\n");
+    host.sync(&["-a", "--files-from", "list", "src/", &host.at("there")]).ok();
+    host.sync(&["-a", "--files-from", "list", &host.at("src/"), "back"]).ok();
+    for side in ["there", "back"] {
+        assert!(host.world.has(&format!("{side}/a")) && host.world.has(&format!("{side}/d/b")));
+        assert!(!host.world.has(&format!("{side}/c")));
+    }
+}
+
 /// Only that it is right: how long it takes is what bench/compare/sync_remote.py measures.
 #[test]
 fn a_slow_line_changes_nothing() {
@@ -290,14 +328,7 @@ fn both_ways_over_ssh() {
     world.write("a/one", "1\n");
     world.write("a/dir/both", "b\n");
     world.write("b/two", "2\n");
-    let both = |more: &[&str]| {
-        let program = env!("CARGO_BIN_EXE_vellum");
-        let far = host.at("b");
-        let mut all = vec!["sync", "-e", &host.rsh, "--remote-program", program, "--two-way"];
-        all.extend(more);
-        all.extend(["a", &far]);
-        world.run_at_home(&all)
-    };
+    let both = |more: &[&str]| host.both(more);
     both(&[]).ok();
     host.assert_equal("a", "b");
     // Each side changes something, deletes something, and both change the same.
@@ -308,14 +339,7 @@ fn both_ways_over_ssh() {
     world.write("b/dir/both", "changed there, too\n");
     both(&["-n"]).ok().says("rename  dir/both");
     both(&[]).ok();
-    // Times of directories that both have are each side's own.
-    let files = |side: &str| {
-        told(&world.tree().join(side))
-            .into_iter()
-            .filter(|line| !line.contains(" 40755 "))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(files("a"), files("b"));
+    assert_eq!(files(world, "a"), files(world, "b"));
     assert_eq!(world.read("a/two"), "changed there\n");
     assert_eq!(world.read("b/new"), "new here\n");
     assert!(!world.has("b/one"));
@@ -326,4 +350,64 @@ fn both_ways_over_ssh() {
     both(&["--conflict", "larger"]).ok();
     assert_eq!(world.read("a/dir/both"), "larger there\n");
     both(&[]).ok().says("Nothing to do");
+}
+
+/// Files of both sides, and directories, whose times are each side's own.
+fn files(world: &World, side: &str) -> Vec<String> {
+    told(&world.tree().join(side)).into_iter().filter(|line| !line.contains(" 40755 ")).collect()
+}
+
+/// Makes so many files of 100 KB.
+fn make_files(world: &World, side: &str, count: usize) {
+    for (number, content) in noise(count * 100_000).chunks(100_000).enumerate() {
+        world.write(&format!("{side}/f{number}"), content);
+    }
+}
+
+#[test]
+fn both_ways_a_connection_that_is_cut_is_made_again_and_what_arrived_is_not_sent_again() {
+    let (whole, cut) = (4_000_000, 2_000_000);
+    let host = Host::through(&format!("RELAY 0 {cut} MARKER"));
+    make_files(&host.world, "b", 40);
+    fs::create_dir(host.world.tree().join("a")).unwrap();
+    host.both(&["--jobs", "1"]).ok().says("40 files");
+    assert!(host.world.path("ssh/marker").exists(), "it was cut");
+    assert_eq!(files(&host.world, "a"), files(&host.world, "b"));
+    // Some files were under way at once; the rest of what passed before the cut is here.
+    let passed = host.passed();
+    assert!(passed < whole + 1_500_000, "{passed} bytes");
+    host.both(&[]).ok().says("Nothing to do: 40 entries agree");
+}
+
+#[test]
+fn both_ways_a_cut_while_sending_and_a_conflict_lose_nothing() {
+    let host = Host::through("RELAY 0 1000000 MARKER");
+    let world = &host.world;
+    make_files(world, "a", 30);
+    world.write("a/both", "here\n");
+    world.write("b/both", "there!\n");
+    host.both(&[]).ok().says("rename  both -> both.conflict-");
+    assert!(world.path("ssh/marker").exists(), "it was cut");
+    assert_eq!(files(world, "a"), files(world, "b"));
+    assert_eq!(files(world, "a").len(), 32);
+    host.both(&[]).ok().says("Nothing to do: 32 entries agree");
+}
+
+/// Looking again at paths that a rule may hide gave the far side other numbers for its files.
+#[test]
+fn both_ways_with_rules_the_right_content_comes() {
+    let host = Host::new();
+    let world = &host.world;
+    for (path, content) in
+        [("b/a.log", "left out\n"), ("b/b", "first\n"), ("b/d/c", "second\n"), ("a/e", "third\n")]
+    {
+        world.write(path, content);
+    }
+    host.both(&["--exclude", "*.log"]).ok();
+    let read = |path: &str| world.read(path);
+    assert_eq!(
+        (read("a/b"), read("a/d/c"), read("b/e")),
+        ("first\n".into(), "second\n".into(), "third\n".into())
+    );
+    assert!(!world.has("a/a.log"));
 }

@@ -6,7 +6,6 @@ use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use vellum_sync::options::{DeltaMode, Options};
 use vellum_sync::remote::{Address, AddressError, Remote, Shell};
@@ -26,11 +25,6 @@ const TIMEOUT: u64 = 300_000;
 const SILENCE: u64 = 60_000;
 /// Threads that receive: they wait for the line, not for the machine.
 const JOBS: u32 = 8;
-/// How often a lost connection is made again, unless told otherwise.
-pub const RETRIES: u32 = 3;
-/// How long is waited before the first of these, and twice as long before each that follows.
-pub const PAUSE: Duration = Duration::from_millis(500);
-
 /// Be the other side, until whoever started this has enough.
 pub fn be_server() -> Result<Outcome> {
     let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();

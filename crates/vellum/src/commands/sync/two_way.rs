@@ -25,6 +25,7 @@ use vellum_volume::tree::show;
 
 use super::args::Args;
 use super::ends::Typed;
+use super::patience::Patience;
 use super::{TASK, in_worktree, remote};
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
@@ -133,10 +134,14 @@ fn go(
         CliError::from(error).or_resume("run the command again: it goes on where it stopped")
     };
     let loud = args.show.progress || args.show.partial_progress;
+    let mut patience = Patience::new(&two_way.asked.options);
     let looked = context.watch_loud(TASK, loud, |meter| {
-        let sight = two_way.look(archive, meter)?;
-        let plan = two_way.plan(archive, &sight);
-        vellum_sync::Result::Ok((sight, plan))
+        loop {
+            let looked = look(two_way, archive, meter);
+            if looked.is_ok() || meter.stopped() || !patience.again(two_way.lines(), false, meter) {
+                return looked;
+            }
+        }
     });
     let (sight, mut plan) = looked.map_err(stopped)?;
     if ask && plan.open().next().is_some() {
@@ -146,15 +151,57 @@ fn go(
     if args.show.dry_run {
         return Ok(Ran { sight, plan, done: None, first: None });
     }
+    let mut work = Work { two_way, archive: archive.clone(), shelf, report: TwoWayReport::default() };
     let done = context.watch_loud(TASK, loud, |meter: &Meter| {
-        let (report, after) = two_way.perform(archive, &sight, &plan, meter)?;
-        // That there is nothing to know is worth knowing, too.
-        if let Some(after) = after.filter(|after| archive.is_empty() || after != archive) {
-            shelf.save(&after)?;
+        let mut outcome = work.perform(&sight, &plan, meter);
+        while !meter.stopped() {
+            let failed = outcome.is_ok() && work.report.has_problems();
+            if !patience.again(work.two_way.lines(), failed, meter) {
+                break;
+            }
+            outcome = work.perform_again(meter);
         }
-        vellum_sync::Result::Ok(report)
+        outcome
     });
-    Ok(Ran { sight, plan, done: Some(done.map_err(stopped)?), first: None })
+    done.map_err(stopped)?;
+    Ok(Ran { sight, plan, done: Some(work.report), first: None })
+}
+
+fn look(
+    two_way: &mut TwoWay<'_>,
+    archive: &Archive,
+    meter: &Meter,
+) -> vellum_sync::Result<(Sight, TwoWayPlan)> {
+    let sight = two_way.look(archive, meter)?;
+    let plan = two_way.plan(archive, &sight);
+    Ok((sight, plan))
+}
+
+/// A run that is carried out, in as many attempts as its connections need.
+struct Work<'w, 'e> {
+    two_way: &'w mut TwoWay<'e>,
+    archive: Archive,
+    shelf: &'w Shelf,
+    report: TwoWayReport,
+}
+
+impl Work<'_, '_> {
+    fn perform(&mut self, sight: &Sight, plan: &TwoWayPlan, meter: &Meter) -> vellum_sync::Result<()> {
+        let (report, after) = self.two_way.perform(&self.archive, sight, plan, meter)?;
+        self.report.go_on(report);
+        // That there is nothing to know is worth knowing, too.
+        if let Some(after) = after.filter(|after| self.archive.is_empty() || *after != self.archive) {
+            self.shelf.save(&after)?;
+            self.archive = after;
+        }
+        Ok(())
+    }
+
+    /// Does what is left to do: what arrived is on both sides, and not sent again.
+    fn perform_again(&mut self, meter: &Meter) -> vellum_sync::Result<()> {
+        let (sight, plan) = look(self.two_way, &self.archive, meter)?;
+        self.perform(&sight, &plan, meter)
+    }
 }
 
 /// The options of a two-way run; some of a one-way run have no meaning here.

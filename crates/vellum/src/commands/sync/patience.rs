@@ -1,0 +1,72 @@
+//! Working again when a connection was cut.
+//!
+//! Invariant: a run is taken up only after a connection that had stood was lost: what never stood would not the next
+//! time. Deliberately absent: what is done again (whoever asks knows what has arrived).
+
+use std::time::{Duration, Instant};
+
+use vellum_sync::options::Options;
+use vellum_sync::two_way::Lines;
+use vellum_volume::Meter;
+
+/// How often a lost connection is made again, unless told otherwise.
+const RETRIES: u32 = 3;
+/// How long is waited before the first of these, and twice as long before each that follows.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Longest of these waits.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How often a wait looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How often it may still be tried.
+pub struct Patience {
+    tries: u32,
+    pause: Duration,
+    cuts: u32,
+}
+
+impl Patience {
+    /// As the options say.
+    pub fn new(options: &Options) -> Self {
+        Self { tries: options.effort.retries.unwrap_or(RETRIES), pause: PAUSE, cuts: 0 }
+    }
+
+    /// Whether to work again, as connections have fared; after a pause, if so. `failed` says that something could not be
+    /// done: what the other side was still writing after a cut can be in the way of the run that follows.
+    pub fn again(&mut self, lines: Lines, failed: bool, meter: &Meter) -> bool {
+        let is_cut = lines.cuts > self.cuts;
+        let is_worth = is_cut || self.cuts > 0 && (lines.is_lost || failed);
+        self.cuts = lines.cuts;
+        if !is_worth || self.tries == 0 {
+            return false;
+        }
+        self.tries -= 1;
+        let start = Instant::now();
+        while start.elapsed() < self.pause && !meter.stopped() {
+            std::thread::sleep(LOOK);
+        }
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        !meter.stopped()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_had_stood_is_made_again_and_not_for_ever() {
+        let meter = Meter::default();
+        let mut options = Options::default();
+        options.effort.retries = Some(2);
+        let lost = |cuts| Lines { cuts, is_lost: true };
+        let mut patience = Patience { pause: Duration::ZERO, ..Patience::new(&options) };
+        assert!(!patience.again(lost(0), true, &meter), "it never stood");
+        assert!(patience.again(lost(1), false, &meter));
+        assert!(patience.again(lost(1), false, &meter), "the other host is not back yet");
+        assert!(!patience.again(lost(2), true, &meter), "it was tried often enough");
+        let mut patience = Patience { pause: Duration::ZERO, ..Patience::new(&options) };
+        assert!(patience.again(Lines { cuts: 1, is_lost: false }, false, &meter));
+        assert!(!patience.again(Lines { cuts: 1, is_lost: false }, false, &meter), "all is well");
+    }
+}
