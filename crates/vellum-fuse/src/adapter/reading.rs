@@ -1,10 +1,10 @@
 //! Content, and places in it, of whatever stands behind a node; and what a directory lists, as many names as fit.
 
 use rustix::io::Errno;
-use vellum_fs::{Fs, Result, Seek};
+use vellum_fs::{Result, Seek};
 use vellum_types::Ino;
 
-use super::seeking::seek_answer;
+use super::seeking::{Doubtful, Goal, Look, seek_answer};
 use super::{Adapter, Owner};
 use crate::attr::kind_bits;
 use crate::connection::{Later, MAX_WRITE};
@@ -70,22 +70,28 @@ impl Adapter {
         }
     }
 
-    /// Finds data or a hole: in a live file later, when the kernel's pages are here.
+    /// Finds data or a hole: in a live file, if pages of the kernel's may say otherwise, later, when they are here.
     pub(super) fn answer_seek(&self, header: &Header, at: (u64, u32), later: Later<'_>) -> Answer {
         let (offset, whence) = at;
-        if let Ok(Owner::Live(fs, ino)) = self.owner(header.node) {
-            let (fs, unanswered) = (fs.clone(), later.take());
-            let look = move || {
-                let done = seek_live(&fs, ino, offset, whence).map_err(|error| error.errno());
-                unanswered.answer(seek_answer(done));
-            };
-            self.seeking.look(header.node, look);
-            return Answer::None;
+        let Ok(Owner::Live(fs, ino)) = self.owner(header.node) else {
+            return seek_answer(self.serve(Op::Lseek, header, b"", || self.seek_node(header.node, at)));
+        };
+        let goal = Goal { offset, seek: if whence == SEEK_DATA { Seek::Data } else { Seek::Hole } };
+        let find = |at, seek| fs.seek(ino, at, seek);
+        match self.serve(Op::Lseek, header, b"", || goal.look(&find)) {
+            Err(error) => Answer::Failed(error),
+            Ok(Look { found, doubt: None }) => seek_answer(found),
+            Ok(look) => {
+                let (fs, unanswered) = (fs.clone(), later.take());
+                let find = move |at, seek| fs.seek(ino, at, seek);
+                let done = move |done| unanswered.answer(seek_answer(done));
+                self.seeking.settle(Doubtful::new(header.node, goal, look, find, done));
+                Answer::None
+            }
         }
-        seek_answer(self.serve(Op::Lseek, header, b"", || self.seek_node(header.node, offset, whence)))
     }
 
-    fn seek_node(&self, node: u64, offset: u64, whence: u32) -> Result<u64> {
+    fn seek_node(&self, node: u64, (offset, whence): (u64, u32)) -> Result<u64> {
         match self.owner(node)? {
             // Of a live one, the kernel may have pages that we have not been given.
             Owner::Live(..) | Owner::Past(..) => Err(Errno::STALE.into()),
@@ -146,8 +152,4 @@ impl Adapter {
             _ => true,
         }
     }
-}
-
-fn seek_live(fs: &Fs, ino: Ino, offset: u64, whence: u32) -> Result<u64> {
-    fs.seek(ino, offset, if whence == SEEK_DATA { Seek::Data } else { Seek::Hole })
 }

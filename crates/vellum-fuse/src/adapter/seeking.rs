@@ -1,13 +1,17 @@
-//! Seeking to data and holes in a file that somebody may write: the kernel may have pages that we have not been given,
-//! and it does not write them back before it asks. So it is told to, and only then looked.
+//! Seeking to data and holes in a file that somebody may write: the kernel may have changed pages that we have not been
+//! given, and it does not write them back before it asks. Changed pages can only make data of a hole, or the file
+//! longer: data that we know of is data. So only where we see a hole is there a doubt; the kernel is told to write back
+//! and forget its pages of that range alone, and then we look again. What a program reads again stays in memory.
 //!
-//! That waits for requests that our own threads answer; so a thread of its own does it, one file after the other.
+//! Telling it waits for requests that our own threads answer; so a thread of its own does it, one file after the other.
 
 use std::io;
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
+use vellum_fs::{Result, Seek};
 
 use crate::connection::Notifier;
 use crate::wire::{Answer, Notice, Small};
@@ -15,53 +19,128 @@ use crate::wire::{Answer, Notice, Small};
 /// The way to the kernel, once the mount is there.
 pub type ToKernel = Arc<OnceLock<Notifier>>;
 
-/// What is done once the kernel's pages are here.
-type Look = Box<dyn FnOnce() + Send>;
+/// Holes that are looked at one by one; after that the rest of the file is.
+const HOLES_MAX: usize = 8;
+
+/// Where a range ends that goes to the end of the file, wherever the kernel sees that.
+const END: u64 = u64::MAX;
+
+type Done = std::result::Result<u64, Errno>;
+type Find = Box<dyn Fn(u64, Seek) -> Result<u64> + Send>;
+
+/// What is looked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Goal {
+    pub offset: u64,
+    pub seek: Seek,
+}
+
+/// What was found, and where pages of the kernel's could say otherwise.
+#[derive(Debug)]
+pub(super) struct Look {
+    pub found: Done,
+    pub doubt: Option<Range<u64>>,
+}
+
+impl Goal {
+    /// Looks at what we know.
+    pub fn look(self, find: &dyn Fn(u64, Seek) -> Result<u64>) -> Result<Look> {
+        let known = |done: Result<u64>| match done {
+            Err(error) if error.errno() != Errno::NXIO => Err(error),
+            done => Ok(done.map_err(|error| error.errno())),
+        };
+        let found = known(find(self.offset, self.seek))?;
+        let doubt = match (self.seek, found) {
+            (Seek::Data, Ok(data)) => self.offset..data,
+            (Seek::Hole, Ok(hole)) => hole..known(find(hole, Seek::Data))?.unwrap_or(END),
+            // To us the file ends before.
+            (Seek::Data | Seek::Hole, Err(_)) => self.offset..END,
+        };
+        Ok(Look { found, doubt: Some(doubt).filter(|doubt| !doubt.is_empty()) })
+    }
+}
+
+/// A request that is answered when nothing is in doubt.
+pub(super) struct Doubtful {
+    node: u64,
+    goal: Goal,
+    look: Look,
+    find: Find,
+    done: Box<dyn FnOnce(Done) + Send>,
+}
+
+impl Doubtful {
+    pub fn new(
+        node: u64,
+        goal: Goal,
+        look: Look,
+        find: impl Fn(u64, Seek) -> Result<u64> + Send + 'static,
+        done: impl FnOnce(Done) + Send + 'static,
+    ) -> Self {
+        Self { node, goal, look, find: Box::new(find), done: Box::new(done) }
+    }
+
+    /// Looks again until all that is in doubt was written back; `write_back` sees to it.
+    fn settle(self, write_back: impl Fn(u64, &Range<u64>)) {
+        let Self { node, goal, look: Look { mut found, mut doubt }, find, done } = self;
+        let mut here: Option<Range<u64>> = None;
+        for round in 0.. {
+            let Some(mut range) = doubt else { break };
+            let is_here = |here: &Range<u64>| here.start <= range.start && range.end <= here.end;
+            if here.as_ref().is_some_and(is_here) {
+                break;
+            }
+            if round >= HOLES_MAX {
+                range.end = END;
+            }
+            write_back(node, &range);
+            here = Some(range);
+            match goal.look(&find) {
+                Ok(look) => (found, doubt) = (look.found, look.doubt),
+                Err(error) => return done(Err(error.errno())),
+            }
+        }
+        done(found);
+    }
+}
 
 /// The way to the thread that fetches the kernel's pages.
 pub struct Seeking {
-    wanted: Sender<(u64, Look)>,
+    wanted: Sender<Doubtful>,
 }
 
 impl Seeking {
     /// Starts the thread. It ends when this is dropped.
     pub fn start(kernel: ToKernel) -> io::Result<Self> {
         let (wanted, received) = channel();
-        std::thread::Builder::new().name("vellum-seek".into()).spawn(move || fetch(&kernel, &received))?;
+        std::thread::Builder::new().name("vellum-seek".into()).spawn(move || work(&kernel, &received))?;
         Ok(Self { wanted })
     }
 
-    /// Looks once the kernel's pages are here.
-    pub fn look(&self, node: u64, look: impl FnOnce() + Send + 'static) {
+    /// Answers later.
+    pub(super) fn settle(&self, doubtful: Doubtful) {
         // The thread lives as long as this does.
-        let _ = self.wanted.send((node, Box::new(look)));
+        let _ = self.wanted.send(doubtful);
     }
 }
 
 /// What answers that data or a hole was found, or not.
-pub(super) fn seek_answer(done: std::result::Result<u64, Errno>) -> Answer {
+pub(super) fn seek_answer(done: Done) -> Answer {
     Answer::of(done, |&offset| Small::offset(offset))
 }
 
-fn fetch(kernel: &ToKernel, received: &Receiver<(u64, Look)>) {
-    for (node, look) in received {
+fn work(kernel: &ToKernel, received: &Receiver<Doubtful>) {
+    let write_back = |node, range: &Range<u64>| {
+        let len = if range.end == END { 0 } else { range.end - range.start };
         if let Some(kernel) = kernel.get() {
-            // All pages of the file, changed ones written back first. If that fails, so does the program's `fsync`.
-            let _ = kernel.tell(Notice::Inode(node));
+            // If writing back fails, so does the program's `fsync`.
+            let _ = kernel.tell(Notice::Pages { node, offset: range.start, len });
         }
-        look();
+    };
+    for doubtful in received {
+        doubtful.settle(write_back);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn looks_are_made() {
-        let seeking = Seeking::start(ToKernel::default()).unwrap();
-        let (tell, told) = channel();
-        seeking.look(7, move || tell.send(()).unwrap());
-        told.recv().unwrap();
-    }
-}
+mod tests;

@@ -7,6 +7,15 @@ use super::answer::{HEAD_LEN, head};
 pub enum Notice<'a> {
     /// The attributes of a node, and all its pages: changed ones are written back first.
     Inode(u64),
+    /// The attributes of a node, and some of its pages: changed ones are written back first.
+    Pages {
+        /// The node.
+        node: u64,
+        /// Where the first byte is.
+        offset: u64,
+        /// Bytes; 0: to the end.
+        len: u64,
+    },
     /// A name in a directory, and all below it.
     Name {
         /// The directory.
@@ -22,7 +31,7 @@ impl Notice<'_> {
     /// The number that the kernel knows it by (`FUSE_NOTIFY_…`).
     fn code(self) -> i32 {
         match self {
-            Self::Inode(_) => 2,
+            Self::Inode(_) | Self::Pages { .. } => 2,
             Self::Name { .. } => 3,
             Self::Names => 8,
         }
@@ -33,12 +42,10 @@ impl Notice<'_> {
     pub fn encode(self) -> Vec<u8> {
         let mut bytes = vec![0; HEAD_LEN];
         match self {
-            Self::Inode(node) => {
-                bytes.extend(node.to_ne_bytes());
-                // From the first page to the last.
-                let (offset, len) = (0u64, 0u64);
-                bytes.extend(offset.to_ne_bytes());
-                bytes.extend(len.to_ne_bytes());
+            // From the first page to the last.
+            Self::Inode(node) => return Self::Pages { node, offset: 0, len: 0 }.encode(),
+            Self::Pages { node, offset, len } => {
+                [node, offset, len].iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
             }
             Self::Name { dir, name } => {
                 let (len, flags) = (u32::try_from(name.len()).unwrap_or(u32::MAX), 0u32);

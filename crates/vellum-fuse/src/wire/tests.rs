@@ -200,6 +200,9 @@ fn notices_look_like_answers_to_nobody() {
     assert_eq!(name[4..8], 3i32.to_ne_bytes());
     assert_eq!(name[8..16], [0; 8]);
     assert_eq!(Notice::Inode(1).encode().len(), 40);
+    let pages = Notice::Pages { node: 1, offset: 2, len: 3 }.encode();
+    assert_eq!(pages[4..8], 2i32.to_ne_bytes());
+    assert_eq!(pages[16..], [1u64, 2, 3].map(u64::to_ne_bytes).concat());
     assert_eq!(Notice::Names.encode(), head(0, 8, 0));
 }
 

@@ -224,6 +224,34 @@ fn data_that_only_the_kernel_has_is_found_by_seeking() {
     assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)), Ok(1 << 20));
     file.write_all_at(b"more", 3 << 20).unwrap();
     assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(2 << 20)), Ok(3 << 20));
+    // A hole that was filled, and a file that became longer.
+    file.write_all_at(&noise(1 << 20), 2 << 20).unwrap();
+    file.write_all_at(b"end", (3 << 20) + 5000).unwrap();
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(2 << 20)), Ok((3 << 20) + 4));
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole((3 << 20) + 4096)), Ok((3 << 20) + 5003));
+}
+
+/// What programs have read through a mount that the kernel did not have, bytes.
+fn read_bytes(mount: &Mount<'_>) -> u64 {
+    let stats = fs::read_to_string(mount.at(".vellum/stats")).unwrap();
+    let line = stats.lines().find_map(|line| line.strip_prefix("vellum_fuse_read_bytes_total ")).unwrap();
+    line.parse().unwrap()
+}
+
+#[test]
+fn seeking_for_holes_leaves_pages_in_memory() {
+    let world = World::new();
+    let mount = Mount::new(&world, "work");
+    let content = noise(8 << 20);
+    fs::write(mount.at("large"), &content).unwrap();
+    mount.sh("sync large");
+    let file = File::open(mount.at("large")).unwrap();
+    let before = read_bytes(&mount);
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(4096)), Ok(4096));
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)), Ok(8 << 20));
+    assert!(fs::read(mount.at("large")).unwrap() == content);
+    let read = read_bytes(&mount) - before;
+    assert!(read < 4 << 20, "{read} bytes of what was in memory were read again");
 }
 
 #[test]
