@@ -3,6 +3,7 @@
 pub mod control;
 pub mod daemon;
 pub mod error;
+pub mod heap;
 pub mod live;
 pub mod log;
 pub mod metrics;

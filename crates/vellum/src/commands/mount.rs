@@ -19,7 +19,7 @@ use crate::error::{CliError, Outcome, Result};
 use crate::mounting::control::{self, Service};
 use crate::mounting::live::MountedLive;
 use crate::mounting::log::Log;
-use crate::mounting::{MountingError, daemon, metrics, mountpoint};
+use crate::mounting::{MountingError, daemon, heap, metrics, mountpoint};
 use crate::ui::format;
 
 /// Mount a worktree as a filesystem
@@ -161,6 +161,7 @@ fn arguments(args: &Args, context: &Context) -> Vec<OsString> {
 
 /// Mounts in this process, and serves until the mount is ended.
 fn serve(args: &Args, context: &Context) -> Result<Outcome> {
+    heap::share();
     if args.detach {
         rustix::process::setsid().map_err(|error| CliError::io("leave", "the terminal")(error.into()))?;
     }

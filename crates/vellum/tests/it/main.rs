@@ -26,6 +26,7 @@ mod key;
 mod lease;
 mod ls;
 mod mdtest;
+mod memory;
 mod mount;
 mod mounted;
 mod mounts;
