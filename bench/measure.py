@@ -26,6 +26,8 @@ class Cost:
     wall: float
     cpu: float
     peak: int
+    # Bytes of pages that it made dirty, as the kernel accounts them: of files on filesystems that have a disk.
+    dirtied: int = 0
 
 
 def run(argv, *, cwd=None, env=None, ok=(0,), log=None) -> Cost:
@@ -42,7 +44,7 @@ def run(argv, *, cwd=None, env=None, ok=(0,), log=None) -> Cost:
     child.returncode = code
     if code not in ok:
         raise CommandFailed(f"{' '.join(str(a) for a in argv)}\n  exit code {code}\n{tail(out)}")
-    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, usage.ru_oublock * 512)
 
 
 def tail(path: Path) -> str:

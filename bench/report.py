@@ -42,6 +42,8 @@ def shown(value, unit) -> str:
         return scaled(value, ("B", "KiB", "MiB", "GiB"), 1024)
     if unit == "bytes per second":
         return scaled(value, ("B/s", "KB/s", "MB/s", "GB/s"), 1000)
+    if unit == "count" and value != int(value):
+        return digits(value)
     return f"{value:,.0f}{'/s' if unit == 'per second' else ''}"
 
 

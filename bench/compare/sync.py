@@ -1,21 +1,27 @@
 #!/usr/bin/env python3
 """`vellum sync` and other tools that copy trees: fresh copies, nothing changed, one large file changed.
 
-    bench/compare/sync.py [--rounds 5] [--filesystems ext4,xfs,btrfs] [--cases NAME,...] [--tools NAME,...] [--json FILE]
+    bench/compare/sync.py [--rounds 5] [--filesystems ext4,xfs,btrfs] [--cases NAME;...] [--tools NAME,...] [--huge]
+                          [--json FILE]
 
 VELLUM, RSYNC, CP, SY, SY03, XCP, CPZ and RCLONE name the binaries (default: from PATH; one that is missing is left out). Needs
 root: each filesystem is made in memory. Sources are warm, destinations fresh, and dirty pages are written back between
 runs, outside the timing. In the first round each copy is compared with its source.
+
+Beside the time of each run stand processor time, peak memory and the bytes that it made dirty; where strace is
+installed, its system calls are counted once for each case, outside the rounds. --huge adds a file of 4 GB and
+1,000,000 files, which take 16 GB of memory and most of an hour.
 """
 
 import argparse
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
 
@@ -27,11 +33,14 @@ import record
 import report
 
 MIB = 1 << 20
-BIG = 100 * MIB
+BIG, HUGE = 100 * MIB, 4096 * MIB
+MILLION = 1_000_000
 # What is changed in the large file, or put into it: in its middle.
 CHANGED, INSERTED = MIB, 4096
 LONG_AGO = 1_600_000_000
-SPACE = "3G"
+SPACE, HUGE_SPACE = "3G", "10G"
+# Rounds of what takes minutes.
+HUGE_ROUNDS = 3
 
 
 def program(name) -> str | None:
@@ -61,6 +70,12 @@ class Case:
     make: Callable
     before: str = "nothing"
     tools: tuple = tuple(TOOLS)
+    # Regular files of the source, by which system calls are divided.
+    files: int = 1
+    # Whether only --huge asks for it.
+    huge: bool = False
+    # What a tool is told beside all else.
+    flags: dict = field(default_factory=dict)
 
 
 def files(count, sizes, place):
@@ -102,35 +117,55 @@ def large(change):
     return make
 
 
+def huge(root: Path):
+    """One file that fits no cache but the page cache."""
+    root.mkdir(parents=True)
+    rng = random.Random(11)
+    with open(root / "huge", "wb") as file:
+        for _ in range(HUGE // MIB):
+            file.write(rng.randbytes(MIB))
+
+
 SMALL = files(1000, range(1024, 10 * 1024), lambda n: f"f{n:04}")
 MANY = files(20_000, [4096], lambda n: f"d{n // 100:03}/f{n:05}")
+# Empty ones: it is names and attributes that many files are about, and their blocks would fill the memory.
+MYRIADS = files(MILLION, [0], lambda n: f"d{n // 1000:03}/f{n:06}")
 UPDATERS = tuple(name for name in TOOLS if name not in MAKERS)
+# What writes least over an old file, where no reader is looked after.
+IN_PLACE = {"vellum": ["--in-place"], "rsync": ["--inplace", "--no-whole-file"]}
+# What writes least and keeps the old file whole until the new one has its name.
+LEAST = {"vellum": ["--delta=always"], "rsync": ["--no-whole-file"]}
 CASES = {
-    "1,000 files of 1 to 10 KB": Case(SMALL),
-    "100 files of 100 KB": Case(files(100, [100 * 1024], lambda n: f"f{n:03}")),
+    "1,000 files of 1 to 10 KB": Case(SMALL, files=1000),
+    "100 files of 100 KB": Case(files(100, [100 * 1024], lambda n: f"f{n:03}"), files=100),
     "one file of 100 MB": Case(large("nothing")),
-    "nested, 200 files": Case(files(200, [5 * 1024], nested)),
-    "20,000 files of 4 KB": Case(MANY),
-    "nothing changed, 1,000 files": Case(SMALL, "the same", UPDATERS),
-    "nothing changed, 20,000 files": Case(MANY, "the same", UPDATERS),
+    "nested, 200 files": Case(files(200, [5 * 1024], nested), files=200),
+    "20,000 files of 4 KB": Case(MANY, files=20_000),
+    "nothing changed, 1,000 files": Case(SMALL, "the same", UPDATERS, files=1000),
+    "nothing changed, 20,000 files": Case(MANY, "the same", UPDATERS, files=20_000),
     "1 MB changed in 100 MB": Case(large("changed"), "an older one", UPDATERS),
     "4 KB inserted in 100 MB": Case(large("inserted"), "an older one", UPDATERS),
+    "1 MB changed in 100 MB, written least": Case(large("changed"), "an older one", tuple(LEAST), flags=LEAST),
+    "1 MB changed in 100 MB, in place": Case(large("changed"), "an older one", tuple(IN_PLACE), flags=IN_PLACE),
+    "one file of 4 GB": Case(huge, huge=True),
+    "1,000,000 empty files": Case(MYRIADS, files=MILLION, huge=True, tools=("vellum", "rsync", "cp", "cpz")),
+    "nothing changed, 1,000,000 empty files": Case(MYRIADS, "the same", ("vellum", "rsync", "cp"), files=MILLION, huge=True),
 }
 # Where blocks can be shared only these differ from what was measured elsewhere.
-SHARING_CASES = ("one file of 100 MB", "1 MB changed in 100 MB", "4 KB inserted in 100 MB")
+SHARING = re.compile("one file of|MB changed|KB inserted")
 
 
 class Ground:
     """A filesystem in memory, with the sources on it."""
 
-    def __init__(self, kind: str, cases):
+    def __init__(self, kind: str, space: str):
         self.kind = kind
-        self.root = Path(f"/tmp/vellum-bench-{kind}")
+        self.space = space
+        self.root = Path(f"/tmp/vellum-bench-{kind}-{os.getpid()}")
         self.script = Path(__file__).resolve().parent.parent / "ramdisk.sh"
-        self.cases = cases
 
     def __enter__(self):
-        subprocess.run([self.script, "make", self.root, SPACE, self.kind], check=True)
+        subprocess.run([self.script, "make", self.root, self.space, self.kind], check=True)
         return self
 
     def __exit__(self, *_):
@@ -166,6 +201,12 @@ class Ground:
             measure.warm(target)
         return source, target
 
+    def forget(self, name):
+        """Makes room after a case."""
+        source = self.source(name)
+        for path in (source, f"{source}.before", self.root / "dst"):
+            shutil.rmtree(path, ignore_errors=True)
+
 
 class Contest:
     """All cases on all filesystems."""
@@ -187,22 +228,43 @@ class Contest:
     def run(self):
         """Everything."""
         for kind in self.args.filesystems.split(","):
-            cases = [name for name in CASES if kind == "ext4" or name in SHARING_CASES]
-            if self.args.cases:
-                cases = [name for name in cases if any(word in name for word in self.args.cases.split(";"))]
-            with Ground(kind, cases) as ground:
-                for name in cases:
-                    for number in range(self.args.rounds):
-                        self.round(ground, name, number)
-            self.record.keep(self.args.json)
+            cases = [name for name in CASES if self.wants(name, kind)]
+            for huge in (False, True):
+                names = [name for name in cases if CASES[name].huge == huge]
+                if names:
+                    self.on(kind, names, HUGE_SPACE if huge else SPACE)
+                    self.record.keep(self.args.json)
+
+    def wants(self, name, kind) -> bool:
+        """Whether a case is measured on a filesystem."""
+        words = self.args.cases.split(";")
+        return (
+            (kind == "ext4" or SHARING.search(name) is not None)
+            and (self.args.huge or not CASES[name].huge)
+            and any(word in name for word in words)
+        )
+
+    def on(self, kind, names, space):
+        """Some cases on one filesystem."""
+        with Ground(kind, space) as ground:
+            for name in names:
+                rounds = min(self.args.rounds, HUGE_ROUNDS) if CASES[name].huge else self.args.rounds
+                for number in range(rounds):
+                    self.round(ground, name, number)
+                if shutil.which("strace"):
+                    self.count_calls(ground, name)
+                ground.forget(name)
+
+    def team(self, name):
+        """The tools that can do a case."""
+        return [tool for tool in self.tools if tool in CASES[name].tools]
 
     def round(self, ground, name, number):
         """A case once, by every tool that can do it."""
-        team = [tool for tool in self.tools if tool in CASES[name].tools]
-        for tool in contest.order(team, number):
+        for tool in contest.order(self.team(name), number):
             source, target = ground.prepare(name, tool)
             try:
-                cost = measure.run(TOOLS[tool](source, target), log="/dev/null")
+                cost = measure.run(command(name, tool, source, target))
                 if number == 0 and not same(source, target):
                     raise measure.CommandFailed("its copy differs from the source")
             except measure.CommandFailed as failure:
@@ -212,6 +274,29 @@ class Contest:
             add(cost.wall)
             add(cost.cpu, quantity="processor time")
             add(cost.peak, quantity="peak memory", unit="bytes")
+            add(cost.dirtied, quantity="written", unit="bytes")
+
+    def count_calls(self, ground, name):
+        """System calls of every tool from its start to its end, divided by files."""
+        log = ground.root / "calls"
+        for tool in self.team(name):
+            source, target = ground.prepare(name, tool)
+            try:
+                measure.run(["strace", "-f", "-qq", "-c", "-U", "calls", "-o", log, *command(name, tool, source, target)])
+            except measure.CommandFailed:
+                continue
+            calls = int(re.search(r"(\d+) total", log.read_text())[1])
+            quantity = "system calls a file" if CASES[name].files > 1 else "system calls"
+            self.record.add(name, tool, calls / CASES[name].files, group=ground.kind, quantity=quantity, unit="count")
+
+
+def command(name, tool, source, target) -> list:
+    """How a tool does a case."""
+    argv = TOOLS[tool](source, target)
+    flags = CASES[name].flags.get(tool, [])
+    # After the program and, of ours, its command.
+    place = 2 if tool == "vellum" else 1
+    return [*argv[:place], *flags, *argv[place:]]
 
 
 def same(source, target) -> bool:
@@ -226,6 +311,7 @@ def main():
     parser.add_argument("--filesystems", default="ext4,xfs,btrfs")
     parser.add_argument("--cases", default="", help="parts of names, with ';' between them")
     parser.add_argument("--tools", default=",".join(TOOLS))
+    parser.add_argument("--huge", action="store_true", help="also a file of 4 GB and a million files")
     parser.add_argument("--json", type=Path, help="where to keep the record")
     contest_ = Contest(parser.parse_args())
     contest_.run()

@@ -133,6 +133,10 @@ impl Source for Local {
     fn open(&self, file: Entry<'_>, _old: Option<&File>) -> Result<Content> {
         self.open_file(&file).map(Content::File)
     }
+
+    fn looks_at_old(&self) -> bool {
+        false
+    }
 }
 
 impl Destination for Local {

@@ -7,6 +7,7 @@
 mod attributes;
 mod content;
 mod file;
+mod filling;
 mod in_place;
 mod keep;
 mod partial;

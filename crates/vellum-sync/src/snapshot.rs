@@ -218,6 +218,10 @@ impl Source for Snapshot {
     fn open(&self, file: Entry<'_>, _old: Option<&File>) -> Result<Content> {
         Ok(Content::Pieces(Box::new(self.pieces(file.id())?)))
     }
+
+    fn looks_at_old(&self) -> bool {
+        false
+    }
 }
 
 /// The content of a file, some chunks at a time.

@@ -56,6 +56,11 @@ pub trait Source: End {
     /// Opens a file's content. `old` is what the destination has under that name, if its blocks may be used; only a
     /// source to which the way is long looks at it.
     fn open(&self, file: Entry<'_>, old: Option<&File>) -> Result<Content>;
+
+    /// Whether it looks at what the destination has. Else nobody needs to open that.
+    fn looks_at_old(&self) -> bool {
+        true
+    }
 }
 
 /// A file that will be opened.

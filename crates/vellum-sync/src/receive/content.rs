@@ -14,6 +14,7 @@ use vellum_checkout::beneath::{OpenedFile, stat_file};
 use vellum_checkout::clone::data_segments;
 use vellum_volume::Meter;
 
+use super::filling::Filling;
 use crate::error::{Result, SyncError};
 use crate::source::{Piece, Pieces};
 
@@ -82,8 +83,8 @@ impl<'a> Flow<'a> {
     }
 
     /// Fills `to`, which is empty, from a file of this host.
-    pub fn fill(&self, to: &File, from: &OpenedFile) -> Result<()> {
-        let size = from.stat.size;
+    pub(super) fn fill(&self, filling: &Filling<'_>, from: &OpenedFile) -> Result<()> {
+        let (size, to) = (from.stat.size, filling.file);
         let plain = !self.sparse && !from.stat.may_have_holes;
         if size <= SMALL.min(self.step()) && plain {
             self.small(to, from)?;
@@ -92,9 +93,9 @@ impl<'a> Flow<'a> {
             self.passed(size)?;
         } else if self.sparse {
             ftruncate(to, size).map_err(|errno| SyncError::io("write")(errno.into()))?;
-            self.by_hand(to, from, 0, size, true)?;
+            self.by_hand(filling, from, (0, size), true)?;
         } else {
-            self.in_kernel(to, from)?;
+            self.in_kernel(filling, from)?;
         }
         unchanged(from)
     }
@@ -135,7 +136,8 @@ impl<'a> Flow<'a> {
     }
 
     /// Copies within the kernel, data alone.
-    fn in_kernel(&self, to: &File, from: &OpenedFile) -> Result<()> {
+    fn in_kernel(&self, filling: &Filling<'_>, from: &OpenedFile) -> Result<()> {
+        let to = filling.file;
         if from.stat.may_have_holes {
             ftruncate(to, from.stat.size).map_err(|errno| SyncError::io("write")(errno.into()))?;
         }
@@ -149,6 +151,7 @@ impl<'a> Flow<'a> {
                     Ok(count) if count > 0 => {
                         position += count as u64;
                         self.count(count as u64);
+                        filling.grew(count as u64);
                         self.passed(count as u64)?;
                     }
                     Err(Errno::INTR) => {}
@@ -158,7 +161,7 @@ impl<'a> Flow<'a> {
                     // Some pairs of files cannot be copied so; and the end of a file that became shorter: reading
                     // tells.
                     Ok(_) | Err(_) => {
-                        self.by_hand(to, from, position, end, false)?;
+                        self.by_hand(filling, from, (position, end), false)?;
                         position = end;
                     }
                 }
@@ -167,18 +170,25 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    fn by_hand(&self, to: &File, from: &OpenedFile, mut position: u64, end: u64, sparse: bool) -> Result<()> {
+    fn by_hand(
+        &self,
+        filling: &Filling<'_>,
+        from: &OpenedFile,
+        (mut position, end): (u64, u64),
+        sparse: bool,
+    ) -> Result<()> {
         let mut buffer = vec![0; BLOCK.min(self.step() as usize)];
         while position < end {
             let step = (end - position).min(buffer.len() as u64) as usize;
             let window = buffer.get_mut(..step).unwrap_or_default();
             from.file.read_exact_at(window, position).map_err(shrunk)?;
             if sparse {
-                self.put_sparse(to, window, position)?
+                self.put_sparse(filling.file, window, position)?
             } else {
-                self.put(to, window, position)?
+                self.put(filling.file, window, position)?
             }
             position += step as u64;
+            filling.grew(step as u64);
             self.passed(step as u64)?;
         }
         Ok(())

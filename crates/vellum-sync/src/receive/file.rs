@@ -9,6 +9,7 @@ use vellum_checkout::beneath::{BeneathError, Dir, Node, Replace, Special, Stagin
 use vellum_types::FileKind;
 
 use super::content::BLOCK;
+use super::filling::Filling;
 use super::partial::Partial;
 use super::{Flow, Job, Keeper, Newcomer, attributes};
 use crate::error::{Result, SyncError};
@@ -44,7 +45,7 @@ impl<'a> Receiver<'a> {
 
     fn beside(&self, dir: &Dir, step: &Step, how: How, entry: &Entry<'_>) -> Result<Vec<String>> {
         let old = match how {
-            How::Delta => dir.open_file(entry.name()).ok(),
+            How::Delta if self.uses_old() => dir.open_file(entry.name()).ok(),
             _ => None,
         };
         let content = self.job.source.open(*entry, old.as_ref().map(|old| &old.file))?;
@@ -73,7 +74,9 @@ impl<'a> Receiver<'a> {
             {
                 self.flow.patch(new.file()?, from, 0)?;
             }
-            (Content::File(from), _) => self.flow.fill(new.file()?, from)?,
+            (Content::File(from), _) => {
+                self.flow.fill(&Filling::new(new.file()?, from.stat.size, replaces), from)?;
+            }
             (Content::Pieces(pieces), old) => {
                 self.flow.assemble(new.file()?, &mut **pieces, old.as_ref().map(|old| &old.file))?;
             }
@@ -84,6 +87,11 @@ impl<'a> Receiver<'a> {
         let replace = if replaces { Replace::Always } else { Replace::Never };
         new.commit(entry.name(), replace).map_err(taken)?;
         Ok(failed)
+    }
+
+    /// Whether anybody looks at the old file: who copies within a host, and shares no blocks, does not.
+    fn uses_old(&self) -> bool {
+        self.job.source.looks_at_old() || self.job.options.writing.delta == DeltaMode::Always
     }
 
     /// Gives a new file the attributes.

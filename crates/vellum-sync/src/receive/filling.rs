@@ -1,0 +1,46 @@
+//! A file being filled, and written back while it is.
+//!
+//! Before ext4 lets a file take another's name it has all of it written back, so that a crash leaves the old content or
+//! the new one. Begun only then, the disk idles while a large file is copied, and the copy waits while the disk works.
+//! Invariant: what is asked for here is what the rename asks for, only earlier. Deliberately absent: waiting for the
+//! disk (see `Receiver::settle`).
+
+use std::cell::Cell;
+use std::fs::File;
+
+use rustix::fs::fstatfs;
+use rustix::ioctl::{NoArg, ioctl, opcode};
+
+/// What `fstatfs` calls ext4, and its elders, which know nothing of the request and refuse it.
+const EXT4: u64 = 0xef53;
+/// `EXT4_IOC_ALLOC_DA_BLKS`: blocks for what is in memory alone are chosen, and begin to be written.
+const WRITE_BACK: u32 = opcode::none(b'f', 12);
+/// Bytes between two requests: enough to keep a disk busy, few enough to leave nothing for the rename.
+const STEP: u64 = 8 << 20;
+
+/// A file being filled.
+pub(super) struct Filling<'f> {
+    pub file: &'f File,
+    /// Bytes since the last request; None if none is made.
+    waiting: Cell<Option<u64>>,
+}
+
+impl<'f> Filling<'f> {
+    /// A file of so many bytes, which takes another's name if it `replaces`.
+    pub fn new(file: &'f File, size: u64, replaces: bool) -> Self {
+        let early = replaces && size > STEP && fstatfs(file).is_ok_and(|is| is.f_type as u64 == EXT4);
+        Self { file, waiting: Cell::new(early.then_some(0)) }
+    }
+
+    /// Counts bytes that were written to it.
+    pub fn grew(&self, bytes: u64) {
+        let Some(waiting) = self.waiting.get() else { return };
+        let waiting = waiting + bytes;
+        if waiting < STEP {
+            return self.waiting.set(Some(waiting));
+        }
+        // SAFETY: the request takes no argument, and the descriptor is one of ext4, whose request it is.
+        let begun = unsafe { ioctl(self.file, NoArg::<WRITE_BACK>::new()) };
+        self.waiting.set(begun.is_ok().then_some(0));
+    }
+}

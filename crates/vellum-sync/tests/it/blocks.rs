@@ -1,0 +1,116 @@
+//! How much is written: what a filesystem has less room for afterwards, not what we say of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use vellum_sync::options::{Backup, DeltaMode, Options};
+
+use crate::disk::Disk;
+use crate::run::{everything, sync};
+
+/// A file of which 1 MiB changes in the middle.
+const LEN: usize = 24 << 20;
+const CHANGED: usize = 1 << 20;
+/// What may be written for that: blocks that differ in part, and what the filesystem notes.
+const WRITTEN_MAX: u64 = 3 << 19;
+
+/// Two versions of the file, one in a directory beside the disk, one on it.
+struct Versions {
+    disk: Disk,
+    beside: tempfile::TempDir,
+    new: Vec<u8>,
+}
+
+impl Versions {
+    fn on(kind: &str) -> Self {
+        let (disk, beside) = (Disk::new(kind, 512), tempfile::tempdir().unwrap());
+        // Blocks that are not like each other, and no zeros.
+        let old = (0..LEN).map(|at| (at / 4096 * 31 + at % 251) as u8 | 1).collect::<Vec<_>>();
+        let mut new = old.clone();
+        new[LEN / 2..LEN / 2 + CHANGED].iter_mut().for_each(|byte| *byte ^= 0xf0);
+        let versions = Self { disk, beside, new };
+        fs::create_dir(versions.to()).unwrap();
+        fs::write(versions.to().join("f"), &old).unwrap();
+        fs::write(versions.from().join("f"), &versions.new).unwrap();
+        versions
+    }
+
+    fn from(&self) -> &Path {
+        self.beside.path()
+    }
+
+    fn to(&self) -> PathBuf {
+        self.disk.path().join("to")
+    }
+
+    /// Bytes that are in use on the disk.
+    fn used(&self) -> u64 {
+        let dir = fs::File::open(self.disk.path()).unwrap();
+        rustix::fs::syncfs(&dir).unwrap();
+        let stat = rustix::fs::fstatvfs(&dir).unwrap();
+        (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+    }
+
+    /// Synchronises; how much more is in use, with the old version kept.
+    fn growth(&self, mut options: Options) -> u64 {
+        options.writing.backup = Some(Backup { dir: None, suffix: b"~".to_vec() });
+        let before = self.used();
+        let report = sync(self.from(), &self.to(), &options);
+        assert_eq!(report.problems, []);
+        assert!(report.written <= WRITTEN_MAX || options.writing.delta != DeltaMode::Always, "{report:?}");
+        assert_eq!(fs::read(self.to().join("f")).unwrap(), self.new);
+        assert_ne!(fs::read(self.to().join("f~")).unwrap(), self.new);
+        self.used().saturating_sub(before)
+    }
+}
+
+fn always() -> Options {
+    let mut options = everything();
+    options.writing.delta = DeltaMode::Always;
+    options
+}
+
+#[test]
+fn of_a_changed_file_xfs_is_given_what_differs() {
+    let grown = Versions::on("xfs").growth(always());
+    assert!(grown <= WRITTEN_MAX, "{grown}");
+}
+
+#[test]
+fn of_a_changed_file_btrfs_is_given_what_differs() {
+    let grown = Versions::on("btrfs").growth(always());
+    assert!(grown <= WRITTEN_MAX, "{grown}");
+}
+
+#[test]
+fn without_shared_blocks_a_changed_file_is_written_whole_unless_in_place() {
+    let versions = Versions::on("ext4");
+    let mut options = everything();
+    options.writing.delta = DeltaMode::Auto;
+    assert!(versions.growth(options) >= LEN as u64);
+    // Back again, over what is there.
+    let mut options = always();
+    options.writing.in_place = true;
+    fs::write(versions.from().join("f"), fs::read(versions.to().join("f~")).unwrap()).unwrap();
+    fs::remove_file(versions.to().join("f~")).unwrap();
+    let report = sync(versions.from(), &versions.to(), &options);
+    assert!((CHANGED as u64..=WRITTEN_MAX).contains(&report.written), "{report:?}");
+    assert_eq!(fs::read(versions.to().join("f")).unwrap(), fs::read(versions.from().join("f")).unwrap());
+}
+
+#[test]
+fn a_large_file_that_takes_anothers_name_on_ext4_is_whole() {
+    // It is written back while it is copied; beside a size that ends with a step, one that does not.
+    let disk = Disk::new("ext4", 256);
+    let (from, to) = (disk.path().join("from"), disk.path().join("to"));
+    fs::create_dir_all(&from).unwrap();
+    fs::create_dir_all(&to).unwrap();
+    for (name, len) in [("even", 24 << 20), ("odd", (17 << 20) + 4321)] {
+        fs::write(from.join(name), (0..len).map(|at: usize| (at % 253) as u8).collect::<Vec<_>>()).unwrap();
+        fs::write(to.join(name), vec![1; 10 << 20]).unwrap();
+    }
+    assert_eq!(sync(&from, &to, &everything()).problems, []);
+    for name in ["even", "odd"] {
+        assert!(fs::read(from.join(name)).unwrap() == fs::read(to.join(name)).unwrap(), "{name}");
+    }
+}
