@@ -3,8 +3,9 @@
 #   make test    format, lints, licences, all tests: what CI runs
 #   make posix   pjdfstest and fsx on a mount, as root
 #   make demo    the main job on a real tree of this machine, with times and sizes
-#   make bench   Vellum and its rivals in turns, and its structures by themselves (hours; see docs/benchmarks.md)
-#   make report  docs/benchmarks.md from what 'make bench' recorded
+#   make measure Vellum and its rivals in turns, and its structures by themselves, unattended (hours; see
+#                docs/benchmarks.md). ONLY="sync micro" measures these alone; `make bench` is the same
+#   make report  docs/benchmarks.md from what was recorded
 #   make bench-baseline NAME=x            the structures by themselves (ten minutes), kept as a baseline
 #   make bench-compare BASE=x [HEAD=y]    the same of two commits in turns: OK or REGRESSION
 #   make against  whether 'vellum bench' measures the filesystem and not itself
@@ -23,7 +24,7 @@ PACKAGES := acl attr btrfs-progs chromium e2fsprogs fuse3 golang-go openssh-clie
 # A program of each package, by which to see that it is there.
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.ext4 fusermount3 go ssh sshd python3 rsync strace mkfs.xfs
 
-.PHONY: test tools fmt clippy deny report report-check unit posix fuzz-check demo bench against bench-build bench-baseline bench-compare soak clean
+.PHONY: test tools fmt clippy deny report report-check unit posix fuzz-check demo bench measure against bench-build bench-baseline bench-compare soak clean
 
 test: tools fmt clippy deny unit
 
@@ -60,9 +61,12 @@ demo:
 bench-build:
 	$(CARGO) build --profile dist --locked -p vellum
 
-bench: bench-build
-	@mkdir -p $(RECORDS)
-	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/all.sh $(RECORDS)
+bench: measure
+
+# ANYWAY=1 measures on a busy machine, too; SHORT=1 only sees that everything works, and needs another RECORDS.
+measure: bench-build
+	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/all.py --out $(RECORDS) $(if $(SHORT),--short) \
+		$(if $(ANYWAY),--anyway) $(if $(ONLY),--only $(ONLY))
 
 # The page of figures, from the records. CI sees to it that nobody wrote into it by hand.
 report:

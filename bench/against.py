@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Whether `vellum bench` measures the filesystem and not itself: its figures against fio's and those of a loop in C.
 
-  against.py [DIR] [--rounds N] [--count N] [--size MIB] [--json FILE]
+  against.py [DIR] [--rounds N] [--most N] [--count N] [--size MIB] [--json FILE]
 
 In turns, so that a slow minute spoils both sides of one round and no more; each ratio is the median of the rounds' own
 ratios. A figure that is too high is as wrong as one that is too low: it says that something else was measured. So big
-files may differ from fio's by 5 per cent either way, and names from the loop's by a factor of 0.9 either way. Where the
-rounds disagree by more than what is to be told apart, no verdict is given, and it says so. Exits with 1 if a row is
-wrong, with 2 if none is wrong and some could not be judged.
+files may differ from fio's by 5 per cent either way, and names from the loop's by a factor of 0.9 either way.
+
+Both sides begin with nothing to write back, with new files (one that is written over needs no blocks), and have made
+and removed as many names as they are to make (what the filesystem frees it gives again faster). The verdict is of the
+interval in which the true median lies with 95 per cent certainty: `ok` if all of it is allowed, `WRONG` if none of it
+is, else `noisy`. While a row is noisy there are more rounds, up to `--most`. Exits with 1 if a row is wrong, with 2 if
+none is wrong and some could not be judged.
 
 VELLUM names the binary (default: from PATH), which has to be an optimised build.
 """
@@ -27,6 +31,7 @@ VELLUM = os.environ.get("VELLUM", "vellum")
 HERE = Path(__file__).parent
 BIG = 0.05
 NAMES = 0.9
+CERTAINTY = 0.95
 MIB = 1 << 20
 
 # Rows of `vellum bench` and what fio is told for the same.
@@ -57,6 +62,8 @@ def fio(place, size):
     """The same of fio, MiB/s."""
     rows = {}
     for name, options in FIO.items():
+        if "write" in name:
+            empty(place)
         text = run(
             ["fio", "--name=against", f"--directory={place}", "--ioengine=sync", "--bs=1m", f"--size={size}m"]
             + ["--output-format=json", "--refill_buffers=0", "--scramble_buffers=1", *options]
@@ -64,9 +71,15 @@ def fio(place, size):
         job = json.loads(text[text.index("{") :])["jobs"][0]
         side = job["write" if "write" in name else "read"]
         rows[name] = side["io_bytes"] / MIB / (job["job_runtime"] / 1000)
+    empty(place)
+    return rows
+
+
+def empty(place):
+    """Removes fio's files, and waits until everything is written back: no side pays for what was before."""
     for file in Path(place).glob("against*"):
         file.unlink()
-    return rows
+    run(["sync", "-f", place])
 
 
 def loop(binary, place, count):
@@ -78,55 +91,87 @@ def loop(binary, place, count):
         shutil.rmtree(empty)
 
 
+def likely(ratios):
+    """The interval in which the true median lies with 95 per cent certainty; of fewer than six all that was seen."""
+    found, count, cut, outside = sorted(ratios), len(ratios), 0, 0.0
+    # As many are cut off at either end as leave that certainty, whatever the ratios' distribution is.
+    while cut < (count - 1) // 2:
+        outside += 2 * math.comb(count, cut) / 2**count
+        if outside > 1 - CERTAINTY:
+            break
+        cut += 1
+    cut = max(cut - 1, 0)
+    return found[cut], found[-1 - cut]
+
+
 def judge(ours, theirs, allowed):
-    """The median ratio, how far the rounds are apart, and what that means. `allowed`: as a logarithm."""
+    """The median ratio, the interval in which it lies, and what that means. `allowed`: as a logarithm."""
     ratios = [a / b for a, b in zip(ours, theirs)]
-    middle = statistics.median(ratios)
-    spread = statistics.median(abs(math.log(ratio / middle)) for ratio in ratios)
-    if spread > allowed:
-        return middle, spread, "noisy"
-    return middle, spread, "ok" if abs(math.log(middle)) <= allowed else "WRONG"
+    low, high = likely(ratios)
+    if abs(math.log(low)) <= allowed and abs(math.log(high)) <= allowed:
+        verdict = "ok"
+    elif math.log(low) > allowed or math.log(high) < -allowed:
+        verdict = "WRONG"
+    else:
+        verdict = "noisy"
+    return statistics.median(ratios), (low, high), verdict
+
+
+def judged(rows):
+    """All rows: name → ratio, interval, verdict."""
+    allowed = {name: math.log(1 + BIG) if name in FIO else -math.log(NAMES) for name in rows}
+    return {name: judge(ours, theirs, allowed[name]) for name, (ours, theirs) in rows.items()}
+
+
+def one_round(turn, place, binary, sizes, rows):
+    """Both sides once: who is first in one round is second in the next."""
+    size, count = sizes
+    big = ["--big-file-size", f"{size}M", "--small-file-count", "0"]
+    names = ["--big-file-size", "0", "--small-file-size", "0", "--small-file-count", count]
+    sides = [
+        (0, lambda: vellum(place, *big), lambda: vellum(place, *names)),
+        (1, lambda: fio(place, size), lambda: loop(binary, place, count)),
+    ]
+    # First the big files of both, then the names of both: what is compared is measured close together.
+    for part in (1, 2):
+        for side in sides if turn % 2 == 0 else reversed(sides):
+            empty(place)
+            for name, figure in side[part]().items():
+                if name in rows:
+                    rows[name][side[0]].append(figure)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir", nargs="?", default=".")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--most", type=int, default=25)
     parser.add_argument("--count", type=int, default=20000)
-    parser.add_argument("--size", type=int, default=512)
+    parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--json", default="")
     a = parser.parse_args()
     place = tempfile.mkdtemp(dir=a.dir, prefix="against-")
+    rows = {name: ([], []) for name in [*FIO, *LOOP]}
     try:
         binary = Path(place) / "loop"
         run(["cc", "-O2", "-Wall", "-o", binary, HERE / "loop.c"])
-        rows = {name: ([], []) for name in [*FIO, *LOOP]}
-        for turn in range(a.rounds):
-            big = ["--big-file-size", f"{a.size}M", "--small-file-count", "0"]
-            names = ["--big-file-size", "0", "--small-file-size", "0", "--small-file-count", a.count]
-            sides = [
-                (0, lambda: {**vellum(place, *big), **vellum(place, *names)}),
-                (1, lambda: {**fio(place, a.size), **loop(binary, place, a.count)}),
-            ]
-            # Who is first in one round is second in the next.
-            for side, measure in sides if turn % 2 == 0 else reversed(sides):
-                figures = measure()
-                for name, both in rows.items():
-                    both[side].append(figures[name])
+        for turn in range(max(a.rounds, a.most)):
+            if turn >= a.rounds and all(verdict != "noisy" for _, _, verdict in judged(rows).values()):
+                break
+            one_round(turn, place, binary, (a.size, a.count), rows)
     finally:
         shutil.rmtree(place)
     verdicts = {}
-    print("| row | vellum bench | fio or loop | ratio | rounds differ by | |\n|---|---:|---:|---:|---:|---|")
-    for name, (ours, theirs) in rows.items():
-        allowed = math.log(1 + BIG) if name in FIO else -math.log(NAMES)
-        ratio, spread, verdict = judge(ours, theirs, allowed)
-        verdicts[name] = {"ratio": ratio, "spread": spread, "verdict": verdict, "vellum": ours, "other": theirs}
+    print("| row | vellum bench | fio or loop | ratio | lies between | rounds | |\n|---|---:|---:|---:|---:|---:|---|")
+    for name, (ratio, (low, high), verdict) in judged(rows).items():
+        ours, theirs = rows[name]
+        verdicts[name] = {"ratio": ratio, "between": [low, high], "verdict": verdict, "vellum": ours, "other": theirs}
         print(
             f"| {name} | {statistics.median(ours):.0f} | {statistics.median(theirs):.0f} | {ratio:.3f} "
-            f"| {spread * 100:.1f} % | {verdict} |"
+            f"| {low:.3f} and {high:.3f} | {len(ours)} | {verdict} |"
         )
     if a.json:
-        Path(a.json).write_text(json.dumps({"rows": verdicts, "rounds": a.rounds}, indent=1))
+        Path(a.json).write_text(json.dumps({"rows": verdicts}, indent=1))
     found = {row["verdict"] for row in verdicts.values()}
     return 1 if "WRONG" in found else 2 if "noisy" in found else 0
 

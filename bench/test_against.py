@@ -3,7 +3,7 @@
 import math
 import unittest
 
-from against import BIG, NAMES, judge
+from against import BIG, NAMES, judge, likely
 
 
 class Judging(unittest.TestCase):
@@ -26,6 +26,17 @@ class Judging(unittest.TestCase):
 
     def test_a_slow_minute_spoils_nothing(self):
         self.assertEqual(self.verdict([100, 10, 100], [100, 10, 100]), "ok")
+
+    def test_more_rounds_tell_what_few_cannot(self):
+        ours = [100, 112, 91, 101, 99, 108, 93]
+        self.assertEqual(self.verdict(ours, [100] * 7), "noisy")
+        self.assertEqual(self.verdict(ours * 6, [100] * 42), "ok")
+
+    def test_of_as_many_ratios_the_outermost_count_for_nothing(self):
+        # The known limits of the sign test.
+        spans = {3: (1, 3), 6: (1, 6), 7: (1, 7), 9: (2, 8), 15: (4, 12), 25: (8, 18)}
+        for count, span in spans.items():
+            self.assertEqual(likely(range(1, count + 1)), span, count)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,10 @@ use std::time::Duration;
 use serde::Serialize;
 use vellum_types::Histogram;
 
+mod line;
+
+pub use line::Request;
+
 /// Files that are told apart.
 const FILES_MAX: usize = 100_000;
 
@@ -17,51 +21,6 @@ const DAMAGED_MAX: usize = 10;
 
 /// What stands in the log where a reader was too slow.
 const DROPPED: &str = "# lines were dropped";
-
-/// One request.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Request<'a> {
-    /// When it was answered, seconds since 1970.
-    pub time: f64,
-    /// The user who asked.
-    pub uid: u32,
-    /// The process that asked.
-    pub pid: u32,
-    /// What was asked.
-    pub operation: &'a str,
-    /// About what: the node, and the name in it if there is one.
-    pub about: &'a str,
-    /// Whether it was done.
-    pub done: bool,
-    /// How long it took.
-    pub took: Duration,
-}
-
-impl<'a> Request<'a> {
-    /// Reads a line; None if it is none, or not whole.
-    #[must_use]
-    pub fn parse(line: &'a str) -> Option<Self> {
-        let (time, rest) = line.split_once(" [uid:")?;
-        let (uid, rest) = rest.split_once(",gid:")?;
-        let (_gid, rest) = rest.split_once(",pid:")?;
-        let (pid, rest) = rest.split_once("] ")?;
-        let (operation, rest) = rest.split_once(" (")?;
-        // A name may hold anything but a line's end; an outcome holds no "): ".
-        let (rest, took) = rest.strip_suffix('>')?.rsplit_once(" <")?;
-        let (about, outcome) = rest.rsplit_once("): ")?;
-        let done = outcome == "ok";
-        let took: f64 = took.parse().ok().filter(|_| done || outcome.contains(" (os error "))?;
-        Some(Self {
-            time: time.parse().ok()?,
-            uid: uid.parse().ok()?,
-            pid: pid.parse().ok()?,
-            operation,
-            about,
-            done,
-            took: Duration::try_from_secs_f64(took).ok()?,
-        })
-    }
-}
 
 /// Whose requests count.
 #[derive(Debug, Clone, Copy, Default)]
@@ -197,9 +156,9 @@ impl Profile {
             None => self.kinds.entry(request.operation.into()).or_default(),
         };
         kind.times.record(request.took);
-        kind.failed += u64::from(!request.done);
-        let known = self.files.len() < FILES_MAX || self.files.contains_key(request.about);
-        let about = if known { request.about } else { "(others)" };
+        kind.failed += u64::from(!request.is_done());
+        let known = self.files.len() < FILES_MAX || self.files.contains_key(request.file());
+        let about = if known { request.file() } else { "(others)" };
         let file = match self.files.get_mut(about) {
             Some(file) => file,
             None => self.files.entry(about.into()).or_default(),
@@ -256,38 +215,19 @@ impl Kind {
 mod tests {
     use super::*;
 
-    const LINE: &str = "1700000000.250000 [uid:5,gid:6,pid:7] lookup (node:0x1,a): b <1>.txt): ok <0.000120>";
-
-    #[test]
-    fn a_line_is_read_whatever_the_name_holds() {
-        let request = Request::parse(LINE).unwrap();
-        assert_eq!((request.uid, request.pid, request.operation), (5, 7, "lookup"));
-        assert_eq!(request.about, "node:0x1,a): b <1>.txt");
-        assert!(request.done);
-        assert_eq!(request.took, Duration::from_micros(120));
-        let failed = LINE.replace(": ok", ": No such file or directory (os error 2)");
-        let failed = Request::parse(&failed).unwrap();
-        assert!(!failed.done);
-        assert_eq!(failed.about, "node:0x1,a): b <1>.txt");
-    }
-
-    #[test]
-    fn no_cut_line_is_taken_for_a_whole_one() {
-        for end in 0..LINE.len() {
-            assert_eq!(Request::parse(&LINE[..end]), None, "{}", &LINE[..end]);
-        }
-    }
+    const LINE: &str =
+        r#"1700000000.250000 [uid:5,gid:6,pid:7] lookup (1,"a.txt"): ok 9,0100644,12 <0.000120>"#;
 
     #[test]
     fn kinds_and_files_are_counted_and_damage_is_told_with_its_line() {
         let mut profile = Profile::new(Filter::default());
         for micros in 1..=100 {
-            let line = format!("1.5 [uid:0,gid:0,pid:1] read (node:0x2): ok <0.{micros:06}>");
+            let line = format!("1.5 [uid:0,gid:0,pid:1] read (2,4096,0): ok 4096 <0.{micros:06}>");
             assert_eq!(profile.line(line.as_bytes(), true), Some(1.5));
         }
         profile.line(LINE.as_bytes(), true);
         profile.line(b"# lines were dropped", true);
-        profile.line(b"1.5 [uid:0,gid:0,pid:1] read (node:0x", true);
+        profile.line(b"1.5 [uid:0,gid:0,pid:1] read (2,40", true);
         profile.line(LINE.as_bytes(), false);
         let summary = profile.take(1);
         assert_eq!((summary.requests, summary.dropped, summary.damaged_lines), (101, 1, 2));
@@ -299,7 +239,7 @@ mod tests {
         assert!(read.p50 >= 50e-6 && read.p50 <= 57e-6 && read.p99 >= 99e-6);
         assert!(read.share > 0.97 && read.share < 1.0);
         assert_eq!(summary.slowest.len(), 1);
-        assert_eq!(summary.slowest[0].about, "node:0x2");
+        assert_eq!(summary.slowest[0].about, "2");
         assert_eq!(profile.take(1).requests, 0);
     }
 

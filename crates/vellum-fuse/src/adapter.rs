@@ -22,9 +22,10 @@ use vellum_types::{FileKind, Ino};
 use crate::dirs::Dirs;
 use crate::forget::Missed;
 use crate::node::Place;
+use crate::tally::line::Told;
 use crate::tally::{Asked, Op, Tally};
 use crate::virt::Virtual;
-use crate::wire::Header;
+use crate::wire::{Header, Operation};
 use seeking::Seeking;
 
 /// How long the kernel may believe what it was told of the mounted state, and of snapshots: as long as it likes.
@@ -52,6 +53,13 @@ pub struct Adapter {
     pub(crate) report: Arc<Report>,
 }
 
+/// A request as the kernel sent it.
+#[derive(Debug, Clone, Copy)]
+struct Call<'a> {
+    head: &'a Header,
+    what: &'a Operation<'a>,
+}
+
 /// Whose an inode is.
 enum Owner<'a> {
     Live(&'a Arc<Fs>, Ino),
@@ -63,14 +71,13 @@ enum Owner<'a> {
 
 impl Adapter {
     /// Carries out a request on a node: counts it, logs it, and reports what should not have happened.
-    fn serve<T>(
+    fn serve<T: Told>(
         &self,
         op: Op,
-        header: &Header,
-        name: &[u8],
+        call: Call<'_>,
         work: impl FnOnce() -> Result<T>,
     ) -> std::result::Result<T, Errno> {
-        let asked = Asked { op, who: (header.uid, header.gid, header.pid), node: header.node, name };
+        let asked = Asked { op, head: call.head, what: call.what };
         // A read may wait for a store that is far away: a restore does not wait for that.
         let _entered = if op == Op::Read { None } else { self.enter() };
         self.tally.watch(asked, work).map_err(|error| self.errno(asked, &error))
@@ -87,7 +94,7 @@ impl Adapter {
     fn errno(&self, asked: Asked<'_>, error: &FsError) -> Errno {
         // That another took the worktree over is told once, by who finds out.
         if !matches!(error, FsError::Posix(_)) && !error.is_fenced() {
-            (self.report)(&format!("{}: {}", self.name_of(asked.node), chain(error)));
+            (self.report)(&format!("{}: {}", self.name_of(asked.head.node), chain(error)));
         }
         error.errno()
     }

@@ -5,15 +5,18 @@
 //! often, one of [`EVERY`] is timed, and stands for the rest.
 
 pub mod access_log;
+pub mod line;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use vellum_fs::{FsError, Result};
+use vellum_fs::Result;
 use vellum_types::{Exposition, Histogram};
 
+use crate::wire::{Header, Operation};
 use access_log::AccessLog;
+use line::{Told, line};
 
 /// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,17 +93,15 @@ impl Op {
     }
 }
 
-/// A request: what is asked, by whom, about what.
+/// A request that is served: of which kind, by whom, about which node, and with what.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// What is asked.
     pub op: Op,
-    /// User, group and process that ask.
-    pub who: (u32, u32, u32),
-    /// The node.
-    pub node: u64,
-    /// The name in it, where there is one.
-    pub name: &'a [u8],
+    /// Who asks, and about which node.
+    pub head: &'a Header,
+    /// All that is asked: told in the log.
+    pub what: &'a Operation<'a>,
 }
 
 /// Counters, and the log of requests.
@@ -145,7 +146,7 @@ impl Tally {
     }
 
     /// Carries out a request, counts it, and logs it if somebody reads the log.
-    pub fn watch<T>(&self, asked: Asked<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn watch<T: Told>(&self, asked: Asked<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let stands_for = self.stands_for(asked.op);
         let logged = self.log.is_read();
         let started = (stands_for > 0 || logged).then(Instant::now);
@@ -160,7 +161,7 @@ impl Tally {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(took) = took.filter(|_| logged) {
-            self.log.append(line(asked, took, done.as_ref().err()).as_bytes());
+            self.log.append(line(asked, took, &done).as_bytes());
         }
         done
     }
@@ -204,33 +205,17 @@ impl Tally {
     }
 }
 
-fn line(asked: Asked<'_>, took: Duration, failure: Option<&FsError>) -> String {
-    let (uid, gid, pid) = asked.who;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let mut line = format!(
-        "{}.{:06} [uid:{uid},gid:{gid},pid:{pid}] {} (node:{:#x}",
-        now.as_secs(),
-        now.subsec_micros(),
-        asked.op.name(),
-        asked.node
-    );
-    if !asked.name.is_empty() {
-        line += &format!(",{}", asked.name.escape_ascii());
-    }
-    let outcome = failure.map_or_else(|| "ok".into(), |error| error.errno().to_string());
-    line += &format!("): {outcome} <{:.6}>\n", took.as_secs_f64());
-    line
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use rustix::io::Errno;
 
+    const HEAD: Header = Header { opcode: 0, unique: 0, node: 1, uid: 0, gid: 0, pid: 1 };
+
     #[test]
     fn requests_are_counted_and_failures_too() {
         let tally = Tally::default();
-        let asked = Asked { op: Op::Lookup, who: (0, 0, 1), node: 1, name: b"x" };
+        let asked = Asked { op: Op::Lookup, head: &HEAD, what: &Operation::Lookup { name: b"x" } };
         tally.watch(asked, || Ok(())).unwrap();
         tally.watch::<()>(asked, || Err(Errno::NOENT.into())).unwrap_err();
         let text = tally.text();
@@ -242,20 +227,12 @@ mod tests {
     #[test]
     fn of_what_is_asked_often_samples_are_timed_and_stand_for_all() {
         let tally = Tally::default();
-        let asked = Asked { op: Op::Read, who: (0, 0, 1), node: 1, name: b"" };
+        let asked = Asked { op: Op::Read, head: &HEAD, what: &Operation::Read { offset: 0, len: 1 } };
         for count in 1..=EACH + 100 * EVERY {
             tally.watch(asked, || Ok(())).unwrap();
             let told = tally.times[Op::Read as usize].read().count();
             assert!(told.abs_diff(count) < EVERY, "{told} {count}");
             assert!(count > EACH || told == count);
         }
-    }
-
-    #[test]
-    fn names_are_escaped_in_lines() {
-        let asked = Asked { op: Op::Mkdir, who: (5, 6, 7), node: 1, name: b"a\nb" };
-        let text = line(asked, Duration::ZERO, None);
-        assert!(text.contains("[uid:5,gid:6,pid:7] mkdir (node:0x1,a\\nb): ok <"), "{text}");
-        assert_eq!(text.lines().count(), 1);
     }
 }

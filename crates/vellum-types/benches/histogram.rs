@@ -1,42 +1,25 @@
-//! What it costs to count how long a request took: `cargo bench -p vellum-types`. Best of a few rounds, one thread and
-//! two, in nanoseconds; a read of 4 KiB through a mount takes ten thousand and more.
+//! What it costs to count how long something took; a read of 4 KiB through a mount takes ten thousand nanoseconds and more.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use vellum_benchkit::busy;
 use vellum_types::Histogram;
 
-const TIMES: u32 = 1_000_000;
-const ROUNDS: usize = 10;
-
 fn main() {
+    let mut criterion = busy();
     let histogram = Histogram::default();
-    let record = |number: u32| histogram.record(Duration::from_nanos(u64::from(number)));
-    let timed = |_: u32| {
-        let start = Instant::now();
-        black_box(());
-        histogram.record(start.elapsed());
-    };
-    tell("record", best(1, &record));
-    tell("record, two threads", best(2, &record));
-    tell("two looks at the clock, and record", best(1, &timed));
-    tell("the same, two threads", best(2, &timed));
-}
-
-fn tell(what: &str, nanos: f64) {
-    println!("{what:<40} {nanos:>8.1} ns");
-}
-
-/// Nanoseconds of one call.
-fn best(threads: u32, work: &(impl Fn(u32) + Sync)) -> f64 {
-    let round = |_| {
-        let start = Instant::now();
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| (0..TIMES).for_each(|number| work(black_box(number))));
-            }
+    let mut nanos = 0;
+    criterion.bench_function("histogram/record/one-thread", |bench| {
+        bench.iter(|| {
+            nanos = (nanos + 977) % 1_000_000;
+            histogram.record(black_box(Duration::from_nanos(nanos)));
         });
-        start.elapsed().as_secs_f64() * 1e9 / f64::from(TIMES)
-    };
-    (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
+    });
+    criterion.bench_function("histogram/record/with-two-looks-at-the-clock", |bench| {
+        bench.iter(|| {
+            let start = black_box(Instant::now());
+            histogram.record(start.elapsed());
+        });
+    });
 }

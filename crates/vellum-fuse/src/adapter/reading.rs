@@ -5,13 +5,13 @@ use vellum_fs::{Result, Seek};
 use vellum_types::Ino;
 
 use super::seeking::{Doubtful, Goal, Look, seek_answer};
-use super::{Adapter, Owner};
+use super::{Adapter, Call, Owner};
 use crate::attr::kind_bits;
 use crate::connection::{Later, MAX_WRITE};
 use crate::dirs;
 use crate::node::Place;
 use crate::tally::Op;
-use crate::wire::{Answer, Header, Listed, Listing};
+use crate::wire::{Answer, Listed, Listing};
 
 /// Where `lseek` is to go: to data. The other way that the kernel asks for is to a hole.
 const SEEK_DATA: u32 = 3;
@@ -46,9 +46,9 @@ fn record(listed: &dirs::Listed, next: u64) -> Listed<'_> {
 }
 
 impl Adapter {
-    pub(super) fn answer_read(&self, header: &Header, offset: u64, len: u32) -> Answer {
+    pub(super) fn answer_read(&self, call: Call<'_>, offset: u64, len: u32) -> Answer {
         let at = (offset, bounded(len));
-        let done = self.serve(Op::Read, header, b"", || self.read_node(header.node, at));
+        let done = self.serve(Op::Read, call, || self.read_node(call.head.node, at));
         if let Ok(bytes) = &done {
             self.tally.read(bytes.len());
         }
@@ -71,21 +71,21 @@ impl Adapter {
     }
 
     /// Finds data or a hole: in a live file, if pages of the kernel's may say otherwise, later, when they are here.
-    pub(super) fn answer_seek(&self, header: &Header, at: (u64, u32), later: Later<'_>) -> Answer {
+    pub(super) fn answer_seek(&self, call: Call<'_>, at: (u64, u32), later: Later<'_>) -> Answer {
         let (offset, whence) = at;
-        let Ok(Owner::Live(fs, ino)) = self.owner(header.node) else {
-            return seek_answer(self.serve(Op::Lseek, header, b"", || self.seek_node(header.node, at)));
+        let Ok(Owner::Live(fs, ino)) = self.owner(call.head.node) else {
+            return seek_answer(self.serve(Op::Lseek, call, || self.seek_node(call.head.node, at)));
         };
         let goal = Goal { offset, seek: if whence == SEEK_DATA { Seek::Data } else { Seek::Hole } };
         let find = |at, seek| fs.seek(ino, at, seek);
-        match self.serve(Op::Lseek, header, b"", || goal.look(&find)) {
+        match self.serve(Op::Lseek, call, || goal.look(&find)) {
             Err(error) => Answer::Failed(error),
             Ok(Look { found, doubt: None }) => seek_answer(found),
             Ok(look) => {
                 let (fs, unanswered) = (fs.clone(), later.take());
                 let find = move |at, seek| fs.seek(ino, at, seek);
                 let done = move |done| unanswered.answer(seek_answer(done));
-                self.seeking.settle(Doubtful::new(header.node, goal, look, find, done));
+                self.seeking.settle(Doubtful::new(call.head.node, goal, look, find, done));
                 Answer::None
             }
         }
@@ -100,8 +100,8 @@ impl Adapter {
         }
     }
 
-    pub(super) fn answer_readdir(&self, header: &Header, stretch: Stretch) -> Answer {
-        let all = match self.names(header, stretch) {
+    pub(super) fn answer_readdir(&self, call: Call<'_>, stretch: Stretch) -> Answer {
+        let all = match self.names(call, stretch) {
             Ok(all) => all,
             Err(error) => return Answer::Failed(error),
         };
@@ -114,8 +114,8 @@ impl Adapter {
         Answer::Bytes(listing.into_bytes())
     }
 
-    pub(super) fn answer_readdirplus(&self, header: &Header, stretch: Stretch) -> Answer {
-        let all = match self.names(header, stretch) {
+    pub(super) fn answer_readdirplus(&self, call: Call<'_>, stretch: Stretch) -> Answer {
+        let all = match self.names(call, stretch) {
             Ok(all) => all,
             Err(error) => return Answer::Failed(error),
         };
@@ -125,7 +125,7 @@ impl Adapter {
         let mut untold = None;
         for (next, listed) in stretch.names(&all) {
             // What went away since the directory was listed is left out.
-            let Ok(entry) = self.listed(listed, header.node) else { continue };
+            let Ok(entry) = self.listed(listed, call.head.node) else { continue };
             if !listing.add_known(record(listed, next), &entry) {
                 untold = Some(listed);
                 break;
@@ -138,9 +138,9 @@ impl Adapter {
         Answer::Bytes(listing.into_bytes())
     }
 
-    fn names(&self, header: &Header, stretch: Stretch) -> std::result::Result<dirs::Listing, Errno> {
-        let list = || self.dirs.listing(stretch.handle, stretch.offset, || self.list(header.node));
-        self.serve(Op::Readdir, header, b"", list)
+    fn names(&self, call: Call<'_>, stretch: Stretch) -> std::result::Result<dirs::Listing, Errno> {
+        let list = || self.dirs.listing(stretch.handle, stretch.offset, || self.list(call.head.node));
+        self.serve(Op::Readdir, call, list)
     }
 
     /// Whether a directory lists the same until it is changed through this mount.

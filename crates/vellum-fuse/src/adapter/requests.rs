@@ -11,40 +11,40 @@ use vellum_types::Ino;
 
 use super::modify::{At, NewNode, Piece};
 use super::reading::Stretch;
-use super::{Adapter, LONG, Main, Owner, caller, chain};
+use super::{Adapter, Call, LONG, Main, Owner, caller, chain};
 use crate::connection::{Later, Service};
 use crate::node::Place;
 use crate::tally::Op;
-use crate::wire::{Answer, Entry, Header, Operation, Request, Small};
+use crate::wire::{Answer, Entry, Operation, Request, Small};
 
 impl Service for Adapter {
     fn answer(&self, request: &Request<'_>, operation: Operation<'_>, later: Later<'_>) -> Answer {
         use Operation as Do;
-        let head = &request.header;
-        let node = head.node;
+        let call = Call { head: &request.header, what: &operation };
+        let node = request.header.node;
         match operation {
-            Do::Lookup { name } => self.answer_lookup(head, name),
+            Do::Lookup { name } => self.answer_lookup(call, name),
             Do::Getattr => {
-                Answer::of(self.serve(Op::Getattr, head, b"", || self.getattr(node)), Small::attributes)
+                Answer::of(self.serve(Op::Getattr, call, || self.getattr(node)), Small::attributes)
             }
-            Do::Statx => Answer::of(self.serve(Op::Statx, head, b"", || self.getattr(node)), Small::statx),
-            Do::Readlink => Answer::of_bytes(self.serve(Op::Readlink, head, b"", || self.readlink(node))),
-            Do::Read { offset, len } => self.answer_read(head, offset, len),
-            Do::Lseek { offset, whence } => self.answer_seek(head, (offset, whence), later),
+            Do::Statx => Answer::of(self.serve(Op::Statx, call, || self.getattr(node)), Small::statx),
+            Do::Readlink => Answer::of_bytes(self.serve(Op::Readlink, call, || self.readlink(node))),
+            Do::Read { offset, len } => self.answer_read(call, offset, len),
+            Do::Lseek { offset, whence } => self.answer_seek(call, (offset, whence), later),
             Do::Getxattr { name, room } => {
-                xattr(room, self.serve(Op::Getxattr, head, name, || self.getxattr(node, name)))
+                xattr(room, self.serve(Op::Getxattr, call, || self.getxattr(node, name)))
             }
             Do::Listxattr { room } => {
                 let names = || self.listxattr(node).map(Arc::from);
-                xattr(room, self.serve(Op::Listxattr, head, b"", names))
+                xattr(room, self.serve(Op::Listxattr, call, names))
             }
-            Do::Statfs => Answer::of(self.serve(Op::Statfs, head, b"", || self.statfs()), Small::statfs),
-            Do::Opendir => self.answer_opendir(head),
+            Do::Statfs => Answer::of(self.serve(Op::Statfs, call, || self.statfs()), Small::statfs),
+            Do::Opendir => self.answer_opendir(call),
             Do::Readdir { handle, offset, room } => {
-                self.answer_readdir(head, Stretch { handle, offset, room })
+                self.answer_readdir(call, Stretch { handle, offset, room })
             }
             Do::Readdirplus { handle, offset, room } => {
-                self.answer_readdirplus(head, Stretch { handle, offset, room })
+                self.answer_readdirplus(call, Stretch { handle, offset, room })
             }
             Do::Releasedir { handle } => {
                 self.dirs.close(handle);
@@ -64,94 +64,93 @@ impl Service for Adapter {
             Do::Unknown => Answer::Failed(Errno::NOSYS),
             // There was one already.
             Do::Init(_) => Answer::Failed(Errno::IO),
-            change => self.answer_change(head, change),
+            _ => self.answer_change(call),
         }
     }
 }
 
 impl Adapter {
     /// Requests that change something, or make it durable.
-    fn answer_change(&self, head: &Header, change: Operation<'_>) -> Answer {
+    fn answer_change(&self, call: Call<'_>) -> Answer {
         use Operation as Do;
-        let node = head.node;
-        match change {
+        let (head, node) = (call.head, call.head.node);
+        match *call.what {
             Do::Setattr(asked) => {
                 let set = || self.setattr(node, &asked, caller(head, 0));
-                Answer::of(self.serve(Op::Setattr, head, b"", set), Small::attributes)
+                Answer::of(self.serve(Op::Setattr, call, set), Small::attributes)
             }
             Do::Write { offset, flags, data } => {
                 let write = || self.write(Piece { node, offset }, data, flags);
-                Answer::of(self.serve(Op::Write, head, b"", write), |&len| Small::count(len))
+                Answer::of(self.serve(Op::Write, call, write), |&len| Small::count(len))
             }
             Do::Fsync { data_only } => {
-                Answer::of_deed(self.serve(Op::Fsync, head, b"", || self.fsync(node, data_only)))
+                Answer::of_deed(self.serve(Op::Fsync, call, || self.fsync(node, data_only)))
             }
             Do::Fsyncdir { data_only } => {
-                Answer::of_deed(self.serve(Op::Fsyncdir, head, b"", || self.fsync(node, data_only)))
+                Answer::of_deed(self.serve(Op::Fsyncdir, call, || self.fsync(node, data_only)))
             }
             Do::Setxattr { name, value, flags } => {
                 let set = || self.setxattr(node, name, value, flags);
-                Answer::of_deed(self.serve(Op::Setxattr, head, name, set))
+                Answer::of_deed(self.serve(Op::Setxattr, call, set))
             }
             Do::Removexattr { name } => {
-                Answer::of_deed(self.serve(Op::Removexattr, head, name, || self.removexattr(node, name)))
+                Answer::of_deed(self.serve(Op::Removexattr, call, || self.removexattr(node, name)))
             }
             Do::Fallocate { offset, len, mode } => {
                 let allocate = || self.fallocate(Piece { node, offset }, len, mode);
-                Answer::of_deed(self.serve(Op::Fallocate, head, b"", allocate))
+                Answer::of_deed(self.serve(Op::Fallocate, call, allocate))
             }
             Do::CopyFileRange { offset, to, to_offset, len, wide } => {
                 let (from, to) = (Piece { node, offset }, Piece { node: to, offset: to_offset });
                 let len = if wide { len } else { len.min(NARROW_COPY_MAX) };
-                let copied = self.serve(Op::CopyFileRange, head, b"", || self.copy_range(from, to, len));
+                let copied = self.serve(Op::CopyFileRange, call, || self.copy_range(from, to, len));
                 Answer::of(copied, |&copied| match u32::try_from(copied) {
                     Ok(copied) if !wide => Small::count(copied),
                     _ => Small::offset(copied),
                 })
             }
-            names => self.answer_names(head, names),
+            _ => self.answer_names(call),
         }
     }
 
     /// Requests that make names, or take them away.
-    fn answer_names(&self, head: &Header, change: Operation<'_>) -> Answer {
+    fn answer_names(&self, call: Call<'_>) -> Answer {
         use Operation as Do;
-        let dir = head.node;
+        let (head, dir) = (call.head, call.head.node);
         let at = |name| At { dir, name };
-        let made = |op, name, make: &dyn Fn() -> vellum_fs::Result<Entry>| {
-            Answer::of(self.serve(op, head, name, make), Small::entry)
+        let made = |op, make: &dyn Fn() -> vellum_fs::Result<Entry>| {
+            Answer::of(self.serve(op, call, make), Small::entry)
         };
-        match change {
+        match *call.what {
             Do::Mknod { name, mode, device, umask } => {
                 let new = NewNode { mode, device };
-                made(Op::Mknod, name, &|| self.mknod(at(name), new, caller(head, umask)))
+                made(Op::Mknod, &|| self.mknod(at(name), new, caller(head, umask)))
             }
             Do::Mkdir { name, mode, umask } => {
-                made(Op::Mkdir, name, &|| self.mkdir(at(name), mode, caller(head, umask)))
+                made(Op::Mkdir, &|| self.mkdir(at(name), mode, caller(head, umask)))
             }
             Do::Symlink { name, target } => {
-                made(Op::Symlink, name, &|| self.symlink(at(name), target, caller(head, 0)))
+                made(Op::Symlink, &|| self.symlink(at(name), target, caller(head, 0)))
             }
-            Do::Link { node, name } => made(Op::Link, name, &|| self.link(node, at(name))),
+            Do::Link { node, name } => made(Op::Link, &|| self.link(node, at(name))),
             Do::Tmpfile { mode, umask } => {
                 let make = || self.tmpfile(dir, mode, caller(head, umask));
-                Answer::of(self.serve(Op::Tmpfile, head, b"", make), Small::made_open)
+                Answer::of(self.serve(Op::Tmpfile, call, make), Small::made_open)
             }
-            Do::Unlink { name } => {
-                Answer::of_deed(self.serve(Op::Unlink, head, name, || self.unlink(at(name))))
-            }
-            Do::Rmdir { name } => Answer::of_deed(self.serve(Op::Rmdir, head, name, || self.rmdir(at(name)))),
+            Do::Unlink { name } => Answer::of_deed(self.serve(Op::Unlink, call, || self.unlink(at(name)))),
+            Do::Rmdir { name } => Answer::of_deed(self.serve(Op::Rmdir, call, || self.rmdir(at(name)))),
             Do::Rename { name, to_dir, to_name, flags } => {
                 let to = At { dir: to_dir, name: to_name };
-                Answer::of_deed(self.serve(Op::Rename, head, name, || self.rename(at(name), to, flags)))
+                Answer::of_deed(self.serve(Op::Rename, call, || self.rename(at(name), to, flags)))
             }
             // All others were answered.
             _ => Answer::Failed(Errno::NOSYS),
         }
     }
 
-    fn answer_lookup(&self, head: &Header, name: &[u8]) -> Answer {
-        let found = self.serve(Op::Lookup, head, name, || self.lookup(head.node, name));
+    fn answer_lookup(&self, call: Call<'_>, name: &[u8]) -> Answer {
+        let head = call.head;
+        let found = self.serve(Op::Lookup, call, || self.lookup(head.node, name));
         // That a name does not exist may be remembered, too.
         let found = match found {
             Err(Errno::NOENT) => self.absent(head.node, name).ok_or(Errno::NOENT),
@@ -160,11 +159,12 @@ impl Adapter {
         Answer::of(found, Small::entry)
     }
 
-    fn answer_opendir(&self, head: &Header) -> Answer {
+    fn answer_opendir(&self, call: Call<'_>) -> Answer {
+        let head = call.head;
         let open =
             || self.owner(head.node).map(|owner| (self.dirs.open(), self.is_steady(&owner, head.node)));
         // The kernel may keep the listing, if nobody else changes it.
-        let opened = self.serve(Op::Opendir, head, b"", open);
+        let opened = self.serve(Op::Opendir, call, open);
         Answer::of(opened, |&(handle, steady)| Small::opened(handle, steady))
     }
 

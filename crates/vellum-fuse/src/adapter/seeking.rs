@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use vellum_fs::{Result, Seek};
 
 use crate::connection::Notifier;
+use crate::tally::line::Told;
 use crate::wire::{Answer, Notice, Small};
 
 /// The way to the kernel, once the mount is there.
@@ -40,6 +41,15 @@ pub(super) struct Goal {
 pub(super) struct Look {
     pub found: Done,
     pub doubt: Option<Range<u64>>,
+}
+
+impl Told for Look {
+    fn tell(&self, out: &mut String) {
+        // What is in doubt is answered later.
+        if let (Ok(found), None) = (self.found, &self.doubt) {
+            found.tell(out);
+        }
+    }
 }
 
 impl Goal {

@@ -21,6 +21,10 @@ const WAITING_MAX: usize = 1 << 20;
 /// What a reader gets in place of lines that it was too slow for.
 const DROPPED: &[u8] = b"# lines were dropped\n";
 
+/// For so long lines are gathered before they are handed on: a thread that is woken for each of them would cost the
+/// requests more than the lines do.
+const GATHER: Duration = Duration::from_millis(5);
+
 /// How often it is looked whether the reader is still there, while nothing happens.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -56,6 +60,7 @@ impl AccessLog {
     /// Hands a line to the reader.
     pub fn append(&self, line: &[u8]) {
         let mut waiting = self.lock();
+        let first = waiting.bytes.is_empty();
         if waiting.bytes.len() + line.len() <= WAITING_MAX {
             waiting.bytes.extend(line);
             waiting.dropping = false;
@@ -63,7 +68,10 @@ impl AccessLog {
             waiting.bytes.extend(DROPPED);
             waiting.dropping = true;
         }
-        self.arrived.notify_one();
+        drop(waiting);
+        if first {
+            self.arrived.notify_one();
+        }
     }
 
     /// Makes the pipe, which only its owner can read, and a thread that writes to it.
@@ -99,14 +107,16 @@ impl AccessLog {
     fn next(&self, pipe: &File) -> Option<Vec<u8>> {
         loop {
             let empty = |waiting: &mut Waiting| waiting.bytes.is_empty();
-            let (mut waiting, _) = self
+            let (waiting, _) = self
                 .arrived
                 .wait_timeout_while(self.lock(), LOOK, empty)
                 .unwrap_or_else(PoisonError::into_inner);
-            if !waiting.bytes.is_empty() {
-                return Some(waiting.bytes.drain(..).collect());
-            }
+            let nothing = waiting.bytes.is_empty();
             drop(waiting);
+            if !nothing {
+                std::thread::sleep(GATHER);
+                return Some(std::mem::take(&mut self.lock().bytes).into());
+            }
             if self.ended.load(Ordering::Acquire) || !is_open(pipe) {
                 return None;
             }

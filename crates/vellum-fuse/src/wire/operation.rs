@@ -50,7 +50,7 @@ impl Forgets<'_> {
 const FORGET_LEN: usize = 16;
 
 /// What is asked for. What the kernel calls a file handle is left out wherever it means nothing here.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 #[expect(missing_docs, reason = "they are called what FUSE calls them")]
 pub enum Operation<'a> {
     Init(Init),

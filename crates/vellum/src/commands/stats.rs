@@ -3,10 +3,12 @@
 mod figures;
 mod screen;
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use vellum_types::exposition;
+use vellum_volume::tree::show;
 
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
@@ -29,7 +31,7 @@ pub struct Args {
     /// Stop after so many lines; 0: never
     #[arg(long, value_name = "N", default_value_t = 0)]
     count: u64,
-    /// The whole screen, with every kind of request
+    /// The whole screen, with every kind of request; 'q' leaves it
     #[arg(long, conflicts_with = "json")]
     tui: bool,
 }
@@ -53,14 +55,26 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let mut lines = 0;
     while !interrupt::asked(&asked) && (args.count == 0 || lines < args.count) {
         let until = before.taken + every;
-        while Instant::now() < until && !interrupt::asked(&asked) {
-            std::thread::sleep(TICK.min(until.saturating_duration_since(Instant::now())));
+        let mut leaves = false;
+        while Instant::now() < until && !leaves {
+            let tick = TICK.min(until.saturating_duration_since(Instant::now()));
+            let left = screen.as_ref().map(|screen| screen.wait(tick));
+            if left.is_none() {
+                std::thread::sleep(tick);
+            }
+            leaves = left == Some(true) || interrupt::asked(&asked);
         }
-        if interrupt::asked(&asked) {
+        if leaves {
             break;
         }
         // A mount that has ended is no failure of whoever watches it.
-        let Ok(now) = look(&mountpoint) else { break };
+        let Ok(now) = look(&mountpoint) else {
+            drop(screen);
+            context
+                .ui
+                .note(format!("{} is not mounted any more", show(mountpoint.as_os_str().as_bytes())))?;
+            break;
+        };
         let figures = Figures::between(&before, &now);
         match &screen {
             Some(screen) => screen.draw(&mountpoint, &figures)?,

@@ -398,7 +398,10 @@ fn what_the_mount_does_is_counted_and_logged() {
     }
     let line = text.lines().find(|line| line.contains("mkdir")).unwrap();
     assert!(
-        line.contains("[uid:0,gid:0,pid:") && line.contains("mkdir (node:0x1,e") && line.contains("): ok <")
+        line.contains("[uid:0,gid:0,pid:")
+            && line.contains("mkdir (1,\"e")
+            && line.contains("\",0777,0")
+            && line.contains("): ok ")
     );
 }
 

@@ -11,9 +11,9 @@ use crate::mounting::{Mount, wait_until};
 use crate::world::World;
 
 const LOG: &str = "\
-1.000000 [uid:0,gid:0,pid:1] lookup (node:0x1,a.txt): ok <0.000100>
-1.100000 [uid:0,gid:0,pid:1] read (node:0x2): ok <0.002000>
-2.000000 [uid:5,gid:5,pid:2] read (node:0x3): Input/output error (os error 5) <0.004000>
+1.000000 [uid:0,gid:0,pid:1] lookup (1,\"a.txt\"): ok 2,0100644,3 <0.000100>
+1.100000 [uid:0,gid:0,pid:1] read (2,4096,0): ok 3 <0.002000>
+2.000000 [uid:5,gid:5,pid:2] read (3,4096,0): Input/output error (os error 5) <0.004000>
 ";
 
 #[test]
@@ -28,10 +28,10 @@ fn a_log_that_was_kept_is_replayed() {
         (Some("read"), Some(2), Some(1))
     );
     assert!((read["total"].as_f64().unwrap() - 0.006).abs() < 1e-9);
-    assert_eq!(report["slowest"][0]["about"], "node:0x3");
+    assert_eq!(report["slowest"][0]["about"], "3");
     assert_eq!(world.json(&["profile", "../log", "--uid", "5"])["requests"], 1);
     assert_eq!(world.json(&["profile", "../log", "--pid", "1"])["requests"], 2);
-    world.run(&["profile", "../log"]).ok().says("read").says("98.4 %").says("node:0x1,a.txt");
+    world.run(&["profile", "../log"]).ok().says("read").says("98.4 %").says("1,\"a.txt\"");
     // By the log's own time: the first two, then the last.
     let tables = world.run(&["profile", "../log", "--interval", "0.5", "--json", "--files", "0"]).ok().out;
     assert_eq!(tables.matches("\"requests\"").count(), 2, "{tables}");
@@ -57,6 +57,95 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// One of every kind of request, but for those that the kernel has no need of (`getattr` where there is `statx`).
+const ALL: &str = r#"
+import os
+os.mkdir("all")
+os.chdir("all")
+os.mkdir("d")
+fd = os.open("file, (x)", os.O_RDWR | os.O_CREAT)
+os.write(fd, b"x" * 8192)
+os.fdatasync(fd)
+os.posix_fallocate(fd, 16384, 4096)
+os.lseek(fd, 0, os.SEEK_HOLE)
+os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+os.pread(fd, 4096, 4096)
+to = os.open("to", os.O_RDWR | os.O_CREAT)
+os.copy_file_range(fd, to, 4096, 4096, 0)
+os.close(os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600))
+os.mknod("pipe", 0o010644)
+os.symlink("to", "symlink")
+os.readlink("symlink")
+os.link("to", "link")
+os.setxattr("to", "user.a", b"value")
+os.getxattr("to", "user.a")
+os.listxattr("to")
+os.removexattr("to", "user.a")
+os.chmod("to", 0o600)
+os.listdir(".")
+os.rename("link", "renamed")
+os.unlink("renamed")
+os.rmdir("d")
+os.statvfs(".")
+fd = os.open(".", os.O_RDONLY)
+os.fsync(fd)
+"#;
+
+#[test]
+fn every_request_is_logged_with_what_it_was_asked_with() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let log = world.path("log");
+    let child = Command::new("cat")
+        .arg(mount.at(".vellum/accesslog"))
+        .stdout(fs::File::create(&log).unwrap())
+        .spawn()
+        .map(Running);
+    let number = Cell::new(0);
+    wait_until("the log is read", || {
+        fs::write(mount.at(&format!("file-{}", number.get())), "x").unwrap();
+        number.set(number.get() + 1);
+        log.metadata().unwrap().len() > 0
+    });
+    mount.sh(&format!("python3 -c '{ALL}'"));
+    mount.umount().ok();
+    assert!(child.unwrap().0.wait().unwrap().success());
+    let text = fs::read_to_string(&log).unwrap();
+    for asked in [
+        "lookup (",
+        "mkdir (",
+        "mknod (",
+        "symlink (",
+        "readlink (",
+        "link (",
+        "rename (",
+        "unlink (",
+        "rmdir (",
+        "tmpfile (",
+        "opendir (",
+        "readdir (",
+        "setattr (",
+        "setxattr (",
+        "getxattr (",
+        "listxattr (",
+        "removexattr (",
+        "statfs (",
+        "fsyncdir (",
+        ",8192,0,0x",
+        "fsync (",
+        "fallocate (",
+        "lseek (",
+        "read (",
+        "copy_file_range (",
+        r#","file, (x)""#,
+        r#","user.a",5,"#,
+    ] {
+        assert!(text.contains(asked), "{asked}\n{text}");
+    }
+    let report = world.json(&["profile", "../log"]);
+    assert_eq!((report["damaged_lines"].as_u64(), report["dropped"].as_u64()), (Some(0), Some(0)), "{text}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 
 use crate::mounting::Mount;
 use crate::world::{World, noise};
@@ -23,6 +24,58 @@ fn figures_of_a_mount_are_told_a_line_each_interval() {
     world.run(&["stats", "."]).code(3).remarks("is no mount").remarks("vellum mounts");
     world.run(&["stats", path, "--interval", "x"]).code(3);
     world.run(&["stats", path, "--tui"]).code(3).remarks("no terminal");
+}
+
+/// Runs `vellum stats --tui` on a terminal of its own, one that does not say how large it is, and does something once it
+/// has drawn; tells how it ended.
+const TERMINAL: &str = r#"
+import fcntl, os, pty, select, subprocess, sys, termios, time
+vellum, mount, way = sys.argv[1:]
+ours, theirs = pty.openpty()
+before = termios.tcgetattr(theirs)
+run = subprocess.Popen(
+    [vellum, "stats", mount, "--tui", "--interval", "0.1"],
+    stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+)
+seen = b""
+def read(until):
+    global seen
+    end = time.monotonic() + 120
+    while until not in seen:
+        assert time.monotonic() < end, seen
+        if select.select([ours], [], [], 1)[0]:
+            seen += os.read(ours, 65536)
+try:
+    read(b"transactions")
+    # The terminal hides what is typed, and gives it at once.
+    assert termios.tcgetattr(theirs)[3] & (termios.ICANON | termios.ECHO) == 0
+    if way == "gone":
+        subprocess.run(["umount", "-l", mount], check=True)
+    else:
+        os.write(ours, {"q": b"q", "ctrl-c": b"\x03", "other keys, then q": b"\x1b[Ax q"}[way])
+    # The other screen is left.
+    read(b"\x1b[?25h\x1b[?1049l")
+    code = run.wait(timeout=120)
+finally:
+    run.kill()
+assert seen.startswith(b"\x1b[?1049h"), seen
+assert termios.tcgetattr(theirs) == before
+print(code)
+"#;
+
+#[test]
+fn a_whole_terminal_is_taken_and_given_back() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    for way in ["q", "ctrl-c", "other keys, then q", "gone"] {
+        let ran = Command::new("python3")
+            .args(["-c", TERMINAL, env!("CARGO_BIN_EXE_vellum"), mount.path.to_str().unwrap(), way])
+            .output()
+            .unwrap();
+        let (out, error) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+        assert_eq!(out, "0\n", "{way}: {error}");
+    }
 }
 
 #[test]

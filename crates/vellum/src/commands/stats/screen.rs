@@ -1,18 +1,23 @@
-//! The whole terminal, with every kind of request. Plain ANSI: it is drawn anew each time, and what was there before is
-//! there again when it ends.
+//! The whole terminal, with every kind of request, until `q`. Plain ANSI: it is drawn anew each time, and what was there
+//! before is there again when it ends, as is the way in which the terminal takes what is typed.
 
 use std::path::Path;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::stdio::stdin;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use vellum_volume::tree::show;
 
 use super::figures::{Figures, Rate, bytes, count, latency};
 use crate::error::{CliError, Result};
 use crate::ui::Ui;
+use crate::ui::style::Style;
 use crate::ui::table::{Align, Cell, Table};
 
-/// The other screen, without a cursor; and back.
-const OPEN: &[u8] = b"\x1b[?1049h\x1b[?25l";
-const CLOSE: &[u8] = b"\x1b[?25h\x1b[?1049l";
+/// The other screen, without a cursor, where a long line is cut and not continued; and back.
+const OPEN: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";
+const CLOSE: &[u8] = b"\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 /// From the top; and what was there below is gone.
 const HOME: &[u8] = b"\x1b[H";
@@ -24,6 +29,8 @@ const LINES: usize = 24;
 /// The terminal, until dropped.
 pub struct Screen<'a> {
     ui: &'a Ui,
+    /// How what is typed was taken before; none where nothing can be typed.
+    typing: Option<Termios>,
 }
 
 impl<'a> Screen<'a> {
@@ -32,17 +39,39 @@ impl<'a> Screen<'a> {
         if !ui.out_is_terminal() {
             return Err(CliError::usage("there is no terminal to draw on", "leave out --tui"));
         }
+        let screen = Self { ui, typing: take_keys() };
         ui.bytes(OPEN)?;
-        Ok(Self { ui })
+        Ok(screen)
+    }
+
+    /// Waits so long at most; whether somebody asked to leave meanwhile.
+    pub fn wait(&self, at_most: Duration) -> bool {
+        if self.typing.is_none() {
+            std::thread::sleep(at_most);
+            return false;
+        }
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(at_most.subsec_nanos()) };
+        let mut polled = [PollFd::from_borrowed_fd(stdin(), PollFlags::IN)];
+        let mut typed = [0; 64];
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(1..) => match rustix::io::read(stdin(), &mut typed) {
+                // Nobody types any more: the terminal is gone.
+                Ok(0) => true,
+                Ok(len) => typed.iter().take(len).any(|key| matches!(key, b'q' | b'Q')),
+                Err(error) => error != rustix::io::Errno::INTR,
+            },
+            // A signal; whoever waits looks for that.
+            Ok(0) | Err(_) => false,
+        }
     }
 
     /// Draws what happened.
     pub fn draw(&self, mountpoint: &Path, figures: &Figures) -> Result<()> {
-        let size = rustix::termios::tcgetwinsize(std::io::stdout());
-        let lines = size.map_or(LINES, |size| usize::from(size.ws_row).max(4));
+        let size = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| usize::from(size.ws_row));
+        let lines = size.ok().filter(|lines| *lines > 0).unwrap_or(LINES);
         self.ui.bytes(HOME)?;
-        let mut drawn = page(self.ui, mountpoint, figures);
-        drawn.truncate(lines - 1);
+        let mut drawn = page(self.ui.style, mountpoint, figures);
+        drawn.truncate(lines.saturating_sub(1));
         for line in drawn {
             self.ui.line(format!("{line}\x1b[K"))?;
         }
@@ -55,14 +84,27 @@ impl Drop for Screen<'_> {
     fn drop(&mut self) {
         // A terminal that is gone needs nothing.
         let _ = self.ui.bytes(CLOSE).and_then(|()| self.ui.flush());
+        if let Some(before) = &self.typing {
+            let _ = tcsetattr(stdin(), OptionalActions::Flush, before);
+        }
     }
 }
 
-fn page(ui: &Ui, mountpoint: &Path, figures: &Figures) -> Vec<String> {
-    let style = ui.style;
+/// Each key comes at once and is not shown; Ctrl-C stays a signal. Gives how it was before.
+fn take_keys() -> Option<Termios> {
+    let before = tcgetattr(stdin()).ok()?;
+    let mut keys = before.clone();
+    keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+    tcsetattr(stdin(), OptionalActions::Now, &keys).ok()?;
+    Some(before)
+}
+
+/// What is drawn, line by line.
+fn page(style: Style, mountpoint: &Path, figures: &Figures) -> Vec<String> {
     let hits = figures.cache_hits.map_or("-".into(), |hits| format!("{hits:.1} %"));
     let mut lines = vec![
-        style.bold(&format!("vellum {}", show(mountpoint.as_os_str().as_encoded_bytes()))),
+        style.bold(&format!("vellum {}", show(mountpoint.as_os_str().as_encoded_bytes())))
+            + &style.dim("   q: leave"),
         String::new(),
         format!(
             "process  cpu {:.1} %   memory {}   write log {}   metadata {}",
@@ -91,4 +133,38 @@ fn page(ui: &Ui, mountpoint: &Path, figures: &Figures) -> Vec<String> {
     }
     lines.extend(table.lines());
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_has_its_place() {
+        let rate = |rate, latency_ms| Rate { rate, latency_ms };
+        let figures = Figures {
+            cpu_percent: 12.5,
+            memory: 64 << 20,
+            read: 4096.0,
+            transactions: rate(20.0, 0.5),
+            cache_hits: Some(75.0),
+            put: rate(3.0, 40.0),
+            fuse: rate(1500.0, 0.012),
+            operations: vec![("read".into(), rate(1000.0, 0.01)), ("lookup".into(), rate(500.0, 0.016))],
+            ..Figures::default()
+        };
+        let lines = page(Style::default(), Path::new("/mnt/a\x1b[2J"), &figures);
+        assert_eq!(lines.len(), 15, "{lines:#?}");
+        assert!(lines[0].starts_with("vellum /mnt/a\\") && lines[0].ends_with("q: leave"), "{}", lines[0]);
+        assert_eq!(lines[2], "process  cpu 12.5 %   memory 64M   write log 0   metadata 0");
+        assert_eq!(lines[3], "mount    read 4.0K/s   write 0/s");
+        assert_eq!(lines[4], "cache    hits 75.0 %   holds 0");
+        let columns = |line: &String| line.split_whitespace().map(String::from).collect::<Vec<_>>();
+        assert_eq!(columns(&lines[8]), ["transactions", "20", "500u"]);
+        assert_eq!(columns(&lines[10]), ["object", "put", "3", "40m"]);
+        assert_eq!(columns(&lines[12]), ["requests", "1.5k", "12u"]);
+        assert_eq!(columns(&lines[13]), ["read", "1.0k", "10u"]);
+        // Nothing but the terminal's own sequences drives it.
+        assert!(lines.iter().all(|line| !line.contains('\x1b')), "{lines:#?}");
+    }
 }

@@ -1,0 +1,202 @@
+//! One line of an access log, taken apart.
+//!
+//! Invariant: only a whole line is one. A line that was cut anywhere, also within a name that looks like the end of a
+//! line, is none: quotes are followed from the first argument to the closing bracket.
+
+use std::time::Duration;
+
+/// One request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Request<'a> {
+    /// When it was answered, seconds since 1970.
+    pub time: f64,
+    /// The user who asked.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The process that asked.
+    pub pid: u32,
+    /// What was asked.
+    pub operation: &'a str,
+    /// With what: the node first, names in quotes.
+    pub arguments: &'a str,
+    /// What came of it: `ok` and what is told with that, or what went wrong.
+    pub outcome: &'a str,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl<'a> Request<'a> {
+    /// Reads a line; None if it is none, or not whole.
+    #[must_use]
+    pub fn parse(line: &'a str) -> Option<Self> {
+        let (time, rest) = line.split_once(" [uid:")?;
+        let (uid, rest) = rest.split_once(",gid:")?;
+        let (gid, rest) = rest.split_once(",pid:")?;
+        let (pid, rest) = rest.split_once("] ")?;
+        let (operation, rest) = rest.split_once(" (")?;
+        let (arguments, rest) = rest.split_at_checked(closing(rest)?)?;
+        let (outcome, took) = rest.strip_prefix("): ")?.strip_suffix('>')?.rsplit_once(" <")?;
+        let is_outcome = outcome == "ok"
+            || outcome.strip_prefix("ok ").is_some_and(|told| !told.is_empty() && !told.contains(' '))
+            || outcome.ends_with(')') && outcome.contains(" (os error ");
+        let is_word =
+            |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        if !is_outcome || !is_word(operation) || node(arguments).parse::<u64>().is_err() {
+            return None;
+        }
+        Some(Self {
+            time: time.parse().ok().filter(|time: &f64| time.is_finite())?,
+            uid: uid.parse().ok()?,
+            gid: gid.parse().ok()?,
+            pid: pid.parse().ok()?,
+            operation,
+            arguments,
+            outcome,
+            took: Duration::try_from_secs_f64(took.parse().ok()?).ok()?,
+        })
+    }
+
+    /// Whether it was done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.outcome == "ok" || self.outcome.starts_with("ok ")
+    }
+
+    /// The file that it was about: the node, and the name in it where one was given.
+    #[must_use]
+    pub fn file(&self) -> &'a str {
+        let node = node(self.arguments);
+        let rest = self.arguments.get(node.len()..).unwrap_or_default();
+        // The name of an extended attribute is none of a file.
+        let name = rest.strip_prefix(",\"").filter(|_| !self.operation.ends_with("xattr"));
+        let end = name.and_then(quoted).map(|len| node.len() + 2 + len);
+        end.and_then(|end| self.arguments.get(..end)).unwrap_or(node)
+    }
+}
+
+/// What stands before the first comma.
+fn node(arguments: &str) -> &str {
+    arguments.split(',').next().unwrap_or_default()
+}
+
+/// Where the bracket closes that is open at the beginning: one in quotes does not.
+fn closing(text: &str) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let rest = text.get(at..)?;
+        let next = rest.find(['"', ')'])?;
+        match rest.as_bytes().get(next)? {
+            b')' => return Some(at + next),
+            _ => at += next + 1 + quoted(rest.get(next + 1..)?)?,
+        }
+    }
+}
+
+/// Bytes to behind the quote that ends a name; one after a backslash does not.
+fn quoted(name: &str) -> Option<usize> {
+    let mut bytes = name.bytes().enumerate();
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            b'"' => return Some(at + 1),
+            b'\\' => drop(bytes.next()),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LINE: &str =
+        r#"1700000000.250000 [uid:5,gid:6,pid:7] lookup (1,"a\"): ok <1>.txt"): ok 9,0100644,12 <0.000120>"#;
+
+    #[test]
+    fn a_line_is_read_whatever_the_name_holds() {
+        let request = Request::parse(LINE).unwrap();
+        assert_eq!((request.uid, request.gid, request.pid, request.operation), (5, 6, 7, "lookup"));
+        assert_eq!(request.arguments, r#"1,"a\"): ok <1>.txt""#);
+        assert_eq!(request.file(), request.arguments);
+        assert_eq!(request.outcome, "ok 9,0100644,12");
+        assert!(request.is_done());
+        assert_eq!(request.took, Duration::from_micros(120));
+        let failed = LINE.replace(": ok 9,0100644,12", ": No such file or directory (os error 2)");
+        let failed = Request::parse(&failed).unwrap();
+        assert!(!failed.is_done());
+        assert_eq!(failed.file(), request.arguments);
+    }
+
+    #[test]
+    fn a_file_is_a_node_or_a_name_in_it() {
+        let file = |asked: &str| {
+            let line = format!("1.5 [uid:0,gid:0,pid:1] {asked}: ok <0.1>");
+            Request::parse(&line).map(|request| request.file().to_owned()).unwrap()
+        };
+        assert_eq!(file("read (2,4096,8192)"), "2");
+        assert_eq!(file("statfs (1)"), "1");
+        assert_eq!(file(r#"rename (2,"a,b",3,"c",0x1)"#), r#"2,"a,b""#);
+        assert_eq!(file(r#"mkdir (2,"\"",0755,022)"#), r#"2,"\"""#);
+        assert_eq!(file(r#"getxattr (2,"user.a",0)"#), "2");
+        assert_eq!(file("setattr (2,mtime=now)"), "2");
+    }
+
+    #[test]
+    fn no_cut_line_is_taken_for_a_whole_one() {
+        for end in 0..LINE.len() {
+            assert_eq!(Request::parse(&LINE[..end]), None, "{}", &LINE[..end]);
+        }
+    }
+
+    #[test]
+    fn what_is_none_is_no_line() {
+        for (right, wrong) in [
+            ("lookup", "look up"),
+            ("(1,", "(,"),
+            ("1700000000.25", "nan"),
+            ("ok 9", "ok  9"),
+            ("0.00", "-0.1"),
+        ] {
+            let line = LINE.replace(right, wrong);
+            assert_ne!(line, LINE);
+            assert_eq!(Request::parse(&line), None, "{line}");
+        }
+    }
+
+    /// A line as a mount writes one, of a name of any bytes.
+    fn line(name: &[u8], with: &str, outcome: &str) -> String {
+        let name = name.escape_ascii();
+        format!("17.000001 [uid:1,gid:2,pid:3] rename (4,\"{name}\"{with}): {outcome} <0.000009>")
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_comes_through(name: Vec<u8>, second: Vec<u8>) {
+            let with = format!(",5,\"{}\",0x0", second.escape_ascii());
+            for outcome in ["ok", "ok 17", "Input/output error (os error 5)"] {
+                let line = line(&name, &with, outcome);
+                let request = Request::parse(&line).unwrap();
+                prop_assert_eq!(request.file(), format!("4,\"{}\"", name.escape_ascii()));
+                prop_assert_eq!(request.arguments, format!("{}{with}", request.file()));
+                prop_assert_eq!(request.outcome, outcome);
+            }
+        }
+
+        #[test]
+        fn no_line_that_was_cut_is_read(name: Vec<u8>, end: prop::sample::Index) {
+            let whole = line(&name, "", "ok");
+            // A name that holds what a line ends with is the worst case.
+            let worst = line(&[b"\"): ok <0.1>".as_slice(), &name].concat(), "", "ok 1");
+            for line in [whole, worst] {
+                prop_assert_eq!(Request::parse(&line[..end.index(line.len())]), None);
+            }
+        }
+
+        #[test]
+        fn any_text_is_taken(text: String) {
+            let _ = Request::parse(&text).map(|request| request.file().len());
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What it costs that a request is counted and timed, while nobody reads the access log and while somebody does.
+//!
+//! To be set beside the request itself: a 4 KiB read through a mount (`bench/measuring.py`).
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::Read;
+use std::sync::Arc;
+
+use vellum_benchkit::criterion::Criterion;
+use vellum_benchkit::{Busy, busy, scratch};
+use vellum_fuse::tally::{Asked, Op, Tally};
+use vellum_fuse::wire::{Header, Operation};
+
+fn main() {
+    let mut criterion = busy();
+    let tally = Tally::default();
+    watch(&mut criterion, "tally/request/log-not-read", &tally);
+    log_read(&mut criterion, &tally);
+}
+
+fn watch(criterion: &mut Criterion<Busy>, id: &str, tally: &Tally) {
+    let head = Header { opcode: 15, unique: 1, node: 17, uid: 1000, gid: 1000, pid: 4403 };
+    let what = Operation::Read { offset: 8192, len: 4096 };
+    criterion.bench_function(id, |bench| {
+        bench.iter(|| {
+            tally.watch(Asked { op: Op::Read, head: &head, what: &what }, || Ok(black_box(4096_u32)))
+        });
+    });
+}
+
+/// The same, and a line is made of it. Who reads may be too slow: then lines are made and dropped.
+fn log_read(criterion: &mut Criterion<Busy>, tally: &Tally) {
+    let dir = scratch();
+    let path = dir.path().join("accesslog");
+    let served = Arc::clone(&tally.log).serve(&path).expect("a pipe");
+    let reader = std::thread::spawn(move || {
+        let mut pipe = File::open(&path).expect("the pipe");
+        let mut bytes = vec![0; 1 << 16];
+        while pipe.read(&mut bytes).is_ok_and(|read| read > 0) {}
+    });
+    while !tally.log.is_read() {
+        std::thread::yield_now();
+    }
+    watch(criterion, "tally/request/log-read", tally);
+    drop(served);
+    reader.join().expect("the reader");
+}
