@@ -15,6 +15,7 @@ CARGO      ?= cargo
 SOAK_CASES ?= 20000
 BENCH_OUT  ?= target/bench
 RECORDS    ?= bench/records
+PAGE       ?= docs/benchmarks.md
 BENCH_DIR  ?= .
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
@@ -70,10 +71,10 @@ measure: bench-build
 
 # The page of figures, from the records. CI sees to it that nobody wrote into it by hand.
 report:
-	./bench/report.py
+	./bench/report.py --records $(RECORDS) --page $(PAGE)
 
 report-check:
-	./bench/report.py --check
+	./bench/report.py --records $(RECORDS) --page $(PAGE) --check
 
 bench-baseline:
 	@test -n "$(NAME)" || { echo "make bench-baseline NAME=x: give the baseline a name"; exit 2; }

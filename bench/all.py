@@ -97,7 +97,7 @@ def measurings() -> list:
         Measuring(
             "measuring", [["measuring.py"]], [["measuring.py", "--rounds", "1", "--count", "500", "--seconds", "1"]]
         ),
-        Measuring("snapshots", [["snapshots.py"]], [["snapshots.py", "--snapshots", "30", "--rounds", "1"]]),
+        Measuring("snapshots", [["snapshots.py"]], [["snapshots.py", "--snapshots", "30,120", "--rounds", "1"]]),
         Measuring("hydrate", [["hydrate.py"]], [["hydrate.py", "--runs", "1"]]),
         Measuring("startup", [["startup.py"]], [["startup.py"]]),
         Measuring(
@@ -111,6 +111,7 @@ def measurings() -> list:
                 own("engines", engines, "--sizes", "1G", "--counts", "100"),
                 own("engines", engines, "--sizes", "10G", "--counts", "1000"),
                 own("engines", engines, "--sizes", "10M", "--counts", "10000"),
+                own("engines", engines, "--sizes", "1M", "--counts", "1000"),
             ],
             [own("engines", engines, "--sizes", "1M", "--counts", "10")],
         ),

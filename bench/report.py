@@ -15,6 +15,7 @@ In the template stand, each on a line of its own or within one:
 A record that is not there yet gives "not measured".
 """
 
+import argparse
 import re
 import shlex
 import sys
@@ -154,20 +155,20 @@ def about(whole) -> str:
 DIRECTIVES = {"about": about, "table": table, "figure": figure, "ratio": ratio}
 
 
-def directive(match) -> str:
+def directive(match, records) -> str:
     """What a directive stands for."""
     name, arguments = match.group(1), shlex.split(match.group(2))
     if name not in DIRECTIVES or not arguments:
         sys.exit(f"{TEMPLATE}: no directive {match.group(0)}")
-    path = RECORDS / f"{arguments[0]}.json"
+    path = records / f"{arguments[0]}.json"
     if not path.is_file():
         return MISSING
     return DIRECTIVES[name](record.load(path), **dict(argument.split("=", 1) for argument in arguments[1:]))
 
 
-def rendered() -> str:
+def rendered(records=RECORDS) -> str:
     """The whole page."""
-    return HEADER + DIRECTIVE.sub(directive, TEMPLATE.read_text())
+    return HEADER + DIRECTIVE.sub(lambda match: directive(match, records), TEMPLATE.read_text())
 
 
 def printed(whole) -> str:
@@ -181,14 +182,20 @@ def printed(whole) -> str:
 
 def main():
     """Prints, writes or checks."""
-    arguments = sys.argv[1:]
-    if arguments == ["--check"]:
-        if OUTPUT.read_text() != rendered():
-            sys.exit(f"{OUTPUT} is not what {TEMPLATE.name} and the records make: run `make report`")
-    elif arguments:
-        print("\n".join(printed(record.load(path)) for path in arguments))
-    else:
-        OUTPUT.write_text(rendered())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("record", nargs="*", type=Path, help="print the tables of these, and make no page")
+    parser.add_argument("--check", action="store_true", help="only see whether the page is what would be made")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="where they are (default: bench/records)")
+    parser.add_argument("--page", type=Path, default=OUTPUT, help="what is written (default: docs/benchmarks.md)")
+    arguments = parser.parse_args()
+    if arguments.record:
+        print("\n".join(printed(record.load(path)) for path in arguments.record))
+        return
+    page = rendered(arguments.records)
+    if not arguments.check:
+        arguments.page.write_text(page)
+    elif not arguments.page.is_file() or arguments.page.read_text() != page:
+        sys.exit(f"{arguments.page} is not what {TEMPLATE.name} and the records make: run `make report`")
 
 
 if __name__ == "__main__":
