@@ -1,8 +1,9 @@
 //! The only caller of path system calls: every one names a single component below a directory held open.
 //!
 //! Invariant: no call follows a symlink, and none leaves the directory that [`Dir::open_root`] was given, whatever
-//! others rename or replace meanwhile. FIFOs, sockets and devices are never opened for their content. Deliberately
-//! absent: policy. What to do about an error is the caller's affair.
+//! others rename or replace meanwhile; but for those to read in `follow`, which say so in their names. FIFOs, sockets
+//! and devices are never opened for their content. Deliberately absent: policy. What to do about an error is the
+//! caller's affair.
 
 #![expect(clippy::disallowed_methods, reason = "this is the one module that may make these calls")]
 
@@ -10,6 +11,7 @@ mod create;
 mod dir;
 mod error;
 mod file;
+mod follow;
 mod limit;
 mod list;
 mod node;

@@ -34,6 +34,12 @@ pub enum SyncError {
     /// The file is gone since it was listed.
     #[error("it vanished before it was read")]
     Vanished,
+    /// A symlink that is to be followed leads nowhere.
+    #[error("the symlink leads to nothing that can be read: {0}")]
+    Dangling(BeneathError),
+    /// A symlink that is followed leads to a directory that it is in.
+    #[error("the symlink leads to a directory that it is in, and is not followed a second time")]
+    Cycle,
     /// Something has the name, though the listing did not say so.
     #[error(
         "something else has this name: it appeared meanwhile, or the destination takes two names for one"
@@ -94,7 +100,7 @@ impl SyncError {
             Self::Beneath(error) => error.kind(),
             Self::Content(error) => error.kind(),
             Self::Io { source, .. } => ErrorKind::of_io(source),
-            Self::Changed | Self::Taken => ErrorKind::Conflict,
+            Self::Changed | Self::Taken | Self::Dangling(_) | Self::Cycle => ErrorKind::Conflict,
             Self::Vanished => ErrorKind::NotFound,
             Self::Unequal | Self::Listing(_) => ErrorKind::Corrupt,
             Self::Refused(_) | Self::End { .. } => ErrorKind::Conflict,

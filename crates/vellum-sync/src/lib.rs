@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `listing` | what is on one side, compact and sorted |
 //! | `options` | what a run is asked to do |
+//! | `owners` | owners and groups by name |
 //! | `scan` | listing a local tree |
 //! | `delta` | what of a file the other side has already |
 //! | `rules` | what is left out and what is protected: rsync's filter language |
@@ -16,6 +17,7 @@
 //! | `transfer` | carrying out a plan: phases, threads, failures |
 //! | `local` | a directory of this host as an end |
 //! | `snapshot` | a place in a snapshot as a source |
+//! | `union` | several sources as one |
 //! | `wire` | the bytes between two hosts |
 //! | `remote` | a directory of another host as an end |
 //! | `session` | the conversation of two hosts |
@@ -33,6 +35,7 @@ pub mod error;
 pub mod listing;
 pub mod local;
 pub mod options;
+pub mod owners;
 mod path;
 pub mod plan;
 pub mod receive;
@@ -44,6 +47,7 @@ pub mod snapshot;
 pub mod source;
 mod transfer;
 pub mod two_way;
+pub mod union;
 pub mod watch;
 pub mod wire;
 

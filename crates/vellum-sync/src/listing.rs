@@ -8,7 +8,7 @@
 mod build;
 mod entry;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use vellum_types::FileKind;
 
@@ -27,6 +27,8 @@ pub struct Owners {
     pub users: BTreeMap<u32, String>,
     /// Groups.
     pub groups: BTreeMap<u32, String>,
+    /// Of a destination: who receives there, if it is not root.
+    pub receiver: Option<crate::options::Receiver>,
 }
 
 /// Something that could not be listed. While there is one at the source, nothing is deleted at the destination.
@@ -47,6 +49,8 @@ pub struct Listing {
     names: Vec<u8>,
     details: Vec<Detail>,
     digests: HashMap<EntryId, Digest>,
+    /// Entries that are symlinks, listed as what they lead to.
+    followed: HashSet<EntryId>,
     /// What could not be listed.
     pub unlisted: Vec<Unlisted>,
     /// Temporary files that a killed run may have left; not among the entries.
@@ -103,6 +107,17 @@ impl Listing {
         names.try_fold(self.root(), |here, name| here.child(name))
     }
 
+    /// Gives entries the owners and groups that these numbers become.
+    pub(crate) fn renumber(&mut self, users: &HashMap<u32, u32>, groups: &HashMap<u32, u32>) {
+        if users.is_empty() && groups.is_empty() {
+            return;
+        }
+        for record in &mut self.records {
+            record.uid = users.get(&record.uid).copied().unwrap_or(record.uid);
+            record.gid = groups.get(&record.gid).copied().unwrap_or(record.gid);
+        }
+    }
+
     /// What the content of a file was found to be.
     #[must_use]
     pub fn digest(&self, id: EntryId) -> Option<&Digest> {
@@ -112,6 +127,17 @@ impl Listing {
     /// Notes what the content of a file was found to be.
     pub fn set_digest(&mut self, id: EntryId, digest: Digest) {
         self.digests.insert(id, digest);
+    }
+
+    /// Whether the entry is a symlink that was followed: a listing that came over the wire does not know.
+    #[must_use]
+    pub fn is_followed(&self, id: EntryId) -> bool {
+        self.followed.contains(&id)
+    }
+
+    /// Notes that the entry is a symlink that was followed.
+    pub(crate) fn set_followed(&mut self, id: EntryId) {
+        self.followed.insert(id);
     }
 
     /// Whether all of it was seen: no directory was left unread.

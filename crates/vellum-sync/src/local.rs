@@ -15,10 +15,10 @@ use vellum_checkout::meta::Stat;
 use vellum_types::FileKind;
 use vellum_volume::Meter;
 
-pub(crate) use dirs::OpenDirs;
+pub(crate) use dirs::{OpenDirs, Steps};
 
 use crate::error::{Result, SyncError};
-use crate::listing::{Digest, Entry, EntryId, Listing};
+use crate::listing::{Digest, Entry, EntryId, Listing, Owners};
 use crate::receive::{Destination, Job, Report};
 use crate::scan;
 use crate::source::{Content, End, Source, Wish};
@@ -36,7 +36,7 @@ impl Local {
     /// All that is in a directory.
     #[must_use]
     pub fn new(root: Dir) -> Self {
-        let dirs = OpenDirs::new(root.clone());
+        let dirs = OpenDirs::as_listed(root.clone());
         Self { root, single: None, dirs }
     }
 
@@ -66,7 +66,11 @@ impl Local {
         let parent = file.parent().unwrap_or(*file);
         let dir = self.dirs.get(&parent)?;
         let name = self.single.as_ref().map_or(file.name(), |(name, _)| name);
-        dir.open_file(name).map_err(|error| match error.is_not_found() {
+        let opened = match file.listing().is_followed(file.id()) {
+            true => dir.open_file_followed(name),
+            false => dir.open_file(name),
+        };
+        opened.map_err(|error| match error.is_not_found() {
             true => SyncError::Vanished,
             false => error.into(),
         })
@@ -90,10 +94,14 @@ impl End for Local {
     fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
         // Entries of another listing have other numbers.
         self.dirs.forget();
-        match &self.single {
-            Some((name, shown)) => scan::scan_one(&self.root, name, shown, wish),
-            None => scan::scan(&self.root, wish, meter),
+        let mut listing = match &self.single {
+            Some((name, shown)) => scan::scan_one(&self.root, name, shown, wish)?,
+            None => scan::scan(&self.root, wish, meter)?,
+        };
+        if wish.owners {
+            listing.owners = Owners::here(wish.side, &listing);
         }
+        Ok(listing)
     }
 
     fn digest(&self, listing: &Listing, files: &[EntryId], meter: &Meter) -> Result<Vec<Option<Digest>>> {

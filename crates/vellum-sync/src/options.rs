@@ -48,10 +48,21 @@ pub struct Preserve {
     pub owners: bool,
     /// Groups, where the caller may.
     pub groups: bool,
+    /// Who receives, if it is not root; known when the destination was listed.
+    #[serde(default)]
+    pub receiver: Option<Receiver>,
     /// Owners and groups go by number, even if the other side has the same names under other numbers.
     pub numeric_ids: bool,
+    /// Directories, though they are not entered, where not all that is below them is copied.
+    pub dirs: bool,
+    /// But not directories in which there would be nothing.
+    pub prune_empty: bool,
     /// What becomes of symlinks.
     pub symlinks: Symlinks,
+    /// Which symlinks are not copied, but what they lead to.
+    pub follow: Follow,
+    /// Symlinks that lead out of what is copied are left out.
+    pub safe_links: bool,
     /// Device nodes.
     pub devices: bool,
     /// Fifos and sockets.
@@ -68,6 +79,15 @@ pub struct Preserve {
     pub sparse: bool,
 }
 
+/// Somebody who is not root: sets only groups that they are in, and only of what is theirs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receiver {
+    /// Who.
+    pub user: u32,
+    /// Their groups, sorted.
+    pub groups: Vec<u32>,
+}
+
 /// What becomes of symlinks at the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Symlinks {
@@ -76,6 +96,20 @@ pub enum Symlinks {
     Skip,
     /// They are copied as symlinks.
     Keep,
+}
+
+/// Which symlinks at the source are followed. Those at the destination never are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Follow {
+    /// None.
+    #[default]
+    Never,
+    /// Those that lead to directories.
+    Dirs,
+    /// Those that lead out of what is copied.
+    Outside,
+    /// All.
+    Always,
 }
 
 /// When two files count as equal, and which are left alone.

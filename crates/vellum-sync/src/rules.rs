@@ -4,9 +4,9 @@
 //! A walk starts in [`Rules::top`], calls [`Rules::enter`] for each directory that it goes into, and asks
 //! [`Rules::judge`] about each entry. [`Filters`] is all of it together, as a scan asks for it.
 //!
-//! Invariant: nothing here does I/O: files of rules are read by the caller's function. The time that a verdict takes
-//! is bounded by the lengths of rules and path. Deliberately absent: the list of what CVS leaves out, and files of
-//! rules in the directories above the root.
+//! Invariant: files of rules are read by the caller's function, those of the tree by who walks it. The time that a verdict takes
+//! is bounded by the lengths of rules and path. Files above the root, where a rule asks for such, are read when a judge
+//! is made. Deliberately absent: what a verdict leads to.
 
 mod compile;
 mod error;

@@ -4,6 +4,7 @@
 //! one component below a directory held open, so that no symlink is followed and no depth is too great. Deliberately
 //! absent: what rules mean (see `rules`).
 
+mod follow;
 mod judge;
 mod visit;
 mod walk;
@@ -38,7 +39,10 @@ pub fn scan_one(dir: &Dir, name: &[u8], shown: &[u8], wish: &Wish) -> Result<Lis
     let mut listing = Listing::new(&Fresh { flags: Flags::IMPLIED, ..Fresh::dir() }, None);
     let mut found = visit::Found::with_capacity(1);
     visit::Looker::new(wish).look(dir, name, shown, &mut found)?;
-    listing.attach(crate::listing::EntryId::ROOT, &mut found.block)?;
+    let first = listing.attach(crate::listing::EntryId::ROOT, &mut found.block)?;
+    if !found.followed.is_empty() {
+        listing.set_followed(first);
+    }
     Ok(listing)
 }
 

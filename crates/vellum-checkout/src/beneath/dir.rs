@@ -15,12 +15,13 @@ use crate::meta::Stat;
 type Result<T> = std::result::Result<T, BeneathError>;
 
 /// Opens a directory only to stand on: needs no permission to read it.
-const STAND_ON: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+pub(super) const STAND_ON: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Opens a directory to read its names.
-const READ_NAMES: OFlags =
+pub(super) const READ_NAMES: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// What is asked of `statx`: all that a [`Stat`] holds.
-const STAT_MASK: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+pub(super) const STAT_MASK: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 /// Longest path handed to one system call, bytes: below `PATH_MAX` of Linux, 4096 with its NUL.
 const RESOLVE_STEP_MAX: usize = 4000;
 /// How often a resolution that the kernel gave up, because something was renamed meanwhile, is tried again.

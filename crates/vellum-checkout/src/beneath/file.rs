@@ -21,7 +21,8 @@ pub struct OpenedFile {
 }
 
 /// Never waits for the other end of a pipe, never takes over a terminal.
-const GUARDED: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+pub(super) const GUARDED: OFlags =
+    OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 impl Dir {
     /// Opens a regular file for reading, without touching its access time where that is allowed. To notice changes
@@ -60,7 +61,7 @@ impl Dir {
 }
 
 /// Refuses what is no regular file. A fifo was opened without waiting, and is closed again without being read.
-fn regular(file: File, name: &[u8]) -> Result<OpenedFile, BeneathError> {
+pub(super) fn regular(file: File, name: &[u8]) -> Result<OpenedFile, BeneathError> {
     let stat = stat_fd(file.as_fd())?;
     match stat.kind {
         FileKind::File => Ok(OpenedFile { file, stat }),

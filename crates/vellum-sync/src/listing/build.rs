@@ -148,6 +148,7 @@ impl Listing {
             names: Vec::new(),
             details: detail.into_iter().collect(),
             digests: std::collections::HashMap::new(),
+            followed: std::collections::HashSet::new(),
             unlisted: Vec::new(),
             leftovers: Vec::new(),
             owners: Owners::default(),

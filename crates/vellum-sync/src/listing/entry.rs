@@ -60,6 +60,9 @@ impl Flags {
     /// At the source: it is there, so nothing is deleted for its sake, but a rule on size or age keeps it from being
     /// transferred.
     pub const WITHHELD: Self = Self(1);
+    /// At the destination, of what is protected: it goes nevertheless where its directory does. The bit of
+    /// [`Self::WITHHELD`], which no entry of a destination has.
+    pub const PERISHABLE: Self = Self(1);
     /// At the destination: a rule protects it from being deleted.
     pub const PROTECTED: Self = Self(2);
     /// A directory in which something was left out by a rule: it cannot be removed.

@@ -13,12 +13,19 @@ const KEPT: usize = 32;
 /// Opens directories by their entries, and keeps the last used ones open.
 pub(crate) struct OpenDirs {
     root: Dir,
+    /// Symlinks that a listing followed are followed again: at the source, never at the destination.
+    follows: bool,
     kept: Mutex<Vec<(EntryId, Dir)>>,
 }
 
 impl OpenDirs {
     pub fn new(root: Dir) -> Self {
-        Self { root, kept: Mutex::default() }
+        Self { root, follows: false, kept: Mutex::default() }
+    }
+
+    /// The same, for the tree that was listed: what was followed there is followed again.
+    pub fn as_listed(root: Dir) -> Self {
+        Self { follows: true, ..Self::new(root) }
     }
 
     /// The directory that stands at the path of an entry of one listing, always the same one.
@@ -30,7 +37,11 @@ impl OpenDirs {
             return Ok(known);
         }
         let opened = match dir.parent().and_then(|parent| self.known(parent.id())) {
+            Some(parent) if self.follows && dir.listing().is_followed(dir.id()) => {
+                parent.open_dir_followed(dir.name())?
+            }
             Some(parent) => parent.open_dir(dir.name())?,
+            None if self.follows => Steps::to(dir).from(&self.root)?,
             None => self.root.resolve(&dir.path())?,
         };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,5 +61,50 @@ impl OpenDirs {
     /// Forgets what is open: directories were made, renamed or deleted.
     pub fn forget(&self) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// The way from a root to a directory of a listing: paths without symlinks, and symlinks that were followed.
+pub(crate) struct Steps(Vec<Step>);
+
+enum Step {
+    Path(Vec<u8>),
+    Followed(Vec<u8>),
+}
+
+impl Steps {
+    /// The way to an entry.
+    pub fn to(dir: &Entry<'_>) -> Self {
+        let listing = dir.listing();
+        let mut names = Vec::new();
+        let mut here = *dir;
+        while let Some(parent) = here.parent() {
+            names.push((here.name().to_vec(), listing.is_followed(here.id())));
+            here = parent;
+        }
+        let mut steps: Vec<Step> = Vec::new();
+        for (name, followed) in names.into_iter().rev() {
+            match (followed, steps.last_mut()) {
+                (true, _) => steps.push(Step::Followed(name)),
+                (false, Some(Step::Path(path))) => {
+                    path.push(b'/');
+                    path.extend(name);
+                }
+                (false, _) => steps.push(Step::Path(name)),
+            }
+        }
+        Self(steps)
+    }
+
+    /// Goes it.
+    pub fn from(&self, root: &Dir) -> Result<Dir> {
+        let mut here = root.clone();
+        for step in &self.0 {
+            here = match step {
+                Step::Path(path) => here.resolve(path)?,
+                Step::Followed(name) => here.open_dir_followed(name)?,
+            };
+        }
+        Ok(here)
     }
 }

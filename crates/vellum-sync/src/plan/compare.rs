@@ -15,7 +15,10 @@ const NANOS: i128 = 1_000_000_000;
 #[must_use]
 pub fn attributes(source: &Entry<'_>, old: &Entry<'_>, options: &Options) -> What {
     let wanted = Wanted::of(source, options);
-    let (uid, gid) = (wanted.uid.unwrap_or(old.uid()), wanted.gid.unwrap_or(old.gid()));
+    // What belongs to another user cannot be mended by who receives, and is no difference.
+    let is_theirs = options.preserve.receiver.as_ref().is_none_or(|receiver| receiver.user == old.uid());
+    let gid = wanted.gid.filter(|_| is_theirs).unwrap_or(old.gid());
+    let uid = wanted.uid.unwrap_or(old.uid());
     let mode = wanted.mode(old.mode(), uid, gid);
     let time = wanted.mtime.is_some_and(|mtime| !same_time(mtime, old.mtime(), options));
     let atime = wanted.atime.is_some_and(|atime| old.atime() != Some(atime));
@@ -85,7 +88,7 @@ pub(super) fn is_asked_for(entry: &Entry<'_>, options: &Options) -> bool {
     let preserve = &options.preserve;
     match entry.kind() {
         FileKind::File => true,
-        FileKind::Dir => preserve.recursive,
+        FileKind::Dir => preserve.recursive || preserve.dirs,
         FileKind::Symlink => preserve.symlinks == Symlinks::Keep,
         FileKind::Fifo | FileKind::Socket => preserve.specials,
         FileKind::CharDevice | FileKind::BlockDevice => preserve.devices,

@@ -12,11 +12,15 @@ use crate::options::{Most, When};
 impl Planner<'_> {
     /// Steps that delete an entry with all that is in it, children first; whether nothing of it stays.
     pub(super) fn removal(&self, top: &Entry<'_>, phase: Phase) -> (Vec<Step>, bool) {
+        // Perishable protection ends with the directory.
+        let stands = |entry: &Entry<'_>| {
+            self.is_protected(entry) && (entry.id() == top.id() || !entry.flags().has(Flags::PERISHABLE))
+        };
         let mut found = vec![*top];
         let mut next = 0;
         while let Some(entry) = found.get(next).copied() {
             next += 1;
-            if entry.is_dir() && !self.is_protected(&entry) {
+            if entry.is_dir() && !stands(&entry) {
                 found.extend(entry.children());
             }
         }
@@ -24,7 +28,7 @@ impl Planner<'_> {
         let mut steps = Vec::new();
         for entry in found.iter().rev() {
             let kept = stays.contains(&entry.id())
-                || self.is_protected(entry)
+                || stands(entry)
                 || entry.is_dir()
                     && [Flags::KEEPS, Flags::UNREAD, Flags::MOUNT].iter().any(|f| entry.flags().has(*f));
             if kept {
@@ -40,7 +44,9 @@ impl Planner<'_> {
 
     /// An entry that the source does not have.
     pub(super) fn extra(&mut self, old: &Entry<'_>, pair: usize) {
-        if self.options.delete.when == When::Never || self.is_protected(old) {
+        // What stands beside a thing that was named alone is nobody's affair.
+        let is_beside = self.source_of(pair).is_some_and(|dir| dir.flags().has(Flags::IMPLIED));
+        if self.options.delete.when == When::Never || is_beside || self.is_protected(old) {
             return;
         }
         let (steps, gone) = self.removal(old, self.delete_phase());

@@ -51,6 +51,8 @@ pub(super) struct Planner<'a> {
     pub stayed: HashMap<EntryId, EntryId>,
     /// Leading names that are made anew.
     pub made: HashSet<EntryId>,
+    /// Directories of the source that count as not there, since nothing is in them.
+    bare: HashSet<EntryId>,
     clear: Vec<Step>,
     dirs: Vec<Step>,
     files: Vec<Step>,
@@ -80,6 +82,7 @@ impl<'a> Planner<'a> {
             claims: HashMap::new(),
             stayed: HashMap::new(),
             made: HashSet::new(),
+            bare: if options.preserve.prune_empty { bare(source) } else { HashSet::new() },
             clear: Vec::new(),
             dirs: Vec::new(),
             files: Vec::new(),
@@ -121,6 +124,11 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// The directory of the source that a pair is of.
+    pub fn source_of(&self, pair: usize) -> Option<Entry<'a>> {
+        self.pairs.get(pair).map(|pair| self.source.entry(pair.source))
+    }
+
     fn directory(&mut self, pair: usize) {
         let Some(Pair { source, old, .. }) = self.pairs.get(pair) else { return };
         let dir = self.source.entry(*source);
@@ -152,6 +160,10 @@ impl<'a> Planner<'a> {
         let compare = &self.options.compare;
         if !compare::is_asked_for(&source, self.options) {
             return self.remarks.push(Remark::Skipped { path: source.path() });
+        }
+        if self.bare.contains(&source.id()) {
+            old.iter().for_each(|old| self.extra(old, pair));
+            return;
         }
         let is_existing = old.is_some_and(|old| !(old.is_dir() && source.is_dir()));
         if source.flags().has(Flags::WITHHELD)
@@ -334,6 +346,19 @@ impl<'a> Planner<'a> {
         }
         finish
     }
+}
+
+/// Directories below which there is nothing but directories.
+fn bare(source: &Listing) -> HashSet<EntryId> {
+    let mut bare: HashSet<EntryId> = source.iter().filter(Entry::is_dir).map(|dir| dir.id()).collect();
+    for entry in source.iter().filter(|entry| !entry.is_dir() && !entry.flags().has(Flags::WITHHELD)) {
+        let mut next = entry.parent();
+        while let Some(dir) = next.filter(|dir| bare.remove(&dir.id())) {
+            next = dir.parent();
+        }
+    }
+    bare.remove(&EntryId::ROOT);
+    bare
 }
 
 fn step(phase: Phase, action: Action, what: What, source: &Entry<'_>, old: Option<EntryId>) -> Step {

@@ -28,6 +28,11 @@ pub struct Wanted {
     executability: bool,
 }
 
+/// Whether who receives may give this group.
+fn may_give(gid: u32, options: &Options) -> bool {
+    options.preserve.receiver.as_ref().is_none_or(|receiver| receiver.groups.binary_search(&gid).is_ok())
+}
+
 impl Wanted {
     /// What this entry asks for.
     #[must_use]
@@ -45,7 +50,10 @@ impl Wanted {
         let lends = (changes.owner.unwrap_or(entry.uid()), changes.group.unwrap_or(entry.gid()));
         Self {
             uid: changes.owner.or(preserve.owners.then_some(entry.uid())),
-            gid: changes.group.or(preserve.groups.then_some(entry.gid())),
+            gid: changes
+                .group
+                .or(preserve.groups.then_some(entry.gid()))
+                .filter(|gid| may_give(*gid, options)),
             mtime: times.then_some(entry.mtime()),
             atime: if kind == FileKind::Dir { None } else { entry.atime().filter(|_| preserve.atimes) },
             source_mode,

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use super::error::RuleError;
-use super::parse::{Said, parse_file, parse_old, parse_rule};
+use super::parse::{Said, parse_cvs, parse_file, parse_old, parse_rule};
 use super::rule::{DirMerge, Effect, Entry, Modifiers, RuleArg, RuleSet};
 
 /// Files that may merge one another, one inside the other: more is a cycle.
@@ -28,6 +28,7 @@ impl RuleSet {
                 RuleArg::Exclude(text) => list.add(parse_old(text, Effect::Exclude)?, 0, read)?,
                 RuleArg::IncludeFrom(name) => list.add_old(name, Effect::Include, read)?,
                 RuleArg::ExcludeFrom(name) => list.add_old(name, Effect::Exclude, read)?,
+                RuleArg::Cvs(text) => list.add_cvs(Some(text), read)?,
             }
         }
         Ok(Self { entries: list.entries, ..Self::default() })
@@ -58,6 +59,7 @@ impl List {
         }
         match said {
             Said::Rule(rule) => self.entries.push(Entry::Rule(rule)),
+            Said::Cvs => self.add_cvs(None, read)?,
             Said::Clear => {
                 self.entries.clear();
                 self.merged.clear();
@@ -72,6 +74,10 @@ impl List {
             }
         }
         Ok(())
+    }
+
+    fn add_cvs(&mut self, text: Option<&[u8]>, read: ReadFile<'_>) -> Result<(), RuleError> {
+        parse_cvs(text)?.into_iter().try_for_each(|said| self.add(said, 0, read))
     }
 
     fn add_dir_merge(&mut self, merge: DirMerge) {

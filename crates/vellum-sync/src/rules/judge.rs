@@ -2,9 +2,13 @@
 //!
 //! Invariant: the same [`Filters`] judge alike on both sides of a wire.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use vellum_checkout::beneath::Dir;
 use vellum_types::Time;
 
 use super::{Limits, RuleError, RuleSet, Rules, Scope, Selection};
@@ -31,8 +35,21 @@ impl Filters {
         side: Side,
         root: &[u8],
     ) -> std::result::Result<Arc<dyn Judge>, RuleError> {
-        let rules = Rules::new(&self.rules, root)?;
-        let scope = rules.top();
+        self.judge_named(side, root, b"")
+    }
+
+    /// The same of a tree whose entries' paths begin with `top`, the root's name, if that is not empty.
+    pub fn judge_named(
+        self: &Arc<Self>,
+        side: Side,
+        root: &[u8],
+        top: &[u8],
+    ) -> std::result::Result<Arc<dyn Judge>, RuleError> {
+        let rules = Rules::named(&self.rules, root, !top.is_empty())?;
+        let scope = rules.top_with(&mut |dir, name| {
+            let dir = Dir::open_root(Path::new(OsStr::from_bytes(dir))).map_err(|error| error.to_string())?;
+            crate::scan::read_rules(&dir, name).map_err(|error| error.chain())
+        })?;
         let tree = Arc::new(Tree { filters: Arc::clone(self), rules, side });
         Ok(Arc::new(Here { tree, scope, prefix: Vec::new() }))
     }
@@ -65,11 +82,18 @@ impl Judge for Here {
     fn judge(&self, name: &[u8], is_dir: bool) -> Verdict {
         let path = [&self.prefix, name].concat();
         let verdict = self.tree.rules.judge(&self.scope, &path, is_dir);
-        let mut verdict =
-            Verdict { transfer: verdict.transfer, protect_from_delete: verdict.protect_from_delete };
+        let mut verdict = Verdict {
+            transfer: verdict.transfer,
+            protect_from_delete: verdict.protect_from_delete,
+            perishable: verdict.protect_from_delete && !verdict.protect_in_removed,
+            is_way: false,
+        };
         if let Some(selection) = &self.tree.filters.selection {
+            verdict.is_way = selection.means_directory(&path);
             verdict.transfer = selection.leads_to(&path) || (verdict.transfer && selection.takes(&path));
-            verdict.protect_from_delete |= !selection.takes_content_of(self.dir());
+            let outside = !selection.takes_content_of(self.dir());
+            verdict.protect_from_delete |= outside;
+            verdict.perishable &= !outside;
         }
         verdict
     }

@@ -23,6 +23,8 @@ pub(super) enum Said {
         merge: DirMerge,
         hidden: Option<Rule>,
     },
+    /// What CVS leaves out.
+    Cvs,
     Clear,
 }
 
@@ -51,6 +53,25 @@ pub(super) fn parse_old(text: &[u8], effect: Effect) -> Result<Said, RuleError> 
     }
 }
 
+/// What CVS leaves out of every directory.
+const CVS: &[u8] = b"RCS SCCS CVS CVS.adm RCSLOG cvslog.* tags TAGS .make.state .nse_depinfo *~ #* .#* ,* _$* *$ \
+    *.old *.bak *.BAK *.orig *.rej .del-* *.a *.olb *.o *.obj *.so *.exe *.Z *.elc *.ln core .svn/ .git/ .hg/ .bzr/";
+
+/// The patterns that CVS leaves out, or those of `text` in the same way.
+pub(super) fn parse_cvs(text: Option<&[u8]>) -> Result<Vec<Said>, RuleError> {
+    let from = Modifiers {
+        plain: Some(Effect::Exclude),
+        words: true,
+        cvs: true,
+        perishable: true,
+        ..Modifiers::default()
+    };
+    let mut said = Vec::new();
+    let lines = text.unwrap_or(CVS).split(|byte| matches!(byte, b'\n' | b'\r'));
+    lines.into_iter().try_for_each(|line| parse_words(line, &from, &mut said))?;
+    Ok(said)
+}
+
 /// One rule of the newer syntax.
 pub(super) fn parse_rule(text: &[u8], from: &Modifiers) -> Result<Said, RuleError> {
     if let Some(effect) = from.plain {
@@ -58,6 +79,13 @@ pub(super) fn parse_rule(text: &[u8], from: &Modifiers) -> Result<Said, RuleErro
             b"!" if from.cvs => Ok(Said::Clear),
             pattern => plain(pattern, effect, from).map(Said::Rule),
         };
+    }
+    if text
+        .strip_prefix(b"-C")
+        .or(text.strip_prefix(b"exclude,C"))
+        .is_some_and(|rest| rest.trim_ascii().is_empty())
+    {
+        return Ok(Said::Cvs);
     }
     let head = Head::parse(text, false)?;
     let pattern = text.get(head.len..).unwrap_or_default();
@@ -195,7 +223,7 @@ impl Head {
                 self.modifiers.plain = Some(Effect::Exclude);
                 self.not_inherited = true;
             }
-            b'C' => return Err(RuleError::syntax(text, "the list of what CVS leaves out is not known here")),
+            b'C' => return Err(RuleError::syntax(text, "nothing may follow '-C', what CVS leaves out")),
             _ => return Err(RuleError::syntax(text, "a modifier that this kind of rule does not take")),
         }
         Ok(())
@@ -238,10 +266,20 @@ impl Head {
         if self.kind == Kind::Merge {
             return Ok(Said::Merge { name: name.to_vec(), modifiers: self.modifiers, hidden });
         }
-        if base.is_empty() || base == b"." || base == b".." || name.iter().skip(1).any(|byte| *byte == b'/') {
-            return Err(RuleError::syntax(text, "a file of each directory is named by one component"));
+        let slash = name.iter().rposition(|byte| *byte == b'/');
+        let is_bad = |name: &[u8]| name == b"." || name == b"..";
+        if base.is_empty()
+            || is_bad(&base)
+            || slash.is_some() && (!name.starts_with(b"/") || name.split(|byte| *byte == b'/').any(is_bad))
+        {
+            return Err(RuleError::syntax(
+                text,
+                "a file of each directory is named by one component, or an absolute path",
+            ));
         }
-        let merge = DirMerge { name: base, modifiers: self.modifiers, not_inherited: self.not_inherited };
+        let from = slash.map(|slash| name.get(..slash.max(1)).unwrap_or_default().to_vec());
+        let merge =
+            DirMerge { name: base, modifiers: self.modifiers, not_inherited: self.not_inherited, from };
         Ok(Said::DirMerge { merge, hidden })
     }
 }
@@ -282,7 +320,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_refused() {
-        for text in ["x a", "-", "- ", "-q a", "Hs a", "! a", "-C", "merge", ": a/b", ": ..", "+e a"] {
+        for text in ["x a", "-", "- ", "-q a", "Hs a", "! a", "-Ca", "merge", ": a/b", ": ..", "+e a"] {
             assert!(parse_rule(text.as_bytes(), &Modifiers::default()).is_err(), "{text}");
         }
     }

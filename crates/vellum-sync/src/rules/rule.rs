@@ -78,6 +78,8 @@ pub struct DirMerge {
     pub modifiers: Modifiers,
     /// `n`: its rules hold in its directory alone.
     pub not_inherited: bool,
+    /// The absolute path of the directory from which on such files are read above the root, too, if it has a slash.
+    pub from: Option<Vec<u8>>,
 }
 
 /// One place in the list of rules; the first that matches decides.
@@ -115,4 +117,6 @@ pub enum RuleArg {
     IncludeFrom(Vec<u8>),
     /// `--exclude-from FILE`.
     ExcludeFrom(Vec<u8>),
+    /// More of what CVS leaves out: patterns with white space between them.
+    Cvs(Vec<u8>),
 }

@@ -17,6 +17,9 @@ const OF_DIR_MAX: usize = 10_000;
 /// Reads a regular file of the directory that is entered; nothing if there is none of this name.
 pub type ReadHere<'r> = &'r mut dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>, String>;
 
+/// Reads a regular file of a directory above the root, by the directory's absolute path and its name.
+pub(super) type ReadAbove<'r> = &'r mut dyn FnMut(&[u8], &[u8]) -> Result<Option<Vec<u8>>, String>;
+
 /// What is done about an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
@@ -36,6 +39,8 @@ pub struct Rules {
     default_sides: Sides,
     /// The root's absolute path without its first slash, with one behind it: what absolute patterns are held against.
     base: Vec<u8>,
+    /// The root's path, and whether entries' paths begin with its name.
+    root: (Vec<u8>, bool),
     ignore_files: Vec<&'static [u8]>,
 }
 
@@ -57,6 +62,8 @@ struct Matcher {
     xattr: bool,
     /// Where, in a path, the part begins that an anchored pattern is held against.
     offset: usize,
+    /// What is put before a path for an anchored pattern of a directory above the root.
+    above: Vec<u8>,
 }
 
 /// What holds in one directory, besides what holds everywhere.
@@ -89,20 +96,27 @@ impl Drop for Local {
 impl Rules {
     /// Makes a matcher of `set`, for a tree whose root has the absolute path `root`.
     pub fn new(set: &RuleSet, root: &[u8]) -> Result<Self, RuleError> {
+        Self::named(set, root, false)
+    }
+
+    /// The same; the paths of entries begin with the root's name, if it `is_named`.
+    pub(super) fn named(set: &RuleSet, root: &[u8], is_named: bool) -> Result<Self, RuleError> {
         if set.entries.len() > RULES_MAX {
             return Err(RuleError::TooMany { what: "filter rules", limit: RULES_MAX });
         }
         let default_sides = if set.delete_excluded { Sides::SENDER } else { Sides::BOTH };
         let mut merges = Vec::new();
         let entries = compile(&set.entries, default_sides, 0, &mut merges, 0)?;
-        let mut base = root.strip_prefix(b"/").unwrap_or(root).to_vec();
+        let above = if is_named { parent(root) } else { root };
+        let mut base = above.strip_prefix(b"/").unwrap_or(above).to_vec();
         if !base.is_empty() && !base.ends_with(b"/") {
             base.push(b'/');
         }
         let ignore_files = [(set.gitignore, b".gitignore".as_slice()), (set.vellumignore, b".vellumignore")];
         let ignore_files =
             ignore_files.into_iter().filter(|(wanted, _)| *wanted).map(|(_, name)| name).collect();
-        Ok(Self { entries, merges, default_sides, base, ignore_files })
+        let root = (root.to_vec(), is_named);
+        Ok(Self { entries, merges, default_sides, base, root, ignore_files })
     }
 
     /// Whether everything takes part.
@@ -128,6 +142,40 @@ impl Rules {
     #[must_use]
     pub fn top(&self) -> Scope {
         Scope { locals: Arc::new(vec![None; self.merges.len()]), ..Scope::default() }
+    }
+
+    /// The same, with the rules of the directories above the root where such are asked for. `read` gives the content of a
+    /// file in the directory at an absolute path.
+    pub(super) fn top_with(&self, read: ReadAbove<'_>) -> Result<Scope, RuleError> {
+        let mut scope = self.top();
+        let (root, is_named) = &self.root;
+        for (at, merge) in self.merges.iter().enumerate() {
+            let Some(from) = merge.from.as_ref().filter(|_| !merge.not_inherited) else { continue };
+            let mut inherited = None;
+            for dir in dirs_between(from, root) {
+                let text = read(dir, &merge.name).map_err(|why| RuleError::file(&merge.name, why))?;
+                let Some(text) = text else { continue };
+                let mut here = |name: &[u8]| read(dir, name);
+                let mut local = self.local(merge, &text, inherited.take(), &mut scope, 0, &mut here)?;
+                // Anchored patterns of it are held against paths from there.
+                let mut above = root.get(dir.len()..).unwrap_or_default();
+                above = above.strip_prefix(b"/").unwrap_or(above);
+                let mut above = if *is_named { parent(above) } else { above }.to_vec();
+                if !above.is_empty() {
+                    above.push(b'/');
+                }
+                for entry in Arc::get_mut(&mut local).into_iter().flat_map(|local| &mut local.entries) {
+                    if let Compiled::Rule(rule) = entry {
+                        rule.above.clone_from(&above);
+                    }
+                }
+                inherited = Some(local);
+            }
+            if let Some(slot) = Arc::make_mut(&mut scope.locals).get_mut(at) {
+                *slot = inherited;
+            }
+        }
+        Ok(scope)
     }
 
     /// What holds in the directory at `dir` (empty for the root), which is in one where `outer` holds. `read` gives
@@ -288,6 +336,8 @@ impl Asked<'_> {
     fn holds(&self, rule: &Matcher) -> bool {
         let matches = if rule.absolute && rule.pattern.wants_path() {
             rule.pattern.matches(&[self.base, self.path].concat(), self.is_dir)
+        } else if rule.pattern.is_anchored() && !rule.above.is_empty() {
+            rule.pattern.matches(&[&rule.above, self.path].concat(), self.is_dir)
         } else if rule.pattern.is_anchored() {
             rule.pattern.matches(self.path.get(rule.offset..).unwrap_or_default(), self.is_dir)
         } else {
@@ -322,6 +372,30 @@ fn compile(
     Ok(compiled)
 }
 
+/// The directory that a path is in; for a path of one name, nothing.
+fn parent(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(0) => path.get(..1).unwrap_or_default(),
+        Some(slash) => path.get(..slash).unwrap_or_default(),
+        None => b"",
+    }
+}
+
+/// The directories from `from` down to the one that `root` is in, all with absolute paths.
+fn dirs_between<'r>(from: &[u8], root: &'r [u8]) -> Vec<&'r [u8]> {
+    let mut dirs = Vec::new();
+    let mut here = root;
+    while here.len() > 1 && here.starts_with(b"/") {
+        here = parent(here);
+        let rest = here.strip_prefix(from);
+        if from == b"/" || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/")) {
+            dirs.push(here);
+        }
+    }
+    dirs.reverse();
+    dirs
+}
+
 fn is_component(name: &[u8]) -> bool {
     !(name.is_empty() || name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, b'/' | 0)))
 }
@@ -339,5 +413,6 @@ fn matcher(rule: &Rule, default_sides: Sides, offset: usize) -> Result<Matcher, 
         absolute: rule.absolute,
         xattr: rule.xattr,
         offset,
+        above: Vec::new(),
     })
 }

@@ -93,6 +93,16 @@ impl Selection {
         *known = listed.max(*known);
     }
 
+    /// This list and another one.
+    #[must_use]
+    pub fn with(mut self, other: Self) -> Self {
+        for (path, listed) in other.paths {
+            self.note(path, listed);
+        }
+        self.recursive |= other.recursive;
+        self
+    }
+
     /// Whether the entry at `path` is transferred.
     #[must_use]
     pub fn takes(&self, path: &[u8]) -> bool {
@@ -103,6 +113,19 @@ impl Selection {
     #[must_use]
     pub fn leads_to(&self, path: &[u8]) -> bool {
         self.paths.get(path) == Some(&Listed::Parent)
+    }
+
+    /// Whether the entry at `path` can only be meant as a directory, though it be a symlink to one.
+    #[must_use]
+    pub fn means_directory(&self, path: &[u8]) -> bool {
+        let deeper = [path, b"/"].concat();
+        let below =
+            || self.paths.range(deeper.clone()..).next().is_some_and(|(path, _)| path.starts_with(&deeper));
+        match self.paths.get(path) {
+            Some(Listed::Parent | Listed::Content) => true,
+            Some(Listed::Itself) => below(),
+            None => false,
+        }
     }
 
     /// Whether everything in the directory at `dir` is transferred, so that `--delete` may remove what is not there.

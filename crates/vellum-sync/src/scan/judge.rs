@@ -13,6 +13,10 @@ pub struct Verdict {
     pub transfer: bool,
     /// It is not deleted.
     pub protect_from_delete: bool,
+    /// It is deleted nevertheless where its directory is.
+    pub perishable: bool,
+    /// It is on the way to what was asked for by its path: a directory there, though it be a symlink's.
+    pub is_way: bool,
 }
 
 /// How a judge reads a rule file of the directory that it is about to enter: None if there is none.
@@ -44,7 +48,7 @@ pub struct Everything;
 
 impl Judge for Everything {
     fn judge(&self, _: &[u8], _: bool) -> Verdict {
-        Verdict { transfer: true, protect_from_delete: false }
+        Verdict { transfer: true, protect_from_delete: false, perishable: false, is_way: false }
     }
 
     fn enter(&self, _: &[u8], _: ReadRules<'_>) -> Result<Option<Arc<dyn Judge>>> {

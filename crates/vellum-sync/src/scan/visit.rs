@@ -4,10 +4,11 @@ use vellum_checkout::beneath::{BeneathError, Dir, Xattr};
 use vellum_checkout::meta::Stat;
 use vellum_types::FileKind;
 
-use super::{Judge, is_own};
-use crate::error::Result;
+use super::follow::{Here, Links};
+use super::{Everything, is_own};
+use crate::error::{Result, SyncError};
 use crate::listing::{Block, Detail, Flags, Fresh, Unlisted};
-use crate::options::Symlinks;
+use crate::options::{Symlinks, When};
 use crate::source::{Side, Wish};
 
 /// ACLs are attributes whose names begin so.
@@ -21,6 +22,8 @@ pub(super) struct Found {
     pub block: Block,
     /// Subdirectories to visit: place in the block, and name.
     pub dirs: Vec<(u32, Box<[u8]>)>,
+    /// Symlinks that were followed: places in the block.
+    pub followed: Vec<u32>,
     /// Files with several names: place in the block, device and inode.
     pub linked: Vec<(u32, u64, u64)>,
     /// What could not be looked at; paths are names.
@@ -38,6 +41,7 @@ impl Found {
         Self {
             block: Block::with_capacity(names),
             dirs: Vec::new(),
+            followed: Vec::new(),
             linked: Vec::new(),
             unlisted: Vec::new(),
             leftovers: Vec::new(),
@@ -45,6 +49,15 @@ impl Found {
             files: 0,
         }
     }
+}
+
+/// What is known of a name that the rules took.
+#[derive(Clone, Copy)]
+struct Judged<'h> {
+    here: &'h Here<'h>,
+    protected: bool,
+    perishable: bool,
+    is_way: bool,
 }
 
 /// What is looked for.
@@ -55,7 +68,10 @@ pub(super) struct Looker<'w> {
     atimes: bool,
     groups: bool,
     recursive: bool,
+    /// Directories may be deleted with what is in them.
+    deletes: bool,
     symlinks: Symlinks,
+    pub(super) links: Links,
     partial_dir: Option<&'w [u8]>,
     /// Device of the root's filesystem, where others are not entered.
     device: Option<u64>,
@@ -71,7 +87,9 @@ impl<'w> Looker<'w> {
             atimes: preserve.atimes,
             groups: preserve.hard_links,
             recursive: preserve.recursive,
+            deletes: wish.options.delete.when != When::Never || wish.options.delete.obstacles,
             symlinks: preserve.symlinks,
+            links: Links::of(wish),
             partial_dir: wish.options.writing.partial_dir.as_deref(),
             device: None,
         }
@@ -84,7 +102,8 @@ impl<'w> Looker<'w> {
     }
 
     /// Looks at all names of a directory.
-    pub fn visit(&self, dir: &Dir, judge: &dyn Judge) -> Result<Found> {
+    pub fn visit(&self, here: &Here<'_>) -> Result<Found> {
+        let dir = here.dir;
         let mut names = dir.names_once()?;
         names.sort();
         let mut found = Found::with_capacity(names.len());
@@ -93,7 +112,7 @@ impl<'w> Looker<'w> {
                 self.own(listed.name, &mut found);
                 continue;
             }
-            self.judged(dir, judge, listed.name, listed.is_dir, &mut found);
+            self.judged(here, listed.name, listed.is_dir, &mut found);
         }
         Ok(found)
     }
@@ -105,23 +124,31 @@ impl<'w> Looker<'w> {
         }
     }
 
-    fn judged(&self, dir: &Dir, judge: &dyn Judge, name: &[u8], is_dir: Option<bool>, found: &mut Found) {
+    fn judged(&self, here: &Here<'_>, name: &[u8], is_dir: Option<bool>, found: &mut Found) {
         let looked = match is_dir {
-            Some(is_dir) => Ok(is_dir),
-            None => dir.stat(name).map(|stat| stat.kind == FileKind::Dir),
+            Some(is_dir) if is_dir || !self.links.any() => Ok(is_dir),
+            // One that leads nowhere may still be left out by a rule.
+            _ => self.see(here, name, false).map(|(stat, _)| stat.kind == FileKind::Dir).or_else(|error| {
+                if matches!(error, SyncError::Dangling(_)) { Ok(false) } else { Err(error) }
+            }),
         };
-        let outcome = looked.map_err(Into::into).and_then(|is_dir| {
-            let verdict = judge.judge(name, is_dir);
+        let outcome = looked.and_then(|is_dir| {
+            let verdict = here.judge.judge(name, is_dir);
             let left_out = match self.wish.side {
                 Side::Source => !verdict.transfer,
-                Side::Destination => !verdict.transfer && verdict.protect_from_delete,
+                Side::Destination => {
+                    let goes = verdict.perishable && self.deletes;
+                    !verdict.transfer && verdict.protect_from_delete && !goes
+                }
             };
             if left_out {
                 found.keeps = true;
                 return Ok(());
             }
             let protected = self.wish.side == Side::Destination && verdict.protect_from_delete;
-            self.look_with(dir, name, name, Some((judge, protected)), found)
+            let perishable = protected && verdict.perishable;
+            let judged = Judged { here, protected, perishable, is_way: verdict.is_way };
+            self.look_with(here.dir, [name, name], Some(judged), found)
         });
         if let Err(error) = outcome {
             let vanished = error.kind() == vellum_types::ErrorKind::NotFound;
@@ -131,34 +158,47 @@ impl<'w> Looker<'w> {
 
     /// Looks at one name, and enters it as `shown`.
     pub fn look(&self, dir: &Dir, name: &[u8], shown: &[u8], found: &mut Found) -> Result<()> {
-        self.look_with(dir, name, shown, None, found)
+        self.look_with(dir, [name, shown], None, found)
+    }
+
+    /// What a name is, or leads to if it is to be followed; and whether it was.
+    fn see(&self, here: &Here<'_>, name: &[u8], is_way: bool) -> Result<(Stat, bool)> {
+        let stat = here.dir.stat(name)?;
+        Ok(match self.links.target(here, name, &stat, is_way)? {
+            Some(target) => (target, true),
+            None => (stat, false),
+        })
     }
 
     fn look_with(
         &self,
         dir: &Dir,
-        name: &[u8],
-        shown: &[u8],
-        judged: Option<(&dyn Judge, bool)>,
+        [name, shown]: [&[u8]; 2],
+        judged: Option<Judged<'_>>,
         found: &mut Found,
     ) -> Result<()> {
-        let stat = dir.stat(name)?;
+        let alone = Here { dir, judge: &Everything, depth: 0 };
+        let here = judged.map_or(&alone, |judged| judged.here);
+        let (stat, followed) = self.see(here, name, judged.is_some_and(|judged| judged.is_way))?;
         if stat.kind == FileKind::Dir && self.wish.avoid == Some((stat.dev, stat.ino)) {
             found.keeps = true;
             return Ok(());
         }
-        let detail = self.detail(dir, name, &stat)?;
+        let detail = self.detail(dir, name, &stat, followed)?;
         let elsewhere = stat.kind == FileKind::Dir && self.device.is_some_and(|device| device != stat.dev);
         let withheld = self.wish.side == Side::Source
             && stat.kind == FileKind::File
-            && judged.is_some_and(|(judge, _)| !judge.admits(stat.size, stat.mtime));
+            && judged.is_some_and(|judged| !judged.here.judge.admits(stat.size, stat.mtime))
+            || self.links.refuses(&stat, detail.as_ref(), here.depth);
         let flags = Flags::default()
-            .with_if(Flags::PROTECTED, judged.is_some_and(|(_, protected)| protected))
+            .with_if(Flags::PROTECTED, judged.is_some_and(|judged| judged.protected))
+            .with_if(Flags::PERISHABLE, judged.is_some_and(|judged| judged.perishable))
             .with_if(Flags::MOUNT.with(Flags::KEEPS), elsewhere)
             .with_if(Flags::WITHHELD, withheld)
             .with_if(Flags::SPARSE, stat.may_have_holes)
             .with_if(Flags::LINKED, stat.kind != FileKind::Dir && stat.nlink > 1);
         let place = found.block.len() as u32;
+        found.followed.extend(followed.then_some(place));
         found.block.push(shown, &fresh(&stat, flags), detail)?;
         match stat.kind {
             FileKind::Dir if self.recursive && !elsewhere => found.dirs.push((place, name.into())),
@@ -171,7 +211,7 @@ impl<'w> Looker<'w> {
     }
 
     /// What few entries have.
-    fn detail(&self, dir: &Dir, name: &[u8], stat: &Stat) -> Result<Option<Detail>> {
+    fn detail(&self, dir: &Dir, name: &[u8], stat: &Stat, followed: bool) -> Result<Option<Detail>> {
         let mut detail = Detail::default();
         let mut any = self.atimes || self.groups && stat.nlink > 1 && stat.kind != FileKind::Dir;
         if stat.kind == FileKind::Symlink && self.symlinks == Symlinks::Keep {
@@ -183,10 +223,12 @@ impl<'w> Looker<'w> {
             any = true;
         }
         if self.atimes {
-            detail.atime = Some(dir.access_time(name)?);
+            let read = if followed { dir.access_time_followed(name) } else { dir.access_time(name) };
+            detail.atime = Some(read?);
         }
         if self.xattrs || self.acls {
-            detail.xattrs = self.attributes(&dir.node(name)?)?.into();
+            let node = if followed { dir.node_followed(name) } else { dir.node(name) };
+            detail.xattrs = self.attributes(&node?)?.into();
             any |= !detail.xattrs.is_empty();
         }
         Ok(any.then_some(detail))

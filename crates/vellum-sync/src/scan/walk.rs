@@ -11,11 +11,13 @@ use vellum_checkout::beneath::{Dir, raise_open_files_limit};
 use vellum_checkout::crew::Crew;
 use vellum_volume::Meter;
 
+use super::follow::{Above, Here};
 use super::visit::{Found, Looker, fresh};
 use super::{Judge, ReadRules};
 use crate::error::{Result, SyncError};
 use crate::listing::{Detail, EntryId, Flags, Listing, Unlisted};
-use crate::source::Wish;
+use crate::local::Steps;
+use crate::source::{Side, Wish};
 
 /// Share of the permitted open files that a walk takes for directories.
 const HELD_SHARE: u64 = 4;
@@ -31,6 +33,12 @@ struct Task {
     /// Through which it is opened; None: from the root.
     parent: Option<Held>,
     judge: Arc<dyn Judge>,
+    /// Names above it, counted from where symlinks begin.
+    depth: usize,
+    /// It is what a symlink leads to.
+    followed: bool,
+    /// The directories above it, where symlinks are followed.
+    above: Option<Arc<Above>>,
 }
 
 /// A directory held open, and counted.
@@ -46,6 +54,14 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// A directory that was visited.
+struct Visited {
+    id: EntryId,
+    judge: Arc<dyn Judge>,
+    depth: usize,
+    above: Option<Arc<Above>>,
 }
 
 struct State {
@@ -76,13 +92,20 @@ impl<'a> Walk<'a> {
         if wish.options.preserve.atimes {
             detail.atime = Some(stat.mtime);
         }
-        let listing = Listing::new(&fresh(&stat, Flags::default()), Some(detail));
+        // Of a root that only holds what was listed nothing is copied.
+        let filters = wish.rules.filters().filter(|_| wish.side == Side::Source && wish.top.is_empty());
+        let implied = filters.is_some_and(|filters| {
+            filters.selection.as_ref().is_some_and(|selection| !selection.takes_content_of(b""))
+        });
+        let flags = Flags::default().with_if(Flags::IMPLIED, implied);
+        let listing = Listing::new(&fresh(&stat, flags), Some(detail));
         let judge = match wish.top.is_empty() {
             true => None,
             false => wish.rules.enter(b"", &|_| Ok(None))?,
         };
         let judge = judge.unwrap_or_else(|| wish.rules.clone());
-        let task = Task { id: EntryId::ROOT, name: wish.top.clone().into(), parent: None, judge };
+        let (name, depth) = (wish.top.clone().into(), usize::from(!wish.top.is_empty()));
+        let task = Task { id: EntryId::ROOT, name, parent: None, judge, depth, followed: false, above: None };
         let state = State { listing, groups: HashMap::new(), failure: None };
         let held_max = (raise_open_files_limit() / HELD_SHARE).min(HELD_MAX) as usize;
         Ok(Self {
@@ -128,14 +151,15 @@ impl<'a> Walk<'a> {
     fn visit(&self, task: Task) -> Result<()> {
         self.meter.check()?;
         let outcome = self.open(&task).and_then(|dir| {
+            let above = self.above(&task, &dir)?;
             let read = |name: &[u8]| read_rules(&dir, name);
             let judge = task.judge.enter(&task.name, &read as ReadRules<'_>)?;
             let judge = judge.unwrap_or_else(|| task.judge.clone());
-            let found = self.looker.visit(&dir, &*judge)?;
-            Ok((dir, judge, found))
+            let found = self.looker.visit(&Here { dir: &dir, judge: &*judge, depth: task.depth })?;
+            Ok((dir, Visited { id: task.id, judge, depth: task.depth, above }, found))
         });
         match outcome {
-            Ok((dir, judge, found)) => self.store(task.id, dir, &judge, found),
+            Ok((dir, visited, found)) => self.store(dir, &visited, found),
             Err(error @ SyncError::Rules(_)) => Err(error),
             Err(error) => {
                 let mut state = self.lock();
@@ -153,16 +177,38 @@ impl<'a> Walk<'a> {
             // Opened anew: names are read once through one descriptor, and the root may be listed twice.
             return Ok(self.root.reopened()?);
         }
-        if let Some(Held(parent)) = &task.parent {
-            return Ok(parent.dir.open_dir_to_read(&task.name)?);
+        let parent = match &task.parent {
+            Some(Held(parent)) => parent.dir.clone(),
+            None => {
+                let steps = {
+                    let state = self.lock();
+                    Steps::to(&state.listing.entry(task.id).parent().unwrap_or(state.listing.root()))
+                };
+                steps.from(self.root)?
+            }
+        };
+        Ok(match task.followed {
+            true => parent.open_dir_followed_to_read(&task.name)?,
+            false => parent.open_dir_to_read(&task.name)?,
+        })
+    }
+
+    /// The directories down to this one, if symlinks are followed: none may lead to one of these.
+    fn above(&self, task: &Task, dir: &Dir) -> Result<Option<Arc<Above>>> {
+        if !self.looker.links.any() {
+            return Ok(None);
         }
-        let path = self.lock().listing.entry(task.id).path();
-        let (parent, name) = self.root.resolve_parent(&path)?;
-        Ok(parent.open_dir_to_read(name)?)
+        let stat = dir.stat_self()?;
+        let id = (stat.dev, stat.ino);
+        if task.followed && task.above.as_ref().is_some_and(|above| above.has(id)) {
+            return Err(SyncError::Cycle);
+        }
+        Ok(Some(Arc::new(Above { id, above: task.above.clone() })))
     }
 
     /// Stores what was found in a directory and queues its subdirectories.
-    fn store(&self, id: EntryId, dir: Dir, judge: &Arc<dyn Judge>, mut found: Found) -> Result<()> {
+    fn store(&self, dir: Dir, visited: &Visited, mut found: Found) -> Result<()> {
+        let id = visited.id;
         self.meter.add(found.files, 0);
         let hold = !found.dirs.is_empty() && self.held.load(Ordering::Relaxed) < self.held_max;
         let held = hold.then(|| {
@@ -180,10 +226,18 @@ impl<'a> Walk<'a> {
         if found.keeps {
             state.listing.mark(id, Flags::KEEPS);
         }
+        for place in &found.followed {
+            state.listing.set_followed(first.plus(*place));
+        }
         self.tell(&mut state.listing, id, &mut found);
-        let task = |(place, name)| {
-            let id = first.plus(place);
-            Task { id, name, parent: held.clone(), judge: judge.clone() }
+        let task = |(place, name)| Task {
+            id: first.plus(place),
+            name,
+            parent: held.clone(),
+            judge: visited.judge.clone(),
+            depth: visited.depth + 1,
+            followed: found.followed.contains(&place),
+            above: visited.above.clone(),
         };
         // The last one queued is taken first: the walk keeps to the order of names, more or less.
         self.crew.add(found.dirs.into_iter().rev().map(task));

@@ -5,7 +5,7 @@ use vellum_types::ErrorKind;
 
 use crate::error::SyncError;
 use crate::listing::{Owners, Unlisted};
-use crate::options::Options;
+use crate::options::{Options, Receiver};
 use crate::receive::{Problem, Report};
 use crate::rules::Filters;
 
@@ -84,6 +84,8 @@ pub(super) struct ToldUnlisted {
 pub(super) struct ToldOwners {
     users: std::collections::BTreeMap<u32, String>,
     groups: std::collections::BTreeMap<u32, String>,
+    #[serde(default)]
+    receiver: Option<Receiver>,
 }
 
 /// [`Report`] on the wire.
@@ -110,13 +112,14 @@ impl From<ToldUnlisted> for Unlisted {
 
 impl From<&Owners> for ToldOwners {
     fn from(owners: &Owners) -> Self {
-        Self { users: owners.users.clone(), groups: owners.groups.clone() }
+        let receiver = owners.receiver.clone();
+        Self { users: owners.users.clone(), groups: owners.groups.clone(), receiver }
     }
 }
 
 impl From<ToldOwners> for Owners {
     fn from(told: ToldOwners) -> Self {
-        Self { users: told.users, groups: told.groups }
+        Self { users: told.users, groups: told.groups, receiver: told.receiver }
     }
 }
 

@@ -19,7 +19,7 @@ use super::link::{Incoming, Link};
 use super::message::{Begin, Found, Message, Role, told_error};
 use super::wire_source::WireSource;
 use crate::error::{Result, SyncError};
-use crate::listing::{EntryId, Fresh, Listing};
+use crate::listing::{EntryId, Fresh, Listing, Owners};
 use crate::local::Local;
 use crate::options::Options;
 use crate::plan::{Plan, Step};
@@ -107,13 +107,19 @@ impl Server<'_> {
             Role::Source => Side::Source,
             Role::Destination => Side::Destination,
         };
-        let rules = Arc::new(filters).judge(side, end.path.as_os_str().as_bytes())?;
+        let rules = Arc::new(filters).judge_named(side, end.path.as_os_str().as_bytes(), &top)?;
         let wish = Wish { side, options: Arc::new(options), rules, top, avoid: None, owners };
         let meter = Arc::new(Meter::default());
         link.stop_with(Some(Arc::clone(&meter)));
         let listing = match &end.local {
             Some(local) => local.list(&wish, &meter),
-            None if end.found == Found::Nothing => Ok(nothing()),
+            None if end.found == Found::Nothing => {
+                let mut listing = nothing();
+                if owners {
+                    listing.owners = Owners::here(side, &listing);
+                }
+                Ok(listing)
+            }
             None => Err(SyncError::End {
                 what: "cannot write to the destination",
                 path: end.path.as_os_str().as_bytes().to_vec(),

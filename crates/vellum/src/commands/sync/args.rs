@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, ValueEnum};
 
+use super::rsync::RsyncArgs;
 use super::rules::RuleArgs;
 use super::two_way::TwoWayArgs;
 use super::watch::WatchArgs;
@@ -31,6 +32,8 @@ pub struct Args {
     #[command(flatten)]
     pub show: Show,
     #[command(flatten)]
+    pub places: Places,
+    #[command(flatten)]
     pub preserve: Preserve,
     #[command(flatten)]
     pub rules: RuleArgs,
@@ -46,6 +49,8 @@ pub struct Args {
     pub two_way: TwoWayArgs,
     #[command(flatten)]
     pub watch: WatchArgs,
+    #[command(flatten)]
+    pub rsync: RsyncArgs,
 }
 
 /// What is shown.
@@ -81,6 +86,18 @@ pub struct Show {
     pub only_changes: std::cell::Cell<bool>,
 }
 
+/// Where things go.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "What goes where")]
+pub struct Places {
+    /// The whole path of SRC goes into DST; of 'A/./B', B alone
+    #[arg(short = 'R', long)]
+    pub relative: bool,
+    /// Make all directories above DST that are not there
+    #[arg(long)]
+    pub mkpath: bool,
+}
+
 /// What is copied.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What is copied")]
@@ -94,6 +111,21 @@ pub struct Preserve {
     /// Symlinks, as symlinks
     #[arg(short = 'l', long, overrides_with = "no_links")]
     pub links: bool,
+    /// Directories, without what is in them
+    #[arg(short = 'd', long)]
+    pub dirs: bool,
+    /// What symlinks lead to, instead of symlinks
+    #[arg(short = 'L', long)]
+    pub copy_links: bool,
+    /// The same of symlinks that lead to directories
+    #[arg(short = 'k', long)]
+    pub copy_dirlinks: bool,
+    /// The same of symlinks that lead out of SRC
+    #[arg(long)]
+    pub copy_unsafe_links: bool,
+    /// Leave out symlinks that lead out of SRC
+    #[arg(long)]
+    pub safe_links: bool,
     /// Modes
     #[arg(short = 'p', long, overrides_with = "no_perms")]
     pub perms: bool,
@@ -175,6 +207,9 @@ pub struct Preserve {
     /// Of what -a means: not this
     #[arg(long, overrides_with = "specials")]
     pub no_specials: bool,
+    /// Neither devices nor specials
+    #[arg(long = "no-D", hide = true, overrides_with_all = ["devices_specials", "devices", "specials"])]
+    pub no_devices_specials: bool,
 }
 
 /// Which files are copied.
@@ -202,6 +237,9 @@ pub struct Which {
     /// Times that differ by no more count as equal
     #[arg(short = '@', long, value_name = "SECONDS")]
     pub modify_window: Option<f64>,
+    /// Leave out directories in which there would be no file
+    #[arg(short = 'm', long)]
+    pub prune_empty_dirs: bool,
     /// Rename at DST what was renamed at SRC (with --delete)
     #[arg(long)]
     pub detect_renames: bool,
@@ -278,6 +316,9 @@ pub struct Writing {
     /// The same as --delta never
     #[arg(short = 'W', long)]
     pub whole_file: bool,
+    /// The same as --delta always
+    #[arg(long, alias = "no-W", hide = true, overrides_with = "whole_file")]
+    pub no_whole_file: bool,
     /// Over the old file: who reads it meanwhile, or after a crash, sees a mixture
     #[arg(long, visible_alias = "inplace")]
     pub in_place: bool,

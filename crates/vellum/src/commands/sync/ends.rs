@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use vellum_checkout::beneath::Dir;
 use vellum_sync::SyncError;
-use vellum_sync::listing::{Fresh, Listing};
+use vellum_sync::listing::{Fresh, Listing, Owners};
 use vellum_sync::local::Local;
+use vellum_sync::options::Follow;
 use vellum_sync::receive::Destination;
 use vellum_sync::remote::Remote;
-use vellum_sync::source::Source;
+use vellum_sync::source::{Side, Source};
 use vellum_volume::tree::show;
 
 use super::snapshot;
@@ -107,6 +108,8 @@ pub struct Into {
     pub path: PathBuf,
     /// It does not exist.
     pub is_new: bool,
+    /// All directories above it are made with it.
+    pub makes_path: bool,
     /// The name of a single entry there.
     pub shown: Option<Vec<u8>>,
     /// What a person is told.
@@ -130,12 +133,16 @@ pub fn means_content(typed: &OsStr) -> bool {
 }
 
 /// Opens a source on this host.
-pub fn from_path(context: &Context, typed: &OsStr) -> Result<From> {
+pub fn from_path(context: &Context, typed: &OsStr, follow: Follow) -> Result<From> {
     const WHAT: &str = "cannot read the source";
     let path = context.local_path(Path::new(typed));
     let shown = show(typed.as_bytes());
-    let looked =
-        if means_content(typed) { std::fs::metadata(&path) } else { std::fs::symlink_metadata(&path) };
+    let behind = || std::fs::metadata(&path);
+    let looked = match (means_content(typed), follow) {
+        (true, _) | (_, Follow::Always) => behind(),
+        (_, Follow::Dirs) if behind().is_ok_and(|found| found.is_dir()) => behind(),
+        _ => std::fs::symlink_metadata(&path),
+    };
     let found = looked.map_err(|error| end(WHAT, Path::new(typed), error))?;
     if found.is_dir() {
         let real = path.canonicalize().map_err(|error| end(WHAT, Path::new(typed), error))?;
@@ -190,17 +197,25 @@ pub fn into_path(context: &Context, typed: &OsStr, from: &From) -> Result<Into> 
             return Err(end(WHAT, &path, why).into());
         }
         let is_new = from.name.is_some() && standing.is_none() || !there;
-        return Ok(Into { path, is_new, shown: None, words, remote: None });
+        return Ok(Into { path, is_new, makes_path: false, shown: None, words, remote: None });
     }
     if there || typed.as_bytes().ends_with(b"/") {
         let words = format!("the directory '{shown}'");
-        return Ok(Into { path: base, is_new: !there, shown: from.name.clone(), words, remote: None });
+        return Ok(Into {
+            path: base,
+            is_new: !there,
+            makes_path: false,
+            shown: from.name.clone(),
+            words,
+            remote: None,
+        });
     }
     let name = base.file_name().map(|name| name.as_bytes().to_vec());
     let name = name.ok_or_else(|| end(WHAT, Path::new(typed), "it names nothing"))?;
     let path = base.parent().unwrap_or(Path::new("/")).to_path_buf();
     Ok(Into {
         is_new: !path.is_dir(),
+        makes_path: false,
         path,
         shown: Some(name),
         words: format!("the file '{shown}'"),
@@ -211,7 +226,9 @@ pub fn into_path(context: &Context, typed: &OsStr, from: &From) -> Result<Into> 
 impl Into {
     /// What is there when there is nothing.
     pub fn nothing() -> Listing {
-        Listing::new(&Fresh::dir(), None)
+        let mut nothing = Listing::new(&Fresh::dir(), None);
+        nothing.owners = Owners::here(Side::Destination, &nothing);
+        nothing
     }
 
     /// The directory, made if it is not there: with at most one above it.
@@ -222,6 +239,7 @@ impl Into {
                 other => other,
             };
             let made = match self.path.parent() {
+                _ if self.makes_path => std::fs::create_dir_all(&self.path),
                 Some(parent) if !parent.exists() => make(parent).and_then(|()| make(&self.path)),
                 _ => make(&self.path),
             };

@@ -4,7 +4,8 @@ use std::os::unix::ffi::OsStringExt;
 
 use rustix::process::geteuid;
 use vellum_sync::options::{
-    Backup, By, Changes, Compare, Delete, DeltaMode, Effort, Most, Options, Preserve, Symlinks, When, Writing,
+    Backup, By, Changes, Compare, Delete, DeltaMode, Effort, Follow, Most, Options, Preserve, Symlinks, When,
+    Writing,
 };
 
 use super::args::{self, Args};
@@ -17,7 +18,7 @@ const NANOS: f64 = 1e9;
 /// The options of the run.
 pub fn options(args: &Args) -> Result<Options> {
     Ok(Options {
-        preserve: preserve(&args.preserve),
+        preserve: preserve(args),
         compare: compare(&args.which)?,
         delete: delete(&args.delete)?,
         writing: writing(args)?,
@@ -28,7 +29,8 @@ pub fn options(args: &Args) -> Result<Options> {
     })
 }
 
-fn preserve(typed: &args::Preserve) -> Preserve {
+fn preserve(args: &Args) -> Preserve {
+    let typed = &args.preserve;
     let any = [
         typed.recursive,
         typed.links,
@@ -40,10 +42,12 @@ fn preserve(typed: &args::Preserve) -> Preserve {
         typed.devices,
         typed.specials,
         typed.no_recursive,
+        typed.dirs,
     ];
     // Without a word about it, everything that makes a copy one.
     let archive = typed.archive || !any.contains(&true);
-    let privileged = geteuid().is_root();
+    // In a run both ways each side receives; else it is known when the destination was listed.
+    let privileged = !args.two_way.two_way || geteuid().is_root();
     Preserve {
         recursive: (archive || typed.recursive) && !typed.no_recursive,
         times: (archive || typed.times) && !typed.no_times,
@@ -54,15 +58,33 @@ fn preserve(typed: &args::Preserve) -> Preserve {
         // Nobody else may give files away, and a difference that cannot be mended is none to tell each time.
         owners: (archive || typed.owner) && !typed.no_owner && privileged,
         groups: (archive || typed.group) && !typed.no_group && privileged,
+        receiver: None,
         numeric_ids: typed.numeric_ids,
+        dirs: typed.dirs,
+        prune_empty: args.which.prune_empty_dirs,
+        follow: follow(typed),
+        safe_links: typed.safe_links,
         symlinks: if (archive || typed.links) && !typed.no_links { Symlinks::Keep } else { Symlinks::Skip },
-        devices: (archive || typed.devices_specials || typed.devices) && !typed.no_devices && privileged,
-        specials: (archive || typed.devices_specials || typed.specials) && !typed.no_specials,
+        devices: (archive || typed.devices_specials || typed.devices)
+            && !(typed.no_devices || typed.no_devices_specials)
+            && privileged,
+        specials: (archive || typed.devices_specials || typed.specials)
+            && !(typed.no_specials || typed.no_devices_specials),
         hard_links: typed.hard_links,
         xattrs: typed.xattrs,
         acls: typed.acls,
         atimes: typed.atimes,
         sparse: typed.sparse,
+    }
+}
+
+/// Which symlinks are followed.
+pub fn follow(typed: &args::Preserve) -> Follow {
+    match (typed.copy_links, typed.copy_unsafe_links, typed.copy_dirlinks) {
+        (true, _, _) => Follow::Always,
+        (_, true, _) => Follow::Outside,
+        (_, _, true) => Follow::Dirs,
+        _ => Follow::Never,
     }
 }
 
@@ -113,6 +135,7 @@ fn writing(args: &Args) -> Result<Writing> {
         Some(args::Delta::Always) => DeltaMode::Always,
         Some(args::Delta::Never) => DeltaMode::Never,
         None if typed.whole_file => DeltaMode::Never,
+        None if typed.no_whole_file => DeltaMode::Always,
         Some(args::Delta::Auto) | None => DeltaMode::Auto,
     };
     let dir = kept.backup_dir.clone().map(OsStringExt::into_vec);

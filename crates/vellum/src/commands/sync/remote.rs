@@ -103,6 +103,7 @@ pub fn into_host(host: &OsStr, path: &OsStr, from: &From, args: &Args) -> Result
     let into = |words: String, shown: Option<Vec<u8>>| Into {
         path: PathBuf::from(path),
         is_new: false,
+        makes_path: false,
         shown,
         words,
         remote: Some(remote.clone()),

@@ -15,6 +15,7 @@ use crate::error::{CliError, Result};
 pub struct RuleArgs {
     /// In the order in which it was typed.
     args: Vec<RuleArg>,
+    cvs_exclude: bool,
     files_from: Option<OsString>,
     from0: bool,
     gitignore: bool,
@@ -60,6 +61,14 @@ impl clap::Args for RuleArgs {
                     .value_parser(value_parser!(OsString)),
             )
             .arg(flag("from0", "Lists and files of rules end their lines with NUL").short('0'))
+            .arg(
+                Arg::new("per-dir-filters")
+                    .short('F')
+                    .help("Rules in .rsync-filter files, here and above; -FF: and leave these out")
+                    .help_heading(heading)
+                    .action(ArgAction::Count),
+            )
+            .arg(flag("cvs-exclude", "Leave out what CVS does: *.o, *~, core, .git/ and the like").short('C'))
             .arg(flag("gitignore", "Leave out what .gitignore files say"))
             .arg(flag("vellumignore", "Leave out what .vellumignore files say"))
             .arg(value("min-size", "SIZE", "Write no file that is smaller (10K, 1.5M)").value_parser(size))
@@ -84,9 +93,18 @@ impl FromArgMatches for RuleArgs {
             let values = matches.get_many::<OsString>(name).into_iter().flatten();
             typed.extend(places.zip(values).map(|(place, value)| (place, make(value.clone().into_vec()))));
         }
+        if let Some(place) = matches.indices_of("per-dir-filters").into_iter().flatten().next()
+            && matches.get_count("per-dir-filters") > 0
+        {
+            typed.push((place, RuleArg::Filter(b": /.rsync-filter".to_vec())));
+            if matches.get_count("per-dir-filters") > 1 {
+                typed.push((place, RuleArg::Filter(b"- .rsync-filter".to_vec())));
+            }
+        }
         typed.sort_by_key(|(place, _)| *place);
         Ok(Self {
             args: typed.into_iter().map(|(_, arg)| arg).collect(),
+            cvs_exclude: matches.get_flag("cvs-exclude"),
             files_from: matches.get_one("files-from").cloned(),
             from0: matches.get_flag("from0"),
             gitignore: matches.get_flag("gitignore"),
@@ -104,13 +122,35 @@ impl FromArgMatches for RuleArgs {
 }
 
 impl RuleArgs {
+    /// All rules in their order; what CVS leaves out comes last, unless its place was typed.
+    fn all(&self) -> Vec<RuleArg> {
+        let cvs = |arg: &RuleArg| matches!(arg, RuleArg::Filter(text) if text.trim_ascii() == b"-C");
+        let mut all = Vec::new();
+        for arg in &self.args {
+            all.push(arg.clone());
+            if cvs(arg) {
+                all.extend(own_cvs());
+            }
+        }
+        if self.cvs_exclude {
+            all.extend([b":C".to_vec(), b"-C".to_vec()].map(RuleArg::Filter));
+            all.extend(own_cvs());
+        }
+        all
+    }
+
+    /// Whether paths are listed in a file.
+    pub fn lists(&self) -> bool {
+        self.files_from.is_some()
+    }
+
     /// What they mean; files that they name are read.
     pub fn filters(&self, context: &Context, recursive: bool, delete_excluded: bool) -> Result<Filters> {
         let mut read = |name: &[u8]| -> std::result::Result<Vec<u8>, String> {
             let path = context.local_path(Path::new(std::ffi::OsStr::from_bytes(name)));
             read_file(&path, name).map_err(|error| error.to_string())
         };
-        let mut rules = RuleSet::compile(&self.args, self.from0, &mut read).map_err(wrong)?;
+        let mut rules = RuleSet::compile(&self.all(), self.from0, &mut read).map_err(wrong)?;
         rules.delete_excluded = delete_excluded;
         rules.gitignore = self.gitignore;
         rules.vellumignore = self.vellumignore;
@@ -127,6 +167,14 @@ impl RuleArgs {
         let limits = Limits { min_size: self.min_size, max_size: self.max_size, newer_than };
         Ok(Filters { rules, selection, limits })
     }
+}
+
+/// What a user has CVS leave out besides, in rsync's places for it.
+fn own_cvs() -> Vec<RuleArg> {
+    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cvsignore"));
+    let file = home.and_then(|path| std::fs::read(path).ok());
+    let variable = std::env::var_os("CVSIGNORE").map(OsString::into_vec);
+    file.into_iter().chain(variable).map(RuleArg::Cvs).collect()
 }
 
 fn wrong(error: RuleError) -> CliError {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use vellum_sync::local::Local;
-use vellum_sync::options::{By, Changes, Options};
+use vellum_sync::options::{By, Changes, Follow, Options};
 use vellum_sync::rules::Filters;
 use vellum_sync::session::Role;
 use vellum_sync::source::Side;
@@ -214,6 +214,11 @@ fn meant(options: &Options, filters: &Filters) -> Result<Options> {
             "--update, --existing and --ignore-existing",
         ),
         (writing.in_place || writing.append, "--in-place and --append"),
+        (
+            options.preserve.follow != Follow::Never || options.preserve.safe_links,
+            "--copy-links and its like",
+        ),
+        (options.preserve.prune_empty, "--prune-empty-dirs"),
         (options.changes != Changes::default(), "--chmod and --chown"),
         (!options.preserve.recursive || !options.preserve.times, "--no-recursive and --no-times"),
         (options.delete.excluded || filters.selection.is_some(), "--delete-excluded and --files-from"),

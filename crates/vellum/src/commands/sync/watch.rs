@@ -18,7 +18,7 @@ use vellum_sync::watch::{Coverage, Noticed, Pace, Settle, WatchedTree};
 
 use super::args::Args;
 use super::ends::Typed;
-use super::{in_worktree, meaning, once};
+use super::{in_worktree, once};
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
 use crate::interrupt;
@@ -105,9 +105,8 @@ impl Watch {
         let (quiet, every) = (seconds(args.watch.settle)?, seconds(args.watch.poll)?);
         let mut pace = Pace { quiet, ..Pace::default() };
         pace.longest = pace.longest.max(quiet);
-        let options = meaning::options(args)?;
         let excluded = args.delete.delete_excluded;
-        let filters = Arc::new(args.rules.filters(context, options.preserve.recursive, excluded)?);
+        let filters = Arc::new(args.rules.filters(context, args.preserve.recursive, excluded)?);
         let mut watch =
             Self { trees: Vec::new(), poll: None, every, settle: Settle::new(pace), ran: false, told: false };
         let ends = match (args.two_way.two_way, args.ends.split_last()) {

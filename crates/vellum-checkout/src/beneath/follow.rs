@@ -1,0 +1,58 @@
+//! Reading what a symlink leads to, for those who asked for it in so many words (`sync --copy-links`).
+//!
+//! Invariant: nothing here writes, and only the last component may be a symlink. Wherever it leads is read: a caller says
+//! beforehand that this is wanted.
+
+use std::fs::File;
+
+use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags};
+use vellum_types::Time;
+
+use super::BeneathError;
+use super::dir::{Dir, READ_NAMES, STAND_ON, STAT_MASK, system};
+use super::file::{GUARDED, OpenedFile, regular};
+use super::node::Node;
+use crate::meta::Stat;
+
+type Result<T> = std::result::Result<T, BeneathError>;
+
+impl Dir {
+    /// Attributes of what `name` leads to.
+    pub fn stat_followed(&self, name: &[u8]) -> Result<Stat> {
+        let statx = self.at("follow", name, || fs::statx(self, name, AtFlags::NO_AUTOMOUNT, STAT_MASK))?;
+        Stat::from_statx(&statx)
+            .ok_or_else(|| system("read attributes of", name, rustix::io::Errno::OPNOTSUPP))
+    }
+
+    /// When what `name` leads to was last read.
+    pub fn access_time_followed(&self, name: &[u8]) -> Result<Time> {
+        let statx =
+            self.at("follow", name, || fs::statx(self, name, AtFlags::NO_AUTOMOUNT, StatxFlags::ATIME))?;
+        Ok(Time { secs: statx.stx_atime.tv_sec, nanos: statx.stx_atime.tv_nsec.min(999_999_999) })
+    }
+
+    /// Stands on the directory that `name` leads to.
+    pub fn open_dir_followed(&self, name: &[u8]) -> Result<Self> {
+        let flags = STAND_ON.difference(OFlags::NOFOLLOW);
+        self.at("follow", name, || fs::openat(self, name, flags, Mode::empty())).map(Self::from_fd)
+    }
+
+    /// Opens the directory that `name` leads to, whose names will be read.
+    pub fn open_dir_followed_to_read(&self, name: &[u8]) -> Result<Self> {
+        let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
+        self.at("follow", name, || fs::openat(self, name, flags, Mode::empty())).map(Self::from_fd)
+    }
+
+    /// Opens the regular file that `name` leads to for reading.
+    pub fn open_file_followed(&self, name: &[u8]) -> Result<OpenedFile> {
+        let flags = GUARDED.difference(OFlags::NOFOLLOW) | OFlags::RDONLY;
+        let fd = self.at("follow", name, || fs::openat(self, name, flags, Mode::empty()))?;
+        regular(File::from(fd), name)
+    }
+
+    /// Holds what `name` leads to, to read its metadata.
+    pub fn node_followed(&self, name: &[u8]) -> Result<Node<'static>> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        self.at("follow", name, || fs::openat(self, name, flags, Mode::empty())).map(Node::held)
+    }
+}

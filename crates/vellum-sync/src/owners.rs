@@ -1,0 +1,156 @@
+//! Owners and groups by name: what numbers mean on each side, and what the receiving side may set.
+//!
+//! Invariant: root is root on both sides; a number without a name, or whose name the destination does not know, stays the
+//! number. Who is not root gives nothing away, and sets only groups that they are in. Deliberately absent: users that
+//! are not in `/etc/passwd` and `/etc/group`, and names in ACLs: they go by number.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use rustix::process::{getegid, geteuid, getgroups};
+use vellum_checkout::beneath::Dir;
+
+use crate::listing::{Listing, Owners};
+use crate::options::{Options, Receiver};
+use crate::source::Side;
+
+/// Most names of a table that are told: beyond that a table is no file.
+const NAMES_MAX: usize = 100_000;
+
+impl Owners {
+    /// What this host calls owners: of a source those that its listing has; of a destination all, and who receives.
+    #[must_use]
+    pub fn here(side: Side, listing: &Listing) -> Self {
+        let (users, groups) = (table(b"passwd"), table(b"group"));
+        match side {
+            Side::Destination => Self { users, groups, receiver: receiver() },
+            Side::Source => {
+                let (mut uids, mut gids) = (BTreeSet::new(), BTreeSet::new());
+                for entry in listing.iter() {
+                    uids.insert(entry.uid());
+                    gids.insert(entry.gid());
+                }
+                let of = |mut names: BTreeMap<u32, String>, ids: &BTreeSet<u32>| {
+                    names.retain(|id, _| ids.contains(id));
+                    names
+                };
+                Self { users: of(users, &uids), groups: of(groups, &gids), receiver: None }
+            }
+        }
+    }
+}
+
+/// Who receives here, if it is not root, who may everything.
+fn receiver() -> Option<Receiver> {
+    if geteuid().is_root() {
+        return None;
+    }
+    let mut groups: Vec<u32> = getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
+    groups.push(getegid().as_raw());
+    groups.sort_unstable();
+    groups.dedup();
+    Some(Receiver { user: geteuid().as_raw(), groups })
+}
+
+/// The numbers of a file of `/etc`, and the first name of each.
+fn table(name: &[u8]) -> BTreeMap<u32, String> {
+    let text = Dir::open_root(Path::new("/etc"))
+        .ok()
+        .and_then(|dir| crate::scan::read_rules(&dir, name).ok().flatten())
+        .unwrap_or_default();
+    parse(&String::from_utf8_lossy(&text))
+}
+
+fn parse(text: &str) -> BTreeMap<u32, String> {
+    let mut names = BTreeMap::new();
+    for line in text.lines().take(NAMES_MAX) {
+        let mut fields = line.split(':');
+        let (Some(name), Some(id)) = (fields.next(), fields.nth(1).and_then(|id| id.parse().ok())) else {
+            continue;
+        };
+        if !name.is_empty() && !name.starts_with(['+', '-']) {
+            names.entry(id).or_insert_with(|| name.to_owned());
+        }
+    }
+    names
+}
+
+/// Gives the source's entries the numbers that their owners have at the destination, and gives the options as they are
+/// for who receives.
+#[must_use]
+pub fn settle(source: &mut Listing, destination: &Listing, options: &Options) -> Options {
+    let mut options = options.clone();
+    options.preserve.receiver.clone_from(&destination.owners.receiver);
+    if options.preserve.receiver.is_some() {
+        options.preserve.owners = false;
+        options.preserve.devices = false;
+    }
+    if !options.preserve.numeric_ids {
+        let users = numbers(&source.owners.users, &destination.owners.users);
+        let groups = numbers(&source.owners.groups, &destination.owners.groups);
+        source.renumber(&users, &groups);
+    }
+    options
+}
+
+/// From numbers of one side to those of the other, where they differ.
+fn numbers(from: &BTreeMap<u32, String>, to: &BTreeMap<u32, String>) -> HashMap<u32, u32> {
+    let mut known: HashMap<&str, u32> = HashMap::new();
+    for (id, name) in to {
+        known.entry(name).or_insert(*id);
+    }
+    let pairs = from.iter().filter_map(|(id, name)| Some((*id, *known.get(name.as_str())?)));
+    // Nobody becomes root, and root nobody else.
+    pairs.filter(|(from, to)| from != to && *from != 0 && *to != 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use vellum_types::FileKind;
+
+    use super::*;
+    use crate::listing::{Block, EntryId, Fresh};
+
+    fn names(pairs: &[(u32, &str)]) -> BTreeMap<u32, String> {
+        pairs.iter().map(|(id, name)| (*id, (*name).to_owned())).collect()
+    }
+
+    fn listing(ids: &[(u32, u32)]) -> Listing {
+        let mut listing = Listing::new(&Fresh::dir(), None);
+        let mut block = Block::default();
+        for (number, (uid, gid)) in ids.iter().enumerate() {
+            let fresh = Fresh { kind: FileKind::File, uid: *uid, gid: *gid, ..Fresh::dir() };
+            block.push(format!("{number}").as_bytes(), &fresh, None).unwrap();
+        }
+        listing.attach(EntryId::ROOT, &mut block).unwrap();
+        listing
+    }
+
+    fn ids(listing: &Listing) -> Vec<(u32, u32)> {
+        listing.iter().skip(1).map(|entry| (entry.uid(), entry.gid())).collect()
+    }
+
+    #[test]
+    fn names_go_across_and_numbers_where_there_is_none() {
+        let mut from = listing(&[(0, 0), (1000, 100), (1001, 101), (1002, 0), (7, 7)]);
+        let there = names(&[(0, "root"), (1000, "ann"), (1001, "bob"), (7, "root")]);
+        from.owners = Owners { users: there, groups: names(&[(100, "team")]), receiver: None };
+        let mut to = listing(&[]);
+        let here = names(&[(0, "root"), (500, "ann"), (1000, "carl")]);
+        to.owners = Owners { users: here, groups: names(&[(7, "team")]), receiver: None };
+        let options = Options::default();
+        let mut mapped = from.clone();
+        let _ = settle(&mut mapped, &to, &options);
+        assert_eq!(ids(&mapped), [(0, 0), (500, 7), (1001, 101), (1002, 0), (7, 7)]);
+        let mut options = options;
+        options.preserve.numeric_ids = true;
+        let _ = settle(&mut from, &to, &options);
+        assert_eq!(ids(&from).get(1), Some(&(1000, 100)));
+    }
+
+    #[test]
+    fn lines_that_are_no_names_are_passed_over() {
+        let text = "root:x:0:0::/:/bin/sh\n+@nis::::::\nbad\nann:x:no:1\ntoor:x:0:0\nbob:x:12:1:::\n";
+        assert_eq!(parse(text), names(&[(0, "root"), (12, "bob")]));
+    }
+}

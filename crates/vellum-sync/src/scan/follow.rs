@@ -1,0 +1,138 @@
+//! Symlinks at the source that are not taken as what they are: followed, or left out because they lead out of the tree.
+//!
+//! Invariant: at the destination nothing is followed. Whether a symlink leads out is decided by its words alone, as
+//! rsync decides it: nobody can change that by moving directories.
+
+use std::sync::Arc;
+
+use vellum_checkout::beneath::Dir;
+use vellum_checkout::meta::Stat;
+use vellum_types::FileKind;
+
+use super::Judge;
+use crate::error::{Result, SyncError};
+use crate::listing::Detail;
+use crate::options::Follow;
+use crate::source::{Side, Wish};
+
+/// The directory that is looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Here<'h> {
+    pub dir: &'h Dir,
+    pub judge: &'h dyn Judge,
+    /// Names above its entries, from where symlinks may not lead out.
+    pub depth: usize,
+}
+
+/// What becomes of symlinks.
+#[derive(Clone, Copy)]
+pub(super) struct Links {
+    follow: Follow,
+    safe: bool,
+    is_source: bool,
+    /// Symlinks on the way to what was asked for by its path may be met.
+    has_ways: bool,
+}
+
+impl Links {
+    pub fn of(wish: &Wish) -> Self {
+        let preserve = &wish.options.preserve;
+        let has_ways = wish.rules.filters().is_some_and(|filters| filters.selection.is_some());
+        let is_source = wish.side == Side::Source;
+        Self { follow: preserve.follow, safe: preserve.safe_links, is_source, has_ways }
+    }
+
+    /// Whether any are followed.
+    pub fn any(self) -> bool {
+        self.is_source && (self.follow != Follow::Never || self.has_ways)
+    }
+
+    /// What a symlink leads to, if it is to be followed.
+    pub fn target(self, here: &Here<'_>, name: &[u8], stat: &Stat, is_way: bool) -> Result<Option<Stat>> {
+        if stat.kind != FileKind::Symlink || !self.any() {
+            return Ok(None);
+        }
+        let must = match self.follow {
+            Follow::Always => true,
+            Follow::Outside => leads_out(&here.dir.read_link(name)?, here.depth),
+            Follow::Dirs | Follow::Never => false,
+        };
+        if !(must || is_way || self.follow == Follow::Dirs) {
+            return Ok(None);
+        }
+        match here.dir.stat_followed(name) {
+            Ok(target) if must || target.kind == FileKind::Dir => Ok(Some(target)),
+            Err(error) if must => Err(SyncError::Dangling(error)),
+            Ok(_) | Err(_) => Ok(None),
+        }
+    }
+
+    /// Whether a symlink is left out, since it leads out of the tree.
+    pub fn refuses(self, stat: &Stat, detail: Option<&Detail>, depth: usize) -> bool {
+        self.safe
+            && self.is_source
+            && stat.kind == FileKind::Symlink
+            && detail.is_some_and(|detail| leads_out(&detail.target, depth))
+    }
+}
+
+/// Whether a target leads out of the tree from a directory that is so many names below its top. Only steps upwards at
+/// its beginning are weighed; later ones could mean anything, since what is before them may be a symlink itself.
+pub(super) fn leads_out(target: &[u8], depth: usize) -> bool {
+    if target.is_empty() || target.starts_with(b"/") {
+        return true;
+    }
+    let mut names = target.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+    let mut up = 0;
+    while names.next_if_eq(&b"..".as_slice()).is_some() {
+        up += 1;
+    }
+    up > depth || names.any(|name| name == b"..")
+}
+
+/// A directory that is being walked, and those above it.
+pub(super) struct Above {
+    pub id: (u64, u64),
+    pub above: Option<Arc<Above>>,
+}
+
+impl Above {
+    /// Whether it is one of these.
+    pub fn has(&self, id: (u64, u64)) -> bool {
+        let mut next = Some(self);
+        while let Some(here) = next {
+            if here.id == id {
+                return true;
+            }
+            next = here.above.as_deref();
+        }
+        false
+    }
+}
+
+impl Drop for Above {
+    /// Takes the chain apart in a loop: a very deep tree must not use up the stack.
+    fn drop(&mut self) {
+        let mut next = self.above.take();
+        while let Some(here) = next {
+            next = Arc::into_inner(here).and_then(|mut here| here.above.take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leads_out;
+
+    #[test]
+    fn words_decide_whether_a_symlink_leads_out() {
+        for (target, depth) in [("a", 0), ("a/b", 0), ("../a", 1), ("../../a/./b", 2), (".", 0), ("./a", 0)] {
+            assert!(!leads_out(target.as_bytes(), depth), "{target}");
+        }
+        for (target, depth) in
+            [("", 3), ("/a", 3), ("..", 0), ("../a", 0), ("../../a", 1), ("a/../b", 3), ("a/..", 3)]
+        {
+            assert!(leads_out(target.as_bytes(), depth), "{target}");
+        }
+    }
+}

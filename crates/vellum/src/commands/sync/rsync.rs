@@ -1,0 +1,311 @@
+//! Every option of rsync's that is not an option of ours: what it is called here, or that there is none.
+//!
+//! Invariant: no option that rsync's help names is an unknown one here; docs/sync.md shows the same table. What both have
+//! under one name and with one meaning stands in `args` and `rules`.
+
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
+
+use crate::error::{CliError, Result};
+
+/// What is said of an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meaning {
+    /// It is taken, and there is nothing to do: what it asks for is so anyway.
+    Anyway(&'static str),
+    /// What does it here.
+    Ours(&'static str),
+    /// There is none, and why.
+    None(&'static str),
+}
+
+use Meaning::{Anyway, None as No, Ours};
+
+/// An option: its name without dashes, its letter, whether a value goes with it.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    pub name: &'static str,
+    letter: Option<char>,
+    takes: bool,
+    pub meaning: Meaning,
+}
+
+const fn flag(name: &'static str, meaning: Meaning) -> Row {
+    Row { name, letter: None, takes: false, meaning }
+}
+
+const fn value(name: &'static str, meaning: Meaning) -> Row {
+    Row { name, letter: None, takes: true, meaning }
+}
+
+const fn short(letter: char, row: Row) -> Row {
+    Row { letter: Some(letter), ..row }
+}
+
+const DAEMON: Meaning = No("rsync daemons are not spoken to: hosts are reached over ssh");
+const BATCH: Meaning = No("'vellum snapshot' keeps a state, and a snapshot can be a source");
+const ORDER: Meaning = Anyway("both sides are listed at once");
+const STDERR: Meaning = No("results go to standard output, problems to standard error");
+const COMPARED: Meaning = No("content is hashed with BLAKE3");
+const SECOND: Meaning = No("one destination is compared; blocks are shared where the filesystem can");
+
+/// All of them, as rsync's help orders them, and those that older versions had.
+pub const TABLE: &[Row] = &[
+    value("debug", Ours("-v")),
+    value("stderr", STDERR),
+    flag("msgs2stderr", STDERR),
+    flag("no-msgs2stderr", STDERR),
+    flag("no-motd", DAEMON),
+    flag("inc-recursive", ORDER),
+    flag("i-r", ORDER),
+    flag("no-inc-recursive", ORDER),
+    flag("no-i-r", ORDER),
+    flag("no-implied-dirs", No("directories on the way have the attributes that they have at the source")),
+    flag("no-i-d", No("directories on the way have the attributes that they have at the source")),
+    flag("append-verify", Ours("--in-place: it compares the beginning, and writes what differs")),
+    flag("old-dirs", Ours("--dirs")),
+    flag("old-d", Ours("--dirs")),
+    flag("insecure-links", No("symlinks at the destination are never followed")),
+    value("confine-root", Anyway("nothing outside of the destination is written to")),
+    flag("munge-links", Ours("--safe-links")),
+    short('K', flag("keep-dirlinks", No("symlinks at the destination are replaced, never followed"))),
+    flag("copy-devices", No("devices are never opened")),
+    flag("write-devices", No("devices are never opened")),
+    flag("drop-D", Ours("--no-D")),
+    flag("open-noatime", Anyway("reading leaves the times of one's own files alone")),
+    short('N', flag("crtimes", No("Linux cannot set them"))),
+    flag("super", Anyway("root sets owners and makes devices, others cannot")),
+    flag("fake-super", No("a snapshot ('vellum snapshot') keeps what only root may set")),
+    flag("preallocate", No("blocks are taken as they are written; holes stay holes")),
+    value("checksum-choice", COMPARED),
+    value("cc", COMPARED),
+    short('B', value("block-size", No("the length of blocks follows from that of the file"))),
+    flag("remove-source-files", No("nothing is ever written to a source")),
+    flag("remove-sent-files", No("nothing is ever written to a source")),
+    flag("ignore-missing-args", No("a source that is not there is an error")),
+    flag("delete-missing-args", No("a source that is not there is an error, and deletes nothing")),
+    flag("ignore-errors", No("nothing is deleted while part of the source cannot be read")),
+    value("max-alloc", Anyway("what comes from the other side is bounded")),
+    flag("delay-updates", No("each file gets its name when it is complete; --trash keeps the old ones")),
+    value("usermap", Ours("--chown for all, --numeric-ids for numbers")),
+    value("groupmap", Ours("--chown for all, --numeric-ids for numbers")),
+    value("contimeout", DAEMON),
+    short(
+        'T',
+        value("temp-dir", No("a file is written beside its place, so that it gets its name in one step")),
+    ),
+    short('y', flag("fuzzy", Ours("--detect-renames"))),
+    value("compare-dest", SECOND),
+    value("copy-dest", SECOND),
+    value("link-dest", No("'vellum snapshot' keeps states that share what is equal, also parts of files")),
+    value("compress-choice", Ours("--compress=zstd, --compress=none")),
+    value("zc", Ours("--compress=zstd, --compress=none")),
+    flag("old-compress", Ours("--compress")),
+    flag("new-compress", Ours("--compress")),
+    value("compress-level", No("one level is right for all lines: --compress=none turns it off")),
+    value("zl", No("one level is right for all lines: --compress=none turns it off")),
+    value("compress-threads", No("each direction is one stream")),
+    value("zt", No("each direction is one stream")),
+    value("skip-compress", Ours("--compress=none")),
+    flag("old-args", Anyway("no shell sees a path")),
+    flag("no-old-args", Anyway("no shell sees a path")),
+    short('s', flag("secluded-args", Anyway("no shell sees a path"))),
+    flag("protect-args", Anyway("no shell sees a path")),
+    flag("no-secluded-args", Anyway("no shell sees a path")),
+    flag("no-protect-args", Anyway("no shell sees a path")),
+    flag("no-s", Anyway("no shell sees a path")),
+    flag("trust-sender", No("neither side ever trusts the other")),
+    value("copy-as", Ours("sudo -u USER vellum sync")),
+    value("address", Ours("-e 'ssh -b ADDRESS'")),
+    value("port", Ours("-e 'ssh -p PORT'")),
+    value("sockopts", DAEMON),
+    flag("blocking-io", Anyway("it makes no difference to ssh")),
+    flag("no-blocking-io", Anyway("it makes no difference to ssh")),
+    value("outbuf", Anyway("lines come when they are complete")),
+    short('8', flag("8-bit-output", No("what a terminal could obey is shown escaped; --json has all bytes"))),
+    short('M', value("remote-option", No("the other side is told all options"))),
+    value("out-format", Ours("--itemize, or --json for programs")),
+    value("log-format", Ours("--itemize, or --json for programs")),
+    value("log-file", Ours("--itemize, and '> FILE'")),
+    value("log-file-format", Ours("--itemize, or --json for programs")),
+    value("password-file", DAEMON),
+    value("early-input", DAEMON),
+    flag("list-only", Ours("-n")),
+    value("stop-after", Ours("timeout -s INT 10m vellum sync: the next run goes on")),
+    value("time-limit", Ours("timeout -s INT 10m vellum sync: the next run goes on")),
+    value("stop-at", Ours("timeout -s INT 10m vellum sync: the next run goes on")),
+    value("write-batch", BATCH),
+    value("only-write-batch", BATCH),
+    value("read-batch", BATCH),
+    value("protocol", Anyway("both sides agree on a version")),
+    value("iconv", No("names are bytes, and stay what they are")),
+    value("checksum-seed", COMPARED),
+    short('4', flag("ipv4", Ours("-e 'ssh -4'"))),
+    short('6', flag("ipv6", Ours("-e 'ssh -6'"))),
+    short('V', flag("version", Ours("vellum --version"))),
+    flag("daemon", DAEMON),
+    value("config", DAEMON),
+];
+
+/// Options that are turned off again by `--no-NAME`, and by `--no-LETTER`; those of `-a` stand in `args`.
+const TURNED_OFF: [(&str, &str, &str); 30] = [
+    ("dirs", "no-dirs", "no-d"),
+    ("acls", "no-acls", "no-A"),
+    ("xattrs", "no-xattrs", "no-X"),
+    ("atimes", "no-atimes", "no-U"),
+    ("hard_links", "no-hard-links", "no-H"),
+    ("sparse", "no-sparse", "no-S"),
+    ("omit_dir_times", "no-omit-dir-times", "no-O"),
+    ("omit_link_times", "no-omit-link-times", "no-J"),
+    ("executability", "no-executability", "no-E"),
+    ("one_file_system", "no-one-file-system", "no-x"),
+    ("numeric_ids", "no-numeric-ids", "no-numeric-id"),
+    ("relative", "no-relative", "no-R"),
+    ("mkpath", "no-mkpath", "no-mkpaths"),
+    ("prune_empty_dirs", "no-prune-empty-dirs", "no-m"),
+    ("update", "no-update", "no-u"),
+    ("checksum", "no-checksum", "no-c"),
+    ("ignore_times", "no-ignore-times", "no-I"),
+    ("size_only", "no-size-only", "no-sizes-only"),
+    ("force", "no-force", "no-forced"),
+    ("backup", "no-backup", "no-b"),
+    ("in_place", "no-in-place", "no-inplace"),
+    ("append", "no-append", "no-appending"),
+    ("resume", "no-resume", "no-partial"),
+    ("fsync", "no-fsync", "no-fsyncing"),
+    ("compress", "no-compress", "no-z"),
+    ("bwlimit", "no-bwlimit", "no-bandwidth-limit"),
+    ("timeout", "no-timeout", "no-timeouts"),
+    ("itemize", "no-itemize-changes", "no-i"),
+    ("progress", "no-progress", "no-progress-shown"),
+    ("human_readable", "no-human-readable", "no-h"),
+];
+
+/// What of the table was typed.
+#[derive(Debug, Default)]
+pub struct RsyncArgs {
+    typed: Vec<Row>,
+}
+
+impl RsyncArgs {
+    /// Refuses what there is none of here, and says why, or what there is instead.
+    pub fn check(&self) -> Result<()> {
+        let refused = self.typed.iter().find_map(|row| match row.meaning {
+            Anyway(_) => None,
+            Ours(ours) => Some((row.name, format!("here it is {ours}"))),
+            No(why) => Some((row.name, format!("there is none here: {why}"))),
+        });
+        refused.map_or(Ok(()), |(name, hint)| {
+            let message = format!("--{name} is an option of rsync's");
+            Err(CliError::Foreign { message, hint })
+        })
+    }
+}
+
+impl clap::Args for RsyncArgs {
+    fn augment_args(command: Command) -> Command {
+        let mut command = command;
+        for row in TABLE {
+            let action = if row.takes { ArgAction::Append } else { ArgAction::Count };
+            let mut arg = Arg::new(row.name).long(row.name).hide(true).action(action);
+            if row.takes {
+                arg = arg.allow_hyphen_values(true).value_parser(clap::value_parser!(std::ffi::OsString));
+            }
+            command = command.arg(match row.letter {
+                Some(letter) => arg.short(letter),
+                None => arg,
+            });
+        }
+        for (option, name, letter) in TURNED_OFF {
+            let arg = Arg::new(name).long(name).alias(letter).hide(true);
+            command = command.arg(arg.action(ArgAction::SetTrue).overrides_with(option));
+        }
+        // In rsync's lines -C is --cvs-exclude; the directory to work in is named before the command.
+        let directory = Arg::new("directory").long("work-in").hide(true).value_name("DIR");
+        command.arg(directory.value_parser(clap::value_parser!(std::path::PathBuf)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for RsyncArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
+        let given = |row: &&Row| {
+            let source = matches.value_source(row.name);
+            source == Some(clap::parser::ValueSource::CommandLine)
+        };
+        Ok(Self { typed: TABLE.iter().filter(given).copied().collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use clap::Parser;
+    use clap::error::ErrorKind;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    /// The options that rsync's help names: dashes, name, and whether a value follows.
+    fn of_rsync() -> Vec<(String, bool)> {
+        let help = Command::new("rsync").arg("--help").output().unwrap().stdout;
+        let help = String::from_utf8(help).unwrap();
+        let lines = help.lines().filter(|line| line.starts_with('-'));
+        let words = lines.flat_map(|line| line.split("  ").next().unwrap_or_default().split(", "));
+        words
+            .map(|word| {
+                let word = word.split(' ').next().unwrap_or_default();
+                let (name, value) = word.split_once('=').unwrap_or((word, ""));
+                (name.to_owned(), !value.is_empty())
+            })
+            .filter(|(name, _)| name.starts_with('-') && name != "--no-OPTION")
+            .collect()
+    }
+
+    fn parse(words: &[&str]) -> std::result::Result<Cli, clap::Error> {
+        Cli::try_parse_from([&["vellum", "sync"], words, &["a", "b"]].concat())
+    }
+
+    #[test]
+    fn every_option_of_rsync_is_known() {
+        let all = of_rsync();
+        assert!(all.len() > 150, "{all:?}");
+        let mut unknown = Vec::new();
+        for (name, takes) in all {
+            let typed = if takes { format!("{name}=1") } else { name.clone() };
+            let outcome = parse(&[&typed]).map(|_| ()).map_err(|error| error.kind());
+            // A value may be wrong, and some are not for a run with two ends.
+            if matches!(outcome, Err(ErrorKind::UnknownArgument | ErrorKind::TooManyValues)) {
+                unknown.push(name);
+            }
+        }
+        assert_eq!(unknown, [""; 0], "name them in TABLE, or make them options");
+    }
+
+    #[test]
+    fn what_is_turned_on_can_be_turned_off() {
+        for (option, name, letter) in TURNED_OFF {
+            for typed in [name, letter] {
+                assert!(parse(&[&format!("--{typed}")]).is_ok(), "{option}: --{typed}");
+            }
+        }
+        assert!(parse(&["-aHAXSvvhhiPP", "--no-H", "--no-D", "--no-o", "--no-g", "--no-W"]).is_ok());
+    }
+
+    #[test]
+    fn the_document_has_the_whole_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sync.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let missing: Vec<_> =
+            TABLE.iter().map(|row| row.name).filter(|name| !text.contains(&format!("`--{name}`"))).collect();
+        assert_eq!(missing, [""; 0], "docs/sync.md, \"From rsync\"");
+    }
+}

@@ -1,0 +1,281 @@
+//! Sources as typed: each on its own, or several whose union is what the destination is to have.
+//!
+//! Invariant: with `--relative` a source is the directory that its path begins in, and of that only what the path names.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use vellum_sync::options::{Follow, Options, When};
+use vellum_sync::remote::Remote;
+use vellum_sync::rules::{Filters, Selection};
+use vellum_sync::source::{Side, Source};
+use vellum_sync::union::{Part, Union};
+use vellum_volume::tree::show;
+
+use super::args::Args;
+use super::ends::{self, From, Into, Typed};
+use super::{in_worktree, remote, snapshot};
+use crate::context::Context;
+use crate::error::{CliError, Result};
+
+/// A source as typed.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    typed: Typed,
+    /// What of it is meant, with `--relative`.
+    pub named: Option<Vec<u8>>,
+}
+
+impl Asked {
+    /// What was typed.
+    pub fn parse(typed: &OsStr, args: &Args, context: &Context) -> Result<Self> {
+        let mut typed = Typed::parse(typed, context);
+        let path = match &mut typed {
+            Typed::Path(path) | Typed::Host { path, .. } | Typed::Volume { path, .. } => path,
+        };
+        // Listed paths are paths in what is named.
+        if args.rules.lists() {
+            if !path.is_empty() {
+                path.push("/");
+            }
+            return Ok(Self { typed, named: None });
+        }
+        if !args.places.relative {
+            return Ok(Self { typed, named: None });
+        }
+        let (base, named) = cut(path.as_bytes());
+        if named.split(|byte| *byte == b'/').any(|name| name == b"..") {
+            let message = format!("'{}' goes up and down again", show(path.as_bytes()));
+            return Err(CliError::usage(message, "a path without '..', or one that begins behind '/./'"));
+        }
+        *path = OsString::from_vec(base);
+        Ok(Self { typed, named: (!named.is_empty()).then_some(named) })
+    }
+
+    /// Opens it.
+    pub fn open(&self, args: &Args, context: &Context) -> Result<From> {
+        let follow = super::meaning::follow(&args.preserve);
+        match &self.typed {
+            Typed::Path(path) => ends::from_path(context, path, follow),
+            Typed::Host { host, path } => remote::from_host(host, path, args),
+            Typed::Volume { directory, snapshot: Some(snapshot), path } => {
+                if follow != Follow::Never || args.preserve.safe_links {
+                    let message = "symlinks of a snapshot cannot be followed, nor judged by where they lead";
+                    return Err(CliError::usage(message, "leave out -L, -k and the like"));
+                }
+                snapshot::source(context, directory, snapshot, path)
+            }
+            Typed::Volume { directory, snapshot: None, path } => {
+                ends::from_path(context, &in_worktree(directory, path), follow)
+            }
+        }
+    }
+
+    /// The rules that hold in it.
+    pub fn filters(&self, filters: &Arc<Filters>, options: &Options) -> Result<Arc<Filters>> {
+        let Some(named) = &self.named else { return Ok(Arc::clone(filters)) };
+        let selection = Selection::parse(named, true, options.preserve.recursive)
+            .map_err(|error| CliError::usage(error.to_string(), ""))?;
+        Ok(Arc::new(Filters { selection: Some(selection), ..(**filters).clone() }))
+    }
+}
+
+/// With `--relative`: where a path begins that goes into the destination, and it.
+fn cut(path: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let mark = path.windows(3).position(|bytes| bytes == b"/./");
+    match (path, mark) {
+        (_, Some(at)) => (path.get(..=at).unwrap_or_default().to_vec(), after(path, at + 3)),
+        ([b'.', b'/', ..], None) => (b"./".to_vec(), after(path, 2)),
+        ([b'/', ..], None) => (b"/".to_vec(), after(path, 1)),
+        (b"." | b"", None) => (b"./".to_vec(), Vec::new()),
+        _ => (b"./".to_vec(), path.to_vec()),
+    }
+}
+
+fn after(path: &[u8], start: usize) -> Vec<u8> {
+    let rest = path.get(start..).unwrap_or_default();
+    let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
+    match rest.get(slashes..).unwrap_or_default() {
+        b"." | b"./" => Vec::new(),
+        rest => rest.to_vec(),
+    }
+}
+
+/// What is synchronised in one go.
+pub struct Opened {
+    pub source: Box<dyn Source>,
+    /// The name under which it goes into the destination, if it is a directory that was named itself.
+    pub top: Vec<u8>,
+    pub path: Option<PathBuf>,
+    pub into: Into,
+    pub words: String,
+    /// The other end lies in this one: device and inode of what is not entered.
+    pub avoid: [Option<(u64, u64)>; 2],
+    pub remotes: Vec<Remote>,
+    pub is_single: bool,
+    /// What the destination's entries are judged by, and the source's if it is one.
+    pub filters: Arc<Filters>,
+    /// What must be there.
+    pub named: Vec<Vec<u8>>,
+}
+
+/// Sources that are synchronised together: all if something may be deleted that only one of them has.
+pub fn together(asked: Vec<Asked>, options: &Options) -> Vec<Vec<Asked>> {
+    match options.delete.when {
+        When::Never => asked.into_iter().map(|asked| vec![asked]).collect(),
+        When::Before | When::After => vec![asked],
+    }
+}
+
+/// Opens one source, or the union of several, and the destination.
+pub fn open(
+    asked: &[Asked],
+    destination: &OsString,
+    base: (&Arc<Options>, &Arc<Filters>),
+    args: &Args,
+    context: &Context,
+) -> Result<Opened> {
+    let (options, filters) = base;
+    let named = asked.iter().filter_map(|asked| asked.named.clone()).collect();
+    if let [asked] = asked {
+        let from = asked.open(args, context)?;
+        let mut into = into(destination, &from, args, context)?;
+        let words = format!("{} goes into {}", said(&from, asked), into.words);
+        let avoid = super::nesting(&from, &mut into, destination, context)?;
+        let top = from.name.clone().filter(|_| from.is_dir).unwrap_or_default();
+        let shown = into.shown.clone().unwrap_or_default();
+        let remotes = from.remote.iter().chain(&into.remote).cloned().collect();
+        let (is_single, filters) = (!from.is_dir, asked.filters(filters, options)?);
+        let source = (from.open)(&shown);
+        return Ok(Opened {
+            source,
+            top,
+            path: from.path,
+            into,
+            words,
+            avoid,
+            remotes,
+            is_single,
+            filters,
+            named,
+        });
+    }
+    union(asked, destination, base, args, context).map(|opened| Opened { named, ..opened })
+}
+
+fn said(from: &From, asked: &Asked) -> String {
+    match &asked.named {
+        Some(named) => format!("'{}', with the directories on its way,", show(named)),
+        None => from.words.clone(),
+    }
+}
+
+/// Several sources as one, which goes into the destination itself.
+fn union(
+    asked: &[Asked],
+    destination: &OsString,
+    (options, filters): (&Arc<Options>, &Arc<Filters>),
+    args: &Args,
+    context: &Context,
+) -> Result<Opened> {
+    let (mut parts, mut words, mut remotes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut outer, mut selection) = (Vec::new(), Some(Selection::default()));
+    let mut target = None;
+    for asked in asked {
+        let from = asked.open(args, context)?;
+        let rules = asked.filters(filters, options)?;
+        let whole = From {
+            open: Box::new(|_: &[u8]| -> Box<dyn Source> { Box::new(Union::new(Vec::new())) }),
+            words: String::new(),
+            name: None,
+            is_dir: true,
+            path: from.path.clone(),
+            remote: from.remote.clone(),
+        };
+        let mut into = match target.take() {
+            Some(into) => into,
+            None => into(destination, &whole, args, context)?,
+        };
+        let [avoid, inside] = super::nesting(&whole, &mut into, destination, context)?;
+        outer.extend(inside);
+        target = Some(into);
+        selection = selection.zip(rules.selection.clone()).map(|(all, one)| all.with(one));
+        words.push(said(&from, asked));
+        remotes.extend(from.remote.clone());
+        let root = from.path.as_ref().map(|path| path.as_os_str().as_bytes()).unwrap_or_default();
+        let under = from.name.clone().filter(|_| from.is_dir);
+        let top = under.as_deref().unwrap_or_default();
+        let rules = rules.judge_named(Side::Source, root, top).map_err(vellum_sync::SyncError::from)?;
+        let shown = from.name.clone().unwrap_or_default();
+        parts.push(Part { source: (from.open)(&shown), rules, under, avoid });
+    }
+    if outer.len() > 1 {
+        let message = "several of the sources lie in the destination";
+        return Err(CliError::usage(message, "synchronise them one after the other"));
+    }
+    let into = target.ok_or_else(|| CliError::usage("a source is needed", "vellum sync SRC DST"))?;
+    remotes.extend(into.remote.clone());
+    let words = format!("{} go into {}", words.join(" and "), into.words);
+    let filters = match selection {
+        Some(selection) => Arc::new(Filters { selection: Some(selection), ..(**filters).clone() }),
+        None => Arc::clone(filters),
+    };
+    Ok(Opened {
+        source: Box::new(Union::new(parts)),
+        top: Vec::new(),
+        path: None,
+        into,
+        words,
+        avoid: [None, outer.first().copied()],
+        remotes,
+        is_single: false,
+        filters,
+        named: Vec::new(),
+    })
+}
+
+/// Opens the destination.
+fn into(destination: &OsString, from: &From, args: &Args, context: &Context) -> Result<Into> {
+    let into = match Typed::parse(destination, context) {
+        Typed::Path(path) => ends::into_path(context, &path, from)?,
+        Typed::Host { .. } if from.remote.is_some() => {
+            let message = "one of the two ends has to be on this host";
+            return Err(CliError::usage(message, "run the command on one of the other hosts"));
+        }
+        Typed::Host { host, path } => remote::into_host(&host, &path, from, args)?,
+        Typed::Volume { snapshot: Some(snapshot), .. } => {
+            let message = format!("the snapshot {snapshot} never changes");
+            return Err(CliError::usage(message, "a worktree is written to: VOLUME:/PATH"));
+        }
+        Typed::Volume { directory, snapshot: None, path } => {
+            ends::into_path(context, &in_worktree(&directory, &path), from)?
+        }
+    };
+    if args.places.mkpath && into.remote.is_some() {
+        let message = "--mkpath is for directories of this host";
+        return Err(CliError::usage(message, "the other host makes one directory above DST by itself"));
+    }
+    Ok(Into { makes_path: args.places.mkpath, ..into })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn a_path_is_cut_where_it_begins_to_matter() {
+        for (path, base, named) in [
+            ("a/b/c", "./", "a/b/c"),
+            ("a/./b/c", "a/", "b/c"),
+            ("/a/b", "/", "a/b"),
+            ("/a/.//b/", "/a/", "b/"),
+            ("./a", "./", "a"),
+            ("./", "./", ""),
+            ("a/./.", "a/", ""),
+        ] {
+            assert_eq!(cut(path.as_bytes()), (base.into(), named.into()), "{path}");
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! `vellum sync` beside rsync: the same words after the program's name make the same of the same trees.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::world::World;
+
+/// All that can be seen of a tree: kind, mode, owner, time, content or target.
+fn seen(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut paths = vec![PathBuf::new()];
+    while let Some(path) = paths.pop() {
+        let full = root.join(&path);
+        let stat = fs::symlink_metadata(&full).unwrap();
+        let content = if stat.is_dir() {
+            paths.extend(fs::read_dir(&full).unwrap().map(|entry| path.join(entry.unwrap().file_name())));
+            "dir".to_owned()
+        } else if stat.is_symlink() {
+            let target = fs::read_link(&full).unwrap().display().to_string();
+            format!("-> {}", target.replace("/theirs/", "/ours/"))
+        } else {
+            format!("'{}'", fs::read_to_string(&full).unwrap())
+        };
+        // The top's own time depends on when the other program made it.
+        let time = if path.as_os_str().is_empty() { 0 } else { stat.mtime() };
+        let mode = if stat.is_symlink() { 0 } else { stat.mode() & 0o7777 };
+        found.insert(path, format!("{mode:o} {}:{} {time} {content}", stat.uid(), stat.gid()));
+    }
+    found
+}
+
+/// Two places with the same in them, and a time long ago on everything.
+struct Beside {
+    world: World,
+}
+
+impl Beside {
+    fn new(make: impl Fn(&Path)) -> Self {
+        let world = World::empty();
+        for place in ["ours", "theirs"] {
+            let root = world.path(place);
+            fs::create_dir(&root).unwrap();
+            make(&root);
+            age(&root);
+        }
+        Self { world }
+    }
+
+    fn run(&self, program: &str, first: &[&str], words: &[&str], place: &str) -> Output {
+        Command::new(program)
+            .args(first)
+            .args(words)
+            .current_dir(self.world.path(place))
+            .env("HOME", self.world.path("nobody"))
+            .output()
+            .unwrap()
+    }
+
+    /// Runs both with these words, and compares what came of `at`.
+    #[track_caller]
+    fn same(&self, words: &[&str], at: &str) -> &Self {
+        let ours = self.run(env!("CARGO_BIN_EXE_vellum"), &["sync", "--force-delete"], words, "ours");
+        let theirs = self.run("rsync", &[], words, "theirs");
+        let text = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(theirs.status.success(), "rsync {words:?}: {}", text(&theirs));
+        assert!(ours.status.success(), "{words:?}: {}", text(&ours));
+        let tree = |place: &str| seen(&self.world.path(place).join(at));
+        let (ours, theirs) = (tree("ours"), tree("theirs"));
+        assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>(), "{words:?}");
+        assert_eq!(ours, theirs, "{words:?}");
+        self
+    }
+
+    fn ours(&self, path: &str) -> PathBuf {
+        self.world.path("ours").join(path)
+    }
+}
+
+fn age(root: &Path) {
+    if root.is_dir() && !root.is_symlink() {
+        fs::read_dir(root).unwrap().for_each(|entry| age(&entry.unwrap().path()));
+    }
+    let past = rustix::fs::Timespec { tv_sec: 1_700_000_000, tv_nsec: 0 };
+    let times = rustix::fs::Timestamps { last_access: past, last_modification: past };
+    rustix::fs::utimensat(rustix::fs::CWD, root, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
+}
+
+fn write(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// Symlinks of every sort.
+fn linked(root: &Path) {
+    write(root, "src/file", "file");
+    write(root, "src/dir/inner", "inner");
+    write(root, "outside/far", "far");
+    write(root, "outside/deep/x", "x");
+    for (name, target) in [
+        ("src/to_file", "file"),
+        ("src/to_dir", "dir"),
+        ("src/out_file", "../outside/far"),
+        ("src/out_dir", "../outside/deep"),
+        ("src/dir/up", "../file"),
+    ] {
+        symlink(target, root.join(name)).unwrap();
+    }
+    symlink(root.join("outside/far"), root.join("src/absolute")).unwrap();
+    fs::set_permissions(root.join("outside/deep"), fs::Permissions::from_mode(0o711)).unwrap();
+}
+
+#[test]
+fn symlinks_are_followed_as_rsync_follows_them() {
+    let beside = Beside::new(linked);
+    for (number, word) in ["-L", "-k", "--copy-unsafe-links", "-Lk"].iter().enumerate() {
+        for source in ["src/", "src"] {
+            let to = format!("to{number}{}", source.len());
+            beside.same(&["-a", word, source, &to], &to);
+        }
+    }
+    for (number, source) in ["src/", "src"].iter().enumerate() {
+        let to = format!("safe{number}");
+        beside.same(&["-a", "--safe-links", source, &to], &to);
+    }
+    beside.same(&["-aL", "src/to_dir", "named"], "named");
+    beside.same(&["-ak", "src/to_dir", "named2"], "named2");
+    beside.same(&["-aL", "--delete", "--exclude=to_dir/", "src/", "rules"], "rules");
+}
+
+#[test]
+fn a_symlink_to_its_own_directory_is_followed_once_and_told() {
+    let world = World::empty();
+    world.write("src/a", "x");
+    symlink(".", world.tree().join("src/self")).unwrap();
+    symlink("nowhere", world.tree().join("src/broken")).unwrap();
+    let run = world.run(&["sync", "-aL", "src/", "dst"]);
+    run.code(1).remarks("leads to a directory that it is in").remarks("leads to nothing");
+    assert_eq!(world.read("dst/a"), "x");
+}
+
+#[test]
+fn a_followed_symlink_is_nothing_to_do_the_second_time() {
+    let beside = Beside::new(linked);
+    let again = || beside.run(env!("CARGO_BIN_EXE_vellum"), &["sync"], &["-aLHX", "src/", "to"], "ours");
+    assert!(again().status.success());
+    assert!(String::from_utf8_lossy(&again().stdout).contains("Nothing to do"));
+    assert!(!beside.ours("to/out_dir").is_symlink());
+}
+
+#[test]
+fn whole_paths_go_into_the_destination() {
+    let make = |root: &Path| {
+        linked(root);
+        write(root, "src/dir/deep/y", "y");
+        fs::create_dir(root.join("d")).unwrap();
+        write(root, "d/src/dir/old", "old");
+        write(root, "d/src/beside", "old");
+        write(root, "d/other", "old");
+    };
+    let beside = Beside::new(make);
+    beside.same(&["-aR", "src/dir/deep", "a"], "a");
+    beside.same(&["-aR", "src/./dir/inner", "b/"], "b");
+    beside.same(&["-aR", "./src/dir/", "c"], "c");
+    beside.same(&["-aR", "src/to_dir/inner", "e"], "e");
+    beside.same(&["-aR", "src/file", "outside/./deep", "outside/far", "f"], "f");
+    beside.same(&["-aR", "--delete", "src/dir", "d"], "d");
+    let words = ["-aR", "src/../src/file", "x"];
+    let refused = beside.run(env!("CARGO_BIN_EXE_vellum"), &["sync"], &words, "ours");
+    assert_eq!(refused.status.code(), Some(3));
+    let words = ["-aR", "src/nothing", "x"];
+    let missing = beside.run(env!("CARGO_BIN_EXE_vellum"), &["sync"], &words, "ours");
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(!beside.ours("x").exists());
+}
+
+#[test]
+fn listed_paths_are_paths_in_the_source_with_or_without_a_slash() {
+    let make = |root: &Path| {
+        linked(root);
+        write(root, "list", "dir\nfile\nto_dir/inner\n");
+    };
+    let beside = Beside::new(make);
+    beside.same(&["-a", "--files-from=list", "src", "a"], "a");
+    beside.same(&["-a", "-r", "--files-from=list", "src/", "b"], "b");
+}
+
+#[test]
+fn directories_without_content_and_without_directories() {
+    let make = |root: &Path| {
+        linked(root);
+        fs::create_dir_all(root.join("src/empty/emptier")).unwrap();
+        write(root, "src/only/x.o", "x");
+        write(root, "to/empty/emptier/old", "old");
+        write(root, "to/file", "old");
+        write(root, "to/file2", "old");
+        write(root, "to/file3", "old");
+    };
+    let beside = Beside::new(make);
+    beside.same(&["-dlt", "src/", "dirs"], "dirs");
+    beside.same(&["-am", "--exclude=*.o", "src/", "m"], "m");
+    beside.same(&["-a", "--mkpath", "src/file", "x/y/z/file"], "x/y/z/file");
+    beside.same(&["-a", "--mkpath", "src/", "x2/y/z"], "x2/y/z");
+}
+
+#[test]
+fn what_several_sources_have_together_is_kept() {
+    let make = |root: &Path| {
+        write(root, "a/one", "1");
+        write(root, "a/both", "of a");
+        write(root, "a/dir/x", "x of a");
+        write(root, "a/odd", "a file");
+        write(root, "b/two", "2");
+        write(root, "b/both", "of b, longer");
+        write(root, "b/dir/x", "x of b");
+        write(root, "b/dir/y", "y");
+        write(root, "b/odd/in", "a directory");
+        write(root, "c/dir/z", "z");
+        write(root, "file", "alone");
+        fs::set_permissions(root.join("b/dir"), fs::Permissions::from_mode(0o700)).unwrap();
+        for to in ["d1", "d2", "d3", "d4"] {
+            for old in ["one", "dir/gone", "c/gone", "two", "dir/y", "file"] {
+                write(root, &format!("{to}/{old}"), "old");
+            }
+            write(root, &format!("{to}/gone"), "old");
+        }
+    };
+    let beside = Beside::new(make);
+    beside.same(&["-a", "--delete", "a/", "b/", "d1"], "d1");
+    beside.same(&["-a", "--delete", "a/", "c", "file", "d2"], "d2");
+    beside.same(&["-a", "--delete", "a/dir", "c/dir", "d3"], "d3");
+    beside.same(&["-a", "--delete", "b/", "a/", "--exclude=y", "d4"], "d4");
+    beside.same(&["-aR", "--delete", "a/./dir", "b/./dir", "d1"], "d1");
+    beside.same(&["-a", "--delete", "file", "d2/"], "d2");
+}
+
+#[test]
+fn rules_are_read_above_the_source_and_cvs_is_known() {
+    let make = |root: &Path| {
+        write(root, ".rsync-filter", "- *.no\n- /up/src/anchored\n- /src/other\n");
+        write(root, "up/.rsync-filter", "- *.up\n- /src/dir/half\n+ keep.no\n");
+        for name in
+            ["a", "x.no", "keep.no", "x.up", "anchored", "other", "dir/half", "dir/anchored", "x.o", "x~"]
+        {
+            write(root, &format!("up/src/{name}"), name);
+        }
+        write(root, "up/src/dir/.cvsignore", "half a*\n");
+        write(root, "up/src/.git/config", "x");
+        write(root, "up/src/.git.txt", "x");
+        write(root, "up/src/mine", "x");
+        write(root, "gone/kept/x.o", "old");
+        write(root, "gone/a", "old");
+        write(root, "gone/x.o", "old");
+        write(root, "gone/dir/anchored", "old");
+        write(root, "gone/dir/x.o", "old");
+    };
+    let beside = Beside::new(make);
+    beside.same(&["-aF", "up/src/", "a"], "a");
+    beside.same(&["-aF", "up/src", "b"], "b");
+    beside.same(&["-aFF", "up/src/", "c"], "c");
+    beside.same(&["-aC", "up/src/", "d"], "d");
+    beside.same(&["-a", "--include=x.o", "--cvs-exclude", "up/src/", "e"], "e");
+    beside.same(&["-a", "-f", "-C", "--exclude=mine", "up/src/", "f"], "f");
+    beside.same(&["-aC", "--delete", "up/src/", "gone"], "gone");
+}
+
+#[test]
+fn what_rsync_has_and_we_have_not_is_named() {
+    let world = World::empty();
+    world.write("src/a", "x");
+    let run = |words: &[&str]| world.run(&[&["sync"], words, &["src/", "dst"]].concat());
+    run(&["-a", "--fuzzy"]).code(2).remarks("--fuzzy").remarks("--detect-renames");
+    run(&["-a", "--link-dest=x"]).code(2).remarks("there is none here").remarks("vellum snapshot");
+    run(&["-y"]).code(2).remarks("--detect-renames");
+    assert!(!world.has("dst"));
+    run(&["-avvs", "--no-inc-recursive", "--secluded-args", "--no-o", "--no-group"]).ok();
+    assert_eq!(world.read("dst/a"), "x");
+    run(&["-t", "--delete"]).code(3).remarks("-r");
+}
