@@ -202,7 +202,7 @@ fn directories_without_content_and_without_directories() {
     let beside = Beside::new(make);
     beside.same(&["-dlt", "src/", "dirs"], "dirs");
     beside.same(&["-am", "--exclude=*.o", "src/", "m"], "m");
-    beside.same(&["-a", "--mkpath", "src/file", "x/y/z/file"], "x/y/z/file");
+    beside.same(&["-a", "--mkpath", "src/file", "x/y/z/file"], "x/y/z");
     beside.same(&["-a", "--mkpath", "src/", "x2/y/z"], "x2/y/z");
 }
 

@@ -245,6 +245,7 @@ impl FromArgMatches for RsyncArgs {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tests {
     use std::process::Command;
 
