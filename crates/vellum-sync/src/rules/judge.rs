@@ -47,7 +47,12 @@ impl Filters {
     ) -> std::result::Result<Arc<dyn Judge>, RuleError> {
         let rules = Rules::named(&self.rules, root, !top.is_empty())?;
         let scope = rules.top_with(&mut |dir, name| {
-            let dir = Dir::open_root(Path::new(OsStr::from_bytes(dir))).map_err(|error| error.to_string())?;
+            let dir = match Dir::open_root(Path::new(OsStr::from_bytes(dir))) {
+                Ok(dir) => dir,
+                // A destination may not be there yet.
+                Err(error) if error.is_not_found() => return Ok(None),
+                Err(error) => return Err(error.to_string()),
+            };
             crate::scan::read_rules(&dir, name).map_err(|error| error.chain())
         })?;
         let tree = Arc::new(Tree { filters: Arc::clone(self), rules, side });

@@ -236,7 +236,7 @@ impl<'a> Walk<'a> {
             parent: held.clone(),
             judge: visited.judge.clone(),
             depth: visited.depth + 1,
-            followed: found.followed.contains(&place),
+            followed: found.followed.binary_search(&place).is_ok(),
             above: visited.above.clone(),
         };
         // The last one queued is taken first: the walk keeps to the order of names, more or less.

@@ -22,10 +22,31 @@ fn text(path: &Path) -> &str {
 impl Disk {
     /// A filesystem in a file, of the kind that `mkfs.<kind>` makes.
     pub fn new(kind: &str, mebibytes: u64) -> Self {
+        Self::made(kind, &[], mebibytes)
+    }
+
+    /// Whether this kernel knows directories that fold case.
+    pub fn can_fold_case() -> bool {
+        Path::new("/sys/fs/ext4/features/casefold").exists()
+    }
+
+    /// An ext4 with a directory `to` that folds case, as far as this kernel can.
+    pub fn folding_case(mebibytes: u64) -> Self {
+        let folds = Self::can_fold_case();
+        let disk = Self::made("ext4", if folds { &["-O", "casefold"] } else { &[] }, mebibytes);
+        let to = disk.path().join("to");
+        std::fs::create_dir(&to).unwrap();
+        if folds {
+            run("chattr", &["+F", text(&to)]);
+        }
+        disk
+    }
+
+    fn made(kind: &str, features: &[&str], mebibytes: u64) -> Self {
         let disk = Self { dir: tempfile::tempdir().unwrap() };
         let image = disk.dir.path().join("image");
         std::fs::File::create(&image).unwrap().set_len(mebibytes << 20).unwrap();
-        run(&format!("mkfs.{kind}"), &["-q", text(&image)]);
+        run(&format!("mkfs.{kind}"), &[&["-q"], features, &[text(&image)]].concat());
         std::fs::create_dir(disk.path()).unwrap();
         run("mount", &["-o", "loop", text(&image), text(&disk.path())]);
         disk

@@ -288,34 +288,36 @@ fn a_name_that_is_taken_meanwhile_is_not_overwritten() {
 
 #[test]
 fn names_that_differ_in_case_alone_are_told_where_they_are_one() {
-    let disk = tempfile::tempdir().unwrap();
-    let image = disk.path().join("image");
-    fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
-    let run = |program: &str, args: &[&str]| {
-        std::process::Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
-    };
-    let at = disk.path().join("disk");
-    fs::create_dir(&at).unwrap();
-    let (image, shown) = (image.to_str().unwrap(), at.to_str().unwrap());
-    // Not every kernel has case folding: there the names are two, which other tests cover.
-    if !(run("mkfs.ext4", &["-q", "-O", "casefold", image]) && run("mount", &["-o", "loop", image, shown])) {
-        return;
-    }
-    struct Mounted(std::path::PathBuf);
-    impl Drop for Mounted {
-        fn drop(&mut self) {
-            let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).output();
-        }
-    }
-    let _mounted = Mounted(at.clone());
-    fs::create_dir(at.join("to")).unwrap();
-    assert!(run("chattr", &["+F", at.join("to").to_str().unwrap()]));
     let pair = Pair::new();
     write(&pair.from("Name"), "one");
     write(&pair.from("name"), "two");
-    let report = sync(&pair.from(""), &at.join("to"), &everything());
-    assert_eq!(report.problems.len(), 1, "{report:?}");
-    assert!(report.problems[0].message.contains("two names for one"));
+    write(&pair.to("extra"), "x");
+    // What a run sees of a destination that folds case: both names are free, and one is taken once the other is there.
+    let planned = plan(&pair.from(""), &pair.to(""), &deleting());
+    write(&pair.to("name"), "one");
+    let report = planned.carry_out().unwrap();
+    assert_eq!(report.problems.len(), 2, "{report:?}");
+    assert!(
+        report.problems.iter().any(|problem| problem.message.contains("two names for one")),
+        "{report:?}"
+    );
+    assert_eq!(fs::read_to_string(pair.to("name")).unwrap(), "one");
+    assert!(pair.to("extra").exists(), "nothing is deleted");
+}
+
+#[test]
+fn a_filesystem_that_folds_case_takes_one_of_two_names() {
+    let disk = Disk::folding_case(16);
+    let to = disk.path().join("to");
+    let pair = Pair::new();
+    write(&pair.from("Name"), "one");
+    write(&pair.from("name"), "two");
+    let report = sync(&pair.from(""), &to, &everything());
+    // A kernel without case folding has both names, and no problem.
+    let folds = Disk::can_fold_case();
+    assert_eq!(report.problems.len(), usize::from(folds), "{report:?}");
+    assert_eq!(fs::read_dir(&to).unwrap().count(), if folds { 1 } else { 2 });
+    assert!(report.problems.iter().all(|problem| problem.message.contains("two names for one")));
 }
 
 #[test]

@@ -66,15 +66,19 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
 
 /// One run.
 fn once(args: &Args, context: &Context) -> Result<Outcome> {
+    args.rsync.check()?;
     let Some((destination, sources)) = args.ends.split_last().filter(|(_, sources)| !sources.is_empty())
     else {
         return Err(CliError::usage("a source and a destination are needed", "vellum sync SRC DST"));
     };
-    args.rsync.check()?;
     let options = Arc::new(meaning::options(args)?);
     let filters = args.rules.filters(context, args.preserve.recursive, args.delete.delete_excluded)?;
     let filters = Arc::new(filters);
     if args.two_way.two_way {
+        if args.places.relative || args.places.mkpath {
+            let message = "--relative and --mkpath have no meaning with --two-way";
+            return Err(CliError::usage(message, "leave them out"));
+        }
         return two_way::run(args, &options, &filters, context);
     }
     if options.delete.when != When::Never && !(options.preserve.recursive) {

@@ -268,6 +268,69 @@ fn rules_are_read_above_the_source_and_cvs_is_known() {
 }
 
 #[test]
+fn perishable_rules_protect_nothing_in_what_is_deleted() {
+    let make = |root: &Path| {
+        write(root, "src/a", "a");
+        write(root, "src/stays/a", "a");
+        for path in
+            ["stays/x.o", "gone/x.o", "gone/in/x.o", "gone/dir.o/y", "kept/x.o", "kept/x.k", "kept/in/y.o"]
+        {
+            write(root, &format!("to/{path}"), "old");
+        }
+        write(root, "to/x.o", "old");
+        write(root, "to/stays/dir.o/y", "old");
+        // Where the source has a file, a directory makes room.
+        write(root, "src/place", "file");
+        write(root, "to/place/x.o", "old");
+    };
+    let beside = Beside::new(make);
+    let words = ["-a", "--delete", "--filter=-p *.o", "--filter=- *.k", "src/", "to"];
+    beside.same(&words, "to").same(&words, "to");
+}
+
+#[test]
+fn a_line_changes_nothing_of_all_this() {
+    let make = |root: &Path| {
+        linked(root);
+        write(root, "src/.rsync-filter", "- inner\n");
+        write(root, "other/file", "other");
+        write(root, "other/more", "more");
+        let script = root.join("rsh");
+        fs::write(&script, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let beside = Beside::new(make);
+    let root = beside.ours("");
+    let far = |path: &str| format!("host:{}/{path}", root.display());
+    let program = env!("CARGO_BIN_EXE_vellum");
+    let rsh = beside.ours("rsh").display().to_string();
+    let run = |words: &[&str], from: &[String], to: &str| {
+        let first = ["sync", "-e", &rsh, "--remote-program", program, "-a", "--delete", "--force-delete"];
+        let from: Vec<&str> = from.iter().map(String::as_str).collect();
+        let output = beside.run(program, &first, &[words, &from, &[to]].concat(), "ours");
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let sets: [(&[&str], &[&str]); 5] = [
+        (&["-L"], &["src/"]),
+        (&["-R"], &["./src/dir"]),
+        (&[], &["src/", "other/"]),
+        (&["-F"], &["src"]),
+        (&["--safe-links", "-m"], &["src/"]),
+    ];
+    for (number, (words, from)) in sets.iter().enumerate() {
+        let local: Vec<String> = from.iter().map(|path| (*path).to_owned()).collect();
+        let there: Vec<String> = from.iter().map(|path| far(path)).collect();
+        let [near, sent, fetched] = ["near", "sent", "fetched"].map(|name| format!("{name}{number}"));
+        run(words, &local, &near);
+        run(words, &local, &far(&sent));
+        run(words, &there, &fetched);
+        let expected = seen(&beside.ours(&near));
+        assert_eq!(seen(&beside.ours(&sent)), expected, "{words:?} there");
+        assert_eq!(seen(&beside.ours(&fetched)), expected, "{words:?} from there");
+    }
+}
+
+#[test]
 fn what_rsync_has_and_we_have_not_is_named() {
     let world = World::empty();
     world.write("src/a", "x");
@@ -279,4 +342,7 @@ fn what_rsync_has_and_we_have_not_is_named() {
     run(&["-avvs", "--no-inc-recursive", "--secluded-args", "--no-o", "--no-group"]).ok();
     assert_eq!(world.read("dst/a"), "x");
     run(&["-t", "--delete"]).code(3).remarks("-r");
+    world.run(&["sync", "--list-only", "src"]).code(2).remarks("-n");
+    world.run(&["sync", "rsync://host/module", "dst"]).code(3).remarks("daemon");
+    world.run(&["sync", "--two-way", "-R", "src", "dst"]).code(3).remarks("--relative");
 }

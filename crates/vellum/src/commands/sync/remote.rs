@@ -46,6 +46,11 @@ fn wrong(error: &AddressError) -> CliError {
 /// Connects to a place on another host.
 pub fn connect(host: &OsStr, path: &OsStr, role: Role, args: &Args) -> Result<Remote> {
     let typed = [host.as_bytes(), b":", path.as_bytes()].concat();
+    if typed.starts_with(b"rsync://") {
+        let message =
+            format!("'{}' is a place at an rsync daemon, and these are not spoken to", show(&typed));
+        return Err(CliError::usage(message, "HOST:PATH, over ssh"));
+    }
     let address = match Address::parse(&typed) {
         Some(parsed) => parsed.map_err(|error| wrong(&error))?,
         None => return Err(wrong(&AddressError::Host(show(&typed).to_string()))),
