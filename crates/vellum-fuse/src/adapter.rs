@@ -19,7 +19,7 @@ use vellum_fs::frozen::Frozen;
 use vellum_fs::{Caller, Entered, Epoch, Fs, FsError, Result};
 use vellum_types::{FileKind, Ino};
 
-use crate::dirs::Dirs;
+use crate::dirs::{Dirs, Remembered};
 use crate::forget::Missed;
 use crate::node::Place;
 use crate::tally::line::Told;
@@ -48,6 +48,7 @@ pub struct Adapter {
     pub(crate) virt: Virtual,
     pub(crate) tally: Arc<Tally>,
     pub(crate) dirs: Dirs,
+    pub(crate) remembered: Arc<Remembered>,
     pub(crate) missed: Arc<Missed>,
     pub(crate) seeking: Seeking,
     pub(crate) report: Arc<Report>,
@@ -109,6 +110,23 @@ impl Adapter {
             Place::Snapshot(slot, ino) => Owner::Frozen(self.virt.tree(slot)?, ino),
             Place::Virtual(number) => Owner::Virtual(number),
         })
+    }
+
+    /// Whether a node is of a state that the worktree does not stand on any more.
+    fn is_of_past(&self, node: u64) -> bool {
+        match (&self.main, Place::of(node)) {
+            (Main::Live(fs), Place::Main(epoch, ino)) => ino != Ino::ROOT && epoch != fs.epoch(),
+            _ => false,
+        }
+    }
+
+    /// How long the kernel may believe what it is told of a node: not at all of what changes without its knowing.
+    fn patience(&self, node: u64) -> Duration {
+        let changes = match Place::of(node) {
+            Place::Virtual(number) => self.virt.changes(number),
+            _ => self.is_of_past(node),
+        };
+        if changes { Duration::ZERO } else { LONG }
     }
 
     /// The live worktree, for changing this inode of it.

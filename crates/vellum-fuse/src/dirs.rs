@@ -1,11 +1,30 @@
-//! Open directories: each is listed when it is first read, and again when it is rewound, so that names which come and
-//! go meanwhile neither show twice nor hide others.
+//! Directories that are being listed. Nobody says when one is opened and closed, nor who reads: so a place in a listing
+//! holds for everybody and for ever.
+//!
+//! Invariant: a name's place depends on the name alone, and a listing is in the order of places. So whoever reads on
+//! from a place meets each name that was there all the time once, whatever came and went meanwhile. (Two names that
+//! have one place by chance lie side by side, which is told by what else is there; with 62 bits of a keyed hash that
+//! does not happen.) What is kept of a listing only spares making it anew.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vellum_types::FileKind;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Listings that are kept: of so many directories that are read at the same time, each is listed once.
+const KEPT_MAX: usize = 64;
+
+/// Names in all listings that are kept, unless it is only one: some tens of MiB.
+const KEPT_NAMES_MAX: usize = 1 << 18;
+
+/// The places of `.` and `..`, before all others.
+const SELF_PLACE: u64 = 1;
+const PARENT_PLACE: u64 = 2;
+
+/// Bits of a hash that do not count in a place: the kernel's offsets have a sign, and the first ones are taken.
+const UNUSED_BITS: u32 = 2;
 
 /// A name in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,67 +37,194 @@ pub struct Listed {
     pub kind: FileKind,
 }
 
-/// A listing, with `.` and `..` in front.
-pub type Listing = Arc<Vec<Listed>>;
-
-/// The table of open directories.
+/// A directory's names in the order of their places.
 #[derive(Debug, Default)]
+pub struct Listing(Vec<(u64, Listed)>);
+
+impl Listing {
+    /// The names behind a place, each with its own.
+    pub fn after(&self, place: u64) -> &[(u64, Listed)] {
+        let start = self.0.partition_point(|(at, _)| *at <= place);
+        self.0.get(start..).unwrap_or_default()
+    }
+}
+
+/// The directories of a mount.
+#[derive(Debug)]
 pub struct Dirs {
-    open: Mutex<HashMap<u64, Option<Listing>>>,
-    next: AtomicU64,
+    seed: u64,
+    kept: Mutex<VecDeque<(u64, Arc<Listing>)>>,
+}
+
+impl Default for Dirs {
+    fn default() -> Self {
+        Self { seed: RandomState::new().build_hasher().finish(), kept: Mutex::default() }
+    }
 }
 
 impl Dirs {
-    /// Opens a directory; gives its handle.
-    pub fn open(&self) -> u64 {
-        let handle = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(handle, None);
-        handle
-    }
-
-    /// The listing that a handle reads, from `offset` on: made anew at the beginning.
+    /// A directory's listing, to be read on from a place: made anew at the beginning.
     pub fn listing<E>(
         &self,
-        handle: u64,
-        offset: u64,
+        node: u64,
+        place: u64,
         list: impl FnOnce() -> Result<Vec<Listed>, E>,
-    ) -> Result<Listing, E> {
-        if offset > 0
-            && let Some(Some(listing)) = self.lock().get(&handle)
-        {
-            return Ok(listing.clone());
+    ) -> Result<Arc<Listing>, E> {
+        let kept = self.take(node).filter(|_| place > 0);
+        let listing = match kept {
+            Some(kept) => kept,
+            None => Arc::new(self.order(list()?)),
+        };
+        // Who has met all names is done with it.
+        if !listing.after(place).is_empty() {
+            self.keep(node, listing.clone());
         }
-        let listing = Arc::new(list()?);
-        self.lock().insert(handle, Some(listing.clone()));
         Ok(listing)
     }
 
-    /// Closes a directory.
-    pub fn close(&self, handle: u64) {
-        self.lock().remove(&handle);
+    fn order(&self, names: Vec<Listed>) -> Listing {
+        let mut placed: Vec<_> = names.into_iter().map(|listed| (self.place(&listed.name), listed)).collect();
+        placed.sort_unstable_by(|(a, one), (b, other)| (a, &one.name).cmp(&(b, &other.name)));
+        let mut last = 0;
+        for (place, _) in &mut placed {
+            *place = (last + 1).max(*place);
+            last = *place;
+        }
+        Listing(placed)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Option<Listing>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn place(&self, name: &[u8]) -> u64 {
+        match name {
+            b"." => SELF_PLACE,
+            b".." => PARENT_PLACE,
+            name => (xxh3_64_with_seed(name, self.seed) >> UNUSED_BITS).max(PARENT_PLACE + 1),
+        }
+    }
+
+    fn take(&self, node: u64) -> Option<Arc<Listing>> {
+        let mut kept = self.lock();
+        let index = kept.iter().position(|(of, _)| *of == node)?;
+        kept.remove(index).map(|(_, listing)| listing)
+    }
+
+    fn keep(&self, node: u64, listing: Arc<Listing>) {
+        let mut kept = self.lock();
+        kept.push_back((node, listing));
+        let mut names: usize = kept.iter().map(|(_, listing)| listing.0.len()).sum();
+        while kept.len() > KEPT_MAX || names > KEPT_NAMES_MAX && kept.len() > 1 {
+            names -= kept.pop_front().map_or(0, |(_, listing)| listing.0.len());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<Listing>)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Directories of which the kernel may remember how they list. Numbers of directories lie close together: each takes
+/// a bit.
+#[derive(Debug, Default)]
+pub struct Remembered(Mutex<BTreeMap<u64, u64>>);
+
+/// Bits of a word.
+const WORD: u64 = u64::BITS as u64;
+
+impl Remembered {
+    /// A directory was listed.
+    pub fn note(&self, node: u64) {
+        *self.lock().entry(node / WORD).or_default() |= 1 << (node % WORD);
+    }
+
+    /// All of them, which are forgotten.
+    pub fn take(&self) -> impl Iterator<Item = u64> + use<> {
+        let words = std::mem::take(&mut *self.lock());
+        let nodes = |(word, bits): (u64, u64)| {
+            (0..WORD).filter(move |bit| bits & 1 << bit != 0).map(move |bit| word * WORD + bit)
+        };
+        words.into_iter().flat_map(nodes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
-    fn one(name: &str) -> Result<Vec<Listed>, ()> {
-        Ok(vec![Listed { name: name.into(), node: 2, kind: FileKind::File }])
+    fn listed(name: &str) -> Listed {
+        Listed { name: name.into(), node: 2, kind: FileKind::File }
+    }
+
+    fn names<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<Vec<Listed>, ()> {
+        Ok([".", ".."].into_iter().chain(names).map(listed).collect())
+    }
+
+    fn told(listing: &Listing, place: u64) -> Vec<&[u8]> {
+        listing.after(place).iter().map(|(_, listed)| &*listed.name).collect()
     }
 
     #[test]
-    fn a_listing_stays_until_the_directory_is_rewound() {
+    fn a_directory_is_listed_anew_from_the_beginning_and_kept_until_its_end() {
         let dirs = Dirs::default();
-        let handle = dirs.open();
-        assert_eq!(dirs.listing(handle, 0, || one("a")).unwrap()[0].name, b"a");
-        assert_eq!(dirs.listing(handle, 1, || one("b")).unwrap()[0].name, b"a");
-        assert_eq!(dirs.listing(handle, 0, || one("c")).unwrap()[0].name, b"c");
-        dirs.close(handle);
+        let first = dirs.listing(7, 0, || names(["a"])).unwrap();
+        assert_eq!(told(&first, 0), [&b"."[..], b"..", b"a"]);
+        assert_eq!(told(&first, PARENT_PLACE), [b"a"]);
+        let kept = dirs.listing(7, 1, || names(["b"])).unwrap();
+        assert!(Arc::ptr_eq(&first, &kept));
+        let anew = dirs.listing(7, 0, || names(["b"])).unwrap();
+        assert_eq!(told(&anew, PARENT_PLACE), [b"b"]);
+        let end = anew.after(0).last().unwrap().0;
+        assert!(dirs.listing(7, end, || names(["c"])).unwrap().after(end).is_empty());
         assert!(dirs.lock().is_empty());
+    }
+
+    #[test]
+    fn few_listings_are_kept() {
+        let dirs = Dirs::default();
+        for node in 0..3 * KEPT_MAX as u64 {
+            dirs.listing(node, 0, || names(["a"])).unwrap();
+        }
+        assert_eq!(dirs.lock().len(), KEPT_MAX);
+    }
+
+    #[test]
+    fn remembered_directories_are_told_once() {
+        let remembered = Remembered::default();
+        let nodes = [1, 2, 63, 64, 1 << 40, u64::MAX];
+        nodes.into_iter().chain([2]).for_each(|node| remembered.note(node));
+        assert_eq!(remembered.take().collect::<Vec<_>>(), nodes);
+        assert_eq!(remembered.take().count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn who_reads_on_meets_once_what_was_there_all_the_time(
+            stays in prop::collection::btree_set("[a-z]{1,3}", 0..60),
+            goes in prop::collection::btree_set("[A-Z]{1,3}", 0..60),
+            comes in prop::collection::btree_set("[0-9]{1,3}", 0..60),
+            portion in 1usize..20,
+        ) {
+            let dirs = Dirs::default();
+            let before: Vec<_> = stays.iter().chain(&goes).map(String::as_str).collect();
+            let after: Vec<_> = stays.iter().chain(&comes).map(String::as_str).collect();
+            let (mut place, mut met, mut changed) = (0, Vec::new(), false);
+            loop {
+                // What was kept goes, as that of a directory that was not read for long.
+                dirs.take(7);
+                let list = if changed { &after } else { &before };
+                let listing = dirs.listing(7, place, || names(list.iter().copied())).unwrap();
+                let rest = listing.after(place);
+                let Some((last, _)) = rest.iter().take(portion).next_back() else { break };
+                met.extend(rest.iter().take(portion).map(|(_, listed)| listed.name.clone()));
+                (place, changed) = (*last, true);
+            }
+            let all: BTreeSet<_> = met.iter().cloned().collect();
+            prop_assert_eq!(all.len(), met.len(), "nothing is met twice");
+            prop_assert!(stays.iter().all(|name| all.contains(name.as_bytes())));
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A kernel that can does that at once. To an older one, to invalidate an entry of the root is to drop all that is
 //! cached below it, however much that is; so only names in the root have to be known. Those that exist can be listed;
-//! those that were looked up in vain are remembered here.
+//! those that were looked up in vain are remembered here. Names lead to a directory no more, but who stands in it or has
+//! it open goes on asking it: so the kernel is also told to forget how each directory lists that it may remember.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,7 @@ use vellum_fs::Epoch;
 use vellum_types::Ino;
 
 use crate::connection::Notifier;
+use crate::dirs::Remembered;
 use crate::node::Place;
 use crate::wire::Notice;
 
@@ -42,19 +44,25 @@ impl Missed {
     }
 }
 
+/// What the kernel may know.
+pub(crate) struct Known {
+    pub missed: Arc<Missed>,
+    pub remembered: Arc<Remembered>,
+}
+
 /// Tells the kernel what to forget. Never to be used by a thread that answers requests.
 pub struct Forgetter {
     notifier: Notifier,
-    missed: Arc<Missed>,
+    known: Known,
     /// Whether the kernel can forget all names at once.
     at_once: bool,
 }
 
 impl Forgetter {
-    pub(crate) fn new(notifier: Notifier, missed: Arc<Missed>) -> Self {
+    pub(crate) fn new(notifier: Notifier, known: Known) -> Self {
         let at_once = notifier.tell(Notice::Names).is_ok();
-        missed.needless.store(at_once, Ordering::Relaxed);
-        Self { notifier, missed, at_once }
+        known.missed.needless.store(at_once, Ordering::Relaxed);
+        Self { notifier, known, at_once }
     }
 
     /// Whether the names in the root must be told: an older kernel forgets them one by one.
@@ -73,7 +81,7 @@ impl Forgetter {
     /// Lets the kernel forget everything that it knows of the worktree, but for what is open: `names` are those that
     /// the root had and has, if they are wanted.
     pub fn forget(&self, names: impl Iterator<Item = Vec<u8>>) {
-        let mut all = self.missed.take();
+        let mut all = self.known.missed.take();
         if self.at_once {
             // It did so when it was mounted.
             let _ = self.notifier.tell(Notice::Names);
@@ -84,6 +92,8 @@ impl Forgetter {
                 let _ = self.notifier.tell(Notice::Name { dir: Ino::ROOT.0, name: &name });
             }
         }
-        let _ = self.notifier.tell(Notice::Inode(Ino::ROOT.0));
+        for dir in self.known.remembered.take().chain([Ino::ROOT.0]) {
+            let _ = self.notifier.tell(Notice::Inode(dir));
+        }
     }
 }

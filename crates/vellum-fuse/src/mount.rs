@@ -17,7 +17,7 @@ use crate::adapter::{Adapter, Main, Report};
 use crate::connection::{Connection, Device, shake_hands};
 use crate::dirs::Dirs;
 use crate::error::{MountError, Result};
-use crate::forget::Forgetter;
+use crate::forget::{Forgetter, Known};
 use crate::mounting::{Attachment, attach, detach};
 use crate::tally::Tally;
 use crate::tally::access_log::Pipe;
@@ -90,7 +90,7 @@ pub fn mount(source: Source, volume: &Arc<Volume>, mountpoint: &Path, options: O
     };
     let kernel = ToKernel::default();
     let adapter = adapter(source, volume, &options, kernel.clone())?;
-    let missed = adapter.missed.clone();
+    let known = Known { missed: adapter.missed.clone(), remembered: adapter.remembered.clone() };
     let access_log = adapter.tally.log.serve(&options.access_log).map_err(MountError::Session)?;
     let device = attach(device, mountpoint, &attachment)?;
     let end = device.share().map_err(MountError::Session)?;
@@ -101,7 +101,7 @@ pub fn mount(source: Source, volume: &Arc<Volume>, mountpoint: &Path, options: O
     let notifier = device.notifier().map_err(MountError::Session)?;
     let connection = Connection::start(device, rings, adapter, THREADS).map_err(MountError::Session)?;
     set_read_ahead(mountpoint);
-    let forgetter = Arc::new(Forgetter::new(notifier, missed));
+    let forgetter = Arc::new(Forgetter::new(notifier, known));
     Ok(Mounted { connection, _attached: attached, forgetter, _access_log: access_log })
 }
 
@@ -124,6 +124,7 @@ fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKe
         tally,
         dirs: Dirs::default(),
         seeking,
+        remembered: Arc::default(),
         missed: Arc::default(),
         report: options.report.clone(),
     })

@@ -36,7 +36,6 @@ pub enum Op {
     Read,
     Write,
     Fsync,
-    Opendir,
     Readdir,
     Fsyncdir,
     Statfs,
@@ -51,7 +50,7 @@ pub enum Op {
     Tmpfile,
 }
 
-const NAMES: [&str; 27] = [
+const NAMES: [&str; 26] = [
     "lookup",
     "getattr",
     "setattr",
@@ -66,7 +65,6 @@ const NAMES: [&str; 27] = [
     "read",
     "write",
     "fsync",
-    "opendir",
     "readdir",
     "fsyncdir",
     "statfs",

@@ -150,7 +150,17 @@ impl Virtual {
         attr.nlink = if attr.kind == FileKind::Dir { 2 } else { 1 };
         (attr.uid, attr.gid) = self.owner;
         attr.set_times(self.since);
+        if self.changes(number) {
+            // The kernel remembers how a directory lists until its time changes.
+            attr.mtime = vellum_volume::session::now();
+        }
         Ok(attr)
+    }
+
+    /// Whether a virtual directory lists something else whenever there is a new snapshot: nobody tells the kernel.
+    #[must_use]
+    pub fn changes(&self, number: u64) -> bool {
+        number == Fixed::Snapshots.number()
     }
 
     /// What a listing may say of a snapshot before anything of it is read.

@@ -117,7 +117,7 @@ impl Adapter {
             Err(FsError::Posix(Errno::STALE)) if times_only => {
                 known(Place::of(node), &Attr { nlink: 0, ..Attr::new(FileKind::File, 0) })
             }
-            done => known(Place::of(node), &done?.attr),
+            done => Ok(Entry { patience: self.patience(node), ..known(Place::of(node), &done?.attr)? }),
         }
     }
 

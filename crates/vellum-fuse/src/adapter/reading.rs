@@ -1,8 +1,9 @@
 //! Content, and places in it, of whatever stands behind a node; and what a directory lists, as many names as fit.
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 use vellum_fs::{Result, Seek};
-use vellum_types::Ino;
 
 use super::seeking::{Doubtful, Goal, Look, seek_answer};
 use super::{Adapter, Call, Owner};
@@ -16,21 +17,15 @@ use crate::wire::{Answer, Listed, Listing};
 /// Where `lseek` is to go: to data. The other way that the kernel asks for is to a hole.
 const SEEK_DATA: u32 = 3;
 
-/// A stretch of an open directory that is to be listed.
+/// A stretch of a directory that is to be listed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stretch {
-    pub handle: u64,
-    /// How many names were listed already.
+    /// The place of the last name that was listed already.
     pub offset: u64,
     pub room: u32,
 }
 
 impl Stretch {
-    /// The names from here on, each with the offset behind it.
-    fn names(self, all: &[dirs::Listed]) -> impl Iterator<Item = (u64, &dirs::Listed)> {
-        (1..).zip(all).skip(usize::try_from(self.offset).unwrap_or(usize::MAX))
-    }
-
     fn listing(self) -> Listing {
         Listing::new(bounded(self.room))
     }
@@ -100,21 +95,21 @@ impl Adapter {
         }
     }
 
-    pub(super) fn answer_readdir(&self, call: Call<'_>, stretch: Stretch) -> Answer {
+    pub(super) fn answer_readdir(&self, call: Call<'_>, stretch: Stretch, later: Later<'_>) -> Answer {
         let all = match self.names(call, stretch) {
             Ok(all) => all,
             Err(error) => return Answer::Failed(error),
         };
         let mut listing = stretch.listing();
-        for (next, listed) in stretch.names(&all) {
-            if !listing.add(record(listed, next)) {
+        for (next, listed) in all.after(stretch.offset) {
+            if !listing.add(record(listed, *next)) {
                 break;
             }
         }
-        Answer::Bytes(listing.into_bytes())
+        self.answer_listing(call.head.node, listing.into_bytes(), later)
     }
 
-    pub(super) fn answer_readdirplus(&self, call: Call<'_>, stretch: Stretch) -> Answer {
+    pub(super) fn answer_readdirplus(&self, call: Call<'_>, stretch: Stretch, later: Later<'_>) -> Answer {
         let all = match self.names(call, stretch) {
             Ok(all) => all,
             Err(error) => return Answer::Failed(error),
@@ -123,10 +118,10 @@ impl Adapter {
         // What is told must still be there when it is held.
         let entered = self.enter();
         let mut untold = None;
-        for (next, listed) in stretch.names(&all) {
+        for (next, listed) in all.after(stretch.offset) {
             // What went away since the directory was listed is left out.
             let Ok(entry) = self.listed(listed, call.head.node) else { continue };
-            if !listing.add_known(record(listed, next), &entry) {
+            if !listing.add_known(record(listed, *next), &entry) {
                 untold = Some(listed);
                 break;
             }
@@ -135,21 +130,29 @@ impl Adapter {
         if let Some(listed) = untold.filter(|listed| !matches!(listed.name.as_slice(), b"." | b"..")) {
             self.forget_node(listed.node, 1);
         }
-        Answer::Bytes(listing.into_bytes())
+        self.answer_listing(call.head.node, listing.into_bytes(), later)
     }
 
-    fn names(&self, call: Call<'_>, stretch: Stretch) -> std::result::Result<dirs::Listing, Errno> {
-        let list = || self.dirs.listing(stretch.handle, stretch.offset, || self.list(call.head.node));
+    fn names(&self, call: Call<'_>, stretch: Stretch) -> std::result::Result<Arc<dirs::Listing>, Errno> {
+        let node = call.head.node;
+        let list = || {
+            if stretch.offset == 0 && matches!(Place::of(node), Place::Main(..)) {
+                self.remembered.note(node);
+            }
+            self.dirs.listing(node, stretch.offset, || self.list(node))
+        };
         self.serve(Op::Readdir, call, list)
     }
 
-    /// Whether a directory lists the same until it is changed through this mount.
-    pub(super) fn is_steady(&self, owner: &Owner<'_>, node: u64) -> bool {
-        match (owner, Place::of(node)) {
-            // In one of a past epoch the kernel may remember what was listed then.
-            (Owner::Live(fs, ino), Place::Main(epoch, _)) => *ino == Ino::ROOT || epoch == fs.epoch(),
-            (Owner::Virtual(_), _) => false,
-            _ => true,
+    /// The kernel remembers how a directory lists, as long as it knows of no change. One of a past state is changed
+    /// under another number: before the kernel hears how it lists, what it knows of it is taken away, so that it looks
+    /// at its times from now on.
+    fn answer_listing(&self, node: u64, listing: Vec<u8>, later: Later<'_>) -> Answer {
+        if self.is_of_past(node) {
+            let unanswered = later.take();
+            self.seeking.forget(node, move || unanswered.answer(Answer::Bytes(listing)));
+            return Answer::None;
         }
+        Answer::Bytes(listing)
     }
 }

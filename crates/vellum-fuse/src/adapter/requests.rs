@@ -1,7 +1,7 @@
 //! The requests: each is served and answered.
 //!
-//! Not here: `open`, `flush` (opening and closing need nothing of us: the kernel keeps and writes back its pages by
-//! itself, and remembers that we do not want to know) and with them `create` (it makes a node, and opens that),
+//! Not here: `open`, `opendir`, `flush` (opening and closing need nothing of us: the kernel keeps and writes back its
+//! pages by itself, and remembers that we do not want to know) and with them `create` (it makes a node, and opens that),
 //! `access` (the kernel decides), locks (one kernel serves all who lock).
 
 use std::sync::Arc;
@@ -39,16 +39,9 @@ impl Service for Adapter {
                 xattr(room, self.serve(Op::Listxattr, call, names))
             }
             Do::Statfs => Answer::of(self.serve(Op::Statfs, call, || self.statfs()), Small::statfs),
-            Do::Opendir => self.answer_opendir(call),
-            Do::Readdir { handle, offset, room } => {
-                self.answer_readdir(call, Stretch { handle, offset, room })
-            }
-            Do::Readdirplus { handle, offset, room } => {
-                self.answer_readdirplus(call, Stretch { handle, offset, room })
-            }
-            Do::Releasedir { handle } => {
-                self.dirs.close(handle);
-                Answer::Done
+            Do::Readdir { offset, room } => self.answer_readdir(call, Stretch { offset, room }, later),
+            Do::Readdirplus { offset, room } => {
+                self.answer_readdirplus(call, Stretch { offset, room }, later)
             }
             Do::Forget { times } => {
                 self.forget_node(node, times);
@@ -119,7 +112,9 @@ impl Adapter {
         let (head, dir) = (call.head, call.head.node);
         let at = |name| At { dir, name };
         let made = |op, make: &dyn Fn() -> vellum_fs::Result<Entry>| {
-            Answer::of(self.serve(op, call, make), Small::entry)
+            Answer::of(self.serve(op, call, make), |entry| {
+                Small::entry(&Entry { patience: entry.patience.min(self.patience(dir)), ..*entry })
+            })
         };
         match *call.what {
             Do::Mknod { name, mode, device, umask } => {
@@ -159,15 +154,6 @@ impl Adapter {
         Answer::of(found, Small::entry)
     }
 
-    fn answer_opendir(&self, call: Call<'_>) -> Answer {
-        let head = call.head;
-        let open =
-            || self.owner(head.node).map(|owner| (self.dirs.open(), self.is_steady(&owner, head.node)));
-        // The kernel may keep the listing, if nobody else changes it.
-        let opened = self.serve(Op::Opendir, call, open);
-        Answer::of(opened, |&(handle, steady)| Small::opened(handle, steady))
-    }
-
     /// The kernel has forgotten so many answers that named a node.
     pub(super) fn forget_node(&self, node: u64, times: u64) {
         match (&self.main, Place::of(node)) {
@@ -191,6 +177,7 @@ impl Adapter {
         let nothing = vellum_types::Attr::new(vellum_types::FileKind::File, 0);
         let attr = crate::attr::attributes(0, &nothing);
         match self.owner(dir) {
+            Ok(Owner::Live(..)) if self.is_of_past(dir) => None,
             Ok(Owner::Live(..) | Owner::Frozen(..)) => Some(Entry { attr, generation: 0, patience: LONG }),
             Ok(Owner::Past(..) | Owner::Virtual(_)) | Err(_) => None,
         }

@@ -4,6 +4,7 @@
 //! and forget its pages of that range alone, and then we look again. What a program reads again stays in memory.
 //!
 //! Telling it waits for requests that our own threads answer; so a thread of its own does it, one file after the other.
+//! It tells the kernel, too, what to forget of other nodes before a request is answered.
 
 use std::io;
 use std::ops::Range;
@@ -114,9 +115,15 @@ impl Doubtful {
     }
 }
 
+/// What the thread does.
+enum Job {
+    Settle(Doubtful),
+    Forget(u64, Box<dyn FnOnce() + Send>),
+}
+
 /// The way to the thread that fetches the kernel's pages.
 pub struct Seeking {
-    wanted: Sender<Doubtful>,
+    wanted: Sender<Job>,
 }
 
 impl Seeking {
@@ -130,7 +137,12 @@ impl Seeking {
     /// Answers later.
     pub(super) fn settle(&self, doubtful: Doubtful) {
         // The thread lives as long as this does.
-        let _ = self.wanted.send(doubtful);
+        let _ = self.wanted.send(Job::Settle(doubtful));
+    }
+
+    /// Lets the kernel forget what it knows of a node, and goes on with `then`.
+    pub(super) fn forget(&self, node: u64, then: impl FnOnce() + Send + 'static) {
+        let _ = self.wanted.send(Job::Forget(node, Box::new(then)));
     }
 }
 
@@ -139,7 +151,7 @@ pub(super) fn seek_answer(done: Done) -> Answer {
     Answer::of(done, |&offset| Small::offset(offset))
 }
 
-fn work(kernel: &ToKernel, received: &Receiver<Doubtful>) {
+fn work(kernel: &ToKernel, received: &Receiver<Job>) {
     let write_back = |node, range: &Range<u64>| {
         let len = if range.end == END { 0 } else { range.end - range.start };
         if let Some(kernel) = kernel.get() {
@@ -147,8 +159,14 @@ fn work(kernel: &ToKernel, received: &Receiver<Doubtful>) {
             let _ = kernel.tell(Notice::Pages { node, offset: range.start, len });
         }
     };
-    for doubtful in received {
-        doubtful.settle(write_back);
+    for job in received {
+        match job {
+            Job::Settle(doubtful) => doubtful.settle(write_back),
+            Job::Forget(node, then) => {
+                write_back(node, &(0..END));
+                then();
+            }
+        }
     }
 }
 

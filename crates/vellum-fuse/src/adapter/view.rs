@@ -23,7 +23,9 @@ impl Adapter {
             return known(top.place, &top.attr);
         }
         match self.owner(dir)? {
-            Owner::Live(fs, ino) => given(fs, &fs.lookup(ino, name)?),
+            Owner::Live(fs, ino) => {
+                Ok(Entry { patience: self.patience(dir), ..given(fs, &fs.lookup(ino, name)?)? })
+            }
             Owner::Past(..) => Err(Errno::NOTDIR.into()),
             Owner::Frozen(tree, ino) => {
                 let (child, attr) = tree.lookup(ino, name)?;
@@ -32,20 +34,24 @@ impl Adapter {
             Owner::Virtual(number) => {
                 let found = self.virt.lookup(number, name)?;
                 // A text is as it was when it was looked up.
-                let patience = if found.attr.kind == FileKind::File { Duration::ZERO } else { PATIENCE };
-                Ok(Entry { patience, ..known(found.place, &found.attr)? })
+                let told = known(found.place, &found.attr)?;
+                let is_text = found.attr.kind == FileKind::File;
+                let patience = if is_text { Duration::ZERO } else { PATIENCE };
+                Ok(Entry { patience: patience.min(self.patience(told.attr.ino)), ..told })
             }
         }
     }
 
     pub(super) fn getattr(&self, node: u64) -> Result<Entry> {
         let place = Place::of(node);
-        match self.owner(node)? {
-            Owner::Live(fs, ino) => known(place, &fs.getattr(ino)?.attr),
-            Owner::Past(fs, epoch, ino) => known(place, &fs.past_attr(epoch, ino)?),
-            Owner::Frozen(tree, ino) => known(place, &tree.attr(ino)?),
-            Owner::Virtual(number) => known(place, &self.virt.attr(number)?),
-        }
+        let steady = match self.owner(node)? {
+            Owner::Live(fs, ino) => known(place, &fs.getattr(ino)?.attr)?,
+            // It does not change any more.
+            Owner::Past(fs, epoch, ino) => return known(place, &fs.past_attr(epoch, ino)?),
+            Owner::Frozen(tree, ino) => known(place, &tree.attr(ino)?)?,
+            Owner::Virtual(number) => known(place, &self.virt.attr(number)?)?,
+        };
+        Ok(Entry { patience: self.patience(node), ..steady })
     }
 
     pub(super) fn readlink(&self, node: u64) -> Result<Vec<u8>> {

@@ -8,11 +8,12 @@ use super::{Device, MAX_WRITE, REQUEST_MAX, Rings};
 use crate::wire::{Answer, Init, InitAnswer, MAJOR, Operation, Request, flags};
 
 /// What the kernel is asked to do, as far as it can.
-const WANTED: [u64; 15] = [
+const WANTED: [u64; 16] = [
     flags::ASYNC_READ,
     flags::BIG_WRITES,
     // Opening and closing need nothing of us: the kernel does not ask.
     flags::NO_OPEN_SUPPORT,
+    flags::NO_OPENDIR_SUPPORT,
     // Whether the umask counts depends on default ACLs, which only the filesystem knows.
     flags::DONT_MASK,
     flags::POSIX_ACL,
@@ -30,8 +31,8 @@ const WANTED: [u64; 15] = [
     flags::INIT_EXT,
 ];
 
-/// The first minor version that is spoken here: since Linux 4.20.
-const MINOR_MIN: u32 = 28;
+/// The first minor version that is spoken here: since Linux 5.1, which takes it that directories are not opened.
+const MINOR_MIN: u32 = 29;
 
 /// Requests that the kernel keeps going without anybody waiting: readahead and write-back.
 const MAX_BACKGROUND: u16 = 64;

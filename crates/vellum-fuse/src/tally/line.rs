@@ -32,8 +32,8 @@ macro_rules! nothing_to_tell {
     };
 }
 
-// A handle is the kernel's affair; how full the filesystem is and what it lists would be lines of their own.
-nothing_to_tell!((), (u64, bool), Statfs, dirs::Listing);
+// How full the filesystem is and what it lists would be lines of their own.
+nothing_to_tell!((), Statfs, Arc<dirs::Listing>);
 
 impl Told for Entry {
     fn tell(&self, out: &mut String) {
@@ -130,7 +130,7 @@ impl Display for Arguments<'_> {
             }
             Do::Getxattr { name, room } => write!(f, ",{},{room}", Quoted(name)),
             Do::Listxattr { room } => write!(f, ",{room}"),
-            Do::Readdir { offset, room, .. } | Do::Readdirplus { offset, room, .. } => {
+            Do::Readdir { offset, room } | Do::Readdirplus { offset, room } => {
                 write!(f, ",{room},{offset}")
             }
             Do::Fallocate { offset, len, mode } => write!(f, ",{mode:#x},{offset},{len}"),
@@ -139,9 +139,9 @@ impl Display for Arguments<'_> {
                 write!(f, ",{offset},{to},{to_offset},{len}")
             }
             // These have none, or are no requests that are watched.
-            Do::Getattr | Do::Statx | Do::Readlink | Do::Statfs | Do::Opendir => Ok(()),
+            Do::Getattr | Do::Statx | Do::Readlink | Do::Statfs => Ok(()),
             Do::Init(_) | Do::Destroy | Do::Forget { .. } | Do::BatchForget(_) => Ok(()),
-            Do::Release | Do::Releasedir { .. } | Do::Unknown => Ok(()),
+            Do::Release | Do::Unknown => Ok(()),
         }
     }
 }

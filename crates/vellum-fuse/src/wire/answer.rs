@@ -127,20 +127,11 @@ impl Small {
         small
     }
 
-    /// A file was made and opened. The kernel keeps its pages.
+    /// A file was made and opened (`fuse_open_out`). The kernel keeps its pages.
     #[must_use]
     pub fn made_open(entry: &Entry) -> Self {
-        Self::entry(entry).opened_as(0, OPEN_KEEP_CACHE)
-    }
-
-    /// A directory was opened; `steady` if the kernel may keep what it lists (`fuse_open_out`).
-    #[must_use]
-    pub fn opened(handle: u64, steady: bool) -> Self {
-        Self::default().opened_as(handle, if steady { OPEN_CACHE_DIR | OPEN_KEEP_CACHE } else { 0 })
-    }
-
-    fn opened_as(self, handle: u64, flags: u32) -> Self {
-        self.u64(handle).u32(flags).u32(0)
+        let handle = 0;
+        Self::entry(entry).u64(handle).u32(OPEN_KEEP_CACHE).u32(0)
     }
 
     /// Attributes (`fuse_attr_out`).
@@ -191,8 +182,6 @@ impl Small {
 
 /// The kernel keeps the pages that it has.
 const OPEN_KEEP_CACHE: u32 = 1 << 1;
-/// The kernel keeps what a directory lists.
-const OPEN_CACHE_DIR: u32 = 1 << 3;
 
 impl Answer {
     /// An answer of a fixed size, or the failure.

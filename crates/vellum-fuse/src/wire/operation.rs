@@ -133,19 +133,13 @@ pub enum Operation<'a> {
     Removexattr {
         name: &'a [u8],
     },
-    Opendir,
     Readdir {
-        handle: u64,
         offset: u64,
         room: u32,
     },
     Readdirplus {
-        handle: u64,
         offset: u64,
         room: u32,
-    },
-    Releasedir {
-        handle: u64,
     },
     Fallocate {
         offset: u64,
@@ -202,19 +196,17 @@ impl<'a> Operation<'a> {
             23 => Self::Listxattr { room: fields.u32()? },
             24 => Self::Removexattr { name: fields.name()? },
             26 => Self::Init(Init::decode(fields)?),
-            27 => Self::Opendir,
             28 => {
-                let (handle, offset, room) = stretch(fields)?;
-                Self::Readdir { handle, offset, room }
+                let (_, offset, room) = stretch(fields)?;
+                Self::Readdir { offset, room }
             }
-            29 => Self::Releasedir { handle: fields.u64()? },
             30 => Self::Fsyncdir { data_only: is_data_only(fields)? },
             38 => Self::Destroy,
             42 => forgets(fields)?,
             43 => fallocate(fields)?,
             44 => {
-                let (handle, offset, room) = stretch(fields)?;
-                Self::Readdirplus { handle, offset, room }
+                let (_, offset, room) = stretch(fields)?;
+                Self::Readdirplus { offset, room }
             }
             45 => rename(fields, true)?,
             46 => {

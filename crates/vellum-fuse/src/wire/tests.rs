@@ -146,7 +146,6 @@ fn answers_have_the_lengths_that_the_kernel_demands() {
         (Small::attributes(&entry), 104),
         (Small::statx(&entry), 288),
         (Small::made_open(&entry), 144),
-        (Small::opened(1, true), 16),
         (Small::count(1), 8),
         (Small::offset(1), 8),
         (InitAnswer::default().encode(), 64),

@@ -24,6 +24,7 @@ mod inside;
 mod json;
 mod key;
 mod lease;
+mod listing;
 mod ls;
 mod mdtest;
 mod memory;

@@ -124,7 +124,6 @@ fn every_request_is_logged_with_what_it_was_asked_with() {
         "unlink (",
         "rmdir (",
         "tmpfile (",
-        "opendir (",
         "readdir (",
         "setattr (",
         "setxattr (",

@@ -35,8 +35,7 @@ fn arguments_of_names_are_told() {
     assert_eq!(done(Op::Rmdir, Do::Rmdir { name: b"a" }), r#"rmdir (17,"a"): ok"#);
     let renamed = Do::Rename { name: b"a", to_dir: 19, to_name: b"b", flags: 1 };
     assert_eq!(done(Op::Rename, renamed), r#"rename (17,"a",19,"b",0x1): ok"#);
-    assert_eq!(done(Op::Opendir, Do::Opendir), "opendir (17): ok");
-    let listed = Do::Readdir { handle: 9, offset: 3, room: 4096 };
+    let listed = Do::Readdir { offset: 3, room: 4096 };
     assert_eq!(done(Op::Readdir, listed), "readdir (17,4096,3): ok");
 }
 
