@@ -6,13 +6,26 @@ use std::sync::Arc;
 
 use vellum_live::LiveStore;
 use vellum_map::{Root, Span};
+use vellum_types::SnapshotId;
 use vellum_volume::VolumeError;
 use vellum_volume::refs::WorktreeHead;
 
 use crate::error::{FsError, Result};
 use crate::fs::Fs;
-use crate::head::{HEAD_KEY, Head, PENDING, layer_prefix};
+use crate::head::{HEAD_KEY, Head, PENDING, State, layer_prefix};
 use crate::tree::damaged;
+
+/// A published tree that nothing here stands on yet: as long as this lives, the worktree's ref names it.
+pub(crate) struct Named<'f> {
+    fs: &'f Fs,
+    state: State,
+}
+
+impl Drop for Named<'_> {
+    fn drop(&mut self) {
+        self.fs.tree.views().end(&self.state);
+    }
+}
 
 impl Fs {
     /// An error if another took the worktree over: what is changed here would never reach the store.
@@ -25,6 +38,23 @@ impl Fs {
         let Some(tenure) = &self.tenure else { return };
         let fs = Arc::downgrade(self);
         tenure.tell_reading(move || fs.upgrade()?.bases().ok());
+    }
+
+    /// Lets the worktree's ref name a published snapshot's tree before anything stands on it, so that no collection takes
+    /// it if the snapshot is forgotten in the next moment. An error if it was forgotten before that.
+    pub(crate) fn name_first(&self, id: SnapshotId) -> Result<Named<'_>> {
+        let (state, ..) = self.published(id)?;
+        self.tree.views().begin_sealed(&state);
+        let named = Named { fs: self, state };
+        let Some(tenure) = &self.tenure else { return Ok(named) };
+        match tenure.renew().map_err(FsError::from) {
+            // Whoever forgets it from now on, a collection that does not find it among the snapshots finds it here.
+            Ok(()) if self.volume.catalog.is_kept(&id)? => Ok(named),
+            Ok(()) => Err(VolumeError::MissingRecord(id).into()),
+            Err(error) if error.is_fenced() => Err(error),
+            // A store that is away stops nobody. It is told when it is back.
+            Err(_) => Ok(named),
+        }
     }
 
     /// The published trees that something here stands on: the worktree, snapshots that wait, what it stood on before a

@@ -101,6 +101,8 @@ impl Fs {
     pub fn restore(&self, target: SnapshotId, discard: bool) -> Result<Option<SnapshotId>> {
         self.admit()?;
         let short = self.volume.short_id(&target)?;
+        let waits = self.pending()?.iter().any(|(_, waiting)| waiting.id == target);
+        let mut named = if waits { None } else { Some(self.name_first(target)?) };
         let ended = self.epochs.end();
         let saved = if discard || !self.is_changed()? {
             None
@@ -109,22 +111,30 @@ impl Fs {
             Some(self.snapshot(&SnapshotRequest { note, tags: Vec::new(), origin: Origin::Safety })?)
         };
         let (present, mut held) = (self.epoch(), None);
-        let ((), sequence) = self.tree.change_head(|head, live| {
-            // Looked up within: it may be published, and be no more among those that wait, at any moment.
-            let waiting = all_pending(|span, visit| live.scan(span, visit))?;
-            let (state, used, ancestor) = match waiting.into_iter().find(|(_, waits)| waits.id == target) {
-                Some((_, Pending { state, used, id, record, .. })) => {
-                    (state, used, Ancestor { id, counter: record.counter, time: record.time })
-                }
-                None => self.published(target)?,
-            };
-            let held = held.get_or_insert_with(|| self.opened.take_held()).clone();
-            self.epochs.succeed(present, head.state.clone(), held)?;
-            stand_on(head, state, ancestor);
-            self.tree.usage().set(used);
-            self.forget_state();
-            Ok(())
-        })?;
+        let sequence = loop {
+            let (stands, sequence) = self.tree.change_head(|head, live| {
+                // Looked up within: it may be published, and be no more among those that wait, at any moment.
+                let waiting = all_pending(|span, visit| live.scan(span, visit))?;
+                let (state, used, ancestor) = match waiting.into_iter().find(|(_, waits)| waits.id == target)
+                {
+                    Some((_, Pending { state, used, id, record, .. })) => {
+                        (state, used, Ancestor { id, counter: record.counter, time: record.time })
+                    }
+                    None if named.is_none() => return Ok(false),
+                    None => self.published(target)?,
+                };
+                let held = held.get_or_insert_with(|| self.opened.take_held()).clone();
+                self.epochs.succeed(present, head.state.clone(), held)?;
+                stand_on(head, state, ancestor);
+                self.tree.usage().set(used);
+                self.forget_state();
+                Ok(true)
+            })?;
+            if stands {
+                break sequence;
+            }
+            named = Some(self.name_first(target)?);
+        };
         self.litter.store(true, Ordering::Release);
         drop(ended);
         self.tree.live().wait_durable(sequence)?;

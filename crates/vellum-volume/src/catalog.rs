@@ -88,6 +88,15 @@ impl Catalog {
         }
     }
 
+    /// Whether the store has a snapshot now, not forgotten.
+    pub fn is_kept(&self, id: &SnapshotId) -> Result<bool> {
+        match self.objects.get(&object_key(LIVE, id)?, OBJECT_MAX) {
+            Ok(_) => Ok(true),
+            Err(StoreError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The record of a forgotten snapshot as the store has it now, authenticated.
     pub fn fetch_forgotten(&self, id: &SnapshotId) -> Result<SnapshotRecord> {
         self.fetch_from(FORGOTTEN, id)
