@@ -10,7 +10,7 @@ mod entry;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use vellum_types::FileKind;
+use vellum_types::{FileKind, Time};
 
 pub use build::{Block, Fresh, ListingError};
 pub use entry::{Detail, Entry, EntryId, Flags};
@@ -51,6 +51,10 @@ pub struct Listing {
     digests: HashMap<EntryId, Digest>,
     /// Entries that are symlinks, listed as what they lead to.
     followed: HashSet<EntryId>,
+    /// By place; shorter, or empty, where nobody asked.
+    stamps: Vec<u64>,
+    /// When it was begun, by the clock of the host that it is of; if stamps were asked for.
+    pub begun: Option<Time>,
     /// What could not be listed.
     pub unlisted: Vec<Unlisted>,
     /// Temporary files that a killed run may have left; not among the entries.
@@ -138,6 +142,34 @@ impl Listing {
     /// Notes that the entry is a symlink that was followed.
     pub(crate) fn set_followed(&mut self, id: EntryId) {
         self.followed.insert(id);
+    }
+
+    /// When anything of an entry was last changed, as a number to be compared; 0 if that is not known.
+    #[must_use]
+    pub fn stamp(&self, id: EntryId) -> u64 {
+        self.stamps.get(id.index()).copied().unwrap_or(0)
+    }
+
+    /// Notes when anything of an entry was last changed.
+    pub fn set_stamp(&mut self, id: EntryId, stamp: u64) {
+        if self.stamps.len() <= id.index() {
+            self.stamps.resize(self.records.len().max(id.index() + 1), 0);
+        }
+        if let Some(slot) = self.stamps.get_mut(id.index()) {
+            *slot = stamp;
+        }
+    }
+
+    /// All stamps, by place.
+    #[must_use]
+    pub fn stamps(&self) -> &[u64] {
+        &self.stamps
+    }
+
+    /// Takes stamps in that were told; those of entries that are not there do not count.
+    pub fn set_stamps(&mut self, mut stamps: Vec<u64>) {
+        stamps.truncate(self.records.len());
+        self.stamps = stamps;
     }
 
     /// Whether all of it was seen: no directory was left unread.

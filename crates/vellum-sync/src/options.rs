@@ -27,6 +27,9 @@ pub struct Options {
     pub detect_renames: bool,
     /// Directories on other filesystems are made, and not entered.
     pub one_filesystem: bool,
+    /// Listings say when each file's attributes last changed, and when they were begun.
+    #[serde(default)]
+    pub stamps: bool,
 }
 
 /// What is copied.
@@ -211,6 +214,19 @@ pub struct Backup {
     pub suffix: Vec<u8>,
 }
 
+impl Backup {
+    /// Whether a path of the destination is the directory that old versions go to, or in it.
+    #[must_use]
+    pub fn holds(&self, path: &[u8]) -> bool {
+        fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+            path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
+        }
+        let Some(dir) = self.dir.as_deref().filter(|dir| !dir.starts_with(b"/")) else { return false };
+        let mut path = names(path);
+        names(dir).all(|name| path.next() == Some(name)) && names(dir).next().is_some()
+    }
+}
+
 /// Whether the old file's blocks are used for the new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum DeltaMode {
@@ -339,6 +355,16 @@ mod tests {
         assert_eq!(dirs.apply(0o700, false), 0o700);
         let less = clause(Subjects::Files, 0o0070, Operation::Remove, 0o222, false);
         assert_eq!(less.apply(0o666, false), 0o646);
+    }
+
+    #[test]
+    fn a_backup_directory_holds_itself_and_what_is_in_it() {
+        let backup = |dir: &str| Backup { dir: Some(dir.into()), suffix: Vec::new() };
+        assert!(backup("old/").holds(b"old") && backup("./old").holds(b"old/d/f"));
+        assert!(backup("a/old").holds(b"a/old/f") && !backup("a/old").holds(b"a"));
+        assert!(!backup("old").holds(b"older") && !backup("old").holds(b"d/old"));
+        assert!(!backup("/old").holds(b"old") && !backup(".").holds(b"f"));
+        assert!(!Backup { dir: None, suffix: Vec::new() }.holds(b"f"));
     }
 
     #[test]

@@ -6,11 +6,13 @@
 
 mod attributes;
 mod content;
+mod elsewhere;
 mod file;
 mod filling;
 mod in_place;
 mod keep;
 mod partial;
+mod resume;
 
 use vellum_volume::Meter;
 

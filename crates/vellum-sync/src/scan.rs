@@ -14,6 +14,7 @@ use vellum_volume::Meter;
 use vellum_volume::state::STATE_DIR;
 
 pub use judge::{Everything, Judge, ReadRules, Verdict};
+pub(crate) use visit::stamp;
 pub(crate) use walk::read_rules;
 
 use crate::error::Result;

@@ -149,6 +149,8 @@ impl Listing {
             details: detail.into_iter().collect(),
             digests: std::collections::HashMap::new(),
             followed: std::collections::HashSet::new(),
+            stamps: Vec::new(),
+            begun: None,
             unlisted: Vec::new(),
             leftovers: Vec::new(),
             owners: Owners::default(),

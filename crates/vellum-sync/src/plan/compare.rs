@@ -71,14 +71,13 @@ fn file(source: &Entry<'_>, old: &Entry<'_>, options: &Options) -> What {
     if source.size() != old.size() {
         return What::CONTENT.with(What::SIZE);
     }
+    let digests = (source.listing().digest(source.id()), old.listing().digest(old.id()));
+    let known_to_differ = matches!(digests, (Some(a), Some(b)) if a != b);
     let equal = match options.compare.by {
-        By::SizeAndTime => same_time(source.mtime(), old.mtime(), options),
+        By::SizeAndTime => same_time(source.mtime(), old.mtime(), options) && !known_to_differ,
         By::Size => true,
         By::Nothing => false,
-        By::Content => {
-            let digests = (source.listing().digest(source.id()), old.listing().digest(old.id()));
-            source.size() == 0 || matches!(digests, (Some(a), Some(b)) if a == b)
-        }
+        By::Content => source.size() == 0 || matches!(digests, (Some(a), Some(b)) if a == b),
     };
     What::default().with_if(What::CONTENT, !equal)
 }

@@ -70,9 +70,11 @@ impl Planner<'_> {
 
     /// Protected by a rule, or a backup that an earlier run made.
     fn is_protected(&self, entry: &Entry<'_>) -> bool {
-        let backup = self.options.writing.backup.as_ref().filter(|backup| backup.dir.is_none());
         entry.flags().has(Flags::PROTECTED)
-            || backup.is_some_and(|backup| !entry.is_dir() && entry.name().ends_with(&backup.suffix))
+            || self.options.writing.backup.as_ref().is_some_and(|backup| match &backup.dir {
+                None => !entry.is_dir() && entry.name().ends_with(&backup.suffix),
+                Some(_) => backup.holds(&entry.path()),
+            })
     }
 
     /// Why so much is not deleted.

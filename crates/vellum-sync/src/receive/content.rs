@@ -74,6 +74,11 @@ impl<'a> Flow<'a> {
         if self.meter.stopped() { Err(SyncError::Stopped) } else { Ok(()) }
     }
 
+    /// Counts bytes that needed not be written.
+    pub fn spare(&self, bytes: u64) {
+        self.spared.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     fn step(&self) -> u64 {
         self.limit.map_or(STEP, |(limit, _)| (limit / 8).clamp(4096, STEP))
     }

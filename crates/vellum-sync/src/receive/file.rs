@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use vellum_checkout::beneath::{BeneathError, Dir, Node, Replace, Special, Staging, temp_name};
+use vellum_checkout::beneath::{BeneathError, Dir, Node, OpenedFile, Replace, Special, Staging, temp_name};
 use vellum_types::FileKind;
 
 use super::content::BLOCK;
@@ -13,7 +13,7 @@ use super::filling::Filling;
 use super::partial::Partial;
 use super::{Flow, Job, Keeper, Newcomer, attributes};
 use crate::error::{Result, SyncError};
-use crate::listing::Entry;
+use crate::listing::{Entry, Flags};
 use crate::options::DeltaMode;
 use crate::plan::{How, Step};
 use crate::source::Content;
@@ -48,19 +48,15 @@ impl<'a> Receiver<'a> {
             How::Delta if self.uses_old() => dir.open_file(entry.name()).ok(),
             _ => None,
         };
-        let content = self.job.source.open(*entry, old.as_ref().map(|old| &old.file))?;
-        self.as_listed(&content, entry)?;
         let replaces = step.old.is_some();
-        if let Content::File(from) = &content
-            && let Some(partial) = Partial::open(dir, entry, &self.job.options.writing)?
-        {
-            self.flow.patch(&partial.file, from, 0)?;
-            let failed = self.dress(&partial.file, step, entry)?;
-            self.settle(&partial.file, &content)?;
-            self.keep(dir, step, entry)?;
+        if let Some(partial) = Partial::open(dir, entry, &self.job.options.writing)? {
+            let failed =
+                self.resume(&partial, old.as_ref(), (dir, step, entry)).inspect_err(|_| partial.clear())?;
             partial.commit(dir, entry.name(), replaces)?;
             return Ok(failed);
         }
+        let content = self.job.source.open(*entry, old.as_ref().map(|old| &old.file))?;
+        self.as_listed(&content, entry)?;
         let new = dir.new_file_staged(if replaces { Staging::Named } else { Staging::Anonymous })?;
         if replaces {
             // Held while the name is temporary: another run that finds it knows that somebody is writing it.
@@ -92,6 +88,34 @@ impl<'a> Receiver<'a> {
     /// Whether anybody looks at the old file: who copies within a host, and shares no blocks, does not.
     fn uses_old(&self) -> bool {
         self.job.source.looks_at_old() || self.job.options.writing.delta == DeltaMode::Always
+    }
+
+    /// Writes what is missing of a file that an earlier run may have begun.
+    fn resume(
+        &self,
+        partial: &Partial,
+        old: Option<&OpenedFile>,
+        (dir, step, entry): (&Dir, &Step, &Entry<'_>),
+    ) -> Result<Vec<String>> {
+        // What arrived is of this very file, so it is worth more than an old version that is not much longer.
+        let arrived = partial.arrived();
+        let goes_on = arrived > 0 && old.is_none_or(|old| arrived >= old.stat.size / 2);
+        let there = if goes_on { Some(&partial.file) } else { old.map(|old| &old.file) };
+        let mut content = self.job.source.open(*entry, there)?;
+        self.as_listed(&content, entry)?;
+        match &mut content {
+            Content::File(from) => self.flow.patch(&partial.file, from, 0)?,
+            Content::Pieces(pieces) if goes_on => self.flow.go_on(&partial.file, arrived, &mut **pieces)?,
+            Content::Pieces(pieces) => {
+                rustix::fs::ftruncate(&partial.file, 0)
+                    .map_err(|errno| SyncError::io("write")(errno.into()))?;
+                self.flow.assemble(&partial.file, &mut **pieces, old.map(|old| &old.file))?;
+            }
+        }
+        let failed = self.dress(&partial.file, step, entry)?;
+        self.settle(&partial.file, &content)?;
+        self.keep(dir, step, entry)?;
+        Ok(failed)
     }
 
     /// Gives a new file the attributes.
@@ -144,7 +168,14 @@ impl<'a> Receiver<'a> {
         let source = step.source.map(|id| self.job.from.entry(id));
         let is =
             |entry: &Entry<'_>| (entry.kind(), entry.size(), entry.mtime()) == (stat.kind, size, stat.mtime);
-        if is(&old) || source.is_some_and(|source| is(&source)) { Ok(()) } else { Err(SyncError::Changed) }
+        // Names that come and go change the time of a file with several.
+        let stamp = if old.flags().has(Flags::LINKED) { 0 } else { self.job.to.stamp(old.id()) };
+        let untouched = stamp == 0 || stamp == crate::scan::stamp(&stat);
+        if is(&old) && untouched || source.is_some_and(|source| is(&source)) {
+            Ok(())
+        } else {
+            Err(SyncError::Changed)
+        }
     }
 
     /// The source's file is as it was listed.

@@ -1,11 +1,14 @@
 //! Keeping what is replaced or deleted: beside the new version, in a backup directory, or in the trash.
+//!
+//! Invariant: nothing goes from its name before its old version has another; on another filesystem that is a durable copy.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
-use vellum_checkout::beneath::{BeneathError, Dir};
+use vellum_checkout::beneath::Dir;
 
-use crate::error::{Result, SyncError};
+use super::elsewhere;
+use crate::error::Result;
 use crate::options::Writing;
 use crate::scan::TRASH_DIR;
 
@@ -31,8 +34,7 @@ impl Keeper {
             None => None,
             Some(path) if path.starts_with(b"/") => {
                 use std::os::unix::ffi::OsStrExt;
-                let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
-                Some(Dir::open_root(path)?)
+                Some(open_or_make(std::path::Path::new(std::ffi::OsStr::from_bytes(path)))?)
             }
             Some(path) => Some(make_path(root, path)?),
         };
@@ -44,7 +46,8 @@ impl Keeper {
         let (to, kept) = self.place(dir, name, path)?;
         match dir.link_replacing(name, &to, &kept) {
             Err(error) if error.is_not_found() => Ok(()),
-            other => other.map_err(Self::elsewhere),
+            Err(error) if error.errno() == Some(Errno::XDEV) => elsewhere::copy(dir, name, &to, &kept),
+            other => Ok(other?),
         }
     }
 
@@ -53,14 +56,24 @@ impl Keeper {
         let (to, kept) = self.place(dir, name, path)?;
         match dir.rename(name, &to, &kept) {
             Err(error) if error.is_not_found() => Ok(()),
-            other => other.map_err(Self::elsewhere),
+            Err(error) if error.errno() == Some(Errno::XDEV) => {
+                elsewhere::copy(dir, name, &to, &kept)?;
+                Ok(dir.unlink(name)?)
+            }
+            other => Ok(other?),
         }
     }
 
     /// Keeps a copy that stands under a temporary name in `dir`, as the old version of `name`.
     pub fn take_as(&self, dir: &Dir, temp: &[u8], name: &[u8], path: &[u8]) -> Result<()> {
         let (to, kept) = self.place(dir, name, path)?;
-        dir.rename(temp, &to, &kept).map_err(Self::elsewhere)
+        match dir.rename(temp, &to, &kept) {
+            Err(error) if error.errno() == Some(Errno::XDEV) => {
+                elsewhere::copy(dir, temp, &to, &kept)?;
+                Ok(dir.unlink(temp)?)
+            }
+            other => Ok(other?),
+        }
     }
 
     /// Where something of this path is kept, and under which name.
@@ -70,15 +83,15 @@ impl Keeper {
         let parent = path.get(..path.len().saturating_sub(name.len())).unwrap_or_default();
         Ok((make_path(root, parent)?, kept))
     }
+}
 
-    fn elsewhere(error: BeneathError) -> SyncError {
-        match error.errno() {
-            Some(Errno::XDEV) => SyncError::Io {
-                action: "keep the old version of",
-                source: std::io::Error::other("the backup directory is on another filesystem"),
-            },
-            _ => error.into(),
+/// The directory at an absolute path; what is missing of it is made.
+fn open_or_make(path: &std::path::Path) -> Result<Dir> {
+    match (Dir::open_root(path), path.parent(), path.file_name()) {
+        (Err(error), Some(parent), Some(name)) if error.is_not_found() => {
+            make_path(&open_or_make(parent)?, name.as_encoded_bytes())
         }
+        (opened, _, _) => Ok(opened?),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::listing::Entry;
 use crate::options::Writing;
 
-/// Smaller files are sent again: that costs less than to look for what is there of them.
+/// Files up to this many bytes are sent again: that costs less than to look for what is there of them.
 const SIZE_MIN: u64 = 1 << 20;
 
 /// A file being written that stays if the run is cut off.
@@ -40,7 +40,7 @@ pub(crate) fn name_for(entry: &Entry<'_>) -> Vec<u8> {
 impl Partial {
     /// Opens or makes it; None if the options do not ask for it, the file is small, or another run is writing it.
     pub fn open(dir: &Dir, entry: &Entry<'_>, writing: &Writing) -> Result<Option<Self>> {
-        if entry.size() < SIZE_MIN || !(writing.resume || writing.partial_dir.is_some()) {
+        if entry.size() <= SIZE_MIN || !(writing.resume || writing.partial_dir.is_some()) {
             return Ok(None);
         }
         let (home, name, made) = match &writing.partial_dir {
@@ -62,18 +62,36 @@ impl Partial {
         }
     }
 
+    /// Takes it away if nothing has arrived.
+    pub fn clear(&self) {
+        if self.arrived() == 0 {
+            // What cannot be removed is found by the next run.
+            let _ = self.dir.unlink(&self.name);
+            self.clear_dir();
+        }
+    }
+
+    /// Bytes that are there.
+    pub fn arrived(&self) -> u64 {
+        self.file.metadata().map_or(0, |meta| meta.len())
+    }
+
     /// Gives the file its name.
     pub fn commit(self, to: &Dir, name: &[u8], replace: bool) -> Result<()> {
         match replace {
             true => self.dir.rename(&self.name, to, name)?,
             false => self.dir.rename_no_replace(&self.name, to, name)?,
         }
+        self.clear_dir();
+        Ok(())
+    }
+
+    fn clear_dir(&self) {
         if let Some((parent, path)) = &self.made
             && !path.contains(&b'/')
         {
             // Others may stand in it still.
             let _ = parent.remove_dir(path);
         }
-        Ok(())
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Found {
     pub followed: Vec<u32>,
     /// Files with several names: place in the block, device and inode.
     pub linked: Vec<(u32, u64, u64)>,
+    /// When files' attributes last changed, if that was asked for: place in the block, and stamp.
+    pub stamps: Vec<(u32, u64)>,
     /// What could not be looked at; paths are names.
     pub unlisted: Vec<Unlisted>,
     /// Names of files that a killed run may have left.
@@ -43,6 +45,7 @@ impl Found {
             dirs: Vec::new(),
             followed: Vec::new(),
             linked: Vec::new(),
+            stamps: Vec::new(),
             unlisted: Vec::new(),
             leftovers: Vec::new(),
             keeps: false,
@@ -206,6 +209,9 @@ impl<'w> Looker<'w> {
             _ if self.groups && stat.nlink > 1 => found.linked.push((place, stat.dev, stat.ino)),
             _ => {}
         }
+        if self.wish.options.stamps && stat.kind == FileKind::File {
+            found.stamps.push((place, stamp(&stat)));
+        }
         found.files += u64::from(stat.kind == FileKind::File);
         Ok(())
     }
@@ -253,6 +259,15 @@ impl<'w> Looker<'w> {
         found.sort_unstable();
         Ok(found)
     }
+}
+
+/// The moment at which anything of a file last changed, as a number; 0 stands for none. The inode's number is left out:
+/// some filesystems give other ones each time that they are mounted.
+pub(crate) fn stamp(stat: &Stat) -> u64 {
+    /// Nanoseconds of a second.
+    const SECOND: u64 = 1_000_000_000;
+    let moment = stat.ctime.secs.cast_unsigned().wrapping_mul(SECOND);
+    moment.wrapping_add(u64::from(stat.ctime.nanos)).max(1)
 }
 
 /// Attributes of a file as a listing has them.

@@ -6,9 +6,11 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use vellum_checkout::beneath::{Dir, raise_open_files_limit};
 use vellum_checkout::crew::Crew;
+use vellum_types::Time;
 use vellum_volume::Meter;
 
 use super::follow::{Above, Here};
@@ -98,7 +100,8 @@ impl<'a> Walk<'a> {
             filters.selection.as_ref().is_some_and(|selection| !selection.takes_content_of(b""))
         });
         let flags = Flags::default().with_if(Flags::IMPLIED, implied);
-        let listing = Listing::new(&fresh(&stat, flags), Some(detail));
+        let mut listing = Listing::new(&fresh(&stat, flags), Some(detail));
+        listing.begun = wish.options.stamps.then(now);
         let judge = match wish.top.is_empty() {
             true => None,
             false => wish.rules.enter(b"", &|_| Ok(None))?,
@@ -223,6 +226,9 @@ impl<'a> Walk<'a> {
             found.block.set_group(*place as usize, group);
         }
         let first = state.listing.attach(id, &mut found.block)?;
+        for (place, stamp) in &found.stamps {
+            state.listing.set_stamp(first.plus(*place), *stamp);
+        }
         if found.keeps {
             state.listing.mark(id, Flags::KEEPS);
         }
@@ -264,6 +270,12 @@ impl<'a> Walk<'a> {
             listing.leftovers.push([&prefix[..], &name].concat());
         }
     }
+}
+
+/// The present moment.
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time { secs: since.as_secs().try_into().unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
 }
 
 pub(crate) fn read_rules(dir: &Dir, name: &[u8]) -> Result<Option<Vec<u8>>> {

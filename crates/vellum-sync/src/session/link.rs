@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use vellum_types::Time;
 use vellum_volume::Meter;
 
 use super::feed::Feed;
@@ -31,6 +32,9 @@ const FRAMES_MAX: usize = 32;
 const MESSAGES_MAX: usize = 4096;
 /// Longest message, bytes: rules and lists of files.
 const MESSAGE_MAX: usize = 256 << 20;
+/// Stamps of a listing that are told: of more entries they would not fit into a message, and files are told apart by size
+/// and time alone.
+const STAMPS_MAX: usize = 8 << 20;
 /// A sign of life is sent after so long without anything else, at most.
 const PING_MAX: Duration = Duration::from_secs(15);
 
@@ -218,6 +222,8 @@ impl Link {
             unlisted: listing.unlisted.iter().map(ToldUnlisted::from).collect(),
             owners: ToldOwners::from(&listing.owners),
             leftovers: listing.leftovers.clone(),
+            stamps: Some(listing.stamps()).filter(|all| all.len() <= STAMPS_MAX).unwrap_or_default().to_vec(),
+            begun: listing.begun.map(|time| (time.secs, time.nanos)),
         })
     }
 
@@ -308,11 +314,13 @@ impl Link {
                 }
                 Ok(())
             }
-            Message::Listed { unlisted, owners, leftovers } => {
+            Message::Listed { unlisted, owners, leftovers, stamps, begun } => {
                 let mut listing = desk.listing.take().ok_or(WireError::Unasked("the end of a listing"))?;
                 listing.unlisted = unlisted.into_iter().map(Unlisted::from).collect();
                 listing.owners = owners.into();
                 listing.leftovers = leftovers;
+                listing.set_stamps(stamps);
+                listing.begun = begun.map(|(secs, nanos)| Time { secs, nanos });
                 let listing = Arc::new(listing);
                 desk.from = Some(Arc::clone(&listing));
                 desk.decoder = ListingDecoder::default();

@@ -52,7 +52,15 @@ pub(super) enum Message {
     /// Client: list it.
     List { options: Box<Options>, filters: Box<Filters>, top: Vec<u8>, owners: bool },
     /// Whoever sent a listing: what goes with it.
-    Listed { unlisted: Vec<ToldUnlisted>, owners: ToldOwners, leftovers: Vec<Vec<u8>> },
+    Listed {
+        unlisted: Vec<ToldUnlisted>,
+        owners: ToldOwners,
+        leftovers: Vec<Vec<u8>>,
+        #[serde(default)]
+        stamps: Vec<u64>,
+        #[serde(default)]
+        begun: Option<(i64, u32)>,
+    },
     /// Client: hash the files whose numbers came.
     Digest,
     /// Server: the hashes came.

@@ -5,7 +5,7 @@
 //! once too often, and never makes one go that somebody wrote. Deliberately absent: its bytes (see `codec`), and where
 //! they are kept (see `store`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::listing::{Block, Detail, Digest, Entry, EntryId, Flags, Fresh, Listing, ListingError};
 
@@ -24,6 +24,10 @@ pub struct Archive {
     pub(super) second: HashMap<EntryId, State>,
     /// The hashes of attributes that the first side had.
     pub(super) marks: HashMap<EntryId, u64>,
+    /// When anything of a file last changed, on each side.
+    pub(super) stamps: HashMap<EntryId, [u64; 2]>,
+    /// Files that were written so shortly before that another edit may look the same.
+    pub(super) unsure: HashSet<EntryId>,
 }
 
 /// An entry to be put into an archive.
@@ -37,6 +41,10 @@ pub struct Agreed {
     pub target: Box<[u8]>,
     /// Of a file whose content was hashed.
     pub digest: Option<Digest>,
+    /// When anything of it last changed, on each side; 0: nobody knows.
+    pub stamps: [u64; 2],
+    /// It was written so shortly before that another edit may look the same: its content is to be looked at again.
+    pub unsure: bool,
     /// A directory that was not agreed on itself.
     pub implied: bool,
 }
@@ -46,7 +54,14 @@ impl Archive {
     #[must_use]
     pub fn new(pair: Pair) -> Self {
         let root = Fresh { flags: Flags::IMPLIED, ..Fresh::dir() };
-        Self { pair, tree: Listing::new(&root, None), second: HashMap::new(), marks: HashMap::new() }
+        Self {
+            pair,
+            tree: Listing::new(&root, None),
+            second: HashMap::new(),
+            marks: HashMap::new(),
+            stamps: HashMap::new(),
+            unsure: HashSet::new(),
+        }
     }
 
     /// The root.
@@ -73,7 +88,10 @@ impl Archive {
         let entry = self.tree.get(entry.id()).filter(|entry| !entry.flags().has(Flags::IMPLIED))?;
         let mut first = Seen::of(entry);
         first.state.mark = self.marks.get(&entry.id()).copied().unwrap_or(0);
+        let stamps = self.stamps.get(&entry.id()).copied().unwrap_or_default();
+        (first.stamp, first.unsure) = (stamps[0], self.unsure.contains(&entry.id()));
         let mut second = first;
+        second.stamp = stamps[1];
         second.state = self.second.get(&entry.id()).copied().unwrap_or(first.state);
         Some([first, second])
     }
@@ -87,6 +105,8 @@ impl Archive {
                 second: second.state,
                 target: first.target.into(),
                 digest: first.digest.copied(),
+                stamps: [first.stamp, second.stamp],
+                unsure: first.unsure,
                 implied: false,
             },
             None => Agreed::implied(),
@@ -114,6 +134,12 @@ impl Archive {
         if agreed.first.mark != 0 {
             self.marks.insert(id, agreed.first.mark);
         }
+        if agreed.stamps != [0; 2] {
+            self.stamps.insert(id, agreed.stamps);
+        }
+        if agreed.unsure {
+            self.unsure.insert(id);
+        }
         if let Some(digest) = agreed.digest {
             self.tree.set_digest(id, digest);
         }
@@ -140,7 +166,8 @@ impl Agreed {
             rdev: 0,
             mark: 0,
         };
-        Self { first: state, second: state, target: Box::default(), digest: None, implied: true }
+        let (digest, stamps, unsure) = (None, [0; 2], false);
+        Self { first: state, second: state, target: Box::default(), digest, stamps, unsure, implied: true }
     }
 
     fn fresh(&self) -> Fresh {

@@ -30,6 +30,10 @@ const HAS_DIGEST: u8 = 2;
 const HAS_MARKS: u8 = 4;
 /// Not agreed on itself.
 const IS_IMPLIED: u8 = 8;
+/// Times of the last change of anything follow, of both sides.
+const HAS_STAMPS: u8 = 16;
+/// Another edit may look the same.
+const IS_UNSURE: u8 = 32;
 
 /// Why bytes are no archive of this pair.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -129,7 +133,9 @@ fn encode_agreed(writer: &mut Writer, agreed: &Agreed) {
     let flags = flag(has_second, HAS_SECOND)
         | flag(agreed.digest.is_some(), HAS_DIGEST)
         | flag(has_marks, HAS_MARKS)
-        | flag(agreed.implied, IS_IMPLIED);
+        | flag(agreed.implied, IS_IMPLIED)
+        | flag(agreed.stamps != [0; 2], HAS_STAMPS)
+        | flag(agreed.unsure, IS_UNSURE);
     writer.u8(agreed.first.kind.as_byte()).u8(flags);
     encode_state(writer, &agreed.first);
     if has_second {
@@ -137,6 +143,9 @@ fn encode_agreed(writer: &mut Writer, agreed: &Agreed) {
     }
     if has_marks {
         writer.u64(agreed.first.mark).u64(agreed.second.mark);
+    }
+    if agreed.stamps != [0; 2] {
+        writer.u64(agreed.stamps[0]).u64(agreed.stamps[1]);
     }
     if let Some(digest) = &agreed.digest {
         writer.raw(digest);
@@ -162,7 +171,8 @@ fn decode_agreed(reader: &mut Reader<'_>) -> Result<Agreed, DecodeError> {
     let kind = FileKind::from_byte(reader.u8()?)?;
     let flags = reader.u8()?;
     let implied = flags & IS_IMPLIED != 0;
-    if flags & !(HAS_SECOND | HAS_DIGEST | HAS_MARKS | IS_IMPLIED) != 0 || implied && kind != FileKind::Dir {
+    let known = HAS_SECOND | HAS_DIGEST | HAS_MARKS | IS_IMPLIED | HAS_STAMPS | IS_UNSURE;
+    if flags & !known != 0 || implied && kind != FileKind::Dir {
         return Err(DecodeError::Invalid("flags"));
     }
     let mut first = decode_state(reader, kind)?;
@@ -170,13 +180,15 @@ fn decode_agreed(reader: &mut Reader<'_>) -> Result<Agreed, DecodeError> {
     if flags & HAS_MARKS != 0 {
         (first.mark, second.mark) = (reader.u64()?, reader.u64()?);
     }
+    let stamps = if flags & HAS_STAMPS != 0 { [reader.u64()?, reader.u64()?] } else { [0; 2] };
+    let unsure = flags & IS_UNSURE != 0;
     let digest = if flags & HAS_DIGEST != 0 { Some(reader.array()?) } else { None };
     let target = if kind == FileKind::Symlink { reader.bytes(TARGET_MAX)?.into() } else { Box::default() };
     if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) {
         first.rdev = reader.varint()?;
         second.rdev = first.rdev;
     }
-    Ok(Agreed { first, second, target, digest, implied })
+    Ok(Agreed { first, second, target, digest, stamps, unsure, implied })
 }
 
 fn decode_state(reader: &mut Reader<'_>, kind: FileKind) -> Result<State, DecodeError> {

@@ -110,7 +110,13 @@ impl Judgement<'_> {
     fn decide(&self, place: usize, node: &Node, decision: &mut Decision) -> ([Course; 2], Option<Above>) {
         let withheld =
             |which| self.merged.entry(node, which).is_some_and(|entry| entry.flags().has(Flags::WITHHELD));
-        if withheld(Which::First) || withheld(Which::Second) || self.asked.hides(self.merged, node) {
+        let backup = self.asked.options.writing.backup.as_ref().filter(|backup| backup.dir.is_some());
+        let is_backup = backup.is_some_and(|backup| backup.holds(&self.merged.path(node)));
+        if withheld(Which::First)
+            || withheld(Which::Second)
+            || is_backup
+            || self.asked.hides(self.merged, node)
+        {
             return ([Course::Stay; 2], None);
         }
         let entries = Which::BOTH.map(|which| self.merged.entry(node, which));

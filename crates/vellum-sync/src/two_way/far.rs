@@ -112,5 +112,8 @@ impl Sent<'_> {
 }
 
 fn is_same(old: &Entry<'_>, now: &Entry<'_>) -> bool {
-    old.kind() == now.kind() && (old.is_dir() || (old.size(), old.mtime()) == (now.size(), now.mtime()))
+    let [before, after] = [old, now].map(|entry| entry.listing().stamp(entry.id()));
+    let untouched = before == 0 || after == 0 || before == after;
+    old.kind() == now.kind()
+        && (old.is_dir() || (old.size(), old.mtime()) == (now.size(), now.mtime()) && untouched)
 }

@@ -43,6 +43,8 @@ pub(super) struct Node {
     pub sides: [Option<EntryId>; 2],
     /// Each side's entry against the archive's.
     pub standing: [Standing; 2],
+    /// Each side's entry is a file that looks as it did, and may have been written all the same.
+    pub doubtful: [bool; 2],
     /// The node of its directory; the root is its own.
     pub parent: usize,
     /// Where the nodes below it begin, and how many there are.
@@ -100,10 +102,14 @@ impl<'a> Merged<'a> {
                 Standing::Known(which.of(seen).change_to(&Seen::of(entry), preserve))
             }
         };
+        let doubtful = |which: Which, entry: Option<Entry<'_>>| {
+            seen.as_ref().zip(entry).is_some_and(|(seen, entry)| which.of(seen).is_doubtful(&Seen::of(entry)))
+        };
         self.nodes.push(Node {
             archived: archived.map(|entry| entry.id()),
             sides: [a, b].map(|entry| entry.map(|entry| entry.id())),
             standing: [standing(Which::First, a), standing(Which::Second, b)],
+            doubtful: [doubtful(Which::First, a), doubtful(Which::Second, b)],
             parent,
             first: 0,
             count: 0,

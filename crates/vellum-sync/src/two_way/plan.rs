@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::listing::{EntryId, Listing};
+use crate::listing::{Entry, EntryId, Listing};
 use crate::options::{Delete, Most, Options, When};
 use crate::plan::{Action, Counts, How, Phase, Plan, Refusal, Remark, Step, What};
 
@@ -301,20 +301,31 @@ impl Filter<'_> {
 
 /// Files whose content decides what is planned: they have one size, and neither side's is what both agreed on. Two that have
 /// one time, too, were copied from somewhere, or written by two programs within one tick of the clock; in a first run,
-/// where everything is new, they are taken for copies.
+/// where everything is new, they are taken for copies. And files that look as they did, and may have been written all the
+/// same: against the other side's, and against what was agreed on where its hash is known.
 #[must_use]
 pub fn unsettled(archive: &Archive, listings: [&Listing; 2], asked: &Asked) -> [Vec<EntryId>; 2] {
     let merged = Merged::walk(archive, listings, &asked.options.preserve);
     let mut found = [Vec::new(), Vec::new()];
     let met_before = archive.tree.len() > 1;
     for node in &merged.nodes {
-        let entries = Which::BOTH.map(|which| merged.entry(node, which));
-        let [Some(a), Some(b)] = entries else { continue };
+        let entries = Which::BOTH.map(|which| merged.entry(node, which).filter(Entry::is_file));
         let edited = node.standing.iter().all(|standing| standing.is_edited());
-        let told_apart = met_before || a.mtime() != b.mtime();
-        if edited && a.is_file() && b.is_file() && a.size() == b.size() && told_apart {
-            found[0].push(a.id());
-            found[1].push(b.id());
+        let doubtful = node.doubtful.contains(&true);
+        match entries {
+            [Some(a), Some(b)] if a.size() == b.size() => {
+                let told_apart = met_before || a.mtime() != b.mtime();
+                if doubtful || edited && told_apart {
+                    found[0].push(a.id());
+                    found[1].push(b.id());
+                }
+            }
+            _ if doubtful && node.archived.is_some_and(|id| archive.tree.digest(id).is_some()) => {
+                for which in Which::BOTH.into_iter().filter(|which| *which.of(&node.doubtful)) {
+                    which.of_mut(&mut found).extend(which.of(&entries).map(|entry| entry.id()));
+                }
+            }
+            _ => {}
         }
     }
     found

@@ -15,6 +15,9 @@ use super::decide::{Course, DIR_BITS};
 use super::merge::Node;
 use super::state::{Seen, State};
 
+/// Longest tick of a filesystem's clock, seconds: FAT's. It also covers clocks of file servers that are a little behind.
+const TICK: i64 = 2;
+
 /// What is known after a run.
 pub(super) struct Aftermath<'a> {
     /// The archive that the plan was made with.
@@ -30,15 +33,48 @@ pub(super) struct Aftermath<'a> {
 }
 
 impl Aftermath<'_> {
-    /// The new archive.
-    pub fn record(&self) -> Result<Archive, ListingError> {
+    /// What is recorded of each node.
+    pub fn draft(&self) -> Vec<Option<Agreed>> {
         let unlike = Which::BOTH.map(|from| self.unlike(from));
         let mut agreed: Vec<Option<Agreed>> = Vec::with_capacity(self.nodes.len());
         for place in 0..self.nodes.len() {
             agreed.push(self.node(place, &unlike));
         }
-        self.imply(&mut agreed);
-        self.build(agreed)
+        agreed
+    }
+
+    /// Drafts of files that were written so shortly before that another edit may look the same, and which numbers they
+    /// have in the last listing of each side. What both have of them now is to be recorded with them.
+    pub fn unsure(&self, draft: &[Option<Agreed>]) -> Vec<(usize, [EntryId; 2])> {
+        let known = |place: usize| {
+            let archived = self.nodes.get(place).and_then(|node| node.archived);
+            archived.map(|id| self.archive.agreed(self.archive.tree.entry(id)))
+        };
+        let unsure = draft.iter().enumerate().filter(|(place, agreed)| {
+            agreed.as_ref().is_some_and(|agreed| agreed.unsure && known(*place).as_ref() != Some(agreed))
+        });
+        let find = |(place, _): (usize, &Option<Agreed>)| {
+            let node = self.nodes.get(place)?;
+            let path = Which::BOTH
+                .into_iter()
+                .find_map(|which| which.of(&node.sides).map(|id| which.of(&self.before).entry(id).path()))?;
+            let now =
+                |which: Which| self.latest(which).find(&path).filter(Entry::is_file).map(|now| now.id());
+            Some((place, [now(Which::First)?, now(Which::Second)?]))
+        };
+        unsure.filter_map(find).collect()
+    }
+
+    /// The last listing of a side.
+    pub fn latest(&self, which: Which) -> &Listing {
+        let before: &&Listing = which.of(&self.before);
+        which.of(&self.after).unwrap_or(before)
+    }
+
+    /// The new archive.
+    pub fn record(&self, mut draft: Vec<Option<Agreed>>) -> Result<Archive, ListingError> {
+        self.imply(&mut draft);
+        self.build(draft)
     }
 
     /// Entries of a side that the other side does not have like this, although they went there.
@@ -61,7 +97,7 @@ impl Aftermath<'_> {
         let entry = |which: Which| which.of(&node.sides).map(|id| which.of(&self.before).entry(id));
         if *courses == [Course::Agreed; 2] {
             let (first, second) = (entry(Which::First)?, entry(Which::Second)?);
-            return Some(self.agreed(node, first, State::of(first), State::of(second)));
+            return Some(self.agreed(node, first, [first, second]));
         }
         if let Some(from) = Which::BOTH.into_iter().find(|which| *which.of(courses) == Course::Across) {
             let source = entry(from)?;
@@ -69,9 +105,8 @@ impl Aftermath<'_> {
                 .and_then(|after| after.find(&source.path()))
                 .filter(|arrived| arrived.kind() == source.kind() && !from.of(unlike).contains(&source.id()));
             let Some(arrived) = arrived else { return known() };
-            let (ours, theirs) = (State::of(source), State::of(arrived));
-            let (first, second) = if from == Which::First { (ours, theirs) } else { (theirs, ours) };
-            return Some(self.agreed(node, source, first, second));
+            let both = if from == Which::First { [source, arrived] } else { [arrived, source] };
+            return Some(self.agreed(node, source, both));
         }
         if let Some(side) = Which::BOTH.into_iter().find(|which| *which.of(courses) == Course::Gone) {
             let path = entry(side)?.path();
@@ -81,15 +116,24 @@ impl Aftermath<'_> {
         known()
     }
 
-    fn agreed(&self, node: &Node, entry: Entry<'_>, first: State, second: State) -> Agreed {
+    fn agreed(&self, node: &Node, entry: Entry<'_>, both: [Entry<'_>; 2]) -> Agreed {
         let seen = Seen::of(entry);
+        let [first, second] = both.map(State::of);
+        let stamps = both.map(|entry| entry.listing().stamp(entry.id()));
+        let unsure = Which::BOTH.into_iter().any(|which| self.is_fresh(which, which.of(&both)));
         // A hash from an earlier run still holds if nothing has changed since.
         let earlier = node.archived.and_then(|id| self.archive.seen(self.archive.tree.entry(id)));
         let earlier = earlier.filter(|[old, _]| {
             (old.state.kind, old.state.size, old.state.mtime) == (first.kind, first.size, first.mtime)
         });
         let digest = seen.digest.or(earlier.and_then(|[old, _]| old.digest)).copied();
-        Agreed { first, second, target: seen.target.into(), digest, implied: false }
+        Agreed { first, second, target: seen.target.into(), digest, stamps, unsure, implied: false }
+    }
+
+    /// Whether a file was written so shortly before its side was listed that an edit since may look the same.
+    fn is_fresh(&self, which: Which, entry: &Entry<'_>) -> bool {
+        let begun = which.of(&self.before).begun.filter(|_| entry.is_file() && entry.size() > 0);
+        begun.is_some_and(|begun| entry.mtime().secs >= begun.secs.saturating_sub(TICK))
     }
 
     /// Directories of what is recorded are in the archive, be they agreed on or not.

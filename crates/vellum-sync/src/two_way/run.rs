@@ -325,7 +325,22 @@ impl TwoWay<'_> {
             courses: &plan.courses,
             options: &self.asked.options,
         };
-        Ok(aftermath.record()?)
+        let mut draft = aftermath.draft();
+        let unsure = aftermath.unsure(&draft);
+        if !unsure.is_empty() {
+            let hashes = |which: Which| {
+                let files: Vec<EntryId> = unsure.iter().map(|(_, both)| *which.of(both)).collect();
+                which.of(&self.ends).digest(aftermath.latest(which), &files, meter)
+            };
+            let (first, second) = (hashes(Which::First)?, hashes(Which::Second)?);
+            for ((place, _), (first, second)) in unsure.iter().zip(first.into_iter().zip(second)) {
+                if let Some(Some(agreed)) = draft.get_mut(*place) {
+                    // Where they differ one is an edit since, and nobody knows which: the next run looks at both.
+                    agreed.digest = first.filter(|_| first == second);
+                }
+            }
+        }
+        Ok(aftermath.record(draft)?)
     }
 }
 

@@ -81,6 +81,10 @@ pub struct Seen<'a> {
     pub target: &'a [u8],
     /// Of a file whose content was hashed.
     pub digest: Option<&'a Digest>,
+    /// When anything of it last changed; 0: nobody knows.
+    pub stamp: u64,
+    /// It was written so shortly before it was recorded that another edit may look the same.
+    pub unsure: bool,
 }
 
 impl<'a> Seen<'a> {
@@ -88,7 +92,8 @@ impl<'a> Seen<'a> {
     #[must_use]
     pub fn of(entry: Entry<'a>) -> Self {
         let digest = entry.listing().digest(entry.id());
-        Self { state: State::of(entry), target: entry.target(), digest }
+        let stamp = entry.listing().stamp(entry.id());
+        Self { state: State::of(entry), target: entry.target(), digest, stamp, unsure: false }
     }
 
     /// What has changed from `self` to `now`, as far as it is preserved.
@@ -111,12 +116,24 @@ impl<'a> Seen<'a> {
         match old.kind {
             FileKind::File => match (self.digest, now.digest) {
                 (Some(old), Some(new)) => old != new,
-                _ => (old.size, old.mtime) != (new.size, new.mtime),
+                _ => (old.size, old.mtime) != (new.size, new.mtime) || self.is_doubtful(now),
             },
             FileKind::Symlink => self.target != now.target,
             FileKind::CharDevice | FileKind::BlockDevice => old.rdev != new.rdev,
             FileKind::Dir | FileKind::Fifo | FileKind::Socket => false,
         }
+    }
+
+    /// Whether a file has its old size and time, and may have been written all the same: within the tick of the clock in
+    /// which it was recorded, or by a program that set the time back, which moves the time of the last change of
+    /// anything and no attribute that would explain it.
+    #[must_use]
+    pub fn is_doubtful(&self, now: &Self) -> bool {
+        let (old, new) = (&self.state, &now.state);
+        let is_same = (old.kind, old.size, old.mtime) == (new.kind, new.size, new.mtime);
+        let dressed = (old.mode, old.uid, old.gid, old.mark) != (new.mode, new.uid, new.gid, new.mark);
+        let touched = self.stamp != 0 && now.stamp != 0 && self.stamp != now.stamp && !dressed;
+        old.kind == FileKind::File && old.size > 0 && is_same && (self.unsure || touched)
     }
 
     fn attributes_differ(&self, now: &Self, preserve: &Preserve) -> bool {

@@ -1,6 +1,7 @@
 //! `vellum sync`: one directory made what another one is, here, on another host, or in a snapshot.
 
 mod args;
+mod backups;
 mod chmod;
 mod ends;
 mod itemize;
@@ -89,6 +90,9 @@ fn once(args: &Args, context: &Context) -> Result<Outcome> {
     for asked in sources::together(asked, &options) {
         let opened = sources::open(&asked, destination, (&options, &filters), args, context)?;
         let pair = Pair { opened };
+        if pair.opened.remotes.is_empty() {
+            remote::check_here(args)?;
+        }
         let options = pair.adapted(&options);
         outcome = outcome.max(pair.run(args, &options, context)?);
     }
@@ -150,7 +154,7 @@ impl Pair {
     fn adapted(&self, options: &Arc<Options>) -> Arc<Options> {
         match self.opened.remotes.is_empty() {
             false => Arc::new(remote::adapted(options, self.opened.is_single)),
-            true => Arc::clone(options),
+            true => backups::within(options, &self.opened.into.path),
         }
     }
 

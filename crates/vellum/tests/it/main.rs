@@ -44,6 +44,7 @@ mod snapshot;
 mod stats;
 mod status;
 mod sync;
+mod sync_ask;
 mod sync_owners;
 mod sync_remote;
 mod sync_rsync;

@@ -191,6 +191,64 @@ fn what_is_backed_up_or_trashed_can_be_had_again() {
 }
 
 #[test]
+fn backups_in_the_destination_are_not_deleted_by_later_runs() {
+    let world = world();
+    world.run(&["sync", "src/", "dst"]).ok();
+    let whole = world.tree().join("dst/whole");
+    let whole = format!("--backup-dir={}", whole.display());
+    for (content, option) in [("second\n", "--backup-dir=./old/"), ("third\n", whole.as_str())] {
+        world.write("src/a.txt", content);
+        world.run(&["sync", "--delete", option, "src/", "dst"]).ok();
+        world.run(&["sync", "--delete", option, "src/", "dst"]).ok().says("Nothing to do");
+        if option == whole {
+            assert_eq!(world.read("dst/whole/a.txt"), "second\n");
+        } else {
+            assert_eq!(world.read("dst/old/a.txt"), "one\n");
+            fs::remove_dir_all(world.tree().join("dst/old")).unwrap();
+        }
+    }
+    assert!(!world.has("dst/whole/whole"));
+}
+
+#[test]
+fn backups_go_to_another_filesystem() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    let disk = crate::disk::Disk::in_memory(8);
+    let world = world();
+    symlink("nowhere", world.tree().join("src/link")).unwrap();
+    world.chmod("src/a.txt", 0o640);
+    world.run(&["sync", "src/", "dst"]).ok();
+    let before = fs::metadata(world.tree().join("dst/a.txt")).unwrap();
+    world.write("src/a.txt", "changed\n");
+    world.remove("src/dir/b.txt");
+    world.remove("src/link");
+    let option = format!("--backup-dir={}/made/here", disk.path().display());
+    world.run(&["sync", "--delete", &option, "src/", "dst"]).ok();
+    assert_eq!(world.read("dst/a.txt"), "changed\n");
+    assert!(!world.has("dst/dir/b.txt") && !world.has("dst/link"));
+    let kept = disk.path().join("made/here");
+    assert_eq!(fs::read_to_string(kept.join("a.txt")).unwrap(), "one\n");
+    assert_eq!(fs::read_to_string(kept.join("dir/b.txt")).unwrap(), "two\n");
+    assert_eq!(fs::read_link(kept.join("link")).unwrap().to_str(), Some("nowhere"));
+    let after = fs::metadata(kept.join("a.txt")).unwrap();
+    assert_eq!(after.permissions().mode(), before.permissions().mode());
+    assert_eq!((after.mtime(), after.mtime_nsec()), (before.mtime(), before.mtime_nsec()));
+    // Where there is no room for the old version, it stays where it is.
+    let large = crate::world::noise(16 << 20);
+    world.write("dst/large", &large);
+    world.run(&["sync", "--delete", &option, "src/", "dst"]).code(1).remarks("No space");
+    assert!(fs::read(world.tree().join("dst/large")).unwrap() == large);
+}
+
+#[test]
+fn a_timeout_without_a_connection_is_refused() {
+    let world = world();
+    world.run(&["sync", "--timeout=9", "src/", "dst"]).code(3).remarks("both ends are on this one");
+    assert!(!world.has("dst"));
+    world.run(&["sync", "--timeout=0", "src/", "dst"]).ok();
+}
+
+#[test]
 fn who_is_not_root_copies_what_it_may_read() {
     const USER: u32 = 4242;
     let world = world();

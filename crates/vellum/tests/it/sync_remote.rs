@@ -312,6 +312,79 @@ fn a_connection_that_is_cut_is_made_again() {
 }
 
 #[test]
+fn what_arrived_of_a_file_before_a_cut_is_not_sent_again() {
+    let host = Host::through("RELAY 0 2500000 MARKER");
+    host.world.write("src/big", noise(4_000_000));
+    host.sync(&["-a", &host.at("src/"), "there"]).ok();
+    assert!(host.world.path("ssh/marker").exists(), "it was cut");
+    host.assert_equal("src", "there");
+    let passed = host.passed();
+    assert!(passed < 5_500_000, "{passed} bytes");
+}
+
+/// The file that is being received in a directory, if so much of it has arrived.
+fn arriving(dir: &Path, bytes: u64) -> Option<PathBuf> {
+    let names = fs::read_dir(dir).ok()?.map(|entry| entry.unwrap().path());
+    names.into_iter().find(|path| {
+        let is_temp =
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".vellum-tmp-"));
+        is_temp && fs::metadata(path).is_ok_and(|found| found.len() >= bytes)
+    })
+}
+
+#[test]
+fn what_arrived_of_a_file_before_a_kill_is_not_sent_again() {
+    for there in [true, false] {
+        // Never cut: the relay counts.
+        let host = Host::through("RELAY 0 1000000000 MARKER");
+        host.world.write("src/big", noise(6_000_000));
+        fs::create_dir(host.world.tree().join("there")).unwrap();
+        let (from, to) =
+            if there { ("src/".to_owned(), host.at("there")) } else { (host.at("src/"), "there".into()) };
+        let program = env!("CARGO_BIN_EXE_vellum");
+        let mut child = Command::new(program)
+            .args(["sync", "-a", "--bwlimit=1M", "-e", &host.rsh, "--remote-program", program, &from, &to])
+            .current_dir(host.world.tree())
+            .spawn()
+            .unwrap();
+        let dir = host.world.tree().join("there");
+        crate::mounting::wait_until("half of it", || arriving(&dir, 3_000_000).is_some());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // The other side may be at work a moment longer.
+        let left = arriving(&dir, 3_000_000).unwrap();
+        crate::mounting::wait_until("the end", || fs::File::open(&left).unwrap().try_lock().is_ok());
+        assert!(!host.world.has("there/big"));
+        fs::remove_file(host.world.path("ssh/marker.passed")).unwrap();
+        host.sync(&["-a", &from, &to]).ok();
+        host.assert_equal("src", "there");
+        let passed = host.passed();
+        assert!(passed < 4_000_000, "{passed} bytes");
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing is left");
+    }
+}
+
+/// What an earlier run left in a directory for it is compared, whatever it is.
+#[test]
+fn what_is_left_of_a_file_is_never_trusted() {
+    let host = Host::new();
+    let content = noise(3_000_000);
+    host.world.write("src/big", &content);
+    let mut damaged = content[..2_000_000].to_vec();
+    damaged[777_777] ^= 1;
+    for left in [damaged, vec![0; 4_000_000], content.iter().rev().copied().collect()] {
+        for there in [true, false] {
+            let _ = fs::remove_dir_all(host.world.tree().join("there"));
+            host.world.write("there/.partial/big", &left);
+            let (from, to) =
+                if there { ("src/".to_owned(), host.at("there")) } else { (host.at("src/"), "there".into()) };
+            host.sync(&["-a", "--partial-dir=.partial", &from, &to]).ok();
+            host.assert_equal("src", "there");
+        }
+    }
+}
+
+#[test]
 fn modes_of_what_is_left_are_those_of_the_source() {
     let host = Host::new();
     host.world.write("src/script", "#!/bin/sh\n");

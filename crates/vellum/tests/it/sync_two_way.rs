@@ -87,6 +87,7 @@ fn what_cannot_be_meant_is_refused() {
         world.run_at_home(&[&["sync", "--two-way"], args].concat()).code(3).remarks(why);
     };
     refused(&["--conflict", "ask", "a", "b"], "asks on a terminal");
+    refused(&["--timeout", "9", "a", "b"], "both ends are on this one");
     refused(&["--in-place", "a", "b"], "no meaning with --two-way");
     refused(&["--chmod", "go-w", "a", "b"], "no meaning with --two-way");
     refused(&["a", "b", "c"], "two sides");

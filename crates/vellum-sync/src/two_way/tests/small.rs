@@ -75,6 +75,80 @@ fn edits_of_one_size_and_one_time_are_told_apart() {
     world.assert_settled(Rule::KeepBoth);
 }
 
+/// Writes other content of the same length and leaves the time as it was, as an edit within one tick of the clock does.
+fn write_unseen(world: &World, which: Which, path: &str) -> String {
+    use std::os::unix::fs::FileExt;
+    let place = world.path(which, path);
+    let file = fs::File::options().write(true).open(&place).unwrap();
+    let moment = file.metadata().unwrap().modified().unwrap();
+    let version = "y".repeat(file.metadata().unwrap().len() as usize);
+    file.write_all_at(version.as_bytes(), 0).unwrap();
+    file.set_modified(moment).unwrap();
+    version
+}
+
+/// Both sides agreed on a file that was written a moment before.
+fn agreed_just_now(stamps: bool) -> World {
+    let mut world = World::new();
+    world.options.stamps = stamps;
+    world.write(First, "a");
+    // Later than any moment at which this test lists: as if the clock stood still.
+    let soon = std::time::SystemTime::now() + std::time::Duration::from_secs(600);
+    fs::File::open(world.path(First, "a")).unwrap().set_modified(soon).unwrap();
+    world.write(First, "b");
+    world.sync(Rule::KeepBoth);
+    world
+}
+
+/// Such an edit moves neither size nor time, and where clocks are coarse not even the time of the last change.
+#[test]
+fn an_edit_within_the_tick_of_the_agreement_is_seen() {
+    for which in Which::BOTH {
+        let mut world = agreed_just_now(true);
+        // As if the edit fell into the very tick of the agreement.
+        world.archive.stamps.clear();
+        let edit = write_unseen(&world, which, "a");
+        let (shown, _) = world.sync(Rule::Dest);
+        assert_eq!(world.read(which.other(), "a").as_ref(), Some(&edit), "{shown:?}");
+        assert_eq!(shown.len(), 1, "{shown:?}");
+        world.assert_settled(Rule::Dest);
+    }
+    // On both sides it is a conflict, and one on one side wins against a deletion.
+    let mut world = agreed_just_now(true);
+    world.archive.stamps.clear();
+    let edit = write_unseen(&world, First, "a");
+    let other = world.write(Second, "a");
+    world.sync(Rule::KeepBoth);
+    let versions = world.versions(Second, false);
+    assert!(versions.contains(&edit) && versions.contains(&other), "{versions:?}");
+    let mut world = agreed_just_now(true);
+    world.archive.stamps.clear();
+    let edit = write_unseen(&world, First, "a");
+    world.remove(Second, "a");
+    world.sync(Rule::KeepBoth);
+    assert_eq!(world.read(Second, "a"), Some(edit));
+}
+
+/// Long after the agreement, by a program that sets the time back.
+#[test]
+fn an_edit_that_keeps_size_and_time_is_seen() {
+    for which in Which::BOTH {
+        let mut world = agreed(&["a", "b"]);
+        // Time passes: whatever the clock's tick, the change is later than the agreement.
+        for stamps in world.archive.stamps.values_mut() {
+            *which.of_mut(stamps) -= 1;
+        }
+        let edit = write_unseen(&world, which, "a");
+        // A name more, or the same content again, is no edit.
+        fs::hard_link(world.path(which, "b"), world.path(which, "c")).unwrap();
+        fs::remove_file(world.path(which, "c")).unwrap();
+        let (shown, _) = world.sync(Rule::KeepBoth);
+        assert_eq!(world.read(which.other(), "a").as_ref(), Some(&edit), "{shown:?}");
+        assert_eq!(shown.len(), 1, "{shown:?}");
+        world.assert_settled(Rule::KeepBoth);
+    }
+}
+
 #[test]
 fn the_loser_of_a_rule_is_in_the_trash() {
     for (rule, winner) in

@@ -41,7 +41,7 @@ impl World {
             symlinks: Symlinks::Keep,
             ..Preserve::default()
         };
-        let mut options = Options { preserve, ..Options::default() };
+        let mut options = Options { preserve, stamps: true, ..Options::default() };
         options.delete.force = true;
         let everything: Arc<dyn Judge> = Arc::new(Everything);
         let rules = [everything.clone(), everything];

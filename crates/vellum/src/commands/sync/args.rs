@@ -355,7 +355,7 @@ pub struct Effort {
     /// Tries of a file after the first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1000))]
     pub retries: Option<u32>,
-    /// Without a byte for so long the other side counts as gone
+    /// Without a byte for so long the other host counts as gone (300; 0: never); not for two ends on this host
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u32>,
     /// Reach other hosts through this [default: ssh]

@@ -26,6 +26,7 @@ pub fn options(args: &Args) -> Result<Options> {
         effort: effort(&args.effort)?,
         detect_renames: args.which.detect_renames,
         one_filesystem: args.preserve.one_file_system,
+        stamps: false,
     })
 }
 

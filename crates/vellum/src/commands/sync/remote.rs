@@ -74,6 +74,16 @@ pub fn connect(host: &OsStr, path: &OsStr, role: Role, args: &Args) -> Result<Re
     Ok(Remote::connect(address, shell, role, Settings { codec, timeout })?)
 }
 
+/// Refuses what only a connection can have.
+pub fn check_here(args: &Args) -> Result<()> {
+    if args.effort.timeout.is_some_and(|seconds| seconds > 0) {
+        let message = "--timeout bounds how long the other host may be silent, and both ends are on this one";
+        let hint = "leave it out: a filesystem that does not answer cannot be told from a slow one";
+        return Err(CliError::usage(message, hint));
+    }
+    Ok(())
+}
+
 fn name_of(path: &[u8]) -> Vec<u8> {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec()
 }
@@ -137,6 +147,8 @@ pub fn adapted(options: &Options, is_single: bool) -> Options {
         options.writing.delta = DeltaMode::Always;
     }
     options.effort.jobs.get_or_insert(JOBS);
+    // A connection can be cut at any time; what arrived is not to be sent again by the next one.
+    options.writing.resume = true;
     // A destination is not listed in depth for the sake of one file.
     options.preserve.recursive &= !is_single;
     options

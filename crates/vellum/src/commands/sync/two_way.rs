@@ -101,6 +101,8 @@ pub fn run(args: &Args, options: &Options, filters: &Arc<Filters>, context: &Con
     let sides = Sides::new([first, second], context)?;
     if sides.is_far() {
         options = remote::adapted(&options, false);
+    } else {
+        remote::check_here(args)?;
     }
     let shelf = Shelf::open(&archives()?, sides.pair())?;
     let (archive, first) = match shelf.load()? {
@@ -227,7 +229,7 @@ fn meant(options: &Options, filters: &Filters) -> Result<Options> {
         let message = format!("{names} have no meaning with --two-way");
         return Err(CliError::usage(message, "leave them out"));
     }
-    Ok(options.clone())
+    Ok(Options { stamps: true, ..options.clone() })
 }
 
 /// Where archives are kept.

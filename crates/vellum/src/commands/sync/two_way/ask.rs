@@ -1,26 +1,33 @@
 //! Asking who wins.
+//!
+//! Invariant: while somebody is asked nothing has been done; Ctrl-C then leaves both sides as they are.
 
-use std::io::BufRead;
+use std::sync::atomic::AtomicBool;
 
 use jiff::Timestamp;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use vellum_sync::two_way::{Answer, Answers, Conflict, Sight, TwoWayPlan, Which};
 use vellum_volume::tree::show;
 
 use crate::context::Context;
 use crate::error::{CliError, Result};
+use crate::interrupt;
 use crate::ui::format;
 
 /// Asks about every conflict that waits for an answer; what is skipped has none.
 pub fn ask(plan: &TwoWayPlan, sight: &Sight, context: &Context) -> Result<Answers> {
     let mut answers = Answers::new();
-    let mut lines = std::io::stdin().lock().lines();
+    let flag = interrupt::listen();
     for conflict in plan.open() {
         context.ui.prompt(&question(conflict, sight))?;
         loop {
             context.ui.prompt("keep the [1]st, the [2]nd, [b]oth, or [s]kip? ")?;
             // The end of input skips all that is left.
-            let Some(line) = lines.next() else { return Ok(answers) };
-            let line = line.map_err(CliError::io("read", "the answer"))?;
+            let Some(line) = line(&flag)? else {
+                context.ui.prompt("\n")?;
+                return Ok(answers);
+            };
             let answer = match line.trim() {
                 "1" => Answer::Side(Which::First),
                 "2" => Answer::Side(Which::Second),
@@ -33,6 +40,29 @@ pub fn ask(plan: &TwoWayPlan, sight: &Sight, context: &Context) -> Result<Answer
         }
     }
     Ok(answers)
+}
+
+/// The next line that is typed; None at the end of input. Ctrl-C ends the wait: nothing has been done yet.
+fn line(flag: &AtomicBool) -> Result<Option<String>> {
+    /// How often it is looked whether to stop: nobody feels it.
+    const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    let input = std::io::stdin();
+    loop {
+        if interrupt::asked(flag) {
+            return Err(CliError::Stopped { resume: "nothing was done: run the command again".into() });
+        }
+        // A terminal hands over line by line, so that nothing waits in the buffer here.
+        let mut polled = [PollFd::new(&input, PollFlags::IN)];
+        match poll(&mut polled, Some(&LOOK)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => {
+                let mut line = String::new();
+                let count = input.read_line(&mut line).map_err(CliError::io("read", "the answer"))?;
+                return Ok((count > 0).then_some(line));
+            }
+            Err(errno) => return Err(CliError::io("read", "the answer")(errno.into())),
+        }
+    }
 }
 
 fn question(conflict: &Conflict, sight: &Sight) -> String {

@@ -1,0 +1,186 @@
+//! Going on with a file of which an earlier run wrote the beginning, from pieces that arrive.
+//!
+//! Invariant: what is there counts only where the source says that it has the same bytes, and the hash of the whole is
+//! compared in the end. What was written over is never taken for what had been there.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::ftruncate;
+
+use super::Flow;
+use super::content::{BLOCK, hash_zeros};
+use crate::error::{Result, SyncError};
+use crate::source::{Piece, Pieces};
+
+/// The file as it is being written.
+struct Going<'f> {
+    file: &'f File,
+    /// Bytes that were there.
+    arrived: u64,
+    /// From here on it is no more what it was.
+    changed: Option<u64>,
+    position: u64,
+    hasher: blake3::Hasher,
+    buffer: Vec<u8>,
+}
+
+impl Flow<'_> {
+    /// Writes what is missing of `file`, of which so many bytes are there. If they turn out to be of no use the file is
+    /// emptied, and another try begins anew.
+    pub fn go_on(&self, file: &File, arrived: u64, pieces: &mut dyn Pieces) -> Result<()> {
+        let hasher = blake3::Hasher::new();
+        let mut going = Going { file, arrived, changed: None, position: 0, hasher, buffer: vec![0; BLOCK] };
+        let outcome = self.take_all(&mut going, pieces);
+        if matches!(outcome, Err(SyncError::Unequal)) {
+            cut(file, 0)?;
+        }
+        outcome
+    }
+
+    fn take_all(&self, going: &mut Going<'_>, pieces: &mut dyn Pieces) -> Result<()> {
+        while let Some(piece) = pieces.next()? {
+            let len = match piece {
+                Piece::Data(bytes) => {
+                    going.hasher.update(bytes);
+                    self.write(going, bytes)?;
+                    bytes.len() as u64
+                }
+                Piece::Hole(len) => {
+                    hash_zeros(&mut going.hasher, len);
+                    self.write_zeros(going, len)?;
+                    len
+                }
+                Piece::Old { offset, len } => {
+                    self.take_again(going, offset, len)?;
+                    len
+                }
+            };
+            going.position = going.position.checked_add(len).ok_or(SyncError::Unequal)?;
+            self.passed(len)?;
+        }
+        cut(going.file, going.position)?;
+        match pieces.digest() {
+            Some(digest) if digest != *going.hasher.finalize().as_bytes() => Err(SyncError::Unequal),
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&self, going: &mut Going<'_>, bytes: &[u8]) -> Result<()> {
+        going.changed.get_or_insert(going.position);
+        self.put(going.file, bytes, going.position)
+    }
+
+    /// Beyond what was there a hole is one by itself.
+    fn write_zeros(&self, going: &mut Going<'_>, len: u64) -> Result<()> {
+        going.changed.get_or_insert(going.position);
+        let end = going.position.saturating_add(len).min(going.arrived);
+        let (zeros, mut at) = (vec![0; BLOCK], going.position);
+        while at < end {
+            let step = (end - at).min(BLOCK as u64);
+            self.put(going.file, zeros.get(..step as usize).unwrap_or_default(), at)?;
+            at += step;
+        }
+        Ok(())
+    }
+
+    fn take_again(&self, going: &mut Going<'_>, offset: u64, len: u64) -> Result<()> {
+        let end = offset.checked_add(len).filter(|end| *end <= going.arrived).ok_or(SyncError::Unequal)?;
+        // What is read has to stand before what is written, or behind it, untouched.
+        let is_untouched = going.changed.is_none_or(|changed| end <= changed) || offset >= going.position;
+        if !is_untouched {
+            return Err(SyncError::Unequal);
+        }
+        let mut buffer = std::mem::take(&mut going.buffer);
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(BLOCK as u64) as usize;
+            let window = buffer.get_mut(..step).unwrap_or_default();
+            going.file.read_exact_at(window, offset + done).map_err(SyncError::io("read"))?;
+            going.hasher.update(window);
+            if offset != going.position {
+                going.changed.get_or_insert(going.position);
+                self.put(going.file, window, going.position + done)?;
+            }
+            done += step as u64;
+        }
+        going.buffer = buffer;
+        self.spare(len);
+        Ok(())
+    }
+}
+
+fn cut(file: &File, len: u64) -> Result<()> {
+    ftruncate(file, len).map_err(|errno| SyncError::io("write")(errno.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+
+    use vellum_volume::Meter;
+
+    use super::*;
+    use crate::listing::Digest;
+
+    enum Told {
+        Old(u64, u64),
+        Data(&'static [u8]),
+        Hole(u64),
+    }
+
+    struct All(std::vec::IntoIter<Told>, Digest);
+
+    impl Pieces for All {
+        fn next(&mut self) -> Result<Option<Piece<'_>>> {
+            Ok(self.0.next().map(|told| match told {
+                Told::Old(offset, len) => Piece::Old { offset, len },
+                Told::Data(bytes) => Piece::Data(bytes),
+                Told::Hole(len) => Piece::Hole(len),
+            }))
+        }
+
+        fn digest(&self) -> Option<Digest> {
+            Some(self.1)
+        }
+    }
+
+    /// What comes of `there` and some pieces that shall make `whole`.
+    fn gone_on(there: &[u8], told: Vec<Told>, whole: &[u8]) -> Result<Vec<u8>> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all_at(there, 0).unwrap();
+        let meter = Meter::default();
+        let flow = Flow::new(&meter, false, None);
+        let mut pieces = All(told.into_iter(), *blake3::hash(whole).as_bytes());
+        let outcome = flow.go_on(&file, there.len() as u64, &mut pieces);
+        let mut found = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut found).unwrap();
+        assert!(outcome.is_ok() || found.is_empty(), "what is of no use stays");
+        outcome.map(|()| found)
+    }
+
+    #[test]
+    fn what_is_there_is_kept_and_the_rest_written() {
+        use Told::{Data, Hole, Old};
+        let gone = |there: &[u8], told, whole: &[u8]| assert_eq!(gone_on(there, told, whole).unwrap(), whole);
+        gone(b"abcd", vec![Old(0, 4), Data(b"ef")], b"abcdef");
+        // Damaged, shorter, with zeros, moved towards the beginning.
+        gone(b"aXcd", vec![Old(0, 1), Data(b"b"), Old(2, 2), Data(b"e")], b"abcde");
+        gone(b"abcdef", vec![Old(0, 2)], b"ab");
+        gone(b"abcd", vec![Old(0, 1), Hole(5), Data(b"z")], b"a\0\0\0\0\0z");
+        gone(b"abcd", vec![Old(2, 2), Data(b"e")], b"cde");
+    }
+
+    #[test]
+    fn what_was_written_over_or_lies_is_not_taken() {
+        use Told::{Data, Old};
+        for (told, whole) in [
+            (vec![Data(b"XY"), Old(0, 2)], b"XYab"),
+            (vec![Old(0, 4), Old(3, 2)], b"abcd"),
+            (vec![Old(0, 4)], b"else"),
+        ] {
+            assert!(matches!(gone_on(b"abcd", told, whole), Err(SyncError::Unequal)));
+        }
+    }
+}

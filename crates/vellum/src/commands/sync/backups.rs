@@ -1,0 +1,31 @@
+//! Where old versions go, if that is named by a whole path.
+//!
+//! Invariant: a backup directory that lies in the destination is known as such, so that no run deletes what is in it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use vellum_sync::options::{Backup, Options};
+
+/// The options with the backup directory as a path from the destination, if it lies there.
+pub fn within(options: &Arc<Options>, destination: &Path) -> Arc<Options> {
+    let dir = options.writing.backup.as_ref().and_then(|backup| backup.dir.as_deref());
+    let dir = dir.filter(|dir| dir.starts_with(b"/")).map(|dir| real(Path::new(OsStr::from_bytes(dir))));
+    let below = dir.and_then(|dir| Some(dir.strip_prefix(real(destination)).ok()?.to_path_buf()));
+    let Some(below) = below.filter(|below| !below.as_os_str().is_empty()) else { return Arc::clone(options) };
+    let mut options = (**options).clone();
+    let suffix = options.writing.backup.map(|backup| backup.suffix).unwrap_or_default();
+    options.writing.backup = Some(Backup { dir: Some(below.into_os_string().into_vec()), suffix });
+    Arc::new(options)
+}
+
+/// The path without symlinks, as far as there is something.
+fn real(path: &Path) -> PathBuf {
+    match (path.canonicalize(), path.parent(), path.file_name()) {
+        (Ok(real), _, _) => real,
+        (Err(_), Some(parent), Some(name)) => real(parent).join(name),
+        (Err(_), _, _) => path.to_path_buf(),
+    }
+}
