@@ -287,6 +287,11 @@ fn a_snapshot_that_is_forgotten_right_after_a_restore_is_not_collected() {
     stand.remove("kept").unwrap();
     stand.snapshot("without").unwrap();
     stand.flush().unwrap();
+    // The ref names what the worktree stood on before it published last: that is not this tree any more.
+    for number in ["one", "two"] {
+        stand.write("more", number).unwrap();
+        stand.flush().unwrap();
+    }
     stand.restore_discarding(&kept.to_string()).unwrap();
     // Refused if the worktree's ref was told already where it stands: that is done in the background.
     let forgotten = stand.volume.forget(kept).is_ok();
