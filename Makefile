@@ -9,6 +9,7 @@
 #   make bench-baseline NAME=x            the structures by themselves (ten minutes), kept as a baseline
 #   make bench-compare BASE=x [HEAD=y]    the same of two commits in turns: OK or REGRESSION
 #   make against  whether 'vellum bench' measures the filesystem and not itself
+#   make fuzz    every decoder of foreign bytes, SECONDS each (20), or some TARGETS
 #   make soak    the random tests, much longer (SOAK_CASES, default 20000 cases each)
 
 CARGO      ?= cargo
@@ -25,7 +26,7 @@ PACKAGES := acl attr btrfs-progs chromium e2fsprogs fuse3 golang-go openssh-clie
 # A program of each package, by which to see that it is there.
 PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.ext4 fusermount3 go ssh sshd python3 rsync strace mkfs.xfs
 
-.PHONY: test tools fmt clippy deny report report-check unit posix fuzz-check demo bench measure against bench-build bench-baseline bench-compare soak clean
+.PHONY: test tools fmt clippy deny report report-check unit posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
 test: tools fmt clippy deny unit
 
@@ -54,6 +55,9 @@ posix:
 # The fuzz targets must not rot. Checking them costs seconds; linking and running them is `cargo fuzz`'s affair.
 fuzz-check:
 	@if [ -f fuzz/Cargo.toml ]; then $(CARGO) check --manifest-path fuzz/Cargo.toml --target-dir $(TARGET_DIR)/fuzz; fi
+
+fuzz:
+	./fuzz/all.sh $(or $(SECONDS),20) $(TARGETS)
 
 demo:
 	$(CARGO) build --release --locked -p vellum

@@ -151,6 +151,11 @@ SEEDS = {
         fuse(42, u32(1) + u32(0) + u64(7) + u64(2)), fuse(51, u32(0) + u32(0o600) + u32(0o22) + u32(0) + b"/\0"),
         fuse(53, bytes(56)),
     ],
+    "access_log": [
+        b"1700000000.250000 [uid:5,gid:6,pid:7] read (17,4096,8192): ok 4096 <0.000120>",
+        b'1700000000.250000 [uid:5,gid:6,pid:7] rename (17,"a\\"): ok <1>",19,"b\\n",0x1): '
+        b"No such file or directory (os error 2) <0.000120>\n# lines were dropped\n1.0 [uid:0,gid",
+    ],
     "chunker_params": [PARAMS, bytes([1]) + varint(1024) + varint(8192) + varint(16384) + bytes(2000)],
 }
 

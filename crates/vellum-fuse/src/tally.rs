@@ -16,7 +16,7 @@ use vellum_types::{Exposition, Histogram};
 
 use crate::wire::{Header, Operation};
 use access_log::AccessLog;
-use line::{Told, line};
+use line::{Noted, Told};
 
 /// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,7 +159,7 @@ impl Tally {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(took) = took.filter(|_| logged) {
-            self.log.append(line(asked, took, &done).as_bytes());
+            self.log.append(Noted::new(asked, took, &done));
         }
         done
     }

@@ -37,9 +37,10 @@ impl<'a> Request<'a> {
         let (operation, rest) = rest.split_once(" (")?;
         let (arguments, rest) = rest.split_at_checked(closing(rest)?)?;
         let (outcome, took) = rest.strip_prefix("): ")?.strip_suffix('>')?.rsplit_once(" <")?;
-        let is_outcome = outcome == "ok"
-            || outcome.strip_prefix("ok ").is_some_and(|told| !told.is_empty() && !told.contains(' '))
-            || outcome.ends_with(')') && outcome.contains(" (os error ");
+        // No outcome holds what a line ends with.
+        let is_told = |told: &str| !told.is_empty() && told.bytes().all(|b| b.is_ascii_digit() || b == b',');
+        let is_failure = outcome.contains(" (os error ") && outcome.ends_with(')') && !outcome.contains('<');
+        let is_outcome = outcome == "ok" || outcome.strip_prefix("ok ").is_some_and(is_told) || is_failure;
         let is_word =
             |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
         if !is_outcome || !is_word(operation) || node(arguments).parse::<u64>().is_err() {

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use vellum_fs::{Result, Seek};
 
 use crate::connection::Notifier;
-use crate::tally::line::Told;
+use crate::tally::line::{Outcome, Told};
 use crate::wire::{Answer, Notice, Small};
 
 /// The way to the kernel, once the mount is there.
@@ -45,10 +45,12 @@ pub(super) struct Look {
 }
 
 impl Told for Look {
-    fn tell(&self, out: &mut String) {
-        // What is in doubt is answered later.
-        if let (Ok(found), None) = (self.found, &self.doubt) {
-            found.tell(out);
+    fn outcome(&self) -> Outcome {
+        match (self.found, &self.doubt) {
+            (Ok(found), None) => Outcome::Number(found),
+            (Err(error), None) => Outcome::Failed(error),
+            // It is answered later.
+            (_, Some(_)) => Outcome::Done,
         }
     }
 }

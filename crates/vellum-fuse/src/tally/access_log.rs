@@ -3,7 +3,7 @@
 //! A pipe, because the kernel asks nothing when a file of the mount is opened: so one process reads at a time. Lines
 //! are made only while somebody does.
 
-use std::collections::VecDeque;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,11 +15,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::io::Errno;
 
-/// Bytes that wait for a slow reader; what comes after is dropped, and the reader is told.
-const WAITING_MAX: usize = 1 << 20;
+use super::line::Noted;
+
+/// Lines that wait for a slow reader, about two hundred bytes each; what comes after is dropped, and the reader is told.
+const WAITING_MAX: usize = 1 << 14;
 
 /// What a reader gets in place of lines that it was too slow for.
-const DROPPED: &[u8] = b"# lines were dropped\n";
+const DROPPED: &str = "# lines were dropped\n";
 
 /// For so long lines are gathered before they are handed on: a thread that is woken for each of them would cost the
 /// requests more than the lines do.
@@ -39,8 +41,9 @@ pub struct AccessLog {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    bytes: VecDeque<u8>,
-    dropping: bool,
+    lines: Vec<Noted>,
+    /// The next ones were dropped.
+    dropped: bool,
 }
 
 /// The pipe; it goes when this is dropped.
@@ -58,15 +61,13 @@ impl AccessLog {
     }
 
     /// Hands a line to the reader.
-    pub fn append(&self, line: &[u8]) {
+    pub fn append(&self, line: Noted) {
         let mut waiting = self.lock();
-        let first = waiting.bytes.is_empty();
-        if waiting.bytes.len() + line.len() <= WAITING_MAX {
-            waiting.bytes.extend(line);
-            waiting.dropping = false;
-        } else if !waiting.dropping {
-            waiting.bytes.extend(DROPPED);
-            waiting.dropping = true;
+        let first = waiting.lines.is_empty();
+        if waiting.lines.len() < WAITING_MAX {
+            waiting.lines.push(line);
+        } else {
+            waiting.dropped = true;
         }
         drop(waiting);
         if first {
@@ -95,7 +96,7 @@ impl AccessLog {
             *self.lock() = Waiting::default();
             self.is_read.store(true, Ordering::Relaxed);
             while let Some(lines) = self.next(&pipe) {
-                if (&pipe).write_all(&lines).is_err() {
+                if (&pipe).write_all(lines.as_bytes()).is_err() {
                     break;
                 }
             }
@@ -103,19 +104,24 @@ impl AccessLog {
         }
     }
 
-    /// The next bytes; none if nobody reads any more.
-    fn next(&self, pipe: &File) -> Option<Vec<u8>> {
+    /// The next lines; none if nobody reads any more.
+    fn next(&self, pipe: &File) -> Option<String> {
         loop {
-            let empty = |waiting: &mut Waiting| waiting.bytes.is_empty();
+            let empty = |waiting: &mut Waiting| waiting.lines.is_empty();
             let (waiting, _) = self
                 .arrived
                 .wait_timeout_while(self.lock(), LOOK, empty)
                 .unwrap_or_else(PoisonError::into_inner);
-            let nothing = waiting.bytes.is_empty();
+            let nothing = waiting.lines.is_empty();
             drop(waiting);
             if !nothing {
                 std::thread::sleep(GATHER);
-                return Some(std::mem::take(&mut self.lock().bytes).into());
+                let mut waiting = self.lock();
+                // Room for as many again, so that whoever is served does not wait for it.
+                let lines = Vec::with_capacity(waiting.lines.len());
+                let full = std::mem::replace(&mut *waiting, Waiting { lines, dropped: false });
+                drop(waiting);
+                return Some(text(full));
             }
             if self.ended.load(Ordering::Acquire) || !is_open(pipe) {
                 return None;
@@ -126,6 +132,18 @@ impl AccessLog {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn text(waiting: Waiting) -> String {
+    let mut text = String::new();
+    for line in waiting.lines {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{line}");
+    }
+    if waiting.dropped {
+        text += DROPPED;
+    }
+    text
 }
 
 /// Whether somebody has the other end of a pipe open.
@@ -151,14 +169,29 @@ impl Drop for Pipe {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader, Read};
+    use std::io::{BufRead, BufReader};
 
     use super::*;
+    use crate::tally::{Asked, Op};
+    use crate::wire::{Header, Operation};
 
     fn until(condition: impl Fn() -> bool) {
         while !condition() {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// A line of an inode.
+    fn noted(node: u64) -> Noted {
+        let head = Header { opcode: 3, unique: 0, node, uid: 0, gid: 0, pid: 1 };
+        let asked = Asked { op: Op::Getattr, head: &head, what: &Operation::Getattr };
+        Noted::new(asked, Duration::ZERO, &Ok(()))
+    }
+
+    fn next(reader: &mut impl BufRead) -> String {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        line
     }
 
     #[test]
@@ -167,13 +200,12 @@ mod tests {
         let (log, path) = (Arc::new(AccessLog::default()), dir.path().join("pipe"));
         let pipe = log.serve(&path).unwrap();
         assert!(!log.is_read());
-        for name in ["first", "second"] {
+        for node in [7, 8] {
             let reader = File::open(&path).unwrap();
             until(|| log.is_read());
-            log.append(format!("{name}\n").as_bytes());
-            let mut line = String::new();
-            BufReader::new(reader).read_line(&mut line).unwrap();
-            assert_eq!(line, format!("{name}\n"));
+            log.append(noted(node));
+            let line = next(&mut BufReader::new(reader));
+            assert!(line.ends_with(&format!("getattr ({node}): ok <0.000000>\n")), "{line}");
             until(|| !log.is_read());
         }
         drop(pipe);
@@ -185,20 +217,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (log, path) = (Arc::new(AccessLog::default()), dir.path().join("pipe"));
         let _pipe = log.serve(&path).unwrap();
-        let mut reader = File::open(&path).unwrap();
+        let mut reader = BufReader::new(File::open(&path).unwrap());
         until(|| log.is_read());
         // The first lines fill the pipe, so that the next ones wait.
-        log.append(&vec![b'x'; WAITING_MAX]);
-        until(|| log.lock().bytes.is_empty());
-        log.append(&vec![b'y'; WAITING_MAX]);
-        log.append(b"lost\n");
-        log.append(b"lost\n");
-        let mut text = vec![0; 2 * WAITING_MAX + DROPPED.len()];
-        reader.read_exact(&mut text).unwrap();
-        assert_eq!(&text[2 * WAITING_MAX..], DROPPED);
-        log.append(b"heard\n");
-        let mut line = [0; 6];
-        reader.read_exact(&mut line).unwrap();
-        assert_eq!(&line, b"heard\n");
+        (0..WAITING_MAX).for_each(|_| log.append(noted(1)));
+        until(|| log.lock().lines.is_empty());
+        (0..WAITING_MAX + 2).for_each(|_| log.append(noted(2)));
+        for node in [1, 2] {
+            for _ in 0..WAITING_MAX {
+                let line = next(&mut reader);
+                assert!(line.contains(&format!("getattr ({node}): ok")), "{line}");
+            }
+        }
+        assert_eq!(next(&mut reader), DROPPED);
+        log.append(noted(3));
+        assert!(next(&mut reader).contains("getattr (3): ok"));
     }
 }

@@ -5,29 +5,50 @@
 //! ```
 //!
 //! Invariants: one request is one line; names stand in quotes, and a quote within them is escaped, so that a line can be
-//! taken apart whatever a file is called. docs/measuring.md tells what the arguments mean; `vellum-bench` reads them.
+//! taken apart whatever a file is called. Whoever serves a request only notes what the line is made of ([`Noted`]): text
+//! is made of it by the thread that writes the log. docs/measuring.md tells what the arguments mean; `vellum-bench` reads
+//! them.
 
-use std::fmt::{Display, Formatter, Result, Write};
+use std::fmt::{Display, Formatter, Result};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::io::Errno;
 use vellum_fs::{FsError, SetAttr, SetTime, Statfs};
 
-use super::Asked;
+use super::{Asked, Op};
 use crate::dirs;
 use crate::wire::{Entry, Operation};
 
-/// What of an answer stands behind `ok`.
+/// Most arguments of a request behind the node.
+const ARGUMENTS: usize = 4;
+
+/// What stands behind `ok`, or what went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done, and there is nothing more to tell.
+    Done,
+    /// So many bytes, or a place in a file.
+    Number(u64),
+    /// An inode: its number, mode and size.
+    Inode(u64, u32, u64),
+    /// It failed.
+    Failed(Errno),
+}
+
+/// What of an answer stands in a line.
 pub trait Told {
-    /// Writes it.
-    fn tell(&self, out: &mut String);
+    /// That.
+    fn outcome(&self) -> Outcome;
 }
 
 /// Who says only that it is done.
 macro_rules! nothing_to_tell {
     ($($answer:ty),+) => {
         $(impl Told for $answer {
-            fn tell(&self, _: &mut String) {}
+            fn outcome(&self) -> Outcome {
+                Outcome::Done
+            }
         })+
     };
 }
@@ -36,114 +57,148 @@ macro_rules! nothing_to_tell {
 nothing_to_tell!((), Statfs, Arc<dirs::Listing>);
 
 impl Told for Entry {
-    fn tell(&self, out: &mut String) {
-        let attr = &self.attr;
-        put(out, format_args!(" {},0{:o},{}", attr.ino, attr.mode, attr.size));
+    fn outcome(&self) -> Outcome {
+        Outcome::Inode(self.attr.ino, self.attr.mode, self.attr.size)
     }
 }
 
 impl Told for Vec<u8> {
-    fn tell(&self, out: &mut String) {
-        put(out, format_args!(" {}", self.len()));
+    fn outcome(&self) -> Outcome {
+        Outcome::Number(self.len() as u64)
     }
 }
 
 impl Told for Arc<[u8]> {
-    fn tell(&self, out: &mut String) {
-        put(out, format_args!(" {}", self.len()));
+    fn outcome(&self) -> Outcome {
+        Outcome::Number(self.len() as u64)
     }
 }
 
 impl Told for u32 {
-    fn tell(&self, out: &mut String) {
-        put(out, format_args!(" {self}"));
+    fn outcome(&self) -> Outcome {
+        Outcome::Number(u64::from(*self))
     }
 }
 
 impl Told for u64 {
-    fn tell(&self, out: &mut String) {
-        put(out, format_args!(" {self}"));
+    fn outcome(&self) -> Outcome {
+        Outcome::Number(*self)
     }
 }
 
-/// The line of a request that ended now.
-pub fn line<T: Told>(asked: Asked<'_>, took: Duration, done: &std::result::Result<T, FsError>) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (head, mut out) = (asked.head, String::with_capacity(LINE_USUAL));
-    put(&mut out, format_args!("{}.{:06} ", now.as_secs(), now.subsec_micros()));
-    put(&mut out, format_args!("[uid:{},gid:{},pid:{}] ", head.uid, head.gid, head.pid));
-    put(&mut out, format_args!("{} ({}{}): ", asked.op.name(), head.node, Arguments(asked.what)));
-    match done {
-        Ok(answer) => {
-            out.push_str("ok");
-            answer.tell(&mut out);
-        }
-        Err(error) => put(&mut out, format_args!("{}", error.errno())),
-    }
-    put(&mut out, format_args!(" <{:.6}>\n", took.as_secs_f64()));
-    out
+/// An argument of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Argument {
+    None,
+    Name(Box<[u8]>),
+    Number(u64),
+    Octal(u32),
+    Flags(u32),
+    Set(Box<SetAttr>),
 }
 
-/// Bytes that most lines stay under.
-const LINE_USUAL: usize = 160;
-
-fn put(out: &mut String, what: std::fmt::Arguments<'_>) {
-    // Writing to a string cannot fail.
-    let _ = out.write_fmt(what);
+/// What a line is made of.
+#[derive(Debug, Clone)]
+pub struct Noted {
+    at: SystemTime,
+    took: Duration,
+    op: Op,
+    who: (u32, u32, u32),
+    node: u64,
+    arguments: [Argument; ARGUMENTS],
+    outcome: Outcome,
 }
 
-/// A name, in quotes.
-struct Quoted<'a>(&'a [u8]);
-
-impl Display for Quoted<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        write!(f, "\"{}\"", self.0.escape_ascii())
-    }
-}
-
-/// What stands behind the node, each with a comma before it.
-struct Arguments<'a>(&'a Operation<'a>);
-
-impl Display for Arguments<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        use Operation as Do;
-        match *self.0 {
-            Do::Lookup { name } | Do::Unlink { name } | Do::Rmdir { name } | Do::Removexattr { name } => {
-                write!(f, ",{}", Quoted(name))
-            }
-            Do::Setattr(ref set) => fields(f, set),
-            Do::Symlink { name, target } => write!(f, ",{},{}", Quoted(name), Quoted(target)),
-            Do::Mknod { name, mode, device, umask } => {
-                write!(f, ",{},0{mode:o},{device:#x},0{umask:o}", Quoted(name))
-            }
-            Do::Mkdir { name, mode, umask } => write!(f, ",{},0{mode:o},0{umask:o}", Quoted(name)),
-            Do::Tmpfile { mode, umask } => write!(f, ",0{mode:o},0{umask:o}"),
-            Do::Rename { name, to_dir, to_name, flags } => {
-                write!(f, ",{},{to_dir},{},{flags:#x}", Quoted(name), Quoted(to_name))
-            }
-            Do::Link { node, name } => write!(f, ",{},{node}", Quoted(name)),
-            Do::Read { offset, len } => write!(f, ",{len},{offset}"),
-            Do::Write { offset, flags, data } => write!(f, ",{},{offset},{:#x}", data.len(), flags.0),
-            Do::Fsync { data_only } | Do::Fsyncdir { data_only } => write!(f, ",{}", u8::from(data_only)),
-            Do::Setxattr { name, value, flags } => {
-                write!(f, ",{},{},{flags:#x}", Quoted(name), value.len())
-            }
-            Do::Getxattr { name, room } => write!(f, ",{},{room}", Quoted(name)),
-            Do::Listxattr { room } => write!(f, ",{room}"),
-            Do::Readdir { offset, room } | Do::Readdirplus { offset, room } => {
-                write!(f, ",{room},{offset}")
-            }
-            Do::Fallocate { offset, len, mode } => write!(f, ",{mode:#x},{offset},{len}"),
-            Do::Lseek { offset, whence } => write!(f, ",{offset},{whence}"),
-            Do::CopyFileRange { offset, to, to_offset, len, .. } => {
-                write!(f, ",{offset},{to},{to_offset},{len}")
-            }
-            // These have none, or are no requests that are watched.
-            Do::Getattr | Do::Statx | Do::Readlink | Do::Statfs => Ok(()),
-            Do::Init(_) | Do::Destroy | Do::Forget { .. } | Do::BatchForget(_) => Ok(()),
-            Do::Release | Do::Unknown => Ok(()),
+impl Noted {
+    /// A request that ended now.
+    pub fn new<T: Told>(asked: Asked<'_>, took: Duration, done: &std::result::Result<T, FsError>) -> Self {
+        let head = asked.head;
+        Self {
+            at: SystemTime::now(),
+            took,
+            op: asked.op,
+            who: (head.uid, head.gid, head.pid),
+            node: head.node,
+            arguments: arguments(asked.what),
+            outcome: done.as_ref().map_or_else(|error| Outcome::Failed(error.errno()), Told::outcome),
         }
     }
+}
+
+impl Display for Noted {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let now = self.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (uid, gid, pid) = self.who;
+        write!(f, "{}.{:06} [uid:{uid},gid:{gid},pid:{pid}] ", now.as_secs(), now.subsec_micros())?;
+        write!(f, "{} ({}", self.op.name(), self.node)?;
+        self.arguments.iter().try_for_each(|argument| argument.fmt(f))?;
+        match self.outcome {
+            Outcome::Done => write!(f, "): ok")?,
+            Outcome::Number(number) => write!(f, "): ok {number}")?,
+            Outcome::Inode(ino, mode, size) => write!(f, "): ok {ino},0{mode:o},{size}")?,
+            Outcome::Failed(error) => write!(f, "): {error}")?,
+        }
+        writeln!(f, " <{:.6}>", self.took.as_secs_f64())
+    }
+}
+
+impl Display for Argument {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::None => Ok(()),
+            Self::Name(name) => write!(f, ",\"{}\"", name.escape_ascii()),
+            Self::Number(number) => write!(f, ",{number}"),
+            Self::Octal(number) => write!(f, ",0{number:o}"),
+            Self::Flags(flags) => write!(f, ",{flags:#x}"),
+            Self::Set(set) => fields(f, set),
+        }
+    }
+}
+
+/// What stands behind the node.
+fn arguments(what: &Operation<'_>) -> [Argument; ARGUMENTS] {
+    use Operation as Do;
+    let name = |name: &[u8]| Argument::Name(name.into());
+    let (number, octal, flags) = (Argument::Number, Argument::Octal, Argument::Flags);
+    let len = |bytes: &[u8]| Argument::Number(bytes.len() as u64);
+    match *what {
+        Do::Lookup { name: n } | Do::Unlink { name: n } | Do::Rmdir { name: n } => list([name(n)]),
+        Do::Removexattr { name: n } => list([name(n)]),
+        Do::Setattr(set) => list([Argument::Set(Box::new(set))]),
+        Do::Symlink { name: n, target } => list([name(n), name(target)]),
+        Do::Mknod { name: n, mode, device, umask } => [name(n), octal(mode), flags(device), octal(umask)],
+        Do::Mkdir { name: n, mode, umask } => list([name(n), octal(mode), octal(umask)]),
+        Do::Tmpfile { mode, umask } => list([octal(mode), octal(umask)]),
+        Do::Rename { name: n, to_dir, to_name, flags: how } => {
+            [name(n), number(to_dir), name(to_name), flags(how)]
+        }
+        Do::Link { node, name: n } => list([name(n), number(node)]),
+        Do::Read { offset, len } => list([number(u64::from(len)), number(offset)]),
+        Do::Write { offset, flags: how, data } => list([len(data), number(offset), flags(how.0)]),
+        Do::Fsync { data_only } | Do::Fsyncdir { data_only } => list([number(u64::from(data_only))]),
+        Do::Setxattr { name: n, value, flags: how } => list([name(n), len(value), flags(how)]),
+        Do::Getxattr { name: n, room } => list([name(n), number(u64::from(room))]),
+        Do::Listxattr { room } => list([number(u64::from(room))]),
+        Do::Readdir { offset, room } | Do::Readdirplus { offset, room } => {
+            list([number(u64::from(room)), number(offset)])
+        }
+        Do::Fallocate { offset, len, mode } => list([flags(mode), number(offset), number(len)]),
+        Do::Lseek { offset, whence } => list([number(offset), number(u64::from(whence))]),
+        Do::CopyFileRange { offset, to, to_offset, len, .. } => {
+            [number(offset), number(to), number(to_offset), number(len)]
+        }
+        // These have none, or are no requests that are watched.
+        Do::Getattr | Do::Statx | Do::Readlink | Do::Statfs => list([]),
+        Do::Init(_) | Do::Destroy | Do::Forget { .. } | Do::BatchForget(_) => list([]),
+        Do::Release | Do::Unknown => list([]),
+    }
+}
+
+/// So many arguments, and no more.
+fn list<const N: usize>(given: [Argument; N]) -> [Argument; ARGUMENTS] {
+    let mut all = [const { Argument::None }; ARGUMENTS];
+    all.iter_mut().zip(given).for_each(|(place, argument)| *place = argument);
+    all
 }
 
 /// The attributes that are to be set, by name: the others stay.

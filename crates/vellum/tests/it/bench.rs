@@ -1,11 +1,11 @@
 //! `vellum bench`
 
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::disk::Disk;
 use crate::mounting::Mount;
@@ -118,28 +118,38 @@ impl Drop for Running {
     }
 }
 
-#[test]
-fn interrupted_it_removes_what_it_made_and_only_that() {
+/// Runs a bench in a directory with somebody else's file, and sends it and what it started a Ctrl-C once it has made
+/// something there.
+fn interrupt(command: &[&str]) {
     let world = World::empty();
     world.write("mine", "x");
     let child = Command::new(env!("CARGO_BIN_EXE_vellum"))
-        .args(args(&["--runs", "1000"]))
+        .args(command)
         .current_dir(world.tree())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
+        .process_group(0)
         .spawn()
         .unwrap();
     let mut running = Running(child);
+    let names = || fs::read_dir(world.tree()).unwrap().map(|entry| entry.unwrap().file_name());
     let start = Instant::now();
-    while fs::read_dir(world.tree()).unwrap().count() < 2 {
-        assert!(start.elapsed() < Duration::from_secs(60), "the bench made nothing");
+    while names().count() < 2 {
+        assert!(start.elapsed() < Duration::from_secs(60), "{command:?} made nothing");
         std::thread::sleep(Duration::from_millis(1));
     }
-    kill_process(Pid::from_child(&running.0), Signal::INT).unwrap();
+    kill_process_group(Pid::from_child(&running.0), Signal::INT).unwrap();
     let status = running.0.wait().unwrap();
-    assert_eq!((status.code(), status.signal()), (Some(2), None));
-    let left: Vec<_> = fs::read_dir(world.tree()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, ["mine"]);
+    assert_eq!((status.code(), status.signal()), (Some(2), None), "{command:?}");
+    assert_eq!(names().collect::<Vec<_>>(), ["mine"], "{command:?}");
+}
+
+#[test]
+fn interrupted_it_removes_what_it_made_and_only_that() {
+    interrupt(&args(&["--runs", "1000"]));
+    interrupt(&["mdtest", ".", "--runs", "1000"]);
+    interrupt(&["objbench", "store", "--runs", "1000"]);
+    interrupt(&["bench", "engines", "--sizes", "1M", "--counts", "10", "--runs", "1000"]);
 }
 
 #[test]

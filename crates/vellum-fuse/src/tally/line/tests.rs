@@ -10,7 +10,8 @@ use crate::wire::{Header, WriteFlags};
 /// The line behind the time, without the duration.
 fn told<T: Told>(op: Op, what: Operation<'_>, done: std::result::Result<T, FsError>) -> String {
     let head = Header { opcode: 0, unique: 0, node: 17, uid: 5, gid: 6, pid: 7 };
-    let text = line(Asked { op, head: &head, what: &what }, Duration::from_micros(120), &done);
+    let noted = Noted::new(Asked { op, head: &head, what: &what }, Duration::from_micros(120), &done);
+    let text = noted.to_string();
     let rest = text.split_once(" [uid:5,gid:6,pid:7] ").unwrap().1;
     rest.strip_suffix(" <0.000120>\n").unwrap().to_owned()
 }

@@ -1,0 +1,22 @@
+//! Lines of a mount's access log, as `vellum profile` reads them from a file that may have been cut or changed.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vellum_bench::access::{Filter, Profile, Request};
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut profile = Profile::new(Filter::default());
+    for line in bytes.split(|byte| *byte == b'\n') {
+        profile.line(line, true);
+        let text = String::from_utf8_lossy(line);
+        let Some(request) = Request::parse(&text) else { continue };
+        assert!(request.arguments.starts_with(request.file()));
+        // No line that was cut is a whole one.
+        for end in text.char_indices().map(|(end, _)| end) {
+            assert_eq!(Request::parse(&text[..end]), None);
+        }
+    }
+    let summary = profile.take(10);
+    assert!(summary.operations.iter().map(|operation| operation.count).sum::<u64>() == summary.requests);
+});
