@@ -99,7 +99,7 @@ impl End for Local {
             None => scan::scan(&self.root, wish, meter)?,
         };
         if wish.owners {
-            listing.owners = Owners::here(wish.side, &listing);
+            listing.owners = Owners::here(wish.side, &listing, !wish.options.preserve.numeric_ids);
         }
         Ok(listing)
     }

@@ -18,10 +18,12 @@ use crate::source::Side;
 const NAMES_MAX: usize = 100_000;
 
 impl Owners {
-    /// What this host calls owners: of a source those that its listing has; of a destination all, and who receives.
+    /// What this host calls owners, if they go by name: of a source those that its listing has; of a destination all, and
+    /// who receives.
     #[must_use]
-    pub fn here(side: Side, listing: &Listing) -> Self {
-        let (users, groups) = (table(b"passwd"), table(b"group"));
+    pub fn here(side: Side, listing: &Listing, by_name: bool) -> Self {
+        let names = |file: &[u8]| if by_name { table(file) } else { BTreeMap::new() };
+        let (users, groups) = (names(b"passwd"), names(b"group"));
         match side {
             Side::Destination => Self { users, groups, receiver: receiver() },
             Side::Source => {

@@ -100,7 +100,11 @@ impl<'a> Planner<'a> {
         let root = self.source.root();
         let what = match root.flags().has(Flags::IMPLIED) {
             true => What::default(),
-            false => attributes(&root, &self.destination.root(), self.options),
+            false => {
+                let there = self.destination.root();
+                let is_new = there.flags().has(Flags::IMPLIED);
+                attributes(&root, &there, self.options).with_if(What::NEW, is_new)
+            }
         };
         self.pair(EntryId::ROOT, Some(EntryId::ROOT), what);
         let mut next = vec![0];

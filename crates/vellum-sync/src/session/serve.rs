@@ -19,7 +19,7 @@ use super::link::{Incoming, Link};
 use super::message::{Begin, Found, Message, Role, told_error};
 use super::wire_source::WireSource;
 use crate::error::{Result, SyncError};
-use crate::listing::{EntryId, Fresh, Listing, Owners};
+use crate::listing::{EntryId, Flags, Fresh, Listing, Owners};
 use crate::local::Local;
 use crate::options::Options;
 use crate::plan::{Plan, Step};
@@ -116,7 +116,7 @@ impl Server<'_> {
             None if end.found == Found::Nothing => {
                 let mut listing = nothing();
                 if owners {
-                    listing.owners = Owners::here(side, &listing);
+                    listing.owners = Owners::here(side, &listing, !wish.options.preserve.numeric_ids);
                 }
                 Ok(listing)
             }
@@ -269,7 +269,7 @@ fn single(path: &Path, shown: Option<&[u8]>) -> Result<Local> {
 
 /// What is at a destination that is not there.
 fn nothing() -> Listing {
-    Listing::new(&Fresh::dir(), None)
+    Listing::new(&Fresh { flags: Flags::IMPLIED, ..Fresh::dir() }, None)
 }
 
 fn feed_with(

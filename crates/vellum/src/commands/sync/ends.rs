@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use vellum_checkout::beneath::Dir;
 use vellum_sync::SyncError;
-use vellum_sync::listing::{Fresh, Listing, Owners};
+use vellum_sync::listing::{Flags, Fresh, Listing, Owners};
 use vellum_sync::local::Local;
 use vellum_sync::options::Follow;
 use vellum_sync::receive::Destination;
@@ -226,8 +226,8 @@ pub fn into_path(context: &Context, typed: &OsStr, from: &From) -> Result<Into> 
 impl Into {
     /// What is there when there is nothing.
     pub fn nothing() -> Listing {
-        let mut nothing = Listing::new(&Fresh::dir(), None);
-        nothing.owners = Owners::here(Side::Destination, &nothing);
+        let mut nothing = Listing::new(&Fresh { flags: Flags::IMPLIED, ..Fresh::dir() }, None);
+        nothing.owners = Owners::here(Side::Destination, &nothing, true);
         nothing
     }
 
