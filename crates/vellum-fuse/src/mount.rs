@@ -29,6 +29,10 @@ const THREADS: usize = 4;
 
 /// How far the kernel reads ahead, KiB: as much as one request carries.
 const READ_AHEAD_KIB: u32 = 1024;
+/// How much of what may be dirty in all filesystems together may be so in this one, percent: five times what the kernel
+/// gives a FUSE filesystem. It is some hundred MiB: what is written here and there again meets in memory, and of a large
+/// file the most is on its way before its writer waits.
+const DIRTY_PERCENT: u32 = 5;
 
 /// What is mounted.
 pub enum Source {
@@ -100,7 +104,7 @@ pub fn mount(source: Source, volume: &Arc<Volume>, mountpoint: &Path, options: O
     let _ = kernel.set(device.notifier().map_err(MountError::Session)?);
     let notifier = device.notifier().map_err(MountError::Session)?;
     let connection = Connection::start(device, rings, adapter, THREADS).map_err(MountError::Session)?;
-    set_read_ahead(mountpoint);
+    raise_limits(mountpoint);
     let forgetter = Arc::new(Forgetter::new(notifier, known));
     Ok(Mounted { connection, _attached: attached, forgetter, _access_log: access_log })
 }
@@ -130,13 +134,16 @@ fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKe
     })
 }
 
-/// The kernel limits readahead to its own default when it is asked in FUSE's handshake; root may say more.
-fn set_read_ahead(mountpoint: &Path) {
+/// The kernel limits how far it reads ahead, and how much it keeps to be written, to less than other filesystems get;
+/// root may say more.
+fn raise_limits(mountpoint: &Path) {
     let Ok(stat) = rustix::fs::stat(mountpoint) else { return };
     let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    let file = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
-    // Without it, reading is only slower.
-    let _ = std::fs::write(file, READ_AHEAD_KIB.to_string());
+    let limits = [("read_ahead_kb", READ_AHEAD_KIB), ("max_ratio", DIRTY_PERCENT)];
+    for (name, value) in limits {
+        // Without it, reading or writing is only slower.
+        let _ = std::fs::write(format!("/sys/class/bdi/{major}:{minor}/{name}"), value.to_string());
+    }
 }
 
 impl Mounted {

@@ -111,6 +111,14 @@ pub fn within((start, extent): Placed, range: &Range<u64>) -> Result<Option<Plac
     Ok(Some((from, piece(&extent, from - start, to - from)?)))
 }
 
+/// Whether one extent covers a range, and nothing else: a page of a file that is written here and there again.
+pub fn is_one<R: Reading + ?Sized>(view: &R, ino: Ino, range: &Range<u64>) -> Result<bool> {
+    let key = Key::extent(ino, range.start);
+    let Some(value) = view.value(&key)? else { return Ok(false) };
+    let (start, extent) = parse(ino, key.as_bytes(), &value)?;
+    Ok(start + extent.len == range.end)
+}
+
 /// Takes a range out of a file's extents.
 pub fn clear(txn: &mut Txn<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
     for (start, extent) in overlapping(txn, ino, range.clone())? {

@@ -5,7 +5,7 @@ use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
 use vellum_types::{Attr, Extent, ExtentSource, Ino, Key, Time};
 use vellum_volume::session::now;
 
-use super::extents::clear;
+use super::extents::{clear, is_one};
 use super::{drop_set_ids, file_attr, touch};
 use crate::error::Result;
 use crate::fs::Fs;
@@ -137,8 +137,8 @@ impl Write<'_> {
             attr.inline = None;
         }
         fs.spill(txn, self.ino, &mut attr)?;
-        // Nothing lies beyond the size.
-        if start < attr.size {
+        // Nothing lies beyond the size; and what has the place of a single frame is replaced by it.
+        if start < attr.size && !(frames.len() == 1 && is_one(txn, self.ino, &(start..end))?) {
             clear(txn, self.ino, start..end)?;
         }
         let mut at = start;
@@ -149,8 +149,11 @@ impl Write<'_> {
             }
             at += len;
         }
-        attr.size = attr.size.max(end);
-        self.finish(txn, attr)?;
+        // Of what is large no newer or older state has the content inline: its extents alone need to be said.
+        if self.now.is_some() || self.kill_suid || end > attr.size || attr.size <= INLINE_MAX as u64 {
+            attr.size = attr.size.max(end);
+            self.finish(txn, attr)?;
+        }
         Ok((end - start) as usize)
     }
 

@@ -31,6 +31,7 @@ struct World {
 #[derive(Debug, Clone)]
 enum Step {
     Write { file: u64, offset: u64, len: usize, seed: u8 },
+    WriteBack { file: u64, page: u64, seed: u8 },
     Truncate { file: u64, size: u64 },
     Punch { file: u64, offset: u64, len: u64 },
     Snapshot,
@@ -45,6 +46,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (0..FILES, offset.clone(), len, any::<u8>())
             .prop_map(|(file, offset, len, seed)| Step::Write { file, offset, len, seed }),
+        6 => (0..FILES, prop_oneof![0..4u64, 0..180u64], any::<u8>())
+            .prop_map(|(file, page, seed)| Step::WriteBack { file, page, seed }),
         2 => (0..FILES, offset.clone()).prop_map(|(file, size)| Step::Truncate { file, size }),
         1 => (0..FILES, offset, 1..50_000u64).prop_map(|(file, offset, len)| Step::Punch { file, offset, len }),
         2 => Just(Step::Snapshot),
@@ -110,6 +113,15 @@ impl World {
                 let end = *offset as usize + len;
                 content.resize(content.len().max(end), 0);
                 content[*offset as usize..end].copy_from_slice(&data);
+            }
+            Step::WriteBack { file, page, seed } => {
+                let (ino, offset) = (Ino(10 + file), *page as usize * 4096);
+                let content = self.now.get_mut(&ino).unwrap();
+                let end = content.len().min(offset + 4096);
+                if let Some(place) = content.get_mut(offset..end) {
+                    place.copy_from_slice(&noise(place.len(), *seed));
+                    self.fs.write_back(ino, offset as u64, place).unwrap();
+                }
             }
             Step::Truncate { file, size } => {
                 self.fs.truncate(Ino(10 + file), *size).unwrap();
@@ -208,6 +220,24 @@ fn a_file_that_is_overwritten_here_and_there_is_cut_into_blocks() {
     world.fs.flush().unwrap();
     assert_eq!(attr(&world).chunking, Chunking::Fixed);
     assert!(world.fs.read(ino, 0, 3_000_000).unwrap() == world.now[&ino]);
+}
+
+/// A page that is written back changes extents alone, and only while it is sure that the content is in extents.
+#[test]
+fn a_page_that_is_written_back_while_the_file_is_published_is_there_afterwards() {
+    for len in [4096, 5000, 8192, 300_000] {
+        let mut world = World::new();
+        world.run(&Step::Write { file: 0, offset: 0, len: 6000, seed: 1 });
+        world.run(&Step::Truncate { file: 0, size: len });
+        for (page, between) in [(0, Step::Snapshot), (1, Step::Snapshot), (0, Step::Publish)] {
+            world.run(&Step::WriteBack { file: 0, page, seed: 7 });
+            world.run(&between);
+            world.run(&Step::WriteBack { file: 0, page, seed: 8 });
+            world.run(&Step::Publish);
+            world.check(&between);
+        }
+        world.check_store();
+    }
 }
 
 /// What is kept for it is laid over each new tree, and must not be taken for something to publish.
