@@ -403,6 +403,47 @@ fn a_cut_anywhere_and_another_run_are_as_good_as_one() {
     }
 }
 
+/// hostile.md 51: whatever the pieces in which bytes come.
+#[test]
+fn bytes_may_come_one_by_one() {
+    let temp = tempfile::tempdir().unwrap();
+    let (here, there) = (temp.path().join("here"), temp.path().join("there"));
+    fs::create_dir_all(here.join("dir")).unwrap();
+    fs::write(here.join("dir/file"), noise(3000, 5)).unwrap();
+    fs::create_dir(&there).unwrap();
+    let [client_side, client_far] = pipes();
+    let [server_side, server_far] = pipes();
+    let trickle = |from: OwnedFd, to: OwnedFd| {
+        std::thread::spawn(move || {
+            let (mut from, mut to) = (fs::File::from(from), fs::File::from(to));
+            let mut byte = [0];
+            while from.read(&mut byte).is_ok_and(|count| count > 0) && to.write_all(&byte).is_ok() {}
+        })
+    };
+    let ways = [trickle(client_far.0, server_far.1), trickle(server_far.0, client_far.1)];
+    let served = with_server(client_side, server_side, temp.path(), Codec::Plain);
+    let report = pull(served.client(), "here", &there, &options()).unwrap();
+    assert!(report.problems.is_empty(), "{report:?}");
+    assert_eq!(told(&there), told(&here));
+    drop(served);
+    ways.into_iter().for_each(|way| way.join().unwrap());
+}
+
+/// hostile.md 52.
+#[test]
+fn time_outs_of_any_length_are_taken() {
+    let temp = tempfile::tempdir().unwrap();
+    fs::create_dir(temp.path().join("here")).unwrap();
+    fs::write(temp.path().join("here/file"), "content").unwrap();
+    for timeout in [0, 1 << 31, u64::MAX] {
+        let served = served(temp.path(), Codec::Zstd);
+        served.client().begin(&Begin { timeout, ..begin(Role::Source, "here") }).unwrap();
+        let meter = Meter::default();
+        let listing = served.client().list(None, &wish(Side::Source, &options()), &meter).unwrap();
+        assert!(listing.find(b"file").is_some(), "{timeout}");
+    }
+}
+
 // Sides that mean harm.
 
 /// The far side of a client, played by hand.

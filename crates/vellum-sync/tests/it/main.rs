@@ -5,6 +5,7 @@
 
 mod blocks;
 mod disk;
+mod hostile;
 mod oracle;
 mod pitfalls;
 mod property;

@@ -248,6 +248,35 @@ fn a_timeout_without_a_connection_is_refused() {
     world.run(&["sync", "--timeout=0", "src/", "dst"]).ok();
 }
 
+/// hostile.md 43.
+#[test]
+fn who_is_not_root_makes_nothing_privileged() {
+    use std::os::unix::fs::MetadataExt;
+    const USER: u32 = 4242;
+    let world = World::empty();
+    world.write("src/set-id", "x");
+    world.write("src/capable", "x");
+    world.give_to(USER);
+    let at = |path: &str| world.tree().join(path);
+    for path in ["src/set-id", "src/capable"] {
+        std::os::unix::fs::chown(at(path), Some(0), Some(0)).unwrap();
+    }
+    world.chmod("src/set-id", 0o6755);
+    crate::mounting::sh(
+        &at("src"),
+        "setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 capable
+         setfattr -n trusted.mark -v ours capable; setfattr -n user.mark -v ours capable; mknod null c 1 3",
+    );
+    let ran = world.run_as(USER, &["sync", "-aX", "src/", "dst"]);
+    assert!(matches!(ran.code, 0 | 1), "{}", ran.err);
+    assert_eq!(fs::symlink_metadata(at("dst/set-id")).unwrap().mode() & 0o7777, 0o755);
+    assert_eq!(fs::symlink_metadata(at("dst/set-id")).unwrap().uid(), USER);
+    assert!(!world.has("dst/null"));
+    let kept = crate::mounting::sh(&at("dst"), "getfattr -d -m - capable");
+    assert!(!kept.contains("security.") && !kept.contains("trusted."), "{kept}");
+    assert!(kept.contains("user.mark"), "{kept}");
+}
+
 #[test]
 fn who_is_not_root_copies_what_it_may_read() {
     const USER: u32 = 4242;

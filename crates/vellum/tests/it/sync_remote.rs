@@ -384,6 +384,23 @@ fn what_is_left_of_a_file_is_never_trusted() {
     }
 }
 
+/// hostile.md 46.
+#[test]
+fn a_full_disk_there_keeps_the_old_file_and_more_room_mends_it() {
+    let disk = crate::disk::Disk::in_memory(4);
+    let host = Host::new();
+    let old = noise(1_000_000);
+    fs::create_dir(disk.path().join("there")).unwrap();
+    fs::write(disk.path().join("there/big"), &old).unwrap();
+    host.world.write("src/big", noise(6_000_000).into_iter().rev().collect::<Vec<u8>>());
+    let to = format!("here:{}/there", disk.path().display());
+    host.sync(&["-a", "src/", &to]).code(1).remarks("No space");
+    assert!(fs::read(disk.path().join("there/big")).unwrap() == old);
+    disk.grow(64);
+    host.sync(&["-a", "src/", &to]).ok();
+    assert_eq!(told(&disk.path().join("there")), told(&host.world.tree().join("src")));
+}
+
 #[test]
 fn modes_of_what_is_left_are_those_of_the_source() {
     let host = Host::new();
