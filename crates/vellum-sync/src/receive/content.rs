@@ -205,6 +205,11 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
+    /// Writes where nothing was before.
+    pub fn put_new(&self, to: &File, bytes: &[u8], position: u64) -> Result<()> {
+        if self.sparse { self.put_sparse(to, bytes, position) } else { self.put(to, bytes, position) }
+    }
+
     /// Writes what is not zero, into a file that has holes there.
     fn put_sparse(&self, to: &File, bytes: &[u8], mut position: u64) -> Result<()> {
         for piece in bytes.chunks(HOLE) {
@@ -225,11 +230,7 @@ impl<'a> Flow<'a> {
             let len = match piece {
                 Piece::Data(bytes) => {
                     hasher.update(bytes);
-                    if self.sparse {
-                        self.put_sparse(to, bytes, position)?
-                    } else {
-                        self.put(to, bytes, position)?
-                    }
+                    self.put_new(to, bytes, position)?;
                     bytes.len() as u64
                 }
                 Piece::Hole(len) => {

@@ -68,7 +68,10 @@ impl Flow<'_> {
 
     fn write(&self, going: &mut Going<'_>, bytes: &[u8]) -> Result<()> {
         going.changed.get_or_insert(going.position);
-        self.put(going.file, bytes, going.position)
+        match going.position >= going.arrived {
+            true => self.put_new(going.file, bytes, going.position),
+            false => self.put(going.file, bytes, going.position),
+        }
     }
 
     /// Beyond what was there a hole is one by itself.
