@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """A slow line in front of a command: delay.py SECONDS COUNTS COMMAND... passes standard input and output on, each piece
-after SECONDS, and appends the bytes of both ways to the file COUNTS. For ssh's ProxyCommand."""
+after SECONDS, and writes the bytes of both ways to the file COUNTS. For ssh's ProxyCommand."""
 
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -43,6 +44,8 @@ def pump(source, target, delay, counts, place):
 
 def main():
     """Runs the command behind the line."""
+    # ssh hangs up before all that it sent was counted.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     delay, file, command = float(sys.argv[1]), sys.argv[2], sys.argv[3:]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     counts = [0, 0]
@@ -51,8 +54,10 @@ def main():
     there.start()
     back.start()
     back.join()
-    with open(file, "a", encoding="utf-8") as out:
+    with open(f"{file}.new", "w", encoding="utf-8") as out:
         out.write(f"{sum(counts)}\n")
+    # Whoever waits for the file finds it whole.
+    os.rename(f"{file}.new", file)
     os._exit(0)
 
 

@@ -2,7 +2,9 @@
 """Vellum and rsync over ssh, in turns: sync_remote.py [--delay MS] [--rounds N] [--rows ...] [--json FILE].
 
 The other host is this one, through a real ssh and sshd, with half of the delay put on each way (delay.py, since
-not every kernel has netem). Bytes are those of the encrypted connection, both ways.
+not every kernel has netem). Bytes are those of the encrypted connection, both ways. rsync runs as it is, and with -z,
+since Vellum compresses what it sends unless told not to. "ssh alone" is a command that does nothing on the other host:
+what no tool can do without.
 """
 
 import argparse
@@ -95,7 +97,8 @@ def main():
     whole = record.Record(
         "sync_remote",
         f"Over ssh, {arguments.delay:g} ms there and back",
-        columns=["vellum", "rsync"],
+        columns=["vellum", "rsync", "rsync -z", "ssh alone"],
+        floors=["ssh alone"],
         setting={"versions": f"{record.version(vellum)}, {record.version('rsync')}"},
     )
     with tempfile.TemporaryDirectory() as temp:
@@ -104,6 +107,8 @@ def main():
         tools = {
             "vellum": [vellum, "sync", "-a", "-e", str(line.rsh), "--remote-program", vellum],
             "rsync": ["rsync", "-a", "-e", str(line.rsh)],
+            "rsync -z": ["rsync", "-az", "-e", str(line.rsh)],
+            "ssh alone": [str(line.rsh), "here", "true"],
         }
         for row in arguments.rows.split(","):
             source, old = root / "source", root / "old"
@@ -122,12 +127,14 @@ def main():
                         elif row == "changed":
                             subprocess.run(["cp", "-a", old, there], check=True)
                         ends = [f"{source}/", f"here:{there}/"] if way == "to the host" else [f"here:{source}/", f"{there}/"]
-                        seconds, sent = line.run([*tools[tool], *ends])
-                        subprocess.run(["diff", "-r", source, there], check=True)
+                        alone = tool == "ssh alone"
+                        seconds, sent = line.run(tools[tool] if alone else [*tools[tool], *ends])
+                        if not alone:
+                            subprocess.run(["diff", "-r", source, there], check=True)
                         whole.add(row, tool, seconds, group=way, number=number)
                         if sent is not None:
                             whole.add(row, tool, sent, group=way, quantity="on the line", unit="bytes", number=number)
-                        shutil.rmtree(there)
+                        shutil.rmtree(there, ignore_errors=alone)
             shutil.rmtree(source)
             shutil.rmtree(old, ignore_errors=True)
     whole.keep(arguments.json)

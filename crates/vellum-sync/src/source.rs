@@ -57,7 +57,7 @@ pub trait Source: End {
     /// source to which the way is long looks at it.
     fn open(&self, file: Entry<'_>, old: Option<&File>) -> Result<Content>;
 
-    /// Whether it looks at what the destination has. Else nobody needs to open that.
+    /// Whether it looks at what the destination has, since the way to it is long. Else nobody needs to open that.
     fn looks_at_old(&self) -> bool {
         true
     }

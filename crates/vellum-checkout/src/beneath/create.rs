@@ -54,8 +54,18 @@ impl Dir {
 
     /// Starts a new file in this directory in the given manner.
     pub fn new_file_staged(&self, staging: Staging) -> Result<NewFile> {
+        self.start_file(staging, PRIVATE)
+    }
+
+    /// Starts a file without a name that has a mode from the start, less what the umask takes; where that cannot be, it
+    /// has a temporary name and is the caller's alone.
+    pub fn new_file_of_mode(&self, mode: u32) -> Result<NewFile> {
+        self.start_file(Staging::Anonymous, mode)
+    }
+
+    fn start_file(&self, staging: Staging, mode: u32) -> Result<NewFile> {
         if staging == Staging::Anonymous {
-            match self.anonymous() {
+            match self.anonymous(mode) {
                 Ok(fd) => return Ok(NewFile { dir: self.clone(), file: Some(File::from(fd)), temp: None }),
                 // Filesystems without O_TMPFILE say so in one of these ways.
                 Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {}
@@ -67,9 +77,9 @@ impl Dir {
         Ok(NewFile { dir: self.clone(), file: Some(file), temp: Some(name) })
     }
 
-    fn anonymous(&self) -> rustix::io::Result<OwnedFd> {
+    fn anonymous(&self, mode: u32) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        fs::openat(self, ".", flags, Mode::from_raw_mode(PRIVATE))
+        fs::openat(self, ".", flags, Mode::from_raw_mode(mode))
     }
 }
 

@@ -14,6 +14,8 @@ use super::table::Table;
 const READ_LEN: usize = 1 << 20;
 /// Longest piece of data in one operation, bytes.
 const DATA_MAX: usize = 256 << 10;
+/// Longest run of blocks in one operation, bytes: whoever applies it begins while the rest is looked for.
+const COPY_MAX: u64 = 2 << 20;
 /// How many windows of each block's length may turn out not to be what their weak hash says. By chance that happens
 /// once in thousands of blocks; a hostile signature could make it happen at each byte.
 const LIES_PER_BLOCK: u64 = 2;
@@ -51,6 +53,8 @@ struct Window<'m> {
     at: usize,
     /// Blocks copied, not gone out yet: from where on, how many bytes.
     copied: Option<(u64, u64)>,
+    /// The block that follows the one just found: where nothing changed it is the next.
+    next: Option<u32>,
     lies: u64,
     lies_max: u64,
 }
@@ -74,7 +78,8 @@ impl Matcher {
     ) -> io::Result<()> {
         let lies_max = (len / u64::from(self.signature.block) * LIES_PER_BLOCK).max(LIES_MIN);
         let buffer = Vec::with_capacity(READ_LEN + 2 * self.signature.block as usize);
-        let mut window = Window { matcher: self, buffer, start: 0, at: 0, copied: None, lies: 0, lies_max };
+        let mut window =
+            Window { matcher: self, buffer, start: 0, at: 0, copied: None, next: None, lies: 0, lies_max };
         loop {
             let more = window.fill(new)?;
             window.advance(emit)?;
@@ -104,7 +109,7 @@ impl Window<'_> {
     fn advance(&mut self, emit: Emit<'_>) -> io::Result<()> {
         let block = self.block();
         while self.lies < self.lies_max
-            && let Some(found) = self.search()
+            && let Some(found) = self.following().map(Some).or_else(|| self.search())
         {
             if let Some(number) = found {
                 self.flush_data(emit)?;
@@ -112,6 +117,7 @@ impl Window<'_> {
                 self.copy(offset, len, emit)?;
                 self.at += block;
                 self.start = self.at;
+                self.next = Some(number + 1);
             } else {
                 self.lies += 1;
                 self.at += 1;
@@ -121,6 +127,16 @@ impl Window<'_> {
             self.at = self.buffer.len();
         }
         self.flush_data(emit)
+    }
+
+    /// The next block of the old file, if the window is that: one hash tells, and the weak ones need not be summed up.
+    fn following(&mut self) -> Option<u32> {
+        let window = self.buffer.get(self.at..self.at + self.block())?;
+        let next = self.next.take()?;
+        let signature = &self.matcher.signature;
+        let is_full = signature.place(next).1 == u64::from(signature.block);
+        let (_, known) = signature.hashes.get(next as usize)?;
+        (is_full && *known == strong(window)).then_some(next)
     }
 
     /// Moves to the next window whose weak hash is known; which block it is, if it is one. None: out of buffer.
@@ -150,7 +166,7 @@ impl Window<'_> {
 
     fn copy(&mut self, offset: u64, len: u64, emit: Emit<'_>) -> io::Result<()> {
         match &mut self.copied {
-            Some((from, so_far)) if *from + *so_far == offset => *so_far += len,
+            Some((from, so_far)) if *from + *so_far == offset && *so_far < COPY_MAX => *so_far += len,
             _ => {
                 self.flush_copied(emit)?;
                 self.copied = Some((offset, len));

@@ -5,7 +5,10 @@
 //!
 //! Invariant: a decoded signature has as many blocks as its two lengths say, and no more than [`BLOCKS_MAX`].
 
+use std::fs::File;
 use std::io::{self, Read};
+use std::num::NonZeroUsize;
+use std::os::unix::fs::FileExt;
 
 use super::rolling::Rolling;
 
@@ -21,6 +24,16 @@ const HEADER_LEN: usize = 12;
 const BLOCK_HASHES_LEN: usize = 12;
 /// Bytes of the longest signature.
 pub const ENCODED_MAX: usize = HEADER_LEN + BLOCKS_MAX as usize * BLOCK_HASHES_LEN;
+
+/// Bytes that a thread hashes at least: to start one takes longer than to hash a fraction of it.
+const SHARE_MIN: u64 = 4 << 20;
+/// More threads than this wait for each other in reading one file.
+const THREADS_MAX: usize = 4;
+/// Bytes that are read at once, if blocks are not longer.
+const READ_LEN: usize = 128 << 10;
+
+/// The hashes of a block.
+type Hashes = (u32, Strong);
 
 /// The first bytes of a block's BLAKE3 hash. What falls together is found by the whole file's.
 pub(super) type Strong = [u8; 8];
@@ -46,7 +59,7 @@ pub enum SignatureError {
 pub struct Signature {
     pub(super) block: u32,
     pub(super) len: u64,
-    pub(super) hashes: Vec<(u32, Strong)>,
+    pub(super) hashes: Vec<Hashes>,
 }
 
 /// The length of blocks for a file of `len` bytes: about its square root, so that hashes and what one change costs
@@ -67,6 +80,26 @@ pub(super) fn strong(block: &[u8]) -> Strong {
     short
 }
 
+fn both(block: &[u8]) -> Hashes {
+    (Rolling::of(block).value(), strong(block))
+}
+
+/// Hashes the blocks of a file from `start` on, as many as there is room for.
+fn hash_part(old: &File, (start, len): (u64, u64), block: u32, hashes: &mut [Hashes]) -> io::Result<()> {
+    let block = block as usize;
+    let at_once = (READ_LEN / block).max(1);
+    let mut buffer = vec![0; at_once * block];
+    let mut position = start;
+    for some in hashes.chunks_mut(at_once) {
+        let wanted = (len - position).min((some.len() * block) as u64);
+        let window = buffer.get_mut(..wanted as usize).unwrap_or_default();
+        old.read_exact_at(window, position)?;
+        some.iter_mut().zip(window.chunks(block)).for_each(|(hash, block)| *hash = both(block));
+        position += wanted;
+    }
+    Ok(())
+}
+
 impl Signature {
     /// Reads an old file. It may be longer or shorter than `len` by now; that is the receiver's to find out.
     pub fn read(old: &mut dyn Read, len: u64) -> io::Result<Option<Self>> {
@@ -84,8 +117,34 @@ impl Signature {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
                 Err(error) => return Err(error),
             }
-            hashes.push((Rolling::of(place).value(), strong(place)));
+            hashes.push(both(place));
             covered += wanted;
+        }
+        Ok(Some(Self { block, len, hashes }))
+    }
+
+    /// Reads an old file by several threads: the other side waits for what comes of it.
+    pub fn of_file(old: &File, len: u64) -> io::Result<Option<Self>> {
+        let Some(block) = block_size(len) else { return Ok(None) };
+        let count = len.div_ceil(u64::from(block)) as usize;
+        let machine = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX);
+        let threads = machine.min((len / SHARE_MIN) as usize).max(1);
+        let mut hashes = vec![Hashes::default(); count];
+        let share = count.div_ceil(threads).max(1);
+        let outcomes = std::thread::scope(|scope| {
+            let parts = hashes.chunks_mut(share).enumerate().map(|(number, part)| {
+                let start = (number * share) as u64 * u64::from(block);
+                scope.spawn(move || hash_part(old, (start, len), block, part))
+            });
+            let parts = parts.collect::<Vec<_>>();
+            parts.into_iter().map(|part| part.join()).collect::<Vec<_>>()
+        });
+        for outcome in outcomes {
+            match outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+                Err(error) => return Err(error),
+            }
         }
         Ok(Some(Self { block, len, hashes }))
     }

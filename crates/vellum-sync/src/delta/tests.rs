@@ -172,3 +172,26 @@ fn blocks_grow_with_files() {
     assert_eq!(block_size(1 << 40), Some(4 << 20));
     assert_eq!(block_size(u64::MAX), None);
 }
+
+#[test]
+fn several_threads_make_the_signature_that_one_makes() {
+    // Shares that do not end with a block, and a file that ends before it should.
+    let old = noise((9 << 20) + 77, 5);
+    let file = tempfile::tempfile().unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &old, 0).unwrap();
+    assert_eq!(Signature::of_file(&file, old.len() as u64).unwrap(), Some(signature(&old)));
+    assert_eq!(Signature::of_file(&file, old.len() as u64 + 1).unwrap(), None);
+}
+
+#[test]
+fn what_is_equal_goes_out_before_the_end_of_the_file_is_seen() {
+    let old = noise(8 << 20, 6);
+    let mut longest = 0;
+    let matcher = Matcher::new(signature(&old));
+    let mut note = |op: Op<'_>| {
+        longest = longest.max(if let Op::Copy { len, .. } = op { len } else { 0 });
+        Ok(())
+    };
+    matcher.scan(&mut &*old, old.len() as u64, &mut note).unwrap();
+    assert!(longest < 3 << 20, "{longest}");
+}

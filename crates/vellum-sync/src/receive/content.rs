@@ -222,7 +222,13 @@ impl<'a> Flow<'a> {
     }
 
     /// Fills `to`, which is empty, with pieces; `old` is the file that some of them are taken from.
-    pub fn assemble(&self, to: &File, pieces: &mut dyn Pieces, old: Option<&File>) -> Result<()> {
+    pub(super) fn assemble(
+        &self,
+        filling: &Filling<'_>,
+        pieces: &mut dyn Pieces,
+        old: Option<&File>,
+    ) -> Result<()> {
+        let to = filling.file;
         let mut hasher = blake3::Hasher::new();
         let mut position = 0;
         let mut buffer = Vec::new();
@@ -244,6 +250,7 @@ impl<'a> Flow<'a> {
                 }
             };
             position = position.checked_add(len).ok_or(SyncError::Unequal)?;
+            filling.grew(len);
             self.passed(len)?;
         }
         ftruncate(to, position).map_err(|errno| SyncError::io("write")(errno.into()))?;

@@ -57,7 +57,11 @@ impl<'a> Receiver<'a> {
         }
         let content = self.job.source.open(*entry, old.as_ref().map(|old| &old.file))?;
         self.as_listed(&content, entry)?;
-        let new = dir.new_file_staged(if replaces { Staging::Named } else { Staging::Anonymous })?;
+        // Nobody reaches what has no name: it may have its mode from the start, which mostly spares setting it.
+        let new = match replaces {
+            true => dir.new_file_staged(Staging::Named)?,
+            false => dir.new_file_of_mode(entry.mode() & 0o777)?,
+        };
         if replaces {
             // Held while the name is temporary: another run that finds it knows that somebody is writing it.
             let _ = flock(new.file()?, FlockOperation::NonBlockingLockExclusive);
@@ -71,10 +75,12 @@ impl<'a> Receiver<'a> {
                 self.flow.patch(new.file()?, from, 0)?;
             }
             (Content::File(from), _) => {
-                self.flow.fill(&Filling::new(new.file()?, from.stat.size, replaces), from)?;
+                let filling = Filling::new(new.file()?, from.stat.size, replaces);
+                self.flow.fill(&filling, from)?;
             }
             (Content::Pieces(pieces), old) => {
-                self.flow.assemble(new.file()?, &mut **pieces, old.as_ref().map(|old| &old.file))?;
+                let filling = Filling::new(new.file()?, entry.size(), replaces);
+                self.flow.assemble(&filling, &mut **pieces, old.as_ref().map(|old| &old.file))?;
             }
         }
         let failed = self.dress(new.file()?, step, entry)?;
@@ -109,7 +115,8 @@ impl<'a> Receiver<'a> {
             Content::Pieces(pieces) => {
                 rustix::fs::ftruncate(&partial.file, 0)
                     .map_err(|errno| SyncError::io("write")(errno.into()))?;
-                self.flow.assemble(&partial.file, &mut **pieces, old.map(|old| &old.file))?;
+                let filling = Filling::new(&partial.file, entry.size(), step.old.is_some());
+                self.flow.assemble(&filling, &mut **pieces, old.map(|old| &old.file))?;
             }
         }
         let failed = self.dress(&partial.file, step, entry)?;

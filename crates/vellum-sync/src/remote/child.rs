@@ -1,6 +1,8 @@
 //! The program that reaches a host, as a child of this process.
 //!
-//! Invariant: the child has ended when this is dropped. What it says of itself goes where this process's errors go.
+//! Invariant: when this is dropped the child ends, after a farewell by itself and else by force; after a farewell nobody
+//! waits for it, since a way back and forth would tell nothing new. What it says of itself goes where this process's
+//! errors go.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +18,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A running program, and the conversation through it.
 pub(super) struct Connected {
     pub client: Client,
-    child: Mutex<Child>,
+    child: Mutex<Option<Child>>,
 }
 
 impl Connected {
@@ -32,26 +34,35 @@ impl Connected {
             return Err(SyncError::Lost);
         };
         let link: Arc<Link> = Link::start(output.into(), input.into(), settings);
-        Ok(Self { client: Client::new(link), child: Mutex::new(child) })
+        Ok(Self { client: Client::new(link), child: Mutex::new(Some(child)) })
     }
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        let link = self.client.link();
-        let mut patience = if link.lost().is_some() { Duration::ZERO } else { GRACE };
+        let stands = self.client.link().lost().is_none();
         self.client.end();
-        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let start = Instant::now();
-        let mut pause = Duration::from_millis(1);
-        while let Ok(None) = child.try_wait() {
-            if start.elapsed() >= patience {
-                // It may have ended meanwhile, which is as well.
-                let _ = child.kill();
-                patience = Duration::MAX;
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(50));
+        let Some(child) = self.child.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        if stands {
+            // If this process ends first, the child loses its input, which is a farewell too.
+            std::thread::spawn(move || see_end(child, GRACE));
+        } else {
+            see_end(child, Duration::ZERO);
         }
+    }
+}
+
+/// Waits until the child has ended, and ends it if it does not in time.
+fn see_end(mut child: Child, mut patience: Duration) {
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    while let Ok(None) = child.try_wait() {
+        if start.elapsed() >= patience {
+            // It may have ended meanwhile, which is as well.
+            let _ = child.kill();
+            patience = Duration::MAX;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
     }
 }

@@ -4,8 +4,6 @@
 //! the file fails.
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use vellum_volume::Meter;
@@ -60,8 +58,7 @@ impl Source for WireSource {
         let (mut signature, mut old_len) = (None, 0);
         if let Some(old) = old.filter(|_| file.size() > DELTA_MIN) {
             old_len = old.metadata().map_err(SyncError::io("read"))?.len();
-            let mut reader = io::BufReader::with_capacity(256 << 10, FromStart { file: old, position: 0 });
-            let made = if old_len > 0 { Signature::read(&mut reader, old_len) } else { Ok(None) };
+            let made = if old_len > 0 { Signature::of_file(old, old_len) } else { Ok(None) };
             signature = made.map_err(SyncError::io("read"))?.map(|signature| signature.encode());
         }
         let (stream, frames) = self.link.inbox.open(file.id().as_u32(), signature);
@@ -76,20 +73,6 @@ impl Source for WireSource {
         };
         self.link.send_all(frames)?;
         Ok(Content::Pieces(Box::new(pieces)))
-    }
-}
-
-/// A file read from its start, whatever its position.
-struct FromStart<'f> {
-    file: &'f File,
-    position: u64,
-}
-
-impl Read for FromStart<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read_at(buffer, self.position)?;
-        self.position += count as u64;
-        Ok(count)
     }
 }
 

@@ -64,6 +64,17 @@ impl<'a> Carrier<'a> {
         self.receiver.job.from.entry(id).size()
     }
 
+    /// Whether content is there as soon as it is asked for.
+    pub fn is_near(&self) -> bool {
+        !self.receiver.job.source.looks_at_old()
+    }
+
+    /// Whether two entries of the source are in one directory.
+    pub fn are_beside(&self, one: EntryId, other: EntryId) -> bool {
+        let parent = |id| self.receiver.job.from.entry(id).parent().map(|parent| parent.id());
+        parent(one) == parent(other)
+    }
+
     /// Carries out steps; stops between two when it is asked to.
     pub fn one_by_one(&self, steps: &[Step]) {
         for step in steps {

@@ -5,8 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::carrier::Carrier;
 use crate::plan::{Action, Step};
 
-/// Steps that one thread takes together: they are mostly of one directory.
+/// Steps that one thread takes together at least, all of their directories: two threads that make files in one wait for
+/// each other at every file.
 const STEPS: usize = 32;
+/// And at most: the others shall have something to do in the meantime. What comes over a line is asked for ahead in the
+/// order of steps, so that all threads must stay close together: no more than the least.
+const STEPS_MAX: usize = 512;
 /// Bytes after which no more are taken: a large file is a portion of its own.
 const BYTES: u64 = 1 << 20;
 
@@ -34,7 +38,13 @@ fn portions(carrier: &Carrier<'_>, steps: &[Step]) -> Vec<(usize, usize)> {
         if let (Action::Write(_), Some(id)) = (step.action, step.source) {
             bytes += carrier.size(id);
         }
-        if place + 1 - start >= STEPS || bytes >= BYTES {
+        let count = place + 1 - start;
+        let at_most = if carrier.is_near() { STEPS_MAX } else { STEPS };
+        let leaves = || {
+            let next = steps.get(place + 1).and_then(|next| next.source);
+            next.zip(step.source).is_none_or(|(next, this)| !carrier.are_beside(this, next))
+        };
+        if bytes >= BYTES || count >= at_most || count >= STEPS && leaves() {
             portions.push((start, place + 1));
             (start, bytes) = (place + 1, 0);
         }

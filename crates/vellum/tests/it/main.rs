@@ -45,6 +45,7 @@ mod stats;
 mod status;
 mod sync;
 mod sync_ask;
+mod sync_calls;
 mod sync_owners;
 mod sync_remote;
 mod sync_rsync;
