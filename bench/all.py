@@ -86,7 +86,7 @@ def measurings() -> list:
         Measuring("mounted", [["mounted.py"]], [["mounted.py", "--sizes", "10,1000", "--runs", "1"]]),
         Measuring(
             "sync",
-            [["compare/sync.py", "--rounds", "5"]],
+            [["compare/sync.py", "--rounds", "5", "--huge"]],
             [["compare/sync.py", "--rounds", "1", "--filesystems", "ext4", "--cases", "1,000 files"]],
         ),
         Measuring(
