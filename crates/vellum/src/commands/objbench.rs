@@ -9,6 +9,7 @@ use vellum_volume::tree::show;
 use super::bench;
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
+use crate::interrupt;
 use crate::ui::format::{self, parse_size};
 use crate::ui::progress::Task;
 use crate::ui::{Ui, figures};
@@ -56,6 +57,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         runs: args.runs,
         patience: Duration::from_secs(args.patience),
     };
+    // From here on there may be a store that has to go again.
+    let _asked = interrupt::listen();
     let container = Container::open(&address(&args.url, context)).map_err(BenchError::from)?;
     let task = Task { first: "Trying", verb: "Trying", item: "request" };
     let found = context
