@@ -8,6 +8,9 @@ use std::process::{Command, Output};
 
 use crate::world::World;
 
+/// When everything was made.
+const PAST: i64 = 1_700_000_000;
+
 /// All that can be seen of a tree: kind, mode, owner, time, content or target.
 fn seen(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
@@ -24,8 +27,8 @@ fn seen(root: &Path) -> BTreeMap<PathBuf, String> {
         } else {
             format!("'{}'", fs::read_to_string(&full).unwrap())
         };
-        // The top's own time depends on when the other program made it.
-        let time = if path.as_os_str().is_empty() { 0 } else { stat.mtime() };
+        // A directory in which something is left to be changed has the time of that: one moment for each program.
+        let time = if path.as_os_str().is_empty() || stat.mtime() != PAST { "now" } else { "past" };
         let mode = if stat.is_symlink() { 0 } else { stat.mode() & 0o7777 };
         found.insert(path, format!("{mode:o} {}:{} {time} {content}", stat.uid(), stat.gid()));
     }
@@ -83,7 +86,7 @@ fn age(root: &Path) {
     if root.is_dir() && !root.is_symlink() {
         fs::read_dir(root).unwrap().for_each(|entry| age(&entry.unwrap().path()));
     }
-    let past = rustix::fs::Timespec { tv_sec: 1_700_000_000, tv_nsec: 0 };
+    let past = rustix::fs::Timespec { tv_sec: PAST, tv_nsec: 0 };
     let times = rustix::fs::Timestamps { last_access: past, last_modification: past };
     rustix::fs::utimensat(rustix::fs::CWD, root, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
