@@ -61,14 +61,6 @@ pub enum CliError {
         /// What to type instead; possibly empty.
         hint: String,
     },
-    /// What was typed is another program's.
-    #[error("{message}")]
-    Foreign {
-        /// What it is.
-        message: String,
-        /// What to do instead.
-        hint: String,
-    },
     /// A volume's operation failed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
@@ -136,7 +128,6 @@ impl CliError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Usage { .. } => ErrorKind::Usage,
-            Self::Foreign { .. } => ErrorKind::Unsupported,
             Self::Volume(error) => error.kind(),
             Self::Checkout(error) => error.kind(),
             Self::Sync(error) => error.kind(),
@@ -165,7 +156,6 @@ impl CliError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Usage { hint, .. } => (!hint.is_empty()).then(|| hint.clone()),
-            Self::Foreign { hint, .. } => Some(hint.clone()),
             Self::Stopped { resume } => Some(resume.clone()),
             Self::Volume(error) => volume_hint(error),
             Self::Checkout(CheckoutError::Volume(error)) => volume_hint(error),

@@ -338,14 +338,14 @@ fn what_rsync_has_and_we_have_not_is_named() {
     let world = World::empty();
     world.write("src/a", "x");
     let run = |words: &[&str]| world.run(&[&["sync"], words, &["src/", "dst"]].concat());
-    run(&["-a", "--fuzzy"]).code(2).remarks("--fuzzy").remarks("--detect-renames");
-    run(&["-a", "--link-dest=x"]).code(2).remarks("there is none here").remarks("vellum snapshot");
-    run(&["-y"]).code(2).remarks("--detect-renames");
+    run(&["-a", "--fuzzy"]).code(3).remarks("--fuzzy").remarks("--detect-renames");
+    run(&["-a", "--link-dest=x"]).code(3).remarks("there is none here").remarks("vellum snapshot");
+    run(&["-y"]).code(3).remarks("--detect-renames");
     assert!(!world.has("dst"));
     run(&["-avvs", "--no-inc-recursive", "--secluded-args", "--no-o", "--no-group"]).ok();
     assert_eq!(world.read("dst/a"), "x");
     run(&["-t", "--delete"]).code(3).remarks("-r");
-    world.run(&["sync", "--list-only", "src"]).code(2).remarks("-n");
+    world.run(&["sync", "--list-only", "src"]).code(3).remarks("-n");
     world.run(&["sync", "rsync://host/module", "dst"]).code(3).remarks("daemon");
     world.run(&["sync", "--two-way", "-R", "src", "dst"]).code(3).remarks("--relative");
 }

@@ -146,38 +146,38 @@ pub const TABLE: &[Row] = &[
     value("config", DAEMON),
 ];
 
-/// Options that are turned off again by `--no-NAME`, and by `--no-LETTER`; those of `-a` stand in `args`.
-const TURNED_OFF: [(&str, &str, &str); 30] = [
-    ("dirs", "no-dirs", "no-d"),
-    ("acls", "no-acls", "no-A"),
-    ("xattrs", "no-xattrs", "no-X"),
-    ("atimes", "no-atimes", "no-U"),
-    ("hard_links", "no-hard-links", "no-H"),
-    ("sparse", "no-sparse", "no-S"),
-    ("omit_dir_times", "no-omit-dir-times", "no-O"),
-    ("omit_link_times", "no-omit-link-times", "no-J"),
-    ("executability", "no-executability", "no-E"),
-    ("one_file_system", "no-one-file-system", "no-x"),
-    ("numeric_ids", "no-numeric-ids", "no-numeric-id"),
-    ("relative", "no-relative", "no-R"),
-    ("mkpath", "no-mkpath", "no-mkpaths"),
-    ("prune_empty_dirs", "no-prune-empty-dirs", "no-m"),
-    ("update", "no-update", "no-u"),
-    ("checksum", "no-checksum", "no-c"),
-    ("ignore_times", "no-ignore-times", "no-I"),
-    ("size_only", "no-size-only", "no-sizes-only"),
-    ("force", "no-force", "no-forced"),
-    ("backup", "no-backup", "no-b"),
-    ("in_place", "no-in-place", "no-inplace"),
-    ("append", "no-append", "no-appending"),
-    ("resume", "no-resume", "no-partial"),
-    ("fsync", "no-fsync", "no-fsyncing"),
-    ("compress", "no-compress", "no-z"),
-    ("bwlimit", "no-bwlimit", "no-bandwidth-limit"),
-    ("timeout", "no-timeout", "no-timeouts"),
-    ("itemize", "no-itemize-changes", "no-i"),
-    ("progress", "no-progress", "no-progress-shown"),
-    ("human_readable", "no-human-readable", "no-h"),
+/// Options that are turned off again by `--no-NAME`, and how else rsync calls that; those of `-a` stand in `args`.
+const TURNED_OFF: [(&str, &str, Option<&str>); 30] = [
+    ("dirs", "no-dirs", Some("no-d")),
+    ("acls", "no-acls", Some("no-A")),
+    ("xattrs", "no-xattrs", Some("no-X")),
+    ("atimes", "no-atimes", Some("no-U")),
+    ("hard_links", "no-hard-links", Some("no-H")),
+    ("sparse", "no-sparse", Some("no-S")),
+    ("omit_dir_times", "no-omit-dir-times", Some("no-O")),
+    ("omit_link_times", "no-omit-link-times", Some("no-J")),
+    ("executability", "no-executability", Some("no-E")),
+    ("one_file_system", "no-one-file-system", Some("no-x")),
+    ("numeric_ids", "no-numeric-ids", Some("no-numeric-id")),
+    ("relative", "no-relative", Some("no-R")),
+    ("mkpath", "no-mkpath", Some("no-mkpaths")),
+    ("prune_empty_dirs", "no-prune-empty-dirs", Some("no-m")),
+    ("update", "no-update", Some("no-u")),
+    ("checksum", "no-checksum", Some("no-c")),
+    ("ignore_times", "no-ignore-times", Some("no-I")),
+    ("size_only", "no-size-only", None),
+    ("force", "no-force", None),
+    ("backup", "no-backup", Some("no-b")),
+    ("in_place", "no-in-place", Some("no-inplace")),
+    ("append", "no-append", None),
+    ("resume", "no-resume", Some("no-partial")),
+    ("fsync", "no-fsync", None),
+    ("compress", "no-compress", Some("no-z")),
+    ("bwlimit", "no-bwlimit", None),
+    ("timeout", "no-timeout", None),
+    ("itemize", "no-itemize-changes", Some("no-i")),
+    ("progress", "no-progress", None),
+    ("human_readable", "no-human-readable", Some("no-h")),
 ];
 
 /// What of the table was typed.
@@ -195,8 +195,7 @@ impl RsyncArgs {
             No(why) => Some((row.name, format!("there is none here: {why}"))),
         });
         refused.map_or(Ok(()), |(name, hint)| {
-            let message = format!("--{name} is an option of rsync's");
-            Err(CliError::Foreign { message, hint })
+            Err(CliError::usage(format!("--{name} is an option of rsync's"), hint))
         })
     }
 }
@@ -215,8 +214,8 @@ impl clap::Args for RsyncArgs {
                 None => arg,
             });
         }
-        for (option, name, letter) in TURNED_OFF {
-            let arg = Arg::new(name).long(name).alias(letter).hide(true);
+        for (option, name, also) in TURNED_OFF {
+            let arg = Arg::new(name).long(name).aliases(also).hide(true);
             command = command.arg(arg.action(ArgAction::SetTrue).overrides_with(option));
         }
         // In rsync's lines -C is --cvs-exclude; the directory to work in is named before the command.
@@ -293,8 +292,8 @@ mod tests {
 
     #[test]
     fn what_is_turned_on_can_be_turned_off() {
-        for (option, name, letter) in TURNED_OFF {
-            for typed in [name, letter] {
+        for (option, name, also) in TURNED_OFF {
+            for typed in std::iter::once(name).chain(also) {
                 assert!(parse(&[&format!("--{typed}")]).is_ok(), "{option}: --{typed}");
             }
         }
