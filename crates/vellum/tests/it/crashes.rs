@@ -331,7 +331,7 @@ fn killed_at_any_moment_it_has_everything_that_was_done() {
     for number in 0..rounds(KILLS) {
         let pid = mount.pid();
         let round = Round::run(&mount.path, number, seed, || kill(pid, "-KILL"));
-        wait_until("it is dead", || fs::read_dir(&mount.path).is_err());
+        wait_until("it is dead", || mount.is_dead());
         mount.again(&[]).ok();
         round.check(&mount.path, true);
         run(&mount.path, &["flush"], Stdio::null()).ok();

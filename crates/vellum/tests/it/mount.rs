@@ -199,7 +199,7 @@ fn a_killed_daemon_leaves_a_mountpoint_that_mount_repairs() {
     synced.write_all(b"safe").unwrap();
     synced.sync_all().unwrap();
     kill(mount.pid(), "-KILL");
-    wait_until("dead", || fs::read_dir(&mount.path).is_err());
+    wait_until("dead", || mount.is_dead());
     let listed = world.json(&["mounts"]);
     let ours = |item: &&serde_json::Value| item["mountpoint"] == mount.path.to_str().unwrap();
     assert_eq!(listed["mounts"].as_array().unwrap().iter().find(ours).unwrap()["dead"], true);

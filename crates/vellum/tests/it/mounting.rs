@@ -46,6 +46,11 @@ impl<'w> Mount<'w> {
         self.path.join(name)
     }
 
+    /// Whether nobody serves it any more: asked in a way to which the kernel does not know the answer by itself.
+    pub fn is_dead(&self) -> bool {
+        rustix::fs::statvfs(&self.path).is_err()
+    }
+
     /// What the mount says of itself.
     pub fn description(&self) -> Value {
         serde_json::from_slice(&fs::read(self.at(".vellum/mount.json")).unwrap()).unwrap()

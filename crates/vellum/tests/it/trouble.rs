@@ -58,7 +58,7 @@ fn while_the_store_is_away_everything_goes_on_and_then_it_gets_what_it_missed() 
     assert_eq!(fs::read(mount.at("renamed")).unwrap(), bytes(1, 200_000), "the store can be read again");
     // Whatever becomes of the process meanwhile.
     kill(mount.pid(), "-KILL");
-    wait_until("it is dead", || fs::read_dir(&mount.path).is_err());
+    wait_until("it is dead", || mount.is_dead());
     // Without the lease nobody mounts.
     mount.again(&[]).code(2).remarks("Read-only file system");
     sh(&disk.path(), "mount -o remount,rw .");
@@ -126,7 +126,7 @@ fn a_full_disk_is_an_error_to_the_program_and_loses_nothing_acknowledged() {
     assert!(more > done + 10, "it goes on when there is room: {more} after {done}");
     check(more);
     kill(mount.pid(), "-KILL");
-    wait_until("it is dead", || fs::read_dir(&mount.path).is_err());
+    wait_until("it is dead", || mount.is_dead());
     disk.grow(120);
     mount.again(&[]).ok();
     check(more);
@@ -187,7 +187,7 @@ fn a_process_that_is_held_keeps_its_worktree_and_goes_on() {
     waiting.join().unwrap().unwrap();
     kill(pid, "-STOP");
     kill(pid, "-KILL");
-    wait_until("it is dead", || fs::read_dir(&mount.path).is_err());
+    wait_until("it is dead", || mount.is_dead());
     mount.again(&[]).ok();
     assert_eq!(fs::read_to_string(mount.at("a.txt")).unwrap(), "one\ntwo\nthree\n");
     assert!(mount.at("x").exists());
