@@ -125,7 +125,8 @@ impl Fs {
         session.end()?;
         // The next snapshot of the line counts from this one.
         (published.counted.changed, published.counted.stored) = (0, 0);
-        self.rebase(&pending.state, &published, Some(number))
+        self.rebase(&pending.state, &published, Some(number))?;
+        Ok(())
     }
 
     fn publish_layers(&self, sealed: &State) -> Result<()> {
@@ -135,10 +136,9 @@ impl Fs {
         let live = LiveTree { root: published.root, counted: published.counted };
         self.update_head(|head| head.live = Some(live))?;
         session.end()?;
-        self.rebase(sealed, &published, None)?;
+        let rest = self.rebase(sealed, &published, None)?;
         if live.root == sealed.base {
-            // What is still there is in no tree.
-            let rest = self.tree.head().sealed();
+            // In no tree. What was sealed meanwhile may be in one: the head, which has it by now, is not asked.
             *self.remainder.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(rest);
         }
         Ok(())
@@ -159,12 +159,12 @@ impl Fs {
     }
 
     /// Lets every state that stands on the published layers stand on the new tree, and forgets the layers that no
-    /// state needs any more.
-    fn rebase(&self, done: &State, published: &Published, snapshot: Option<u64>) -> Result<()> {
+    /// state needs any more. Gives what `done` has become.
+    fn rebase(&self, done: &State, published: &Published, snapshot: Option<u64>) -> Result<State> {
         // Asked first: what is named after this moment, by transactions that the change of the head waits for, counts.
         let sealed = self.log.sealed();
         let mut pasts_before = None;
-        let (left, sequence) = self.tree.change_head(|head, txn| {
+        let ((left, rest), sequence) = self.tree.change_head(|head, txn| {
             let mut pasts = self.epochs.pasts();
             // The body may run again.
             *pasts = pasts_before.get_or_insert_with(|| pasts.clone()).clone();
@@ -180,10 +180,12 @@ impl Fs {
                 .copied()
                 .collect();
             let amended = self.amend(done, published, &newer, head.next_layer, txn)?;
+            let layers = amended.into_iter().collect();
+            let rest = State { base: published.root, counted: published.counted, layers };
             for state in states {
                 state.layers.truncate(state.layers.len() - done.layers.len());
-                state.layers.extend(amended);
-                (state.base, state.counted) = (published.root, published.counted);
+                state.layers.extend(&rest.layers);
+                (state.base, state.counted) = (rest.base, rest.counted);
             }
             head.next_layer = LayerId(head.next_layer.0 + u64::from(amended.is_some()));
             for (number, pending) in &waiting {
@@ -196,11 +198,12 @@ impl Fs {
             for layer in done.layers.iter().filter(|layer| !needed.contains(layer)) {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
-            Ok(needed)
+            Ok((needed, rest))
         })?;
         // A loss of power must not bring back what names the segments that go.
         self.tree.live().settle(sequence)?;
-        self.recycle(&sealed, &left)
+        self.recycle(&sealed, &left)?;
+        Ok(rest)
     }
 
     /// Removes the layers that no state stands on any more: a restore leaves them, a past that is let go, and

@@ -262,6 +262,30 @@ fn a_file_that_is_open_without_a_name_does_not_keep_publishing_busy() {
     assert_eq!(fs.unpublished().unwrap().sealed_layers, 0);
 }
 
+/// Nothing of the first layers can be in a tree; that must not be thought of those that are sealed in the same moment.
+#[test]
+fn what_is_sealed_while_a_file_without_a_name_is_published_is_published_next() {
+    let world = World::new();
+    let caller = crate::Caller { uid: 0, gid: 0, umask: 0 };
+    let fs = &world.fs;
+    let nameless = fs.tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
+    let handle = fs.open_file(nameless, crate::OpenFlags::default()).unwrap();
+    fs.flush().unwrap();
+    let first = fs.tree.head().sealed();
+    assert_ne!(first.layers, []);
+    fs.write(Ino(10), 0, &noise(30_000, 1), false).unwrap();
+    let seal = |head: &mut Head, _: &mut dyn vellum_live::Transaction| {
+        head.seal();
+        Ok(())
+    };
+    fs.tree.change_head(seal).unwrap();
+    fs.publish_layers(&first).unwrap();
+    assert_eq!(fs.publish().unwrap(), Progress::Some);
+    let base = fs.volume().tree(fs.tree.head().state.base);
+    assert_eq!(base.inode(Ino(10)).unwrap().attr.size, 30_000);
+    fs.release(handle).unwrap();
+}
+
 #[test]
 fn a_file_that_gets_a_name_again_has_its_content_in_every_snapshot() {
     let world = World::new();
