@@ -6,6 +6,7 @@
 
 mod device;
 mod handshake;
+mod linger;
 mod ring;
 mod rings;
 mod turn;

@@ -15,6 +15,7 @@ use io_uring::{IoUring, cqueue, types};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::io::Errno;
 
+use super::linger::Linger;
 use super::{Device, MAX_WRITE};
 use crate::wire::{Answer, REQUEST_HEAD_LEN, head};
 
@@ -109,19 +110,39 @@ impl Ring {
     }
 
     /// Waits for a request, and says where it stands. None when the mount is gone.
-    pub fn next(&self) -> io::Result<Option<Slot>> {
+    pub fn next(&self, linger: &Linger) -> io::Result<Option<Slot>> {
         loop {
             match self.completed() {
                 Some((slot, 0..)) => {
+                    linger.note();
                     // What was answered before must not wait until this is.
                     self.submit()?;
                     return Ok(Some(slot));
                 }
                 Some(_) if self.alive.fetch_sub(1, Ordering::AcqRel) == 1 => return Ok(None),
                 Some(_) => {}
-                None => self.enter(1)?,
+                None => self.wait(linger)?,
             }
         }
+    }
+
+    /// Hands to the kernel what was answered, and waits.
+    fn wait(&self, linger: &Linger) -> io::Result<()> {
+        if let Some(lingering) = linger.begin() {
+            self.enter(0)?;
+            if lingering.until(|| self.has_completed()) {
+                return Ok(());
+            }
+        }
+        self.enter(1)
+    }
+
+    fn has_completed(&self) -> bool {
+        let early = self.completing.lock().unwrap_or_else(PoisonError::into_inner);
+        #[expect(unsafe_code, reason = "the ring is shared by threads")]
+        // SAFETY: the lock is held, so that nobody else has the queue.
+        let none = unsafe { self.uring.completion_shared().is_empty() };
+        !none || !early.is_empty()
     }
 
     fn completed(&self) -> Option<(Slot, i32)> {

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use super::linger::Linger;
 use super::ring::{Ring, Slot};
 use super::turn::{Turn, Watch};
 use super::{Device, Later, Service, Way};
@@ -39,6 +40,7 @@ const LONG_BYTES: usize = 64 << 10;
 pub struct Rings {
     queues: Vec<Queue>,
     watch: Watch,
+    linger: Linger,
 }
 
 struct Queue {
@@ -66,7 +68,7 @@ impl Rings {
             Ok(Queue { ring, turn: Turn::default(), registered: AtomicBool::new(false) })
         };
         let queues = (0..count).map(queue).collect::<io::Result<Vec<_>>>()?;
-        Ok(Self { queues, watch: Watch::default() })
+        Ok(Self { queues, watch: Watch::default(), linger: Linger::new() })
     }
 
     /// Serves the rings. The handshake is done, and has told the kernel of them.
@@ -128,7 +130,7 @@ impl Rings {
 
     /// Answers requests until the turn is lost (true), or the mount gone.
     fn take_turns(&self, queue: &Queue, service: &impl Service, long: &Sender<Long>) -> io::Result<bool> {
-        while let Some(slot) = queue.ring.next()? {
+        while let Some(slot) = queue.ring.next(&self.linger)? {
             let asked = decode(&queue.ring, slot);
             if asked.as_ref().is_ok_and(|(_, operation)| takes_long(operation)) {
                 let sent = long.send(Long { ring: queue.ring.clone(), slot });
