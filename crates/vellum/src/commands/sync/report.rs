@@ -43,6 +43,7 @@ pub struct Shown {
     write_bytes: u64,
     written_bytes: u64,
     spared_bytes: u64,
+    carried_out: u64,
     stopped: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     steps: Option<Vec<ShownStep>>,
@@ -164,13 +165,25 @@ impl Run<'_> {
                 format::count(counts.writes, "file")
             ));
         }
-        let verb = match (dry, self.done.is_some_and(|done| done.stopped)) {
-            (true, _) => "Would be done",
-            (_, true) => "Stopped before all was done",
-            _ if self.failed() => "Done as far as possible",
-            _ => "Done",
-        };
-        format!("{verb}: {}", words.join(", "))
+        let words = words.join(", ");
+        match self.done {
+            _ if dry => format!("Would be done: {words}"),
+            Some(done) if done.stopped || done.steps < self.planned() => {
+                let how =
+                    if done.stopped { "Stopped before all was done" } else { "Done as far as possible" };
+                format!("{how}: {} of {} of {words}", format::number(done.steps), self.steps_in_words())
+            }
+            _ if self.failed() => format!("Done as far as possible: {words}"),
+            _ => format!("Done: {words}"),
+        }
+    }
+
+    fn planned(&self) -> u64 {
+        self.plan.steps.len() as u64
+    }
+
+    fn steps_in_words(&self) -> String {
+        format::count(self.planned(), "step")
     }
 
     fn facts(&self, context: &Context) -> Result<()> {
@@ -179,12 +192,13 @@ impl Run<'_> {
         let bytes = |files, bytes| format!("{}, {}", format::count(files, "file"), format::size(bytes));
         facts.add("source", bytes(counts.files, counts.bytes));
         facts.add("to write", bytes(counts.writes, counts.write_bytes));
-        facts.add("made", format::number(counts.made));
-        facts.add("updated", format::number(counts.updated));
-        facts.add("attributes", format::number(counts.attributes));
-        facts.add("renamed", format::number(counts.renamed));
-        facts.add("deleted", format::number(counts.deleted));
+        facts.add("to make", format::number(counts.made));
+        facts.add("to update", format::number(counts.updated));
+        facts.add("to give other attributes", format::number(counts.attributes));
+        facts.add("to rename", format::number(counts.renamed));
+        facts.add("to delete", format::number(counts.deleted));
         if let Some(done) = self.done {
+            facts.add("carried out", format!("{} of {}", format::number(done.steps), self.steps_in_words()));
             facts.add("written", format::size(done.written));
             facts.add("shared or reused", format::size(done.spared));
         }
@@ -213,6 +227,7 @@ impl Run<'_> {
             write_bytes: counts.write_bytes,
             written_bytes: self.done.map_or(0, |done| done.written),
             spared_bytes: self.done.map_or(0, |done| done.spared),
+            carried_out: self.done.map_or(0, |done| done.steps),
             stopped: self.done.is_some_and(|done| done.stopped),
             steps,
             kept: named(|remark| matches!(remark, Remark::Kept { .. })),
