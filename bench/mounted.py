@@ -94,7 +94,7 @@ def main():
         "Commands in a mount, by the number of its files",
         columns=[column(size) for size in sizes],
         ours=column(sizes[-1]),
-        floors=[column(sizes[0])],
+        floors=[column(size) for size in sizes[:-1]],
         setting={
             "filesystem": record.filesystem(arguments.work or tempfile.gettempdir()),
             "cache": "warm",
