@@ -151,7 +151,7 @@ impl<'a> Merge<'a> {
             (!root.flags().has(Flags::IMPLIED)).then_some((*origin, root))
         });
         let mut listing = match first {
-            Some((_, root)) => Listing::new(&fresh(&root), root.detail().cloned()),
+            Some((_, root)) => Listing::new(&Fresh::of(&root), root.detail().cloned()),
             None => Listing::new(&Fresh { flags: Flags::IMPLIED, ..Fresh::dir() }, None),
         };
         let mut origins = vec![first.map_or((0, EntryId::ROOT), |(origin, _)| origin)];
@@ -212,7 +212,7 @@ impl<'a> Merge<'a> {
                 detail.group = self.group(*part, detail.group);
                 detail
             });
-            block.push(name, &fresh(entry), detail)?;
+            block.push(name, &Fresh::of(entry), detail)?;
             origins.push((*part, entry.id()));
         }
         let first = listing.attach(task.id, &mut block)?;
@@ -243,17 +243,5 @@ impl<'a> Merge<'a> {
                 union.owners.groups.entry(*id).or_insert_with(|| name.clone());
             }
         }
-    }
-}
-
-fn fresh(entry: &Entry<'_>) -> Fresh {
-    Fresh {
-        kind: entry.kind(),
-        mode: entry.mode(),
-        uid: entry.uid(),
-        gid: entry.gid(),
-        size: entry.size(),
-        mtime: entry.mtime(),
-        flags: entry.flags(),
     }
 }

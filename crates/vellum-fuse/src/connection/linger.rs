@@ -100,7 +100,6 @@ mod tests {
         std::thread::sleep(BUSY);
         assert!(!lingering.until(|| false));
         drop(lingering);
-        linger.note();
         linger.last.store(u64::MAX, Ordering::Relaxed);
         assert!(linger.begin().is_some());
     }

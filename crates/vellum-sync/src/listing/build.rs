@@ -4,7 +4,7 @@ use vellum_types::key::check_name;
 use vellum_types::{FileKind, Time};
 
 use super::entry::Record;
-use super::{Detail, EntryId, Flags, Listing, Owners};
+use super::{Detail, Entry, EntryId, Flags, Listing, Owners};
 
 /// Most entries of one listing: numbers have 32 bits, and all ones mean none.
 const ENTRIES_MAX: usize = u32::MAX as usize - 2;
@@ -46,6 +46,20 @@ pub struct Fresh {
 }
 
 impl Fresh {
+    /// Those of an entry of another listing.
+    #[must_use]
+    pub fn of(entry: &Entry<'_>) -> Self {
+        Self {
+            kind: entry.kind(),
+            mode: entry.mode(),
+            uid: entry.uid(),
+            gid: entry.gid(),
+            size: entry.size(),
+            mtime: entry.mtime(),
+            flags: entry.flags(),
+        }
+    }
+
     /// A directory of which nothing is known.
     #[must_use]
     pub fn dir() -> Self {

@@ -78,7 +78,7 @@ impl Renamings {
     /// The listing in which they are done.
     pub(super) fn apply(&self, listing: &Listing) -> Listing {
         let root = listing.root();
-        let mut renamed = Listing::new(&fresh(root), root.detail().cloned());
+        let mut renamed = Listing::new(&Fresh::of(&root), root.detail().cloned());
         renamed.unlisted = listing.unlisted.clone();
         renamed.leftovers = listing.leftovers.clone();
         renamed.owners = listing.owners.clone();
@@ -99,7 +99,7 @@ impl Renamings {
             let mut kept = Vec::new();
             for (name, child) in entries {
                 // Names of listings are names, and new ones were free.
-                if block.push(&name, &fresh(child), child.detail().cloned()).is_ok() {
+                if block.push(&name, &Fresh::of(&child), child.detail().cloned()).is_ok() {
                     kept.push((name, child));
                 }
             }
@@ -136,18 +136,6 @@ impl Renamings {
             .collect();
         let counts = Counts { renamed: steps.len() as u64, ..Counts::default() };
         Plan { steps, refusal: None, remarks: Vec::new(), counts }
-    }
-}
-
-fn fresh(entry: Entry<'_>) -> Fresh {
-    Fresh {
-        kind: entry.kind(),
-        mode: entry.mode(),
-        uid: entry.uid(),
-        gid: entry.gid(),
-        size: entry.size(),
-        mtime: entry.mtime(),
-        flags: entry.flags(),
     }
 }
 
