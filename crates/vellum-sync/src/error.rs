@@ -87,6 +87,9 @@ pub enum SyncError {
     /// The archive of a two-way run cannot be kept.
     #[error(transparent)]
     Archive(#[from] crate::two_way::StoreError),
+    /// A version of a conflict cannot be kept.
+    #[error(transparent)]
+    Rename(#[from] crate::two_way::RenameError),
     /// Somebody asked to stop.
     #[error("stopped")]
     Stopped,
@@ -100,7 +103,9 @@ impl SyncError {
             Self::Beneath(error) => error.kind(),
             Self::Content(error) => error.kind(),
             Self::Io { source, .. } => ErrorKind::of_io(source),
-            Self::Changed | Self::Taken | Self::Dangling(_) | Self::Cycle => ErrorKind::Conflict,
+            Self::Changed | Self::Taken | Self::Dangling(_) | Self::Cycle | Self::Rename(_) => {
+                ErrorKind::Conflict
+            }
             Self::Vanished => ErrorKind::NotFound,
             Self::Unequal | Self::Listing(_) => ErrorKind::Corrupt,
             Self::Refused(_) | Self::End { .. } => ErrorKind::Conflict,

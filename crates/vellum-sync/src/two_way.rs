@@ -34,7 +34,7 @@ pub use codec::ArchiveError;
 pub use decide::{Conflict, Course};
 pub use far::Far;
 pub use plan::{Asked, TwoWayPlan, doubtful, unsettled};
-pub use rename::{Renaming, Renamings};
+pub use rename::{RenameError, Renaming, Renamings};
 pub use rule::{Answer, Answers, Ending, Rule};
 pub use run::{BothWays, Lines, Sight, TwoWay, TwoWayReport};
 pub use state::{Change, Seen, State};

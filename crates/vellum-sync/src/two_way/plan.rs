@@ -14,7 +14,7 @@ use super::Which;
 use super::archive::Archive;
 use super::decide::{Conflict, Course, Decision, Judgement, digests};
 use super::merge::{Merged, Node, Standing};
-use super::rename::{Renaming, Renamings};
+use super::rename::{RenameError, Renaming, Renamings};
 use super::rule::{Answers, Ending, Rule};
 
 /// How often names are given before a plan is made of what there is: once is enough, unless names meet.
@@ -57,11 +57,10 @@ pub struct TwoWayPlan {
 }
 
 impl TwoWayPlan {
-    /// The plan.
-    #[must_use]
-    pub fn new(archive: &Archive, listings: [&Listing; 2], asked: &Asked) -> Self {
+    /// The plan; an error if a version cannot be kept under the name that it would get.
+    pub fn new(archive: &Archive, listings: [&Listing; 2], asked: &Asked) -> Result<Self, RenameError> {
         let mut named = Named::default();
-        while named.rounds < RENAMES_MAX && named.give(archive, listings, asked) {
+        while named.rounds < RENAMES_MAX && named.give(archive, listings, asked)? {
             named.rounds += 1;
         }
         let merged = Merged::walk(archive, named.listings(listings), &asked.options.preserve);
@@ -70,7 +69,7 @@ impl TwoWayPlan {
         let nodes = merged.nodes;
         let mut conflicts = named.conflicts;
         conflicts.extend(decision.conflicts);
-        Self {
+        Ok(Self {
             renamings: named.renamings,
             renamed: named.renamed,
             plans,
@@ -79,7 +78,7 @@ impl TwoWayPlan {
             refusal,
             nodes,
             courses: decision.courses,
-        }
+        })
     }
 
     /// The listings that the steps speak of.
@@ -115,7 +114,12 @@ impl Named {
     }
 
     /// Gives new names where both versions are kept; whether there were any to give.
-    fn give(&mut self, archive: &Archive, listings: [&Listing; 2], asked: &Asked) -> bool {
+    fn give(
+        &mut self,
+        archive: &Archive,
+        listings: [&Listing; 2],
+        asked: &Asked,
+    ) -> Result<bool, RenameError> {
         let now = self.listings(listings);
         let merged = Merged::walk(archive, now, &asked.options.preserve);
         let mut conflicts = Judgement { merged: &merged, asked }.run().conflicts;
@@ -123,9 +127,10 @@ impl Named {
         let more = Renaming::of(&merged, &conflicts, asked);
         let renamed = Which::BOTH.map(|which| {
             let (more, now): (&Renamings, &&Listing) = (which.of(&more), which.of(&now));
-            (!more.is_empty()).then(|| more.apply(now))
+            (!more.is_empty()).then(|| more.apply(now)).transpose()
         });
         for (which, renamed) in Which::BOTH.into_iter().zip(renamed) {
+            let renamed = renamed?;
             which.of_mut(&mut self.renamings).extend(which.of(&more));
             if renamed.is_some() {
                 *which.of_mut(&mut self.renamed) = renamed;
@@ -133,7 +138,7 @@ impl Named {
         }
         let any = !conflicts.is_empty();
         self.conflicts.extend(conflicts);
-        any
+        Ok(any)
     }
 }
 

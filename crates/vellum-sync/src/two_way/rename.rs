@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vellum_checkout::beneath::ShownPath;
 use vellum_types::Time;
 use vellum_types::limits::NAME_MAX;
 
-use crate::listing::{Block, Entry, EntryId, Fresh, Listing};
+use crate::listing::{Block, Entry, EntryId, Fresh, Listing, ListingError};
 use crate::plan::{Action, Counts, Phase, Plan, Step, What};
 
 use super::decide::Conflict;
@@ -19,6 +20,22 @@ use crate::path::{join, split};
 
 /// Bytes of a host's name in the name of a file.
 const LABEL_MAX: usize = 40;
+
+/// A version that cannot be kept beside the one that won.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{}' cannot be kept as '{}': {why}; rename it on one side, or choose who wins with --conflict",
+    ShownPath(.path),
+    ShownPath(.name)
+)]
+pub struct RenameError {
+    /// Where it would stand.
+    pub path: Vec<u8>,
+    /// What it would be called there.
+    pub name: Vec<u8>,
+    /// What is wrong with that.
+    pub why: ListingError,
+}
 
 /// One version that gets another name, in its directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,8 +92,8 @@ impl Renamings {
         self.0.extend(more.0.iter().map(|(path, name)| (path.clone(), name.clone())));
     }
 
-    /// The listing in which they are done.
-    pub(super) fn apply(&self, listing: &Listing) -> Listing {
+    /// The listing in which they are done, with every entry of the one before.
+    pub(super) fn apply(&self, listing: &Listing) -> Result<Listing, RenameError> {
         let root = listing.root();
         let mut renamed = Listing::new(&Fresh::of(&root), root.detail().cloned());
         renamed.unlisted = listing.unlisted.clone();
@@ -96,15 +113,18 @@ impl Renamings {
                 entries.sort_by(|a, b| a.0.cmp(&b.0));
             }
             let mut block = Block::with_capacity(entries.len());
-            let mut kept = Vec::new();
-            for (name, child) in entries {
-                // Names of listings are names, and new ones were free.
-                if block.push(&name, &Fresh::of(&child), child.detail().cloned()).is_ok() {
-                    kept.push((name, child));
-                }
+            for (name, child) in &entries {
+                // Without one of its entries the listing would say that somebody deleted it.
+                block
+                    .push(name, &Fresh::of(child), child.detail().cloned())
+                    .map_err(|why| self.refused(&path, name, why))?;
             }
-            let Ok(first) = renamed.attach(id, &mut block) else { continue };
-            for (place, (name, child)) in kept.into_iter().enumerate() {
+            let first = renamed.attach(id, &mut block).map_err(|why| RenameError {
+                path: path.clone(),
+                name: split(&path).1.to_vec(),
+                why,
+            })?;
+            for (place, (name, child)) in entries.into_iter().enumerate() {
                 let id = first.plus(u32::try_from(place).unwrap_or(u32::MAX));
                 if let Some(digest) = listing.digest(child.id()) {
                     renamed.set_digest(id, *digest);
@@ -114,7 +134,14 @@ impl Renamings {
                 }
             }
         }
-        renamed
+        Ok(renamed)
+    }
+
+    /// What is wrong with a name in a directory: it is that of one which was to be renamed.
+    fn refused(&self, dir: &[u8], name: &[u8], why: ListingError) -> RenameError {
+        let given = self.0.iter().find(|(path, given)| split(path).0 == dir && **given == name);
+        let path = given.map_or_else(|| join(dir, name), |(path, _)| path.clone());
+        RenameError { path, name: name.to_vec(), why }
     }
 
     /// The plan that does them, from the listing as it is to the one in which they are done.
@@ -180,4 +207,36 @@ fn cut(name: &[u8], room: usize) -> &[u8] {
         end -= 1;
     }
     name.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(names: &[&[u8]]) -> Listing {
+        let mut listing = Listing::new(&Fresh::dir(), None);
+        let mut block = Block::default();
+        for name in names {
+            block.push(name, &Fresh::dir(), None).unwrap();
+        }
+        listing.attach(EntryId::ROOT, &mut block).unwrap();
+        listing
+    }
+
+    fn renamings(path: &[u8], name: &[u8]) -> Renamings {
+        Renamings(BTreeMap::from([(path.to_vec(), name.to_vec())]))
+    }
+
+    /// The entry was left out, as if somebody had deleted it.
+    #[test]
+    fn a_name_that_a_listing_refuses_is_told() {
+        let before = listing(&[b"a", b"b"]);
+        let why = |name: &[u8]| renamings(b"a", name).apply(&before).unwrap_err();
+        assert_eq!(why(b"b").why, ListingError::Order);
+        assert_eq!(why(b"x/y").why, ListingError::Name);
+        let told = why(b"b").to_string();
+        assert!(told.starts_with("'a' cannot be kept as 'b': ") && told.contains("--conflict"), "{told}");
+        let after = renamings(b"a", b"c").apply(&before).unwrap();
+        assert_eq!(after.iter().skip(1).map(|entry| entry.path()).collect::<Vec<_>>(), [b"b", b"c"]);
+    }
 }

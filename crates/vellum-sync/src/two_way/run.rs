@@ -194,9 +194,8 @@ impl TwoWay<'_> {
     }
 
     /// What is to be done.
-    #[must_use]
-    pub fn plan(&self, archive: &Archive, sight: &Sight) -> TwoWayPlan {
-        TwoWayPlan::new(archive, sight.both(), &self.asked)
+    pub fn plan(&self, archive: &Archive, sight: &Sight) -> Result<TwoWayPlan> {
+        Ok(TwoWayPlan::new(archive, sight.both(), &self.asked)?)
     }
 
     /// Does all that a plan says. Gives the archive that is to be kept from now on; None if it was stopped, and the one
@@ -222,12 +221,12 @@ impl TwoWay<'_> {
         }
         // Names that were given are found like names that somebody gave.
         let sight = self.look(archive, meter)?;
-        let mut plan = self.plan(archive, &sight);
+        let mut plan = self.plan(archive, &sight)?;
         // What could not be named, or is a conflict since a moment ago, waits for the next run.
         let more = plan.renamings.iter().flat_map(|all| all.iter().map(|one| one.path));
         self.asked.held = more.collect();
         if !self.asked.held.is_empty() {
-            plan = self.plan(archive, &sight);
+            plan = self.plan(archive, &sight)?;
         }
         let archive = self.finish(archive, (&sight, &plan), &mut report, meter)?;
         Ok((report, archive))

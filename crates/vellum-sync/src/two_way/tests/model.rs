@@ -194,7 +194,7 @@ impl World {
         let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
         let meter = vellum_volume::Meter::default();
         let sight = two_way.look(&self.archive, &meter).unwrap();
-        let mut plan = two_way.plan(&self.archive, &sight);
+        let mut plan = two_way.plan(&self.archive, &sight).unwrap();
         let _ = show(&plan, &sight);
         if plan.renamings.iter().any(|renamings| !renamings.is_empty()) {
             // The names are given first, all of them; the rest comes with the next run.

@@ -267,7 +267,7 @@ fn an_empty_side_and_most_of_a_side_are_not_deleted_unless_forced() {
         let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
         let meter = vellum_volume::Meter::default();
         let sight = two_way.look(&world.archive, &meter).unwrap();
-        let plan = two_way.plan(&world.archive, &sight);
+        let plan = two_way.plan(&world.archive, &sight).unwrap();
         let refusal = plan.refusal.clone();
         assert_eq!(two_way.perform(&world.archive, &sight, &plan, &meter).is_err(), refusal.is_some());
         refusal
@@ -343,7 +343,7 @@ fn an_edit_made_after_the_plan_is_not_lost() {
     let meter = vellum_volume::Meter::default();
     let archive = world.archive.clone();
     let sight = two_way.look(&archive, &meter).unwrap();
-    let plan = two_way.plan(&archive, &sight);
+    let plan = two_way.plan(&archive, &sight).unwrap();
     let late: Vec<String> = ["a", "b", "c"].map(|path| world.write(Second, path)).into();
     let (report, archive) = two_way.perform(&archive, &sight, &plan, &meter).unwrap();
     assert!(report.reports[0].problems.len() >= 3, "{report:?}");

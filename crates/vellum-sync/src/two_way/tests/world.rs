@@ -108,7 +108,7 @@ impl World {
         let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
         let meter = Meter::default();
         let sight = two_way.look(&self.archive, &meter).unwrap();
-        let plan = two_way.plan(&self.archive, &sight);
+        let plan = two_way.plan(&self.archive, &sight).unwrap();
         let shown = show(&plan, &sight);
         let (report, archive) = two_way.perform(&self.archive, &sight, &plan, &meter).unwrap();
         // Through its bytes, as between two runs.
@@ -122,7 +122,7 @@ impl World {
         let asked = self.asked(rule);
         let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
         let sight = two_way.look(&self.archive, &Meter::default()).unwrap();
-        show(&two_way.plan(&self.archive, &sight), &sight)
+        show(&two_way.plan(&self.archive, &sight).unwrap(), &sight)
     }
 
     pub fn forget(&mut self) {

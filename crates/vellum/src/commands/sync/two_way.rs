@@ -148,7 +148,7 @@ fn go(
     let (sight, mut plan) = looked.map_err(stopped)?;
     if ask && plan.open().next().is_some() {
         two_way.asked.answers = ask::ask(&plan, &sight, context)?;
-        plan = two_way.plan(archive, &sight);
+        plan = two_way.plan(archive, &sight)?;
     }
     if args.show.dry_run {
         return Ok(Ran { sight, plan, done: None, first: None });
@@ -175,7 +175,7 @@ fn look(
     meter: &Meter,
 ) -> vellum_sync::Result<(Sight, TwoWayPlan)> {
     let sight = two_way.look(archive, meter)?;
-    let plan = two_way.plan(archive, &sight);
+    let plan = two_way.plan(archive, &sight)?;
     Ok((sight, plan))
 }
 
