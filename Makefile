@@ -5,7 +5,7 @@
 #   make demo    the main job on a real tree of this machine, with times and sizes
 #   make measure Vellum and its rivals in turns, and its structures by themselves, unattended (hours; see
 #                docs/benchmarks.md). ONLY="sync micro" measures these alone; `make bench` is the same
-#   make report  docs/benchmarks.md from what was recorded
+#   make report  docs/benchmarks.md from what was recorded; 'make report-check' only sees whether it is
 #   make bench-baseline NAME=x            the structures by themselves (ten minutes), kept as a baseline
 #   make bench-compare BASE=x [HEAD=y]    the same of two commits in turns: OK or REGRESSION
 #   make against  whether 'vellum bench' measures the filesystem and not itself
@@ -28,7 +28,7 @@ PROGRAMS := getfacl getfattr mkfs.btrfs chromium mkfs.ext4 fusermount3 go ssh ss
 
 .PHONY: test tools fmt clippy deny report report-check unit posix fuzz-check fuzz demo bench measure against bench-build bench-baseline bench-compare soak clean
 
-test: tools fmt clippy deny unit
+test: tools fmt clippy deny report-check unit
 
 tools:
 	@./.ci/tools $(PACKAGES) -- $(PROGRAMS)

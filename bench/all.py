@@ -112,6 +112,7 @@ def measurings() -> list:
                 own("engines", engines, "--sizes", "10G", "--counts", "1000"),
                 own("engines", engines, "--sizes", "10M", "--counts", "10000"),
                 own("engines", engines, "--sizes", "1M", "--counts", "1000"),
+                own("engines", engines, "--sizes", "100K", "--counts", "100"),
             ],
             [own("engines", engines, "--sizes", "1M", "--counts", "10")],
         ),

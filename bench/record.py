@@ -3,7 +3,7 @@
 Every script here writes one of these as JSON; `report.py` makes all tables from them. A record holds samples, never
 medians or ratios: what may be said of them is decided in one place, and can be decided again.
 
-    {"format": 1, "name": …, "title": …, "command": …, "time": …, "machine": {…}, "setting": {…},
+    {"format": 1, "name": …, "title": …, "command": … (or several: [...]), "time": …, "machine": {…}, "setting": {…},
      "columns": [tool, …], "ours": tool, "floors": [tool, …], "rows": [{"name", "group", "quantity", "unit", "better",
      "samples": {tool: [value of each round, or null]}}], "left_out": [{"row", "tool", "why"}]}
 """
@@ -86,7 +86,12 @@ def merged(old: dict, new: dict) -> dict:
     again = {key(row) for row in new["rows"]}
     kept = [row for row in old["rows"] if key(row) not in again]
     columns = old["columns"] + [column for column in new["columns"] if column not in old["columns"]]
-    return new | {"rows": kept + new["rows"], "columns": columns}
+    commands = new["command"]
+    if kept:
+        both = (whole["command"] for whole in (old, new))
+        commands = list(dict.fromkeys(each for some in both for each in ([some] if isinstance(some, str) else some)))
+        commands = commands if len(commands) > 1 else commands[0]
+    return new | {"rows": kept + new["rows"], "columns": columns, "command": commands}
 
 
 def load(path) -> dict:

@@ -8,14 +8,19 @@
 In the template stand, each on a line of its own or within one:
 
     {{about RECORD}}                                   command, machine, versions, setting, load
-    {{table RECORD [group=G] [quantity=Q]}}            a row for each row, a column for each tool, the ratios
+    {{table RECORD [group=G] [quantity=Q] [to=T,T] [without=T]}}
+                                                       a row for each row, a column for each tool, the ratios
     {{figure RECORD row=R tool=T [group=G] [quantity=Q]}}
     {{ratio RECORD row=R to=T [of=T] [group=G] [quantity=Q]}}
 
-A record that is not there yet gives "not measured".
+A ratio is to a tool, to the best of some (T/T), or to the `best` rival. Ratios over the targets of bench/targets.json are bold. A figure that no
+record has is "not measured", and named on standard error. Text that has a measured figure of its own is refused: see
+`typed`.
 """
 
 import argparse
+import fnmatch
+import json
 import re
 import shlex
 import sys
@@ -28,8 +33,17 @@ ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = ROOT / "docs" / "benchmarks.in.md"
 OUTPUT = ROOT / "docs" / "benchmarks.md"
 RECORDS = ROOT / "bench" / "records"
+# The most that a ratio may be. The first that fits a row is meant; `rows` are shell patterns of their names.
+TARGETS = json.loads((ROOT / "bench" / "targets.json").read_text())
 MISSING = "not measured"
 DIRECTIVE = re.compile(r"\{\{(\w+) ([^}]*)\}\}")
+# Older records have peak memory with the size of the interpreter that started the tool: a floor of about so much.
+MEMORY_FLOOR = 20 << 20
+# Length of a reason that is worth a reader's while.
+REASON = 160
+# Columns that are ours, and what a measured figure looks like in running text.
+OURS = ("measured", "mounted", "checked out", "here")
+MEASURED = re.compile(r"\d ?(ns|µs|us|ms|s|×|x|%|times|[KMG]i?B/s|/s)(?![\w])")
 HEADER = "<!-- Made by `make report` from docs/benchmarks.in.md and bench/records. Edit those. -->\n\n"
 
 
@@ -58,6 +72,8 @@ def seconds(value) -> str:
 
 def scaled(value, names, base) -> str:
     """A size or a rate."""
+    if value == 0:
+        return f"0 {names[0]}"
     for name in names:
         if value < base or name == names[-1]:
             return f"{digits(value)} {name}"
@@ -79,25 +95,60 @@ def chosen(whole, group=None, quantity=None):
     ]
 
 
-def table(whole, **wanted) -> str:
+def table(whole, to=None, without="", **wanted) -> str:
     """A Markdown table of the record's rows."""
     rows = chosen(whole, **wanted)
     if not rows:
         return MISSING
     ours, floors = whole["ours"], whole["floors"]
-    columns = [name for name in whole["columns"] if any(contest.median(row, name) is not None for row in rows)]
+    present = [name for name in whole["columns"] if any(contest.median(row, name) is not None for row in rows)]
+    columns = [name for name in present if name not in without.split(",")]
     rivals = [name for name in columns if name != ours and name not in floors]
-    versus = [name for name in floors if name in columns and ours in columns]
-    head = [wanted.get("group") or "", *columns]
-    head += ["to the best rival"] * bool(rivals and ours in columns) + [f"to {name}" for name in versus]
+    versus = to.split(",") if to else ["best"] * bool(rivals) + [name for name in floors if name in columns]
+    versus = versus if ours in columns else []
+    head = [", ".join(filter(None, (wanted.get("group"), wanted.get("quantity")))), *columns]
+    head += [f"to {'the best rival' if name == 'best' else name.replace('/', ', ')}" for name in versus]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for row in rows:
-        cells = [label(row, rows), *(shown(contest.median(row, name), row["unit"]) for name in columns)]
-        if rivals and ours in columns:
-            cells.append(to_best(row, ours, rivals))
-        cells += [str(contest.ratio(row, ours, name) or "–") for name in versus]
+        cells = [label(row, rows), *(told(whole, row, name) for name in columns)]
+        cells += [compared(whole, row, ours, name, rivals) for name in versus]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def told(whole, row, tool) -> str:
+    """A tool's figure in a row."""
+    value = contest.median(row, tool)
+    hidden = "≤ " if is_floor(whole, row, value) else ""
+    return hidden + shown(value, row["unit"])
+
+
+def is_floor(whole, row, value) -> bool:
+    """Whether a figure of memory only says that it is no more than what started the tool."""
+    own = whole["setting"].get("started by")
+    return row["quantity"] == "peak memory" and value is not None and value < MEMORY_FLOOR and not own
+
+
+def compared(whole, row, ours, to, rivals) -> str:
+    """A ratio: to a tool, or to the best of some, whose name it then has; bold if it misses its target."""
+    among = rivals if to == "best" else to.split("/")
+    other = contest.best(row, among)
+    found = contest.ratio(row, ours, other) if other else None
+    if not found or any(is_floor(whole, row, contest.median(row, name)) for name in (ours, other)):
+        return "–"
+    text = f"{found} ({other})" if len(among) > 1 or to == "best" else str(found)
+    most = target(whole, row, to)
+    return f"**{text}**" if most and not found.noisy and round(found.value, 2) > most else text
+
+
+def target(whole, row, to):
+    """The most that a ratio may be, if anybody said."""
+    for each in TARGETS:
+        fits = each["record"] == whole["name"] and each["to"] == to
+        fits = fits and all(each.get(key, row[key]) == row[key] for key in ("group", "quantity"))
+        if fits and any(fnmatch.fnmatchcase(row["name"], pattern) for pattern in each.get("rows", ["*"])):
+            return each["most"]
+    return None
 
 
 def label(row, rows) -> str:
@@ -110,13 +161,6 @@ def label(row, rows) -> str:
     return ", ".join(parts)
 
 
-def to_best(row, ours, rivals) -> str:
-    """The ratio to the best rival, and its name."""
-    best = contest.best(row, rivals)
-    ratio = contest.ratio(row, ours, best) if best else None
-    return f"{ratio} ({best})" if ratio else "–"
-
-
 def one(whole, row, **wanted):
     """The one row that a directive names."""
     found = [each for each in chosen(whole, **wanted) if each["name"] == row]
@@ -126,7 +170,7 @@ def one(whole, row, **wanted):
 def figure(whole, row, tool, **wanted) -> str:
     """One median."""
     found = one(whole, row, **wanted)
-    return shown(contest.median(found, tool), found["unit"]) if found else MISSING
+    return told(whole, found, tool) if found and contest.median(found, tool) is not None else MISSING
 
 
 def ratio(whole, row, to, of=None, **wanted) -> str:
@@ -135,40 +179,68 @@ def ratio(whole, row, to, of=None, **wanted) -> str:
     if not found:
         return MISSING
     ours = of or whole["ours"]
-    if to == "best":
-        return to_best(found, ours, [name for name in whole["columns"] if name not in (ours, *whole["floors"])])
-    return str(contest.ratio(found, ours, to) or MISSING)
+    rivals = [name for name in whole["columns"] if name not in (ours, *whole["floors"])]
+    text = compared(whole, found, ours, to, rivals)
+    return MISSING if text == "–" else text
 
 
 def about(whole) -> str:
     """Where the figures come from."""
     machine = whole["machine"]
+    command = whole["command"] if isinstance(whole["command"], list) else [whole["command"]]
     lines = [
-        f"`{whole['command']}`, {whole['time'][:10]}; {machine['processors']} processors ({machine['processor']}), "
+        f"{', '.join(f'`{each}`' for each in command)}, {whole['time'][:10]}; {machine['processors']} processors ({machine['processor']}), "
         f"Linux {machine['kernel']}; load {machine['load']:.1f} before, {whole['load_at_end']:.1f} after."
     ]
     lines += [f"{name[0].upper()}{name[1:]}: {text}." for name, text in whole["setting"].items() if text]
-    lines += [f"Left out: {each['tool']} at {each['row']} ({each['why']})." for each in whole["left_out"]]
+    left_out = ((each, " ".join(each["why"].split())[:REASON]) for each in whole["left_out"])
+    lines += [f"Left out: {each['tool']} at {each['row']} ({why})." for each, why in left_out]
     return " ".join(lines)
 
 
 DIRECTIVES = {"about": about, "table": table, "figure": figure, "ratio": ratio}
 
 
-def directive(match, records) -> str:
+def directive(match, records, missing) -> str:
     """What a directive stands for."""
     name, arguments = match.group(1), shlex.split(match.group(2))
     if name not in DIRECTIVES or not arguments:
         sys.exit(f"{TEMPLATE}: no directive {match.group(0)}")
     path = records / f"{arguments[0]}.json"
-    if not path.is_file():
-        return MISSING
-    return DIRECTIVES[name](record.load(path), **dict(argument.split("=", 1) for argument in arguments[1:]))
+    text = MISSING
+    if path.is_file():
+        text = DIRECTIVES[name](record.load(path), **dict(argument.split("=", 1) for argument in arguments[1:]))
+    if text == MISSING:
+        missing.append(match.group(0))
+    # That nothing is known of a record is said once, by its tables.
+    return "" if text == MISSING and name == "about" else text
 
 
-def rendered(records=RECORDS) -> str:
-    """The whole page."""
-    return HEADER + DIRECTIVE.sub(lambda match: directive(match, records), TEMPLATE.read_text())
+def typed(template) -> list:
+    """Lines behind "## Targets" in which a figure was typed that only a record can know: in a column of ours, or in
+    running text a time, a rate, a share or a ratio. What a target is may be said, in paragraphs that begin so."""
+    found, columns, is_target = [], [], False
+    body = template[template.index("\n## Targets") :]
+    for line in body.splitlines():
+        plain = DIRECTIVE.sub("", line)
+        cells = [cell.strip() for cell in re.split(r"\s*\|\s*", plain.strip().strip("|"))]
+        if not line.strip():
+            columns, is_target = [], False
+        elif line.startswith("|"):
+            columns = columns or cells
+            ours = [cell for name, cell in zip(columns, cells) if name in OURS]
+            found += [line] * any(re.search(r"(?<![A-Za-z])\d", re.sub(r"`[^`]*`", "", cell)) for cell in ours)
+        else:
+            is_target = is_target or plain.startswith("Target")
+            found += [line] * bool(not is_target and MEASURED.search(plain))
+    return found
+
+
+def rendered(template, records=RECORDS, missing=None) -> str:
+    """The whole page. What no record has goes to `missing`."""
+    missing = [] if missing is None else missing
+    text = DIRECTIVE.sub(lambda match: directive(match, records, missing), template)
+    return HEADER + re.sub(r"\n{3,}", "\n\n", text)
 
 
 def printed(whole) -> str:
@@ -191,9 +263,13 @@ def main():
     if arguments.record:
         print("\n".join(printed(record.load(path)) for path in arguments.record))
         return
-    page = rendered(arguments.records)
+    template, missing = TEMPLATE.read_text(), []
+    if lines := typed(template):
+        sys.exit("\n".join([f"{TEMPLATE}: these figures were typed by hand; they belong into a record:", *lines]))
+    page = rendered(template, arguments.records, missing)
     if not arguments.check:
         arguments.page.write_text(page)
+        print(*(f"not measured: {each}" for each in missing), sep="\n", file=sys.stderr)
     elif not arguments.page.is_file() or arguments.page.read_text() != page:
         sys.exit(f"{arguments.page} is not what {TEMPLATE.name} and the records make: run `make report`")
 

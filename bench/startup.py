@@ -60,8 +60,10 @@ def main():
         for name in contest.order(list(calls), number):
             whole.add("start-up", name, once(calls[name]), number=number)
     for name, argv in calls.items():
-        size = os.path.getsize(os.path.realpath(argv[0]))
-        whole.add("binary", name, size, quantity="space", unit="bytes")
+        program = Path(os.path.realpath(argv[0]))
+        # A script is not the program; what interprets it is part of it, too.
+        if program.read_bytes()[:2] != b"#!":
+            whole.add("binary", name, program.stat().st_size, quantity="space", unit="bytes")
     whole.keep(arguments.json)
     print(report.printed(whole.whole()))
 

@@ -39,6 +39,8 @@ const IN_A_DIRECTORY: u64 = 1000;
 /// change), a fork.
 const COPIES: u64 = 6;
 
+const MIB: u64 = 1 << 20;
+
 /// Most files of a worktree.
 const COUNT_MAX: u64 = 10_000_000;
 
@@ -72,7 +74,8 @@ struct Shape {
 
 impl Shape {
     fn name(self) -> String {
-        format!("{} MiB in {} files", self.size >> 20, self.count)
+        let (size, unit) = if self.size < MIB { (self.size >> 10, "KiB") } else { (self.size >> 20, "MiB") };
+        format!("{size} {unit} in {} files", self.count)
     }
 }
 
@@ -109,6 +112,7 @@ impl Trial<'_> {
         self.change(&tree, shape)?;
         time("checked out: snapshot of all changed", self.vellum(&tree, &["snapshot"])?);
         time("checked out: restore of all", self.vellum(&tree, &["restore", "first"])?);
+        time("checked out: verify", self.vellum(&tree, &["verify"])?);
         for engine in ENGINES {
             let fork = self.place.join(engine);
             let to = fork.display().to_string();
@@ -261,16 +265,22 @@ fn is_mounted(path: &Path) -> bool {
     table.lines().any(|line| line.split(' ').nth(4) == Some(&wanted))
 }
 
+/// What [`Shape::name`] says of the size.
+fn bytes(size: &str) -> Option<f64> {
+    let (number, unit) = size.split_once(' ')?;
+    let factor = if unit == "KiB" { 1 << 10 } else { MIB };
+    Some(number.parse::<f64>().ok()? * factor as f64)
+}
+
 /// Cost against bytes, by what was done and with how many files.
 fn curves(report: &Report) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::new();
     for row in &report.rows {
         let Some((name, shape)) = row.name.split_once(", ") else { continue };
-        let bytes = shape.split(' ').next().and_then(|size| size.parse::<f64>().ok());
-        let (Some(bytes), Some(summary)) = (bytes, row.summary()) else { continue };
-        let files = shape.split_once(" in ").map_or("", |(_, files)| files);
+        let (size, files) = shape.split_once(" in ").unwrap_or((shape, ""));
+        let (Some(bytes), Some(summary)) = (bytes(size), row.summary()) else { continue };
         let name = format!("{name}, {files}");
-        let point = (bytes * f64::from(1 << 20), summary.median);
+        let point = (bytes, summary.median);
         match curves.iter_mut().find(|curve| curve.name == name) {
             Some(curve) => curve.points.push(point),
             None => {

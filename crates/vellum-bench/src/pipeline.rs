@@ -118,7 +118,7 @@ mod tests {
     fn every_stage_is_measured_for_every_size() {
         let parameters = Parameters { sizes: vec![4096, 300_000], threads: 2, runs: 1, paths: Vec::new() };
         let found = run(&parameters, &Meter::default()).unwrap();
-        assert_eq!(found.report.rows.len(), 2 * 6);
+        assert_eq!(found.report.rows.len(), 2 * 7);
         assert!(found.report.rows.iter().all(|row| row.runs.iter().all(|rate| *rate > 0.0)));
         let names: Vec<_> = found.report.rows.iter().map(|row| row.name.as_str()).collect();
         assert!(names.contains(&"chunk 4 KiB") && names.contains(&"whole 293 KiB, 2 threads"), "{names:?}");

@@ -8,6 +8,8 @@ use std::cell::Cell;
 thread_local! {
     /// A cell that is there from the start and is never dropped: using it from within the allocator is safe.
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// Bytes that this thread allocated, less those that it freed.
+    static HELD: Cell<i64> = const { Cell::new(0) };
 }
 
 /// The system's allocator, counted. A binary that wants counts has it as its `#[global_allocator]`.
@@ -15,33 +17,40 @@ thread_local! {
 pub struct Counting;
 
 impl Counting {
-    fn note() {
+    fn note(bytes: usize) {
         // While a thread ends, its cell may be gone; what it allocates then is nobody's figure.
         let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+        Self::hold(bytes as i64);
+    }
+
+    fn hold(bytes: i64) {
+        let _ = HELD.try_with(|held| held.set(held.get() + bytes));
     }
 }
 
 // SAFETY: everything is the system allocator's; counting touches a cell of this thread.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        Self::note();
+        Self::note(layout.size());
         // SAFETY: the caller's promise is handed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        Self::note();
+        Self::note(layout.size());
         // SAFETY: the caller's promise is handed on.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        Self::note();
+        Self::note(size);
+        Self::hold(-(layout.size() as i64));
         // SAFETY: the caller's promise is handed on.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        Self::hold(-(layout.size() as i64));
         // SAFETY: the caller's promise is handed on.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -52,6 +61,14 @@ pub fn allocations(work: impl FnOnce()) -> u64 {
     let before = COUNT.get();
     work();
     COUNT.get() - before
+}
+
+/// Bytes that this thread still holds of what it allocates while it does something, as it asked for them. 0 unless
+/// [`Counting`] is the binary's allocator.
+pub fn allocated(work: impl FnOnce()) -> i64 {
+    let before = HELD.get();
+    work();
+    HELD.get() - before
 }
 
 /// Fails loudly if `times` repetitions allocate more than `most` times each.
@@ -77,6 +94,14 @@ mod tests {
         assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1_u8)))), 1);
         assert_eq!(allocations(|| assert_eq!(std::hint::black_box(1) + 1, 2)), 0);
         assert_allocates("a box", 1, 10, |number| drop(std::hint::black_box(Box::new(number))));
+    }
+
+    #[test]
+    fn bytes_are_those_that_are_still_there() {
+        let mut kept = Vec::new();
+        assert_eq!(allocated(|| kept.extend(std::hint::black_box(vec![1_u8; 300]))), 300);
+        assert_eq!(allocated(|| kept.reserve_exact(700)), 700);
+        assert_eq!(allocated(move || drop(kept)), -1000);
     }
 
     #[test]

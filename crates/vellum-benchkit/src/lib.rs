@@ -22,7 +22,7 @@ pub use criterion;
 use criterion::Criterion;
 use criterion::measurement::{Measurement, WallTime};
 
-pub use allocations::{Counting, allocations, assert_allocates};
+pub use allocations::{Counting, allocated, allocations, assert_allocates};
 pub use clock::{Busy, elapsed};
 pub use data::{Random, noise, text};
 pub use figure::figure;

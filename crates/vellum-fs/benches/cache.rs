@@ -8,12 +8,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use vellum_benchkit::criterion::Criterion;
-use vellum_benchkit::{Busy, Counting, Renewed, assert_allocates, busy, scale, scratch};
+use vellum_benchkit::{Busy, Counting, Renewed, allocated, assert_allocates, busy, figure, scale, scratch};
 use vellum_fs::cache::{InodeCache, Ticket};
 use vellum_fs::head::Head;
 use vellum_fs::{Caller, Fs, Options, WriteLog};
 use vellum_live::MemoryStore;
-use vellum_types::{Attr, FileKind, Ino, Key};
+use vellum_types::{Attr, Dentry, FileKind, Ino, Key};
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{StateDir, Statistics, Volume};
 
@@ -32,6 +32,25 @@ fn main() {
     puts(&mut criterion);
     forget(&mut criterion, inodes);
     lookups(&mut criterion);
+    memory(1000);
+}
+
+/// What inodes take with all that is kept of each: attributes of its own, its name in its directory.
+fn memory(inodes: u64) {
+    let cache = InodeCache::new(1 << 30);
+    let held = allocated(|| {
+        for ino in (0..inodes).map(|number| Ino(2 + number)) {
+            if let Err(ticket) = cache.attr(ino) {
+                cache.put_attr(ino, &attr(), ticket);
+            }
+            let name = format!("some-file-{ino:?}.rs");
+            if let Err(ticket) = cache.dentry(Ino::ROOT, name.as_bytes()) {
+                let entry = Dentry { ino, kind: FileKind::File };
+                cache.put_dentry(Ino::ROOT, name.as_bytes(), Some(entry), ticket);
+            }
+        }
+    });
+    figure(&format!("inode/memory/of-{inodes}"), "memory", held as f64, "bytes");
 }
 
 /// Numbers as they are asked for: all over the place.

@@ -165,6 +165,11 @@ fn stats(criterion: &mut Criterion<Busy>) {
         bencher.iter(|| work.stat(names.next().expect("a cycle has no end")).expect("there"));
     });
     let published = LazyCell::new(|| Files::new(true));
+    group.bench_function("path-of-10-levels-not-cached", |bencher| {
+        let (work, path) = (&published.place.work, &published.path);
+        work.resize_cache(0);
+        bencher.iter(|| work.stat(path).expect("there"));
+    });
     group.bench_function("not-cached-unpublished", |bencher| not_cached(bencher, &files));
     group.bench_function("not-cached-published", |bencher| not_cached(bencher, &published));
     group.bench_function("in-a-view", |bencher| {

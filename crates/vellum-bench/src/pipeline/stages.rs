@@ -1,4 +1,4 @@
-//! Chunking, hashing, compressing, sealing, and all of it, on bytes that compress about as well as text.
+//! Chunking, hashing, compressing and the reverse, sealing, and all of it, on bytes that compress about as well as text.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -48,6 +48,8 @@ pub fn run(size: u64, threads: usize, report: &mut Report, meter: &Meter) -> Res
         Ok(())
     })?;
     stage("compress", &mut || compress(&chunks))?;
+    let compressed = compressed(&chunks)?;
+    stage("decompress", &mut || decompress(&compressed))?;
     stage("seal", &mut || {
         seal(&keys, &chunks);
         Ok(())
@@ -66,12 +68,34 @@ fn cut<'d>(chunker: &Chunker, mut rest: &'d [u8]) -> Vec<&'d [u8]> {
 }
 
 fn compress(chunks: &[&[u8]]) -> Result<()> {
-    let failed = || BenchError::io("compress", "a chunk");
-    let mut compressor = zstd::bulk::Compressor::new(Options::default().level).map_err(failed())?;
+    let mut compressor = compressor()?;
     for chunk in chunks {
-        black_box(compressor.compress(chunk).map_err(failed())?);
+        black_box(compressor.compress(chunk).map_err(failed("compress"))?);
     }
     Ok(())
+}
+
+/// Each chunk, compressed, with the length that it had.
+fn compressed(chunks: &[&[u8]]) -> Result<Vec<(Vec<u8>, usize)>> {
+    let mut compressor = compressor()?;
+    let mut one = |chunk: &&[u8]| Ok((compressor.compress(chunk).map_err(failed("compress"))?, chunk.len()));
+    chunks.iter().map(&mut one).collect()
+}
+
+fn decompress(chunks: &[(Vec<u8>, usize)]) -> Result<()> {
+    let mut decompressor = zstd::bulk::Decompressor::new().map_err(failed("decompress"))?;
+    for (chunk, len) in chunks {
+        black_box(decompressor.decompress(chunk, *len).map_err(failed("decompress"))?);
+    }
+    Ok(())
+}
+
+fn compressor() -> Result<zstd::bulk::Compressor<'static>> {
+    zstd::bulk::Compressor::new(Options::default().level).map_err(failed("compress"))
+}
+
+fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> BenchError {
+    BenchError::io(what, "a chunk")
 }
 
 fn seal(keys: &VolumeKeys, chunks: &[&[u8]]) {
