@@ -1,16 +1,23 @@
 """Runs one command and says what it cost: wall time, processor time, peak memory.
 
-Peak memory is the kernel's own figure for that one process (`ru_maxrss`), so it has a floor of about 15 MB: a child
-starts out with the size of the interpreter that made it. Page cache is not counted. All tools measured here are single
-processes, so the figure is the whole tool.
+A small program starts it (launch.c, compiled when it is first needed): peak memory is the kernel's own figure for that
+one process (`ru_maxrss`), which begins with the size of what made it. Page cache is not counted. All tools measured here
+are single processes, so the figure is the whole tool.
 """
 
+import atexit
+import functools
 import os
+import shutil
 import subprocess
-import time
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+HERE = Path(__file__).resolve().parent
+# What a record says of its peak memory (see report.py).
+STARTED_BY = "launch.c"
 # Lines of a failed command's output worth showing; a progress bar can fill megabytes.
 SHOWN_LINES = 15
 
@@ -30,21 +37,36 @@ class Cost:
     dirtied: int = 0
 
 
+@functools.cache
+def launcher() -> Path:
+    """The program that starts others, in a directory that goes with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="vellum-bench-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    command = [os.environ.get("CC", "cc"), "-O2", "-Wall", "-o", folder / "launch", HERE / "launch.c"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        sys.exit(f"a C compiler is needed to start what is measured: {error}")
+    if done.returncode != 0:
+        sys.exit(f"{HERE / 'launch.c'}: {done.stderr.strip()}")
+    return folder / "launch"
+
+
 def run(argv, *, cwd=None, env=None, ok=(0,), log=None) -> Cost:
     """Runs `argv` to its end. Output goes to the file `log`, where a failure is looked up."""
-    out = Path(log) if log else Path(os.devnull)
-    with open(out, "wb") as sink, open(os.devnull, "rb") as nothing:
-        start = time.perf_counter()
-        child = subprocess.Popen(
-            [str(a) for a in argv], cwd=cwd, env=env, stdin=nothing, stdout=sink, stderr=subprocess.STDOUT
-        )
-        _, status, usage = os.wait4(child.pid, 0)
-        wall = time.perf_counter() - start
-    code = os.waitstatus_to_exitcode(status)
-    child.returncode = code
+    out, words = Path(log) if log else Path(os.devnull), [str(a) for a in argv]
+    result = launcher().with_name("result")
+    result.unlink(missing_ok=True)
+    with open(out, "wb") as sink:
+        started = {"stdin": subprocess.DEVNULL, "stdout": sink, "stderr": subprocess.STDOUT}
+        subprocess.run([launcher(), result, *words], cwd=cwd, env=env, **started)
+    if not result.is_file():
+        raise CommandFailed(f"{' '.join(words)}\n  it cannot be started\n{tail(out)}")
+    wall, user, system, peak, dirtied, status = result.read_text().split()
+    code = os.waitstatus_to_exitcode(int(status))
     if code not in ok:
-        raise CommandFailed(f"{' '.join(str(a) for a in argv)}\n  exit code {code}\n{tail(out)}")
-    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, usage.ru_oublock * 512)
+        raise CommandFailed(f"{' '.join(words)}\n  exit code {code}\n{tail(out)}")
+    return Cost(float(wall), float(user) + float(system), int(peak) * 1024, int(dirtied) * 512)
 
 
 def tail(path: Path) -> str:

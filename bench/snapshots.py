@@ -160,6 +160,7 @@ def main():
         setting={
             "filesystem": record.filesystem(args.work),
             "cache": "warm",
+            "started by": measure.STARTED_BY,
             "versions": record.version(tools.Vellum.program() or sys.exit("no vellum: set VELLUM, or put it on PATH")),
         },
     )

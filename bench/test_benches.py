@@ -11,6 +11,7 @@ from pathlib import Path
 import commits
 import contest
 import criterion
+import measure
 import record
 
 BASE, HEAD = "old", "new"
@@ -94,6 +95,48 @@ class Verdicts(unittest.TestCase):
 
     def test_each_round_begins_with_another_side(self):
         self.assertEqual([contest.order([BASE, HEAD], number)[0] for number in range(3)], [BASE, HEAD, BASE])
+
+
+class Started(unittest.TestCase):
+    """What one run of a program costs."""
+
+    MIB = 1 << 20
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.log = Path(folder.name, "log")
+
+    def shell(self, script, **how):
+        return measure.run(["sh", "-c", script], log=self.log, **how)
+
+    def test_a_program_that_takes_little_memory_shows_little(self):
+        # This process is several times as large.
+        self.assertLess(measure.run(["true"]).peak, 6 * self.MIB)
+
+    def test_memory_that_it_takes_shows(self):
+        taken = measure.run(["dd", "if=/dev/zero", "of=/dev/null", "bs=50M", "count=1"]).peak
+        self.assertTrue(50 * self.MIB < taken < 60 * self.MIB, taken)
+
+    def test_words_stay_words_and_output_goes_to_the_log(self):
+        cost = measure.run(["printf", "%s|", "a b", "", "$HOME"], log=self.log)
+        self.assertEqual(self.log.read_text(), "a b||$HOME|")
+        self.assertGreater(cost.wall, 0)
+
+    def test_directory_and_environment_are_those_that_were_asked_for(self):
+        self.shell('printf %s "$PWD $WORD"', cwd="/", env={"WORD": "x", "PATH": "/usr/bin:/bin"})
+        self.assertEqual(self.log.read_text(), "/ x")
+
+    def test_a_failure_is_told_with_what_was_printed(self):
+        with self.assertRaisesRegex(measure.CommandFailed, r"exit code 7\n  \| why"):
+            self.shell("echo why; exit 7")
+        self.shell("exit 7", ok=(0, 7))
+        with self.assertRaisesRegex(measure.CommandFailed, "exit code -9"):
+            self.shell("kill -9 $$")
+
+    def test_what_is_not_there_cannot_be_started(self):
+        with self.assertRaisesRegex(measure.CommandFailed, "cannot be started"):
+            measure.run(["/missing/program"])
 
 
 if __name__ == "__main__":

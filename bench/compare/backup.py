@@ -63,6 +63,7 @@ class Run:
             setting={
                 "filesystem": record.filesystem(args.work),
                 "engine": "a store in a directory, encrypted, zstd level 3",
+                "started by": measure.STARTED_BY,
                 "cache": "sources and repositories in the page cache",
                 "versions": ", ".join(filter(None, (record.version(kind.program()) for kind in self.kinds))),
             },

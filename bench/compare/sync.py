@@ -221,6 +221,7 @@ class Contest:
             setting={
                 "filesystem": "each in memory, on a loop device",
                 "cache": "sources and destinations in the page cache",
+                "started by": measure.STARTED_BY,
                 "versions": ", ".join(filter(None, (record.version(program(name)) for name in self.tools))),
             },
         )
