@@ -149,17 +149,17 @@ impl Tally {
         let logged = self.log.is_read();
         let started = (stands_for > 0 || logged).then(Instant::now);
         let done = work();
-        let took = started.map(|started| started.elapsed());
-        if let (Some(took), Some(times)) =
-            (took.filter(|_| stands_for > 0), self.times.get(asked.op as usize))
+        let timed = started.map(|started| (started, started.elapsed()));
+        if let (Some((_, took)), Some(times)) =
+            (timed.filter(|_| stands_for > 0), self.times.get(asked.op as usize))
         {
             times.record_for(took, stands_for);
         }
         if done.is_err() {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(took) = took.filter(|_| logged) {
-            self.log.append(Noted::new(asked, took, &done));
+        if let Some(timed) = timed.filter(|_| logged) {
+            self.log.append(Noted::new(asked, timed, &done));
         }
         done
     }

@@ -2,6 +2,10 @@
 //!
 //! A pipe, because the kernel asks nothing when a file of the mount is opened: so one process reads at a time. Lines
 //! are made only while somebody does.
+//!
+//! Whoever serves a request leaves a note and goes on: it wakes nobody, unless there are very many notes. A thread that
+//! gives way to all others looks for them now and then. Two processes that want a processor each few milliseconds, this
+//! thread and the reader, would cost requests more than all notes do. Invariant: no more notes wait than [`WAITING_MAX`].
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -14,21 +18,30 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::io::Errno;
+use rustix::pipe::fcntl_setpipe_size;
+use rustix::process::nice;
 
-use super::line::Noted;
+use super::line::{Clock, Noted};
 
-/// Lines that wait for a slow reader, about two hundred bytes each; what comes after is dropped, and the reader is told.
-const WAITING_MAX: usize = 1 << 14;
+/// Notes that wait for a slow reader, about two hundred bytes each; what comes after is dropped, and the reader is told.
+const WAITING_MAX: usize = 1 << 15;
+
+/// So many are handed on at once, however short they have waited: as many may still come before the thread that writes
+/// them has a processor.
+const MANY: usize = WAITING_MAX / 2;
 
 /// What a reader gets in place of lines that it was too slow for.
 const DROPPED: &str = "# lines were dropped\n";
 
-/// For so long lines are gathered before they are handed on: a thread that is woken for each of them would cost the
-/// requests more than the lines do.
-const GATHER: Duration = Duration::from_millis(5);
+/// How often it is looked for notes, and for whether the reader is still there. Who reads along does not see it.
+const GATHER: Duration = Duration::from_millis(100);
 
-/// How often it is looked whether the reader is still there, while nothing happens.
-const LOOK: Duration = Duration::from_secs(1);
+/// What the pipe is asked to hold, bytes: the text of [`MANY`] notes or nearly, so that writing does not have to wait for
+/// the reader, which then is woken once for all of it. As much as anybody may ask for.
+const PIPE_SIZE: usize = 1 << 20;
+
+/// Added to the niceness of the thread that makes the text: requests come before what is told of them.
+const NICENESS: i32 = 10;
 
 /// The log.
 #[derive(Debug, Default)]
@@ -39,6 +52,7 @@ pub struct AccessLog {
     arrived: Condvar,
 }
 
+/// Notes, oldest first.
 #[derive(Debug, Default)]
 struct Waiting {
     lines: Vec<Noted>,
@@ -60,17 +74,17 @@ impl AccessLog {
         self.is_read.load(Ordering::Relaxed)
     }
 
-    /// Hands a line to the reader.
+    /// Hands a note to the reader.
     pub fn append(&self, line: Noted) {
         let mut waiting = self.lock();
-        let first = waiting.lines.is_empty();
         if waiting.lines.len() < WAITING_MAX {
             waiting.lines.push(line);
         } else {
             waiting.dropped = true;
         }
+        let many = waiting.lines.len() == MANY;
         drop(waiting);
-        if first {
+        if many {
             self.arrived.notify_one();
         }
     }
@@ -90,60 +104,66 @@ impl AccessLog {
     }
 
     fn write_to(&self, path: &Path) {
-        while !self.ended.load(Ordering::Acquire) {
+        // Where it is not allowed, it is only slower.
+        let _ = nice(NICENESS);
+        while !self.has_ended() {
             // Waits for a reader. Without its pipe the log has come to its end.
             let Ok(pipe) = File::options().write(true).open(path) else { return };
+            let _ = fcntl_setpipe_size(&pipe, PIPE_SIZE);
             *self.lock() = Waiting::default();
             self.is_read.store(true, Ordering::Relaxed);
-            while let Some(lines) = self.next(&pipe) {
-                if (&pipe).write_all(lines.as_bytes()).is_err() {
-                    break;
-                }
-            }
+            self.follow(&pipe);
             self.is_read.store(false, Ordering::Relaxed);
         }
     }
 
-    /// The next lines; none if nobody reads any more.
-    fn next(&self, pipe: &File) -> Option<String> {
-        loop {
-            let empty = |waiting: &mut Waiting| waiting.lines.is_empty();
-            let (waiting, _) = self
-                .arrived
-                .wait_timeout_while(self.lock(), LOOK, empty)
-                .unwrap_or_else(PoisonError::into_inner);
-            let nothing = waiting.lines.is_empty();
-            drop(waiting);
-            if !nothing {
-                std::thread::sleep(GATHER);
-                let mut waiting = self.lock();
-                // Room for as many again, so that whoever is served does not wait for it.
-                let lines = Vec::with_capacity(waiting.lines.len());
-                let full = std::mem::replace(&mut *waiting, Waiting { lines, dropped: false });
-                drop(waiting);
-                return Some(text(full));
+    /// Writes what is noted, until nobody reads any more.
+    fn follow(&self, mut pipe: &File) {
+        let (mut taken, mut text) = (Waiting::default(), String::new());
+        while self.take(&mut taken, pipe) {
+            text.clear();
+            // Anew each time: somebody may set the time of day.
+            let clock = Clock::now();
+            for line in taken.lines.drain(..) {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "{}", line.told_by(&clock));
             }
-            if self.ended.load(Ordering::Acquire) || !is_open(pipe) {
-                return None;
+            if std::mem::take(&mut taken.dropped) {
+                text += DROPPED;
+            }
+            if pipe.write_all(text.as_bytes()).is_err() {
+                return;
             }
         }
+    }
+
+    /// Takes what is noted, and leaves what `taken` was, empty: its room is warm, and whoever is served does not wait until
+    /// there is some. False if nobody reads any more.
+    fn take(&self, taken: &mut Waiting, pipe: &File) -> bool {
+        loop {
+            let few = |waiting: &mut Waiting| waiting.lines.len() < MANY && !self.has_ended();
+            let (mut waiting, _) = self
+                .arrived
+                .wait_timeout_while(self.lock(), GATHER, few)
+                .unwrap_or_else(PoisonError::into_inner);
+            if !waiting.lines.is_empty() {
+                std::mem::swap(&mut *waiting, taken);
+                return true;
+            }
+            drop(waiting);
+            if self.has_ended() || !is_open(pipe) {
+                return false;
+            }
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn text(waiting: Waiting) -> String {
-    let mut text = String::new();
-    for line in waiting.lines {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{line}");
-    }
-    if waiting.dropped {
-        text += DROPPED;
-    }
-    text
 }
 
 /// Whether somebody has the other end of a pipe open.
@@ -158,7 +178,10 @@ fn is_open(pipe: &File) -> bool {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
+        let waiting = self.log.lock();
         self.log.ended.store(true, Ordering::Release);
+        drop(waiting);
+        self.log.arrived.notify_one();
         // Who waits for a reader finds one, and then that all has ended.
         let woken = rustix::fs::open(&self.path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty());
         // One that cannot be removed is replaced by the next mount.
@@ -170,6 +193,7 @@ impl Drop for Pipe {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader};
+    use std::time::Instant;
 
     use super::*;
     use crate::tally::{Asked, Op};
@@ -185,7 +209,7 @@ mod tests {
     fn noted(node: u64) -> Noted {
         let head = Header { opcode: 3, unique: 0, node, uid: 0, gid: 0, pid: 1 };
         let asked = Asked { op: Op::Getattr, head: &head, what: &Operation::Getattr };
-        Noted::new(asked, Duration::ZERO, &Ok(()))
+        Noted::new(asked, (Instant::now(), Duration::ZERO), &Ok(()))
     }
 
     fn next(reader: &mut impl BufRead) -> String {
@@ -220,11 +244,15 @@ mod tests {
         let mut reader = BufReader::new(File::open(&path).unwrap());
         until(|| log.is_read());
         // The first lines fill the pipe, so that the next ones wait.
-        (0..WAITING_MAX).for_each(|_| log.append(noted(1)));
+        let (early, late) = (u64::MAX, u64::MAX - 1);
+        let of_one =
+            "1700000000.250000 [uid:0,gid:0,pid:1] getattr (18446744073709551615): ok <0.000000>\n".len();
+        assert!(MANY * of_one > PIPE_SIZE, "they would fit");
+        (0..MANY).for_each(|_| log.append(noted(early)));
         until(|| log.lock().lines.is_empty());
-        (0..WAITING_MAX + 2).for_each(|_| log.append(noted(2)));
-        for node in [1, 2] {
-            for _ in 0..WAITING_MAX {
+        (0..WAITING_MAX + 2).for_each(|_| log.append(noted(late)));
+        for (node, count) in [(early, MANY), (late, WAITING_MAX)] {
+            for _ in 0..count {
                 let line = next(&mut reader);
                 assert!(line.contains(&format!("getattr ({node}): ok")), "{line}");
             }

@@ -5,13 +5,14 @@
 //! ```
 //!
 //! Invariants: one request is one line; names stand in quotes, and a quote within them is escaped, so that a line can be
-//! taken apart whatever a file is called. Whoever serves a request only notes what the line is made of ([`Noted`]): text
-//! is made of it by the thread that writes the log. docs/measuring.md tells what the arguments mean; `vellum-bench` reads
+//! taken apart whatever a file is called. Whoever serves a request only notes what the line is made of ([`Noted`]), and
+//! looks at one clock, once before and once after: text, with the time of day, is made of it by the thread that writes the
+//! log. docs/measuring.md tells what the arguments mean; `vellum-bench` reads
 //! them.
 
 use std::fmt::{Display, Formatter, Result};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 use vellum_fs::{FsError, SetAttr, SetTime, Statfs};
@@ -97,10 +98,31 @@ enum Argument {
     Set(Box<SetAttr>),
 }
 
+/// A moment, by the clock that only goes on and by that of the day: what happened by the one is told by the other.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    moment: Instant,
+    of_day: SystemTime,
+}
+
+impl Clock {
+    /// This moment.
+    pub fn now() -> Self {
+        Self { moment: Instant::now(), of_day: SystemTime::now() }
+    }
+
+    /// When that was, since 1970: a moment that is past.
+    fn tell(&self, at: Instant) -> Duration {
+        let ago = self.moment.saturating_duration_since(at);
+        self.of_day.checked_sub(ago).and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default()
+    }
+}
+
 /// What a line is made of.
 #[derive(Debug, Clone)]
 pub struct Noted {
-    at: SystemTime,
+    /// When it began, and how long it took.
+    began: Instant,
     took: Duration,
     op: Op,
     who: (u32, u32, u32),
@@ -110,11 +132,15 @@ pub struct Noted {
 }
 
 impl Noted {
-    /// A request that ended now.
-    pub fn new<T: Told>(asked: Asked<'_>, took: Duration, done: &std::result::Result<T, FsError>) -> Self {
+    /// A request that is done.
+    pub fn new<T: Told>(
+        asked: Asked<'_>,
+        (began, took): (Instant, Duration),
+        done: &std::result::Result<T, FsError>,
+    ) -> Self {
         let head = asked.head;
         Self {
-            at: SystemTime::now(),
+            began,
             took,
             op: asked.op,
             who: (head.uid, head.gid, head.pid),
@@ -123,13 +149,32 @@ impl Noted {
             outcome: done.as_ref().map_or_else(|error| Outcome::Failed(error.errno()), Told::outcome),
         }
     }
+
+    /// The line, with the time of day of when it was done.
+    pub fn told_by<'n>(&'n self, clock: &Clock) -> Line<'n> {
+        Line { of: self, at: clock.tell(self.began + self.took) }
+    }
 }
 
+/// A line.
+#[derive(Debug)]
+pub struct Line<'n> {
+    of: &'n Noted,
+    at: Duration,
+}
+
+impl Display for Line<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(f, "{}.{:06} ", self.at.as_secs(), self.at.subsec_micros())?;
+        self.of.fmt(f)
+    }
+}
+
+/// All but the time of day.
 impl Display for Noted {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let now = self.at.duration_since(UNIX_EPOCH).unwrap_or_default();
         let (uid, gid, pid) = self.who;
-        write!(f, "{}.{:06} [uid:{uid},gid:{gid},pid:{pid}] ", now.as_secs(), now.subsec_micros())?;
+        write!(f, "[uid:{uid},gid:{gid},pid:{pid}] ")?;
         write!(f, "{} ({}", self.op.name(), self.node)?;
         self.arguments.iter().try_for_each(|argument| argument.fmt(f))?;
         match self.outcome {

@@ -10,8 +10,9 @@ use crate::wire::{Header, WriteFlags};
 /// The line behind the time, without the duration.
 fn told<T: Told>(op: Op, what: Operation<'_>, done: std::result::Result<T, FsError>) -> String {
     let head = Header { opcode: 0, unique: 0, node: 17, uid: 5, gid: 6, pid: 7 };
-    let noted = Noted::new(Asked { op, head: &head, what: &what }, Duration::from_micros(120), &done);
-    let text = noted.to_string();
+    let timed = (Instant::now(), Duration::from_micros(120));
+    let noted = Noted::new(Asked { op, head: &head, what: &what }, timed, &done);
+    let text = noted.told_by(&Clock::now()).to_string();
     let rest = text.split_once(" [uid:5,gid:6,pid:7] ").unwrap().1;
     rest.strip_suffix(" <0.000120>\n").unwrap().to_owned()
 }
@@ -102,4 +103,16 @@ fn what_came_of_it_is_told() {
 fn names_can_hold_anything_but_stay_on_one_line() {
     let what = Operation::Mkdir { name: b"a\n\"): ok <1>\xff", mode: 0o755, umask: 0 };
     assert_eq!(done(Op::Mkdir, what), r#"mkdir (17,"a\n\"): ok <1>\xff",0755,00): ok"#);
+}
+
+#[test]
+fn the_time_of_day_is_that_of_when_it_was_done() {
+    let head = Header { opcode: 0, unique: 0, node: 1, uid: 0, gid: 0, pid: 1 };
+    let asked = Asked { op: Op::Getattr, head: &head, what: &Operation::Getattr };
+    let clock =
+        Clock { moment: Instant::now(), of_day: UNIX_EPOCH + Duration::from_millis(1_700_000_000_500) };
+    let began = clock.moment.checked_sub(Duration::from_millis(400)).unwrap();
+    let noted = Noted::new(asked, (began, Duration::from_millis(150)), &Ok(()));
+    let line = noted.told_by(&clock).to_string();
+    assert_eq!(line, "1700000000.250000 [uid:0,gid:0,pid:1] getattr (1): ok <0.150000>\n");
 }
