@@ -84,6 +84,14 @@ pub enum SyncError {
     /// The connection is gone.
     #[error("the connection is gone")]
     Lost,
+    /// The same, by name.
+    #[error("the connection to '{host}' is gone: {why}")]
+    LostTo {
+        /// The other side.
+        host: String,
+        /// What was heard of it.
+        why: String,
+    },
     /// The archive of a two-way run cannot be kept.
     #[error(transparent)]
     Archive(#[from] crate::two_way::StoreError),
@@ -112,7 +120,7 @@ impl SyncError {
             Self::Rules(_) => ErrorKind::Usage,
             Self::Volume(error) => error.kind(),
             Self::Wire(crate::wire::WireError::Version(..)) => ErrorKind::Unsupported,
-            Self::Wire(_) | Self::Lost => ErrorKind::Io,
+            Self::Wire(_) | Self::Lost | Self::LostTo { .. } => ErrorKind::Io,
             Self::Remote { kind, .. } => *kind,
             Self::Archive(error) => error.kind(),
             Self::Stopped => ErrorKind::Interrupted,

@@ -10,7 +10,6 @@ mod child;
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vellum_types::ErrorKind;
 use vellum_volume::Meter;
 
 pub use address::{Address, AddressError, Shell};
@@ -136,10 +135,7 @@ impl Remote {
 
     fn explain(&self, connected: &Connected, error: SyncError) -> SyncError {
         match (error, connected.client.link().lost()) {
-            (SyncError::Lost, Some(why)) => SyncError::Remote {
-                kind: ErrorKind::Io,
-                message: format!("the connection to '{}' is gone: {why}", self.inner.address.host),
-            },
+            (SyncError::Lost, Some(why)) => SyncError::LostTo { host: self.inner.address.host.clone(), why },
             (error, _) => error,
         }
     }

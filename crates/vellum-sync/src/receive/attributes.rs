@@ -75,6 +75,8 @@ fn note(outcome: std::result::Result<(), BeneathError>, failed: &mut Vec<String>
 
 /// Gives owner and group where the caller may; tells which they are then.
 fn own(node: &Node<'_>, wanted: &Wanted, now: &Stat, failed: &mut Vec<String>) -> (u32, u32) {
+    // The number that means "as it is" to the kernel is nobody's: what has it stays the caller's.
+    let is_somebody = |id: &u32| *id != u32::MAX;
     let mut try_one = |uid: Option<u32>, gid: Option<u32>| match node.set_owner(uid, gid) {
         Ok(()) => true,
         Err(error) => {
@@ -85,8 +87,8 @@ fn own(node: &Node<'_>, wanted: &Wanted, now: &Stat, failed: &mut Vec<String>) -
             false
         }
     };
-    let uid = wanted.uid.filter(|uid| *uid != now.uid);
-    let gid = wanted.gid.filter(|gid| *gid != now.gid);
+    let uid = wanted.uid.filter(is_somebody).filter(|uid| *uid != now.uid);
+    let gid = wanted.gid.filter(is_somebody).filter(|gid| *gid != now.gid);
     if uid.is_some() && gid.is_some() && try_one(uid, gid) {
         return (uid.unwrap_or(now.uid), gid.unwrap_or(now.gid));
     }

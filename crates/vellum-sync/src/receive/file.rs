@@ -50,8 +50,8 @@ impl<'a> Receiver<'a> {
         };
         let replaces = step.old.is_some();
         if let Some(partial) = Partial::open(dir, entry, &self.job.options.writing)? {
-            let failed =
-                self.resume(&partial, old.as_ref(), (dir, step, entry)).inspect_err(|_| partial.clear())?;
+            let resumed = self.resume(&partial, old.as_ref(), (dir, step, entry));
+            let failed = resumed.inspect_err(|error| partial.clear(is_cut_off(error)))?;
             partial.commit(dir, entry.name(), replaces)?;
             return Ok(failed);
         }
@@ -263,6 +263,11 @@ impl<'a> Receiver<'a> {
             other => Ok(other?),
         }
     }
+}
+
+/// Whether a failure cut off what would have gone well, so that another run can go on where it was.
+fn is_cut_off(error: &SyncError) -> bool {
+    matches!(error, SyncError::Lost | SyncError::LostTo { .. } | SyncError::Stopped) || error.is_final()
 }
 
 /// A name that is taken although nobody saw it.

@@ -26,8 +26,8 @@ impl Keeper {
     /// What the options ask for; None if nothing is kept.
     pub fn new(root: &Dir, writing: &Writing) -> Result<Option<Self>> {
         if writing.trash {
-            let path = [TRASH_DIR, b"/", stamp().as_bytes()].concat();
-            return Ok(Some(Self { dir: Some(make_path(root, &path)?), suffix: Vec::new() }));
+            let dir = make_new(&make_path(root, TRASH_DIR)?, &stamp())?;
+            return Ok(Some(Self { dir: Some(dir), suffix: Vec::new() }));
         }
         let Some(backup) = &writing.backup else { return Ok(None) };
         let dir = match &backup.dir {
@@ -95,6 +95,20 @@ fn open_or_make(path: &std::path::Path) -> Result<Dir> {
     }
 }
 
+/// A new directory of this name, or of the name and a number: a clock that was set back says the same moment again, and
+/// what an earlier run keeps there is not to be put over.
+fn make_new(dir: &Dir, name: &str) -> Result<Dir> {
+    let mut number = 1_u64;
+    loop {
+        let name = if number == 1 { name.to_owned() } else { format!("{name}-{number}") };
+        match dir.make_dir(name.as_bytes(), PRIVATE) {
+            Ok(()) => return Ok(dir.open_dir(name.as_bytes())?),
+            Err(error) if error.errno() == Some(Errno::EXIST) => number += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 /// The directory at a path below another, made where it is not there.
 pub(super) fn make_path(root: &Dir, path: &[u8]) -> Result<Dir> {
     let mut here = root.clone();
@@ -135,4 +149,19 @@ fn stamp() -> String {
         days + 1,
         now.subsec_millis()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_that_comes_again_has_a_directory_of_its_own() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Dir::open_root(temp.path()).unwrap();
+        for name in ["then", "then-2", "then-3"] {
+            make_new(&root, "then").unwrap();
+            assert!(temp.path().join(name).is_dir(), "{name}");
+        }
+    }
 }

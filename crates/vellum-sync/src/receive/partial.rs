@@ -62,9 +62,9 @@ impl Partial {
         }
     }
 
-    /// Takes it away if nothing has arrived.
-    pub fn clear(&self) {
-        if self.arrived() == 0 {
+    /// Takes it away if nothing has arrived, or if what arrived is of no use to another run.
+    pub fn clear(&self, is_of_use: bool) {
+        if !is_of_use || self.arrived() == 0 {
             // What cannot be removed is found by the next run.
             let _ = self.dir.unlink(&self.name);
             self.clear_dir();

@@ -221,7 +221,9 @@ impl ListingDecoder {
         let flags = Flags(if head & HAS_FLAGS == 0 { 0 } else { bytes.u8()? });
         let kind = kind_of(head >> KIND_SHIFT)?;
         let size = if kind == FileKind::File { bytes.varint()? } else { 0 };
-        if nanos >= NANOS || last.mode > 0o7777 || i64::try_from(size).is_err() {
+        // All ones is nobody's number: a kernel told to give a file to it leaves the file whose it is.
+        let nobody = last.uid == u32::MAX || last.gid == u32::MAX;
+        if nanos >= NANOS || nobody || last.mode > 0o7777 || i64::try_from(size).is_err() {
             return Err(DecodeError::Invalid("attributes").into());
         }
         let detail = if head & HAS_DETAIL == 0 { None } else { Some(detail(bytes)?) };

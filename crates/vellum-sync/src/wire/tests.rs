@@ -173,6 +173,20 @@ fn entries_below_a_symlink_are_refused() {
     assert!(matches!(decode(&payloads), Err(WireError::Listing(ListingError::Place))));
 }
 
+/// hostile.md 45: the number that means "whose it is" to a kernel would leave a file, and its set-id bits, to root.
+#[test]
+fn an_owner_that_is_nobody_is_refused() {
+    for (uid, gid) in [(u32::MAX, 0), (0, u32::MAX)] {
+        let mut listing = Listing::new(&Fresh::dir(), None);
+        let mut block = Block::default();
+        block
+            .push(b"f", &Fresh { kind: FileKind::File, mode: 0o4755, uid, gid, ..Fresh::dir() }, None)
+            .unwrap();
+        listing.attach(EntryId::ROOT, &mut block).unwrap();
+        assert!(decode(&payloads(&listing)).is_err(), "{uid}:{gid}");
+    }
+}
+
 #[test]
 fn counts_and_orders_that_lie_are_refused() {
     assert!(decode(&forged(0, &[b"b", b"a"], 0)).is_err());

@@ -286,37 +286,43 @@ fn a_name_that_is_taken_meanwhile_is_not_overwritten() {
     assert_eq!(report.problems.len(), 2);
 }
 
+/// Names that a folding filesystem takes for one: a letter large and small, and composed and decomposed.
+const FOLDED: [[&str; 2]; 2] = [["Name", "name"], ["caf\u{e9}", "cafe\u{301}"]];
+
 #[test]
-fn names_that_differ_in_case_alone_are_told_where_they_are_one() {
-    let pair = Pair::new();
-    write(&pair.from("Name"), "one");
-    write(&pair.from("name"), "two");
-    write(&pair.to("extra"), "x");
-    // What a run sees of a destination that folds case: both names are free, and one is taken once the other is there.
-    let planned = plan(&pair.from(""), &pair.to(""), &deleting());
-    write(&pair.to("name"), "one");
-    let report = planned.carry_out().unwrap();
-    assert_eq!(report.problems.len(), 2, "{report:?}");
-    assert!(
-        report.problems.iter().any(|problem| problem.message.contains("two names for one")),
-        "{report:?}"
-    );
-    assert_eq!(fs::read_to_string(pair.to("name")).unwrap(), "one");
-    assert!(pair.to("extra").exists(), "nothing is deleted");
+fn names_that_differ_in_case_or_form_alone_are_told_where_they_are_one() {
+    for [one, other] in FOLDED {
+        let pair = Pair::new();
+        write(&pair.from(one), "one");
+        write(&pair.from(other), "two");
+        write(&pair.to("extra"), "x");
+        // What a run sees of a destination that folds names: both are free, and one is taken once the other is there.
+        let planned = plan(&pair.from(""), &pair.to(""), &deleting());
+        write(&pair.to(other), "one");
+        let report = planned.carry_out().unwrap();
+        assert_eq!(report.problems.len(), 2, "{report:?}");
+        let told = |problem: &vellum_sync::receive::Problem| problem.message.contains("two names for one");
+        assert!(report.problems.iter().any(told), "{report:?}");
+        assert_eq!(fs::read_to_string(pair.to(other)).unwrap(), "one");
+        assert!(pair.to("extra").exists(), "nothing is deleted");
+    }
 }
 
 #[test]
-fn a_filesystem_that_folds_case_takes_one_of_two_names() {
+fn a_filesystem_that_folds_names_takes_one_of_two() {
     let disk = Disk::folding_case(16);
     let to = disk.path().join("to");
     let pair = Pair::new();
-    write(&pair.from("Name"), "one");
-    write(&pair.from("name"), "two");
+    for [one, other] in FOLDED {
+        write(&pair.from(one), "one");
+        write(&pair.from(other), "two");
+    }
     let report = sync(&pair.from(""), &to, &everything());
     // A kernel without case folding has both names, and no problem.
     let folds = Disk::can_fold_case();
-    assert_eq!(report.problems.len(), usize::from(folds), "{report:?}");
-    assert_eq!(fs::read_dir(&to).unwrap().count(), if folds { 1 } else { 2 });
+    let (problems, names) = if folds { (FOLDED.len(), FOLDED.len()) } else { (0, 2 * FOLDED.len()) };
+    assert_eq!(report.problems.len(), problems, "{report:?}");
+    assert_eq!(fs::read_dir(&to).unwrap().count(), names);
     assert!(report.problems.iter().all(|problem| problem.message.contains("two names for one")));
 }
 

@@ -1,11 +1,11 @@
-//! Disks of their own, for worlds that run out of space or lose power.
+//! Disks of their own, for worlds that run out of space, lose power, or have bad blocks.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::mounting::sh;
+use crate::mounting::{sh, wait_until};
 
 /// Nothing reaches the disk any more (`FS_IOC_SHUTDOWN`).
 const SHUTDOWN: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(b'X', 125);
@@ -38,6 +38,40 @@ impl Disk {
     /// Where it is mounted.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("disk")
+    }
+
+    /// A filesystem that notices blocks which are not what was written (btrfs): reading them is an I/O error.
+    pub fn checked() -> Self {
+        // Fewer it does not take.
+        Self::new("btrfs", 256)
+    }
+
+    /// Spoils the blocks that begin so, of files of a filesystem that notices it. It is mounted anew.
+    pub fn spoil(&self, beginning: &[u8]) {
+        use std::os::unix::fs::FileExt;
+        /// Content of files begins at multiples of this.
+        const BLOCK: usize = 4096;
+        sh(self.dir.path(), "umount disk");
+        let image = self.dir.path().join("image");
+        // A test beside this one may have taken the mount along into a namespace of its own, and with it what is cached.
+        wait_until("the disk to be free", || {
+            Command::new("losetup").arg("-j").arg(&image).output().unwrap().stdout.is_empty()
+        });
+        let image = std::fs::File::options().read(true).write(true).open(image).unwrap();
+        let mut block = vec![0; 256 * BLOCK];
+        let mut spoiled = 0;
+        for start in (0..image.metadata().unwrap().len()).step_by(block.len()) {
+            image.read_exact_at(&mut block, start).unwrap();
+            for (number, _) in
+                block.chunks(BLOCK).enumerate().filter(|(_, block)| block.starts_with(beginning))
+            {
+                // Far behind what it is found by.
+                image.write_all_at(b"spoiled", start + (number * BLOCK + BLOCK / 2) as u64).unwrap();
+                spoiled += 1;
+            }
+        }
+        assert!(spoiled > 0, "no block begins so");
+        self.mount_again();
     }
 
     /// What was not flushed to the disk is lost, and nothing works any more until it is mounted again.

@@ -4,6 +4,7 @@
 
 mod disk;
 mod mounting;
+mod other_host;
 mod world;
 
 mod bench;
@@ -46,10 +47,13 @@ mod status;
 mod sync;
 mod sync_ask;
 mod sync_calls;
+mod sync_clocks;
+mod sync_names;
 mod sync_owners;
 mod sync_remote;
 mod sync_rsync;
 mod sync_two_way;
+mod sync_unreadable;
 mod sync_watch;
 mod tag;
 mod trouble;

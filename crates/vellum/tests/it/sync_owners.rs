@@ -17,11 +17,14 @@ fn ids(world: &World, path: &str) -> (u32, u32) {
     (found.uid(), found.gid())
 }
 
-/// A way to "another host": this one, where users have other numbers.
-fn other_host(world: &World) -> String {
-    // Users that this system has, too: Debian's 'nobody' is in the group 'nogroup'.
-    fs::write(world.path("passwd"), "root:x:0:0::/:/bin/sh\nnobody:x:7001:7001::/:/bin/sh\n").unwrap();
-    fs::write(world.path("group"), "root:x:0:\nnogroup:x:7100:\n").unwrap();
+/// Users that this system has, too, under other numbers: Debian's 'nobody' is in the group 'nogroup'.
+const USERS: &str = "root:x:0:0::/:/bin/sh\nnobody:x:7001:7001::/:/bin/sh\n";
+const GROUPS: &str = "root:x:0:\nnogroup:x:7100:\n";
+
+/// A way to "another host": this one, where users and groups are these.
+fn other_host(world: &World, users: &str, groups: &str) -> String {
+    fs::write(world.path("passwd"), users).unwrap();
+    fs::write(world.path("group"), groups).unwrap();
     let script = world.path("rsh");
     let (passwd, group) = (world.path("passwd"), world.path("group"));
     // The words behind the host are for its shell.
@@ -39,7 +42,7 @@ fn other_host(world: &World) -> String {
 #[test]
 fn owners_go_by_name_to_another_host_and_back() {
     let world = World::empty();
-    let rsh = other_host(&world);
+    let rsh = other_host(&world, USERS, GROUPS);
     for (name, uid, gid) in [("named", 65_534, 65_534), ("root", 0, 0), ("nameless", 6_000_001, 6_000_002)] {
         world.write(&format!("src/{name}"), name);
         chown(world.tree().join(format!("src/{name}")), Some(uid), Some(gid)).unwrap();
@@ -58,6 +61,33 @@ fn owners_go_by_name_to_another_host_and_back() {
     assert_eq!(ids(&world, "back/named"), (65_534, 65_534));
     run(&["--numeric-ids"], &there, "numbers").ok();
     assert_eq!(ids(&world, "numbers/named"), (7001, 7100));
+}
+
+/// hostile.md 45: whatever a host says of its numbers, an owner whom this one does not know keeps the number, nobody becomes
+/// root, and root nobody else.
+#[test]
+fn names_that_lie_make_nobody_root() {
+    let world = World::empty();
+    let users = "nobody:x:0:0::/:/bin/sh\nroot:x:7001:7001::/:/bin/sh\nnosuchuser:x:7002:7002::/:/bin/sh\n\
+                 root:x:7003:7003::/:/bin/sh\ndaemon:x:4294967295:1::/:/bin/sh\n";
+    let groups = "nogroup:x:0:\nroot:x:7001:\nnosuchgroup:x:7002:\nroot:x:7003:\ndaemon:x:4294967295:\n";
+    let rsh = other_host(&world, users, groups);
+    let all = [0, 7001, 7002, 7003];
+    for id in all {
+        world.write(&format!("src/{id}"), "x");
+        chown(world.tree().join(format!("src/{id}")), Some(id), Some(id)).unwrap();
+        world.chmod(&format!("src/{id}"), 0o6755);
+    }
+    let program = env!("CARGO_BIN_EXE_vellum");
+    let far = |path: &str| format!("host:{}", world.tree().join(path).display());
+    for (from, to) in [(far("src/"), "fetched".to_owned()), ("src/".to_owned(), far("sent"))] {
+        world.run(&["sync", "-a", "-e", &rsh, "--remote-program", program, &from, &to]).ok();
+    }
+    for id in all {
+        for side in ["fetched", "sent"] {
+            assert_eq!(ids(&world, &format!("{side}/{id}")), (id, id), "{side}");
+        }
+    }
 }
 
 #[test]

@@ -1,182 +1,11 @@
-//! `vellum sync` with another host: this one, through a real `ssh` and a real `sshd` that talk through a pipe, so that no
-//! port is taken and nothing is left when a test ends.
+//! `vellum sync` with another host.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::world::{Ran, World, noise};
-
-/// Passes on both ways: each piece after a delay, and, once, nothing more after so many bytes, which all arrive. How
-/// many bytes were passed on is written down.
-const RELAY: &str = r#"
-import os, queue, subprocess, sys, threading, time
-delay, cut, marker, command = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:]
-passed_on = os.open(marker + ".passed", os.O_WRONLY | os.O_APPEND | os.O_CREAT) if cut else None
-if cut and os.path.exists(marker):
-    cut = 0
-child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-def pump(source, target, cut):
-    pieces = queue.Queue()
-    def write():
-        while True:
-            due, piece = pieces.get()
-            if not piece:
-                break
-            time.sleep(max(0, due - time.monotonic()))
-            try:
-                while piece:
-                    piece = piece[os.write(target, piece):]
-            except OSError:
-                break
-        os.close(target)
-    writer = threading.Thread(target=write)
-    writer.start()
-    passed = 0
-    while True:
-        try:
-            piece = os.read(source, 65536)
-        except OSError:
-            piece = b""
-        if cut and passed + len(piece) > cut:
-            open(marker, "w").close()
-            pieces.put((0, b""))
-            writer.join()
-            child.kill()
-            os._exit(1)
-        passed += len(piece)
-        if passed_on:
-            os.write(passed_on, f"{len(piece)}\n".encode())
-        pieces.put((time.monotonic() + delay, piece))
-        if not piece:
-            break
-    writer.join()
-threads = [threading.Thread(target=pump, args=(0, child.stdin.fileno(), cut)),
-           threading.Thread(target=pump, args=(child.stdout.fileno(), 1, cut))]
-threads[0].daemon = True
-for thread in threads:
-    thread.start()
-threads[1].join()
-child.stdin = None
-os._exit(child.wait())
-"#;
-
-/// The way to this host.
-struct Host {
-    world: World,
-    rsh: String,
-}
-
-impl Host {
-    fn new() -> Self {
-        Self::through("")
-    }
-
-    /// `relay`: words before the command that starts sshd.
-    fn through(relay: &str) -> Self {
-        let world = World::empty();
-        let dir = world.path("ssh");
-        fs::create_dir(&dir).unwrap();
-        for key in ["host", "user"] {
-            let file = dir.join(key);
-            let made =
-                Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(file).status();
-            assert!(made.unwrap().success());
-        }
-        fs::copy(dir.join("user.pub"), dir.join("authorized")).unwrap();
-        if rustix::process::geteuid().is_root() {
-            // What the package's service makes when it starts.
-            fs::create_dir_all("/run/sshd").unwrap();
-        }
-        fs::write(dir.join("config"), config(&dir)).unwrap();
-        fs::write(dir.join("relay.py"), RELAY).unwrap();
-        let shown = dir.display();
-        let sshd = format!("{} -i -f {shown}/config -E {shown}/log", sshd().display());
-        let relay = relay.replace("RELAY", &format!("/usr/bin/env python3 {shown}/relay.py"));
-        let relay = relay.replace("MARKER", &format!("{shown}/marker"));
-        let rsh = format!(
-            "ssh -F none -i {shown}/user -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=no \
-             -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o 'ProxyCommand={relay} {sshd}'"
-        );
-        Self { world, rsh }
-    }
-
-    fn sync(&self, args: &[&str]) -> Ran {
-        let program = env!("CARGO_BIN_EXE_vellum");
-        let mut all = vec!["sync", "-e", &self.rsh, "--remote-program", program];
-        all.extend(args);
-        let ran = self.world.run(&all);
-        if ran.code > 1 {
-            eprintln!("sshd: {}", fs::read_to_string(self.world.path("ssh/log")).unwrap_or_default());
-        }
-        ran
-    }
-
-    fn at(&self, path: &str) -> String {
-        format!("here:{}", self.world.tree().join(path).display())
-    }
-
-    /// Bytes that went through the relay.
-    fn passed(&self) -> u64 {
-        let told = fs::read_to_string(self.world.path("ssh/marker.passed")).unwrap();
-        told.lines().map(|line| line.parse::<u64>().unwrap()).sum()
-    }
-
-    /// A two-way run of `a` here and `b` there.
-    fn both(&self, more: &[&str]) -> Ran {
-        let far = self.at("b");
-        let program = env!("CARGO_BIN_EXE_vellum");
-        let mut all = vec!["sync", "-e", &self.rsh, "--remote-program", program, "--two-way"];
-        all.extend(more);
-        all.extend(["a", &far]);
-        self.world.run_at_home(&all)
-    }
-
-    fn assert_equal(&self, one: &str, other: &str) {
-        let told = |path: &str| told(&self.world.tree().join(path));
-        assert_eq!(told(one), told(other));
-    }
-}
-
-fn sshd() -> PathBuf {
-    let places = ["/usr/sbin/sshd", "/usr/bin/sshd", "/usr/local/sbin/sshd"];
-    places.iter().map(PathBuf::from).find(|path| path.exists()).expect("openssh-server: see the Makefile")
-}
-
-fn config(dir: &Path) -> String {
-    // Without PAM an account whose password is locked may not log in; with it, some containers refuse a session.
-    let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
-    let locked = shadow.lines().any(|line| line.starts_with("root:!"));
-    let pam = if locked { "yes" } else { "no" };
-    let dir = dir.display();
-    format!(
-        "HostKey {dir}/host\nAuthorizedKeysFile {dir}/authorized\nStrictModes no\nUsePAM {pam}\n\
-         PermitRootLogin yes\nPasswordAuthentication no\nPubkeyAuthentication yes\nPidFile none\n"
-    )
-}
-
-/// Everything that a tree is, in words.
-fn told(root: &Path) -> Vec<String> {
-    let (mut told, mut pending) = (Vec::new(), vec![root.to_path_buf()]);
-    while let Some(at) = pending.pop() {
-        for entry in fs::read_dir(at).unwrap() {
-            let path = entry.unwrap().path();
-            let meta = fs::symlink_metadata(&path).unwrap();
-            let content = if meta.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
-            let (link, shown) = (fs::read_link(&path).ok(), path.strip_prefix(root).unwrap().to_path_buf());
-            let sum: u64 =
-                content.iter().fold(7, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
-            let time = (meta.mtime(), meta.mtime_nsec());
-            told.push(format!("{shown:?} {:o} {time:?} {link:?} {} {sum}", meta.mode(), content.len()));
-            if meta.is_dir() {
-                pending.push(path);
-            }
-        }
-    }
-    told.sort();
-    told
-}
+use crate::other_host::{Host, told};
+use crate::world::{World, noise};
 
 fn fill(world: &World) {
     for number in 0..200 {
@@ -322,6 +151,35 @@ fn what_arrived_of_a_file_before_a_cut_is_not_sent_again() {
     assert!(passed < 5_500_000, "{passed} bytes");
 }
 
+/// What a cut connection left in the directory of `--partial-dir` is taken up, and the directory is gone in the end.
+#[test]
+fn what_is_kept_in_a_partial_directory_after_a_cut_is_not_sent_again() {
+    for there in [true, false] {
+        // Cut when it is told to be, and not before.
+        let host = Host::through("RELAY 0 1000000000 MARKER");
+        host.world.write("src/dir/big", noise(6_000_000));
+        let (from, to) =
+            if there { ("src/".to_owned(), host.at("there")) } else { (host.at("src/"), "there".into()) };
+        let words = ["-a", "--partial-dir=.kept", "--bwlimit=300K", "--retries=0", &from, &to];
+        let mut child = host.start(&words);
+        let kept = host.world.tree().join("there/dir/.kept/big");
+        let arrived = || fs::metadata(&kept).map_or(0, |found| found.len());
+        crate::mounting::wait_until("a fourth of it", || arrived() >= 1_500_000);
+        host.cut();
+        assert!(!child.wait().unwrap().success());
+        assert!(!host.world.has("there/dir/big"));
+        // The other side may be at work a moment longer.
+        crate::mounting::wait_until("the end", || fs::File::open(&kept).unwrap().try_lock().is_ok());
+        assert!(arrived() >= 1_500_000, "it is kept");
+        fs::remove_file(host.world.path("ssh/marker.passed")).unwrap();
+        host.sync(&["-a", "--partial-dir=.kept", &from, &to]).ok();
+        host.assert_equal("src", "there");
+        let passed = host.passed();
+        assert!(passed < 5_500_000, "{passed} bytes");
+        assert!(!host.world.has("there/dir/.kept"));
+    }
+}
+
 /// The file that is being received in a directory, if so much of it has arrived.
 fn arriving(dir: &Path, bytes: u64) -> Option<PathBuf> {
     let names = fs::read_dir(dir).ok()?.map(|entry| entry.unwrap().path());
@@ -341,12 +199,7 @@ fn what_arrived_of_a_file_before_a_kill_is_not_sent_again() {
         fs::create_dir(host.world.tree().join("there")).unwrap();
         let (from, to) =
             if there { ("src/".to_owned(), host.at("there")) } else { (host.at("src/"), "there".into()) };
-        let program = env!("CARGO_BIN_EXE_vellum");
-        let mut child = Command::new(program)
-            .args(["sync", "-a", "--bwlimit=300K", "-e", &host.rsh, "--remote-program", program, &from, &to])
-            .current_dir(host.world.tree())
-            .spawn()
-            .unwrap();
+        let mut child = host.start(&["-a", "--bwlimit=300K", &from, &to]);
         let dir = host.world.tree().join("there");
         crate::mounting::wait_until("a third of it", || arriving(&dir, 2_000_000).is_some());
         child.kill().unwrap();
