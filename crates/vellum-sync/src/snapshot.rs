@@ -35,8 +35,13 @@ pub struct Snapshot {
     inodes: Mutex<HashMap<EntryId, Ino>>,
 }
 
-/// An entry: its place in its block, and what it is.
-type Seen = (u32, Ino, Vec<u8>);
+/// An entry that was seen, by its place among those of its directory.
+struct Seen {
+    place: u32,
+    ino: Ino,
+    /// The name, if it is a directory that is entered.
+    enters: Option<Vec<u8>>,
+}
 
 /// A directory that waits to be listed.
 struct Task {
@@ -90,7 +95,8 @@ impl Snapshot {
         let mut block = Block::with_capacity(entries.len());
         let (mut inodes, mut keeps) = (Vec::with_capacity(entries.len()), false);
         for (name, dentry) in entries {
-            let verdict = task.judge.judge(&name, dentry.kind == FileKind::Dir);
+            let is_dir = dentry.kind == FileKind::Dir;
+            let verdict = task.judge.judge(&name, is_dir);
             if !verdict.transfer {
                 keeps = true;
                 continue;
@@ -102,7 +108,8 @@ impl Snapshot {
             let place = block.len() as u32;
             block.push(&name, &Self::fresh(&inode, flags), Self::detail(&inode, wish))?;
             *files += u64::from(is_file);
-            inodes.push((place, dentry.ino, name));
+            let enters = is_dir && (verdict.is_way || wish.options.preserve.recursive);
+            inodes.push(Seen { place, ino: dentry.ino, enters: enters.then_some(name) });
         }
         Ok((block, inodes, keeps))
     }
@@ -143,7 +150,8 @@ impl End for Snapshot {
             return self.list_single(name, wish);
         }
         let inode = self.tree.inode(self.top)?;
-        let mut listing = Listing::new(&Self::fresh(&inode, Flags::default()), Self::detail(&inode, wish));
+        let flags = Flags::default().with_if(Flags::IMPLIED, wish.implies_root());
+        let mut listing = Listing::new(&Self::fresh(&inode, flags), Self::detail(&inode, wish));
         let judge = match wish.top.is_empty() {
             true => None,
             false => wish.rules.enter(b"", &|_| Ok(None))?,
@@ -164,10 +172,10 @@ impl End for Snapshot {
                 listing.mark(task.id, Flags::KEEPS);
             }
             meter.add(files, 0);
-            for (place, ino, name) in found {
+            for Seen { place, ino, enters } in found {
                 let id = first.plus(place);
                 inodes.insert(id, ino);
-                if listing.entry(id).is_dir() && wish.options.preserve.recursive {
+                if let Some(name) = enters {
                     tasks.push(Task { id, ino, name, judge: task.judge.clone() });
                 }
             }

@@ -39,6 +39,17 @@ pub struct Wish {
     pub owners: bool,
 }
 
+impl Wish {
+    /// Whether the root only holds what was listed, or named by its whole path: then nothing of itself is copied.
+    #[must_use]
+    pub(crate) fn implies_root(&self) -> bool {
+        let filters = self.rules.filters().filter(|_| self.side == Side::Source && self.top.is_empty());
+        filters.is_some_and(|filters| {
+            filters.selection.as_ref().is_some_and(|selection| !selection.takes_content_of(b""))
+        })
+    }
+}
+
 /// One end of a run.
 pub trait End: Send + Sync {
     /// Lists all of it.

@@ -182,7 +182,8 @@ impl<'w> Looker<'w> {
     ) -> Result<()> {
         let alone = Here { dir, judge: &Everything, depth: 0 };
         let here = judged.map_or(&alone, |judged| judged.here);
-        let (stat, followed) = self.see(here, name, judged.is_some_and(|judged| judged.is_way))?;
+        let is_way = judged.is_some_and(|judged| judged.is_way);
+        let (stat, followed) = self.see(here, name, is_way)?;
         if stat.kind == FileKind::Dir && self.wish.avoid == Some((stat.dev, stat.ino)) {
             found.keeps = true;
             return Ok(());
@@ -204,7 +205,9 @@ impl<'w> Looker<'w> {
         found.followed.extend(followed.then_some(place));
         found.block.push(shown, &fresh(&stat, flags), detail)?;
         match stat.kind {
-            FileKind::Dir if self.recursive && !elsewhere => found.dirs.push((place, name.into())),
+            FileKind::Dir if (self.recursive || is_way) && !elsewhere => {
+                found.dirs.push((place, name.into()))
+            }
             FileKind::Dir => found.keeps |= !elsewhere,
             _ if self.groups && stat.nlink > 1 => found.linked.push((place, stat.dev, stat.ino)),
             _ => {}

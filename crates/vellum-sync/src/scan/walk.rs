@@ -19,7 +19,7 @@ use super::{Judge, ReadRules};
 use crate::error::{Result, SyncError};
 use crate::listing::{Detail, EntryId, Flags, Listing, Unlisted};
 use crate::local::Steps;
-use crate::source::{Side, Wish};
+use crate::source::Wish;
 
 /// Share of the permitted open files that a walk takes for directories.
 const HELD_SHARE: u64 = 4;
@@ -94,12 +94,7 @@ impl<'a> Walk<'a> {
         if wish.options.preserve.atimes {
             detail.atime = Some(stat.mtime);
         }
-        // Of a root that only holds what was listed nothing is copied.
-        let filters = wish.rules.filters().filter(|_| wish.side == Side::Source && wish.top.is_empty());
-        let implied = filters.is_some_and(|filters| {
-            filters.selection.as_ref().is_some_and(|selection| !selection.takes_content_of(b""))
-        });
-        let flags = Flags::default().with_if(Flags::IMPLIED, implied);
+        let flags = Flags::default().with_if(Flags::IMPLIED, wish.implies_root());
         let mut listing = Listing::new(&fresh(&stat, flags), Some(detail));
         listing.begun = wish.options.stamps.then(now);
         let judge = match wish.top.is_empty() {

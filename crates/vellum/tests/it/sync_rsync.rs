@@ -171,6 +171,14 @@ fn whole_paths_go_into_the_destination() {
     beside.same(&["-aR", "src/to_dir/inner", "e"], "e");
     beside.same(&["-aR", "src/file", "outside/./deep", "outside/far", "f"], "f");
     beside.same(&["-aR", "--delete", "src/dir", "d"], "d");
+    // Without -r, too, the directories on the way are entered, here and at the destination.
+    for _ in 0..2 {
+        beside.same(&["-tR", "src/./dir/deep/y", "src/file", "g"], "g");
+        fs::write(beside.ours("src/dir/deep/y"), "changed").unwrap();
+        fs::write(beside.world.path("theirs/src/dir/deep/y"), "changed").unwrap();
+        age(&beside.world.path("ours/src"));
+        age(&beside.world.path("theirs/src"));
+    }
     let words = ["-aR", "src/../src/file", "x"];
     let refused = beside.run(env!("CARGO_BIN_EXE_vellum"), &["sync"], &words, "ours");
     assert_eq!(refused.status.code(), Some(3));
@@ -181,14 +189,55 @@ fn whole_paths_go_into_the_destination() {
 }
 
 #[test]
+fn whole_paths_of_a_snapshot_go_into_the_destination() {
+    let make = |root: &Path| {
+        write(root, "v/a", "a");
+        write(root, "v/dir/deep/f", "f");
+        write(root, "v/dir/deep/more/g", "g");
+        write(root, "v/dir/beside", "x");
+        fs::set_permissions(root.join("v/dir"), fs::Permissions::from_mode(0o711)).unwrap();
+    };
+    let beside = Beside::new(make);
+    let ours = |words: &[&str]| {
+        let output = beside.run(env!("CARGO_BIN_EXE_vellum"), &["-C", "v"], words, "ours");
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    ours(&["init", "--plain"]);
+    ours(&["snapshot", "--tag", "then"]);
+    fs::remove_dir_all(beside.ours("v/dir")).unwrap();
+    let sets: [(&[&str], &[&str]); 4] = [
+        (&[".@then:/dir/deep"], &["./dir/deep"]),
+        (&["@then:dir/./deep/f"], &["dir/./deep/f"]),
+        (&[".@then:/dir/deep/more/", "@then:/a"], &["./dir/deep/more/", "./a"]),
+        (&["@then:dir/beside"], &["dir/beside"]),
+    ];
+    for (number, (words, theirs)) in sets.iter().enumerate() {
+        for more in [&["-aR"][..], &["-aR", "--delete"]] {
+            let to = format!("../to{number}{}", more.len());
+            ours(&[&["sync"], more, words, &[&to]].concat());
+            let rsync = [more, theirs, &[&to]].concat();
+            let output =
+                Command::new("rsync").args(&rsync).current_dir(beside.world.path("theirs/v")).output();
+            assert!(output.unwrap().status.success(), "rsync {rsync:?}");
+            let tree = |place: &str| seen(&beside.world.path(place).join("v").join(&to));
+            assert_eq!(tree("ours"), tree("theirs"), "{words:?}");
+        }
+    }
+}
+
+#[test]
 fn listed_paths_are_paths_in_the_source_with_or_without_a_slash() {
     let make = |root: &Path| {
         linked(root);
         write(root, "list", "dir\nfile\nto_dir/inner\n");
+        write(root, "files", "dir/inner\nfile\n");
     };
     let beside = Beside::new(make);
     beside.same(&["-a", "--files-from=list", "src", "a"], "a");
     beside.same(&["-a", "-r", "--files-from=list", "src/", "b"], "b");
+    for _ in 0..2 {
+        beside.same(&["-t", "--files-from=files", "src/", "c"], "c");
+    }
 }
 
 #[test]

@@ -61,7 +61,8 @@ fn preserve(args: &Args) -> Preserve {
         groups: (archive || typed.group) && !typed.no_group && privileged,
         receiver: None,
         numeric_ids: typed.numeric_ids,
-        dirs: typed.dirs,
+        // What was named by its whole path is reached through directories, and they are made.
+        dirs: typed.dirs || args.places.relative || args.rules.lists(),
         prune_empty: args.which.prune_empty_dirs,
         follow: follow(typed),
         safe_links: typed.safe_links,
