@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::os::linux::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::fs::StatVfsMountFlags;
 use vellum_checkout::beneath::{BeneathError, Dir};
 
 use crate::error::{BenchError, Result};
@@ -30,13 +31,15 @@ pub struct Ground {
 impl Ground {
     /// Makes one in the directory at `path`, if `needed` bytes fit there.
     pub fn make(path: &Path, needed: u64) -> Result<Self> {
-        let shown = path.display().to_string();
+        let shown = shown(path);
         let fail = |source| BenchError::Ground { path: shown.clone(), source };
         let parent = Dir::open_root(path).map_err(fail)?;
         let space = rustix::fs::fstatvfs(&parent)
             .map_err(|errno| BenchError::io("read the free space of", shown.clone())(errno.into()))?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
-        if needed > 0 && free < needed.saturating_add(SPARE) {
+        // What cannot be written to at all says so itself.
+        let is_writable = !space.f_flag.contains(StatVfsMountFlags::RDONLY);
+        if is_writable && needed > 0 && free < needed.saturating_add(SPARE) {
             return Err(BenchError::Space { path: shown, free, needed: needed.saturating_add(SPARE) });
         }
         let name = unique("vellum-bench")?.into_bytes();
@@ -134,10 +137,15 @@ fn empty(dir: &Dir) -> std::result::Result<bool, BeneathError> {
     Ok(all)
 }
 
+/// A path without the dots that only say "here".
+fn shown(path: &Path) -> String {
+    path.components().collect::<std::path::PathBuf>().display().to_string()
+}
+
 /// A path, its filesystem and what that lies on.
 #[must_use]
 pub fn facts(path: &Path) -> BTreeMap<String, String> {
-    let mut facts = BTreeMap::from([("path".to_owned(), path.display().to_string())]);
+    let mut facts = BTreeMap::from([("path".to_owned(), shown(path))]);
     let device = std::fs::metadata(path).map(|metadata| metadata.st_dev()).unwrap_or_default();
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -182,6 +190,12 @@ mod tests {
         assert!(matches!(ground.remove(), Err(BenchError::NotEmpty(_))));
         assert!(place.join("bench-a/letter").exists());
         assert!(!place.join("bench-b").exists());
+    }
+
+    #[test]
+    fn the_place_is_told_without_dots() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(facts(&dir.path().join(".")).get("path"), facts(dir.path()).get("path"));
     }
 
     #[test]

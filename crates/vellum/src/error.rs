@@ -196,11 +196,12 @@ fn bench_hint(error: &BenchError) -> Option<String> {
     let hint = match (error, error.kind()) {
         (BenchError::NotEmpty(_), _) => "somebody else put files there meanwhile: they were left alone",
         (BenchError::Content(_), _) => "measure nothing with it before that is found out",
+        (BenchError::Space { .. }, _) => "choose less: fewer threads, smaller or fewer files",
         (_, ErrorKind::NoSpace) => {
             "choose less: fewer threads, smaller or fewer files; what the bench had made was removed"
         }
         (_, ErrorKind::Denied) => "name a directory that you can write to",
-        (_, ErrorKind::Unsupported) => {
+        (BenchError::Format { .. }, ErrorKind::Unsupported) => {
             "measure again with this version, or compare with the one that wrote it"
         }
         _ => return None,

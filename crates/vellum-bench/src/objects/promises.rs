@@ -4,6 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use vellum_store::{ObjectStore, StoreError};
+use vellum_types::ErrorKind;
 use vellum_volume::Meter;
 
 use super::{Keys, Parameters};
@@ -133,7 +134,8 @@ struct Trial<'a> {
     parameters: &'a Parameters,
 }
 
-/// Tries all promises in turn. Without the first there is nothing to try the others with.
+/// Tries all promises in turn. Without the first there is nothing to try the others with. A store that is full breaks no
+/// promise: nothing can be said of it.
 pub(super) fn check(
     store: &dyn ObjectStore,
     keys: &Keys,
@@ -145,23 +147,26 @@ pub(super) fn check(
     for promise in PROMISES {
         go_on(meter)?;
         let stored = checked.first().is_none_or(|first| first.holds);
-        checked.push(trial.one(promise, stored));
+        checked.push(trial.one(promise, stored)?);
         meter.add(1, 0);
     }
     Ok(checked)
 }
 
 impl Trial<'_> {
-    fn one(&self, promise: &Promise, stored: bool) -> Checked {
+    fn one(&self, promise: &Promise, stored: bool) -> Result<Checked> {
         let start = Instant::now();
         let problem = match stored.then(|| (promise.check)(self)) {
             None => Some("not tried, since nothing can be put".to_owned()),
             Some(Ok(())) => None,
+            Some(Err(Broken::Refused(error))) if error.kind() == ErrorKind::NoSpace => {
+                return Err(error.into());
+            }
             Some(Err(Broken::Refused(error))) => Some(error.to_string()),
             Some(Err(Broken::Wrong(what))) => Some(what),
         };
         let took = start.elapsed();
-        Checked {
+        Ok(Checked {
             promise: promise.name,
             holds: problem.is_none(),
             livable: promise.livable,
@@ -169,7 +174,7 @@ impl Trial<'_> {
             problem,
             seconds: took.as_secs_f64(),
             slow: took > self.parameters.patience,
-        }
+        })
     }
 
     fn key(&self, name: &str) -> std::result::Result<vellum_store::ObjectKey, StoreError> {

@@ -148,8 +148,10 @@ fn a_full_disk_and_a_read_only_one_are_told_apart_and_left_as_they_were() {
     assert!(matches!(error, BenchError::Space { .. }), "{error}");
     let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(disk.0.path()).status().unwrap();
     assert!(remounted.success());
-    let error = measure(disk.0.path(), &SMALL).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    for big_file_size in [SMALL.big_file_size, 1 << 30] {
+        let error = measure(disk.0.path(), &Parameters { big_file_size, ..SMALL }).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    }
 }
 
 #[test]
