@@ -26,7 +26,7 @@ use room::Room;
 use segment::{Open, Segment, failed, name_of, number_of};
 
 pub use hooks::LogHooks;
-pub use room::Usage;
+pub use room::{Attempt, Disk, Usage};
 
 /// Bytes at which a segment is closed: few files, and little that waits for its last reader.
 const SEGMENT_SIZE: u64 = 64 << 20;
@@ -121,9 +121,10 @@ impl WriteLog {
         })
     }
 
-    /// Appends data of at most [`FRAME_MAX`] bytes. Waits while the log is full.
+    /// Appends data of at most [`FRAME_MAX`] bytes. Waits while the log is full; `ENOSPC` if a disk is, and nothing can be
+    /// freed.
     pub fn append(&self, data: &[u8]) -> Result<Appended> {
-        self.room.wait(frame_len(data.len() as u64));
+        self.room.wait(frame_len(data.len() as u64))?;
         if self.lock().full.len() > UNFLUSHED_MAX {
             self.flush_full()?;
         }
@@ -336,6 +337,26 @@ impl WriteLog {
     /// waits.
     pub fn on_pressure(&self, hook: impl Fn() + Send + Sync + 'static) {
         self.room.on_pressure(Box::new(hook));
+    }
+
+    /// Sets what tells how full the disk beneath is. Without it only writing finds that out.
+    pub fn on_disk(&self, probe: impl Fn() -> Option<Disk> + Send + Sync + 'static) {
+        self.room.on_disk(Box::new(probe));
+    }
+
+    /// Waits until the disk has room for so many bytes that do not go into the log; `ENOSPC` if none can be made.
+    pub(crate) fn wait_beside(&self, bytes: u64) -> Result<()> {
+        self.room.wait_beside(bytes)
+    }
+
+    /// To be told when publishing begins that was asked for because of pressure.
+    pub fn begin_freeing(&self) -> Attempt {
+        self.room.begin()
+    }
+
+    /// To be told when it has ended. `is_full`: the store has no room.
+    pub fn end_freeing(&self, attempt: Attempt, is_full: bool) {
+        self.room.end(attempt, is_full);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

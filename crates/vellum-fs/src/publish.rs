@@ -30,6 +30,7 @@ use crate::head::{Head, LAYERS_END, LayerId, State, layer_prefix};
 use crate::log::Sealed;
 use crate::past::{Epoch, Past};
 use crate::pending::{Pending, all_pending, key_of};
+use crate::snapshot::LAYERS_MANY;
 
 /// A state with its tree in the store.
 pub(crate) struct Published {
@@ -74,7 +75,32 @@ impl Fs {
 
     /// Seals what there is and publishes it.
     pub fn flush(&self) -> Result<()> {
+        match self.seal_and_publish() {
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                // The journal may have what the store lacks.
+                self.tree.live().compact()?;
+                self.seal_and_publish()
+            }
+            done => done,
+        }
+    }
+
+    /// If writers wait for room, gives back what takes some and nobody needs. What cannot be freed now is freed later.
+    pub(crate) fn give_back(&self) {
+        if self.log.usage().waiting == 0 {
+            return;
+        }
+        let _ = self.tree.live().compact();
+        if let Some(tenure) = &self.tenure {
+            // The worktree's ref names no tree any more that was let go, and deleted packs are closed.
+            let _ = tenure.renew();
+        }
+    }
+
+    fn seal_and_publish(&self) -> Result<()> {
         self.sync()?;
+        // A store that was away for long must not leave more layers than a head may have.
+        self.bound_layers(LAYERS_MANY)?;
         // What is written from now on does not hold back the room that this frees.
         self.log.rotate();
         if !self.is_top_empty()? {

@@ -1,7 +1,8 @@
 //! The thread that publishes in the background, so that at any moment only a little is unpublished.
 //!
 //! It seals and publishes when a snapshot waits, when much has gathered, and when nothing has been written for a
-//! while. A store that is away makes the write log grow; it is tried again, less and less often, until it is back.
+//! while. A store that is away makes the write log grow; it is tried again, less and less often, until it is back. Who
+//! waits for room is told when publishing did not make any for want of space.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use vellum_live::Sequence;
+use vellum_types::ErrorKind;
 
 use crate::error::{FsError, Result};
 use crate::fs::Fs;
@@ -68,6 +70,8 @@ impl Publisher {
                 shared.ask();
             }
         });
+        let for_disk = Arc::downgrade(&shared);
+        shared.fs.log().on_disk(move || for_disk.upgrade()?.fs.disk_beneath());
         let worker = shared.clone();
         let pool = rayon::ThreadPoolBuilder::new()
             .thread_name(|number| format!("publish-{number}"))
@@ -115,12 +119,19 @@ impl Shared {
         let (now, seen) = (Instant::now(), self.fs.last_change());
         let mut watch =
             Watch { seen, seen_at: now, published: Sequence(0), published_at: now, backoff: BACKOFF.0 };
+        let mut asked = false;
         while !self.stop.load(Ordering::Acquire) {
-            let asked = self.wait(TICK);
+            asked |= self.wait(TICK);
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
-            let outcome = pool.install(|| self.look(asked, &mut watch));
+            let attempt = std::mem::take(&mut asked).then(|| self.fs.log().begin_freeing());
+            let outcome = pool.install(|| self.look(attempt.is_some(), &mut watch));
+            if let Some(attempt) = attempt {
+                self.fs.give_back();
+                let is_full = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace);
+                self.fs.log().end_freeing(attempt, is_full);
+            }
             let failed = outcome.is_err();
             if outcome.as_ref().is_err_and(FsError::is_fenced) {
                 // Nothing is ever freed again: who waits for room goes on, and is refused.
@@ -128,7 +139,7 @@ impl Shared {
             }
             *lock(&self.failure) = outcome.err().map(|error| error.to_string());
             if failed {
-                self.wait(watch.backoff);
+                asked = self.wait(watch.backoff);
                 watch.backoff = (watch.backoff * 2).min(BACKOFF.1);
             } else {
                 watch.backoff = BACKOFF.0;

@@ -14,7 +14,7 @@ use crate::pending::{Pending, all_pending, key_of};
 use crate::tree::Amount;
 
 /// Layers of one head that are published before another is laid over them: well below what a head may have.
-const LAYERS_MANY: usize = 1024;
+pub(crate) const LAYERS_MANY: usize = 1024;
 
 /// What a snapshot is made with.
 #[derive(Debug, Clone)]

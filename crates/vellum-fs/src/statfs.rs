@@ -1,10 +1,13 @@
 //! How much room there is.
 
+use std::path::Path;
+
 use vellum_types::limits::NAME_MAX;
 use vellum_volume::refs::Quota;
 
 use crate::error::{FsError, Result};
 use crate::fs::Fs;
+use crate::log::Disk;
 
 /// Room and limits, as `statvfs(3)` tells them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +55,20 @@ impl Fs {
         self.update_head(|head| head.quota = quota)?;
         self.tree.usage().set_quota(quota);
         Ok(())
+    }
+
+    /// The disk of the state directory, and what publishing will put onto it.
+    pub(crate) fn disk_beneath(&self) -> Option<Disk> {
+        let path = self.volume.state.path();
+        let disk = rustix::fs::statvfs(path).ok()?;
+        let device = |path: &Path| rustix::fs::stat(path).map(|stat| stat.st_dev).ok();
+        let store = self.volume.objects.directory().and_then(device);
+        Some(Disk {
+            size: disk.f_blocks.saturating_mul(disk.f_frsize),
+            free: disk.f_bavail.saturating_mul(disk.f_frsize),
+            metadata: self.tree.live().memory() as u64,
+            has_store: store.is_some() && store == device(path),
+        })
     }
 
     fn disk(&self) -> Result<Statfs> {

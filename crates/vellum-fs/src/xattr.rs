@@ -68,6 +68,7 @@ impl Fs {
             // What the transaction will look through is fetched here.
             self.listxattr(ino)?;
         }
+        self.log.wait_beside(value.len() as u64)?;
         self.change(|txn| {
             let mut attr = txn.attr_of(ino)?;
             check_presence(txn, ino, name, flags)?;

@@ -39,6 +39,7 @@ use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::time::Instant;
 
 use vellum_map::Span;
+use vellum_types::ErrorKind;
 
 pub use engine::Limits;
 pub use hooks::{Hooks, NoHooks};
@@ -139,9 +140,15 @@ impl LiveStore for Embedded {
 
     fn transact(&self, body: &mut Body<'_>) -> Result<Sequence, LiveError> {
         let start = Instant::now();
-        let done = self.engine.transact(body).map(Sequence);
+        let done = match self.engine.transact(body) {
+            // What was overwritten takes space in the journal still: who removes something must not fail for want of it.
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.engine.shrink().is_ok_and(|did| did) => {
+                self.engine.transact(body)
+            }
+            done => done,
+        };
         self.engine.counters.times.transactions.record(start.elapsed());
-        done
+        done.map(Sequence)
     }
 
     fn wait_durable(&self, upto: Sequence) -> Result<(), LiveError> {
@@ -154,6 +161,10 @@ impl LiveStore for Embedded {
 
     fn freeze(&self, prefix: &[u8]) -> Result<(), LiveError> {
         self.engine.freeze(prefix)
+    }
+
+    fn compact(&self) -> Result<(), LiveError> {
+        self.engine.shrink().map(drop)
     }
 
     /// Files with frozen entries are shared, the rest is written: the cost does not depend on what is frozen. Killed in

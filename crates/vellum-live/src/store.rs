@@ -65,6 +65,11 @@ pub trait LiveStore: Send + Sync + 'static {
     /// to 9 bytes: a tag and a number.
     fn freeze(&self, prefix: &[u8]) -> Result<(), LiveError>;
 
+    /// Gives back the space on the disk that nothing needs any more, as far as that is little work.
+    fn compact(&self) -> Result<(), LiveError> {
+        Ok(())
+    }
+
     /// Makes, in a new or empty directory, a store of this kind with what this one holds now. An engine that keeps
     /// nothing in directories refuses ([`LiveError::NoDirectory`]).
     fn fork_into(&self, dir: &Path) -> Result<(), LiveError>;

@@ -9,6 +9,7 @@ mod metered;
 mod opendal;
 mod url;
 
+use std::path::Path;
 use std::time::SystemTime;
 
 pub use self::key::ObjectKey;
@@ -75,6 +76,11 @@ pub trait ObjectStore: Send + Sync {
     /// How many ranged gets are worth having under way at once: more than one where waiting dominates.
     fn parallel_gets(&self) -> usize {
         1
+    }
+
+    /// The directory of this machine that it is, if it is one.
+    fn directory(&self) -> Option<&Path> {
+        None
     }
 
     /// What was asked of it, if that is counted.

@@ -52,11 +52,11 @@ impl Fs {
         if write.data.is_empty() {
             return self.tree.read(|view| file_attr(view, write.ino)).map(|_| 0);
         }
-        if write.data.len() <= INLINE_MAX
-            && self.may_stay_inline(write)?
-            && let Some(written) = self.change(|txn| write.inline(txn))?
-        {
-            return Ok(written);
+        if write.data.len() <= INLINE_MAX && self.may_stay_inline(write)? {
+            self.log.wait_beside(write.data.len() as u64)?;
+            if let Some(written) = self.change(|txn| write.inline(txn))? {
+                return Ok(written);
+            }
         }
         let frames: Vec<Appended> =
             write.data.chunks(FRAME_MAX).map(|data| self.log.append(data)).collect::<Result<_>>()?;

@@ -1,12 +1,26 @@
-//! How much the write log may take, and the waiting of writers when it takes more.
+//! How much the write log may take, and the waiting of writers when it takes more, or when the disk is nearly full.
+//!
+//! Invariant: who waits for the log's limit waits as long as the store is merely away; who lacks space on a disk, here or
+//! in the store, is told so once an attempt to free some, begun after it began to wait, has ended.
 
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
+
+use crate::error::Result;
+
 /// How long a writer waits before it asks once more that something be freed.
 const REMINDER: Duration = Duration::from_millis(500);
+/// The part of a disk that is left to the journal and to publishing, with which room is made again, and bounds of that:
+/// what a removal and the publishing of a little take, and what the largest disk needs.
+const RESERVED_PART: u64 = 16;
+const RESERVED: (u64, u64) = (8 << 20, 64 << 20);
+/// Most bytes that are taken before the disk is looked at again: others fill it, too.
+const UNSEEN_MAX: u64 = 16 << 20;
 
 type Hook = Box<dyn Fn() + Send + Sync>;
+type Probe = Box<dyn Fn() -> Option<Disk> + Send + Sync>;
 
 /// How full the write log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,17 +35,55 @@ pub struct Usage {
     pub waits: u64,
 }
 
+/// The disk beneath the log, as it is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disk {
+    /// Bytes of it in all.
+    pub size: u64,
+    /// Bytes that are free.
+    pub free: u64,
+    /// Bytes of live metadata, which a checkpoint of the journal puts onto it before it frees as much.
+    pub metadata: u64,
+    /// Whether publishing puts what is in the log and in the metadata onto it, too.
+    pub has_store: bool,
+}
+
+/// An attempt to free room by publishing.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt(u64);
+
 /// The room in the log.
 pub struct Room {
-    usage: Mutex<Usage>,
+    state: Mutex<State>,
     freed: Condvar,
     hook: OnceLock<Hook>,
+    probe: OnceLock<Probe>,
+}
+
+struct State {
+    usage: Usage,
+    /// Bytes that may be taken before the disk is looked at again.
+    unseen: u64,
+    /// Attempts that have begun.
+    begun: u64,
+    /// The last attempt that has ended.
+    ended: u64,
+    /// The last one that failed since the store has no room.
+    vain: u64,
+}
+
+/// Why there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lack {
+    Limit,
+    Disk,
 }
 
 impl Room {
     pub fn new(used: u64, limit: u64) -> Self {
         let usage = Usage { used, limit, waiting: 0, waits: 0 };
-        Self { usage: Mutex::new(usage), freed: Condvar::new(), hook: OnceLock::new() }
+        let state = Mutex::new(State { usage, unseen: 0, begun: 0, ended: 0, vain: 0 });
+        Self { state, freed: Condvar::new(), hook: OnceLock::new(), probe: OnceLock::new() }
     }
 
     pub fn on_pressure(&self, hook: Hook) {
@@ -39,53 +91,118 @@ impl Room {
         let _ = self.hook.set(hook);
     }
 
-    /// Waits until there is room for so many bytes. One writer may exceed the limit when there is nothing else.
-    pub fn wait(&self, bytes: u64) {
-        let Some(hook) = self.hook.get() else { return };
-        let full = |usage: &mut Usage| usage.used > 0 && usage.used.saturating_add(bytes) > usage.limit;
-        let mut usage = self.lock();
-        if !full(&mut usage) {
-            return;
+    pub fn on_disk(&self, probe: Probe) {
+        let _ = self.probe.set(probe);
+    }
+
+    /// Waits until there is room in the log for so many bytes. One writer may exceed the limit when there is nothing else.
+    pub fn wait(&self, bytes: u64) -> Result<()> {
+        self.wait_for(bytes, |state| {
+            let usage = &state.usage;
+            let full = usage.used > 0 && usage.used.saturating_add(bytes) > usage.limit;
+            if full { Some(Lack::Limit) } else { self.lacks_disk(state, bytes) }
+        })
+    }
+
+    /// Waits until there is room on the disk for so many bytes beside the log.
+    pub fn wait_beside(&self, bytes: u64) -> Result<()> {
+        self.wait_for(bytes, |state| self.lacks_disk(state, bytes))
+    }
+
+    fn wait_for(&self, bytes: u64, lack: impl Fn(&mut State) -> Option<Lack>) -> Result<()> {
+        let Some(hook) = self.hook.get() else { return Ok(()) };
+        let mut state = self.lock();
+        if lack(&mut state).is_none() {
+            state.unseen = state.unseen.saturating_sub(bytes);
+            return Ok(());
         }
-        usage.waits += 1;
-        usage.waiting += 1;
-        while full(&mut usage) {
-            drop(usage);
+        state.usage.waits += 1;
+        state.usage.waiting += 1;
+        let before = state.begun;
+        let outcome = loop {
+            drop(state);
             hook();
-            let held = self.lock();
-            usage = match self.freed.wait_timeout_while(held, REMINDER, |usage| full(usage)) {
-                Ok((usage, _)) => usage,
+            let verdict = |state: &mut State| match lack(state) {
+                None => Some(Ok(())),
+                Some(_) if state.vain > before => Some(Err(Errno::NOSPC.into())),
+                Some(Lack::Disk) if state.ended > before => Some(Err(Errno::NOSPC.into())),
+                Some(_) => None,
+            };
+            let waits = |state: &mut State| verdict(state).is_none();
+            state = match self.freed.wait_timeout_while(self.lock(), REMINDER, waits) {
+                Ok((state, _)) => state,
                 Err(poisoned) => poisoned.into_inner().0,
             };
+            if let Some(outcome) = verdict(&mut state) {
+                break outcome;
+            }
+        };
+        state.usage.waiting -= 1;
+        outcome
+    }
+
+    /// Whether so many bytes more would leave too little on the disk.
+    fn lacks_disk(&self, state: &mut State, bytes: u64) -> Option<Lack> {
+        if bytes <= state.unseen {
+            return None;
         }
-        usage.waiting -= 1;
+        let disk = self.probe.get().and_then(|probe| probe())?;
+        let reserved = (disk.size / RESERVED_PART).clamp(RESERVED.0, RESERVED.1);
+        // What is in the log will be on the disk twice before it is there once.
+        let published = if disk.has_store { disk.metadata + state.usage.used + bytes } else { 0 };
+        let needed = [bytes, reserved, disk.metadata, published].into_iter().fold(0, u64::saturating_add);
+        let Some(spare) = disk.free.checked_sub(needed) else { return Some(Lack::Disk) };
+        state.unseen = bytes + (spare / 4).min(UNSEEN_MAX);
+        None
+    }
+
+    /// Somebody begins to publish, to free room.
+    pub fn begin(&self) -> Attempt {
+        let mut state = self.lock();
+        state.begun += 1;
+        Attempt(state.begun)
+    }
+
+    /// An attempt has ended: with a store that has no room, or not.
+    pub fn end(&self, Attempt(number): Attempt, is_full: bool) {
+        let mut state = self.lock();
+        state.ended = number;
+        state.unseen = 0;
+        if is_full {
+            state.vain = number;
+        }
+        drop(state);
+        self.freed.notify_all();
     }
 
     pub fn take(&self, bytes: u64) {
-        let mut usage = self.lock();
-        usage.used = usage.used.saturating_add(bytes);
+        let mut state = self.lock();
+        state.usage.used = state.usage.used.saturating_add(bytes);
     }
 
     pub fn give(&self, bytes: u64) {
-        let mut usage = self.lock();
-        usage.used = usage.used.saturating_sub(bytes);
+        let mut state = self.lock();
+        state.usage.used = state.usage.used.saturating_sub(bytes);
         self.freed.notify_all();
     }
 
     pub fn set_limit(&self, limit: u64) {
-        self.lock().limit = limit;
+        self.lock().usage.limit = limit;
         self.freed.notify_all();
     }
 
     pub fn limit(&self) -> u64 {
-        self.lock().limit
+        self.lock().usage.limit
     }
 
     pub fn usage(&self) -> Usage {
-        *self.lock()
+        self.lock().usage
     }
 
-    fn lock(&self) -> MutexGuard<'_, Usage> {
-        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,6 +18,8 @@ use crate::tree::{Reading, Txn};
 
 /// The mode bits that `mkdir(2)` takes; a set-group-id bit comes from above.
 const MKDIR_MODE: u32 = 0o1777;
+/// Bytes of the journal that something new takes, about: its name, its attributes, its directory's.
+const NEW_BYTES: u64 = 1024;
 /// Symlinks allow everything: what they lead to decides.
 const SYMLINK_MODE: u32 = 0o777;
 
@@ -128,6 +130,7 @@ impl Fs {
         &self,
         mut body: impl FnMut(&mut Txn<'_>, Ino) -> Result<Node>,
     ) -> Result<Node> {
+        self.log.wait_beside(NEW_BYTES)?;
         loop {
             let number = self.new_number()?;
             let made = self.change(|txn| {

@@ -19,8 +19,15 @@ use vellum_volume::{Statistics, Volume, VolumeError};
 use super::tokens::Tokens;
 use super::{Claim, LOG_FOLDER, META_FOLDER, OpenError, Result};
 
-/// Bytes of the write log unless somebody says otherwise: hours of work for most, and a part of most disks.
+/// Most bytes of the write log unless somebody says otherwise: hours of work for most.
 const LOG_LIMIT: u64 = 16 << 30;
+/// The part of the disk's free space that it takes at most, unless somebody says otherwise: as much again may be needed
+/// for publishing it.
+const LOG_PART: u64 = 2;
+/// Least bytes of the log, and of the journal, however full the disk is: with less there is no work.
+const LEAST: u64 = 1 << 20;
+/// The part of the disk's free space that the journal may take before it is replaced by what it comes to.
+const JOURNAL_PART: u64 = 32;
 /// Where metadata go that are about to be removed: away at once, whatever happens meanwhile.
 const OLD_META_FOLDER: &str = "meta.old";
 
@@ -29,7 +36,7 @@ const OLD_META_FOLDER: &str = "meta.old";
 pub struct Limits {
     /// Bytes of decoded content kept in memory.
     pub cache: Option<u64>,
-    /// Bytes of the write log, above which writers wait for publishing.
+    /// Bytes of the write log, above which writers wait for publishing; None: 16 GiB, or half of what is free.
     pub log: Option<u64>,
     /// Seconds for which the lease counts that is not renewed.
     pub term: u32,
@@ -57,7 +64,8 @@ impl Claim {
     /// Takes the lease of the worktree, and opens the filesystem.
     pub fn open(&self, volume: &Arc<Volume>, limits: Limits) -> Result<Live> {
         let (tenure, Taken { head, put_out }) = self.take_lease(volume, limits)?;
-        let log = self.log(limits.log.unwrap_or(LOG_LIMIT))?;
+        let log = self.log()?;
+        log.set_limit(limits.log.unwrap_or_else(|| self.log_limit(log.used())));
         let live = self.metadata(&log)?;
         let fresh = fresh(volume, &head)?;
         let mut options = Options { tenure: Some(tenure.clone()), ..Options::default() };
@@ -108,12 +116,26 @@ impl Claim {
         }
     }
 
-    fn log(&self, limit: u64) -> Result<Arc<WriteLog>> {
-        Ok(Arc::new(WriteLog::open(&self.dir().join(LOG_FOLDER), limit)?))
+    fn log(&self) -> Result<Arc<WriteLog>> {
+        Ok(Arc::new(WriteLog::open(&self.dir().join(LOG_FOLDER), LOG_LIMIT)?))
+    }
+
+    /// How much a log that has so many bytes may have, if nobody says otherwise.
+    fn log_limit(&self, used: u64) -> u64 {
+        (self.free().saturating_add(used) / LOG_PART).clamp(LEAST, LOG_LIMIT)
+    }
+
+    /// Bytes that are free on the disk; if nobody can tell, more than anybody takes.
+    fn free(&self) -> u64 {
+        let disk = rustix::fs::statvfs(self.dir());
+        disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
     fn metadata(&self, log: &Arc<WriteLog>) -> Result<Embedded> {
-        let opened = Embedded::open(&self.dir().join(META_FOLDER), LogHooks(log.clone()));
+        let usual = vellum_live::Limits::default();
+        let journal = (self.free() / JOURNAL_PART).clamp(LEAST, usual.journal);
+        let limits = vellum_live::Limits { journal, ..usual };
+        let opened = Embedded::open_with(&self.dir().join(META_FOLDER), LogHooks(log.clone()), limits);
         Ok(opened.map_err(FsError::from)?)
     }
 
@@ -122,12 +144,12 @@ impl Claim {
         if !self.dir().join(META_FOLDER).exists() {
             return Ok(false);
         }
-        Ok(has_unpublished(&self.metadata(&self.log(LOG_LIMIT)?)?)?)
+        Ok(has_unpublished(&self.metadata(&self.log()?)?)?)
     }
 
     /// The head of the live state, if there is one.
     pub(super) fn head(&self) -> Result<Option<Head>> {
-        Ok(vellum_fs::lease::stored_head(&self.metadata(&self.log(LOG_LIMIT)?)?)?)
+        Ok(vellum_fs::lease::stored_head(&self.metadata(&self.log()?)?)?)
     }
 
     /// Removes the live state.

@@ -52,7 +52,7 @@ fn work(engine: &Engine, stop: &AtomicBool) {
             continue;
         }
         let until = Instant::now() + SYNC_AFTER;
-        while !stopped() && Instant::now() < until {
+        while !stopped() && Instant::now() < until && !engine.grown.swap(false, Ordering::AcqRel) {
             thread::park_timeout(until.saturating_duration_since(Instant::now()));
         }
         engine.dirty.store(false, Ordering::Release);

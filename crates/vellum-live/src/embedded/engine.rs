@@ -42,6 +42,8 @@ pub(crate) struct Engine {
     pub poison: OnceLock<String>,
     /// Whether something was written since the background thread last looked.
     pub dirty: AtomicBool,
+    /// Whether the journal has grown so much since that the thread should not wait.
+    pub grown: AtomicBool,
     pub background: OnceLock<std::thread::Thread>,
 }
 
@@ -101,7 +103,7 @@ impl Engine {
         }
         self.refuse(&dropped, &changes)?;
         let sequence = writer.sequence + 1;
-        let before = writer.journal.end;
+        let (before, len) = (writer.journal.end, writer.journal.len);
         let entries = changes.iter().map(|(key, value)| (key.as_slice(), value.as_ref()));
         let appended =
             writer.journal.append(|out| record::encode_transaction(out, sequence, &dropped, entries));
@@ -113,10 +115,12 @@ impl Engine {
         writer.sequence = sequence;
         self.written.store(sequence, Ordering::Release);
         self.counters.committed(writer.journal.end - before);
+        let limit = self.limits.journal.max(1);
+        let is_long = writer.journal.len / limit > len / limit;
         self.doom(sequence, &gone);
         drop(writer);
         drop(gone);
-        self.wake();
+        self.wake(is_long);
         Ok(sequence)
     }
 
@@ -224,9 +228,12 @@ impl Engine {
         LiveError::Io { action: "write", path, source: failure.error }
     }
 
-    fn wake(&self) {
-        if !self.dirty.load(Ordering::Relaxed)
-            && !self.dirty.swap(true, Ordering::AcqRel)
+    fn wake(&self, is_long: bool) {
+        if is_long {
+            self.grown.store(true, Ordering::Release);
+        }
+        let is_first = !self.dirty.load(Ordering::Relaxed) && !self.dirty.swap(true, Ordering::AcqRel);
+        if (is_first || is_long)
             && let Some(thread) = self.background.get()
         {
             thread.unpark();

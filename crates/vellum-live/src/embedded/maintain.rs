@@ -21,6 +21,11 @@ const PORTION: usize = 512;
 /// The journal may be this many times as long as what is in memory.
 const JOURNAL_FACTOR: u64 = 4;
 
+/// Where space is short, the journal may be this many times as long as what is in memory, and this long in any case, bytes:
+/// less is not worth a checkpoint.
+const SHRUNK_FACTOR: u64 = 2;
+const SHRUNK_MIN: u64 = 64 << 10;
+
 /// What only one thread at a time may do.
 pub(crate) struct Maintenance {
     /// The number of the checkpoint that would be read if the store were opened now.
@@ -44,6 +49,18 @@ impl Engine {
             return Ok(());
         }
         self.checkpoint(&mut held).inspect_err(|_| held.failed_at = len)
+    }
+
+    /// Makes a checkpoint if that frees much of what the journal takes; whether it did.
+    pub(crate) fn shrink(&self) -> Result<bool, LiveError> {
+        let mut held = lock(&self.maintenance);
+        self.purge()?;
+        let len = lock(&self.writer).journal.len;
+        let live = self.read_groups(Groups::live_weight) as u64;
+        if len < SHRUNK_MIN.max(live.saturating_mul(SHRUNK_FACTOR)) {
+            return Ok(false);
+        }
+        self.checkpoint(&mut held).map(|()| true)
     }
 
     /// Replaces the journal by a checkpoint. Transactions go on meanwhile.

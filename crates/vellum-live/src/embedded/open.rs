@@ -74,6 +74,7 @@ impl Engine {
             syncing: Mutex::new(Syncing { durable, settled: upto, leading: false, segments }),
             synced: Condvar::new(),
             dirty: AtomicBool::new(durable < last || !doomed.is_empty()),
+            grown: AtomicBool::new(false),
             doomed: Mutex::new(doomed),
             counters: Counters::default(),
             poison: OnceLock::new(),

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use vellum_types::limits::BLOB_MAX;
-use vellum_types::{BlobId, BlobKind, PackId};
+use vellum_types::{BlobId, BlobKind, ErrorKind, PackId};
 
 use self::pending::{Pending, Spot};
 use self::stats::Stats;
@@ -36,6 +36,22 @@ struct Shared {
     failed: OnceLock<Arc<BlobError>>,
     stats: Stats,
     uploaded: Mutex<Vec<(BlobId, Location)>>,
+}
+
+/// Nobody knows packs that no index names. What filled the store up must not stay there: it would be put once more by
+/// the next attempt.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.failed.get().is_none_or(|error| error.kind() != ErrorKind::NoSpace) {
+            return;
+        }
+        let uploaded = self.uploaded.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let packs: HashSet<PackId> = uploaded.drain(..).map(|(_, place)| place.pack).collect();
+        for pack in packs {
+            // What cannot be deleted is garbage, as it was.
+            let _ = self.store.inner.objects.delete(&pack_key(&pack));
+        }
+    }
 }
 
 /// The pack of one kind that is being filled.

@@ -65,6 +65,7 @@ impl LocalDir {
     }
 
     fn put_staged(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        self.leave_room(objects)?;
         let mut staged = Vec::with_capacity(objects.len());
         for (key, bytes) in objects {
             staged.push((key, self.stage(bytes).map_err(|e| self.fail("write", key, e))?));
@@ -74,6 +75,19 @@ impl LocalDir {
         }
         for group in staged.chunk_by_mut(|(a, _), (b, _)| a.folder() == b.folder()) {
             self.publish_group(group)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses what is large if it would fill the disk up.
+    fn leave_room(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
+        let len: u64 = objects.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        let Some((first, _)) = objects.first().filter(|_| len > SMALL) else { return Ok(()) };
+        // Who cannot tell finds out by writing.
+        let Ok(disk) = rustix::fs::fstatvfs(self.tree.root()) else { return Ok(()) };
+        let left = (disk.f_blocks.saturating_mul(disk.f_frsize) / LEFT_PART).min(LEFT_MAX);
+        if disk.f_bavail.saturating_mul(disk.f_frsize) < len.saturating_add(left) {
+            return Err(self.fail("write", first, io::ErrorKind::StorageFull.into()));
         }
         Ok(())
     }
@@ -171,6 +185,10 @@ impl ObjectStore for LocalDir {
         self.path.display().to_string()
     }
 
+    fn directory(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
     fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
         let fd = self.tree.open_file(key.as_str()).map_err(|e| self.fail("read", key, e))?;
         let size = handles::size(&fd).map_err(|e| self.fail("read", key, e))?;
@@ -204,6 +222,8 @@ impl ObjectStore for LocalDir {
     }
 
     fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
+        // Whoever is at work for long changes a ref now and then.
+        self.handles.sweep();
         let _lock = self.lock().map_err(|e| self.fail("lock", key, e))?;
         if !self.is_currently(key, expected)? {
             return Err(StoreError::Changed { place: self.describe(), key: key.to_string() });
@@ -238,6 +258,13 @@ fn unusable(path: &Path, source: &io::Error) -> StoreError {
         kind: vellum_types::ErrorKind::of_io(source),
     }
 }
+
+/// Bytes of a disk that packs leave free at most, and the part of it: what frees space again, a collection, or the journal
+/// of a mount beside the store, needs some itself.
+const LEFT_MAX: u64 = 2 << 20;
+const LEFT_PART: u64 = 32;
+/// Bytes of objects that may take the last of it: refs, sessions, records, small indexes.
+const SMALL: u64 = 64 << 10;
 
 /// Permissions of a directory that the store makes; see [`Tree::file_mode`] for files.
 const PRIVATE_DIR: Mode = Mode::RWXU;

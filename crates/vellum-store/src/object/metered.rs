@@ -2,6 +2,7 @@
 //!
 //! Invariant: it changes no answer. A failed request counts as a request.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -120,6 +121,10 @@ fn timed<T>(times: &Histogram, work: impl FnOnce() -> T) -> T {
 impl ObjectStore for Metered {
     fn describe(&self) -> String {
         self.inner.describe()
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        self.inner.directory()
     }
 
     fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {

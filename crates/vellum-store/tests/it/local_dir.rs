@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use vellum_store::{LocalDir, ObjectKey, ObjectStore};
+use vellum_store::{LocalDir, ObjectKey, ObjectStore, StoreError};
 use vellum_types::ErrorKind;
 
 fn key(text: &str) -> ObjectKey {
@@ -132,4 +132,28 @@ fn no_space_is_an_error_of_that_kind_and_leaves_nothing_behind() {
     assert_eq!((error.kind(), error_together.kind()), (ErrorKind::NoSpace, ErrorKind::NoSpace));
     assert_eq!((left, listed), (0, 1));
     room.unwrap();
+}
+
+#[test]
+fn what_another_deleted_takes_no_space_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, other) = (LocalDir::open(dir.path()).unwrap(), LocalDir::open(dir.path()).unwrap());
+    let (pack, head) = (key("packs/00/00"), key("refs/tag/x"));
+    store.put(&pack, b"content").unwrap();
+    assert_eq!(store.get_range(&pack, 0, 7).unwrap(), b"content");
+    let held = || {
+        let links = fs::read_dir("/proc/self/fd").unwrap().map(|fd| fs::read_link(fd.unwrap().path()));
+        let path = dir.path().canonicalize().unwrap().join("packs/00/00");
+        links
+            .filter(|link| {
+                link.as_ref().is_ok_and(|link| link.to_str().unwrap().starts_with(path.to_str().unwrap()))
+            })
+            .count()
+    };
+    other.delete(&pack).unwrap();
+    assert_eq!(held(), 1);
+    assert_eq!(store.get_range(&pack, 0, 7).unwrap(), b"content", "who reads it goes on");
+    store.swap(&head, None, Some(b"1")).unwrap();
+    assert_eq!(held(), 0);
+    assert!(matches!(store.get_range(&pack, 0, 7), Err(StoreError::NotFound { .. })));
 }

@@ -52,7 +52,8 @@ pub struct Args {
     /// Memory for content that was read lately, in bytes or with K, M, G
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     cache_size: Option<u64>,
-    /// Disk space for what is written and not in the store yet, in bytes or with K, M, G
+    /// Disk space for what is written and not in the store yet, in bytes or with K, M, G; half of what is free, and 16 GiB
+    /// at most, if it is left out
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     log_limit: Option<u64>,
     /// Take the worktree from another machine that still has it: what that one has not published stays there

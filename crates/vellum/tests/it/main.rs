@@ -41,6 +41,7 @@ mod restore;
 mod rings;
 mod selected;
 mod show;
+mod small_disk;
 mod snapshot;
 mod stats;
 mod status;

@@ -107,11 +107,14 @@ fn fill(mount: &Mount<'_>, first: usize) -> usize {
 
 #[test]
 fn a_full_disk_is_an_error_to_the_program_and_loses_nothing_acknowledged() {
-    let (disk, apart) = (Disk::in_memory(24), tempfile::tempdir().unwrap());
+    let (disk, apart) = (Disk::in_memory(24), Disk::in_memory(100));
     let world = World::on(&disk.path());
     let store = apart.path().join("store");
     world.run(&["init", "--plain", "--store", store.to_str().unwrap()]).ok();
-    let mount = Mount::new(&world, "work");
+    let mount = Mount::place(&world, "work");
+    // It would take what is written, and nothing would get full.
+    mount.again(&["--log-limit", "1G"]).ok();
+    sh(&apart.path(), "mount -o remount,ro .");
     let done = fill(&mount, 0);
     let check = |upto: usize| {
         for number in 0..upto {
@@ -128,6 +131,7 @@ fn a_full_disk_is_an_error_to_the_program_and_loses_nothing_acknowledged() {
     kill(mount.pid(), "-KILL");
     wait_until("it is dead", || mount.is_dead());
     disk.grow(120);
+    sh(&apart.path(), "mount -o remount,rw .");
     mount.again(&[]).ok();
     check(more);
     inside(&mount, &["flush"]).ok();

@@ -48,6 +48,12 @@ impl Handles {
         held.insert(key.clone(), Held { fd: fd.clone(), used });
     }
 
+    /// Lets go of what others have deleted: it takes space on the disk as long as it is held.
+    pub(super) fn sweep(&self) {
+        let is_there = |held: &Held| rustix::fs::fstat(&held.fd).is_ok_and(|stat| stat.st_nlink > 0);
+        self.held.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| is_there(held));
+    }
+
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.held.write().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
