@@ -7,7 +7,8 @@
 #                docs/benchmarks.md). ONLY="sync micro" measures these alone; `make bench` is the same
 #   make report  docs/benchmarks.md from what was recorded; 'make report-check' only sees whether it is
 #   make bench-baseline NAME=x            the structures by themselves (ten minutes), kept as a baseline
-#   make bench-compare BASE=x [HEAD=y]    the same of two commits in turns: OK or REGRESSION
+#   make bench-compare BASE=x [HEAD=y]    the same of two commits in turns: OK or REGRESSION. With PACKAGE="vellum-map"
+#                FILTER=map/get, either is of these alone
 #   make against  whether 'vellum bench' measures the filesystem and not itself
 #   make fuzz    every decoder of foreign bytes, SECONDS each (20), or some TARGETS
 #   make soak    the random tests, much longer (SOAK_CASES, default 20000 cases each)
@@ -80,15 +81,17 @@ report:
 report-check:
 	./bench/report.py --records $(RECORDS) --page $(PAGE) --check
 
+# FILTER (of ids), PACKAGE (crates, of which alone the benches are built) and ROUNDS narrow both down.
+NARROWLY = $(if $(FILTER),--filter "$(FILTER)") $(addprefix --package ,$(PACKAGE))
+
 bench-baseline:
 	@test -n "$(NAME)" || { echo "make bench-baseline NAME=x: give the baseline a name"; exit 2; }
 	@mkdir -p $(BENCH_OUT)
-	./bench/micro.py --save "$(NAME)" --json $(BENCH_OUT)/micro-$(NAME).json
+	./bench/micro.py --save "$(NAME)" --json $(BENCH_OUT)/micro-$(NAME).json $(NARROWLY)
 
-# FILTER and ROUNDS narrow it down; see bench/commits.py.
 bench-compare:
 	@test -n "$(BASE)" || { echo "make bench-compare BASE=commit: name the commit to compare with"; exit 2; }
-	./bench/commits.py "$(BASE)" "$(or $(HEAD),HEAD)" --rounds $(or $(ROUNDS),3) $(if $(FILTER),--filter "$(FILTER)")
+	./bench/commits.py "$(BASE)" "$(or $(HEAD),HEAD)" --rounds $(or $(ROUNDS),3) $(NARROWLY)
 
 against: bench-build
 	VELLUM=$(abspath $(TARGET_DIR)/dist/vellum) ./bench/against.py $(BENCH_DIR)
