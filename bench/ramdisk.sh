@@ -9,6 +9,11 @@ image=/dev/shm/vellum-bench-$(basename "$dir").img
 
 case $command in
 make)
+    # Several directories may end in one name: the filesystem of another must not be cut off.
+    if losetup -j "$image" 2>/dev/null | grep -q .; then
+        echo "ramdisk.sh: $image is in use; give DIR another last name" >&2
+        exit 3
+    fi
     mkdir -p "$dir"
     truncate -s "${3:-8G}" "$image"
     case ${4:-ext4} in

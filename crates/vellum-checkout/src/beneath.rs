@@ -12,6 +12,7 @@ mod dir;
 mod error;
 mod file;
 mod follow;
+mod hidden;
 mod limit;
 mod list;
 mod node;
@@ -22,6 +23,7 @@ pub use create::{NewFile, Replace, Staging, TEMP_PREFIX, is_temp_name, sweep_tem
 pub use dir::{Dir, Special};
 pub use error::{BeneathError, ShownPath};
 pub use file::{OpenedFile, stat_file};
+pub use hidden::{HiddenDir, sweep_hidden};
 pub use limit::raise_open_files_limit;
 pub use list::{ListedName, Names};
 pub use node::Node;

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use vellum_checkout::beneath::Dir;
+use vellum_checkout::beneath::{BeneathError, Dir, sweep_hidden};
 use vellum_checkout::meta::Stat;
 use vellum_types::FileKind;
 use vellum_volume::Meter;
@@ -63,26 +63,37 @@ impl Local {
     }
 
     fn open_file(&self, file: &Entry<'_>) -> Result<vellum_checkout::beneath::OpenedFile> {
+        self.open_by(file, |dir, name| match file.listing().is_followed(file.id()) {
+            true => dir.open_file_followed(name),
+            false => dir.open_file(name),
+        })
+    }
+
+    /// Opens a file by a call that takes its directory and its name there.
+    fn open_by<T>(
+        &self,
+        file: &Entry<'_>,
+        open: impl FnOnce(&Dir, &[u8]) -> std::result::Result<T, BeneathError>,
+    ) -> Result<T> {
         let parent = file.parent().unwrap_or(*file);
         let dir = self.dirs.get(&parent)?;
         let name = self.single.as_ref().map_or(file.name(), |(name, _)| name);
-        let opened = match file.listing().is_followed(file.id()) {
-            true => dir.open_file_followed(name),
-            false => dir.open_file(name),
-        };
-        opened.map_err(|error| match error.is_not_found() {
+        open(&dir, name).map_err(|error| match error.is_not_found() {
             true => SyncError::Vanished,
             false => error.into(),
         })
     }
 
-    /// Takes away what a killed run left, unless another run is writing it.
+    /// Takes away what a killed run left, files and directories, unless another run is writing it.
     pub(crate) fn sweep(&self, listing: &Listing, keep: &dyn Fn(&[u8]) -> bool) {
         use rustix::fs::{FlockOperation, flock};
         for path in listing.leftovers.iter().filter(|path| !keep(path)) {
             // What cannot be removed now is found by the next run.
             let Ok((dir, name)) = self.root.resolve_parent(path) else { continue };
-            let Ok(opened) = dir.open_file(name) else { continue };
+            let Ok(opened) = dir.open_file(name) else {
+                let _ = sweep_hidden(&dir, name);
+                continue;
+            };
             if flock(&opened.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 let _ = dir.unlink(name);
             }
@@ -140,6 +151,13 @@ impl End for Local {
 impl Source for Local {
     fn open(&self, file: Entry<'_>, _old: Option<&File>) -> Result<Content> {
         self.open_file(&file).map(Content::File)
+    }
+
+    fn open_unseen(&self, file: Entry<'_>) -> Result<Option<File>> {
+        match file.listing().is_followed(file.id()) {
+            true => Ok(None),
+            false => self.open_by(&file, Dir::open_unseen).map(Some),
+        }
     }
 
     fn looks_at_old(&self) -> bool {

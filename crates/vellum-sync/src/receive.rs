@@ -13,12 +13,13 @@ mod in_place;
 mod keep;
 mod partial;
 mod resume;
+mod small;
 
 use vellum_volume::Meter;
 
 pub use attributes::Newcomer;
-pub(crate) use content::{Flow, hash_zeros};
-pub(crate) use file::{Receiver, hash};
+pub(crate) use content::{Flow, SMALL, hash_zeros};
+pub(crate) use file::{Home, Receiver, hash, taken};
 pub(crate) use keep::Keeper;
 pub(crate) use partial::name_for as partial_name;
 

@@ -68,6 +68,12 @@ pub trait Source: End {
     /// source to which the way is long looks at it.
     fn open(&self, file: Entry<'_>, old: Option<&File>) -> Result<Content>;
 
+    /// Opens a file that is to be read at once, without a look at it: who reads it looks afterwards. None where content
+    /// is not a file of this host.
+    fn open_unseen(&self, _file: Entry<'_>) -> Result<Option<File>> {
+        Ok(None)
+    }
+
     /// Whether it looks at what the destination has, since the way to it is long. Else nobody needs to open that.
     fn looks_at_old(&self) -> bool {
         true

@@ -5,6 +5,7 @@
 //! filesystem (see `receive`).
 
 mod carrier;
+mod nest;
 mod queue;
 
 use std::sync::atomic::Ordering;
@@ -15,10 +16,11 @@ use vellum_volume::Meter;
 use crate::error::{Result, SyncError};
 use crate::listing::EntryId;
 use crate::local::Local;
-use crate::plan::{Action, How, Phase};
+use crate::plan::{Action, How, Phase, Step};
 use crate::receive::{Flow, Job, Keeper, Problem, Receiver, Report};
 use crate::source::Wanted;
 use carrier::Carrier;
+use nest::Nests;
 
 /// Carries out a plan below the root of `to`.
 pub(crate) fn carry_out(to: &Local, job: &Job<'_>, meter: &Meter) -> Result<Report> {
@@ -50,11 +52,20 @@ pub(crate) fn carry_out(to: &Local, job: &Job<'_>, meter: &Meter) -> Result<Repo
 
 fn run(carrier: &Carrier<'_>, job: &Job<'_>) {
     let plan = job.plan;
-    let threads = job.options.effort.threads();
+    let nests = Nests::of(job);
     carrier.one_by_one(plan.phase(Phase::Clear));
-    carrier.one_by_one(plan.phase(Phase::Dirs));
+    carrier.one_by_one(plan.phase(Phase::Dirs).iter().filter(|step| !nests.make(step)));
     carrier.one_by_one(plan.phase(Phase::Rename));
-    queue::in_parallel(carrier, plan.phase(Phase::Files), threads);
+    let files = plan.phase(Phase::Files);
+    if !nests.is_empty() {
+        queue::in_parallel(carrier, files, &|step| nests.take(step, job), &|steps| {
+            nests.fill(carrier, steps)
+        });
+    }
+    let asked = |step: &Step| !nests.take(step, job);
+    queue::in_parallel(carrier, files, &asked, &|steps| {
+        carrier.one_by_one(steps.iter().filter(|step| asked(step)));
+    });
     carrier.one_by_one(plan.phase(Phase::Links));
     let deletes = plan.phase(Phase::Delete);
     if !deletes.is_empty() && carrier.failed.load(Ordering::Relaxed) {

@@ -84,6 +84,12 @@ impl Dir {
 }
 
 impl NewFile {
+    /// Starts a file under its own name, in a directory that nobody sees.
+    pub(super) fn unseen(dir: &Dir, name: &[u8], mode: u32) -> Result<Self> {
+        let file = dir.create_file(name, mode)?;
+        Ok(Self { dir: dir.clone(), file: Some(file), temp: Some(name.to_vec()) })
+    }
+
     /// The file, to be written.
     pub fn file(&self) -> Result<&File> {
         self.file.as_ref().ok_or_else(|| system("write", b".", Errno::BADF))
@@ -97,6 +103,10 @@ impl NewFile {
     /// Gives the file its name, in one step.
     pub fn commit(mut self, name: &[u8], replace: Replace) -> Result<File> {
         check(name)?;
+        if self.temp.as_deref() == Some(name) {
+            self.temp = None;
+            return self.into_file();
+        }
         if self.temp.is_none() {
             match self.link_anonymous(name) {
                 Ok(()) => return self.into_file(),
@@ -175,14 +185,17 @@ pub fn is_temp_name(name: &[u8]) -> bool {
     })
 }
 
-/// Removes the temporary files that a killed writer left in this directory. For the holder of the worktree's lock
-/// only: a living writer's files would go too.
+/// Removes the temporary files and directories that a killed writer left in this directory. For the holder of the
+/// worktree's lock only: a living writer's files would go too.
 pub fn sweep_temps(dir: &Dir) -> Result<usize> {
     let mut swept = 0;
     for listed in dir.names()?.iter().filter(|listed| is_temp_name(listed.name)) {
         match dir.unlink(listed.name) {
             Ok(()) => swept += 1,
             Err(error) if error.is_not_found() => {}
+            Err(error) if error.errno() == Some(Errno::ISDIR) => {
+                swept += usize::from(super::sweep_hidden(dir, listed.name)?);
+            }
             Err(error) => return Err(error),
         }
     }

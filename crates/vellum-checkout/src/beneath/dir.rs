@@ -72,6 +72,12 @@ impl Dir {
         Self { fd: Arc::new(fd) }
     }
 
+    /// Whether both are one descriptor, not only one directory.
+    #[must_use]
+    pub fn is_same_descriptor(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.fd, &other.fd)
+    }
+
     /// Opens a subdirectory to stand on; reading its names later needs another open.
     pub fn open_dir(&self, name: &[u8]) -> Result<Self> {
         self.open_with(name, STAND_ON)

@@ -28,13 +28,19 @@ impl Dir {
     /// Opens a regular file for reading, without touching its access time where that is allowed. To notice changes
     /// during the reading, compare the returned attributes with [`stat_file`] afterwards ([`Stat::same_state`]).
     pub fn open_file(&self, name: &[u8]) -> Result<OpenedFile, BeneathError> {
+        regular(self.open_unseen(name)?, name)
+    }
+
+    /// The same, without a look at what was opened: for who reads at once what was listed as a regular file, and looks
+    /// afterwards. Another kind that has taken its place meanwhile does not wait, and what it gave does not count.
+    pub fn open_unseen(&self, name: &[u8]) -> Result<File, BeneathError> {
         let open = |flags| fs::openat(self, name, GUARDED | flags, Mode::empty());
         let fd = self.at("open", name, || match open(OFlags::RDONLY | OFlags::NOATIME) {
             // Only the owner may leave the access time alone.
             Err(Errno::PERM) => open(OFlags::RDONLY),
             other => other,
         })?;
-        regular(File::from(fd), name)
+        Ok(File::from(fd))
     }
 
     /// Opens an existing regular file for reading and writing in place.

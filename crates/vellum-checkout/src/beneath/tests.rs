@@ -118,3 +118,36 @@ fn a_directory_without_permission_to_read_can_be_stood_on() {
     assert_eq!(inner.stat(b"f").unwrap().size, 0);
     inner.sync().ok();
 }
+
+#[test]
+fn a_hidden_directory_gets_its_name_whole_or_goes() {
+    let (_temp, dir) = temp_dir();
+    let hidden = dir.hidden_dir().unwrap();
+    hidden.new_file(b"f", 0o644).unwrap().commit(b"f", Replace::Never).unwrap();
+    drop(hidden.new_file(b"given up", 0o644).unwrap());
+    let temp = dir.names().unwrap().iter().next().unwrap().name.to_vec();
+    // It is locked as long as it has no name of its own.
+    assert!(is_temp_name(&temp) && !sweep_hidden(&dir, &temp).unwrap());
+    hidden.commit(b"d").unwrap();
+    drop(hidden);
+    assert_eq!(dir.open_dir(b"d").unwrap().names().unwrap().len(), 1);
+
+    let second = dir.hidden_dir().unwrap();
+    second.new_file(b"g", 0o644).unwrap().commit(b"g", Replace::Never).unwrap();
+    assert!(second.commit(b"d").is_err());
+    assert!(second.pour(&dir.open_dir(b"d").unwrap()).unwrap().is_empty());
+    drop(second);
+    assert_eq!(dir.names().unwrap().len(), 1);
+    assert_eq!(dir.open_dir(b"d").unwrap().names().unwrap().len(), 2);
+}
+
+#[test]
+fn a_forgotten_hidden_directory_is_swept_with_the_temporary_files() {
+    let (_temp, dir) = temp_dir();
+    let temp = temp_name().unwrap();
+    dir.make_dir(&temp, 0o700).unwrap();
+    dir.open_dir(&temp).unwrap().create_file(b"f", 0o600).unwrap();
+    dir.create_file(&temp_name().unwrap(), 0o600).unwrap();
+    assert_eq!(sweep_temps(&dir).unwrap(), 2);
+    assert!(dir.names().unwrap().is_empty());
+}

@@ -40,16 +40,26 @@ pub(super) fn apply(
     newcomer: Newcomer,
     options: &Options,
 ) -> Result<Vec<String>> {
-    let now = node.stat()?;
+    apply_to(node, &node.stat()?, entry, newcomer, options)
+}
+
+/// The same where it is known what the node has.
+pub(super) fn apply_to(
+    node: &Node<'_>,
+    now: &Stat,
+    entry: &Entry<'_>,
+    newcomer: Newcomer,
+    options: &Options,
+) -> Result<Vec<String>> {
     if now.kind != entry.kind() {
         return Err(SyncError::Changed);
     }
     let wanted = Wanted::of(entry, options);
     let mut failed = Vec::new();
-    let (uid, gid) = own(node, &wanted, &now, &mut failed);
+    let (uid, gid) = own(node, &wanted, now, &mut failed);
     let mut touched = (uid, gid) != (now.uid, now.gid);
     if options.preserve.xattrs || options.preserve.acls {
-        touched |= extended(node, entry, &now, options, &mut failed);
+        touched |= extended(node, entry, now, options, &mut failed);
     }
     let mode = match newcomer {
         Newcomer::Yes { umask } => wanted.new_mode(umask, uid, gid),

@@ -16,10 +16,11 @@ use vellum_volume::Meter;
 
 use super::filling::Filling;
 use crate::error::{Result, SyncError};
+use crate::listing::{Entry, Flags};
 use crate::source::{Piece, Pieces};
 
 /// Files up to this many bytes are read and written in one piece each: fewer calls than any other way.
-const SMALL: u64 = 128 << 10;
+pub(crate) const SMALL: u64 = 128 << 10;
 /// Bytes between two looks at whether to go on.
 const STEP: u64 = 8 << 20;
 /// Bytes that are compared, or looked at for zeros, at a time.
@@ -28,7 +29,8 @@ pub(super) const BLOCK: usize = 64 << 10;
 const HOLE: usize = 4096;
 
 thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Of each worker, for files that go in one piece.
+    pub(super) static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What all files of a run share: how fast it may go, what was counted, when to stop.
@@ -85,6 +87,14 @@ impl<'a> Flow<'a> {
 
     fn count(&self, written: u64) {
         self.written.fetch_add(written, Ordering::Relaxed);
+    }
+
+    /// Whether a file, as it was listed, goes in one piece.
+    pub(super) fn takes_at_once(&self, entry: &Entry<'_>) -> bool {
+        entry.is_file()
+            && entry.size() <= SMALL.min(self.step())
+            && !self.sparse
+            && !entry.flags().has(Flags::SPARSE)
     }
 
     /// Fills `to`, which is empty, from a file of this host.

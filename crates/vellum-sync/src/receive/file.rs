@@ -5,12 +5,16 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use vellum_checkout::beneath::{BeneathError, Dir, Node, OpenedFile, Replace, Special, Staging, temp_name};
-use vellum_types::FileKind;
+use vellum_checkout::beneath::{
+    BeneathError, Dir, HiddenDir, NewFile, Node, OpenedFile, Replace, Special, Staging, temp_name,
+};
+use vellum_checkout::meta::Stat;
+use vellum_types::{FileKind, Time};
 
 use super::content::BLOCK;
 use super::filling::Filling;
 use super::partial::Partial;
+use super::small::{Siblings, begun};
 use super::{Flow, Job, Keeper, Newcomer, attributes};
 use crate::error::{Result, SyncError};
 use crate::listing::{Entry, Flags};
@@ -24,26 +28,44 @@ pub(crate) struct Receiver<'a> {
     pub flow: Flow<'a>,
     pub keeper: Option<Keeper>,
     umask: u32,
+    /// What was changed before this moment was changed before the run.
+    pub(super) begun: Time,
+    siblings: Siblings,
+}
+
+/// Where an entry goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Home<'d> {
+    pub dir: &'d Dir,
+    /// It is one that nobody sees yet: what is in it may have its own name from the start.
+    pub hidden: Option<&'d HiddenDir>,
+}
+
+/// A file being written, and what it is like before it is given anything, if that is known.
+pub(super) struct Begun {
+    pub file: NewFile,
+    pub like: Option<Stat>,
 }
 
 impl<'a> Receiver<'a> {
     pub fn new(job: &'a Job<'a>, flow: Flow<'a>, keeper: Option<Keeper>) -> Self {
         // Where modes are copied nobody asks for it.
         let umask = if job.options.preserve.modes { 0 } else { attributes::umask() };
-        Self { job, flow, keeper, umask }
+        Self { job, flow, keeper, umask, begun: begun(), siblings: Siblings::default() }
     }
 
     /// Writes a file; gives the attributes that could not be applied.
-    pub fn write(&self, dir: &Dir, step: &Step, how: How, entry: &Entry<'_>) -> Result<Vec<String>> {
+    pub fn write(&self, home: Home<'_>, step: &Step, how: How, entry: &Entry<'_>) -> Result<Vec<String>> {
         if matches!(how, How::InPlace | How::Append)
-            && let Some(failed) = self.over(dir, entry, how == How::Append)?
+            && let Some(failed) = self.over(home.dir, entry, how == How::Append)?
         {
             return Ok(failed);
         }
-        self.beside(dir, step, how, entry)
+        self.beside(home, step, how, entry)
     }
 
-    fn beside(&self, dir: &Dir, step: &Step, how: How, entry: &Entry<'_>) -> Result<Vec<String>> {
+    fn beside(&self, home: Home<'_>, step: &Step, how: How, entry: &Entry<'_>) -> Result<Vec<String>> {
+        let dir = home.dir;
         let old = match how {
             How::Delta if self.uses_old() => dir.open_file(entry.name()).ok(),
             _ => None,
@@ -55,18 +77,12 @@ impl<'a> Receiver<'a> {
             partial.commit(dir, entry.name(), replaces)?;
             return Ok(failed);
         }
-        let content = self.job.source.open(*entry, old.as_ref().map(|old| &old.file))?;
-        self.as_listed(&content, entry)?;
-        // Nobody reaches what has no name: it may have its mode from the start, which mostly spares setting it.
-        let new = match replaces {
-            true => dir.new_file_staged(Staging::Named)?,
-            false => dir.new_file_of_mode(entry.mode() & 0o777)?,
-        };
-        if replaces {
-            // Held while the name is temporary: another run that finds it knows that somebody is writing it.
-            let _ = flock(new.file()?, FlockOperation::NonBlockingLockExclusive);
+        if let Some(failed) = self.at_once(home, step, entry)? {
+            return Ok(failed);
         }
-        let mut content = content;
+        let mut content = self.job.source.open(*entry, old.as_ref().map(|old| &old.file))?;
+        self.as_listed(&content, entry)?;
+        let Begun { file: new, like } = self.new_file(home, step, entry)?;
         match (&mut content, &old) {
             (Content::File(from), Some(old))
                 if self.job.options.writing.delta == DeltaMode::Always
@@ -83,12 +99,32 @@ impl<'a> Receiver<'a> {
                 self.flow.assemble(&filling, &mut **pieces, old.as_ref().map(|old| &old.file))?;
             }
         }
-        let failed = self.dress(new.file()?, step, entry)?;
+        let failed = self.dress(new.file()?, step, entry, like)?;
         self.settle(new.file()?, &content)?;
         self.keep(dir, step, entry)?;
         let replace = if replaces { Replace::Always } else { Replace::Never };
         new.commit(entry.name(), replace).map_err(taken)?;
         Ok(failed)
+    }
+
+    /// Begins a file that will have the entry's name.
+    pub(super) fn new_file(&self, home: Home<'_>, step: &Step, entry: &Entry<'_>) -> Result<Begun> {
+        let dir = home.dir;
+        if step.old.is_some() {
+            let file = dir.new_file_staged(Staging::Named)?;
+            // Held while the name is temporary: another run that finds it knows that somebody is writing it.
+            let _ = flock(file.file()?, FlockOperation::NonBlockingLockExclusive);
+            return Ok(Begun { file, like: None });
+        }
+        // Nobody reaches what has no name, or is in a directory that has none: it may have its mode from the start,
+        // which mostly spares setting it.
+        let mode = entry.mode() & 0o777;
+        let file = match home.hidden {
+            Some(hidden) => hidden.new_file(entry.name(), mode).map_err(taken)?,
+            None => dir.new_file_of_mode(mode)?,
+        };
+        let like = self.siblings.of(dir, mode, file.file()?, self.job.options)?;
+        Ok(Begun { file, like })
     }
 
     /// Whether anybody looks at the old file: who copies within a host, and shares no blocks, does not.
@@ -119,15 +155,23 @@ impl<'a> Receiver<'a> {
                 self.flow.assemble(&filling, &mut **pieces, old.map(|old| &old.file))?;
             }
         }
-        let failed = self.dress(&partial.file, step, entry)?;
+        let failed = self.dress(&partial.file, step, entry, None)?;
         self.settle(&partial.file, &content)?;
         self.keep(dir, step, entry)?;
         Ok(failed)
     }
 
-    /// Gives a new file the attributes.
-    fn dress(&self, file: &File, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
-        attributes::apply(&Node::of_file(file), entry, self.newcomer(step), self.job.options)
+    /// Gives a new file the attributes; `like` is what it has, if that is known.
+    pub(super) fn dress(
+        &self,
+        file: &File,
+        step: &Step,
+        entry: &Entry<'_>,
+        like: Option<Stat>,
+    ) -> Result<Vec<String>> {
+        let node = Node::of_file(file);
+        let now = like.map_or_else(|| node.stat(), Ok)?;
+        attributes::apply_to(&node, &now, entry, self.newcomer(step), self.job.options)
     }
 
     fn newcomer(&self, step: &Step) -> Newcomer {
@@ -198,7 +242,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    fn keep(&self, dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<()> {
+    pub(super) fn keep(&self, dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<()> {
         self.still(dir, step)?;
         match &self.keeper {
             Some(keeper) if step.old.is_some() => keeper.keep(dir, entry.name(), &entry.path()),
@@ -271,7 +315,7 @@ fn is_cut_off(error: &SyncError) -> bool {
 }
 
 /// A name that is taken although nobody saw it.
-fn taken(error: BeneathError) -> SyncError {
+pub(crate) fn taken(error: BeneathError) -> SyncError {
     match error.errno() {
         Some(Errno::EXIST) => SyncError::Taken,
         _ => error.into(),

@@ -2,6 +2,7 @@
 //!
 //! Invariant: one thing is asked for at a time; all of an answer is received before the next.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vellum_volume::Meter;
@@ -118,14 +119,16 @@ impl Client {
     pub fn carry_out(&self, job: &Job<'_>, meter: &Meter) -> Result<Report> {
         let _turn = self.turn();
         self.link.feed.begin();
-        let done = Mutex::new(false);
+        let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..feed::THREADS {
                 scope.spawn(|| feed::work(&self.link, job.source, job.from));
             }
-            scope.spawn(|| self.pass_on_stop(meter, &done));
+            let watch = scope.spawn(|| self.pass_on_stop(meter, &done));
             let outcome = self.send_job(job).and_then(|()| self.wait_for_report(meter));
-            *done.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            done.store(true, Ordering::Relaxed);
+            // Nobody waits for its next look.
+            watch.thread().unpark();
             self.link.feed.end();
             outcome
         })
@@ -162,14 +165,14 @@ impl Client {
     }
 
     /// Tells the server when somebody here asks to stop.
-    fn pass_on_stop(&self, meter: &Meter, done: &Mutex<bool>) {
-        while !*done.lock().unwrap_or_else(PoisonError::into_inner) {
+    fn pass_on_stop(&self, meter: &Meter, done: &AtomicBool) {
+        while !done.load(Ordering::Relaxed) {
             if meter.check().is_err() {
                 // If the connection is gone, the server stops by itself.
                 let _ = self.link.say(&Message::Stop);
                 return;
             }
-            std::thread::sleep(LOOK);
+            std::thread::park_timeout(LOOK);
         }
     }
 }

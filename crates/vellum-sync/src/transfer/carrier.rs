@@ -3,15 +3,17 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use vellum_checkout::beneath::Dir;
+use rustix::io::Errno;
+use vellum_checkout::beneath::{Dir, HiddenDir};
 use vellum_volume::Meter;
 
 use crate::error::{Result, SyncError};
 use crate::listing::{Entry, EntryId};
 use crate::local::OpenDirs;
 use crate::options::RETRIES;
+use crate::path::join;
 use crate::plan::{Action, How, Phase, Step};
-use crate::receive::{Problem, Receiver, Report};
+use crate::receive::{Home, Job, Problem, Receiver, Report, taken};
 
 /// Mode of directories until they have their own: nobody else reads what may be secret.
 const PRIVATE: u32 = 0o700;
@@ -59,6 +61,11 @@ impl<'a> Carrier<'a> {
         }
     }
 
+    /// What is carried out.
+    pub fn job(&self) -> &'a Job<'a> {
+        self.receiver.job
+    }
+
     /// Bytes of a file of the source.
     pub fn size(&self, id: EntryId) -> u64 {
         self.receiver.job.from.entry(id).size()
@@ -69,31 +76,70 @@ impl<'a> Carrier<'a> {
         !self.receiver.job.source.looks_at_old()
     }
 
-    /// Whether two entries of the source are in one directory.
-    pub fn are_beside(&self, one: EntryId, other: EntryId) -> bool {
+    /// Whether two steps concern entries of the source in one directory.
+    pub fn are_beside(&self, one: &Step, other: &Step) -> bool {
         let parent = |id| self.receiver.job.from.entry(id).parent().map(|parent| parent.id());
-        parent(one) == parent(other)
+        one.source.zip(other.source).is_some_and(|(one, other)| parent(one) == parent(other))
     }
 
     /// Carries out steps; stops between two when it is asked to.
-    pub fn one_by_one(&self, steps: &[Step]) {
+    pub fn one_by_one<'s>(&self, steps: impl IntoIterator<Item = &'s Step>) {
+        self.one_by_one_in(steps.into_iter(), None);
+    }
+
+    /// The same with what is written into a directory that nobody sees yet.
+    pub fn one_by_one_in<'s>(&self, steps: impl Iterator<Item = &'s Step>, hidden: Option<&HiddenDir>) {
         for step in steps {
-            if self.meter.stopped() || self.over.load(Ordering::Relaxed) {
+            if self.is_over() {
                 return;
             }
-            match self.with_retries(step) {
-                Ok(failed) => {
-                    self.steps.fetch_add(1, Ordering::Relaxed);
-                    let path = if failed.is_empty() { Vec::new() } else { self.path(step) };
-                    for message in failed {
-                        self.tell_problem(Problem { path: path.clone(), message, vanished: false });
-                    }
-                }
+            match self.with_retries(step, hidden) {
                 Err(SyncError::Stopped) => return,
-                Err(error) => self.tell(&self.path(step), &error),
+                outcome => self.note(step, outcome),
             }
-            self.meter.add(1, 0);
         }
+    }
+
+    /// Whether nothing more is begun.
+    fn is_over(&self) -> bool {
+        self.meter.stopped() || self.over.load(Ordering::Relaxed)
+    }
+
+    /// Notes what became of a step.
+    fn note(&self, step: &Step, outcome: Result<Vec<String>>) {
+        match outcome {
+            Ok(failed) => {
+                self.steps.fetch_add(1, Ordering::Relaxed);
+                let path = if failed.is_empty() { Vec::new() } else { self.path(step) };
+                for message in failed {
+                    self.tell_problem(Problem { path: path.clone(), message, vanished: false });
+                }
+            }
+            Err(error) => self.tell(&self.path(step), &error),
+        }
+        self.meter.add(1, 0);
+    }
+
+    /// Makes the directory of a step so that nobody sees it; None, and told, if that fails.
+    pub fn hide(&self, step: &Step) -> Option<HiddenDir> {
+        let entry = step.source.map(|id| self.job().from.entry(id)).filter(|_| !self.is_over())?;
+        let made = self.parent(&entry).and_then(|parent| Ok(parent.hidden_dir()?));
+        made.map_err(|error| self.note(step, Err(error))).ok()
+    }
+
+    /// Gives a directory that nobody saw its name. If that was taken meanwhile, what is in it goes where it leads.
+    pub fn name(&self, step: &Step, hidden: &HiddenDir) {
+        let Some(entry) = step.source.map(|id| self.job().from.entry(id)) else { return };
+        let named = hidden.commit(entry.name());
+        if named.as_ref().is_err_and(|error| error.errno() == Some(Errno::EXIST)) {
+            match self.dirs.get(&entry).and_then(|dir| Ok(hidden.pour(&dir)?)) {
+                Ok(stayed) => stayed.into_iter().for_each(|(name, error)| {
+                    self.tell(&join(&entry.path(), &name), &taken(error));
+                }),
+                Err(error) => self.tell(&entry.path(), &error),
+            }
+        }
+        self.note(step, named.map(|()| Vec::new()).map_err(taken));
     }
 
     /// Notes a failure.
@@ -117,17 +163,17 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    fn with_retries(&self, step: &Step) -> Result<Vec<String>> {
+    fn with_retries(&self, step: &Step, hidden: Option<&HiddenDir>) -> Result<Vec<String>> {
         let mut left = self.receiver.job.options.effort.retries.unwrap_or(RETRIES);
         loop {
-            match self.step(step) {
+            match self.step(step, hidden) {
                 Err(error) if left > 0 && is_worth_another_try(&error) => left -= 1,
                 other => return other,
             }
         }
     }
 
-    fn step(&self, step: &Step) -> Result<Vec<String>> {
+    fn step(&self, step: &Step, hidden: Option<&HiddenDir>) -> Result<Vec<String>> {
         let job = self.receiver.job;
         if step.action == Action::Delete {
             return self.delete(step).map(|()| Vec::new());
@@ -136,13 +182,10 @@ impl<'a> Carrier<'a> {
         if step.action == Action::Attributes {
             return self.attributes(step, &entry);
         }
-        let dir = self.parent(&entry)?;
+        let dir = hidden.map_or_else(|| self.parent(&entry), |hidden| Ok(hidden.dir().clone()))?;
         match step.action {
-            Action::MakeDir => match dir.make_dir(entry.name(), PRIVATE) {
-                Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => Err(SyncError::Taken),
-                other => Ok(other.map(|()| Vec::new())?),
-            },
-            Action::Write(how) => self.receiver.write(&dir, step, how, &entry),
+            Action::MakeDir => dir.make_dir(entry.name(), PRIVATE).map(|()| Vec::new()).map_err(taken),
+            Action::Write(how) => self.receiver.write(Home { dir: &dir, hidden }, step, how, &entry),
             Action::Symlink | Action::Special => self.receiver.make(&dir, step, &entry),
             Action::Link => self.link(&dir, step, &entry),
             Action::Rename => self.rename(&dir, step, &entry),
@@ -172,7 +215,9 @@ impl<'a> Carrier<'a> {
         let from = self.parent(&leader)?;
         match self.receiver.link((&from, leader.name()), dir, step, entry)? {
             Some(()) => Ok(Vec::new()),
-            None if entry.is_file() => self.receiver.write(dir, step, How::Whole, entry),
+            None if entry.is_file() => {
+                self.receiver.write(Home { dir, hidden: None }, step, How::Whole, entry)
+            }
             None => self.receiver.make(dir, step, entry),
         }
     }

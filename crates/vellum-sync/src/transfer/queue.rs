@@ -14,15 +14,22 @@ const STEPS_MAX: usize = 512;
 /// Bytes after which no more are taken: a large file is a portion of its own.
 const BYTES: u64 = 1 << 20;
 
-/// Carries out steps that do not depend on each other.
-pub(super) fn in_parallel(carrier: &Carrier<'_>, steps: &[Step], threads: usize) {
-    let portions = portions(carrier, steps);
+/// Carries out those of steps that are `asked` for, which do not depend on each other: `carry` gets some at a time, and
+/// leaves out what is not asked for.
+pub(super) fn in_parallel(
+    carrier: &Carrier<'_>,
+    steps: &[Step],
+    asked: &(dyn Fn(&Step) -> bool + Sync),
+    carry: &(dyn Fn(&[Step]) + Sync),
+) {
+    let portions = portions(carrier, steps, asked);
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some(end) = portions.get(next.fetch_add(1, Ordering::Relaxed)) {
-            carrier.one_by_one(steps.get(end.0..end.1).unwrap_or_default());
+            carry(steps.get(end.0..end.1).unwrap_or_default());
         }
     };
+    let threads = carrier.job().options.effort.threads();
     std::thread::scope(|scope| {
         for _ in 1..threads.min(portions.len()) {
             scope.spawn(work);
@@ -31,25 +38,22 @@ pub(super) fn in_parallel(carrier: &Carrier<'_>, steps: &[Step], threads: usize)
     });
 }
 
-fn portions(carrier: &Carrier<'_>, steps: &[Step]) -> Vec<(usize, usize)> {
+fn portions(carrier: &Carrier<'_>, steps: &[Step], asked: &dyn Fn(&Step) -> bool) -> Vec<(usize, usize)> {
     let mut portions = Vec::with_capacity(steps.len() / STEPS + 1);
-    let (mut start, mut bytes) = (0, 0);
-    for (place, step) in steps.iter().enumerate() {
+    let (mut start, mut count, mut bytes) = (0, 0, 0);
+    let at_most = if carrier.is_near() { STEPS_MAX } else { STEPS };
+    for (place, step) in steps.iter().enumerate().filter(|(_, step)| asked(step)) {
         if let (Action::Write(_), Some(id)) = (step.action, step.source) {
             bytes += carrier.size(id);
         }
-        let count = place + 1 - start;
-        let at_most = if carrier.is_near() { STEPS_MAX } else { STEPS };
-        let leaves = || {
-            let next = steps.get(place + 1).and_then(|next| next.source);
-            next.zip(step.source).is_none_or(|(next, this)| !carrier.are_beside(this, next))
-        };
+        count += 1;
+        let leaves = || steps.get(place + 1).is_none_or(|next| !carrier.are_beside(step, next));
         if bytes >= BYTES || count >= at_most || count >= STEPS && leaves() {
             portions.push((start, place + 1));
-            (start, bytes) = (place + 1, 0);
+            (start, count, bytes) = (place + 1, 0, 0);
         }
     }
-    if start < steps.len() {
+    if count > 0 {
         portions.push((start, steps.len()));
     }
     portions

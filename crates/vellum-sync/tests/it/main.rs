@@ -11,3 +11,4 @@ mod pitfalls;
 mod property;
 mod run;
 mod trees;
+mod unseen;

@@ -49,6 +49,7 @@ mod sync;
 mod sync_ask;
 mod sync_calls;
 mod sync_clocks;
+mod sync_killed;
 mod sync_names;
 mod sync_owners;
 mod sync_remote;

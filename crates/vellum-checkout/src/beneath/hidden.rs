@@ -1,0 +1,128 @@
+//! New directories that nobody sees until what belongs in them is there.
+//!
+//! Invariant: such a directory has a temporary name, or its own and is whole; whoever fills one holds its lock as long as
+//! its name is temporary, so that [`sweep_hidden`] takes away only what a killed writer left. Files in it are written
+//! under their own names: naming one directory costs less than naming all that is in it. Deliberately absent:
+//! directories in such a directory.
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::dir::{Dir, system};
+use super::{BeneathError, NewFile, temp_name};
+
+type Result<T> = std::result::Result<T, BeneathError>;
+
+/// Permissions of a directory until its own are applied: nobody else reads what may be secret.
+const PRIVATE: u32 = 0o700;
+/// How often another directory is made when one was swept before it was locked.
+const TRIES: usize = 16;
+
+/// A directory being filled. Dropped before [`HiddenDir::commit`] it goes, with what is in it.
+#[derive(Debug)]
+pub struct HiddenDir {
+    parent: Dir,
+    temp: Vec<u8>,
+    dir: Dir,
+    is_named: std::sync::atomic::AtomicBool,
+}
+
+impl Dir {
+    /// Makes a directory in this one that nobody sees.
+    pub fn hidden_dir(&self) -> Result<HiddenDir> {
+        for _ in 0..TRIES {
+            let temp = temp_name()?;
+            self.make_dir(&temp, PRIVATE)?;
+            match self.open_dir_to_read(&temp) {
+                Ok(dir) if is_ours(&dir)? => {
+                    return Ok(HiddenDir { parent: self.clone(), temp, dir, is_named: false.into() });
+                }
+                // Another run took it for what a killed one left.
+                Ok(_) => {}
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(system("make a directory in", b".", Errno::BUSY))
+    }
+}
+
+/// Locks a directory that was just made; false if somebody is removing it, or has.
+fn is_ours(dir: &Dir) -> Result<bool> {
+    // Where there are no locks nothing is swept either.
+    let locked = flock(dir, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK);
+    Ok(locked && dir.stat_self()?.nlink > 0)
+}
+
+impl HiddenDir {
+    /// The directory.
+    #[must_use]
+    pub fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Starts a file in it, which has its own name and a mode from the start, less what the umask takes.
+    pub fn new_file(&self, name: &[u8], mode: u32) -> Result<NewFile> {
+        NewFile::unseen(&self.dir, name, mode)
+    }
+
+    /// Gives the directory its name, in one step, unless something has it.
+    pub fn commit(&self, name: &[u8]) -> Result<()> {
+        match self.parent.rename_no_replace(&self.temp, &self.parent, name) {
+            // Filesystems that cannot be told so replace a directory that is empty, and nothing else.
+            Err(error) if matches!(error.errno(), Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)) => {
+                self.parent.make_dir(name, PRIVATE)?;
+                self.parent.rename(&self.temp, &self.parent, name)?;
+            }
+            other => other?,
+        }
+        self.is_named.store(true, std::sync::atomic::Ordering::Relaxed);
+        // What has its name needs no protection; the descriptor may live on.
+        let _ = flock(&self.dir, FlockOperation::Unlock);
+        Ok(())
+    }
+
+    /// Moves what is in it into another directory, as far as names are free there; gives what was not moved, and why.
+    pub fn pour(&self, into: &Dir) -> Result<Vec<(Vec<u8>, BeneathError)>> {
+        let mut stayed = Vec::new();
+        for listed in self.dir.names()?.iter() {
+            if let Err(error) = self.dir.rename_no_replace(listed.name, into, listed.name) {
+                stayed.push((listed.name.to_vec(), error));
+            }
+        }
+        Ok(stayed)
+    }
+}
+
+impl Drop for HiddenDir {
+    fn drop(&mut self) {
+        if !self.is_named.load(std::sync::atomic::Ordering::Relaxed) {
+            // What cannot be removed now is swept later.
+            let _ = clear(&self.parent, &self.temp, &self.dir);
+        }
+    }
+}
+
+/// Removes a directory of a temporary name that a killed writer left; false if somebody is writing it, or it is none of
+/// ours.
+pub fn sweep_hidden(parent: &Dir, temp: &[u8]) -> Result<bool> {
+    let dir = parent.open_dir_to_read(temp)?;
+    if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Ok(false);
+    }
+    // It may have got its own name, and been unlocked, since it was opened.
+    if !parent.stat(temp)?.same_file(&dir.stat_self()?) {
+        return Ok(false);
+    }
+    clear(parent, temp, &dir).map(|()| true)
+}
+
+fn clear(parent: &Dir, temp: &[u8], dir: &Dir) -> Result<()> {
+    for listed in dir.names()?.iter() {
+        match dir.unlink(listed.name) {
+            Err(error) if !error.is_not_found() => return Err(error),
+            _ => {}
+        }
+    }
+    parent.remove_dir(temp)
+}
