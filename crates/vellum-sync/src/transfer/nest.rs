@@ -1,4 +1,4 @@
-//! New directories that are filled before anybody sees them: their small files cost a third less that way.
+//! New directories that are filled before anybody sees them: their small files cost a quarter less that way.
 //!
 //! Invariant: whatever becomes of the files, the directory gets its name as soon as the last of them is done or given up;
 //! a run that is killed leaves at most as many temporary directories as it has threads. Deliberately absent: directories
