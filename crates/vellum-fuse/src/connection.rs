@@ -5,6 +5,7 @@
 //! (the kernel waits for our answer instead), and what requests mean.
 
 mod device;
+mod flushes;
 mod handshake;
 mod linger;
 mod ring;
@@ -17,12 +18,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use device::{Device, Notifier};
+use flushes::Flushes;
 pub use handshake::shake_hands;
 use ring::{Ring, Slot};
 pub use rings::Rings;
 use rustix::io::Errno;
 
-use crate::wire::{Answer, Operation, Request};
+use crate::wire::{Answer, Malformed, Operation, Request};
 
 /// Bytes of the largest write that the kernel sends in one request: the most that it does without being told otherwise
 /// by its administrator.
@@ -101,11 +103,13 @@ impl Connection {
         // Beside rings, the device says no more than what the kernel has forgotten.
         let (threads, pause) = if rings.is_some() { (1, Some(FORGET_PAUSE)) } else { (threads, None) };
         let mut serving = rings.map_or_else(|| Ok(Vec::new()), |rings| rings.start(&service))?;
+        let (flushes, waiting) = Flushes::start(&service)?;
+        serving.extend(waiting);
         let clones: io::Result<Vec<Device>> = (1..threads).map(|_| device.reopen()).collect();
         let devices = clones?.into_iter().chain([device]);
         let start = |(i, device): (usize, Device)| {
-            let service = service.clone();
-            let work = move || serve(&Arc::new(device), service.as_ref(), pause);
+            let (service, flushes) = (service.clone(), flushes.clone());
+            let work = move || serve(&Arc::new(device), service.as_ref(), &flushes, pause);
             std::thread::Builder::new().name(format!("vellum-fuse-{i}")).spawn(work)
         };
         for thread in devices.enumerate().map(start) {
@@ -125,20 +129,42 @@ impl Connection {
     }
 }
 
-fn serve(device: &Arc<Device>, service: &impl Service, pause: Option<Duration>) -> io::Result<()> {
-    let way = Way::Device(device.clone());
+fn serve(
+    device: &Arc<Device>,
+    service: &impl Service,
+    flushes: &Flushes,
+    pause: Option<Duration>,
+) -> io::Result<()> {
     let mut room = vec![0; REQUEST_MAX];
     while let Some(bytes) = device.read(&mut room)? {
         let request = Request::decode(bytes).map_err(io::Error::other)?;
-        let unique = request.header.unique;
-        let answer = match request.operation() {
-            Ok(operation) => service.answer(&request, operation, Later { way: &way, unique }),
-            Err(_) => Answer::Failed(Errno::IO),
-        };
-        device.answer(unique, answer);
+        let operation = request.operation();
+        if operation.as_ref().is_ok_and(flushes::waits) {
+            let Some(_first) = flushes.first() else {
+                flushes.pass_on(device, bytes);
+                continue;
+            };
+            answer(service, device, &request, operation);
+        } else {
+            answer(service, device, &request, operation);
+        }
         if let Some(pause) = pause {
             std::thread::sleep(pause);
         }
     }
     Ok(())
+}
+
+fn answer(
+    service: &impl Service,
+    device: &Arc<Device>,
+    request: &Request<'_>,
+    operation: Result<Operation<'_>, Malformed>,
+) {
+    let (way, unique) = (Way::Device(device.clone()), request.header.unique);
+    let answer = match operation {
+        Ok(operation) => service.answer(request, operation, Later { way: &way, unique }),
+        Err(_) => Answer::Failed(Errno::IO),
+    };
+    device.answer(unique, answer);
 }
