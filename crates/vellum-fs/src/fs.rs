@@ -134,6 +134,7 @@ impl Fs {
             fs.change(make_root)?;
         }
         fs.remove_orphans()?;
+        fs.end_borrowing()?;
         Ok(fs)
     }
 

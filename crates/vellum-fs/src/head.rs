@@ -3,7 +3,7 @@
 //!
 //! Key space of the live store: `h` the head; `l ‖ layer (u64, big endian) ‖ map key` a changed key of a layer;
 //! `o ‖ inode (u64, big endian)` an inode that lost its last name while it was open; `s ‖ number (u64, big endian)` a
-//! snapshot that is not published yet.
+//! snapshot that is not published yet; `b ‖ number (u64, big endian)` a tree that content was taken from.
 
 use vellum_map::Root;
 use vellum_types::{BlobId, DecodeError, Ino, Reader, SnapshotId, Time, Writer};
@@ -189,6 +189,15 @@ pub fn pending_key(number: u64) -> [u8; 9] {
 
 /// The prefix of all pending snapshots' keys.
 pub const PENDING: &[u8] = b"s";
+
+/// The key of a loan.
+#[must_use]
+pub fn loan_key(number: u64) -> [u8; 9] {
+    numbered(b'b', number)
+}
+
+/// The prefix of all loans' keys.
+pub const LOANS: &[u8] = b"b";
 
 fn numbered(tag: u8, number: u64) -> [u8; 9] {
     let mut key = [tag; 9];

@@ -57,11 +57,13 @@ impl Fs {
         }
     }
 
-    /// The published trees that something here stands on: the worktree, snapshots that wait, what it stood on before a
-    /// restore as long as somebody holds a file of it, and views. In this order, as no more than some are kept.
-    fn bases(&self) -> Result<Vec<Root>> {
+    /// The published trees that something here stands on: the worktree, those of which it has taken content, snapshots that
+    /// wait, what it stood on before a restore as long as somebody holds a file of it, and views. In this order, as no more
+    /// than some are kept.
+    pub fn bases(&self) -> Result<Vec<Root>> {
         let head = self.tree.head();
         let mut bases = vec![head.state.base];
+        bases.extend(self.lenders()?);
         bases.extend(self.pending()?.iter().map(|(_, pending)| pending.state.base));
         bases.extend(self.epochs.pasts().values().map(|past| past.state.base));
         bases.extend(self.tree.views().bases());

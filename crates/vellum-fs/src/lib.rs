@@ -12,6 +12,7 @@ pub mod frozen;
 pub mod fs;
 pub mod head;
 pub mod lease;
+mod loans;
 pub mod log;
 pub mod metrics;
 pub mod names;

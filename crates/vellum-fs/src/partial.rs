@@ -53,6 +53,7 @@ impl Fs {
             Some(self.snapshot(&SnapshotRequest { note, tags: Vec::new(), origin: Origin::Safety })?)
         };
         let view = self.view_of(target)?;
+        let _borrowing = self.borrow(&view)?;
         let mut replaced = Vec::new();
         for path in paths {
             if components(path).next().is_none() {
@@ -95,7 +96,7 @@ impl Fs {
         match (source, there) {
             (None, None) => return Ok(()),
             (None, Some(_)) => self.remove_tree(dir, name)?,
-            (Some(source), None) => drop(self.copy_tree(view, source.ino, dir, name)?),
+            (Some(source), None) => drop(self.copy_borrowed(view, source.ino, dir, name)?),
             (Some(source), Some(_)) => self.replace(view, source.ino, dir, name)?,
         }
         replaced.push(Replaced { dir, name: name.to_vec() });
@@ -105,7 +106,7 @@ impl Fs {
     /// The new one takes the old one's place, which goes then.
     fn replace(&self, view: &View, source: Ino, dir: Ino, name: &[u8]) -> Result<()> {
         let aside = hidden_name()?;
-        self.copy_tree(view, source, dir, &aside)?;
+        self.copy_borrowed(view, source, dir, &aside)?;
         let exchanged = self.rename(dir, &aside, dir, name, RenameFlags { noreplace: false, exchange: true });
         // What stands aside now is the old one, or a copy that nobody wants.
         let removed = self.remove_tree(dir, &aside);

@@ -27,6 +27,7 @@ use vellum_volume::{SnapshotRecord, Statistics};
 use crate::error::{FsError, Result};
 use crate::fs::Fs;
 use crate::head::{Head, LAYERS_END, LayerId, State, layer_prefix};
+use crate::loans;
 use crate::log::Sealed;
 use crate::past::{Epoch, Past};
 use crate::pending::{Pending, all_pending, key_of};
@@ -206,6 +207,9 @@ impl Fs {
                 .copied()
                 .collect();
             let amended = self.amend(done, published, &newer, head.next_layer, txn)?;
+            if let Some(amendment) = amended {
+                loans::pass_on(txn, done, amendment)?;
+            }
             let layers = amended.into_iter().collect();
             let rest = State { base: published.root, counted: published.counted, layers };
             for state in states {
@@ -224,6 +228,7 @@ impl Fs {
             for layer in done.layers.iter().filter(|layer| !needed.contains(layer)) {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
+            loans::give_back(txn, &needed)?;
             Ok((needed, rest))
         })?;
         // A loss of power must not bring back what names the segments that go.
@@ -245,6 +250,7 @@ impl Fs {
             for layer in all_layers(txn)?.difference(&needed) {
                 txn.delete_prefix(&layer_prefix(*layer));
             }
+            loans::give_back(txn, &needed)?;
             Ok(needed)
         })?;
         self.tree.live().settle(sequence)?;

@@ -1,8 +1,8 @@
 //! Views: the worktree as it was at a moment, or as a snapshot has it, to be read while it changes.
 //!
 //! A view costs nothing but memory: the layers that it reads stay for it, and whoever writes next leaves them alone.
-//! It ends with the process. No collection of garbage takes what it reads, as long as the lease is kept. Deliberately
-//! absent: writing, and a claim on a snapshot in the store: whoever forgets that and collects takes it from its view.
+//! It ends with the process. No collection of garbage takes what it reads, as long as the lease is kept; of a snapshot that
+//! is forgotten, once the worktree's ref was changed after the view began. Deliberately absent: writing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,8 +26,8 @@ const LAYERS_SLOW: usize = 64;
 pub struct View {
     fs: Arc<Fs>,
     state: State,
-    /// Whether layers and tree stay because of it.
-    keeps: bool,
+    /// The snapshot, if its tree is in the store.
+    snapshot: Option<SnapshotId>,
 }
 
 impl Fs {
@@ -37,7 +37,7 @@ impl Fs {
         let head = self.tree.head();
         let state = self.tree.views().begin(&head);
         drop(head);
-        Ok(View { fs: Arc::clone(self), state, keeps: true })
+        Ok(View { fs: Arc::clone(self), state, snapshot: None })
     }
 
     /// A snapshot, published or not.
@@ -48,12 +48,12 @@ impl Fs {
         let state = waiting.map(|(_, waiting)| waiting.state);
         state.iter().for_each(|state| self.tree.views().begin_sealed(state));
         drop(head);
-        let keeps = state.is_some();
-        let state = match state {
-            Some(state) => state,
-            None => self.published(snapshot)?.0,
-        };
-        Ok(View { fs: Arc::clone(self), state, keeps })
+        if let Some(state) = state {
+            return Ok(View { fs: Arc::clone(self), state, snapshot: None });
+        }
+        let (state, ..) = self.published(snapshot)?;
+        self.tree.views().begin_sealed(&state);
+        Ok(View { fs: Arc::clone(self), state, snapshot: Some(snapshot) })
     }
 }
 
@@ -122,6 +122,15 @@ impl View {
         self.look(|view| seek_in(view, ino, offset, seek))
     }
 
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The snapshot that it reads, if its tree is in the store.
+    pub(crate) fn snapshot(&self) -> Option<SnapshotId> {
+        self.snapshot
+    }
+
     pub(crate) fn look<T>(&self, body: impl FnOnce(&dyn Reading) -> Result<T>) -> Result<T> {
         self.fs.tree.read_sealed(&self.state, body)
     }
@@ -129,9 +138,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        if self.keeps {
-            self.fs.tree.views().end(&self.state);
-        }
+        self.fs.tree.views().end(&self.state);
         if !self.state.layers.is_empty() {
             self.fs.litter.store(true, Ordering::Release);
         }

@@ -49,6 +49,12 @@ impl Fs {
     /// Copies what a view has under `source`, with all below it, to a name that must be free. Links among what is
     /// copied are links again.
     pub fn copy_tree(&self, view: &View, source: Ino, dir: Ino, name: &[u8]) -> Result<Node> {
+        let _borrowing = self.borrow(view)?;
+        self.copy_borrowed(view, source, dir, name)
+    }
+
+    /// The same while the view's content is borrowed ([`Fs::borrow`]).
+    pub(crate) fn copy_borrowed(&self, view: &View, source: Ino, dir: Ino, name: &[u8]) -> Result<Node> {
         let place = Place::new(dir, name)?;
         let attr = view.attr(source)?;
         place.check_free(attr.kind)?;

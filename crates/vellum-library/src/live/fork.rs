@@ -7,7 +7,7 @@ use vellum_fs::fork::Folders;
 use vellum_fs::{Fs, FsError};
 use vellum_volume::VolumeError;
 use vellum_volume::lease::{Lease, Token};
-use vellum_volume::refs::{LiveTree, WorktreeHead, check_ref_name};
+use vellum_volume::refs::{LiveTree, READING_MAX, WorktreeHead, check_ref_name};
 use vellum_volume::session::host_name;
 
 use super::tokens::Tokens;
@@ -30,7 +30,10 @@ pub fn fork(fs: &Fs, new: &str) -> Result<()> {
         let published = volume.worktree_head(fs.worktree())?.and_then(|this| this.head);
         let live = Some(LiveTree { root: head.state.base, counted: head.state.counted });
         let lease = Some(Lease::ended(token));
-        let made = WorktreeHead { head: published, live, lease, ..WorktreeHead::new(host_name(), place) };
+        // Its layers are these: what they have taken from other trees is needed there, too.
+        let reading = fs.bases()?.into_iter().take(READING_MAX).collect();
+        let made =
+            WorktreeHead { head: published, live, lease, reading, ..WorktreeHead::new(host_name(), place) };
         Ok::<_, FsError>(volume.enter_worktree(new, &made)?)
     })?;
     Ok(())

@@ -325,3 +325,37 @@ fn a_collection_by_another_leaves_what_views_read() {
     assert!(collect(&stand) > 900_000);
     assert_eq!(stand.read("more").unwrap(), b"more");
 }
+
+#[test]
+fn what_was_copied_from_a_snapshot_that_is_forgotten_afterwards_is_not_collected() {
+    let stand = Stand::new();
+    let noise = noise();
+    stand.write("kept", &noise).unwrap();
+    let kept = stand.snapshot("kept").unwrap();
+    stand.flush().unwrap();
+    stand.remove("kept").unwrap();
+    stand.snapshot("without").unwrap();
+    let publish = |stand: &Stand, number: &str| {
+        stand.write("more", number).unwrap();
+        stand.flush().unwrap();
+    };
+    // The ref names what the worktree stood on before it published last: that is not this tree any more.
+    ["one", "two"].iter().for_each(|number| publish(&stand, number));
+    let snapshot = stand.open_snapshot(&kept.to_string()).unwrap();
+    stand.copy_from(&snapshot, "kept", "back").unwrap();
+    drop(snapshot);
+    stand.volume.forget(kept).unwrap();
+    assert!(collect(&stand) < 900_000, "a layer names what is freed");
+    let stand = stand.again();
+    assert!(stand.read("back").unwrap() == noise);
+    stand.write("back2", "x").unwrap();
+    assert!(collect(&stand) < 900_000);
+    publish(&stand, "three");
+    assert!(collect(&stand) < 900_000);
+    let stand = stand.again();
+    assert!(stand.read("back").unwrap() == noise);
+    // The loan has ended with the layers.
+    stand.remove("back").unwrap();
+    ["four", "five"].iter().for_each(|number| publish(&stand, number));
+    assert!(collect(&stand) > 900_000);
+}

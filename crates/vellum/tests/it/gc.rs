@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::process::Stdio;
 
-use crate::mounting::Mount;
+use crate::mounting::{Mount, kill, wait_until};
 use crate::world::{World, noise, run};
 
 /// A volume with a forgotten snapshot that alone held some 200 kB.
@@ -100,4 +100,41 @@ fn a_file_open_in_a_mount_outlives_a_restore_and_a_collection() {
     assert!(read == noise);
     assert_eq!(fs::read_to_string(mount.at("more")).unwrap(), "more\n");
     world.run(&["verify", "--all"]).ok();
+}
+
+#[test]
+fn paths_restored_from_a_snapshot_that_is_forgotten_afterwards_outlive_a_collection() {
+    let world = World::new();
+    let noise = noise(3_000_000);
+    world.write("dir/restored", &noise);
+    let id = world.snapshot("gone");
+    world.remove("dir/restored");
+    world.snapshot("without");
+    let mount = Mount::new(&world, "work");
+    run(&mount.path, &["restore", "--discard", &id, "dir"], Stdio::null()).ok();
+    world.run(&["tag", "remove", "gone"]).ok();
+    world.run(&["forget", &id]).ok();
+    let freed = || world.json(&["gc", "run"])["freed"].as_u64().unwrap();
+    assert!(freed() < 2_000_000);
+    // Nothing of it is in anybody's memory.
+    kill(mount.pid(), "-KILL");
+    wait_until("it is dead", || mount.is_dead());
+    mount.again(&["--allow-other"]).ok();
+    assert!(freed() < 2_000_000);
+    assert!(fs::read(mount.at("dir/restored")).unwrap() == noise);
+    // The fork has its layers, unpublished.
+    let fork = Mount::place(&world, "fork");
+    run(&mount.path, &["fork", "fork", "--mount", fork.path.to_str().unwrap()], Stdio::null()).ok();
+    run(&mount.path, &["flush"], Stdio::null()).ok();
+    assert!(freed() < 2_000_000);
+    mount.umount().ok();
+    world.run(&["verify", "--all"]).ok();
+    mount.again(&["--allow-other"]).ok();
+    mount.sh("rm dir/restored");
+    for _ in 0..2 {
+        mount.sh("echo more >> more");
+        run(&mount.path, &["flush"], Stdio::null()).ok();
+    }
+    assert!(freed() < 2_000_000, "the fork needs it");
+    assert!(fs::read(fork.at("dir/restored")).unwrap() == noise);
 }
