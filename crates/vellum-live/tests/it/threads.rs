@@ -1,9 +1,10 @@
 //! Many threads at once: writers, readers, those who wait, and those who freeze, check and fork.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use vellum_live::{Embedded, Limits, LiveStore, NoHooks};
+use vellum_live::{Embedded, Hooks, Limits, LiveStore, NoHooks};
 use vellum_map::Span;
 
 use crate::transact;
@@ -89,4 +90,43 @@ fn look(store: &Embedded) {
     visited.unwrap();
     assert_eq!(units, sum);
     assert!(layer == 0 || layer == 100, "{layer} entries");
+}
+
+/// A disk whose flush does not end before all who want one have written.
+struct Slow(Arc<AtomicU64>);
+
+impl Hooks for Slow {
+    fn before_sync(&self) -> std::io::Result<()> {
+        while self.0.load(Ordering::SeqCst) < u64::from(WAITERS) {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn is_intact(&self, _key: &[u8], _value: &[u8]) -> bool {
+        true
+    }
+}
+
+/// Who waits for a flush.
+const WAITERS: u8 = 8;
+
+#[test]
+fn however_many_wait_two_flushes_are_for_all_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let written = Arc::new(AtomicU64::new(0));
+    let store = Embedded::open(&dir.path().join("live"), Slow(Arc::clone(&written))).unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..WAITERS {
+            let (store, written) = (&store, &written);
+            scope.spawn(move || {
+                let sequence = transact(store, |txn| txn.put(&[number], [number].into())).unwrap();
+                written.fetch_add(1, Ordering::SeqCst);
+                store.wait_durable(sequence).unwrap();
+            });
+        }
+    });
+    // One that began before the last of them wrote, and one for all who came too late for it.
+    let flushes = store.statistics().syncs;
+    assert!((1..=2).contains(&flushes), "{flushes}");
 }
