@@ -2,7 +2,9 @@
 //! than most requests take to be answered, and a program that was woken prefers a processor that sleeps.
 //!
 //! While requests come, one thread of a mount goes on looking for them instead of sleeping. It yields all the time, and
-//! ends as soon as somebody else wants its processor. Invariant: at most one thread of a mount lingers.
+//! ends as soon as somebody else wants its processor. Then nobody lingers for a while, the longer the more often that
+//! happened: who yields to a program that computes comes back after a whole slice of time, and the request that came
+//! meanwhile has waited for it, while who sleeps is woken at once. Invariant: at most one thread of a mount lingers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +15,10 @@ const BUSY: Duration = Duration::from_micros(200);
 /// Somebody else has had the processor if yielding it took so long.
 const OTHERS: Duration = Duration::from_micros(30);
 
+/// How long nobody lingers after somebody else had the processor, nanoseconds: at first, since that may have been by chance,
+/// and at most.
+const PAUSE: (u64, u64) = (1_000_000, 256_000_000);
+
 /// Who lingers, and until when.
 #[derive(Debug)]
 pub struct Linger {
@@ -20,12 +26,17 @@ pub struct Linger {
     start: Instant,
     /// When the last request came, in nanoseconds since `start`.
     last: AtomicU64,
+    /// Nobody lingers before that, in nanoseconds since `start`.
+    free: AtomicU64,
+    /// For how long nobody will, the next time that somebody else wants the processor.
+    pause: AtomicU64,
 }
 
 impl Linger {
     /// Nothing has come yet.
     pub fn new() -> Self {
-        Self { taken: AtomicBool::new(false), start: Instant::now(), last: AtomicU64::new(0) }
+        let (last, free, pause) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(PAUSE.0));
+        Self { taken: AtomicBool::new(false), start: Instant::now(), last, free, pause }
     }
 
     /// A request has come.
@@ -35,8 +46,22 @@ impl Linger {
 
     /// Becomes the one who lingers, unless somebody is, or there is nothing to linger for.
     pub fn begin(&self) -> Option<Lingering<'_>> {
-        let free = self.is_busy(self.now()) && !self.taken.swap(true, Ordering::Acquire);
+        let now = self.now();
+        let wanted = self.is_busy(now) && now >= self.free.load(Ordering::Relaxed);
+        let free = wanted && !self.taken.swap(true, Ordering::Acquire);
         free.then_some(Lingering(self))
+    }
+
+    /// Somebody else wants the processor.
+    fn step_back(&self, now: u64) {
+        let pause = self.pause.load(Ordering::Relaxed);
+        self.free.store(now.saturating_add(pause), Ordering::Relaxed);
+        self.pause.store((pause * 2).min(PAUSE.1), Ordering::Relaxed);
+    }
+
+    /// Nobody does.
+    fn go_on(&self) {
+        self.pause.store(PAUSE.0, Ordering::Relaxed);
     }
 
     fn now(&self) -> u64 {
@@ -56,16 +81,25 @@ impl Lingering<'_> {
     /// Looks until there is something. False: it is time to sleep.
     pub fn until(&self, mut look: impl FnMut() -> bool) -> bool {
         let mut before = self.0.now();
+        let mut yielded = false;
         loop {
             if look() {
+                if yielded {
+                    self.0.go_on();
+                }
                 return true;
             }
             rustix::thread::sched_yield();
             let now = self.0.now();
-            if now - before > OTHERS.as_nanos() as u64 || !self.0.is_busy(now) {
+            if now.saturating_sub(before) > OTHERS.as_nanos() as u64 {
+                self.0.step_back(now);
                 return look();
             }
-            before = now;
+            if !self.0.is_busy(now) {
+                self.0.go_on();
+                return look();
+            }
+            (before, yielded) = (now, true);
         }
     }
 }
@@ -86,6 +120,23 @@ mod tests {
         linger.note();
         std::thread::sleep(BUSY);
         assert!(linger.begin().is_none());
+    }
+
+    #[test]
+    fn nobody_lingers_for_longer_and_longer_while_others_want_the_processor() {
+        let linger = Linger { last: AtomicU64::new(u64::MAX), ..Linger::new() };
+        let pauses = |linger: &Linger| {
+            linger.step_back(0);
+            linger.free.load(Ordering::Relaxed)
+        };
+        let all: Vec<_> = (0..10).map(|_| pauses(&linger)).collect();
+        assert_eq!(all, [1, 2, 4, 8, 16, 32, 64, 128, 256, 256].map(|millis| millis * 1_000_000));
+        linger.go_on();
+        assert_eq!(pauses(&linger), PAUSE.0);
+        linger.free.store(u64::MAX, Ordering::Relaxed);
+        assert!(linger.begin().is_none());
+        linger.free.store(0, Ordering::Relaxed);
+        assert!(linger.begin().is_some());
     }
 
     #[test]
