@@ -98,6 +98,9 @@ pub enum SyncError {
     /// A version of a conflict cannot be kept.
     #[error(transparent)]
     Rename(#[from] crate::two_way::RenameError),
+    /// Entries are to be taken away where that cannot be.
+    #[error("nothing can be taken away at this source")]
+    Unchangeable,
     /// Somebody asked to stop.
     #[error("stopped")]
     Stopped,
@@ -117,7 +120,7 @@ impl SyncError {
             Self::Vanished => ErrorKind::NotFound,
             Self::Unequal | Self::Listing(_) => ErrorKind::Corrupt,
             Self::Refused(_) | Self::End { .. } => ErrorKind::Conflict,
-            Self::Rules(_) => ErrorKind::Usage,
+            Self::Rules(_) | Self::Unchangeable => ErrorKind::Usage,
             Self::Volume(error) => error.kind(),
             Self::Wire(crate::wire::WireError::Version(..)) => ErrorKind::Unsupported,
             Self::Wire(_) | Self::Lost | Self::LostTo { .. } => ErrorKind::Io,

@@ -12,6 +12,7 @@
 //! | `delta` | what of a file the other side has already |
 //! | `rules` | what is left out and what is protected: rsync's filter language |
 //! | `plan` | what a run will do |
+//! | `moving` | taking away at the source what the destination has |
 //! | `source` | where entries and content come from |
 //! | `receive` | the receiving side: writing entries, beside their places |
 //! | `transfer` | carrying out a plan: phases, threads, failures |
@@ -34,6 +35,7 @@ pub mod delta;
 pub mod error;
 pub mod listing;
 pub mod local;
+pub mod moving;
 pub mod options;
 pub mod owners;
 mod path;

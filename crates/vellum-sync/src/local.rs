@@ -163,6 +163,13 @@ impl Source for Local {
     fn looks_at_old(&self) -> bool {
         false
     }
+
+    fn take_away(&self, listing: &Listing, entries: &[EntryId], meter: &Meter) -> Result<Report> {
+        Ok(crate::moving::remove(listing, entries, meter, |entry| {
+            let name = self.single.as_ref().map_or(entry.name(), |(name, _)| name);
+            Ok((self.dirs.get(&entry.parent().unwrap_or(*entry))?, name.to_vec()))
+        }))
+    }
 }
 
 impl Destination for Local {

@@ -30,6 +30,10 @@ pub struct Options {
     /// Listings say when each file's attributes last changed, and when they were begun.
     #[serde(default)]
     pub stamps: bool,
+    /// What the destination has in the end is taken away at the source; needs `stamps`, which tell files from each other
+    /// then.
+    #[serde(default)]
+    pub moves: bool,
 }
 
 /// What is copied.
@@ -60,6 +64,9 @@ pub struct Preserve {
     pub dirs: bool,
     /// But not directories in which there would be nothing.
     pub prune_empty: bool,
+    /// Directories on the way to what was named get nothing of what they are at the source.
+    #[serde(default)]
+    pub bare_way: bool,
     /// What becomes of symlinks.
     pub symlinks: Symlinks,
     /// Which symlinks are not copied, but what they lead to.

@@ -18,7 +18,7 @@ pub use refusal::{Refusal, Remark};
 pub use step::{Action, Counts, How, Phase, Step, What};
 pub use wanted::Wanted;
 
-use crate::listing::Listing;
+use crate::listing::{EntryId, Listing};
 use crate::options::Options;
 
 /// What a run will do.
@@ -32,6 +32,8 @@ pub struct Plan {
     pub remarks: Vec<Remark>,
     /// How much there is to do.
     pub counts: Counts,
+    /// Entries of the source that the destination has once all is done, and that are to be taken away then.
+    pub moved: Vec<EntryId>,
 }
 
 impl Plan {

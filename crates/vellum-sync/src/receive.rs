@@ -62,6 +62,10 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// It was stopped before it was done.
     pub stopped: bool,
+    /// Everything was tried, and what was written is on the disk; looked at if entries are moved.
+    pub durable: bool,
+    /// Entries that were taken away at the source.
+    pub taken: u64,
 }
 
 /// Something that could not be done, while all else was.

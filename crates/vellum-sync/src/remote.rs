@@ -167,6 +167,11 @@ impl Source for Remote {
         let connected = self.connected();
         connected.client.source().open(file, old).map_err(|error| self.explain(&connected, error))
     }
+
+    fn take_away(&self, _: &Listing, entries: &[EntryId], meter: &Meter) -> Result<Report> {
+        let connected = self.connected();
+        connected.client.take_away(entries, meter).map_err(|error| self.explain(&connected, error))
+    }
 }
 
 impl Destination for Remote {
@@ -174,7 +179,7 @@ impl Destination for Remote {
         if let Some(refusal) = &job.plan.refusal {
             return Err(SyncError::Refused(refusal.clone()));
         }
-        if job.plan.is_empty() {
+        if job.plan.is_empty() && job.plan.moved.is_empty() {
             return Ok(Report::default());
         }
         let connected = self.connected();

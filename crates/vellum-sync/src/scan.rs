@@ -14,7 +14,7 @@ use vellum_volume::Meter;
 use vellum_volume::state::STATE_DIR;
 
 pub use judge::{Everything, Judge, ReadRules, Verdict};
-pub(crate) use visit::stamp;
+pub(crate) use visit::{identity, stamp};
 pub(crate) use walk::read_rules;
 
 use crate::error::Result;
@@ -41,6 +41,9 @@ pub fn scan_one(dir: &Dir, name: &[u8], shown: &[u8], wish: &Wish) -> Result<Lis
     let mut found = visit::Found::with_capacity(1);
     visit::Looker::new(wish).look(dir, name, shown, &mut found)?;
     let first = listing.attach(crate::listing::EntryId::ROOT, &mut found.block)?;
+    for (place, stamp) in &found.stamps {
+        listing.set_stamp(first.plus(*place), *stamp);
+    }
     if !found.followed.is_empty() {
         listing.set_followed(first);
     }

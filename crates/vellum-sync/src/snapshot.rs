@@ -104,7 +104,8 @@ impl Snapshot {
             let inode = self.tree.inode(dentry.ino)?;
             let is_file = inode.attr.kind == FileKind::File;
             let withheld = is_file && !task.judge.admits(inode.attr.size, inode.attr.mtime);
-            let flags = Flags::default().with_if(Flags::WITHHELD, withheld);
+            let is_bare = is_dir && wish.options.preserve.bare_way && verdict.is_between;
+            let flags = Flags::default().with_if(Flags::WITHHELD, withheld).with_if(Flags::IMPLIED, is_bare);
             let place = block.len() as u32;
             block.push(&name, &Self::fresh(&inode, flags), Self::detail(&inode, wish))?;
             *files += u64::from(is_file);

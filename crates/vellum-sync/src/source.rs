@@ -9,9 +9,10 @@ use std::sync::Arc;
 use vellum_checkout::beneath::OpenedFile;
 use vellum_volume::Meter;
 
-use crate::error::Result;
+use crate::error::{Result, SyncError};
 use crate::listing::{Digest, Entry, EntryId, Listing};
 use crate::options::Options;
+use crate::receive::Report;
 
 /// Which of the two sides is meant: rules mean different things on each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -72,6 +73,11 @@ pub trait Source: End {
     /// is not a file of this host.
     fn open_unseen(&self, _file: Entry<'_>) -> Result<Option<File>> {
         Ok(None)
+    }
+
+    /// Takes away entries that are as they were listed; directories stay. Tells what could not be taken away.
+    fn take_away(&self, _listing: &Listing, _entries: &[EntryId], _meter: &Meter) -> Result<Report> {
+        Err(SyncError::Unchangeable)
     }
 
     /// Whether it looks at what the destination has, since the way to it is long. Else nobody needs to open that.

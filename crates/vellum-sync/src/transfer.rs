@@ -32,7 +32,7 @@ pub(crate) fn carry_out(to: &Local, job: &Job<'_>, meter: &Meter) -> Result<Repo
         let expected = expected_partials(job);
         to.sweep(job.to, &|path| expected.iter().any(|name| path.ends_with(name)));
     }
-    if job.plan.is_empty() {
+    if job.plan.is_empty() && !options.moves {
         return Ok(Report::default());
     }
     let counts = job.plan.counts;
@@ -44,10 +44,15 @@ pub(crate) fn carry_out(to: &Local, job: &Job<'_>, meter: &Meter) -> Result<Repo
     let flow = Flow::new(meter, options.preserve.sparse, options.effort.bandwidth);
     let carrier = Carrier::new(to.root(), Receiver::new(job, flow, keeper), meter);
     run(&carrier, job);
-    if options.writing.fsync && syncfs(to.root()).is_err() {
-        carrier.tell(&[], &SyncError::io("make durable")(std::io::Error::last_os_error()));
+    let mut durable = false;
+    if options.writing.fsync || options.moves {
+        match syncfs(to.root()) {
+            Ok(()) => durable = true,
+            Err(errno) => carrier.tell(&[], &SyncError::io("make durable")(errno.into())),
+        }
     }
-    Ok(carrier.report())
+    let durable = durable && !carrier.is_over();
+    Ok(Report { durable, ..carrier.report() })
 }
 
 fn run(carrier: &Carrier<'_>, job: &Job<'_>) {

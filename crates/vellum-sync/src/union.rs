@@ -199,8 +199,10 @@ impl<'a> Merge<'a> {
         let children = self.children(task);
         let (mut block, mut dirs) = (Block::with_capacity(children.len()), Vec::new());
         for same in children.chunk_by(|a, b| a.0 == b.0) {
-            let Some((name, part, entry)) = same.iter().find(|(.., entry)| entry.is_dir()).or(same.first())
-            else {
+            // One that was named goes before one that is on the way to something else.
+            let is_named = |(.., entry): &&Named<'_>| entry.is_dir() && !entry.flags().has(Flags::IMPLIED);
+            let dir = same.iter().find(is_named).or_else(|| same.iter().find(|(.., entry)| entry.is_dir()));
+            let Some((name, part, entry)) = dir.or(same.first()) else {
                 continue;
             };
             if entry.is_dir() {

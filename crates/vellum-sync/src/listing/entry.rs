@@ -73,8 +73,8 @@ impl Flags {
     pub const SPARSE: Self = Self(16);
     /// Another filesystem is mounted here.
     pub const MOUNT: Self = Self(32);
-    /// The root of a listing whose own attributes are nobody's affair: it only holds what was named, or (at the
-    /// destination) is not there yet.
+    /// A directory whose own attributes are nobody's affair: the root of a listing that only holds what was named, or (at
+    /// the destination) is not there yet, and what is on the way to what was named.
     pub const IMPLIED: Self = Self(64);
     /// A file that has other names, be they in the listing or not.
     pub const LINKED: Self = Self(128);

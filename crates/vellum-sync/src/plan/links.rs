@@ -69,6 +69,7 @@ impl Planner<'_> {
                 continue;
             }
             let group_of = |id: EntryId| self.destination.entry(id).group();
+            self.moves(&entry, old.map(|old| self.destination.entry(old)).as_ref());
             let linked = match (stays, old) {
                 (Some(stays), Some(old)) => group_of(stays).is_some() && group_of(stays) == group_of(old),
                 _ => false,

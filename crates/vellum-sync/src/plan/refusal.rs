@@ -60,6 +60,11 @@ pub enum Remark {
         /// The path of both.
         path: Vec<u8>,
     },
+    /// Source and destination seem to be one file, which is not taken away.
+    Itself {
+        /// The path of both.
+        path: Vec<u8>,
+    },
     /// A symlink, device, fifo or socket is left out, since the options do not ask for its kind.
     Skipped {
         /// The entry.
@@ -72,7 +77,7 @@ impl Remark {
     #[must_use]
     pub fn is_problem(&self) -> bool {
         match self {
-            Self::DeletesHeld { .. } | Self::InTheWay { .. } => true,
+            Self::DeletesHeld { .. } | Self::InTheWay { .. } | Self::Itself { .. } => true,
             Self::Kept { .. } | Self::Skipped { .. } => false,
         }
     }
@@ -82,7 +87,10 @@ impl Remark {
     pub fn path(&self) -> &[u8] {
         match self {
             Self::DeletesHeld { .. } => &[],
-            Self::Kept { path } | Self::InTheWay { path } | Self::Skipped { path } => path,
+            Self::Kept { path }
+            | Self::InTheWay { path }
+            | Self::Itself { path }
+            | Self::Skipped { path } => path,
         }
     }
 }
@@ -99,6 +107,9 @@ impl fmt::Display for Remark {
             }
             Self::InTheWay { .. } => f.write_str(
                 "a directory that is not empty is in its way: left out; --delete or --force lets it go",
+            ),
+            Self::Itself { .. } => f.write_str(
+                "not taken away at the source: it seems to be the very file that the destination has",
             ),
             Self::Skipped { .. } => f.write_str("skipped: not a regular file"),
         }

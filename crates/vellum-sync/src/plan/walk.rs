@@ -49,6 +49,8 @@ pub(super) struct Planner<'a> {
     pub claims: HashMap<u32, (bool, u32)>,
     /// Leading names whose content stays, and where.
     pub stayed: HashMap<EntryId, EntryId>,
+    /// What the destination has once all is done, if that is asked for.
+    pub moved: Vec<EntryId>,
     /// Leading names that are made anew.
     pub made: HashSet<EntryId>,
     /// Directories of the source that count as not there, since nothing is in them.
@@ -81,6 +83,7 @@ impl<'a> Planner<'a> {
             leaders: Leaders::new(),
             claims: HashMap::new(),
             stayed: HashMap::new(),
+            moved: Vec::new(),
             made: HashSet::new(),
             bare: if options.preserve.prune_empty { bare(source) } else { HashSet::new() },
             clear: Vec::new(),
@@ -240,6 +243,7 @@ impl<'a> Planner<'a> {
             return self.make(source, Some(*old), content.with(what), pair);
         }
         self.stayed.insert(source.id(), old.id());
+        self.moves(source, Some(old));
         if !what.is_empty() {
             self.counts.attributes += 1;
             self.step(Phase::Files, Action::Attributes, what, source, Some(*old));
@@ -261,6 +265,7 @@ impl<'a> Planner<'a> {
         if source.group().is_some() {
             self.made.insert(source.id());
         }
+        self.moves(source, old.as_ref());
         match old {
             Some(_) => self.counts.updated += 1,
             None => self.counts.made += 1,
@@ -279,6 +284,20 @@ impl<'a> Planner<'a> {
             return self.fresh_files.push(Fresh { source, pair, step });
         }
         self.step(Phase::Files, action, what, source, old);
+    }
+
+    /// Notes that the destination will have an entry.
+    pub fn moves(&mut self, source: &Entry<'_>, old: Option<&Entry<'_>>) {
+        if !self.options.moves {
+            return;
+        }
+        let stamp = |entry: &Entry<'_>| entry.listing().stamp(entry.id());
+        let looks = |entry: &Entry<'_>| (entry.kind(), entry.size(), entry.mtime());
+        let is_itself = |old: &&Entry<'_>| looks(source) == looks(old) && stamp(source) == stamp(old);
+        match old.filter(is_itself) {
+            Some(_) => self.remarks.push(Remark::Itself { path: source.path() }),
+            None => self.moved.push(source.id()),
+        }
     }
 
     fn how(&self, source: &Entry<'_>, old: Option<&Entry<'_>>) -> How {
@@ -333,7 +352,7 @@ impl<'a> Planner<'a> {
         for more in [self.clear, self.dirs, self.renames, self.files, self.links, after, finish] {
             steps.extend(more);
         }
-        Plan { steps, refusal, remarks: self.remarks, counts: self.counts }
+        Plan { steps, refusal, remarks: self.remarks, counts: self.counts, moved: self.moved }
     }
 
     /// Attributes of directories: of those that are new, differ, or get other times by what is done in them.

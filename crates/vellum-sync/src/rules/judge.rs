@@ -92,9 +92,11 @@ impl Judge for Here {
             protect_from_delete: verdict.protect_from_delete,
             perishable: verdict.protect_from_delete && !verdict.protect_in_removed,
             is_way: false,
+            is_between: false,
         };
         if let Some(selection) = &self.tree.filters.selection {
             verdict.is_way = selection.means_directory(&path);
+            verdict.is_between = selection.leads_to(&path);
             verdict.transfer = selection.leads_to(&path) || (verdict.transfer && selection.takes(&path));
             let outside = !selection.takes_content_of(self.dir());
             verdict.protect_from_delete |= outside;

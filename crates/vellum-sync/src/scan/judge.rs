@@ -17,6 +17,8 @@ pub struct Verdict {
     pub perishable: bool,
     /// It is on the way to what was asked for by its path: a directory there, though it be a symlink's.
     pub is_way: bool,
+    /// It is on the way to what was asked for, and was not asked for itself.
+    pub is_between: bool,
 }
 
 /// How a judge reads a rule file of the directory that it is about to enter: None if there is none.
@@ -48,7 +50,13 @@ pub struct Everything;
 
 impl Judge for Everything {
     fn judge(&self, _: &[u8], _: bool) -> Verdict {
-        Verdict { transfer: true, protect_from_delete: false, perishable: false, is_way: false }
+        Verdict {
+            transfer: true,
+            protect_from_delete: false,
+            perishable: false,
+            is_way: false,
+            is_between: false,
+        }
     }
 
     fn enter(&self, _: &[u8], _: ReadRules<'_>) -> Result<Option<Arc<dyn Judge>>> {

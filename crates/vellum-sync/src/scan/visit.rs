@@ -61,6 +61,7 @@ struct Judged<'h> {
     protected: bool,
     perishable: bool,
     is_way: bool,
+    is_between: bool,
 }
 
 /// What is looked for.
@@ -71,6 +72,8 @@ pub(super) struct Looker<'w> {
     atimes: bool,
     groups: bool,
     recursive: bool,
+    /// Directories on the way to what was named are nothing but names.
+    bare_way: bool,
     /// Directories may be deleted with what is in them.
     deletes: bool,
     symlinks: Symlinks,
@@ -90,6 +93,7 @@ impl<'w> Looker<'w> {
             atimes: preserve.atimes,
             groups: preserve.hard_links,
             recursive: preserve.recursive,
+            bare_way: preserve.bare_way && wish.side == Side::Source,
             deletes: wish.options.delete.when != When::Never || wish.options.delete.obstacles,
             symlinks: preserve.symlinks,
             links: Links::of(wish),
@@ -150,7 +154,13 @@ impl<'w> Looker<'w> {
             }
             let protected = self.wish.side == Side::Destination && verdict.protect_from_delete;
             let perishable = protected && verdict.perishable;
-            let judged = Judged { here, protected, perishable, is_way: verdict.is_way };
+            let judged = Judged {
+                here,
+                protected,
+                perishable,
+                is_way: verdict.is_way,
+                is_between: verdict.is_between,
+            };
             self.look_with(here.dir, [name, name], Some(judged), found)
         });
         if let Err(error) = outcome {
@@ -194,11 +204,14 @@ impl<'w> Looker<'w> {
             && stat.kind == FileKind::File
             && judged.is_some_and(|judged| !judged.here.judge.admits(stat.size, stat.mtime))
             || self.links.refuses(&stat, detail.as_ref(), here.depth);
+        let is_bare =
+            stat.kind == FileKind::Dir && self.bare_way && judged.is_some_and(|judged| judged.is_between);
         let flags = Flags::default()
             .with_if(Flags::PROTECTED, judged.is_some_and(|judged| judged.protected))
             .with_if(Flags::PERISHABLE, judged.is_some_and(|judged| judged.perishable))
             .with_if(Flags::MOUNT.with(Flags::KEEPS), elsewhere)
             .with_if(Flags::WITHHELD, withheld)
+            .with_if(Flags::IMPLIED, is_bare)
             .with_if(Flags::SPARSE, stat.may_have_holes)
             .with_if(Flags::LINKED, stat.kind != FileKind::Dir && stat.nlink > 1);
         let place = found.block.len() as u32;
@@ -212,8 +225,10 @@ impl<'w> Looker<'w> {
             _ if self.groups && stat.nlink > 1 => found.linked.push((place, stat.dev, stat.ino)),
             _ => {}
         }
-        if self.wish.options.stamps && stat.kind == FileKind::File {
-            found.stamps.push((place, stamp(&stat)));
+        let is_stamped = stat.kind == FileKind::File || self.wish.options.moves && stat.kind != FileKind::Dir;
+        if self.wish.options.stamps && is_stamped {
+            let moves = self.wish.options.moves;
+            found.stamps.push((place, if moves { identity(&stat) } else { stamp(&stat) }));
         }
         found.files += u64::from(stat.kind == FileKind::File);
         Ok(())
@@ -271,6 +286,13 @@ pub(crate) fn stamp(stat: &Stat) -> u64 {
     const SECOND: u64 = 1_000_000_000;
     let moment = stat.ctime.secs.cast_unsigned().wrapping_mul(SECOND);
     moment.wrapping_add(u64::from(stat.ctime.nanos)).max(1)
+}
+
+/// The same with the inode's number, by which a file is told from its copy: within one run that is the file's own.
+pub(crate) fn identity(stat: &Stat) -> u64 {
+    /// Odd, so that no two numbers become one.
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    (stamp(stat) ^ stat.ino.wrapping_mul(SPREAD)).max(1)
 }
 
 /// Attributes of a file as a listing has them.

@@ -101,10 +101,7 @@ impl Client {
     pub fn digest(&self, files: &[EntryId]) -> Result<Vec<Option<Digest>>> {
         let _turn = self.turn();
         self.link.allow_bulk(files.len() * HASH_LEN);
-        for part in files.chunks(1 << 16) {
-            let payload = part.iter().flat_map(|id| id.as_u32().to_le_bytes()).collect();
-            self.link.send(Frame::new(Kind::Digests, 0, payload))?;
-        }
+        self.send_numbers(files)?;
         self.link.say(&Message::Digest)?;
         let Incoming::Bulk(told) = self.link.receive()? else { return Err(unasked()) };
         let Incoming::Message(Message::Digested) = self.link.receive()? else { return Err(unasked()) };
@@ -113,6 +110,28 @@ impl Client {
             return Err(unasked());
         }
         Ok(hashes.iter().map(|[known, hash @ ..]| (*known == 1).then_some(*hash)).collect())
+    }
+
+    fn send_numbers(&self, entries: &[EntryId]) -> Result<()> {
+        for part in entries.chunks(1 << 16) {
+            let payload = part.iter().flat_map(|id| id.as_u32().to_le_bytes()).collect();
+            self.link.send(Frame::new(Kind::Digests, 0, payload))?;
+        }
+        Ok(())
+    }
+
+    /// Has entries of the end taken away.
+    pub fn take_away(&self, entries: &[EntryId], meter: &Meter) -> Result<Report> {
+        let _turn = self.turn();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watch = scope.spawn(|| self.pass_on_stop(meter, &done));
+            let asked = self.send_numbers(entries).and_then(|()| self.link.say(&Message::Take));
+            let outcome = asked.and_then(|()| self.wait_for_report(meter));
+            done.store(true, Ordering::Relaxed);
+            watch.thread().unpark();
+            outcome
+        })
     }
 
     /// Has a plan carried out, and feeds the content that is asked for meanwhile.

@@ -329,7 +329,7 @@ impl Link {
                 drop(control);
                 self.push(Incoming::Listing(listing))
             }
-            message @ (Message::Digest | Message::Digested) => {
+            message @ (Message::Digest | Message::Digested | Message::Take) => {
                 self.push(Incoming::Bulk(std::mem::take(&mut desk.bulk)))?;
                 self.push(Incoming::Message(message))
             }

@@ -65,6 +65,8 @@ pub(super) enum Message {
     Digest,
     /// Server: the hashes came.
     Digested,
+    /// Client: take away the entries whose numbers came.
+    Take,
     /// Client: a listing and a plan come; carry it out.
     CarryOut { options: Box<Options> },
     /// Server: so much is done.
@@ -104,6 +106,10 @@ pub(super) struct ToldReport {
     spared: u64,
     problems: Vec<ToldUnlisted>,
     stopped: bool,
+    #[serde(default)]
+    durable: bool,
+    #[serde(default)]
+    taken: u64,
 }
 
 impl From<&Unlisted> for ToldUnlisted {
@@ -134,16 +140,18 @@ impl From<ToldOwners> for Owners {
 impl From<Report> for ToldReport {
     fn from(report: Report) -> Self {
         let told = |Problem { path, message, vanished }| ToldUnlisted { path, message, vanished };
-        let Report { steps, written, spared, problems, stopped } = report;
-        Self { steps, written, spared, problems: problems.into_iter().map(told).collect(), stopped }
+        let Report { steps, written, spared, problems, stopped, durable, taken } = report;
+        let problems = problems.into_iter().map(told).collect();
+        Self { steps, written, spared, problems, stopped, durable, taken }
     }
 }
 
 impl From<ToldReport> for Report {
     fn from(told: ToldReport) -> Self {
         let problem = |ToldUnlisted { path, message, vanished }| Problem { path, message, vanished };
-        let ToldReport { steps, written, spared, problems, stopped } = told;
-        Self { steps, written, spared, problems: problems.into_iter().map(problem).collect(), stopped }
+        let ToldReport { steps, written, spared, problems, stopped, durable, taken } = told;
+        let problems = problems.into_iter().map(problem).collect();
+        Self { steps, written, spared, problems, stopped, durable, taken }
     }
 }
 

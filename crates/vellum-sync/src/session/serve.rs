@@ -87,7 +87,11 @@ impl Server<'_> {
             Incoming::Message(Message::List { options, filters, top, owners }) => {
                 self.list(*options, *filters, top, owners)?;
             }
-            Incoming::Bulk(numbers) => self.digest(&numbers)?,
+            Incoming::Bulk(numbers) => match self.link.receive()? {
+                Incoming::Message(Message::Digest) => self.digest(&numbers)?,
+                Incoming::Message(Message::Take) => self.take_away(&numbers)?,
+                _ => return Err(unasked()),
+            },
             Incoming::Message(Message::CarryOut { options }) => self.carry_out(&options)?,
             Incoming::Message(Message::Bye) => return Ok(false),
             _ => return Err(unasked()),
@@ -144,17 +148,26 @@ impl Server<'_> {
         link.send_listing(&listing)
     }
 
+    /// Takes away what its listing has, and only what is still as it was listed.
+    fn take_away(&mut self, numbers: &[u8]) -> Result<()> {
+        let link = Arc::clone(self.link);
+        let end = self.end()?;
+        let (Some(listing), Some(local), Role::Source) = (&end.listing, &end.local, end.role) else {
+            return Err(unasked());
+        };
+        let entries = ids(numbers, |id| listing.get(id).is_some_and(|entry| !entry.is_dir()))?;
+        let meter = Arc::new(Meter::default());
+        link.stop_with(Some(Arc::clone(&meter)));
+        let taken = local.take_away(listing, &entries, &meter);
+        link.stop_with(None);
+        link.say(&Message::Done(taken?.into()))
+    }
+
     fn digest(&mut self, numbers: &[u8]) -> Result<()> {
-        let Incoming::Message(Message::Digest) = self.link.receive()? else { return Err(unasked()) };
         let link = Arc::clone(self.link);
         let end = self.end()?;
         let (Some(listing), Some(local)) = (&end.listing, &end.local) else { return Err(unasked()) };
-        let (numbers, rest) = numbers.as_chunks::<4>();
-        let ids = numbers.iter().map(|number| {
-            let id = EntryId::from_u32(u32::from_le_bytes(*number));
-            id.filter(|id| listing.get(*id).is_some_and(|entry| entry.is_file()))
-        });
-        let ids = ids.collect::<Option<Vec<_>>>().filter(|_| rest.is_empty()).ok_or_else(unasked)?;
+        let ids = ids(numbers, |id| listing.get(id).is_some_and(|entry| entry.is_file()))?;
         let meter = Arc::new(Meter::default());
         link.stop_with(Some(Arc::clone(&meter)));
         let hashes = local.digest(listing, &ids, &meter);
@@ -242,6 +255,16 @@ impl Served {
     }
 }
 
+/// Numbers of entries as they came, all of the sort that is wanted.
+fn ids(numbers: &[u8], wanted: impl Fn(EntryId) -> bool) -> Result<Vec<EntryId>> {
+    let (numbers, rest) = numbers.as_chunks::<4>();
+    let ids = numbers.iter().map(|number| {
+        let id = EntryId::from_u32(u32::from_le_bytes(*number));
+        id.filter(|id| wanted(*id))
+    });
+    ids.collect::<Option<Vec<_>>>().filter(|_| rest.is_empty()).ok_or_else(unasked)
+}
+
 /// The directory that a path's last name is in, and that name.
 fn split(path: &Path) -> Result<(Dir, &[u8])> {
     let name = path.file_name().ok_or_else(unasked)?.as_bytes();
@@ -257,7 +280,8 @@ fn make_dir(path: &Path) -> Result<Dir> {
         Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(parent.open_dir(name)?)
+    // Who only stands on a directory cannot make durable what is in it.
+    Ok(parent.open_dir_to_read(name)?)
 }
 
 /// The one entry at a path.

@@ -8,7 +8,7 @@ use vellum_checkout::beneath::{Dir, HiddenDir};
 use vellum_volume::Meter;
 
 use crate::error::{Result, SyncError};
-use crate::listing::{Entry, EntryId};
+use crate::listing::{Entry, EntryId, Flags};
 use crate::local::OpenDirs;
 use crate::options::RETRIES;
 use crate::path::join;
@@ -58,6 +58,7 @@ impl<'a> Carrier<'a> {
             spared: self.receiver.flow.spared.into_inner(),
             problems,
             stopped: self.meter.stopped(),
+            ..Report::default()
         }
     }
 
@@ -101,7 +102,7 @@ impl<'a> Carrier<'a> {
     }
 
     /// Whether nothing more is begun.
-    fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.meter.stopped() || self.over.load(Ordering::Relaxed)
     }
 
@@ -184,7 +185,9 @@ impl<'a> Carrier<'a> {
         }
         let dir = hidden.map_or_else(|| self.parent(&entry), |hidden| Ok(hidden.dir().clone()))?;
         match step.action {
-            Action::MakeDir => dir.make_dir(entry.name(), PRIVATE).map(|()| Vec::new()).map_err(taken),
+            Action::MakeDir => {
+                dir.make_dir(entry.name(), mode_of_new(&entry)).map(|()| Vec::new()).map_err(taken)
+            }
             Action::Write(how) => self.receiver.write(Home { dir: &dir, hidden }, step, how, &entry),
             Action::Symlink | Action::Special => self.receiver.make(&dir, step, &entry),
             Action::Link => self.link(&dir, step, &entry),
@@ -246,6 +249,11 @@ impl<'a> Carrier<'a> {
         }
         done
     }
+}
+
+/// The mode with which a directory is made. One of which nothing but its name is copied keeps it: the umask's affair.
+fn mode_of_new(dir: &Entry<'_>) -> u32 {
+    if dir.flags().has(Flags::IMPLIED) { 0o777 } else { PRIVATE }
 }
 
 /// Whether the same may go well when it is tried again.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vellum_checkout::beneath::HiddenDir;
 
 use super::carrier::Carrier;
-use crate::listing::EntryId;
+use crate::listing::{EntryId, Flags};
 use crate::plan::{Action, How, Phase, Step};
 use crate::receive::{Job, SMALL};
 
@@ -58,7 +58,11 @@ impl Nests {
             let (hidden, left) = (Mutex::default(), AtomicUsize::new(0));
             Some((step.source?, Nest { step: *step, hidden, left, bytes: 0 }))
         };
-        let mut nests: HashMap<EntryId, Nest> = made.iter().filter_map(nest).collect();
+        // What is made hidden is private at first, and one of which only the name is copied would stay so.
+        let is_bare =
+            |step: &&Step| step.source.is_some_and(|dir| job.from.entry(dir).flags().has(Flags::IMPLIED));
+        let dressed = made.iter().filter(|step| !is_bare(step));
+        let mut nests: HashMap<EntryId, Nest> = dressed.filter_map(nest).collect();
         for dir in made.iter().chain(job.plan.phase(Phase::Rename)).filter_map(parent) {
             nests.remove(&dir);
         }

@@ -193,7 +193,7 @@ impl Drafter<'_> {
         (counts.entries, counts.files, counts.bytes) =
             (all.counts.entries, all.counts.files, all.counts.bytes);
         steps.iter().for_each(|step| filter.count(step, &mut counts));
-        Plan { steps, refusal: None, remarks, counts }
+        Plan { steps, remarks, counts, ..Plan::default() }
     }
 
     /// Why so much is not deleted.
@@ -277,7 +277,7 @@ impl Filter<'_> {
         match remark {
             Remark::DeletesHeld { .. } => false,
             Remark::Kept { .. } => find(self.old).is_some_and(|old| self.leaves(old)),
-            Remark::InTheWay { .. } | Remark::Skipped { .. } => {
+            Remark::InTheWay { .. } | Remark::Itself { .. } | Remark::Skipped { .. } => {
                 find(self.source).is_some_and(|source| self.goes(source))
             }
         }

@@ -162,7 +162,7 @@ impl Renamings {
             })
             .collect();
         let counts = Counts { renamed: steps.len() as u64, ..Counts::default() };
-        Plan { steps, refusal: None, remarks: Vec::new(), counts }
+        Plan { steps, counts, ..Plan::default() }
     }
 }
 

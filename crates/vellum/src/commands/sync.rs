@@ -23,7 +23,8 @@ use std::sync::Arc;
 
 use vellum_sync::SyncError;
 use vellum_sync::listing::{EntryId, Listing};
-use vellum_sync::options::{Options, When};
+use vellum_sync::moving;
+use vellum_sync::options::{Follow, Options, When};
 use vellum_sync::owners;
 use vellum_sync::plan::{Plan, unsettled};
 use vellum_sync::receive::{Job, Report};
@@ -76,14 +77,17 @@ fn once(args: &Args, context: &Context) -> Result<Outcome> {
     let filters = args.rules.filters(context, args.preserve.recursive, args.delete.delete_excluded)?;
     let filters = Arc::new(filters);
     if args.two_way.two_way {
-        if args.places.relative || args.places.mkpath {
-            let message = "--relative and --mkpath have no meaning with --two-way";
+        if args.places.relative || args.places.mkpath || args.delete.remove_source_files {
+            let message = "--relative, --mkpath and --remove-source-files have no meaning with --two-way";
             return Err(CliError::usage(message, "leave them out"));
         }
         return two_way::run(args, &options, &filters, context);
     }
     if options.delete.when != When::Never && !(options.preserve.recursive) {
         return Err(CliError::usage("--delete looks into directories", "give -r or -a too"));
+    }
+    if options.moves {
+        can_move(&options)?;
     }
     let asked = sources.iter().map(|typed| Asked::parse(typed, args, context)).collect::<Result<Vec<_>>>()?;
     let mut outcome = Outcome::Done;
@@ -97,6 +101,20 @@ fn once(args: &Args, context: &Context) -> Result<Outcome> {
         outcome = outcome.max(pair.run(args, &options, context)?);
     }
     Ok(outcome)
+}
+
+/// Refuses what would take away more than was copied.
+fn can_move(options: &Options) -> Result<()> {
+    if options.delete.when != When::Never {
+        let message =
+            "with --delete, what --remove-source-files took away would be deleted at the destination";
+        return Err(CliError::usage(message, "give one of them"));
+    }
+    if options.preserve.follow != Follow::Never {
+        let message = "--remove-source-files does not take away what symlinks lead to";
+        return Err(CliError::usage(message, "leave out -L, -k and the like"));
+    }
+    Ok(())
 }
 
 /// Refuses one directory as both ends; of two that lie one in the other, the inner one is not entered.
@@ -208,7 +226,8 @@ impl Pair {
             None => into.ready()?,
         };
         let job = Job { plan: &plan, source, from: &from, to: &to, options };
-        let report = target.carry_out(&job, meter)?;
+        let mut report = target.carry_out(&job, meter)?;
+        moving::take_away(&job, &mut report, meter)?;
         Ok((from, to, plan, Some(report)))
     }
 

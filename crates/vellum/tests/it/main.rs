@@ -50,6 +50,7 @@ mod sync_ask;
 mod sync_calls;
 mod sync_clocks;
 mod sync_killed;
+mod sync_moving;
 mod sync_names;
 mod sync_owners;
 mod sync_remote;

@@ -254,6 +254,16 @@ fn a_full_disk_there_keeps_the_old_file_and_more_room_mends_it() {
     assert_eq!(told(&disk.path().join("there")), told(&host.world.tree().join("src")));
 }
 
+/// A destination that was made on the way could not be made durable.
+#[test]
+fn a_new_destination_there_is_made_durable() {
+    let host = Host::new();
+    host.world.write("src/dir/file", "content");
+    host.sync(&["-a", "--fsync", "src/", &host.at("there")]).ok();
+    host.sync(&["-a", "--fsync", "src/", &host.at("made/there")]).ok();
+    host.assert_equal("src", "made/there");
+}
+
 #[test]
 fn modes_of_what_is_left_are_those_of_the_source() {
     let host = Host::new();

@@ -24,8 +24,11 @@ fn seen(root: &Path) -> BTreeMap<PathBuf, String> {
         } else if stat.is_symlink() {
             let target = fs::read_link(&full).unwrap().display().to_string();
             format!("-> {}", target.replace("/theirs/", "/ours/"))
-        } else {
+        } else if stat.is_file() {
             format!("'{}'", fs::read_to_string(&full).unwrap())
+        } else {
+            // Who reads a fifo waits for one who writes.
+            "special".to_owned()
         };
         // A directory in which something is left to be changed has the time of that: one moment for each program.
         let time = if path.as_os_str().is_empty() || stat.mtime() != PAST { "now" } else { "past" };
@@ -186,6 +189,76 @@ fn whole_paths_go_into_the_destination() {
     let missing = beside.run(env!("CARGO_BIN_EXE_vellum"), &["sync"], &words, "ours");
     assert_eq!(missing.status.code(), Some(2));
     assert!(!beside.ours("x").exists());
+}
+
+/// What may be moved.
+fn movable(root: &Path) {
+    linked(root);
+    write(root, "src/same", "same");
+    write(root, "src/newer", "older here");
+    write(root, "src/one.o", "left out");
+    write(root, "src/dir/deep/long", &"long".repeat(100));
+    fs::hard_link(root.join("src/file"), root.join("src/dir/again")).unwrap();
+    fs::create_dir(root.join("src/empty")).unwrap();
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, root.join("src/fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    write(root, "to/same", "same");
+    write(root, "to/newer", "newer there");
+}
+
+#[test]
+fn what_is_moved_is_what_rsync_moves() {
+    let sets: [&[&str]; 10] = [
+        &["-a", "src/", "to"],
+        &["-aH", "src", "to"],
+        &["-rt", "src/", "to"],
+        &["-au", "--exclude=*.o", "src/", "to"],
+        &["-a", "--existing", "src/", "to"],
+        &["-a", "--ignore-existing", "src/", "to"],
+        &["-a", "--max-size=100", "src/", "to"],
+        &["-aR", "src/dir", "src/./file", "to"],
+        &["-ac", "src/same", "src/file", "to/"],
+        &["-an", "src/", "to"],
+    ];
+    for words in sets {
+        let beside = Beside::new(movable);
+        // The one that stays newer.
+        for place in ["ours", "theirs"] {
+            let newer =
+                fs::File::options().write(true).open(beside.world.path(place).join("to/newer")).unwrap();
+            newer
+                .set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(PAST as u64 + 10))
+                .unwrap();
+        }
+        beside.same(&[&["--remove-source-files"], words].concat(), "");
+    }
+}
+
+/// Directories on the way that are there stay as they are, and new ones are like any that somebody makes.
+#[test]
+fn directories_on_the_way_get_nothing_if_that_is_asked_for() {
+    let make = |root: &Path| {
+        write(root, "src/way/deep/f", "f");
+        write(root, "src/way/deep/more/g", "g");
+        write(root, "list", "way/deep/more/g\nmany/1\nmany/2\nmany/3\nmany/4\nmany/5\n");
+        (1..6).for_each(|number| write(root, &format!("src/many/{number}"), "x"));
+        for dir in ["src", "src/way", "src/way/deep"] {
+            fs::set_permissions(root.join(dir), fs::Permissions::from_mode(0o711)).unwrap();
+        }
+        fs::create_dir_all(root.join("old/src/way")).unwrap();
+        write(root, "old/src/way/beside", "x");
+        fs::set_permissions(root.join("old/src/way"), fs::Permissions::from_mode(0o750)).unwrap();
+    };
+    let beside = Beside::new(make);
+    for (number, option) in ["--no-implied-dirs", "--no-i-d", "--implied-dirs"].iter().enumerate() {
+        let to = format!("to{number}");
+        beside.same(&["-aR", option, "src/way/deep", &to], &to);
+        beside.same(&["-aR", option, "src/./way/deep/more", &to], &to);
+        let to = format!("list{number}");
+        beside.same(&["-a", option, "--files-from=list", "src", &to], &to);
+    }
+    beside.same(&["-aR", "--no-implied-dirs", "src/way/deep", "old"], "old");
+    beside.same(&["-aR", "--no-implied-dirs", "--delete", "src/way/deep", "old"], "old");
 }
 
 #[test]

@@ -93,6 +93,9 @@ pub struct Places {
     /// The whole path of SRC goes into DST; of 'A/./B', B alone
     #[arg(short = 'R', long)]
     pub relative: bool,
+    /// Directories on the way there (-R) get nothing of what they are at SRC
+    #[arg(long, alias = "no-i-d")]
+    pub no_implied_dirs: bool,
     /// Make all directories above DST that are not there
     #[arg(long)]
     pub mkpath: bool,
@@ -249,6 +252,9 @@ pub struct Which {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What is deleted")]
 pub struct Delete {
+    /// Take away at SRC what DST has in the end, but no directories
+    #[arg(long)]
+    pub remove_source_files: bool,
     /// Delete at DST what is not at SRC, after all else
     #[arg(long, visible_alias = "del")]
     pub delete: bool,

@@ -26,7 +26,8 @@ pub fn options(args: &Args) -> Result<Options> {
         effort: effort(&args.effort)?,
         detect_renames: args.which.detect_renames,
         one_filesystem: args.preserve.one_file_system,
-        stamps: false,
+        stamps: args.delete.remove_source_files,
+        moves: args.delete.remove_source_files,
     })
 }
 
@@ -64,6 +65,7 @@ fn preserve(args: &Args) -> Preserve {
         // What was named by its whole path is reached through directories, and they are made.
         dirs: typed.dirs || args.places.relative || args.rules.lists(),
         prune_empty: args.which.prune_empty_dirs,
+        bare_way: args.places.no_implied_dirs,
         follow: follow(typed),
         safe_links: typed.safe_links,
         symlinks: if (archive || typed.links) && !typed.no_links { Symlinks::Keep } else { Symlinks::Skip },

@@ -4,6 +4,7 @@ use serde::Serialize;
 use vellum_sync::listing::Listing;
 use vellum_sync::plan::{Plan, Remark};
 use vellum_sync::receive::Report;
+use vellum_volume::tree::show;
 
 use super::args::Args;
 use super::itemize::{self, told};
@@ -45,6 +46,7 @@ pub struct Shown {
     spared_bytes: u64,
     carried_out: u64,
     stopped: bool,
+    taken_away: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     steps: Option<Vec<ShownStep>>,
     kept: Vec<Name>,
@@ -113,7 +115,9 @@ impl Run<'_> {
     /// What a person is told.
     pub fn lines(&self, args: &Args, context: &Context) -> Result<()> {
         let ui = &context.ui;
-        if ui.voice.quiet || args.show.only_changes.get() && self.plan.is_empty() {
+        if ui.voice.quiet
+            || args.show.only_changes.get() && self.plan.is_empty() && self.plan.moved.is_empty()
+        {
             return Ok(());
         }
         if args.show.dry_run {
@@ -123,6 +127,11 @@ impl Run<'_> {
             for step in told(self.plan, self.from, self.to) {
                 let line = if args.show.itemize { step.letters() } else { format!("  {}", step.words()) };
                 ui.line(line)?;
+            }
+        }
+        if args.show.dry_run || ui.voice.verbose {
+            for entry in self.plan.moved.iter().map(|id| self.from.entry(*id)) {
+                ui.line(format!("  remove  {} at the source", show(&entry.path())))?;
             }
         }
         for remark in self.plan.remarks.iter().filter(|remark| !remark.is_problem()) {
@@ -140,7 +149,7 @@ impl Run<'_> {
     /// One line: what was done.
     fn summary(&self, dry: bool) -> String {
         let counts = &self.plan.counts;
-        if self.plan.is_empty() {
+        if self.plan.is_empty() && self.plan.moved.is_empty() {
             return format!("Nothing to do: {} entries are the same", format::number(counts.entries));
         }
         let parts = [
@@ -149,6 +158,7 @@ impl Run<'_> {
             (counts.attributes, "given other attributes"),
             (counts.renamed, "renamed"),
             (counts.deleted, "deleted"),
+            (self.done.map_or(self.plan.moved.len() as u64, |done| done.taken), "taken away at the source"),
         ];
         let mut words: Vec<String> = parts
             .iter()
@@ -229,6 +239,7 @@ impl Run<'_> {
             spared_bytes: self.done.map_or(0, |done| done.spared),
             carried_out: self.done.map_or(0, |done| done.steps),
             stopped: self.done.is_some_and(|done| done.stopped),
+            taken_away: self.done.map_or(self.plan.moved.len() as u64, |done| done.taken),
             steps,
             kept: named(|remark| matches!(remark, Remark::Kept { .. })),
             skipped: named(|remark| matches!(remark, Remark::Skipped { .. })),

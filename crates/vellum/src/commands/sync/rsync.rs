@@ -59,8 +59,6 @@ pub const TABLE: &[Row] = &[
     flag("i-r", ORDER),
     flag("no-inc-recursive", ORDER),
     flag("no-i-r", ORDER),
-    flag("no-implied-dirs", No("directories on the way have the attributes that they have at the source")),
-    flag("no-i-d", No("directories on the way have the attributes that they have at the source")),
     flag("append-verify", Ours("--in-place: it compares the beginning, and writes what differs")),
     flag("old-dirs", Ours("--dirs")),
     flag("old-d", Ours("--dirs")),
@@ -79,8 +77,7 @@ pub const TABLE: &[Row] = &[
     value("checksum-choice", COMPARED),
     value("cc", COMPARED),
     short('B', value("block-size", No("the length of blocks follows from that of the file"))),
-    flag("remove-source-files", No("nothing is ever written to a source")),
-    flag("remove-sent-files", No("nothing is ever written to a source")),
+    flag("remove-sent-files", Ours("--remove-source-files")),
     flag("ignore-missing-args", No("a source that is not there is an error")),
     flag("delete-missing-args", No("a source that is not there is an error, and deletes nothing")),
     flag("ignore-errors", No("nothing is deleted while part of the source cannot be read")),
@@ -147,7 +144,7 @@ pub const TABLE: &[Row] = &[
 ];
 
 /// Options that are turned off again by `--no-NAME`, and how else rsync calls that; those of `-a` stand in `args`.
-const TURNED_OFF: [(&str, &str, Option<&str>); 30] = [
+const TURNED_OFF: [(&str, &str, Option<&str>); 31] = [
     ("dirs", "no-dirs", Some("no-d")),
     ("acls", "no-acls", Some("no-A")),
     ("xattrs", "no-xattrs", Some("no-X")),
@@ -160,6 +157,7 @@ const TURNED_OFF: [(&str, &str, Option<&str>); 30] = [
     ("one_file_system", "no-one-file-system", Some("no-x")),
     ("numeric_ids", "no-numeric-ids", Some("no-numeric-id")),
     ("relative", "no-relative", Some("no-R")),
+    ("no_implied_dirs", "implied-dirs", Some("i-d")),
     ("mkpath", "no-mkpath", Some("no-mkpaths")),
     ("prune_empty_dirs", "no-prune-empty-dirs", Some("no-m")),
     ("update", "no-update", Some("no-u")),

@@ -65,6 +65,10 @@ impl Asked {
                     let message = "symlinks of a snapshot cannot be followed, nor judged by where they lead";
                     return Err(CliError::usage(message, "leave out -L, -k and the like"));
                 }
+                if args.delete.remove_source_files {
+                    let message = format!("nothing can be taken away from the snapshot {snapshot}");
+                    return Err(CliError::usage(message, "leave out --remove-source-files"));
+                }
                 snapshot::source(context, directory, snapshot, path)
             }
             Typed::Volume { directory, snapshot: None, path } => {

@@ -1,0 +1,214 @@
+//! Entries that are moved: taken away at the source once the destination has them.
+//!
+//! Invariant: nothing is taken away that the destination does not have, whole and durable, nor what is not as it was
+//! listed; what cannot be told from the destination's own entry stays, too. Directories stay. Deliberately absent: which
+//! entries the destination has once a plan is carried out (see `plan`).
+
+use std::collections::HashSet;
+
+use vellum_checkout::beneath::Dir;
+use vellum_types::FileKind;
+use vellum_volume::Meter;
+
+use crate::error::{Result, SyncError};
+use crate::listing::{Entry, EntryId, Flags, Listing};
+use crate::receive::{Job, Problem, Report};
+
+/// Takes away at the source what a plan moved, except for what something is told of; tells what came of it in the report.
+pub fn take_away(job: &Job<'_>, report: &mut Report, meter: &Meter) -> Result<()> {
+    if job.plan.moved.is_empty() || report.stopped {
+        return Ok(());
+    }
+    if !report.durable {
+        let message =
+            "the destination may not have everything for good, so nothing was taken away at the source";
+        report.problems.push(Problem { path: Vec::new(), message: message.into(), vanished: false });
+        return Ok(());
+    }
+    let told: HashSet<&[u8]> = report.problems.iter().map(|problem| problem.path.as_slice()).collect();
+    // Of a directory that could not be made nothing may be there.
+    let arrived = |id: &&EntryId| {
+        let path = job.from.entry(**id).path();
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+        ends.chain([path.len()]).all(|end| path.get(..end).is_none_or(|above| !told.contains(above)))
+    };
+    let entries: Vec<EntryId> = job.plan.moved.iter().filter(arrived).copied().collect();
+    let taken = job.source.take_away(job.from, &entries, meter)?;
+    report.taken = taken.taken;
+    report.stopped |= taken.stopped;
+    report.problems.extend(taken.problems);
+    Ok(())
+}
+
+/// Takes entries away that still are as they were listed; `dir` opens the directory of one, `name` says what it is called
+/// there.
+pub(crate) fn remove<'l>(
+    listing: &'l Listing,
+    entries: &[EntryId],
+    meter: &Meter,
+    place: impl Fn(&Entry<'l>) -> Result<(Dir, Vec<u8>)>,
+) -> Report {
+    let mut report = Report::default();
+    for entry in entries.iter().filter_map(|id| listing.get(*id)) {
+        if meter.stopped() {
+            report.stopped = true;
+            break;
+        }
+        let removed = place(&entry).and_then(|(dir, name)| remove_one(&dir, &name, &entry));
+        match removed {
+            Ok(()) => report.taken += 1,
+            Err(error) => {
+                let message = format!("not taken away at the source: {}", error.chain());
+                report.problems.push(Problem { path: entry.path(), message, vanished: false });
+            }
+        }
+    }
+    report
+}
+
+fn remove_one(dir: &Dir, name: &[u8], entry: &Entry<'_>) -> Result<()> {
+    let stat = match dir.stat(name) {
+        // Somebody else took it away.
+        Err(error) if error.is_not_found() => return Ok(()),
+        stat => stat?,
+    };
+    let size = if stat.kind == FileKind::File { stat.size } else { 0 };
+    let same = (entry.kind(), entry.size(), entry.mtime()) == (stat.kind, size, stat.mtime);
+    // Names that come and go change the time of a file with several.
+    let stamp = if entry.flags().has(Flags::LINKED) { 0 } else { entry.listing().stamp(entry.id()) };
+    if !same || entry.is_dir() || stamp != 0 && stamp != crate::scan::identity(&stat) {
+        return Err(SyncError::Changed);
+    }
+    Ok(dir.unlink(name)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::local::Local;
+    use crate::options::{Options, Preserve, Symlinks};
+    use crate::plan::Plan;
+    use crate::receive::Destination;
+    use crate::scan::Everything;
+    use crate::source::{End, Side, Source, Wish};
+
+    fn options() -> Options {
+        let preserve =
+            Preserve { recursive: true, times: true, symlinks: Symlinks::Keep, ..Preserve::default() };
+        Options { preserve, stamps: true, moves: true, ..Options::default() }
+    }
+
+    fn list(end: &Local, side: Side) -> Listing {
+        let wish = Wish {
+            side,
+            options: Arc::new(options()),
+            rules: Arc::new(Everything),
+            top: Vec::new(),
+            avoid: None,
+            owners: false,
+        };
+        end.list(&wish, &Meter::default()).unwrap()
+    }
+
+    /// Copies `from` to `to`; meddles with `from` before it is taken away.
+    fn moved(root: &Path, meddle: impl Fn(&Path, &mut Report)) -> Report {
+        let (from, to) = (root.join("from"), root.join("to"));
+        fs::create_dir_all(&to).unwrap();
+        let (source, destination) = (Local::open(&from).unwrap(), Local::open(&to).unwrap());
+        let (ours, theirs) = (list(&source, Side::Source), list(&destination, Side::Destination));
+        let (options, meter) = (options(), Meter::default());
+        let plan = Plan::new(&ours, &theirs, &options);
+        let job = Job { plan: &plan, source: &source, from: &ours, to: &theirs, options: &options };
+        let mut report = destination.carry_out(&job, &meter).unwrap();
+        assert!(report.durable && report.problems.is_empty(), "{report:?}");
+        meddle(&from, &mut report);
+        take_away(&job, &mut report, &meter).unwrap();
+        report
+    }
+
+    fn make(root: &Path) {
+        for name in ["a", "b", "c", "d/e", "f"] {
+            let path = root.join("from").join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "content").unwrap();
+        }
+    }
+
+    #[test]
+    fn what_changed_meanwhile_stays() {
+        let temp = tempfile::tempdir().unwrap();
+        make(temp.path());
+        let report = moved(temp.path(), |from, _| {
+            fs::write(from.join("a"), "longer content").unwrap();
+            // The same size and time: only the time of the last change of anything tells.
+            let time = fs::metadata(from.join("b")).unwrap().modified().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            fs::write(from.join("b"), "CONTENT").unwrap();
+            fs::File::options().write(true).open(from.join("b")).unwrap().set_modified(time).unwrap();
+            fs::remove_file(from.join("c")).unwrap();
+            // Another directory in the place of one that was listed.
+            fs::rename(from.join("d"), from.join("../was")).unwrap();
+            fs::create_dir(from.join("../outside")).unwrap();
+            fs::copy(from.join("../was/e"), from.join("../outside/e")).unwrap();
+            std::os::unix::fs::symlink("../outside", from.join("d")).unwrap();
+        });
+        let told: Vec<_> = report.problems.iter().map(|problem| problem.path.as_slice()).collect();
+        assert!(told.starts_with(&[b"a", b"b"]) && !told.contains(&&b"f"[..]), "{report:?}");
+        for (name, stays) in [("a", true), ("b", true), ("../outside/e", true), ("f", false)] {
+            assert_eq!(temp.path().join("from").join(name).exists(), stays, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_something_is_told_of_or_what_may_not_last_stays() {
+        let temp = tempfile::tempdir().unwrap();
+        make(temp.path());
+        let report = moved(temp.path(), |_, report| {
+            report.problems.push(Problem { path: b"a".to_vec(), message: String::new(), vanished: false });
+        });
+        assert_eq!(report.taken, 4);
+        assert!(temp.path().join("from/a").exists());
+        make(temp.path());
+        let report = moved(temp.path(), |_, report| {
+            report.problems.push(Problem { path: b"d".to_vec(), message: String::new(), vanished: false });
+        });
+        assert_eq!(report.taken, 4);
+        assert!(temp.path().join("from/d/e").exists());
+        make(temp.path());
+        let report = moved(temp.path(), |_, report| report.durable = false);
+        assert_eq!((report.taken, report.problems.len()), (0, 1));
+        let report = moved(temp.path(), |_, report| report.stopped = true);
+        assert_eq!((report.taken, report.problems.len()), (0, 0));
+        assert!(temp.path().join("from/f").exists());
+    }
+
+    #[test]
+    fn a_source_that_never_changes_gives_nothing_away() {
+        struct Fixed;
+        impl End for Fixed {
+            fn list(&self, _: &Wish, _: &Meter) -> Result<Listing> {
+                Err(SyncError::Stopped)
+            }
+            fn digest(
+                &self,
+                _: &Listing,
+                _: &[EntryId],
+                _: &Meter,
+            ) -> Result<Vec<Option<crate::listing::Digest>>> {
+                Err(SyncError::Stopped)
+            }
+        }
+        impl Source for Fixed {
+            fn open(&self, _: Entry<'_>, _: Option<&fs::File>) -> Result<crate::source::Content> {
+                Err(SyncError::Stopped)
+            }
+        }
+        let listing = Listing::new(&crate::listing::Fresh::dir(), None);
+        let refused = Fixed.take_away(&listing, &[], &Meter::default());
+        assert!(matches!(refused, Err(SyncError::Unchangeable)));
+    }
+}
