@@ -243,7 +243,13 @@ impl Into {
                 Some(parent) if !parent.exists() => make(parent).and_then(|()| make(&self.path)),
                 _ => make(&self.path),
             };
-            made.map_err(|error| end("cannot make the destination", &self.path, error))?;
+            made.map_err(|error| {
+                let hint = match error.kind() {
+                    std::io::ErrorKind::NotFound => "; --mkpath makes all directories above it",
+                    _ => "",
+                };
+                end("cannot make the destination", &self.path, format!("{error}{hint}"))
+            })?;
         }
         self.open()
     }

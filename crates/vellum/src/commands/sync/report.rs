@@ -150,7 +150,10 @@ impl Run<'_> {
     fn summary(&self, dry: bool) -> String {
         let counts = &self.plan.counts;
         if self.plan.is_empty() && self.plan.moved.is_empty() {
-            return format!("Nothing to do: {} entries are the same", format::number(counts.entries));
+            return match counts.entries {
+                1 => "Nothing to do: 1 entry is the same".to_owned(),
+                entries => format!("Nothing to do: {} entries are the same", format::number(entries)),
+            };
         }
         let parts = [
             (counts.made, "made"),
