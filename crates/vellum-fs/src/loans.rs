@@ -124,15 +124,13 @@ fn lenders(state: &State, loans: &[(u64, Loan)]) -> BTreeSet<Root> {
     above.chain([state.base]).collect()
 }
 
-/// The layers of a state were published, and an amendment lies over their tree: it may name all that they named.
+/// The layers of a state were published, and an amendment lies over their tree: it may name what they had borrowed.
 pub(crate) fn pass_on(txn: &mut dyn Transaction, done: &State, amendment: LayerId) -> Result<()> {
     let loans = all_loans(|span, visit| txn.scan(span, visit))?;
     let layers = done.layers.iter().copied().collect();
     for (number, loan) in loans.into_iter().filter(|(_, loan)| loan.is_of(&layers)) {
         put(txn, number, &Loan { last: loan.last.max(amendment), ..loan });
     }
-    // Numbers of layers are given out once.
-    put(txn, amendment.0, &Loan { root: done.base, first: amendment, last: amendment });
     Ok(())
 }
 
