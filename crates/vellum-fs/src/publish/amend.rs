@@ -1,10 +1,12 @@
-//! Amendments: the extents of files that newer layers were laid over, kept as they were above a new base.
+//! Amendments: the extents of files that newer layers were laid over, kept as they were above a new base. Invariant: what
+//! reads as inline in a state has no extents there.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use vellum_live::{LiveStore, Transaction};
 use vellum_map::{Root, Span, range};
+use vellum_types::limits::INLINE_MAX;
 use vellum_types::{Extent, ExtentSource, Ino, Key, KeyTag};
 
 use super::Published;
@@ -28,6 +30,9 @@ impl Fs {
         for ino in &published.recut {
             if touches(txn, newer, *ino)? {
                 self.lay_over(done, (&published.root, extents_of(*ino)), layer, txn)?;
+                if self.may_be_inlined(done, *ino)? {
+                    self.lay_over(done, (&published.root, attr_of(*ino)), layer, txn)?;
+                }
                 amended = Some(layer);
             }
         }
@@ -38,6 +43,13 @@ impl Fs {
             }
         }
         Ok(amended)
+    }
+
+    /// Whether the new tree may have a file's content beside its attributes. A newer layer may have neither, as that of a
+    /// snapshot that waits: with the new attributes its extents would lie hidden, until the file grows out of them.
+    fn may_be_inlined(&self, done: &State, ino: Ino) -> Result<bool> {
+        let attr = self.tree.read_sealed(done, |view| view.attr(ino))?;
+        Ok(attr.is_some_and(|attr| attr.size <= INLINE_MAX as u64))
     }
 
     /// Makes a layer say of a span over the new tree what the old state says.
@@ -101,6 +113,11 @@ fn touches(txn: &dyn Transaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Resul
         }
     }
     Ok(false)
+}
+
+/// The span of an inode's attributes.
+fn attr_of(ino: Ino) -> Span {
+    Span::prefix(Key::attr(ino).as_bytes())
 }
 
 /// The span of a file's extents.

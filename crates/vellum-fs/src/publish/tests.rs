@@ -13,11 +13,13 @@ use vellum_volume::volume::NewWorktree;
 use vellum_volume::{Meter, Origin, StateDir, Statistics, Volume};
 
 use crate::content::FallocMode;
+use crate::content::extents::overlapping;
 use crate::fs::{Fs, Options};
 use crate::head::Head;
 use crate::log::WriteLog;
 use crate::publish::Progress;
 use crate::snapshot::SnapshotRequest;
+use crate::tree::Reading;
 
 const FILES: u64 = 3;
 
@@ -160,6 +162,11 @@ impl World {
         for (ino, content) in &self.now {
             let read = self.fs.read(*ino, 0, 1 << 20).unwrap();
             assert!(read == *content, "{ino} after {after:?}: {} bytes of {}", read.len(), content.len());
+            let look = |view: &dyn Reading| {
+                let extents = overlapping(view, *ino, 0..u64::MAX)?;
+                Ok(view.attr_of(*ino)?.inline.is_none() || extents.is_empty())
+            };
+            assert!(self.fs.tree.read(look).unwrap(), "{ino} after {after:?}: extents of what is inline");
         }
     }
 
@@ -238,6 +245,34 @@ fn a_page_that_is_written_back_while_the_file_is_published_is_there_afterwards()
         }
         world.check_store();
     }
+}
+
+/// Of two snapshots that wait, the first inlines a file that only what comes after the second touches: the second has
+/// the file's extents from an amendment, and would have its attributes from the tree.
+#[test]
+fn no_old_extents_come_to_light_when_a_restored_file_grows() {
+    let mut world = World::new();
+    world.run(&Step::Write { file: 0, offset: 0, len: 5000, seed: 1 });
+    world.run(&Step::Truncate { file: 0, size: 1000 });
+    world.run(&Step::Write { file: 0, offset: 1000, len: 500, seed: 2 });
+    world.snapshot();
+    world.run(&Step::Write { file: 1, offset: 0, len: 100, seed: 3 });
+    world.snapshot();
+    world.run(&Step::Write { file: 0, offset: 0, len: 100, seed: 4 });
+    world.run(&Step::Publish);
+    let (waiting, content) = world.snapshots[1].clone();
+    world.fs.restore(waiting, true).unwrap();
+    world.now = content;
+    let steps = [
+        Step::Truncate { file: 0, size: 100 },
+        Step::Write { file: 0, offset: 100, len: 300, seed: 5 },
+        Step::Write { file: 0, offset: 400, len: 9000, seed: 6 },
+    ];
+    for step in steps {
+        world.run(&step);
+        world.check(&step);
+    }
+    world.check_store();
 }
 
 /// What is kept for it is laid over each new tree, and must not be taken for something to publish.

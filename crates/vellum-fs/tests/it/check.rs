@@ -7,12 +7,13 @@ use vellum_fs::Fs;
 use vellum_fs::tree::Amount;
 use vellum_map::Span;
 use vellum_types::value::Super;
-use vellum_types::{Attr, Dentry, FileKind, Ino, Key, KeyRef};
+use vellum_types::{Attr, Dentry, Extent, FileKind, Ino, Key, KeyRef};
 
 /// Checks a worktree in which nothing is open.
 #[track_caller]
 pub fn check(fs: &Fs) {
     check_usage(fs);
+    check_content(fs);
     let (attrs, dentries) = collect(fs);
     let mut links: HashMap<Ino, u32> = HashMap::new();
     for ((dir, name), dentry) in &dentries {
@@ -41,6 +42,28 @@ pub fn check_usage(fs: &Fs) {
     let sum = attrs.values().map(Amount::of).fold(Amount::default(), Amount::plus);
     assert_eq!(fs.tree().usage().used(), sum);
     assert_eq!(fs.tree().measure().unwrap(), sum, "measured anew");
+}
+
+/// Checks that extents do not overlap, lie within their file's size, and are not there where content is inline.
+#[track_caller]
+pub fn check_content(fs: &Fs) {
+    let mut file = (Ino::ROOT, Attr::new(FileKind::Dir, 0), 0);
+    let visit = &mut |key: &[u8], value: &[u8]| {
+        match KeyRef::parse(key).unwrap() {
+            KeyRef::Attr(ino) if ino != Ino::SUPER => file = (ino, Attr::decode(value).unwrap(), 0),
+            KeyRef::Extent(ino, start) => {
+                let (owner, attr, end) = &mut file;
+                let len = Extent::decode(value).unwrap().len;
+                assert_eq!(ino, *owner);
+                assert!(attr.inline.is_none(), "inode {ino} is inline and has an extent at {start}");
+                assert!(start >= *end && start + len <= attr.size, "inode {ino} at {start}, {len} long");
+                *end = start + len;
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    };
+    fs.tree().read(|view| view.scan(Span::from(Key::attr(Ino::SUPER).as_bytes()), visit)).unwrap();
 }
 
 fn leads_to_root(attrs: &HashMap<Ino, Attr>, ino: Ino) -> bool {

@@ -15,7 +15,7 @@ use vellum_testkit::model::{Id, Model, Set, Shown};
 use vellum_types::{FileKind, Ino, SnapshotId};
 use vellum_volume::{Statistics, Volume};
 
-use crate::check::check;
+use crate::check::{check, check_content};
 use crate::machine::{Machine, Wreck, bounds};
 use crate::model::{Pair, agree, difference, render, times_disagree};
 use crate::stand::{CALLER, request};
@@ -162,6 +162,7 @@ impl World {
             self.keep(saved);
         }
         self.stand_on(target.model, target.inos);
+        check_content(&self.pair.stand.fs);
         self.is_durable();
     }
 
