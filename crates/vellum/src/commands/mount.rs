@@ -49,7 +49,7 @@ pub struct Args {
     /// Let other users in, as far as permissions do
     #[arg(long)]
     allow_other: bool,
-    /// Memory for content that was read lately, in bytes or with K, M, G
+    /// Memory for content that was read lately, in bytes or with K, M, G; 64M if it is left out
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     cache_size: Option<u64>,
     /// Disk space for what is written and not in the store yet, in bytes or with K, M, G; half of what is free, and 16 GiB
