@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 
 use self::handles::Handles;
 use self::temp::Temp;
@@ -87,7 +88,7 @@ impl LocalDir {
         let Ok(disk) = rustix::fs::fstatvfs(self.tree.root()) else { return Ok(()) };
         let left = (disk.f_blocks.saturating_mul(disk.f_frsize) / LEFT_PART).min(LEFT_MAX);
         if disk.f_bavail.saturating_mul(disk.f_frsize) < len.saturating_add(left) {
-            return Err(self.fail("write", first, io::ErrorKind::StorageFull.into()));
+            return Err(self.fail("write", first, Errno::NOSPC.into()));
         }
         Ok(())
     }
