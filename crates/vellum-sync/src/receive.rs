@@ -12,6 +12,7 @@ mod filling;
 mod in_place;
 mod keep;
 mod partial;
+mod ranges;
 mod resume;
 mod small;
 
@@ -22,6 +23,7 @@ pub(crate) use content::{Flow, SMALL, hash_zeros};
 pub(crate) use file::{Home, Receiver, hash, taken};
 pub(crate) use keep::Keeper;
 pub(crate) use partial::name_for as partial_name;
+pub(crate) use ranges::{Hands, RANGE};
 
 use crate::error::Result;
 use crate::listing::Listing;

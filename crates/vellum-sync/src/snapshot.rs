@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vellum_checkout::beneath::Xattr;
@@ -16,8 +17,9 @@ use vellum_volume::{Meter, Volume};
 
 use crate::error::{Result, SyncError};
 use crate::listing::{Block, Detail, Digest, Entry, EntryId, Flags, Fresh, Listing};
+use crate::receive::RANGE;
 use crate::scan::Judge;
-use crate::source::{Content, End, Piece, Pieces, Source, Wish};
+use crate::source::{Content, End, Part, Piece, Pieces, Source, Wish};
 
 /// ACLs are attributes whose names begin so.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
@@ -132,16 +134,10 @@ impl Snapshot {
     fn pieces(&self, id: EntryId) -> Result<SnapshotPieces> {
         let known = self.inodes.lock().unwrap_or_else(PoisonError::into_inner).get(&id).copied();
         let inode = self.tree.inode(known.ok_or(SyncError::Vanished)?)?;
-        let stored = pieces(&inode)?;
+        let stored: Arc<[Stored]> = pieces(&inode)?.into();
         let inline = inode.attr.inline.unwrap_or_default();
-        Ok(SnapshotPieces {
-            volume: self.volume.clone(),
-            stored,
-            next: 0,
-            fetched: None,
-            current: inline,
-            begun: false,
-        })
+        let all = 0..stored.len();
+        Ok(SnapshotPieces { current: inline, ..SnapshotPieces::of(self.volume.clone(), stored, all) })
     }
 }
 
@@ -233,16 +229,35 @@ impl Source for Snapshot {
     }
 }
 
-/// The content of a file, some chunks at a time.
+/// The content of a file, or a part of it, some chunks at a time.
 struct SnapshotPieces {
     volume: Arc<Volume>,
-    stored: Vec<Stored>,
-    next: usize,
-    /// The chunks of the present batch, and how many of them were taken.
+    /// Those of the whole file, and which of them are still to come.
+    stored: Arc<[Stored]>,
+    left: Range<usize>,
+    /// The chunks of the present batch, how many of them were taken, and the pieces that are left of it.
     fetched: Option<(Fetched, usize)>,
+    ready: usize,
     /// What the last piece was cut from; at first the content that stands beside the attributes.
     current: Vec<u8>,
     begun: bool,
+}
+
+impl SnapshotPieces {
+    fn of(volume: Arc<Volume>, stored: Arc<[Stored]>, left: Range<usize>) -> Self {
+        Self { volume, stored, left, fetched: None, ready: 0, current: Vec::new(), begun: false }
+    }
+
+    /// Fetches the chunks of the next pieces.
+    fn fetch(&mut self) -> Result<()> {
+        self.ready = self.left.len().min(BATCH);
+        let batch = self.stored.iter().skip(self.left.start).take(self.ready);
+        let wanted: Vec<_> =
+            batch.filter_map(|piece| piece.chunk).map(|(id, _)| (BlobKind::Chunk, id)).collect();
+        let fetched = self.volume.blobs.fetch(&wanted).map_err(vellum_volume::VolumeError::from)?;
+        self.fetched = Some((fetched, 0));
+        Ok(())
+    }
 }
 
 impl Pieces for SnapshotPieces {
@@ -250,19 +265,32 @@ impl Pieces for SnapshotPieces {
         if !std::mem::replace(&mut self.begun, true) && self.stored.is_empty() && !self.current.is_empty() {
             return Ok(Some(Piece::Data(&self.current)));
         }
-        let Some(piece) = self.stored.get(self.next).copied() else { return Ok(None) };
-        if self.next.is_multiple_of(BATCH) {
-            let batch = self.stored.iter().skip(self.next).take(BATCH);
-            let wanted: Vec<_> =
-                batch.filter_map(|piece| piece.chunk).map(|(id, _)| (BlobKind::Chunk, id)).collect();
-            let fetched = self.volume.blobs.fetch(&wanted).map_err(vellum_volume::VolumeError::from)?;
-            self.fetched = Some((fetched, 0));
+        if self.left.is_empty() {
+            return Ok(None);
         }
-        self.next += 1;
+        if self.ready == 0 {
+            self.fetch()?;
+        }
+        let piece = self.left.next().and_then(|place| self.stored.get(place)).copied();
+        self.ready -= 1;
+        let Some(piece) = piece else { return Ok(None) };
         let Some((id, skip)) = piece.chunk else { return Ok(Some(Piece::Hole(piece.len))) };
         let Some((fetched, taken)) = &mut self.fetched else { return Err(SyncError::Unequal) };
         self.current = fetched.open(*taken).map_err(vellum_volume::VolumeError::from)?;
         *taken += 1;
         Ok(Some(Piece::Data(part(&self.current, id, skip, piece.len)?)))
+    }
+
+    fn parts(&self) -> Option<Vec<Part>> {
+        let (mut parts, mut first, mut start, mut end) = (Vec::new(), 0, 0, 0);
+        for (place, piece) in self.stored.iter().enumerate() {
+            end += piece.len;
+            if end - start >= RANGE || place + 1 == self.stored.len() {
+                let pieces = Self::of(self.volume.clone(), self.stored.clone(), first..place + 1);
+                parts.push(Part { start, end, pieces: Box::new(pieces) });
+                (first, start) = (place + 1, end);
+            }
+        }
+        (parts.len() > 1).then_some(parts)
     }
 }

@@ -112,6 +112,21 @@ pub trait Pieces: Send {
     fn digest(&self) -> Option<Digest> {
         None
     }
+
+    /// All of it in parts, one behind the other, which can be read at the same time; None if it has to arrive in order.
+    fn parts(&self) -> Option<Vec<Part>> {
+        None
+    }
+}
+
+/// A part of a file that is read by itself.
+pub struct Part {
+    /// Its first byte.
+    pub start: u64,
+    /// The byte after its last.
+    pub end: u64,
+    /// What is there; never of the old file.
+    pub pieces: Box<dyn Pieces>,
 }
 
 /// A piece of content.

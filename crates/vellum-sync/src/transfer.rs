@@ -106,6 +106,3 @@ fn expected_files(job: &Job<'_>) -> Vec<Wanted> {
         .map(wanted)
         .collect()
 }
-
-#[cfg(test)]
-mod tests;

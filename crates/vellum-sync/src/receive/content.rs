@@ -4,20 +4,22 @@
 
 use std::cell::RefCell;
 use std::fs::File;
+use std::io::IoSliceMut;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{copy_file_range, ftruncate, ioctl_ficlone};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use vellum_checkout::beneath::{OpenedFile, stat_file};
-use vellum_checkout::clone::data_segments;
+use vellum_checkout::clone::{Segment, data_segments};
 use vellum_volume::Meter;
 
 use super::filling::Filling;
+use super::ranges::{Hands, Range, cut};
 use crate::error::{Result, SyncError};
-use crate::listing::{Entry, Flags};
-use crate::source::{Piece, Pieces};
+use crate::listing::{Digest, Entry, Flags};
+use crate::source::{Part, Piece, Pieces};
 
 /// Files up to this many bytes are read and written in one piece each: fewer calls than any other way.
 pub(crate) const SMALL: u64 = 128 << 10;
@@ -45,6 +47,8 @@ pub(crate) struct Flow<'a> {
     /// Bytes a second, and since when they are counted.
     limit: Option<(u64, Instant)>,
     taken: AtomicU64,
+    /// Who helps with large files.
+    pub hands: Hands,
 }
 
 impl<'a> Flow<'a> {
@@ -57,6 +61,7 @@ impl<'a> Flow<'a> {
             sparse,
             limit: bandwidth.filter(|limit| *limit > 0).map(|limit| (limit, Instant::now())),
             taken: AtomicU64::new(0),
+            hands: Hands::default(),
         }
     }
 
@@ -107,10 +112,11 @@ impl<'a> Flow<'a> {
             self.spared.fetch_add(size, Ordering::Relaxed);
             self.passed(size)?;
         } else if self.sparse {
-            ftruncate(to, size).map_err(|errno| SyncError::io("write")(errno.into()))?;
-            self.by_hand(filling, from, (0, size), true)?;
+            set_len(to, size)?;
+            let whole = std::iter::once(Ok(Range { start: 0, end: size }));
+            self.hands.share(cut(whole), |range| self.by_hand(filling, from, range, true))?;
         } else {
-            self.in_kernel(filling, from)?;
+            self.data(filling, from)?;
         }
         unchanged(from)
     }
@@ -150,57 +156,60 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Copies within the kernel, data alone.
-    fn in_kernel(&self, filling: &Filling<'_>, from: &OpenedFile) -> Result<()> {
-        let to = filling.file;
+    /// Copies data alone.
+    fn data(&self, filling: &Filling<'_>, from: &OpenedFile) -> Result<()> {
         if from.stat.may_have_holes {
-            ftruncate(to, from.stat.size).map_err(|errno| SyncError::io("write")(errno.into()))?;
+            set_len(filling.file, from.stat.size)?;
         }
-        for segment in data_segments(&from.file, &from.stat) {
-            let segment = segment.map_err(SyncError::io("read"))?;
-            let (mut position, end) = (segment.offset, segment.offset + segment.len);
-            while position < end {
-                let step = (end - position).min(self.step()) as usize;
-                let (mut read_at, mut write_at) = (position, position);
-                match copy_file_range(&from.file, Some(&mut read_at), to, Some(&mut write_at), step) {
-                    Ok(count) if count > 0 => {
-                        position += count as u64;
-                        self.count(count as u64);
-                        filling.grew(count as u64);
-                        self.passed(count as u64)?;
-                    }
-                    Err(Errno::INTR) => {}
-                    Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
-                        return Err(SyncError::io("write")(errno.into()));
-                    }
-                    // Some pairs of files cannot be copied so; and the end of a file that became shorter: reading
-                    // tells.
-                    Ok(_) | Err(_) => {
-                        self.by_hand(filling, from, (position, end), false)?;
-                        position = end;
-                    }
+        let segments = data_segments(&from.file, &from.stat).map(|segment| match segment {
+            Ok(Segment { offset, len }) => Ok(Range { start: offset, end: offset + len }),
+            Err(error) => Err(SyncError::io("read")(error)),
+        });
+        self.hands.share(cut(segments), |range| self.in_kernel(filling, from, range))
+    }
+
+    /// Copies within the kernel, if it can.
+    fn in_kernel(&self, filling: &Filling<'_>, from: &OpenedFile, range: Range) -> Result<()> {
+        let mut position = range.start;
+        while position < range.end {
+            let step = (range.end - position).min(self.step()) as usize;
+            let (mut read_at, mut write_at) = (position, position);
+            // Where the disk has to be waited for, others may write meanwhile.
+            let pen = in_memory(&from.file, position + step as u64 - 1).then(|| filling.pen());
+            let copied =
+                copy_file_range(&from.file, Some(&mut read_at), filling.file, Some(&mut write_at), step);
+            drop(pen);
+            match copied {
+                Ok(count) if count > 0 => {
+                    position += count as u64;
+                    self.count(count as u64);
+                    filling.grew(count as u64);
+                    self.passed(count as u64)?;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+                    return Err(SyncError::io("write")(errno.into()));
+                }
+                // Some pairs of files cannot be copied so; and the end of a file that became shorter: reading tells.
+                Ok(_) | Err(_) => {
+                    return self.by_hand(filling, from, Range { start: position, ..range }, false);
                 }
             }
         }
         Ok(())
     }
 
-    fn by_hand(
-        &self,
-        filling: &Filling<'_>,
-        from: &OpenedFile,
-        (mut position, end): (u64, u64),
-        sparse: bool,
-    ) -> Result<()> {
+    fn by_hand(&self, filling: &Filling<'_>, from: &OpenedFile, range: Range, sparse: bool) -> Result<()> {
         let mut buffer = vec![0; BLOCK.min(self.step() as usize)];
-        while position < end {
-            let step = (end - position).min(buffer.len() as u64) as usize;
+        let mut position = range.start;
+        while position < range.end {
+            let step = (range.end - position).min(buffer.len() as u64) as usize;
             let window = buffer.get_mut(..step).unwrap_or_default();
             from.file.read_exact_at(window, position).map_err(shrunk)?;
             if sparse {
-                self.put_sparse(filling.file, window, position)?
+                self.put_sparse(filling, window, position)?
             } else {
-                self.put(filling.file, window, position)?
+                self.put(filling, window, position)?
             }
             position += step as u64;
             filling.grew(step as u64);
@@ -209,19 +218,20 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    pub fn put(&self, to: &File, bytes: &[u8], position: u64) -> Result<()> {
-        to.write_all_at(bytes, position).map_err(SyncError::io("write"))?;
+    pub(super) fn put(&self, to: &Filling<'_>, bytes: &[u8], position: u64) -> Result<()> {
+        let _pen = to.pen();
+        to.file.write_all_at(bytes, position).map_err(SyncError::io("write"))?;
         self.count(bytes.len() as u64);
         Ok(())
     }
 
     /// Writes where nothing was before.
-    pub fn put_new(&self, to: &File, bytes: &[u8], position: u64) -> Result<()> {
+    pub(super) fn put_new(&self, to: &Filling<'_>, bytes: &[u8], position: u64) -> Result<()> {
         if self.sparse { self.put_sparse(to, bytes, position) } else { self.put(to, bytes, position) }
     }
 
     /// Writes what is not zero, into a file that has holes there.
-    fn put_sparse(&self, to: &File, bytes: &[u8], mut position: u64) -> Result<()> {
+    fn put_sparse(&self, to: &Filling<'_>, bytes: &[u8], mut position: u64) -> Result<()> {
         for piece in bytes.chunks(HOLE) {
             if piece.iter().any(|byte| *byte != 0) {
                 self.put(to, piece, position)?;
@@ -231,14 +241,14 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    /// Fills `to`, which is empty, with pieces; `old` is the file that some of them are taken from.
+    /// Fills a file, which is empty, with pieces; `old` is the file that some of them are taken from. Gives the hash of
+    /// what arrived.
     pub(super) fn assemble(
         &self,
         filling: &Filling<'_>,
         pieces: &mut dyn Pieces,
         old: Option<&File>,
-    ) -> Result<()> {
-        let to = filling.file;
+    ) -> Result<Digest> {
         let mut hasher = blake3::Hasher::new();
         let mut position = 0;
         let mut buffer = Vec::new();
@@ -246,7 +256,7 @@ impl<'a> Flow<'a> {
             let len = match piece {
                 Piece::Data(bytes) => {
                     hasher.update(bytes);
-                    self.put_new(to, bytes, position)?;
+                    self.put_new(filling, bytes, position)?;
                     bytes.len() as u64
                 }
                 Piece::Hole(len) => {
@@ -255,7 +265,7 @@ impl<'a> Flow<'a> {
                 }
                 Piece::Old { offset, len } => {
                     let old = old.ok_or(SyncError::Unequal)?;
-                    self.take_old(to, old, offset, position, len, &mut hasher, &mut buffer)?;
+                    self.take_old(filling, old, offset, position, len, &mut hasher, &mut buffer)?;
                     len
                 }
             };
@@ -263,17 +273,14 @@ impl<'a> Flow<'a> {
             filling.grew(len);
             self.passed(len)?;
         }
-        ftruncate(to, position).map_err(|errno| SyncError::io("write")(errno.into()))?;
-        match pieces.digest() {
-            Some(digest) if digest != *hasher.finalize().as_bytes() => Err(SyncError::Unequal),
-            _ => Ok(()),
-        }
+        set_len(filling.file, position)?;
+        as_told(&hasher, pieces)
     }
 
     #[expect(clippy::too_many_arguments, reason = "two places, a length, and what is kept between calls")]
     fn take_old(
         &self,
-        to: &File,
+        to: &Filling<'_>,
         old: &File,
         offset: u64,
         position: u64,
@@ -295,17 +302,49 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
+    /// Fills a file with parts that can be had at the same time.
+    pub(super) fn assemble_parts(&self, filling: &Filling<'_>, parts: Vec<Part>) -> Result<()> {
+        let size = parts.last().map_or(0, |part| part.end);
+        self.hands.share(parts.into_iter().map(Ok), |part| self.assemble_part(filling, part))?;
+        set_len(filling.file, size)
+    }
+
+    fn assemble_part(&self, filling: &Filling<'_>, mut part: Part) -> Result<()> {
+        let mut position = part.start;
+        while let Some(piece) = part.pieces.next()? {
+            let len = match piece {
+                Piece::Data(bytes) => {
+                    self.put_new(filling, bytes, position)?;
+                    bytes.len() as u64
+                }
+                Piece::Hole(len) => len,
+                Piece::Old { .. } => return Err(SyncError::Unequal),
+            };
+            position = position.checked_add(len).ok_or(SyncError::Unequal)?;
+            filling.grew(len);
+            self.passed(len)?;
+        }
+        if position == part.end { Ok(()) } else { Err(SyncError::Unequal) }
+    }
+
     /// Makes `to`, which has other content, equal to the source: only blocks that differ are written.
     pub fn patch(&self, to: &File, from: &OpenedFile, start: u64) -> Result<()> {
+        let rest = std::iter::once(Ok(Range { start, end: from.stat.size }));
+        let filling = Filling::over(to);
+        self.hands.share(cut(rest), |range| self.patch_range(&filling, from, range))?;
+        set_len(to, from.stat.size)?;
+        unchanged(from)
+    }
+
+    fn patch_range(&self, to: &Filling<'_>, from: &OpenedFile, range: Range) -> Result<()> {
         let (mut theirs, mut ours) = (vec![0; BLOCK], vec![0; BLOCK]);
-        let size = from.stat.size;
-        let mut position = start;
-        while position < size {
-            let step = (size - position).min(BLOCK as u64) as usize;
+        let mut position = range.start;
+        while position < range.end {
+            let step = (range.end - position).min(BLOCK as u64) as usize;
             let window = theirs.get_mut(..step).unwrap_or_default();
             from.file.read_exact_at(window, position).map_err(shrunk)?;
             let old = ours.get_mut(..step).unwrap_or_default();
-            match to.read_exact_at(old, position) {
+            match to.file.read_exact_at(old, position) {
                 Ok(()) if old == window => {
                     self.spared.fetch_add(step as u64, Ordering::Relaxed);
                 }
@@ -314,9 +353,28 @@ impl<'a> Flow<'a> {
             position += step as u64;
             self.passed(step as u64)?;
         }
-        ftruncate(to, size).map_err(|errno| SyncError::io("write")(errno.into()))?;
-        unchanged(from)
+        Ok(())
     }
+}
+
+/// The hash of what arrived, which is the one that the source tells, if it tells one.
+pub(super) fn as_told(hasher: &blake3::Hasher, pieces: &dyn Pieces) -> Result<Digest> {
+    let arrived = *hasher.finalize().as_bytes();
+    match pieces.digest() {
+        Some(told) if told != arrived => Err(SyncError::Unequal),
+        _ => Ok(arrived),
+    }
+}
+
+/// Whether a byte of a file can be had without waiting for a disk.
+fn in_memory(file: &File, position: u64) -> bool {
+    let mut byte = [0];
+    preadv2(file, &mut [IoSliceMut::new(&mut byte)], position, ReadWriteFlags::NOWAIT).is_ok()
+}
+
+/// Gives a file its length.
+fn set_len(file: &File, len: u64) -> Result<()> {
+    ftruncate(file, len).map_err(|errno| SyncError::io("write")(errno.into()))
 }
 
 /// The source's file is as it was when it was opened.

@@ -17,10 +17,10 @@ use super::partial::Partial;
 use super::small::{Siblings, begun};
 use super::{Flow, Job, Keeper, Newcomer, attributes};
 use crate::error::{Result, SyncError};
-use crate::listing::{Entry, Flags};
+use crate::listing::{Digest, Entry, Flags};
 use crate::options::DeltaMode;
 use crate::plan::{How, Step};
-use crate::source::Content;
+use crate::source::{Content, Pieces};
 
 /// Writes entries into directories of the destination.
 pub(crate) struct Receiver<'a> {
@@ -83,28 +83,41 @@ impl<'a> Receiver<'a> {
         let mut content = self.job.source.open(*entry, old.as_ref().map(|old| &old.file))?;
         self.as_listed(&content, entry)?;
         let Begun { file: new, like } = self.new_file(home, step, entry)?;
-        match (&mut content, &old) {
+        let filling = Filling::new(new.file()?, entry.size(), replaces);
+        let received = match (&mut content, &old) {
             (Content::File(from), Some(old))
                 if self.job.options.writing.delta == DeltaMode::Always
                     && self.flow.cloned(new.file()?, old)? =>
             {
                 self.flow.patch(new.file()?, from, 0)?;
+                None
             }
             (Content::File(from), _) => {
-                let filling = Filling::new(new.file()?, from.stat.size, replaces);
                 self.flow.fill(&filling, from)?;
+                None
             }
-            (Content::Pieces(pieces), old) => {
-                let filling = Filling::new(new.file()?, entry.size(), replaces);
-                self.flow.assemble(&filling, &mut **pieces, old.as_ref().map(|old| &old.file))?;
-            }
-        }
+            (Content::Pieces(pieces), old) => self.assemble(&filling, &mut **pieces, old.as_ref())?,
+        };
         let failed = self.dress(new.file()?, step, entry, like)?;
-        self.settle(new.file()?, &content)?;
+        self.settle(new.file()?, &content, received)?;
         self.keep(dir, step, entry)?;
         let replace = if replaces { Replace::Always } else { Replace::Never };
         new.commit(entry.name(), replace).map_err(taken)?;
         Ok(failed)
+    }
+
+    /// Fills a new file with pieces; gives the hash of what arrived, unless nobody will compare it and the parts of the
+    /// file can be had at the same time.
+    fn assemble(
+        &self,
+        filling: &Filling<'_>,
+        pieces: &mut dyn Pieces,
+        old: Option<&OpenedFile>,
+    ) -> Result<Option<Digest>> {
+        match pieces.parts().filter(|_| !self.job.options.writing.verify) {
+            Some(parts) => self.flow.assemble_parts(filling, parts).map(|()| None),
+            None => self.flow.assemble(filling, pieces, old.map(|old| &old.file)).map(Some),
+        }
     }
 
     /// Begins a file that will have the entry's name.
@@ -145,18 +158,23 @@ impl<'a> Receiver<'a> {
         let there = if goes_on { Some(&partial.file) } else { old.map(|old| &old.file) };
         let mut content = self.job.source.open(*entry, there)?;
         self.as_listed(&content, entry)?;
-        match &mut content {
-            Content::File(from) => self.flow.patch(&partial.file, from, 0)?,
-            Content::Pieces(pieces) if goes_on => self.flow.go_on(&partial.file, arrived, &mut **pieces)?,
+        let received = match &mut content {
+            Content::File(from) => {
+                self.flow.patch(&partial.file, from, 0)?;
+                None
+            }
+            Content::Pieces(pieces) if goes_on => {
+                Some(self.flow.go_on(&partial.file, arrived, &mut **pieces)?)
+            }
             Content::Pieces(pieces) => {
                 rustix::fs::ftruncate(&partial.file, 0)
                     .map_err(|errno| SyncError::io("write")(errno.into()))?;
                 let filling = Filling::new(&partial.file, entry.size(), step.old.is_some());
-                self.flow.assemble(&filling, &mut **pieces, old.map(|old| &old.file))?;
+                self.assemble(&filling, &mut **pieces, old)?
             }
-        }
+        };
         let failed = self.dress(&partial.file, step, entry, None)?;
-        self.settle(&partial.file, &content)?;
+        self.settle(&partial.file, &content, received)?;
         self.keep(dir, step, entry)?;
         Ok(failed)
     }
@@ -184,8 +202,9 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Reads again what was written, and makes it durable, if that is asked for.
-    pub(super) fn settle(&self, file: &File, content: &Content) -> Result<()> {
+    /// Reads again what was written, and makes it durable, if that is asked for. `received` is the hash of content that
+    /// is not a file of this host.
+    pub(super) fn settle(&self, file: &File, content: &Content, received: Option<Digest>) -> Result<()> {
         let writing = &self.job.options.writing;
         if writing.fsync || writing.verify {
             file.sync_all().map_err(SyncError::io("make durable"))?;
@@ -195,12 +214,11 @@ impl<'a> Receiver<'a> {
         }
         // What is still in memory would prove nothing about the disk.
         let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
-        let written = hash(file)?;
         let wanted = match content {
             Content::File(from) => Some(hash(&from.file)?),
-            Content::Pieces(pieces) => pieces.digest(),
+            Content::Pieces(_) => received,
         };
-        if wanted.is_some_and(|wanted| wanted != written) { Err(SyncError::Unequal) } else { Ok(()) }
+        if wanted == Some(hash(file)?) { Ok(()) } else { Err(SyncError::Unequal) }
     }
 
     /// What is replaced, deleted or changed is as it was listed, or already as it shall be; asked for by

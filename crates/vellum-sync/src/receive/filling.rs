@@ -2,11 +2,12 @@
 //!
 //! Before ext4 lets a file take another's name it has all of it written back, so that a crash leaves the old content or
 //! the new one. Begun only then, the disk idles while a large file is copied, and the copy waits while the disk works.
-//! Invariant: what is asked for here is what the rename asks for, only earlier. Deliberately absent: waiting for the
+//! Invariant: what is asked for here is what the rename asks for, only earlier. Deliberately absent: filled for the
 //! disk (see `Receiver::settle`).
 
-use std::cell::Cell;
 use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::fstatfs;
 use rustix::ioctl::{NoArg, ioctl, opcode};
@@ -18,29 +19,49 @@ const WRITE_BACK: u32 = opcode::none(b'f', 12);
 /// Bytes between two requests: enough to keep a disk busy, few enough to leave nothing for the rename.
 const STEP: u64 = 8 << 20;
 
-/// A file being filled.
+/// A file being filled, by several threads maybe.
 pub(super) struct Filling<'f> {
     pub file: &'f File,
-    /// Bytes since the last request; None if none is made.
-    waiting: Cell<Option<u64>>,
+    /// Who writes holds it. The kernel lets one thread at a time write to a file, too, but those that wait for it keep
+    /// their processors busy meanwhile.
+    pen: Mutex<()>,
+    /// Requests are made, and were not refused.
+    early: AtomicBool,
+    /// Bytes so far.
+    filled: AtomicU64,
 }
 
 impl<'f> Filling<'f> {
     /// A file of so many bytes, which takes another's name if it `replaces`.
     pub fn new(file: &'f File, size: u64, replaces: bool) -> Self {
         let early = replaces && size > STEP && fstatfs(file).is_ok_and(|is| is.f_type as u64 == EXT4);
-        Self { file, waiting: Cell::new(early.then_some(0)) }
+        Self { file, pen: Mutex::default(), early: AtomicBool::new(early), filled: AtomicU64::new(0) }
+    }
+
+    /// A file with other content, which is changed where it differs.
+    pub fn over(file: &'f File) -> Self {
+        Self::new(file, 0, false)
+    }
+
+    /// Held while it is written to.
+    pub fn pen(&self) -> MutexGuard<'_, ()> {
+        self.pen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts bytes that were written to it.
     pub fn grew(&self, bytes: u64) {
-        let Some(waiting) = self.waiting.get() else { return };
-        let waiting = waiting + bytes;
-        if waiting < STEP {
-            return self.waiting.set(Some(waiting));
+        if !self.early.load(Ordering::Relaxed) {
+            return;
+        }
+        let before = self.filled.fetch_add(bytes, Ordering::Relaxed);
+        // Who comes past the step asks, and nobody else does.
+        if before / STEP == (before + bytes) / STEP {
+            return;
         }
         // SAFETY: the request takes no argument, and the descriptor is one of ext4, whose request it is.
         let begun = unsafe { ioctl(self.file, NoArg::<WRITE_BACK>::new()) };
-        self.waiting.set(begun.is_ok().then_some(0));
+        if begun.is_err() {
+            self.early.store(false, Ordering::Relaxed);
+        }
     }
 }

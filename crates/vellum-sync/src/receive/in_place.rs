@@ -1,16 +1,19 @@
 //! Writing over an old file, which is asked for by name: whoever reads it meanwhile, and a run that is killed, see a
 //! mixture.
 
+use std::fs::File;
 use std::io::{Seek, SeekFrom};
 
 use rustix::fs::ftruncate;
 use vellum_checkout::beneath::{Dir, Node};
 
+use super::content::hash_zeros;
 use super::file::Receiver;
+use super::filling::Filling;
 use super::{Newcomer, attributes};
 use crate::error::{Result, SyncError};
-use crate::listing::Entry;
-use crate::source::{Content, Piece};
+use crate::listing::{Digest, Entry};
+use crate::source::{Content, Piece, Pieces};
 
 impl Receiver<'_> {
     /// Writes over the old file from `start` on. Gives None if the file has other names: it is not changed then.
@@ -25,34 +28,47 @@ impl Receiver<'_> {
         }
         let mut content = self.job.source.open(*entry, Some(&old.file))?;
         let start = if append { old.stat.size } else { 0 };
-        match &mut content {
-            Content::File(from) => self.flow.patch(&old.file, from, start)?,
-            Content::Pieces(pieces) => {
-                let mut position = 0;
-                while let Some(piece) = pieces.next()? {
-                    let len = match piece {
-                        Piece::Data(bytes) => {
-                            self.flow.put(&old.file, bytes, position)?;
-                            bytes.len() as u64
-                        }
-                        Piece::Hole(len) => {
-                            crate::receive::in_place::zeros(&old.file, position, len)?;
-                            len
-                        }
-                        // Nothing that was written over may be taken from there.
-                        Piece::Old { offset, len } if offset == position => len,
-                        Piece::Old { .. } => return Err(SyncError::Unequal),
-                    };
-                    position += len;
-                    self.flow.passed(len)?;
-                }
-                ftruncate(&old.file, position).map_err(|errno| SyncError::io("write")(errno.into()))?;
+        let received = match &mut content {
+            Content::File(from) => {
+                self.flow.patch(&old.file, from, start)?;
+                None
             }
-        }
+            Content::Pieces(pieces) => self.write_over(&old.file, &mut **pieces)?,
+        };
         let newcomer = Newcomer::No { mode: old.stat.mode };
         let failed = attributes::apply(&Node::of_file(&old.file), entry, newcomer, self.job.options)?;
-        self.settle(&old.file, &content)?;
+        self.settle(&old.file, &content, received)?;
         Ok(Some(failed))
+    }
+
+    /// Writes pieces over a file; gives the hash of what shall be there, if it is known and anybody will compare it.
+    fn write_over(&self, file: &File, pieces: &mut dyn Pieces) -> Result<Option<Digest>> {
+        let mut hasher = self.job.options.writing.verify.then(blake3::Hasher::new);
+        let (filling, mut position) = (Filling::over(file), 0);
+        while let Some(piece) = pieces.next()? {
+            let len = match piece {
+                Piece::Data(bytes) => {
+                    hasher.as_mut().map(|hasher| hasher.update(bytes));
+                    self.flow.put(&filling, bytes, position)?;
+                    bytes.len() as u64
+                }
+                Piece::Hole(len) => {
+                    hasher.iter_mut().for_each(|hasher| hash_zeros(hasher, len));
+                    zeros(file, position, len)?;
+                    len
+                }
+                // Nothing that was written over may be taken from there; and what stays proves nothing of itself.
+                Piece::Old { offset, len } if offset == position => {
+                    hasher = None;
+                    len
+                }
+                Piece::Old { .. } => return Err(SyncError::Unequal),
+            };
+            position += len;
+            self.flow.passed(len)?;
+        }
+        ftruncate(file, position).map_err(|errno| SyncError::io("write")(errno.into()))?;
+        Ok(pieces.digest().or_else(|| hasher.map(|hasher| *hasher.finalize().as_bytes())))
     }
 
     fn copy_aside(
@@ -74,7 +90,7 @@ impl Receiver<'_> {
 }
 
 /// Makes a range of a file zeros.
-fn zeros(file: &std::fs::File, position: u64, len: u64) -> Result<()> {
+fn zeros(file: &File, position: u64, len: u64) -> Result<()> {
     use std::io::Write;
     let mut file = file;
     file.seek(SeekFrom::Start(position)).map_err(SyncError::io("write"))?;

@@ -9,13 +9,15 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::ftruncate;
 
 use super::Flow;
-use super::content::{BLOCK, hash_zeros};
+use super::content::{BLOCK, as_told, hash_zeros};
+use super::filling::Filling;
 use crate::error::{Result, SyncError};
+use crate::listing::Digest;
 use crate::source::{Piece, Pieces};
 
 /// The file as it is being written.
 struct Going<'f> {
-    file: &'f File,
+    filling: Filling<'f>,
     /// Bytes that were there.
     arrived: u64,
     /// From here on it is no more what it was.
@@ -27,10 +29,17 @@ struct Going<'f> {
 
 impl Flow<'_> {
     /// Writes what is missing of `file`, of which so many bytes are there. If they turn out to be of no use the file is
-    /// emptied, and another try begins anew.
-    pub fn go_on(&self, file: &File, arrived: u64, pieces: &mut dyn Pieces) -> Result<()> {
+    /// emptied, and another try begins anew. Gives the hash of what is there now.
+    pub fn go_on(&self, file: &File, arrived: u64, pieces: &mut dyn Pieces) -> Result<Digest> {
         let hasher = blake3::Hasher::new();
-        let mut going = Going { file, arrived, changed: None, position: 0, hasher, buffer: vec![0; BLOCK] };
+        let mut going = Going {
+            filling: Filling::over(file),
+            arrived,
+            changed: None,
+            position: 0,
+            hasher,
+            buffer: vec![0; BLOCK],
+        };
         let outcome = self.take_all(&mut going, pieces);
         if matches!(outcome, Err(SyncError::Unequal)) {
             cut(file, 0)?;
@@ -38,7 +47,7 @@ impl Flow<'_> {
         outcome
     }
 
-    fn take_all(&self, going: &mut Going<'_>, pieces: &mut dyn Pieces) -> Result<()> {
+    fn take_all(&self, going: &mut Going<'_>, pieces: &mut dyn Pieces) -> Result<Digest> {
         while let Some(piece) = pieces.next()? {
             let len = match piece {
                 Piece::Data(bytes) => {
@@ -59,18 +68,15 @@ impl Flow<'_> {
             going.position = going.position.checked_add(len).ok_or(SyncError::Unequal)?;
             self.passed(len)?;
         }
-        cut(going.file, going.position)?;
-        match pieces.digest() {
-            Some(digest) if digest != *going.hasher.finalize().as_bytes() => Err(SyncError::Unequal),
-            _ => Ok(()),
-        }
+        cut(going.filling.file, going.position)?;
+        as_told(&going.hasher, pieces)
     }
 
     fn write(&self, going: &mut Going<'_>, bytes: &[u8]) -> Result<()> {
         going.changed.get_or_insert(going.position);
         match going.position >= going.arrived {
-            true => self.put_new(going.file, bytes, going.position),
-            false => self.put(going.file, bytes, going.position),
+            true => self.put_new(&going.filling, bytes, going.position),
+            false => self.put(&going.filling, bytes, going.position),
         }
     }
 
@@ -81,7 +87,7 @@ impl Flow<'_> {
         let (zeros, mut at) = (vec![0; BLOCK], going.position);
         while at < end {
             let step = (end - at).min(BLOCK as u64);
-            self.put(going.file, zeros.get(..step as usize).unwrap_or_default(), at)?;
+            self.put(&going.filling, zeros.get(..step as usize).unwrap_or_default(), at)?;
             at += step;
         }
         Ok(())
@@ -99,11 +105,11 @@ impl Flow<'_> {
         while done < len {
             let step = (len - done).min(BLOCK as u64) as usize;
             let window = buffer.get_mut(..step).unwrap_or_default();
-            going.file.read_exact_at(window, offset + done).map_err(SyncError::io("read"))?;
+            going.filling.file.read_exact_at(window, offset + done).map_err(SyncError::io("read"))?;
             going.hasher.update(window);
             if offset != going.position {
                 going.changed.get_or_insert(going.position);
-                self.put(going.file, window, going.position + done)?;
+                self.put(&going.filling, window, going.position + done)?;
             }
             done += step as u64;
         }
@@ -124,7 +130,6 @@ mod tests {
     use vellum_volume::Meter;
 
     use super::*;
-    use crate::listing::Digest;
 
     enum Told {
         Old(u64, u64),
@@ -160,7 +165,7 @@ mod tests {
         file.rewind().unwrap();
         file.read_to_end(&mut found).unwrap();
         assert!(outcome.is_ok() || found.is_empty(), "what is of no use stays");
-        outcome.map(|()| found)
+        outcome.map(|_| found)
     }
 
     #[test]

@@ -16,6 +16,7 @@ use vellum_types::{FileKind, Time};
 use super::Receiver;
 use super::content::BUFFER;
 use super::file::{Home, taken};
+use super::filling::Filling;
 use crate::error::{Result, SyncError};
 use crate::listing::Entry;
 use crate::options::{DeltaMode, Options};
@@ -118,7 +119,7 @@ impl Receiver<'_> {
         let new = self.new_file(home, step, entry)?;
         let file = new.file.file()?;
         if !bytes.is_empty() {
-            self.flow.put(file, bytes, 0)?;
+            self.flow.put(&Filling::over(file), bytes, 0)?;
         }
         self.flow.passed(bytes.len() as u64)?;
         let failed = self.dress(file, step, entry, new.like)?;

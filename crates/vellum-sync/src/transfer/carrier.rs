@@ -13,7 +13,7 @@ use crate::local::OpenDirs;
 use crate::options::RETRIES;
 use crate::path::join;
 use crate::plan::{Action, How, Phase, Step};
-use crate::receive::{Home, Job, Problem, Receiver, Report, taken};
+use crate::receive::{Hands, Home, Job, Problem, Receiver, Report, taken};
 
 /// Mode of directories until they have their own: nobody else reads what may be secret.
 const PRIVATE: u32 = 0o700;
@@ -65,6 +65,11 @@ impl<'a> Carrier<'a> {
     /// What is carried out.
     pub fn job(&self) -> &'a Job<'a> {
         self.receiver.job
+    }
+
+    /// Who of all threads has nothing to do.
+    pub fn hands(&self) -> &Hands {
+        &self.receiver.flow.hands
     }
 
     /// Bytes of a file of the source.

@@ -28,14 +28,18 @@ pub(super) fn in_parallel(
         while let Some(end) = portions.get(next.fetch_add(1, Ordering::Relaxed)) {
             carry(steps.get(end.0..end.1).unwrap_or_default());
         }
+        carrier.hands().rest();
     };
     let threads = carrier.job().options.effort.threads();
+    let at_work = threads.min(portions.len()).max(1);
+    carrier.hands().set(threads - at_work);
     std::thread::scope(|scope| {
-        for _ in 1..threads.min(portions.len()) {
+        for _ in 1..at_work {
             scope.spawn(work);
         }
         work();
     });
+    carrier.hands().set(0);
 }
 
 fn portions(carrier: &Carrier<'_>, steps: &[Step], asked: &dyn Fn(&Step) -> bool) -> Vec<(usize, usize)> {

@@ -9,6 +9,7 @@ mod hostile;
 mod oracle;
 mod pitfalls;
 mod property;
+mod ranges;
 mod run;
 mod trees;
 mod unseen;

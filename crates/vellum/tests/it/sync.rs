@@ -174,6 +174,23 @@ fn a_snapshot_is_a_source() {
 }
 
 #[test]
+fn a_large_file_of_a_snapshot_is_whole_whoever_copies_its_parts() {
+    let world = World::new();
+    let mut large = crate::world::noise(40 << 20);
+    large[15 << 20..19 << 20].fill(0);
+    world.write("large", &large);
+    world.snapshot("only");
+    for options in [&["--jobs=1"][..], &["--jobs=4"], &["--jobs=4", "--sparse"], &["--jobs=4", "--verify"]] {
+        let to = world.path("out");
+        let place = to.to_str().unwrap();
+        world.run(&[&["sync", "-a"][..], options, &["@only:/", place]].concat()).ok();
+        assert!(fs::read(to.join("large")).unwrap() == large, "{options:?}");
+        world.run(&["sync", "-a", "-c", "@only:/", place]).ok().says("Nothing to do");
+        fs::remove_file(to.join("large")).unwrap();
+    }
+}
+
+#[test]
 fn what_is_backed_up_or_trashed_can_be_had_again() {
     let world = world();
     world.run(&["sync", "src/", "dst"]).ok();

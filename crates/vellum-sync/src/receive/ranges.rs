@@ -1,0 +1,211 @@
+//! A large file in ranges, which threads that have nothing else to do copy beside the one that has the file.
+//!
+//! Invariant: when sharing returns, every range was worked off once, or one failed and that is what is returned; nobody
+//! is at work any more. Deliberately absent: threads of its own. A run with many files keeps all of its threads busy
+//! without it, and only its last files are shared.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
+
+use crate::error::{Result, SyncError};
+
+/// Bytes of a range: a few milliseconds of copying, beside which starting a thread is nothing.
+pub(crate) const RANGE: u64 = 16 << 20;
+
+/// A part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Range {
+    pub start: u64,
+    pub end: u64,
+}
+
+/// Cuts segments, each with its first byte and the byte after its last, into ranges.
+pub(super) fn cut(segments: impl Iterator<Item = Result<Range>>) -> impl Iterator<Item = Result<Range>> {
+    let mut segments = segments;
+    let mut rest = Range { start: 0, end: 0 };
+    std::iter::from_fn(move || {
+        while rest.start >= rest.end {
+            rest = match segments.next()? {
+                Ok(segment) => segment,
+                Err(error) => return Some(Err(error)),
+            };
+        }
+        let range = Range { start: rest.start, end: rest.end.min(rest.start.saturating_add(RANGE)) };
+        rest.start = range.end;
+        Some(Ok(range))
+    })
+}
+
+/// The threads of a run that have nothing to do.
+#[derive(Default)]
+pub(crate) struct Hands(AtomicUsize);
+
+/// One of them, until it is dropped.
+struct Hand<'h>(&'h Hands);
+
+impl Drop for Hand<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Hands {
+    /// So many are idle now, whatever was before.
+    pub fn set(&self, idle: usize) {
+        self.0.store(idle, Ordering::Relaxed);
+    }
+
+    /// One more has nothing left to do.
+    pub fn rest(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn borrow(&self) -> Option<Hand<'_>> {
+        let less = |idle: usize| idle.checked_sub(1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok().map(|_| Hand(self))
+    }
+
+    /// Has `work` done for each range, by this thread and by those that are idle or become so meanwhile.
+    pub(super) fn share<R: Send>(
+        &self,
+        ranges: impl Iterator<Item = Result<R>> + Send,
+        work: impl Fn(R) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let queue = Queue {
+            ranges: Mutex::new(ranges.peekable()),
+            over: AtomicBool::new(false),
+            failed: Mutex::default(),
+        };
+        std::thread::scope(|scope| self.work_off(scope, &queue, &work));
+        queue.failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+
+    /// Takes one range after the other. Whoever sees that there are more calls somebody who is idle.
+    fn work_off<'scope, R: Send, I: Iterator<Item = Result<R>> + Send>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        queue: &'scope Queue<I>,
+        work: &'scope (impl Fn(R) -> Result<()> + Sync),
+    ) {
+        while let Some((range, more)) = queue.next() {
+            if more && let Some(hand) = self.borrow() {
+                scope.spawn(move || {
+                    let _hand = hand;
+                    self.work_off(scope, queue, work);
+                });
+            }
+            queue.note(work(range));
+        }
+    }
+}
+
+/// Ranges that nobody has taken yet.
+struct Queue<I: Iterator> {
+    ranges: Mutex<std::iter::Peekable<I>>,
+    /// One failed: the others are of no use.
+    over: AtomicBool,
+    failed: Mutex<Option<SyncError>>,
+}
+
+impl<R, I: Iterator<Item = Result<R>>> Queue<I> {
+    /// One that nobody has, and whether there are more.
+    fn next(&self) -> Option<(R, bool)> {
+        if self.over.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut ranges = lock(&self.ranges);
+        match ranges.next()? {
+            Ok(range) => Some((range, ranges.peek().is_some())),
+            Err(error) => {
+                self.note(Err(error));
+                None
+            }
+        }
+    }
+
+    fn note(&self, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            self.over.store(true, Ordering::Relaxed);
+            lock(&self.failed).get_or_insert(error);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Barrier;
+
+    use super::*;
+
+    fn ranges(segments: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        let segments = segments.iter().map(|(start, end)| Ok(Range { start: *start, end: *end }));
+        cut(segments).map(|range| range.map(|range| (range.start, range.end)).unwrap()).collect()
+    }
+
+    #[test]
+    fn segments_are_cut_without_a_gap_and_short_ones_left_as_they_are() {
+        assert_eq!(ranges(&[(0, 5), (9, 10)]), [(0, 5), (9, 10)]);
+        assert_eq!(
+            ranges(&[(3, 3 + 2 * RANGE + 1)]),
+            [(3, 3 + RANGE), (3 + RANGE, 3 + 2 * RANGE), (3 + 2 * RANGE, 3 + 2 * RANGE + 1)]
+        );
+        assert_eq!(ranges(&[(u64::MAX - 1, u64::MAX)]), [(u64::MAX - 1, u64::MAX)]);
+        assert!(ranges(&[]).is_empty() && ranges(&[(4, 4)]).is_empty());
+    }
+
+    #[test]
+    fn idle_threads_take_ranges_and_are_idle_again() {
+        let hands = Hands::default();
+        hands.set(2);
+        // Nobody gets past it unless three are at work at once.
+        let together = Barrier::new(3);
+        let seen = Mutex::new(BTreeSet::new());
+        hands
+            .share((0..3).map(Ok), |range| {
+                together.wait();
+                assert!(lock(&seen).insert(range));
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(lock(&seen).len(), 3);
+        assert_eq!(hands.0.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn alone_one_thread_does_all_in_order() {
+        let seen = Mutex::new(Vec::new());
+        let this = std::thread::current().id();
+        let work = |range| {
+            assert_eq!(std::thread::current().id(), this);
+            lock(&seen).push(range);
+            Ok(())
+        };
+        Hands::default().share((0..9).map(Ok), work).unwrap();
+        assert_eq!(lock(&seen).as_slice(), (0..9).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_first_failure_is_told_and_ends_it() {
+        let done = AtomicUsize::new(0);
+        let work = |range| match range {
+            1 => Err(SyncError::Changed),
+            _ => {
+                done.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+        };
+        let outcome = Hands::default().share((0..100).map(Ok), work);
+        assert!(matches!(outcome, Err(SyncError::Changed)));
+        assert_eq!(done.load(Ordering::Relaxed), 1);
+        // So does one that is not even a range.
+        let outcome =
+            Hands::default().share([Err::<u8, _>(SyncError::Vanished), Ok(1)].into_iter(), |_| Ok(()));
+        assert!(matches!(outcome, Err(SyncError::Vanished)));
+    }
+}

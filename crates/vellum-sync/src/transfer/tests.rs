@@ -1,1 +1,0 @@
-//! Plans carried out in directories of this machine.
