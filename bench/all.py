@@ -84,6 +84,7 @@ def measurings() -> list:
             [["compare/filesystem.py", "--rounds", "1", "--steps", "big,create,mkdir,rmdir,fsync"]],
         ),
         Measuring("mounted", [["mounted.py"]], [["mounted.py", "--sizes", "10,1000", "--runs", "1"]]),
+        Measuring("unpacked", [["unpacked.py"]], [["unpacked.py", "--files", "1000", "--runs", "1"]]),
         Measuring(
             "sync",
             [["compare/sync.py", "--rounds", "5", "--huge"]],

@@ -16,9 +16,15 @@ JUICEFS = os.environ.get("JUICEFS")
 
 def run(*argv, cwd=None):
     """A command that must succeed; its output is shown if it does not."""
+    output(*argv, cwd=cwd)
+
+
+def output(*argv, cwd=None) -> str:
+    """What such a command prints."""
     done = subprocess.run([str(each) for each in argv], cwd=cwd, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, argv))}: exit code {done.returncode}\n{done.stderr}")
+    return done.stdout.strip()
 
 
 class Side:
@@ -47,10 +53,17 @@ class Side:
 
     def peak(self) -> int | None:
         """The most memory that this process has had, in bytes."""
+        return self.memory("VmHWM")
+
+    def resident(self) -> int | None:
+        """The memory that it has now."""
+        return self.memory("VmRSS")
+
+    def memory(self, field) -> int | None:
         if self.pid() is None:
             return None
         status = Path(f"/proc/{self.pid()}/status").read_text()
-        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(field))
 
     def empty(self):
         """Removes everything that the steps left."""
