@@ -1,6 +1,7 @@
 //! `vellum worktree quota`, and what programs see of it.
 
 use std::fs;
+use std::io::Write;
 
 use crate::mounting::{Mount, sh};
 use crate::world::World;
@@ -42,6 +43,30 @@ fn a_quota_holds_on_a_live_mount_and_after_it() {
     mount.sh("touch three four; head -c 2000000 /dev/zero > big; sync big");
     world.run(&["worktree", "quota", "main", "--bytes", "1M"]).code(3).remarks("checked out");
     world.run(&["worktree", "quota", "other"]).code(2).remarks("no worktree 'other'");
+}
+
+/// hostile.md 60.
+#[test]
+fn what_cannot_be_written_back_is_told_once_to_each_descriptor() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    world.run(&["worktree", "quota", "work", "--bytes", "1M"]).ok();
+    let one = fs::File::create(mount.at("big")).unwrap();
+    let other = fs::File::open(mount.at("big")).unwrap();
+    // The kernel takes more than there is room for.
+    (&one).write_all(&vec![7; 2_000_000]).unwrap();
+    for file in [&one, &other] {
+        let error = file.sync_all().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+        file.sync_all().unwrap();
+    }
+    // Who opens it later was not promised anything.
+    fs::File::open(mount.at("big")).unwrap().sync_all().unwrap();
+    drop((one, other));
+    mount.sh("rm big; echo small > big; sync big");
+    // Nor was it, so far, whoever flushes everything.
+    assert!(mount.sh("sync -f . 2>&1 || true").contains("No space left on device"));
+    mount.umount().ok();
 }
 
 #[test]
