@@ -32,7 +32,7 @@ pub enum BenchError {
         source: io::Error,
     },
     /// The bench would fill the disk.
-    #[error("{path} has {free} bytes free, and this needs {needed}")]
+    #[error("{path} has {} MiB free, and this needs {} MiB", free >> 20, needed.div_ceil(1 << 20))]
     Space {
         /// The directory.
         path: String,

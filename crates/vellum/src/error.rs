@@ -250,7 +250,9 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         }
         VolumeError::WrongSecret => "passphrases are case-sensitive; a recovery code works too",
         VolumeError::NoSuchRef { kind: "tag", .. } => "'vellum tag list' shows all tags",
-        VolumeError::NoSuchRef { kind: "worktree", .. } => "'vellum worktree list' shows all worktrees",
+        VolumeError::NoSuchRef { kind: "worktree", .. } => {
+            "'vellum worktree list' shows all worktrees, and 'vellum fork' makes one"
+        }
         VolumeError::NoSuchRef { .. } => "'vellum key list' shows all key slots",
         VolumeError::NoSuchPath { .. } => {
             "paths are relative to the directory you stand in; 'vellum ls SNAP -R' lists all"

@@ -87,6 +87,7 @@ fn row(context: &Context, item: &Item) -> [Cell; 4] {
         (false, true) => "read-only",
         (false, false) => "",
     };
-    let state = item.state.as_deref().unwrap_or_default();
-    [shown, show(item.mountpoint.as_bytes()).into(), show(state.as_bytes()).into(), how.into()]
+    // The dead do not tell where their volume is, nor do other users' mounts.
+    let state = item.state.as_deref().map_or_else(String::new, |state| show(state.as_bytes()));
+    [shown, show(item.mountpoint.as_bytes()).into(), state.into(), how.into()]
 }

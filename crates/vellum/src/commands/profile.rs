@@ -49,6 +49,8 @@ const INTERVAL_MAX: f64 = 86_400.0;
 /// Longest line, bytes: a name of 255 bytes, escaped, and what stands around it.
 const LINE_MAX: u64 = 64 << 10;
 
+const HINT: &str = "name a mountpoint ('vellum mounts' lists them) or a file with lines of an access log";
+
 /// A typed time.
 pub fn seconds(typed: &str) -> std::result::Result<f64, String> {
     let seconds: Option<f64> = typed.parse().ok();
@@ -82,8 +84,7 @@ fn open(path: &Path) -> Result<(File, bool)> {
     }
     let log = path.join(".vellum/accesslog");
     if !log.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
-        let hint = "name a mountpoint ('vellum mounts' lists them) or a file with lines of an access log";
-        return Err(CliError::usage(format!("{shown} is no mount"), hint));
+        return Err(CliError::usage(format!("{shown} is no mount"), HINT));
     }
     Ok((File::open(&log).map_err(CliError::io("open", log.display().to_string()))?, true))
 }
@@ -112,6 +113,12 @@ impl Tables<'_> {
                 self.tell()?;
                 end = Some(time + interval);
             }
+        }
+        if self.profile.is_foreign() {
+            return Err(CliError::usage(
+                format!("no line of {} is one of an access log", path.display()),
+                HINT,
+            ));
         }
         self.tell()
     }

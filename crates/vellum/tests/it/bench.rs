@@ -103,7 +103,7 @@ fn missing_full_and_read_only_directories_are_named() {
     let disk = Disk::in_memory(20);
     let path = disk.path();
     let full = ["bench", "--big-file-size", "30M", path.to_str().unwrap()];
-    world.run(&full).code(2).remarks("bytes free").remarks("choose less");
+    world.run(&full).code(2).remarks("MiB free").remarks("choose less");
     assert!(is_empty(&path));
     world.run(&args(&["/sys"])).code(2).remarks("/sys");
 }
@@ -169,7 +169,7 @@ fn engines_are_measured_and_those_that_do_not_work_here_are_left_out() {
     ran.remarks("left out: reflink");
     assert!(is_empty(&world.tree()));
     world.run(&["bench", "engines", "--counts", "0"]).code(3);
-    world.run(&["bench", "engines", "--sizes", "1G"]).code(2).remarks("bytes free");
+    world.run(&["bench", "engines", "--sizes", "1G"]).code(2).remarks("MiB free");
 }
 
 #[test]

@@ -203,6 +203,9 @@ fn a_killed_daemon_leaves_a_mountpoint_that_mount_repairs() {
     let listed = world.json(&["mounts"]);
     let ours = |item: &&serde_json::Value| item["mountpoint"] == mount.path.to_str().unwrap();
     assert_eq!(listed["mounts"].as_array().unwrap().iter().find(ours).unwrap()["dead"], true);
+    let told = world.run(&["mounts"]).ok();
+    let line = told.lines().into_iter().find(|line| line.contains(mount.path.to_str().unwrap())).unwrap();
+    assert!(!line.split_whitespace().any(|word| word == "/"), "where its volume is nobody knows: {line}");
     mount.again(&[]).ok();
     assert_eq!(fs::read_to_string(mount.at("synced")).unwrap(), "safe");
     assert_eq!(fs::read_to_string(mount.at("a.txt")).unwrap(), "one\ntwo\nthree\n");

@@ -47,6 +47,8 @@ fn a_log_that_was_cut_off_is_told_with_its_line() {
     assert_eq!(world.json(&["profile", "../log"])["requests"], 0);
     world.run(&["profile", "../missing"]).code(2).remarks("missing");
     world.run(&["profile", "."]).code(3).remarks("is no mount");
+    fs::write(world.path("other"), "root:x:0:0\nuser:x:1000:1000\n").unwrap();
+    world.run(&["profile", "../other"]).code(3).remarks("no line of").remarks("access log");
 }
 
 /// A command that is ended with the test.
