@@ -4,6 +4,8 @@
 //! take, too; what is decided here is only which of them are taken. Where both versions of an entry are kept, the
 //! listings are those in which one has its new name already.
 
+use std::collections::HashSet;
+
 use std::collections::BTreeSet;
 
 use crate::listing::{Entry, EntryId, Listing};
@@ -67,8 +69,10 @@ impl TwoWayPlan {
         let decision = Judgement { merged: &merged, asked }.run();
         let (plans, refusal) = Drafter { merged: &merged, decision: &decision, asked }.run();
         let nodes = merged.nodes;
-        let mut conflicts = named.conflicts;
-        conflicts.extend(decision.conflicts);
+        // A version that got another name is missed under its old one, which is no conflict of its own.
+        let known: HashSet<&[u8]> = named.conflicts.iter().map(|conflict| &*conflict.path).collect();
+        let more = decision.conflicts.iter().filter(|conflict| !known.contains(&*conflict.path));
+        let conflicts = named.conflicts.iter().chain(more).cloned().collect();
         Ok(Self {
             renamings: named.renamings,
             renamed: named.renamed,

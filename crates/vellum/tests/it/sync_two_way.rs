@@ -60,6 +60,7 @@ fn a_dry_run_says_what_will_be_done_and_does_nothing() {
         assert_eq!(dry[side]["steps"], done[side]["steps"]);
     }
     assert_eq!(done["conflicts"][0]["path"], "one");
+    assert_eq!(done["conflicts"].as_array().unwrap().len(), 1, "one is told, and once: {done}");
     assert_eq!(done["conflicts"][0]["ending"], "both");
     assert_eq!(done["renamed"][0]["side"], "first");
     let kept = done["renamed"][0]["new"]["path"].as_str().unwrap();
