@@ -4,9 +4,7 @@
 //! take, too; what is decided here is only which of them are taken. Where both versions of an entry are kept, the
 //! listings are those in which one has its new name already.
 
-use std::collections::HashSet;
-
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::listing::{Entry, EntryId, Listing};
 use crate::options::{Delete, Most, Options, When};
