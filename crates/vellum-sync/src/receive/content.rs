@@ -327,11 +327,14 @@ impl<'a> Flow<'a> {
         if position == part.end { Ok(()) } else { Err(SyncError::Unequal) }
     }
 
-    /// Makes `to`, which has other content, equal to the source: only blocks that differ are written.
+    /// Makes `to`, which has other content, equal to the source: only blocks that differ are written. What lies beyond
+    /// its end is written in order: if that is cut off, its length tells how far it came, and it has no holes.
     pub fn patch(&self, to: &File, from: &OpenedFile, start: u64) -> Result<()> {
-        let rest = std::iter::once(Ok(Range { start, end: from.stat.size }));
-        let filling = Filling::over(to);
-        self.hands.share(cut(rest), |range| self.patch_range(&filling, from, range))?;
+        let (filling, end) = (Filling::over(to), from.stat.size);
+        let there = stat_file(to)?.size.min(end).max(start);
+        let there = Range { start, end: there };
+        self.hands.share(cut(std::iter::once(Ok(there))), |range| self.patch_range(&filling, from, range))?;
+        self.patch_range(&filling, from, Range { start: there.end, end })?;
         set_len(to, from.stat.size)?;
         unchanged(from)
     }

@@ -118,7 +118,29 @@ fn what_differs_in_any_range_is_written_over() {
         fs::write(pair.to.join("f"), &bytes[..1000]).unwrap();
         let report = pair.sync(Writing { append: true, ..Writing::default() }, jobs);
         assert!(fs::read(pair.to.join("f")).unwrap() == bytes);
-        assert_eq!(report.written + report.spared, LEN as u64 - 1000);
+        assert_eq!((report.written, report.spared), (LEN as u64 - 1000, 0));
+    }
+}
+
+/// Who appends relies on the length of what a run left that was cut off.
+#[test]
+fn what_is_appended_grows_in_order() {
+    // The first range fits, and the last would, too.
+    let disk = Disk::in_memory(24);
+    let pair = Pair::with(tempfile::tempdir().unwrap(), disk.path().join("to"));
+    fs::create_dir(&pair.to).unwrap();
+    let bytes = content();
+    write_sparse(&pair.from().join("f"), &bytes);
+    for (name, writing) in [
+        ("appended", Writing { append: true, ..Writing::default() }),
+        ("in place", Writing { in_place: true, ..Writing::default() }),
+    ] {
+        fs::write(pair.to.join("f"), &bytes[..1000]).unwrap();
+        let mut options = Options { writing, ..everything() };
+        options.effort.jobs = Some(4);
+        assert!(!sync(&pair.from(), &pair.to, &options).problems.is_empty(), "the disk is too small");
+        let found = fs::read(pair.to.join("f")).unwrap();
+        assert!(found.len() > 1000 && found == bytes[..found.len()], "{name}: {} bytes", found.len());
     }
 }
 
