@@ -11,6 +11,7 @@ mod file;
 mod filling;
 mod in_place;
 mod keep;
+mod moved;
 mod partial;
 mod ranges;
 mod resume;

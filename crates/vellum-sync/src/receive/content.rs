@@ -40,8 +40,9 @@ pub(crate) struct Flow<'a> {
     pub meter: &'a Meter,
     pub written: AtomicU64,
     pub spared: AtomicU64,
-    /// Sharing blocks was refused once: it is not tried again.
+    /// Sharing the source's blocks was refused once, or those of old versions: it is not tried again.
     no_clone: AtomicBool,
+    no_share: AtomicBool,
     /// Runs of zeros become holes.
     sparse: bool,
     /// Bytes a second, and since when they are counted.
@@ -58,6 +59,7 @@ impl<'a> Flow<'a> {
             written: AtomicU64::new(0),
             spared: AtomicU64::new(0),
             no_clone: AtomicBool::new(false),
+            no_share: AtomicBool::new(false),
             sparse,
             limit: bandwidth.filter(|limit| *limit > 0).map(|limit| (limit, Instant::now())),
             taken: AtomicU64::new(0),
@@ -108,7 +110,7 @@ impl<'a> Flow<'a> {
         let plain = !self.sparse && !from.stat.may_have_holes;
         if size <= SMALL.min(self.step()) && plain {
             self.small(to, from)?;
-        } else if self.limit.is_none() && self.cloned(to, from)? {
+        } else if self.limit.is_none() && cloned(to, from, &self.no_clone)? {
             self.spared.fetch_add(size, Ordering::Relaxed);
             self.passed(size)?;
         } else if self.sparse {
@@ -138,22 +140,9 @@ impl<'a> Flow<'a> {
         self.passed(size as u64)
     }
 
-    /// Shares the source's blocks, if both ends can.
-    pub fn cloned(&self, to: &File, from: &OpenedFile) -> Result<bool> {
-        if self.no_clone.load(Ordering::Relaxed) {
-            return Ok(false);
-        }
-        match ioctl_ficlone(to, &from.file) {
-            Ok(()) => {
-                ftruncate(to, from.stat.size).map_err(|errno| SyncError::io("write")(errno.into()))?;
-                Ok(true)
-            }
-            Err(Errno::NOSPC | Errno::DQUOT) => Err(SyncError::io("write")(Errno::NOSPC.into())),
-            Err(_) => {
-                self.no_clone.store(true, Ordering::Relaxed);
-                Ok(false)
-            }
-        }
+    /// Shares the blocks of the version that was there, if its filesystem can.
+    pub(super) fn shared(&self, to: &File, old: &OpenedFile) -> Result<bool> {
+        cloned(to, old, &self.no_share)
     }
 
     /// Copies data alone.
@@ -339,7 +328,7 @@ impl<'a> Flow<'a> {
         unchanged(from)
     }
 
-    fn patch_range(&self, to: &Filling<'_>, from: &OpenedFile, range: Range) -> Result<()> {
+    pub(super) fn patch_range(&self, to: &Filling<'_>, from: &OpenedFile, range: Range) -> Result<()> {
         let (mut theirs, mut ours) = (vec![0; BLOCK], vec![0; BLOCK]);
         let mut position = range.start;
         while position < range.end {
@@ -360,6 +349,21 @@ impl<'a> Flow<'a> {
     }
 }
 
+/// Shares all blocks of another file, unless that was refused before.
+fn cloned(to: &File, from: &OpenedFile, refused: &AtomicBool) -> Result<bool> {
+    if refused.load(Ordering::Relaxed) {
+        return Ok(false);
+    }
+    match ioctl_ficlone(to, &from.file) {
+        Ok(()) => set_len(to, from.stat.size).map(|()| true),
+        Err(Errno::NOSPC | Errno::DQUOT) => Err(SyncError::io("write")(Errno::NOSPC.into())),
+        Err(_) => {
+            refused.store(true, Ordering::Relaxed);
+            Ok(false)
+        }
+    }
+}
+
 /// The hash of what arrived, which is the one that the source tells, if it tells one.
 pub(super) fn as_told(hasher: &blake3::Hasher, pieces: &dyn Pieces) -> Result<Digest> {
     let arrived = *hasher.finalize().as_bytes();
@@ -376,7 +380,7 @@ fn in_memory(file: &File, position: u64) -> bool {
 }
 
 /// Gives a file its length.
-fn set_len(file: &File, len: u64) -> Result<()> {
+pub(super) fn set_len(file: &File, len: u64) -> Result<()> {
     ftruncate(file, len).map_err(|errno| SyncError::io("write")(errno.into()))
 }
 
@@ -389,7 +393,7 @@ pub(super) fn unchanged(from: &OpenedFile) -> Result<()> {
     if same { Ok(()) } else { Err(SyncError::Changed) }
 }
 
-fn shrunk(error: std::io::Error) -> SyncError {
+pub(super) fn shrunk(error: std::io::Error) -> SyncError {
     match error.kind() {
         std::io::ErrorKind::UnexpectedEof => SyncError::Changed,
         _ => SyncError::io("read")(error),

@@ -87,9 +87,9 @@ impl<'a> Receiver<'a> {
         let received = match (&mut content, &old) {
             (Content::File(from), Some(old))
                 if self.job.options.writing.delta == DeltaMode::Always
-                    && self.flow.cloned(new.file()?, old)? =>
+                    && self.flow.shared(new.file()?, old)? =>
             {
-                self.flow.patch(new.file()?, from, 0)?;
+                self.flow.renew(&filling, from, old)?;
                 None
             }
             (Content::File(from), _) => {

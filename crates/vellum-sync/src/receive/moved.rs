@@ -1,0 +1,181 @@
+//! A new version of a file that shares blocks with the one that was there, also with those that moved.
+//!
+//! Something put into a file, or taken out of it, moves all that lies behind. A filesystem can share what moved by whole
+//! blocks; it is found as what moved is found for another host (see `delta`). Invariant: what is shared is compared
+//! with the source, byte by byte, when nobody else can change it any more. Deliberately absent: what moved by less than a block, which no filesystem can share.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{copy_file_range, fstatfs};
+use rustix::io::Errno;
+use vellum_checkout::beneath::OpenedFile;
+
+use super::Flow;
+use super::content::{BLOCK, set_len, shrunk, unchanged};
+use super::filling::Filling;
+use super::ranges::Range;
+use crate::delta::{Matcher, Op, Signature};
+use crate::error::{Result, SyncError};
+
+/// A run of bytes that the old version has, too.
+#[derive(Clone, Copy)]
+struct Run {
+    /// Where it is there, and here.
+    old: u64,
+    new: u64,
+    len: u64,
+}
+
+impl Run {
+    /// Whether another one goes on where this one ends, on both sides.
+    fn goes_on_with(&self, next: &Self) -> bool {
+        (self.old + self.len, self.new + self.len) == (next.old, next.new)
+    }
+
+    /// What of it can be shared in blocks of this length: nothing, unless it moved by whole ones.
+    fn within(&self, block: u64) -> Option<Self> {
+        let start = self.new.next_multiple_of(block);
+        let len = (self.new + self.len).checked_sub(start)? / block * block;
+        let moved_whole = self.old.abs_diff(self.new).is_multiple_of(block);
+        (len > 0 && moved_whole).then(|| Self { old: self.old + (start - self.new), new: start, len })
+    }
+}
+
+/// A new version being made of an old one.
+struct Renewal<'r> {
+    flow: &'r Flow<'r>,
+    to: &'r Filling<'r>,
+    from: &'r OpenedFile,
+    old: &'r File,
+    /// Bytes of a block of the filesystem.
+    block: u64,
+    /// What was found last, which may go on.
+    found: Option<Run>,
+    position: u64,
+}
+
+impl Flow<'_> {
+    /// Makes a file, which has the old version's blocks, equal to the source.
+    pub(super) fn renew(&self, to: &Filling<'_>, from: &OpenedFile, old: &OpenedFile) -> Result<()> {
+        let block = fstatfs(to.file).map_or(0, |is| u64::try_from(is.f_bsize).unwrap_or(0));
+        let moved = old.stat.size.abs_diff(from.stat.size);
+        if moved == 0 || block == 0 || !moved.is_multiple_of(block) {
+            return self.patch(to.file, from, 0);
+        }
+        let signature =
+            Signature::read(&mut At(&old.file, 0), old.stat.size).map_err(SyncError::io("read"))?;
+        let Some(signature) = signature else { return self.patch(to.file, from, 0) };
+        set_len(to.file, 0)?;
+        let mut renewal = Renewal { flow: self, to, from, old: &old.file, block, found: None, position: 0 };
+        let mut failed = None;
+        let scanned = Matcher::new(signature).scan(&mut At(&from.file, 0), from.stat.size, &mut |op| {
+            renewal.take(op).map_err(|error| {
+                failed = Some(error);
+                io::ErrorKind::Other.into()
+            })
+        });
+        match (scanned, failed) {
+            (_, Some(error)) => return Err(error),
+            (Err(error), None) => return Err(SyncError::io("read")(error)),
+            (Ok(()), None) => renewal.share_found()?,
+        }
+        set_len(to.file, renewal.position)?;
+        unchanged(from)
+    }
+}
+
+impl Renewal<'_> {
+    fn take(&mut self, op: Op<'_>) -> Result<()> {
+        let len = match op {
+            Op::Data(bytes) => {
+                self.share_found()?;
+                self.flow.put_new(self.to, bytes, self.position)?;
+                bytes.len() as u64
+            }
+            Op::Copy { offset, len } => {
+                let run = Run { old: offset, new: self.position, len };
+                match &mut self.found {
+                    Some(found) if found.goes_on_with(&run) => found.len += len,
+                    _ => {
+                        self.share_found()?;
+                        self.found = Some(run);
+                    }
+                }
+                len
+            }
+        };
+        self.position += len;
+        self.flow.passed(len)
+    }
+
+    /// Shares what of the last run can be, and writes the rest.
+    fn share_found(&mut self) -> Result<()> {
+        let Some(run) = self.found.take() else { return Ok(()) };
+        let end = run.new + run.len;
+        let Some(inner) = run.within(self.block) else { return self.write(run.new, end) };
+        self.write(run.new, inner.new)?;
+        self.share(&inner)?;
+        // Two pieces may have a hash in common, and the old version may have been written to a moment ago.
+        let range = Range { start: inner.new, end: inner.new + inner.len };
+        self.flow.patch_range(self.to, self.from, range)?;
+        self.write(inner.new + inner.len, end)
+    }
+
+    /// Has the filesystem share blocks.
+    fn share(&self, run: &Run) -> Result<()> {
+        let mut done = 0;
+        while done < run.len {
+            let (mut read_at, mut write_at) = (run.old + done, run.new + done);
+            let left = (run.len - done) as usize;
+            match copy_file_range(self.old, Some(&mut read_at), self.to.file, Some(&mut write_at), left) {
+                Ok(count) if count > 0 => done += count as u64,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(SyncError::io("write")(errno.into())),
+                Ok(_) => return Err(SyncError::Changed),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a range of the source.
+    fn write(&self, mut position: u64, end: u64) -> Result<()> {
+        let mut buffer = vec![0; BLOCK.min((end - position) as usize)];
+        while position < end {
+            let step = (end - position).min(BLOCK as u64);
+            let window = buffer.get_mut(..step as usize).unwrap_or_default();
+            self.from.file.read_exact_at(window, position).map_err(shrunk)?;
+            self.flow.put_new(self.to, window, position)?;
+            position += step;
+        }
+        Ok(())
+    }
+}
+
+/// A file that is read from a place on, whatever its own position.
+struct At<'f>(&'f File, u64);
+
+impl Read for At<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.read_at(buffer, self.1)?;
+        self.1 += read as u64;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moved_by_whole_blocks_is_shared_between_its_ends() {
+        let within =
+            |old, new, len| Run { old, new, len }.within(4096).map(|inner| (inner.old, inner.new, inner.len));
+        assert_eq!(within(0, 0, 8192), Some((0, 0, 8192)));
+        assert_eq!(within(100, 4196, 10_000), Some((4096, 8192, 4096)));
+        assert_eq!(within(8192, 0, 4095), None, "less than a block");
+        assert_eq!(within(100, 4196, 3996), None, "it ends where a block begins");
+        assert_eq!(within(100, 0, 1 << 20), None, "it moved by less than a block");
+    }
+}
