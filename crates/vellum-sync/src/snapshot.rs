@@ -23,8 +23,8 @@ use crate::source::{Content, End, Part, Piece, Pieces, Source, Wish};
 
 /// ACLs are attributes whose names begin so.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
-/// Chunks that are fetched together, 64 KiB each on average.
-const BATCH: usize = 64;
+/// Chunks that are fetched together, 64 KiB each on average: each thread has so many in memory.
+const BATCH: usize = 16;
 
 /// A directory of a snapshot, or one entry of it.
 pub struct Snapshot {
