@@ -44,7 +44,7 @@ pub(crate) struct Flow<'a> {
     no_clone: AtomicBool,
     no_share: AtomicBool,
     /// Runs of zeros become holes.
-    sparse: bool,
+    pub(super) sparse: bool,
     /// Bytes a second, and since when they are counted.
     limit: Option<(u64, Instant)>,
     taken: AtomicU64,
@@ -188,7 +188,13 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    fn by_hand(&self, filling: &Filling<'_>, from: &OpenedFile, range: Range, sparse: bool) -> Result<()> {
+    pub(super) fn by_hand(
+        &self,
+        filling: &Filling<'_>,
+        from: &OpenedFile,
+        range: Range,
+        sparse: bool,
+    ) -> Result<()> {
         let mut buffer = vec![0; BLOCK.min(self.step() as usize)];
         let mut position = range.start;
         while position < range.end {

@@ -2,7 +2,7 @@
 //!
 //! Before ext4 lets a file take another's name it has all of it written back, so that a crash leaves the old content or
 //! the new one. Begun only then, the disk idles while a large file is copied, and the copy waits while the disk works.
-//! Invariant: what is asked for here is what the rename asks for, only earlier. Deliberately absent: filled for the
+//! Invariant: what is asked for here is what the rename asks for, only earlier. Deliberately absent: waiting for the
 //! disk (see `Receiver::settle`).
 
 use std::fs::File;

@@ -3,11 +3,11 @@
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 
-use rustix::fs::ftruncate;
 use vellum_checkout::beneath::{Dir, Node};
 
-use super::content::hash_zeros;
+use super::content::{BLOCK, as_told, hash_zeros, set_len, shrunk};
 use super::file::Receiver;
 use super::filling::Filling;
 use super::{Newcomer, attributes};
@@ -33,7 +33,7 @@ impl Receiver<'_> {
                 self.flow.patch(&old.file, from, start)?;
                 None
             }
-            Content::Pieces(pieces) => self.write_over(&old.file, &mut **pieces)?,
+            Content::Pieces(pieces) => Some(self.write_over(&old.file, &mut **pieces)?),
         };
         let newcomer = Newcomer::No { mode: old.stat.mode };
         let failed = attributes::apply(&Node::of_file(&old.file), entry, newcomer, self.job.options)?;
@@ -41,34 +41,35 @@ impl Receiver<'_> {
         Ok(Some(failed))
     }
 
-    /// Writes pieces over a file; gives the hash of what shall be there, if it is known and anybody will compare it.
-    fn write_over(&self, file: &File, pieces: &mut dyn Pieces) -> Result<Option<Digest>> {
-        let mut hasher = self.job.options.writing.verify.then(blake3::Hasher::new);
+    /// Writes pieces over a file; gives the hash of what shall be there.
+    fn write_over(&self, file: &File, pieces: &mut dyn Pieces) -> Result<Digest> {
+        let mut hasher = blake3::Hasher::new();
         let (filling, mut position) = (Filling::over(file), 0);
         while let Some(piece) = pieces.next()? {
             let len = match piece {
                 Piece::Data(bytes) => {
-                    hasher.as_mut().map(|hasher| hasher.update(bytes));
+                    hasher.update(bytes);
                     self.flow.put(&filling, bytes, position)?;
                     bytes.len() as u64
                 }
                 Piece::Hole(len) => {
-                    hasher.iter_mut().for_each(|hasher| hash_zeros(hasher, len));
+                    hash_zeros(&mut hasher, len);
                     zeros(file, position, len)?;
                     len
                 }
-                // Nothing that was written over may be taken from there; and what stays proves nothing of itself.
+                // Nothing that was written over may be taken from there. What stays is read: that the source has the
+                // same was concluded from a short hash.
                 Piece::Old { offset, len } if offset == position => {
-                    hasher = None;
+                    hash_range(&mut hasher, file, position, len)?;
                     len
                 }
                 Piece::Old { .. } => return Err(SyncError::Unequal),
             };
-            position += len;
+            position = position.checked_add(len).ok_or(SyncError::Unequal)?;
             self.flow.passed(len)?;
         }
-        ftruncate(file, position).map_err(|errno| SyncError::io("write")(errno.into()))?;
-        Ok(pieces.digest().or_else(|| hasher.map(|hasher| *hasher.finalize().as_bytes())))
+        set_len(file, position)?;
+        as_told(&hasher, pieces)
     }
 
     fn copy_aside(
@@ -87,6 +88,20 @@ impl Receiver<'_> {
         aside.commit(&temp, vellum_checkout::beneath::Replace::Never)?;
         keeper.take_as(dir, &temp, entry.name(), &entry.path())
     }
+}
+
+/// Hashes a range of a file.
+fn hash_range(hasher: &mut blake3::Hasher, file: &File, mut position: u64, len: u64) -> Result<()> {
+    let end = position.checked_add(len).ok_or(SyncError::Unequal)?;
+    let mut buffer = vec![0; BLOCK];
+    while position < end {
+        let step = (end - position).min(BLOCK as u64);
+        let window = buffer.get_mut(..step as usize).unwrap_or_default();
+        file.read_exact_at(window, position).map_err(shrunk)?;
+        hasher.update(window);
+        position += step;
+    }
+    Ok(())
 }
 
 /// Makes a range of a file zeros.

@@ -2,7 +2,9 @@
 //!
 //! Something put into a file, or taken out of it, moves all that lies behind. A filesystem can share what moved by whole
 //! blocks; it is found as what moved is found for another host (see `delta`). Invariant: what is shared is compared
-//! with the source, byte by byte, when nobody else can change it any more. Deliberately absent: what moved by less than a block, which no filesystem can share.
+//! with the source, byte by byte, when nobody else can change it any more. Deliberately absent: what moved by less than
+//! a block, which no filesystem can share, and what moved in a file that is as long as it was, which costs a look at
+//! every byte and is rare.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,7 +15,7 @@ use rustix::io::Errno;
 use vellum_checkout::beneath::OpenedFile;
 
 use super::Flow;
-use super::content::{BLOCK, set_len, shrunk, unchanged};
+use super::content::{set_len, unchanged};
 use super::filling::Filling;
 use super::ranges::Range;
 use crate::delta::{Matcher, Op, Signature};
@@ -88,14 +90,16 @@ impl Flow<'_> {
 
 impl Renewal<'_> {
     fn take(&mut self, op: Op<'_>) -> Result<()> {
-        let len = match op {
+        match op {
             Op::Data(bytes) => {
                 self.share_found()?;
                 self.flow.put_new(self.to, bytes, self.position)?;
-                bytes.len() as u64
+                self.position += bytes.len() as u64;
+                self.flow.passed(bytes.len() as u64)
             }
             Op::Copy { offset, len } => {
                 let run = Run { old: offset, new: self.position, len };
+                self.position += len;
                 match &mut self.found {
                     Some(found) if found.goes_on_with(&run) => found.len += len,
                     _ => {
@@ -103,11 +107,9 @@ impl Renewal<'_> {
                         self.found = Some(run);
                     }
                 }
-                len
+                Ok(())
             }
-        };
-        self.position += len;
-        self.flow.passed(len)
+        }
     }
 
     /// Shares what of the last run can be, and writes the rest.
@@ -140,16 +142,8 @@ impl Renewal<'_> {
     }
 
     /// Writes a range of the source.
-    fn write(&self, mut position: u64, end: u64) -> Result<()> {
-        let mut buffer = vec![0; BLOCK.min((end - position) as usize)];
-        while position < end {
-            let step = (end - position).min(BLOCK as u64);
-            let window = buffer.get_mut(..step as usize).unwrap_or_default();
-            self.from.file.read_exact_at(window, position).map_err(shrunk)?;
-            self.flow.put_new(self.to, window, position)?;
-            position += step;
-        }
-        Ok(())
+    fn write(&self, start: u64, end: u64) -> Result<()> {
+        self.flow.by_hand(self.to, self.from, Range { start, end }, self.flow.sparse)
     }
 }
 

@@ -46,7 +46,7 @@ struct Hand<'h>(&'h Hands);
 
 impl Drop for Hand<'_> {
     fn drop(&mut self) {
-        self.0.0.fetch_add(1, Ordering::Relaxed);
+        self.0.rest();
     }
 }
 

@@ -282,3 +282,34 @@ fn what_is_read_again_is_compared_with_what_arrived() {
         }
     }
 }
+
+/// A file of which the source says, after a short hash, that the first bytes are as they were.
+struct Alike {
+    given: bool,
+    whole: Digest,
+}
+
+impl Pieces for Alike {
+    fn next(&mut self) -> Result<Option<Piece<'_>>> {
+        let first = !std::mem::replace(&mut self.given, true);
+        Ok(first.then_some(Piece::Old { offset: 0, len: 5 }))
+    }
+
+    fn digest(&self) -> Option<Digest> {
+        Some(self.whole)
+    }
+}
+
+#[test]
+fn what_stays_in_place_is_held_against_the_hash_of_the_whole() {
+    for (content, is_alike) in [("alike", true), ("other", false)] {
+        let pair = Pair::new();
+        fs::write(pair.from().join("f"), content).unwrap();
+        fs::write(pair.to.join("f"), "alike and longer").unwrap();
+        let mut options = everything();
+        options.writing.in_place = true;
+        let whole = *blake3::hash(content.as_bytes()).as_bytes();
+        let report = sync_told(&pair, &options, || Alike { given: false, whole });
+        assert_eq!(report.problems.is_empty(), is_alike, "{report:?}");
+    }
+}
