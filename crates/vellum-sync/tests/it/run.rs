@@ -82,7 +82,17 @@ impl Planned {
     /// Carries it out.
     pub fn carry_out(&self) -> vellum_sync::Result<Report> {
         let Self { from, to, plan, options, .. } = self;
-        self.target.carry_out(&Job { plan, source: &self.source, from, to, options }, &Meter::default())
+        let meter = Meter::default();
+        let report = self.target.carry_out(&Job { plan, source: &self.source, from, to, options }, &meter);
+        let seen = meter.read();
+        // A name that a file cannot have becomes a copy, which was not foreseen.
+        let foreseen = plan.steps.iter().all(|step| step.action != Action::Link);
+        let whole = report.as_ref().is_ok_and(|report| report.problems.is_empty());
+        assert!(
+            !(whole && foreseen) || seen.bytes <= seen.total_bytes,
+            "bytes that were counted twice: {seen:?}"
+        );
+        report
     }
 }
 
