@@ -49,8 +49,9 @@ const ACTIONS: [Action; 11] = [
     Action::Rename,
     Action::Delete,
 ];
+/// In the order of their numbers, which is that of carrying them out.
 const PHASES: [Phase; 7] =
-    [Phase::Clear, Phase::Rename, Phase::Dirs, Phase::Files, Phase::Links, Phase::Delete, Phase::Finish];
+    [Phase::Clear, Phase::Dirs, Phase::Rename, Phase::Files, Phase::Links, Phase::Delete, Phase::Finish];
 
 fn action_code(action: Action) -> u8 {
     match action {

@@ -215,6 +215,42 @@ fn steps_about_entries_that_are_not_there_are_refused() {
     assert!(decoder.take(&[2, 1, 0, 1, 0, 0], &listing, &listing).is_err(), "phases go on only");
 }
 
+/// A plan that made directories and renamed was refused, since two phases changed places on their way.
+#[test]
+fn every_phase_and_every_action_arrives_as_it_was_sent() {
+    use crate::plan::{Action, How, Phase, Plan, Step, What};
+    let listing = some_listing();
+    let phases =
+        [Phase::Clear, Phase::Dirs, Phase::Rename, Phase::Files, Phase::Links, Phase::Delete, Phase::Finish];
+    let actions = [
+        Action::MakeDir,
+        Action::Write(How::Whole),
+        Action::Write(How::Delta),
+        Action::Write(How::InPlace),
+        Action::Write(How::Append),
+        Action::Symlink,
+        Action::Special,
+        Action::Link,
+        Action::Attributes,
+        Action::Rename,
+        Action::Delete,
+    ];
+    let id = Some(EntryId::ROOT);
+    for action in actions {
+        let step = |phase| Step { phase, action, what: What(7), source: id, old: id, other: id };
+        let steps = phases.into_iter().map(step).collect();
+        let plan = Plan { steps, ..Plan::default() };
+        let mut decoder = PlanDecoder::default();
+        let mut arrived = None;
+        crate::wire::encode_plan(&plan, &mut |payload| -> Result<(), WireError> {
+            arrived = decoder.take(&payload, &listing, &listing)?;
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(arrived.unwrap(), plan.steps);
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {

@@ -1,7 +1,7 @@
 //! `vellum sync` with another host.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::other_host::{Host, told};
@@ -48,6 +48,23 @@ fn what_changed_goes_and_what_is_gone_is_deleted() {
     }
     host.sync(&["-aHc", "--delete", &host.at("there/src"), "back"]).ok();
     host.assert_equal("src", "back/src");
+}
+
+#[test]
+fn a_file_that_moved_into_a_new_directory_is_renamed_there() {
+    let host = Host::new();
+    host.world.write("src/a/file", noise(100_000));
+    host.world.write("src/a/other", "stays");
+    host.world.write("src/a/third", "stays");
+    host.sync(&["-a", "src/", &host.at("there")]).ok();
+    let inode = |path: &str| fs::metadata(host.world.tree().join(path)).unwrap().ino();
+    let before = inode("there/a/file");
+    fs::create_dir_all(host.world.tree().join("src/new/deep")).unwrap();
+    fs::rename(host.world.tree().join("src/a/file"), host.world.tree().join("src/new/deep/file")).unwrap();
+    host.sync(&["-a", "--delete", "--detect-renames", "src/", &host.at("there")]).ok().says("rename");
+    assert_eq!(inode("there/new/deep/file"), before, "renamed, not sent");
+    host.assert_equal("src", "there");
+    host.sync(&["-a", "--delete", "--detect-renames", "src/", &host.at("there")]).ok().says("Nothing to do");
 }
 
 #[test]
