@@ -6,9 +6,9 @@ use rustix::io::Errno;
 use vellum_types::limits::FILE_SIZE_MAX;
 use vellum_types::value::MODE_MASK;
 use vellum_types::{Attr, FileKind, Ino, Key, Time};
-use vellum_volume::session::now;
 
 use crate::acl;
+use crate::clock::{now, stamp_change};
 use crate::content::drop_set_ids;
 use crate::error::Result;
 use crate::fs::{Caller, Fs, Node};
@@ -87,7 +87,10 @@ impl Fs {
         self.change(|txn| {
             let now = now();
             let mut attr = txn.attr_of(ino)?;
-            attr.ctime = set.ctime.unwrap_or(now);
+            match set.ctime {
+                Some(ctime) => attr.ctime = ctime,
+                None => stamp_change(&mut attr, now),
+            }
             if let Some(size) = set.size {
                 check_size(&attr, size)?;
                 self.truncate_in(txn, ino, &mut attr, size)?;

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use vellum_types::limits::BLOB_MAX;
 use vellum_types::{Attr, FileKind, Ino, Time};
 
+use crate::clock::stamp_change;
 use crate::error::Result;
 use crate::tree::Reading;
 
@@ -55,7 +56,8 @@ fn file_attr<R: Reading + ?Sized>(view: &R, ino: Ino) -> Result<Attr> {
 
 /// Notes that content was changed.
 fn touch(attr: &mut Attr, now: Time) {
-    (attr.mtime, attr.ctime) = (now, now);
+    attr.mtime = now;
+    stamp_change(attr, now);
 }
 
 /// Takes away what lets a program run as somebody else.

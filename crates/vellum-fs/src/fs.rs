@@ -10,9 +10,9 @@ use vellum_types::{Attr, FileKind, Ino, Key, SnapshotId};
 use vellum_volume::Volume;
 use vellum_volume::lease::Tenure;
 use vellum_volume::refs::Quota;
-use vellum_volume::session::now;
 
 use crate::cache::InodeCache;
+use crate::clock::now;
 use crate::content::{Chunks, Streams};
 use crate::error::Result;
 use crate::head::{Head, State};

@@ -19,6 +19,7 @@ use vellum_types::limits::NAME_MAX;
 use vellum_types::{Attr, Dentry, FileKind, Ino, Time};
 use vellum_volume::state::STATE_DIR;
 
+use crate::clock::stamp_change;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::tree::{Reading, Txn};
@@ -80,7 +81,8 @@ pub(crate) fn check_dir(attr: &Attr) -> Result<()> {
 
 /// A directory whose entries change has other times, and another link count if a directory comes or goes.
 fn touch_dir(attr: &mut Attr, time: Time) {
-    (attr.mtime, attr.ctime) = (time, time);
+    attr.mtime = time;
+    stamp_change(attr, time);
 }
 
 fn add_links(attr: &mut Attr, count: i32) -> Result<()> {

@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use vellum_map::Span;
 use vellum_types::limits::{NAME_MAX, XATTR_VALUE_MAX};
 use vellum_types::{FileKind, Ino, Key, KeyRef, KeyTag};
-use vellum_volume::session::now;
 
 use crate::acl;
+use crate::clock::{now, stamp_change};
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::tree::{Reading, Txn, damaged};
@@ -77,7 +77,7 @@ impl Fs {
             } else {
                 txn.put(Key::xattr(ino, name), value);
             }
-            attr.ctime = now();
+            stamp_change(&mut attr, now());
             txn.put_attr(ino, &attr);
             Ok(())
         })
@@ -98,7 +98,7 @@ impl Fs {
                 return Err(Errno::NODATA.into());
             }
             txn.delete(key);
-            attr.ctime = now();
+            stamp_change(&mut attr, now());
             txn.put_attr(ino, &attr);
             Ok(())
         })

@@ -5,11 +5,11 @@ use std::ops::Range;
 use rustix::io::Errno;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
 use vellum_types::{ExtentSource, Ino, Key};
-use vellum_volume::session::now;
 
 use super::extents::{Placed, clear, first_overlapping, within};
 use super::write::is_inline;
 use super::{file_attr, touch};
+use crate::clock::now;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::tree::Txn;

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 
 use vellum_map::Span;
 use vellum_types::{FileKind, Ino};
-use vellum_volume::session::now;
 
 use super::touch;
+use crate::clock::now;
 use crate::error::{FsError, Result};
 use crate::fs::Fs;
 use crate::head::{ORPHANS, orphan_key};

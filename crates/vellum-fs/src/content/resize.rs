@@ -5,10 +5,10 @@ use std::ops::Range;
 use rustix::io::Errno;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
 use vellum_types::{Attr, Ino};
-use vellum_volume::session::now;
 
 use super::extents::clear;
 use super::{file_attr, touch};
+use crate::clock::now;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::tree::Txn;

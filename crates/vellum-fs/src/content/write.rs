@@ -3,10 +3,10 @@
 use rustix::io::Errno;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
 use vellum_types::{Attr, Extent, ExtentSource, Ino, Key, Time};
-use vellum_volume::session::now;
 
 use super::extents::{clear, is_one};
 use super::{drop_set_ids, file_attr, touch};
+use crate::clock::now;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::log::{Appended, FRAME_MAX};

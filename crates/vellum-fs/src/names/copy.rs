@@ -10,12 +10,12 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vellum_types::{Attr, Dentry, ExtentSource, FileKind, Ino, Key};
 use vellum_volume::VolumeError;
-use vellum_volume::session::now;
 use vellum_volume::tree::generation;
 
 use super::rename::RenameFlags;
 use super::{DirEntry, Place, add_links, check_dir, dir_of, touch_dir};
 use crate::attr::{SetAttr, SetTime};
+use crate::clock::now;
 use crate::content::EXTENTS_MAX;
 use crate::content::extents::{Placed, visit};
 use crate::error::{FsError, Result};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vellum_types::{Dentry, FileKind, Ino};
-use vellum_volume::session::now;
 
 use super::{Place, add_links, check_dir, dir_of, touch_dir};
+use crate::clock::{now, stamp_change};
 use crate::error::Result;
 use crate::fs::{Fs, Node};
 use crate::tree::Reading;
@@ -35,8 +35,9 @@ impl Fs {
                 (attr.parent, attr.name) = (newdir, newname.to_vec());
             }
             add_links(&mut attr, 1)?;
-            attr.ctime = now();
-            touch_dir(&mut dir, attr.ctime);
+            let time = now();
+            stamp_change(&mut attr, time);
+            touch_dir(&mut dir, time);
             txn.put_attr(ino, &attr);
             txn.put_dentry(newdir, newname, Dentry { ino, kind });
             txn.put_attr(newdir, &dir);

@@ -6,11 +6,11 @@ use rustix::io::Errno;
 use vellum_types::limits::SYMLINK_MAX;
 use vellum_types::value::MODE_MASK;
 use vellum_types::{Attr, Dentry, FileKind, Ino, Key};
-use vellum_volume::session::now;
 use vellum_volume::tree::generation;
 
 use super::{Place, add_links, dir_of, touch_dir};
 use crate::acl;
+use crate::clock::now;
 use crate::content::SET_GID;
 use crate::error::Result;
 use crate::fs::{Caller, Fs, Node};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vellum_types::limits::INLINE_MAX;
 use vellum_types::{Attr, Dentry, FileKind, Ino, Key, Time};
-use vellum_volume::session::now;
 
 use super::places::Link;
 use super::{Place, add_links, dir_of, touch_dir};
+use crate::clock::{now, stamp_change};
 use crate::content::remove_inode;
 use crate::error::Result;
 use crate::fs::{Fs, Node};
@@ -149,7 +149,7 @@ pub(super) fn drop_link(
             _ => return Ok(false),
         }
     }
-    attr.ctime = time;
+    stamp_change(&mut attr, time);
     if !is_last {
         attr.nlink -= 1;
         txn.put_attr(ino, &attr);

@@ -2,10 +2,10 @@
 
 use rustix::io::Errno;
 use vellum_types::{Attr, Dentry, FileKind, Ino, Key, Time};
-use vellum_volume::session::now;
 
 use super::remove::{Leaving, drop_link, names};
 use super::{Place, add_links, dir_of, touch_dir};
+use crate::clock::{now, stamp_change};
 use crate::error::{FsError, Result};
 use crate::fs::{Fs, Node};
 use crate::tree::{Reading, Txn};
@@ -216,7 +216,7 @@ fn move_link(txn: &mut Txn<'_>, ino: Ino, (from, to): (&Place<'_>, &Place<'_>), 
     if attr.kind == FileKind::Dir || from.is_first_of(&attr) {
         (attr.parent, attr.name) = (to.dir, to.name.to_vec());
     }
-    attr.ctime = time;
+    stamp_change(&mut attr, time);
     txn.put_attr(ino, &attr);
     Ok(())
 }

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use vellum_fs::{Caller, OpenFlags};
 use vellum_types::{FileKind, Ino};
 
-use crate::stand::{CALLER, MOVE, ROOT, Stand, errno};
+use crate::stand::{CALLER, MOVE, ROOT, Stand, errno, wait_for_tick};
 
 #[test]
 fn a_new_worktree_is_an_empty_root() {
@@ -106,14 +106,17 @@ fn times_of_the_parent_and_the_inode_follow() {
     let fs = Stand::new();
     fs.populate(&["d/", "f"]);
     let before = fs.attr("d");
+    wait_for_tick();
     let made = fs.create("d/a").unwrap();
     let after = fs.attr("d");
     assert!(after.mtime > before.mtime && after.ctime > before.ctime);
     assert_eq!((after.atime, after.mtime), (before.atime, made.attr.btime));
 
+    wait_for_tick();
     let linked = fs.link("f", "d/l").unwrap();
     assert!(linked.attr.ctime > made.attr.ctime && linked.attr.mtime < made.attr.mtime);
     assert_eq!(fs.attr("d").mtime, linked.attr.ctime);
+    wait_for_tick();
     fs.unlink("d/l").unwrap();
     assert!(fs.attr("d").mtime > linked.attr.ctime && fs.attr("f").ctime > linked.attr.ctime);
     let before = fs.attr("d");

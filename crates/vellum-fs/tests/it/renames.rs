@@ -2,13 +2,14 @@
 
 use rustix::io::Errno;
 
-use crate::stand::{EXCHANGE, MOVE, NOREPLACE, ROOT, Stand, errno};
+use crate::stand::{EXCHANGE, MOVE, NOREPLACE, ROOT, Stand, errno, wait_for_tick};
 
 #[test]
 fn a_file_moves_and_knows_where_it_is() {
     let fs = Stand::new();
     fs.populate(&["d/", "f"]);
     let before = fs.at("f");
+    wait_for_tick();
     fs.rename("f", "d/g", MOVE).unwrap();
     let after = fs.at("d/g");
     assert!(!fs.exists("f"));

@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 use vellum_fs::head::Head;
 use vellum_fs::snapshot::SnapshotRequest;
@@ -40,6 +41,18 @@ impl Deref for Stand {
 /// A directory that goes with the test, in memory if there is room.
 pub fn temporary() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Waits until the clock of inodes has moved on: what is stamped from now on is later than what was stamped before.
+pub fn wait_for_tick() {
+    let read = || {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        (now.tv_sec, now.tv_nsec)
+    };
+    let before = read();
+    while read() == before {
+        std::thread::yield_now();
+    }
 }
 
 fn open(volume: Arc<Volume>, live: Arc<dyn LiveStore>) -> Arc<Fs> {

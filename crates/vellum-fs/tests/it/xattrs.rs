@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use vellum_fs::XattrFlags;
 
-use crate::stand::{CALLER, ROOT, Stand, errno};
+use crate::stand::{CALLER, ROOT, Stand, errno, wait_for_tick};
 
 const SET: XattrFlags = XattrFlags { create: false, replace: false };
 const CREATE: XattrFlags = XattrFlags { create: true, replace: false };
@@ -13,6 +13,7 @@ const REPLACE: XattrFlags = XattrFlags { create: false, replace: true };
 fn values_are_kept_and_listed() {
     let fs = Stand::new();
     let file = fs.create("f").unwrap();
+    wait_for_tick();
     fs.setxattr(file.ino, b"user.b", b"1", SET).unwrap();
     fs.setxattr(file.ino, b"trusted.a", b"", CREATE).unwrap();
     fs.setxattr(file.ino, b"user.b", &[0xFF], REPLACE).unwrap();

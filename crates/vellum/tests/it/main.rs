@@ -59,6 +59,7 @@ mod sync_two_way;
 mod sync_unreadable;
 mod sync_watch;
 mod tag;
+mod times;
 mod trouble;
 mod umount;
 mod verify;

@@ -372,14 +372,9 @@ fn the_virtual_directory_cannot_be_changed() {
 fn what_the_mount_does_is_counted_and_logged() {
     let world = World::with_snapshot();
     let mount = Mount::new(&world, "work");
-    let count = |name: &str| -> u64 {
-        let text = fs::read_to_string(mount.at(".vellum/stats")).unwrap();
-        let name = format!("vellum_fuse_request_seconds_count{{operation=\"{name}\"}} ");
-        text.lines().find_map(|line| line.strip_prefix(&*name)).map_or(0, |count| count.parse().unwrap())
-    };
-    let before = count("mkdir");
+    let before = mount.asked("mkdir");
     fs::create_dir(mount.at("d")).unwrap();
-    assert_eq!(count("mkdir"), before + 1);
+    assert_eq!(mount.asked("mkdir"), before + 1);
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
     let log = rustix::fs::open(mount.at(".vellum/accesslog"), flags, Mode::empty()).unwrap();
     let (mut log, mut text) = (File::from(log), String::new());

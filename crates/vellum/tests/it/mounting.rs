@@ -61,6 +61,14 @@ impl<'w> Mount<'w> {
         i32::try_from(self.description()["pid"].as_u64().unwrap()).unwrap()
     }
 
+    /// How many requests of a kind it was asked, as FUSE calls the kind.
+    pub fn asked(&self, operation: &str) -> u64 {
+        let text = fs::read_to_string(self.at(".vellum/stats")).unwrap();
+        let begin = format!("vellum_fuse_request_seconds_count{{operation=\"{operation}\"}} ");
+        let count = text.lines().find_map(|line| line.strip_prefix(&*begin));
+        count.map_or(0, |count| count.parse().unwrap())
+    }
+
     /// Runs a shell in the mount; it has to succeed. Gives what it printed.
     #[track_caller]
     pub fn sh(&self, script: &str) -> String {

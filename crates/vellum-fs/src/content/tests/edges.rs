@@ -9,6 +9,7 @@ use vellum_types::{ExtentSource, Ino, Key};
 use super::world::{
     CHUNK, CHUNKED, NEW, SMALL, World, attr, check, chunked, content, extents, make, pattern, small,
 };
+use crate::clock::wait_for_tick;
 use crate::content::EXTENT_MAX;
 use crate::{FallocMode, Fs, FsError, Result, Seek};
 
@@ -172,6 +173,7 @@ fn times_follow_content() {
     let fs = world.open();
     let change = |what: &dyn Fn()| {
         let before = attr(&fs, SMALL);
+        wait_for_tick();
         what();
         let after = attr(&fs, SMALL);
         assert!(after.mtime > before.mtime && after.ctime == after.mtime);
