@@ -1,7 +1,7 @@
 # What a contributor runs. Everything works without a network once the tools and crates are there.
 #
 #   make test    format, lints, licences, all tests: what CI runs
-#   make posix   pjdfstest and fsx on a mount, as root
+#   make posix   pjdfstest, fsx and a storm of renames on a mount, as root
 #   make demo    the main job on a real tree of this machine, with times and sizes
 #   make measure Vellum and its rivals in turns, and its structures by themselves, unattended (hours; see
 #                docs/benchmarks.md). ONLY="sync micro" measures these alone; `make bench` is the same

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# pjdfstest and fsx on a mount of an empty volume, as root. Installs both if they are not there. Runs twice if the kernel
-# can hand over requests through io_uring: through the device, and through rings.
+# pjdfstest, fsx and a storm of renames and listings on a mount of an empty volume, as root. Installs the first two if they
+# are not there. Runs twice if the kernel can hand over requests through io_uring: through the device, and through rings.
 #
 #   VELLUM=path/to/vellum tests/posix/run.sh
 #
-# TOOLS: where they are installed. FSX_SEEDS and FSX_OPS: how often fsx runs, and for how many operations. MOUNT: run
+# TOOLS: where they are installed. FSX_SEEDS and FSX_OPS: how often fsx runs, and for how many operations. STORM: seconds of
+# the storm. MOUNT: run
 # on this directory instead, without a volume (to compare with another filesystem).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 tools=${TOOLS:-$here/../../target/tools}
 seeds=${FSX_SEEDS:-1 2 3 4}
 ops=${FSX_OPS:-5000}
+storm=${STORM:-30}
 work=$(mktemp -d)
 
 install() {
@@ -50,6 +52,11 @@ suite() {
         rm -f "$mnt/fsx.$seed"
     done
     echo "fsx: seeds $seeds, $ops operations each: no failure"
+
+    # A request that is never answered is what this looks for: it must end.
+    mkdir "$mnt/storm"
+    timeout -k 5 $((storm + 60)) "$work/storm" "$mnt/storm" "$storm" || { echo "the storm failed" >&2; exit 1; }
+    echo "storm: $storm seconds: no failure"
 }
 
 # A new volume, mounted, with the suite on it.
@@ -65,6 +72,7 @@ on_a_volume() {
 
 install pjdfstest 0.2.2
 install fsx 0.3.2
+cc -O1 -o "$work/storm" "$here/storm.c"
 
 if [ -n "${MOUNT:-}" ]; then
     suite "$MOUNT"

@@ -11,6 +11,7 @@ mod linger;
 mod ring;
 mod rings;
 mod turn;
+mod watchdog;
 
 use std::io;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub use handshake::shake_hands;
 use ring::{Ring, Slot};
 pub use rings::Rings;
 use rustix::io::Errno;
+pub use watchdog::Watchdog;
+use watchdog::{InHand, Watched};
 
 use crate::wire::{Answer, Malformed, Operation, Request};
 
@@ -39,7 +42,7 @@ const FORGET_PAUSE: Duration = Duration::from_millis(10);
 
 /// Who answers requests.
 pub trait Service: Send + Sync + 'static {
-    /// Answers a request. With [`Answer::None`] to one that wants an answer, `later` must be used.
+    /// Answers a request. With [`Answer::Later`], `later` must be used.
     fn answer(&self, request: &Request<'_>, operation: Operation<'_>, later: Later<'_>) -> Answer;
 }
 
@@ -55,32 +58,52 @@ enum Way {
 pub struct Later<'w> {
     way: &'w Way,
     unique: u64,
+    in_hand: Option<&'w Arc<InHand>>,
 }
 
-/// A request that is answered later.
+/// A request that is answered later: with an error, if it is dropped.
 pub struct Unanswered {
     way: Way,
     unique: u64,
+    in_hand: Option<Arc<InHand>>,
+    answered: bool,
 }
 
 impl Later<'_> {
     /// Takes the request along.
     #[must_use]
     pub fn take(self) -> Unanswered {
-        Unanswered { way: self.way.clone(), unique: self.unique }
+        let (way, in_hand) = (self.way.clone(), self.in_hand.cloned());
+        Unanswered { way, unique: self.unique, in_hand, answered: false }
     }
 }
 
 impl Unanswered {
     /// Answers it.
-    pub fn answer(self, answer: Answer) {
-        match self.way {
+    pub fn answer(mut self, answer: Answer) {
+        self.tell(answer);
+    }
+
+    fn tell(&mut self, answer: Answer) {
+        self.answered = true;
+        match &self.way {
             Way::Device(device) => device.answer(self.unique, answer),
             Way::Ring(ring, slot) => {
-                ring.answer(slot, self.unique, answer);
                 // If the ring is gone, nobody waits for the answer.
-                let _ = ring.submit();
+                let _ = ring.answer(*slot, self.unique, answer);
+                ring.submit_elsewhere();
             }
+        }
+        if let Some(in_hand) = &self.in_hand {
+            in_hand.end(self.unique);
+        }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.tell(Answer::Failed(Errno::IO));
         }
     }
 }
@@ -88,6 +111,7 @@ impl Unanswered {
 /// The threads that serve a mount.
 pub struct Connection {
     threads: Vec<JoinHandle<io::Result<()>>>,
+    in_hand: Arc<InHand>,
 }
 
 impl Connection {
@@ -99,7 +123,7 @@ impl Connection {
         service: S,
         threads: usize,
     ) -> io::Result<Self> {
-        let service = Arc::new(service);
+        let service = Arc::new(Watched::new(service));
         // Beside rings, the device says no more than what the kernel has forgotten.
         let (threads, pause) = if rings.is_some() { (1, Some(FORGET_PAUSE)) } else { (threads, None) };
         let mut serving = rings.map_or_else(|| Ok(Vec::new()), |rings| rings.start(&service))?;
@@ -115,7 +139,12 @@ impl Connection {
         for thread in devices.enumerate().map(start) {
             serving.push(thread?);
         }
-        Ok(Self { threads: serving })
+        Ok(Self { threads: serving, in_hand: service.in_hand() })
+    }
+
+    /// Lets somebody look whether requests are answered. `connection` is the kernel's number of the mount.
+    pub fn watch(&self, connection: u32, report: Arc<dyn Fn(&str) + Send + Sync>) -> io::Result<Watchdog> {
+        Watchdog::start(self.in_hand.clone(), connection, report)
     }
 
     /// Waits until the mount is gone.
@@ -163,7 +192,7 @@ fn answer(
 ) {
     let (way, unique) = (Way::Device(device.clone()), request.header.unique);
     let answer = match operation {
-        Ok(operation) => service.answer(request, operation, Later { way: &way, unique }),
+        Ok(operation) => service.answer(request, operation, Later { way: &way, unique, in_hand: None }),
         Err(_) => Answer::Failed(Errno::IO),
     };
     device.answer(unique, answer);

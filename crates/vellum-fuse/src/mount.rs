@@ -14,7 +14,7 @@ use vellum_volume::Volume;
 
 use crate::adapter::seeking::{Seeking, ToKernel};
 use crate::adapter::{Adapter, Main, Report};
-use crate::connection::{Connection, Device, shake_hands};
+use crate::connection::{Connection, Device, Watchdog, shake_hands};
 use crate::dirs::Dirs;
 use crate::error::{MountError, Result};
 use crate::forget::{Forgetter, Known};
@@ -48,6 +48,8 @@ pub struct Options {
     pub read_only: bool,
     /// Other users than the one who mounts may use it.
     pub allow_other: bool,
+    /// Requests come through the device, also where the kernel offers rings.
+    pub no_rings: bool,
     /// What `/proc/self/mountinfo` and `df` say is mounted.
     pub name: String,
     /// What `.vellum/mount.json` says.
@@ -65,6 +67,7 @@ pub struct Mounted {
     connection: Connection,
     _attached: Attached,
     forgetter: Arc<Forgetter>,
+    _watchdog: Option<Watchdog>,
     _access_log: Pipe,
 }
 
@@ -99,14 +102,16 @@ pub fn mount(source: Source, volume: &Arc<Volume>, mountpoint: &Path, options: O
     let device = attach(device, mountpoint, &attachment)?;
     let end = device.share().map_err(MountError::Session)?;
     let attached = Attached { mountpoint: mountpoint.into(), device: end };
-    let rings = shake_hands(&device).map_err(MountError::Session)?;
+    let rings = shake_hands(&device, !options.no_rings).map_err(MountError::Session)?;
     // Nobody has told it before: it is new.
     let _ = kernel.set(device.notifier().map_err(MountError::Session)?);
     let notifier = device.notifier().map_err(MountError::Session)?;
     let connection = Connection::start(device, rings, adapter, THREADS).map_err(MountError::Session)?;
-    raise_limits(mountpoint);
+    let number = raise_limits(mountpoint);
+    let watch = |number| connection.watch(number, options.report.clone()).map_err(MountError::Session);
+    let watchdog = number.map(watch).transpose()?;
     let forgetter = Arc::new(Forgetter::new(notifier, known));
-    Ok(Mounted { connection, _attached: attached, forgetter, _access_log: access_log })
+    Ok(Mounted { connection, _attached: attached, forgetter, _watchdog: watchdog, _access_log: access_log })
 }
 
 fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKernel) -> Result<Adapter> {
@@ -135,15 +140,16 @@ fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKe
 }
 
 /// The kernel limits how far it reads ahead, and how much it keeps to be written, to less than other filesystems get;
-/// root may say more.
-fn raise_limits(mountpoint: &Path) {
-    let Ok(stat) = rustix::fs::stat(mountpoint) else { return };
+/// root may say more. Gives the kernel's number of the mount.
+fn raise_limits(mountpoint: &Path) -> Option<u32> {
+    let stat = rustix::fs::stat(mountpoint).ok()?;
     let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let limits = [("read_ahead_kb", READ_AHEAD_KIB), ("max_ratio", DIRTY_PERCENT)];
     for (name, value) in limits {
         // Without it, reading or writing is only slower.
         let _ = std::fs::write(format!("/sys/class/bdi/{major}:{minor}/{name}"), value.to_string());
     }
+    Some(minor)
 }
 
 impl Mounted {

@@ -22,5 +22,5 @@ pub use fields::Malformed;
 pub use init::{Init, InitAnswer, MAJOR, flags};
 pub use listing::{Listed, Listing};
 pub use notice::Notice;
-pub use operation::{Forgets, Operation, WriteFlags};
+pub use operation::{Forgets, Operation, WriteFlags, operation_name};
 pub use request::{Header, REQUEST_HEAD_LEN, Request};

@@ -81,7 +81,7 @@ impl Adapter {
                 let find = move |at, seek| fs.seek(ino, at, seek);
                 let done = move |done| unanswered.answer(seek_answer(done));
                 self.seeking.settle(Doubtful::new(call.head.node, goal, look, find, done));
-                Answer::None
+                Answer::Later
             }
         }
     }
@@ -151,7 +151,7 @@ impl Adapter {
         if self.is_of_past(node) {
             let unanswered = later.take();
             self.seeking.forget(node, move || unanswered.answer(Answer::Bytes(listing)));
-            return Answer::None;
+            return Answer::Later;
         }
         Answer::Bytes(listing)
     }

@@ -66,7 +66,7 @@ impl Device {
     /// Answers a request. That it cannot be told means that nobody waits for it any more.
     pub fn answer(&self, unique: u64, answer: Answer) {
         let _ = match answer {
-            Answer::None => Ok(0),
+            Answer::None | Answer::Later => Ok(0),
             Answer::Failed(error) => {
                 rustix::io::write(&self.0, &head(0, error.raw_os_error().wrapping_neg(), unique))
             }

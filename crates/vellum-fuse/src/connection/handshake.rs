@@ -44,8 +44,8 @@ const CONGESTION: u16 = MAX_BACKGROUND / 4 * 3;
 const PAGE: u32 = 4096;
 
 /// Waits for the kernel's first request, and answers it. Says by which rings the others come, if by any: the kernel must
-/// offer it (its administrator decides), and the machine let us.
-pub fn shake_hands(device: &Device) -> io::Result<Option<Rings>> {
+/// offer it (its administrator decides), the machine let us, and nobody have said that they are not to be used.
+pub fn shake_hands(device: &Device, may_use_rings: bool) -> io::Result<Option<Rings>> {
     let mut room = vec![0; REQUEST_MAX];
     loop {
         let bytes = device.read(&mut room)?;
@@ -69,7 +69,7 @@ pub fn shake_hands(device: &Device) -> io::Result<Option<Rings>> {
             )));
         }
         let offered = init.major == MAJOR && init.flags & flags::OVER_IO_URING != 0;
-        let rings = if offered { Rings::new(device).ok() } else { None };
+        let rings = if offered && may_use_rings { Rings::new(device).ok() } else { None };
         let mut answer = answer(&init);
         if rings.is_some() {
             answer.flags |= flags::OVER_IO_URING;

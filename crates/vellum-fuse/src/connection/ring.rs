@@ -1,13 +1,15 @@
 //! A ring: one processor's queue of requests, which come and are answered through memory that the kernel shares with us.
 //!
 //! It has a number of slots. A slot is the kernel's until a request was put into it (`Ring::next` names it), and ours
-//! until the request is answered (`Ring::answer` gives it back). Invariant: only who was given a slot touches its memory,
-//! and answers once. Absent: who waits for requests, and on which processor.
+//! until the request is answered (`Ring::answer` gives it back). Invariants: only who was given a slot touches its memory,
+//! and answers once; a slot is given back also if its request wants no answer, since the kernel waits for the slot. Absent:
+//! who waits for requests, and on which processor.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use io_uring::opcode::UringCmd80;
 use io_uring::squeue::Entry128;
@@ -22,6 +24,10 @@ use crate::wire::{Answer, REQUEST_HEAD_LEN, head};
 /// Requests that one processor's programs can have under way at once; more wait in the kernel. Each slot takes as much
 /// memory as the largest request that it has carried.
 const SLOTS: usize = 16;
+
+/// Entries of the submission queue: more than slots, since the kernel frees an entry only after it has handed out the slot
+/// again, which may be answered before.
+const ENTRIES: u32 = 4 * SLOTS as u32;
 
 /// The commands of FUSE over io_uring (`FUSE_IO_URING_CMD_…`).
 const REGISTER: u32 = 1;
@@ -51,11 +57,13 @@ pub struct Ring {
     device: Device,
     queue: u16,
     slots: Vec<MmapRaw>,
-    /// Slots that the kernel still uses: none when the mount is gone.
+    /// Slots that can still be used: the kernel takes back one whose answer it does not understand.
     alive: AtomicUsize,
     submitting: Mutex<()>,
     /// Requests that came before anybody waited.
     completing: Mutex<Vec<Slot>>,
+    /// The way to a thread that hands over what others have answered.
+    pub submitter: OnceLock<Sender<Arc<Ring>>>,
 }
 
 /// Where a request stands.
@@ -65,8 +73,7 @@ pub struct Slot(usize);
 impl Ring {
     /// Makes the ring of a queue. The kernel is not told of it yet.
     pub fn new(device: Device, queue: u16) -> io::Result<Self> {
-        let entries = u32::try_from(SLOTS).unwrap_or(u32::MAX);
-        let uring = IoUring::<Entry128, cqueue::Entry>::builder().build(entries)?;
+        let uring = IoUring::<Entry128, cqueue::Entry>::builder().build(ENTRIES)?;
         let room = || Ok(MmapRaw::from(MmapOptions::new().len(PAYLOAD_AT + PAYLOAD_LEN).map_anon()?));
         let slots = (0..SLOTS).map(|_| room()).collect::<io::Result<Vec<_>>>()?;
         let alive = AtomicUsize::new(SLOTS);
@@ -78,6 +85,7 @@ impl Ring {
             alive,
             submitting: Mutex::default(),
             completing: Mutex::default(),
+            submitter: OnceLock::new(),
         })
     }
 
@@ -85,7 +93,7 @@ impl Ring {
     pub fn register(&self) -> io::Result<()> {
         for number in 0..self.slots.len() {
             let parts = self.describe(Slot(number));
-            self.push(Slot(number), REGISTER, 0, Some(parts));
+            self.push(Slot(number), REGISTER, 0, Some(parts))?;
         }
         self.submit()?;
         let mut early = Vec::new();
@@ -119,7 +127,10 @@ impl Ring {
                     self.submit()?;
                     return Ok(Some(slot));
                 }
-                Some(_) if self.alive.fetch_sub(1, Ordering::AcqRel) == 1 => return Ok(None),
+                Some((_, code)) if is_gone(code) => return Ok(None),
+                Some((_, code)) if self.alive.fetch_sub(1, Ordering::AcqRel) == 1 => {
+                    return Err(io::Error::from_raw_os_error(code.wrapping_neg()));
+                }
                 Some(_) => {}
                 None => self.wait(linger)?,
             }
@@ -156,18 +167,31 @@ impl Ring {
         Some((Slot(usize::try_from(entry.user_data()).ok()?), entry.result()))
     }
 
-    /// Hands to the kernel what was answered.
+    /// Hands to the kernel what was answered: whoever has answered may not come again, so all of it.
     pub fn submit(&self) -> io::Result<()> {
-        let empty = {
-            let _one = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
-            #[expect(unsafe_code, reason = "the ring is shared by threads")]
-            // SAFETY: the lock is held, so that nobody else has the queue. Merely to look at it takes the lock, too: when
-            // it is let go, its end is written back, and what another thread had put there meanwhile would be lost.
-            unsafe {
-                self.uring.submission_shared().is_empty()
-            }
-        };
-        if empty { Ok(()) } else { self.enter(0) }
+        while !self.is_submitted() {
+            self.enter(0)?;
+        }
+        Ok(())
+    }
+
+    /// Lets another thread hand over what was answered. The kernel delivers a slot's next request by the thread that
+    /// handed it over; so one that goes on to wait for the kernel must not: it could wait for that very request.
+    pub fn submit_elsewhere(self: &Arc<Self>) {
+        if let Some(submitter) = self.submitter.get() {
+            // If the thread is gone, nobody waits for the answer.
+            let _ = submitter.send(self.clone());
+        }
+    }
+
+    fn is_submitted(&self) -> bool {
+        let _one = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
+        #[expect(unsafe_code, reason = "the ring is shared by threads")]
+        // SAFETY: the lock is held, so that nobody else has the queue. Merely to look at it takes the lock, too: when
+        // it is let go, its end is written back, and what another thread had put there meanwhile would be lost.
+        unsafe {
+            self.uring.submission_shared().is_empty()
+        }
     }
 
     fn enter(&self, wait_for: usize) -> io::Result<()> {
@@ -209,18 +233,20 @@ impl Ring {
     }
 
     /// Answers the request in a slot, which is the kernel's again; [`Ring::submit`] makes sure that it knows.
-    pub fn answer(&self, slot: Slot, unique: u64, answer: Answer) {
+    pub fn answer(&self, slot: Slot, unique: u64, answer: Answer) -> io::Result<()> {
         match answer {
-            Answer::None => {}
+            Answer::Later => Ok(()),
             Answer::Failed(error) => self.commit(slot, unique, error.raw_os_error().wrapping_neg(), &[]),
-            Answer::Done => self.commit(slot, unique, 0, &[]),
+            // From the device, what wants no answer is done when it was read. Here the kernel waits for the slot: whoever
+            // lists a directory whose names others move has it forget a node by a ring, and would wait for ever.
+            Answer::None | Answer::Done => self.commit(slot, unique, 0, &[]),
             Answer::Small(small) => self.commit(slot, unique, 0, small.body()),
             Answer::Bytes(bytes) => self.commit(slot, unique, 0, &bytes),
             Answer::Shared(bytes) => self.commit(slot, unique, 0, &bytes),
         }
     }
 
-    fn commit(&self, slot: Slot, unique: u64, code: i32, body: &[u8]) {
+    fn commit(&self, slot: Slot, unique: u64, code: i32, body: &[u8]) -> io::Result<()> {
         if body.len() > PAYLOAD_LEN {
             return self.commit(slot, unique, Errno::IO.raw_os_error().wrapping_neg(), &[]);
         }
@@ -228,11 +254,11 @@ impl Ring {
         self.write(slot, 0, &head(body.len(), code, unique));
         self.write(slot, PAYLOAD_AT, body);
         self.write(slot, PAYLOAD_LEN_AT, &u32::try_from(body.len()).unwrap_or_default().to_ne_bytes());
-        self.push(slot, COMMIT_AND_FETCH, commit_id, None);
+        self.push(slot, COMMIT_AND_FETCH, commit_id, None)
     }
 
-    /// Puts a command into the submission queue, which has room for one of each slot.
-    fn push(&self, slot: Slot, command: u32, commit_id: u64, parts: Option<u64>) {
+    /// Puts a command into the submission queue.
+    fn push(&self, slot: Slot, command: u32, commit_id: u64, parts: Option<u64>) -> io::Result<()> {
         let mut words = [0; 80];
         words[8..16].copy_from_slice(&commit_id.to_ne_bytes());
         words[16..18].copy_from_slice(&self.queue.to_ne_bytes());
@@ -244,13 +270,25 @@ impl Ring {
             unsafe_code,
             reason = "the crate has no word for the number of parts; the kernel reads this memory"
         )]
-        // SAFETY: an entry is laid out as the kernel says, and this field is within it. What the entry points to is the
-        // slot's memory, which lives as long as the ring. The lock is held while the queue is changed.
+        // SAFETY: an entry is laid out as the kernel says, and this field is within it.
         unsafe {
             std::ptr::from_mut(&mut entry).cast::<u8>().add(ENTRY_LEN_AT).cast::<u32>().write(PARTS);
-            let _one = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
-            // There is room: no slot has two commands at once.
-            let _ = self.uring.submission_shared().push(&entry);
+        }
+        // It is full only as long as the kernel is at work on it.
+        while !self.try_push(&entry) {
+            self.enter(0)?;
+        }
+        Ok(())
+    }
+
+    /// False if the submission queue is full.
+    fn try_push(&self, entry: &Entry128) -> bool {
+        let _one = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
+        #[expect(unsafe_code, reason = "the kernel reads what the entry points to")]
+        // SAFETY: it points to the slot's memory, which lives as long as the ring. The lock is held while the queue is
+        // changed.
+        unsafe {
+            self.uring.submission_shared().push(entry).is_ok()
         }
     }
 
@@ -275,4 +313,10 @@ impl Ring {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address(slot, offset), bytes.len());
         }
     }
+}
+
+/// Whether a slot came back because the mount is gone.
+fn is_gone(code: i32) -> bool {
+    let gone = [Errno::NOTCONN, Errno::CANCELED, Errno::NODEV];
+    gone.into_iter().any(|error| error.raw_os_error() == code.wrapping_neg())
 }

@@ -92,6 +92,7 @@ impl Rings {
                 Ok(())
             })?);
         }
+        rings.start_submitter()?;
         let watched = rings.clone();
         threads.push(spawn("watch", move || {
             let turns: Vec<_> = watched.queues.iter().map(|queue| &queue.turn).collect();
@@ -101,6 +102,23 @@ impl Rings {
         // The kernel asks nothing before all rings are there.
         registered.iter().take(rings.queues.len()).collect::<io::Result<()>>()?;
         Ok(threads)
+    }
+
+    /// Starts the thread that hands over what others have answered. It ends when the rings are gone.
+    fn start_submitter(&self) -> io::Result<()> {
+        let (submitter, rings) = channel::<Arc<Ring>>();
+        for queue in &self.queues {
+            // Nobody has set it before.
+            let _ = queue.ring.submitter.set(submitter.clone());
+        }
+        let submit = move || {
+            for ring in rings {
+                // If the ring is gone, nobody waits for the answer.
+                let _ = ring.submit();
+            }
+            Ok(())
+        };
+        spawn("submit", submit).map(|_| ())
     }
 
     /// One of the threads of a ring.
@@ -138,7 +156,7 @@ impl Rings {
                 continue;
             }
             let work = queue.turn.begin(&self.watch);
-            answer(service, &queue.ring, slot, asked);
+            answer(service, &queue.ring, slot, asked)?;
             if !queue.turn.end(&work) {
                 queue.ring.submit()?;
                 return Ok(true);
@@ -190,9 +208,8 @@ fn serve_long(service: &impl Service, longs: &Mutex<Receiver<Long>>) {
     loop {
         let next = longs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Long { ring, slot }) = next else { return };
-        answer(service, &ring, slot, decode(&ring, slot));
         // If the ring is gone, nobody waits for the answer.
-        let _ = ring.submit();
+        let _ = answer(service, &ring, slot, decode(&ring, slot)).and_then(|()| ring.submit());
     }
 }
 
@@ -201,14 +218,14 @@ fn answer(
     ring: &Arc<Ring>,
     slot: Slot,
     asked: io::Result<(Request<'_>, Operation<'_>)>,
-) {
+) -> io::Result<()> {
     let unique = ring.unique(slot);
     let answer = match asked {
         Ok((request, operation)) => {
             let way = Way::Ring(ring.clone(), slot);
-            service.answer(&request, operation, Later { way: &way, unique })
+            service.answer(&request, operation, Later { way: &way, unique, in_hand: None })
         }
         Err(_) => Answer::Failed(Errno::IO),
     };
-    ring.answer(slot, unique, answer);
+    ring.answer(slot, unique, answer)
 }

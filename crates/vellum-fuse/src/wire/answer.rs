@@ -35,8 +35,10 @@ pub fn head(len: usize, code: i32, unique: u64) -> [u8; HEAD_LEN] {
     reason = "it is on the stack for a moment: small answers allocate nothing"
 )]
 pub enum Answer {
-    /// Nothing: the kernel waits for no answer, or gets it from another thread.
+    /// Nothing: the request wants no answer.
     None,
+    /// Nothing yet: another thread answers.
+    Later,
     /// It failed.
     Failed(Errno),
     /// It is done.

@@ -162,6 +162,46 @@ pub enum Operation<'a> {
     Unknown,
 }
 
+/// What FUSE calls an operation.
+#[must_use]
+pub fn operation_name(opcode: u32) -> &'static str {
+    match opcode {
+        1 => "LOOKUP",
+        2 => "FORGET",
+        3 => "GETATTR",
+        4 => "SETATTR",
+        5 => "READLINK",
+        6 => "SYMLINK",
+        8 => "MKNOD",
+        9 => "MKDIR",
+        10 => "UNLINK",
+        11 => "RMDIR",
+        12 | 45 => "RENAME",
+        13 => "LINK",
+        15 => "READ",
+        16 => "WRITE",
+        17 => "STATFS",
+        18 => "RELEASE",
+        20 => "FSYNC",
+        21 => "SETXATTR",
+        22 => "GETXATTR",
+        23 => "LISTXATTR",
+        24 => "REMOVEXATTR",
+        26 => "INIT",
+        28 => "READDIR",
+        30 => "FSYNCDIR",
+        38 => "DESTROY",
+        42 => "BATCH_FORGET",
+        43 => "FALLOCATE",
+        44 => "READDIRPLUS",
+        46 => "LSEEK",
+        47 | 53 => "COPY_FILE_RANGE",
+        51 => "TMPFILE",
+        52 => "STATX",
+        _ => "an unknown operation",
+    }
+}
+
 impl<'a> Operation<'a> {
     pub(super) fn decode(opcode: u32, body: &'a [u8]) -> Result<Self> {
         let mut fields = Fields(body);

@@ -49,6 +49,9 @@ pub struct Args {
     /// Let other users in, as far as permissions do
     #[arg(long)]
     allow_other: bool,
+    /// Take requests from /dev/fuse, also where the kernel offers FUSE over io_uring
+    #[arg(long)]
+    no_io_uring: bool,
     /// Memory for content that was read lately, in bytes or with K, M, G; 64M if it is left out
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     cache_size: Option<u64>,
@@ -81,6 +84,7 @@ impl Args {
             read_only: false,
             foreground: false,
             allow_other: false,
+            no_io_uring: false,
             cache_size: None,
             log_limit: None,
             take_over: false,
@@ -151,6 +155,7 @@ fn arguments(args: &Args, context: &Context) -> Vec<OsString> {
     let flags = [
         (args.read_only, "--read-only"),
         (args.allow_other, "--allow-other"),
+        (args.no_io_uring, "--no-io-uring"),
         (args.take_over, "--take-over"),
     ];
     words.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| name.into()));
@@ -286,6 +291,7 @@ fn mount(
     let options = Options {
         read_only,
         allow_other: args.allow_other,
+        no_rings: args.no_io_uring,
         name: format!("vellum:{name}"),
         file,
         report: Arc::new(move |text: &str| report_log.line(text)),

@@ -2,10 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use crate::mounting::{Mount, kill};
+use crate::mounting::{Mount, kill, sh, wait_until};
 use crate::world::{World, run};
 
 /// Where an administrator lets the kernel offer rings.
@@ -103,4 +104,61 @@ fn by_rings_everything_is_as_through_the_device() {
     drop(offer);
     assert!(!threads(mount.pid()).iter().any(|name| name.trim() == "vellum-ring"));
     all(&mount.path, check);
+}
+
+/// Programs that move and list the same directories, each of which has the kernel forget what moved meanwhile.
+const STORM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/posix/storm.c");
+
+#[test]
+fn programs_that_move_and_list_the_same_directories_end() {
+    let world = World::new();
+    let storm = world.path("storm");
+    sh(&world.path(""), &format!("cc -O1 -o {} {STORM}", storm.display()));
+    for offered in [true, false] {
+        let offer = Offer::make(offered);
+        let mount = Mount::new(&world, if offered { "ringed" } else { "plain" });
+        drop(offer);
+        assert_eq!(threads(mount.pid()).iter().any(|name| name.trim() == "vellum-ring"), offered);
+        fs::create_dir(mount.at("storm")).unwrap();
+        let pid = mount.pid();
+        let mut bounded = Command::new("timeout");
+        bounded.args(["-k", "5", "60"]).arg(&storm).arg(mount.at("storm")).arg("10");
+        if !bounded.status().unwrap().success() {
+            // So that nobody waits on.
+            kill(pid, "-KILL");
+            panic!("a request was not answered, rings: {offered}");
+        }
+    }
+}
+
+#[test]
+fn rings_are_not_used_if_they_are_not_wanted() {
+    let world = World::new();
+    let offer = Offer::make(true);
+    let mount = Mount::place(&world, "work");
+    mount.again(&["--no-io-uring"]).ok();
+    drop(offer);
+    assert!(!threads(mount.pid()).iter().any(|name| name.trim() == "vellum-ring"));
+}
+
+#[test]
+fn a_mount_whose_connection_was_aborted_ends_and_the_worktree_can_be_mounted_again() {
+    let world = World::new();
+    let control = world.path("connections");
+    fs::create_dir(&control).unwrap();
+    sh(&world.path(""), &format!("mount -t fusectl none {}", control.display()));
+    for offered in [true, false] {
+        let offer = Offer::make(offered);
+        let mount = Mount::new(&world, if offered { "ringed" } else { "plain" });
+        drop(offer);
+        fs::write(mount.at("file"), "kept").unwrap();
+        let pid = mount.pid();
+        let number = rustix::fs::minor(fs::metadata(&mount.path).unwrap().dev());
+        fs::write(control.join(number.to_string()).join("abort"), "1").unwrap();
+        wait_until("the process ended", || !Path::new(&format!("/proc/{pid}")).exists());
+        mount.again(&[]).ok();
+        // What the kernel had handed over is there; what it had not went with the connection.
+        assert!(mount.at("file").exists());
+    }
+    sh(&world.path(""), &format!("umount {}", control.display()));
 }

@@ -1,0 +1,275 @@
+//! Who looks whether requests are answered.
+//!
+//! A request that takes longer than [`PATIENCE`] is named in the mount's log: it may have its reason (a store that is away,
+//! a log that is full), and waits on. One that the kernel waits for while nobody here knows of it would wait for ever, and
+//! with it everybody who wants the directory that it holds: then the mount is ended, so that programs are told and the
+//! worktree can be mounted again. Invariants: no request is named that was answered; a mount that has anything to do is not
+//! ended. Deliberately absent: which thread is at work on what.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use super::{Later, Service};
+use crate::wire::{Answer, Header, Operation, Request, operation_name};
+
+/// How often the watchdog looks.
+const TICK: Duration = Duration::from_secs(10);
+
+/// After so many looks a request is named, or a mount ended that does not hear of its requests.
+const PATIENCE: u32 = 3;
+
+/// Requests that are watched at a time. Where two fall into one cell, one of them is not.
+const CELLS: usize = 1024;
+
+/// Where the kernel shows what it waits for, if its administrator lets it.
+const CONTROL: &str = "/sys/fs/fuse/connections";
+
+/// Requests that were taken from the kernel and not answered yet.
+#[derive(Debug)]
+pub struct InHand {
+    cells: Box<[Cell]>,
+    /// Looks so far.
+    tick: AtomicU32,
+    /// Whether any request came since the last look.
+    came: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Cell {
+    /// The request's number; 0: none. The kernel begins with 2.
+    unique: AtomicU64,
+    node: AtomicU64,
+    opcode: AtomicU32,
+    /// At which look it came.
+    since: AtomicU32,
+}
+
+impl Default for InHand {
+    fn default() -> Self {
+        let cells = (0..CELLS).map(|_| Cell::default()).collect();
+        Self { cells, tick: AtomicU32::new(0), came: AtomicBool::new(false) }
+    }
+}
+
+impl InHand {
+    fn begin(&self, head: &Header) {
+        let cell = self.cell(head.unique);
+        cell.node.store(head.node, Ordering::Relaxed);
+        cell.opcode.store(head.opcode, Ordering::Relaxed);
+        cell.since.store(self.tick.load(Ordering::Relaxed), Ordering::Relaxed);
+        cell.unique.store(head.unique, Ordering::Release);
+        // Most find it so: then nobody else's cache has to let go of it.
+        if !self.came.load(Ordering::Relaxed) {
+            self.came.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A request was answered.
+    pub fn end(&self, unique: u64) {
+        // Another one may have taken the cell.
+        let cell = &self.cell(unique).unique;
+        if cell.load(Ordering::Relaxed) == unique {
+            cell.store(0, Ordering::Release);
+        }
+    }
+
+    fn cell(&self, unique: u64) -> &Cell {
+        // The kernel counts in steps of two.
+        &self.cells[(unique / 2) as usize % CELLS]
+    }
+
+    fn is_empty(&self) -> bool {
+        self.cells.iter().all(|cell| cell.unique.load(Ordering::Acquire) == 0)
+    }
+
+    /// What has just become older than patience has it.
+    fn overdue(&self, tick: u32) -> Vec<String> {
+        let is_due = |cell: &&Cell| {
+            cell.unique.load(Ordering::Acquire) != 0
+                && tick.wrapping_sub(cell.since.load(Ordering::Relaxed)) == PATIENCE
+        };
+        let name = |cell: &Cell| {
+            let [unique, node] = [&cell.unique, &cell.node].map(|word| word.load(Ordering::Relaxed));
+            let operation = operation_name(cell.opcode.load(Ordering::Relaxed));
+            format!("request {unique} ({operation}, node {node:#x})")
+        };
+        self.cells.iter().filter(is_due).map(name).collect()
+    }
+}
+
+/// A service whose requests are watched.
+pub struct Watched<S> {
+    service: S,
+    in_hand: Arc<InHand>,
+}
+
+impl<S> Watched<S> {
+    /// Nothing was asked yet.
+    pub fn new(service: S) -> Self {
+        Self { service, in_hand: Arc::default() }
+    }
+
+    /// What is being answered.
+    pub fn in_hand(&self) -> Arc<InHand> {
+        self.in_hand.clone()
+    }
+}
+
+impl<S: Service> Service for Watched<S> {
+    fn answer(&self, request: &Request<'_>, operation: Operation<'_>, later: Later<'_>) -> Answer {
+        let unique = request.header.unique;
+        self.in_hand.begin(&request.header);
+        let later = Later { in_hand: Some(&self.in_hand), ..later };
+        let answer = self.service.answer(request, operation, later);
+        if !matches!(answer, Answer::Later) {
+            self.in_hand.end(unique);
+        }
+        answer
+    }
+}
+
+/// The thread that looks. It ends when this is dropped.
+pub struct Watchdog {
+    _stop: Sender<()>,
+}
+
+/// What the watchdog looks at.
+struct Watch {
+    in_hand: Arc<InHand>,
+    /// Where the kernel shows what it waits for.
+    control: PathBuf,
+    report: Arc<dyn Fn(&str) + Send + Sync>,
+    /// For how many looks the kernel has waited for what is not known here.
+    unheard: u32,
+}
+
+impl Watchdog {
+    /// Starts the thread. `connection` is the kernel's number of the mount.
+    pub fn start(
+        in_hand: Arc<InHand>,
+        connection: u32,
+        report: Arc<dyn Fn(&str) + Send + Sync>,
+    ) -> std::io::Result<Self> {
+        let control = Path::new(CONTROL).join(connection.to_string());
+        let mut watch = Watch { in_hand, control, report, unheard: 0 };
+        let (stop, stopped) = channel();
+        std::thread::Builder::new().name("vellum-watchdog".into()).spawn(move || {
+            while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                watch.look();
+            }
+        })?;
+        Ok(Self { _stop: stop })
+    }
+}
+
+impl Watch {
+    fn look(&mut self) {
+        let tick = self.in_hand.tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let waited = TICK.as_secs() * u64::from(PATIENCE);
+        for request in self.in_hand.overdue(tick) {
+            (self.report)(&format!("{request} has not been answered for {waited} seconds"));
+        }
+        let came = self.in_hand.came.swap(false, Ordering::Relaxed);
+        let is_idle = !came && self.in_hand.is_empty();
+        self.unheard = if is_idle && self.kernel_waits() { self.unheard + 1 } else { 0 };
+        if self.unheard == PATIENCE {
+            (self.report)(&format!(
+                "the kernel has waited for {waited} seconds for the answer to a request that was not received: the mount \
+                 is ended; mount it again, with --no-io-uring if this happens again"
+            ));
+            if let Err(error) = std::fs::write(self.control.join("abort"), "1") {
+                (self.report)(&format!("the mount cannot be ended: {error}"));
+            }
+        }
+    }
+
+    /// Whether the kernel says that it waits for answers. Where it does not say, it is taken not to.
+    fn kernel_waits(&self) -> bool {
+        let waiting = std::fs::read_to_string(self.control.join("waiting"));
+        waiting.is_ok_and(|text| text.trim().parse::<u64>().is_ok_and(|count| count > 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    const HEAD: Header = Header { opcode: 28, unique: 8, node: 5, uid: 0, gid: 0, pid: 1 };
+
+    struct Trial {
+        watch: Watch,
+        said: Arc<Mutex<Vec<String>>>,
+        control: tempfile::TempDir,
+    }
+
+    fn trial(waiting: &str) -> Trial {
+        let control = tempfile::tempdir().unwrap();
+        std::fs::write(control.path().join("waiting"), waiting).unwrap();
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let heard = said.clone();
+        let report = Arc::new(move |text: &str| heard.lock().unwrap().push(text.to_owned()));
+        let watch = Watch { in_hand: Arc::default(), control: control.path().into(), report, unheard: 0 };
+        Trial { watch, said, control }
+    }
+
+    impl Trial {
+        fn look(&mut self, times: u32) {
+            (0..times).for_each(|_| self.watch.look());
+        }
+
+        fn is_ended(&self) -> bool {
+            self.control.path().join("abort").exists()
+        }
+    }
+
+    #[test]
+    fn a_request_that_takes_long_is_named_once_and_the_mount_goes_on() {
+        let mut trial = trial("1");
+        trial.watch.in_hand.begin(&HEAD);
+        trial.look(20);
+        let said = trial.said.lock().unwrap().clone();
+        assert_eq!(said, ["request 8 (READDIR, node 0x5) has not been answered for 30 seconds"]);
+        assert!(!trial.is_ended());
+    }
+
+    #[test]
+    fn what_was_answered_is_not_named() {
+        let mut trial = trial("0");
+        trial.watch.in_hand.begin(&HEAD);
+        trial.watch.in_hand.end(8);
+        trial.look(20);
+        assert!(trial.said.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_mount_whose_kernel_waits_for_what_never_came_is_ended() {
+        let mut trial = trial("1");
+        trial.look(PATIENCE - 1);
+        assert!(!trial.is_ended());
+        trial.look(1);
+        assert!(trial.is_ended());
+        assert_eq!(trial.said.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_mount_that_hears_of_requests_is_not_ended() {
+        let mut trial = trial("1");
+        for _ in 0..20 {
+            trial.watch.in_hand.begin(&HEAD);
+            trial.watch.in_hand.end(HEAD.unique);
+            trial.look(1);
+        }
+        assert!(!trial.is_ended());
+    }
+
+    #[test]
+    fn a_mount_of_which_nobody_wants_anything_is_not_ended() {
+        let mut trial = trial("0");
+        trial.look(20);
+        assert!(!trial.is_ended());
+    }
+}
