@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A volume with very many snapshots: what `gc plan`, `gc run`, the first page of `history` and a search by tag cost.
+"""A volume with very many snapshots: what `gc plan`, `gc run`, the first page of `history`, the history of one path and a
+search by tag cost.
 
 A hundred, a thousand, ten thousand snapshots of a tree of a thousand files, each with one file changed; one in a hundred
 has a tag; one in a hundred is forgotten before the collection, so that there is something to collect. Times are of the
@@ -139,6 +140,10 @@ def measure_all(volume: Volume, count: int, rounds: int, notes: Notes):
     tag = f"t{wanted(count)}"
     timed(volume, notes, "history, first page", rounds, "history", "-n", "50")
     timed(volume, notes, "history, all", 3, "history", "-n", str(count))
+    # The file was changed by one snapshot in a thousand, something in the directory by one in ten.
+    timed(volume, notes, "history of a file, all", 3, "history", "-n", "0", "--path", str(path(Path(), 7)))
+    timed(volume, notes, "history of a directory, all", 3, "history", "-n", "0", "--path", "d7")
+    timed(volume, notes, "history of a directory, first page", rounds, "history", "-n", "20", "--path", "d7")
     timed(volume, notes, "find by tag", rounds, "history", "--tag", tag)
     timed(volume, notes, "show by tag", rounds, "show", tag)
     worktrees(volume, notes, min(rounds, 5))

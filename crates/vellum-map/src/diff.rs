@@ -12,6 +12,7 @@ use vellum_types::BlobId;
 use crate::error::MapError;
 use crate::node::{Node, key_slice, value_slice};
 use crate::path::{check_follows, load_child};
+use crate::range::Span;
 use crate::slice::{Slice, Value};
 use crate::source::{NodeSource, Root};
 
@@ -31,17 +32,25 @@ pub struct Diff<'a, S: ?Sized> {
     source: &'a S,
     before: Side,
     after: Side,
+    span: Span,
     ended: bool,
 }
 
 /// The changes that lead from map `a` to map `b`.
 pub fn diff<'a, S: NodeSource + ?Sized>(source: &'a S, a: &Root, b: &Root) -> Diff<'a, S> {
-    Diff { source, before: Side::new(*a), after: Side::new(*b), ended: a == b }
+    diff_span(source, a, b, Span::all())
+}
+
+/// Those of them in a span of keys. Nodes that hold nothing of it are not read.
+pub fn diff_span<'a, S: NodeSource + ?Sized>(source: &'a S, a: &Root, b: &Root, span: Span) -> Diff<'a, S> {
+    Diff { source, before: Side::new(*a), after: Side::new(*b), span, ended: a == b }
 }
 
 impl<S: NodeSource + ?Sized> Diff<'_, S> {
     fn find_next(&mut self) -> Result<Option<Change>, MapError> {
         loop {
+            self.before.skip_outside(&self.span);
+            self.after.skip_outside(&self.span);
             match (self.before.place(), self.after.place()) {
                 (Place::Node(_, a), Place::Node(_, b)) if a == b => {
                     self.before.skip();
@@ -144,6 +153,31 @@ impl Side {
         }
     }
 
+    /// Goes past nodes and entries before a span, and to the end if what comes next is beyond it.
+    fn skip_outside(&mut self, span: &Span) {
+        if *span == Span::default() {
+            return;
+        }
+        while let Some((node, index)) = self.frames.last() {
+            // In an inner node a key is the last one under a child.
+            let is_before = node.key(*index).is_some_and(|key| key < span.start.as_slice());
+            let least = if node.is_leaf() { node.key(*index) } else { self.key_before() };
+            if least.is_some_and(|key| !span.is_before_end(key)) {
+                self.frames.clear();
+            } else if is_before {
+                self.skip();
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// The last key before the place where it stands, as far as its frames tell.
+    fn key_before(&self) -> Option<&[u8]> {
+        let (node, index) = self.frames.iter().rev().find(|(_, index)| *index > 0)?;
+        node.key(*index - 1)
+    }
+
     /// Goes past the node or entry that it stands before.
     fn skip(&mut self) {
         self.root = None;
@@ -167,8 +201,7 @@ impl Side {
         }
         let Some((node, index)) = self.frames.last() else { return Ok(()) };
         let Some((id, child)) = load_child(source, node, *index)? else { return Ok(()) };
-        let before = self.frames.iter().rev().find(|(_, index)| *index > 0);
-        if let Some(key) = before.and_then(|(node, index)| node.key(*index - 1)) {
+        if let Some(key) = self.key_before() {
             check_follows(id, &child, key)?;
         }
         self.frames.push((child, 0));

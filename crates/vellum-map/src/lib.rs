@@ -26,7 +26,7 @@ mod walk;
 
 pub use apply::{Applier, Builder, apply};
 pub use cache::{LoadBytes, NodeCache};
-pub use diff::{Change, Diff, diff};
+pub use diff::{Change, Diff, diff, diff_span};
 pub use error::MapError;
 pub use layer::Layer;
 pub use memory::MemoryNodes;

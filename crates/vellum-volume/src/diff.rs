@@ -399,11 +399,3 @@ fn signature(inode: &Inode) -> Option<Vec<u8>> {
 pub fn within(path: &[u8], scope: &[u8]) -> bool {
     scope.is_empty() || path.strip_prefix(scope).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
-
-/// Whether anything at or under `path` differs between two snapshots' trees.
-pub fn touches(states: &Comparison<'_>, path: &[u8]) -> Result<bool> {
-    Ok(states
-        .run()?
-        .iter()
-        .any(|change| [&change.old, &change.new].into_iter().flatten().any(|side| within(&side.path, path))))
-}

@@ -19,6 +19,7 @@ pub mod session;
 pub mod state;
 pub mod tree;
 pub mod verify;
+pub mod versions;
 pub mod volume;
 
 pub use error::{Result, VolumeError};

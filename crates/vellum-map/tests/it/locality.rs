@@ -1,6 +1,6 @@
 //! Small changes cost little: how many nodes are read and written, counted.
 
-use vellum_map::{MemoryNodes, NodeSource, Root, apply, diff, walk};
+use vellum_map::{MemoryNodes, NodeSource, Root, Span, apply, diff, diff_span, walk};
 
 use crate::support::{Counted, Model, SMALL, STANDARD, build, key_of, numbered, value_of};
 
@@ -57,6 +57,20 @@ fn a_diff_reads_only_what_differs() {
         reads += source.reads();
     }
     assert!(reads < 100 * 4 * height, "{reads} reads for 100 diffs of height {height}");
+}
+
+#[test]
+fn a_diff_of_a_span_reads_nothing_beyond_it() {
+    let nodes = MemoryNodes::new();
+    let a = build(SMALL, &nodes, &numbered(0..30_000));
+    let height = height(&nodes, &a);
+    let everything: Vec<_> = (0..30_000).map(key_of).collect();
+    let changes = everything.iter().map(|key| (key, Some(b"changed".as_slice())));
+    let b = apply(&nodes, &nodes, SMALL, &a, changes).unwrap();
+    let source = Counted::new(&nodes);
+    let span = Span::between(key_of(14_000), key_of(14_001));
+    assert_eq!(diff_span(&source, &a, &b, span).count(), 1);
+    assert!(source.reads() <= 4 * height, "{} reads at height {height}", source.reads());
 }
 
 /// Every node's last key in turn is removed: boundaries shift at each level.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use vellum_map::{Layer, MemoryNodes, Root, Shape, Span, View, apply, diff, len};
+use vellum_map::{Layer, MemoryNodes, Root, Shape, Span, View, apply, diff, diff_span, len};
 
 use crate::support::{Model, Random, STANDARD, TINY, build, collect, read_all};
 
@@ -121,14 +121,18 @@ impl Run {
         assert_eq!(held.as_ref(), self.model.get(&key));
     }
 
-    fn scan(&mut self) {
+    fn random_span(&mut self) -> Span {
         let (a, b) = (self.key(), self.key());
-        let span = match self.random.below(4) {
+        match self.random.below(4) {
             0 => Span::all(),
             1 => Span::prefix(&a),
             2 => Span::from(&a),
             _ => Span::between(&a, &b),
-        };
+        }
+    }
+
+    fn scan(&mut self) {
+        let span = self.random_span();
         let expected: Model = self
             .model
             .iter()
@@ -185,9 +189,15 @@ impl Run {
     fn compare(&mut self) {
         let count = self.kept.len() as u64;
         let (a, b) = (self.random.below(count) as usize, self.random.below(count) as usize);
+        let span = self.random_span();
         let ((a, before), (b, after)) = (&self.kept[a], &self.kept[b]);
         let changes: Vec<_> = diff(&self.nodes, a, b).map(|change| as_owned(&change.unwrap())).collect();
-        assert_eq!(changes, model_diff(before, after));
+        let mut expected = model_diff(before, after);
+        assert_eq!(changes, expected);
+        let within: Vec<_> =
+            diff_span(&self.nodes, a, b, span.clone()).map(|change| as_owned(&change.unwrap())).collect();
+        expected.retain(|(key, ..)| span.contains(key));
+        assert_eq!(within, expected);
     }
 }
 

@@ -6,9 +6,10 @@ use std::fs;
 use vellum_map::Root;
 use vellum_types::{BlobId, SnapshotId, Time};
 use vellum_volume::history::{Ancestors, all};
+use vellum_volume::versions::{PathHistory, Step};
 use vellum_volume::{Volume, VolumeError};
 
-use crate::model::small;
+use crate::model::{noise, small};
 use crate::world::{PLAIN, SEALED, World, assert_clean, record, refused, snapshot};
 
 /// Commits a record without a tree worth speaking of.
@@ -215,4 +216,32 @@ fn a_record_put_twice_is_one_snapshot() {
     assert_eq!(world.volume.catalog.put(&record).unwrap(), first);
     assert_eq!(world.seen_in(world.ram.clone()).catalog.put(&record).unwrap(), first);
     assert_eq!(world.volume.catalog.ids().unwrap(), [first]);
+}
+
+#[test]
+fn the_history_of_a_path_has_its_versions_and_nothing_else() {
+    let world = World::new(SEALED);
+    let mut tree = small(1);
+    let mut versions = Vec::new();
+    let watched = tree.file(vellum_types::Ino::ROOT, "watched", b"0".to_vec());
+    for number in 0..200_u64 {
+        if number % 50 == 7 {
+            tree.node(watched).content = number.to_string().into_bytes();
+        }
+        tree.file(vellum_types::Ino::ROOT, &format!("other-{number}"), noise(number, 3000));
+        let id = snapshot(&world.volume, &tree, &number.to_string());
+        if number == 0 || number % 50 == 7 {
+            versions.push(id);
+        }
+    }
+    versions.reverse();
+    let volume = world.again();
+    let entries: Vec<_> =
+        Ancestors::of(&volume.catalog, volume.head().unwrap()).unwrap().collect::<Result<_, _>>().unwrap();
+    let before = |at: usize| entries.get(at + 1).map(|entry| entry.record.root);
+    let steps =
+        entries.iter().enumerate().map(|(at, entry)| Ok(Step { entry: entry.clone(), before: before(at) }));
+    let found = PathHistory::new(&volume, b"watched", steps);
+    let found: Vec<_> = found.map(|entry| entry.unwrap().id).collect();
+    assert_eq!(found, versions);
 }

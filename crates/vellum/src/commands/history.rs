@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 use vellum_types::SnapshotId;
-use vellum_volume::diff::{Comparison, touches};
 use vellum_volume::history::{Ancestors, Entry, all};
 use vellum_volume::record::Origin;
+use vellum_volume::versions::{PathHistory, Step};
 use vellum_volume::{Volume, VolumeError};
 
 use crate::context::Context;
 use crate::context::names::{Names, first_line};
-use crate::error::{CliError, Outcome, Result};
+use crate::error::{Outcome, Result};
 use crate::ui::graph::Graph;
 use crate::ui::table::{Align, Cell, Table};
 use crate::ui::{format, json};
@@ -93,17 +93,10 @@ impl Filter<'_> {
         } else {
             Box::new(Ancestors::of(catalog, self.volume.head()?)?)
         };
-        let mut shown = Vec::new();
-        for entry in entries {
-            let entry = entry?;
-            if self.admits(&entry)? {
-                if shown.len() == limit {
-                    return Ok((shown, true));
-                }
-                shown.push(entry);
-            }
-        }
-        Ok((shown, false))
+        let noted = entries.filter(|entry| entry.as_ref().map_or(true, |entry| self.has_text(entry)));
+        let Some(path) = &self.path else { return take(noted, limit) };
+        let steps = noted.map(|entry| self.step(entry?));
+        take(PathHistory::new(self.volume, path, steps), limit)
     }
 
     /// Tags are few, and say where their snapshots are: no history is walked for them.
@@ -117,31 +110,43 @@ impl Filter<'_> {
         Ok(entries)
     }
 
-    fn admits(&self, entry: &Entry) -> Result<bool> {
+    fn has_text(&self, entry: &Entry) -> bool {
         let note = &entry.record.note;
-        let noted = |text: &String| note.to_lowercase().contains(&text.to_lowercase());
-        Ok(self.args.grep.as_ref().is_none_or(noted)
-            && self.path.as_ref().map_or(Ok(true), |path| self.changed(entry, path))?)
+        self.args.grep.as_ref().is_none_or(|text| note.to_lowercase().contains(&text.to_lowercase()))
     }
 
-    fn changed(&self, entry: &Entry, path: &[u8]) -> Result<bool> {
-        let to = self.volume.tree(entry.record.root);
-        match parents_shown(self.volume, self.names.ids(), entry)?.first() {
-            Some(parent) => {
-                let from = self.volume.tree(self.volume.catalog.get(parent)?.root);
-                Ok(touches(&Comparison { from: &from, to: &to }, path)?)
-            }
-            None => match to.find(path, "") {
-                Ok(_) => Ok(true),
-                Err(VolumeError::NoSuchPath { .. }) => Ok(false),
-                Err(error) => Err(error.into()),
-            },
-        }
+    /// A snapshot with what the history shows before it.
+    fn step(&self, entry: Entry) -> vellum_volume::Result<Step> {
+        let before = match parents_shown(self.volume, self.names.ids(), &entry)?.first() {
+            Some(parent) => Some(self.volume.catalog.get(parent)?.root),
+            None => None,
+        };
+        Ok(Step { entry, before })
     }
 }
 
+/// The first of some snapshots, and whether there are more.
+fn take(
+    entries: impl Iterator<Item = vellum_volume::Result<Entry>>,
+    limit: usize,
+) -> Result<(Vec<Entry>, bool)> {
+    let mut shown = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if shown.len() == limit {
+            return Ok((shown, true));
+        }
+        shown.push(entry);
+    }
+    Ok((shown, false))
+}
+
 /// The nearest ancestors that were not forgotten, on the first parent's line first.
-fn parents_shown(volume: &Volume, live: &[SnapshotId], entry: &Entry) -> Result<Vec<SnapshotId>> {
+fn parents_shown(
+    volume: &Volume,
+    live: &[SnapshotId],
+    entry: &Entry,
+) -> vellum_volume::Result<Vec<SnapshotId>> {
     let mut found = Vec::new();
     let mut met = std::collections::HashSet::new();
     let mut queue: Vec<_> = entry.record.parents.iter().rev().copied().collect();
@@ -156,7 +161,7 @@ fn parents_shown(volume: &Volume, live: &[SnapshotId], entry: &Entry) -> Result<
         match volume.catalog.get(&id) {
             Ok(record) => queue.extend(record.parents.iter().rev()),
             Err(VolumeError::MissingRecord(_)) => {}
-            Err(error) => return Err(CliError::from(error)),
+            Err(error) => return Err(error),
         }
     }
     Ok(found)

@@ -49,6 +49,17 @@ fn filters() {
 }
 
 #[test]
+fn the_history_of_a_path_tells_when_a_directory_above_it_was_renamed() {
+    let world = three();
+    std::fs::rename(world.tree().join("dir"), world.tree().join("moved")).unwrap();
+    world.snapshot("fourth");
+    for (path, count) in [("dir/b.txt", 3), ("moved/b.txt", 1), ("a.txt", 2)] {
+        let ran = world.run(&["history", "--path", path]).ok();
+        assert_eq!(ran.lines().len(), count, "{path}: {:?}", ran.lines());
+    }
+}
+
+#[test]
 fn forks_are_drawn() {
     let world = three();
     world.run(&["restore", "first"]).ok();

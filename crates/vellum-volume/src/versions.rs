@@ -1,0 +1,179 @@
+//! Which snapshots of a history changed a path.
+//!
+//! Each snapshot is compared with the one before it, and only at the path: of two trees the nodes are read that hold the
+//! entries on the way to it and its own keys. Neighbours share nearly all nodes, so that a snapshot which changed
+//! something else costs its top node.
+//!
+//! Invariant: a snapshot counts if, and only if, other names lie at or under the path than before, or a name there has
+//! another kind, content, mode, owner, time or extended attribute. Deliberately absent: how the versions differ
+//! ([`crate::diff`] says that).
+
+use std::collections::{HashSet, VecDeque};
+
+use rayon::prelude::*;
+use vellum_map::{Root, Span, diff_span};
+use vellum_types::{Attr, FileKind, Ino, Key};
+
+use crate::diff::{Comparison, compare};
+use crate::error::{Result, VolumeError};
+use crate::history::Entry;
+use crate::tree::FsTree;
+use crate::volume::Volume;
+
+/// Snapshots that are compared together at first: a page is often there soon.
+const WINDOW_MIN: usize = 16;
+/// Snapshots that are compared together at most: enough for all threads.
+const WINDOW_MAX: usize = 512;
+
+/// A snapshot and what its history had before it.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// The snapshot.
+    pub entry: Entry,
+    /// The tree of the snapshot before it; None: it is the first one.
+    pub before: Option<Root>,
+}
+
+/// The snapshots among `steps` that changed something at or under a path, in their order.
+pub struct PathHistory<'a, I> {
+    volume: &'a Volume,
+    path: &'a [u8],
+    steps: I,
+    window: usize,
+    found: VecDeque<Result<Entry>>,
+}
+
+impl<'a, I: Iterator<Item = Result<Step>>> PathHistory<'a, I> {
+    /// Compares `steps` as far as they are asked for.
+    pub fn new(volume: &'a Volume, path: &'a [u8], steps: I) -> Self {
+        Self { volume, path, steps, window: WINDOW_MIN, found: VecDeque::new() }
+    }
+
+    /// Compares the next steps, by all threads; false if there are none.
+    fn advance(&mut self) -> bool {
+        let steps: Vec<Result<Step>> = self.steps.by_ref().take(self.window).collect();
+        let is_end = steps.is_empty();
+        self.window = (self.window * 2).min(WINDOW_MAX);
+        let changed: Vec<Result<Option<Entry>>> = steps
+            .into_par_iter()
+            .map(|step| {
+                let Step { entry, before } = step?;
+                Ok(self.volume.changes_path(self.path, before, entry.record.root)?.then_some(entry))
+            })
+            .collect();
+        self.found.extend(changed.into_iter().filter_map(Result::transpose));
+        !is_end
+    }
+}
+
+impl<I: Iterator<Item = Result<Step>>> Iterator for PathHistory<'_, I> {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.found.is_empty() && self.advance() {}
+        self.found.pop_front()
+    }
+}
+
+impl Volume {
+    /// Whether anything at or under a path differs between two trees; without one before, whether the path is there.
+    pub fn changes_path(&self, path: &[u8], before: Option<Root>, after: Root) -> Result<bool> {
+        if before == Some(after) {
+            return Ok(false);
+        }
+        let to = self.tree(after);
+        let there = find(&to, path)?;
+        let Some(before) = before else { return Ok(there.is_some()) };
+        let from = self.tree(before);
+        let states = Comparison { from: &from, to: &to };
+        let ((old, old_attr), (new, new_attr)) = match (find(&from, path)?, there) {
+            (None, None) => return Ok(false),
+            (Some(old), Some(new)) => (old, new),
+            (None, Some(_)) | (Some(_), None) => return Ok(true),
+        };
+        match (old_attr.kind == FileKind::Dir, new_attr.kind == FileKind::Dir) {
+            (true, true) => Directories::new(&states)?.differ(old, new),
+            (false, false) if old == new && is_same(&from, (before, after), old)? => Ok(false),
+            (false, false) => Ok(compare(&from.inode(old)?, &to.inode(new)?).any()),
+            _ => Ok(true),
+        }
+    }
+}
+
+fn find(tree: &FsTree, path: &[u8]) -> Result<Option<(Ino, Attr)>> {
+    match tree.find(path, "") {
+        Ok(found) => Ok(Some(found)),
+        Err(VolumeError::NoSuchPath { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether two trees hold the same of an inode.
+fn is_same(tree: &FsTree, (before, after): (Root, Root), ino: Ino) -> Result<bool> {
+    let span = Span::between(Key::attr(ino).as_bytes(), Key::attr(Ino(ino.0.saturating_add(1))).as_bytes());
+    Ok(diff_span(tree.nodes(), &before, &after, span).next().transpose()?.is_none())
+}
+
+/// Directories of two trees, compared by names. What has the same number in both, and was not touched, is not looked at.
+struct Directories<'a> {
+    states: &'a Comparison<'a>,
+    /// What differs, and all directories above it in either tree; None: it may have names elsewhere, too.
+    touched: Option<HashSet<Ino>>,
+}
+
+impl<'a> Directories<'a> {
+    fn new(states: &'a Comparison<'a>) -> Result<Self> {
+        let (changed, has_other_names) = states.touched()?;
+        if has_other_names {
+            return Ok(Self { states, touched: None });
+        }
+        let mut touched = HashSet::new();
+        for tree in [states.from, states.to] {
+            let mut passed = HashSet::new();
+            for ino in &changed {
+                let mut at = *ino;
+                // Each is passed once, so that a circle of directories ends.
+                while passed.insert(at) && at != Ino::ROOT {
+                    match tree.attr(at)? {
+                        Some(attr) => at = attr.parent,
+                        None => break,
+                    }
+                }
+            }
+            touched.extend(passed);
+        }
+        Ok(Self { states, touched: Some(touched) })
+    }
+
+    fn may_differ(&self, old: Ino, new: Ino) -> bool {
+        old != new || self.touched.as_ref().is_none_or(|touched| touched.contains(&old))
+    }
+
+    /// Whether anything differs of two directories or in them.
+    fn differ(&self, old: Ino, new: Ino) -> Result<bool> {
+        let mut waiting = vec![(old, new)];
+        let mut met = HashSet::new();
+        while let Some((old, new)) = waiting.pop() {
+            if !self.may_differ(old, new) || !met.insert((old, new)) {
+                continue;
+            }
+            let (old, new) = (self.states.from.inode(old)?, self.states.to.inode(new)?);
+            if compare(&old, &new).any() || old.entries.len() != new.entries.len() {
+                return Ok(true);
+            }
+            for ((old_name, old), (new_name, new)) in old.entries.iter().zip(&new.entries) {
+                if old_name != new_name || old.kind != new.kind {
+                    return Ok(true);
+                }
+                if old.kind == FileKind::Dir {
+                    waiting.push((old.ino, new.ino));
+                } else if self.may_differ(old.ino, new.ino)
+                    && compare(&self.states.from.inode(old.ino)?, &self.states.to.inode(new.ino)?).any()
+                {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+}
