@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use vellum_types::{SnapshotId, Time};
 use vellum_volume::session::{host_name, now, user_name};
-use vellum_volume::{Origin, SnapshotRecord, Statistics};
+use vellum_volume::{Origin, SnapshotRecord, Statistics, resolve};
 
 use crate::error::Result;
 use crate::fs::Fs;
@@ -100,13 +100,14 @@ impl Fs {
     /// unless it is to be discarded; gives that one. Who holds inodes goes on reading what they held.
     pub fn restore(&self, target: SnapshotId, discard: bool) -> Result<Option<SnapshotId>> {
         self.admit()?;
-        let short = self.volume.short_id(&target)?;
         let waits = self.pending()?.iter().any(|(_, waiting)| waiting.id == target);
         let mut named = if waits { None } else { Some(self.name_first(target)?) };
         let ended = self.epochs.end();
         let saved = if discard || !self.is_changed()? {
             None
         } else {
+            // Not from the store's list, which may take long to be read: this is for people.
+            let short = resolve::short(&target, &self.volume.catalog.remembered_ids());
             let note = format!("before the restore of {short}");
             Some(self.snapshot(&SnapshotRequest { note, tags: Vec::new(), origin: Origin::Safety })?)
         };

@@ -4,6 +4,7 @@ pub mod mounted;
 pub mod names;
 pub mod paths;
 pub mod place;
+pub mod unpublished;
 
 use std::path::{Path, PathBuf};
 

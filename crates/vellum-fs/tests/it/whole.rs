@@ -117,6 +117,7 @@ impl World {
             60..=61 => self.check_any_snapshot(),
             62..=66 => return self.crash(),
             67..=150 => self.content(),
+            151 => self.restore_to_and_fro(),
             _ => self.pair.step(),
         }
         self.remember();
@@ -151,13 +152,33 @@ impl World {
     }
 
     fn restore(&mut self) {
-        if self.snapshots.is_empty() {
+        self.restore_one_of(self.snapshots.len());
+    }
+
+    /// Stands on one snapshot after another while none of them is published, with a little work in between.
+    fn restore_to_and_fro(&mut self) {
+        for _ in 0..3 + self.random.below(4) {
+            self.pair.step();
+            self.content();
+            self.remember();
+            if self.random.one_in(2) {
+                self.snapshot();
+            }
+            self.restore_one_of(4);
+        }
+    }
+
+    /// Restores one of the last snapshots.
+    fn restore_one_of(&mut self, last: usize) {
+        let among = self.snapshots.len().min(last);
+        if among == 0 {
             return;
         }
         // What is open afterwards is another test's affair.
         self.pair.close_all();
         self.remember();
-        let target = self.snapshots[self.random.below(self.snapshots.len() as u64) as usize].clone();
+        let back = 1 + self.random.below(among as u64) as usize;
+        let target = self.snapshots[self.snapshots.len() - back].clone();
         if let Some(saved) = self.pair.stand.restore(target.id, self.random.one_in(2)).unwrap() {
             self.keep(saved);
         }

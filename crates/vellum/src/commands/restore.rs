@@ -130,15 +130,18 @@ fn target(args: &Args, context: &Context, volume: &Volume) -> Result<Entry> {
 /// The worktree is mounted: it stands on another tree at once, however many files that has; of paths, the files are
 /// made anew, and share their content.
 fn in_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result<Outcome> {
-    mounted.ask(&Request::Settle)?;
-    let target = target(args, context, &mounted.volume)?;
-    let short = mounted.volume.short_id(&target.id)?;
     let paths = context.paths(&mounted.mountpoint).parse_all(&args.paths)?;
     if args.dry_run {
-        return would_change(context, mounted, &target, &paths);
+        return would_change(context, mounted, &settled_target(args, context, mounted)?, &paths);
     }
+    // To stand on a snapshot, the mount need not wait until it is in the store.
+    let target = match mounted.find_unpublished(&args.snapshot)? {
+        Some(id) => id,
+        None => settled_target(args, context, mounted)?.id,
+    };
+    let short = mounted.volume.short_id(&target)?;
     mounted.sync()?;
-    let (id, discard) = (target.id.to_string(), args.discard);
+    let (id, discard) = (target.to_string(), args.discard);
     let request = match paths.is_empty() {
         true => Request::Restore { target: id, discard },
         false => Request::RestorePaths { target: id, paths, discard },
@@ -146,7 +149,7 @@ fn in_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result
     let safety = mounted.ask(&request)?.snapshot;
     let ui = &context.ui;
     if ui.json() {
-        ui.object(&MountReport { target: target.id.to_string(), safety })?;
+        ui.object(&MountReport { target: target.to_string(), safety })?;
     } else if !ui.voice.quiet {
         ui.line(format!("Restored {}", ui.style.yellow(&short)))?;
         if let Some(id) = safety {
@@ -154,6 +157,12 @@ fn in_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result
         }
     }
     Ok(Outcome::Done)
+}
+
+/// The snapshot that was named, once all are in the store.
+fn settled_target(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result<Entry> {
+    mounted.ask(&Request::Settle)?;
+    target(args, context, &mounted.volume)
 }
 
 fn would_change(

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
+use vellum_fs::pending::Pending;
 use vellum_fs::publisher::Publisher;
 use vellum_fs::snapshot::SnapshotRequest;
 use vellum_fs::{Fs, FsError};
@@ -26,6 +27,8 @@ use crate::error::{CliError, Result, kind_name, kind_of_name};
 pub const SOCKET: &str = "control";
 /// Longest request or answer, bytes: a note has 64 KiB at most.
 const LINE_MAX: u64 = 1 << 20;
+/// Most snapshots that wait to be published of which an answer says what they are called: some 200 bytes each.
+const UNPUBLISHED_MAX: usize = 1000;
 
 /// What a command asks for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,6 +36,8 @@ const LINE_MAX: u64 = 1 << 20;
 pub enum Request {
     /// How things stand.
     Status,
+    /// What the snapshots are called that are not in the store yet.
+    Unpublished,
     /// A snapshot.
     Snapshot {
         /// What the user says of it.
@@ -101,6 +106,19 @@ pub struct Answer {
     pub used_inodes: u64,
     /// Why the last attempt to publish failed.
     pub failure: Option<String>,
+    /// The snapshots that are not in the store yet, the oldest first; None: nobody asked, or they are too many.
+    pub unpublished: Option<Vec<UnpublishedSnapshot>>,
+}
+
+/// A snapshot that is not in the store yet: what names it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct UnpublishedSnapshot {
+    /// Its id, in hexadecimal.
+    pub id: String,
+    /// The id of the snapshot that it was made on.
+    pub parent: Option<String>,
+    /// The tags that it gets.
+    pub tags: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -170,6 +188,7 @@ impl Service {
         let mut answer = Answer::default();
         match request {
             Request::Status => {}
+            Request::Unpublished => answer.unpublished = self.unpublished()?,
             Request::Snapshot { note, tags, paths } => {
                 let request =
                     SnapshotRequest { note: note.clone(), tags: tags.clone(), origin: Origin::User };
@@ -219,6 +238,16 @@ impl Service {
             forgetter.forget(before.into_iter().chain(names()?));
         }
         Ok(saved)
+    }
+
+    fn unpublished(&self) -> std::result::Result<Option<Vec<UnpublishedSnapshot>>, FsError> {
+        let waiting = self.fs.pending()?;
+        let named = waiting.into_iter().map(|(_, Pending { id, record, tags, .. })| UnpublishedSnapshot {
+            id: id.to_string(),
+            parent: record.parents.first().map(ToString::to_string),
+            tags,
+        });
+        Ok((named.len() <= UNPUBLISHED_MAX).then(|| named.collect()))
     }
 
     fn stand(&self, answer: Answer) -> std::result::Result<Answer, FsError> {

@@ -62,5 +62,6 @@ mod tag;
 mod times;
 mod trouble;
 mod umount;
+mod unpublished;
 mod verify;
 mod worktree;

@@ -1,0 +1,99 @@
+//! Snapshots of a mount that are not in the store yet: commands that do not wait for them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::mounting::{Mount, kill, wait_until};
+use crate::world::{Ran, World};
+
+/// The store takes no more packs until this is dropped: nothing can be published.
+struct FullStore {
+    packs: PathBuf,
+    aside: PathBuf,
+}
+
+impl FullStore {
+    fn new(world: &World) -> Self {
+        let packs = world.tree().join(".vellum/store/packs");
+        let aside = packs.with_file_name("packs.aside");
+        fs::rename(&packs, &aside).unwrap();
+        fs::write(&packs, "").unwrap();
+        Self { packs, aside }
+    }
+}
+
+impl Drop for FullStore {
+    fn drop(&mut self) {
+        // A test that failed has nothing to put back.
+        let _ = fs::remove_file(&self.packs).and_then(|()| fs::rename(&self.aside, &self.packs));
+    }
+}
+
+/// A command in a mount.
+fn run(mount: &Mount<'_>, args: &[&str]) -> Ran {
+    crate::world::run(&mount.path, args, Stdio::null())
+}
+
+#[test]
+fn a_restore_right_after_a_snapshot_does_not_wait_until_that_is_published() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    mount.sh("cat a.txt dir/* > /dev/null; echo early > f");
+    run(&mount, &["snapshot", "--tag", "early"]).ok();
+    run(&mount, &["flush"]).ok();
+    let full = FullStore::new(&world);
+    mount.sh("head -c 3000000 /dev/zero | tr '\\0' x > f; mkdir new; echo new > new/file");
+    run(&mount, &["snapshot", "--tag", "late"]).ok();
+    let late = "[ $(wc -c < f) = 3000000 ]; [ $(cat new/file) = new ]";
+    let early = "[ $(cat f) = early ]; [ ! -e new ]";
+    for _ in 0..3 {
+        run(&mount, &["restore", "HEAD~1"]).ok();
+        mount.sh(early);
+        run(&mount, &["restore", "late"]).ok();
+        mount.sh(late);
+    }
+    // What no snapshot holds is kept, and undoing works as well.
+    mount.sh("echo unsaved > f");
+    let undo = run(&mount, &["--json", "restore", "early"]).ok();
+    let safety: serde_json::Value = serde_json::from_slice(&undo.raw).unwrap();
+    mount.sh(early);
+    run(&mount, &["restore", safety["safety"].as_str().unwrap()]).ok();
+    mount.sh("[ $(cat f) = unsaved ]; [ $(cat new/file) = new ]");
+    run(&mount, &["restore", "late", "f"]).ok();
+    mount.sh(late);
+    drop(full);
+    run(&mount, &["flush"]).ok();
+    let history = run(&mount, &["history", "--all"]).ok();
+    assert!(history.lines().iter().any(|line| line.contains("late")), "{:?}", history.lines());
+    run(&mount, &["restore", "late"]).ok();
+    mount.sh(late);
+    world.run(&["verify", "--all"]).ok();
+}
+
+#[test]
+fn a_restore_before_anything_is_published_outlives_the_process() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let full = FullStore::new(&world);
+    mount.sh("echo one > f");
+    run(&mount, &["snapshot", "--tag", "one"]).ok();
+    mount.sh("echo two > f");
+    run(&mount, &["snapshot", "--tag", "two"]).ok();
+    run(&mount, &["restore", "one"]).ok();
+    mount.sh("echo three > g; sync g");
+    kill(mount.pid(), "-KILL");
+    wait_until("the mount is dead", || mount.is_dead());
+    Command::new("umount").arg("-l").arg(&mount.path).status().unwrap();
+    drop(full);
+    mount.again(&["--worktree", "work"]).ok();
+    mount.sh("[ $(cat f) = one ]; [ $(cat g) = three ]");
+    run(&mount, &["flush"]).ok();
+    let history = run(&mount, &["history", "--all"]).ok();
+    for tag in ["one", "two"] {
+        assert!(history.lines().iter().any(|line| line.contains(tag)), "{:?}", history.lines());
+    }
+    run(&mount, &["restore", "two"]).ok();
+    mount.sh("[ $(cat f) = two ]; [ ! -e g ]");
+    world.run(&["verify", "--all"]).ok();
+}
