@@ -7,6 +7,7 @@
 mod dirs;
 mod files;
 mod unlock;
+mod unseen;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,7 @@ use vellum_volume::{FsTree, Meter, Volume};
 
 use crate::beneath::{BeneathError, Dir, Special, Xattr};
 use crate::error::{CheckoutError, Problem, Result, with_causes};
-use crate::meta::{Caller, Wanted, apply};
+use crate::meta::{Caller, FreshFile, Wanted, apply, apply_to_fresh};
 use crate::plan::{Link, Place, Steps, Write};
 use crate::scan::{EntryId, OpenDirs, Tree};
 
@@ -26,6 +27,7 @@ pub use files::Engine;
 use dirs::TargetDirs;
 use files::Batch;
 use unlock::Unlocked;
+use unseen::UnseenDirs;
 
 /// Permissions of a directory while it is filled: its own come at the end.
 const WORKING_MODE: u32 = 0o700;
@@ -90,6 +92,7 @@ struct Counters {
 struct Work<'a> {
     what: &'a Materialize<'a>,
     dirs: TargetDirs<'a>,
+    unseen: UnseenDirs<'a>,
     caller: Caller,
     counters: Counters,
     done: Done,
@@ -103,6 +106,7 @@ impl Materialize<'_> {
         let mut work = Work {
             what: self,
             dirs: TargetDirs::new(self.target, self.root, self.base),
+            unseen: UnseenDirs::of(steps),
             caller: Caller::current(),
             counters: Counters::default(),
             done: Done::default(),
@@ -163,6 +167,9 @@ impl Work<'_> {
     fn make_dirs(&mut self, places: &[Place]) -> Result<()> {
         for place in places {
             self.what.meter.check()?;
+            if self.unseen.contains(place.ino) {
+                continue;
+            }
             let made = self.make_dir(place);
             self.settle(place, made)?;
         }
@@ -187,6 +194,7 @@ impl Work<'_> {
             what.meter.check()?;
             rest = rest.get(batch.len()..).unwrap_or_default();
             let (outcomes, gathered) = rayon::join(|| batch.run(self), || gather_some(what, rest));
+            self.name_dirs(&batch)?;
             next = gathered?;
             for (write, outcome) in batch.writes().zip(outcomes) {
                 match self.settle(&write.place, outcome)? {
@@ -197,6 +205,19 @@ impl Work<'_> {
                     None => drop(self.failed.insert(write.place.ino)),
                 }
                 self.what.meter.add(1, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets everybody see the new directories that a batch has filled.
+    fn name_dirs(&mut self, batch: &Batch<'_>) -> Result<()> {
+        for filled in self.unseen.count(batch.sizes()) {
+            let place = filled.place;
+            let named = self.dirs.get(place.dir).and_then(|parent| filled.name(&parent));
+            for (name, error) in self.settle(place, named)?.into_iter().flatten() {
+                let path = self.what.target.path_in(place.ino, &name)?;
+                fatal_or_noted(error, path, &mut self.done)?;
             }
         }
         Ok(())
@@ -288,6 +309,26 @@ impl Work<'_> {
 
     /// Applies metadata; gives what could not be applied.
     fn apply(&self, node: &crate::beneath::Node<'_>, inode: &Inode, times: bool) -> Vec<String> {
+        self.apply_beside(node, inode, times, None)
+    }
+
+    /// The same to a file of which is known what it was made like.
+    fn apply_to_fresh(
+        &self,
+        node: &crate::beneath::Node<'_>,
+        inode: &Inode,
+        fresh: &FreshFile,
+    ) -> Vec<String> {
+        self.apply_beside(node, inode, true, Some(fresh))
+    }
+
+    fn apply_beside(
+        &self,
+        node: &crate::beneath::Node<'_>,
+        inode: &Inode,
+        times: bool,
+        fresh: Option<&FreshFile>,
+    ) -> Vec<String> {
         let xattrs: Vec<Xattr> = inode
             .xattrs
             .iter()
@@ -296,7 +337,10 @@ impl Work<'_> {
         let attr = &inode.attr;
         let times = times.then_some((attr.atime, attr.mtime));
         let wanted = Wanted { mode: attr.mode, uid: attr.uid, gid: attr.gid, times, xattrs: &xattrs };
-        let applied = apply(node, &wanted, self.caller);
+        let applied = match fresh {
+            Some(fresh) => apply_to_fresh(node, &wanted, self.caller, fresh),
+            None => apply(node, &wanted, self.caller),
+        };
         let mut problems: Vec<_> = applied.problems.iter().map(|error| with_causes(error)).collect();
         if applied.owner_lost && self.caller.is_privileged() {
             problems.push(format!("its owner {}:{} could not be set", attr.uid, attr.gid));

@@ -6,7 +6,7 @@
 mod apply;
 mod stat;
 
-pub use apply::{Applied, Caller, Wanted, apply};
+pub use apply::{Applied, Caller, FreshFile, Wanted, apply, apply_to_fresh};
 pub use stat::Stat;
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use vellum_map::{Span, View, diff};
 use vellum_types::value::Super;
-use vellum_types::{Attr, Dentry, Extent, FileKind, Ino, KeyRef};
+use vellum_types::{Attr, DecodeError, Dentry, Extent, FileKind, Ino, KeyRef};
 
 use crate::error::{Result, VolumeError};
 use crate::tree::{FsTree, Inode};
@@ -120,27 +120,66 @@ impl Comparison<'_> {
     }
 
     /// Every inode of which anything differs, link counts and directory times included; and whether one of them has
-    /// several names, of which the list does not say where they are.
+    /// several names, of which the list does not say where they are. Takes some bytes for each of them.
     pub fn touched(&self) -> Result<(BTreeSet<Ino>, bool)> {
-        let Collected { inodes, removed, added } = self.collect()?;
-        let several = |touched: &Touched| {
-            let (before, after) =
-                touched.attr.as_ref().map_or((None, None), |(b, a)| (b.as_ref(), a.as_ref()));
-            [before, after].into_iter().flatten().any(|attr| attr.kind != FileKind::Dir && attr.nlink > 1)
-        };
-        let linked = inodes.values().any(several);
-        let ends = removed.iter().chain(&added).flat_map(|((dir, _), dentry)| [*dir, dentry.ino]);
-        Ok((inodes.keys().copied().chain(ends).collect(), linked))
+        let (mut touched, mut has_other_names) = (BTreeSet::new(), false);
+        let is_linked = |attr: &Attr| attr.kind != FileKind::Dir && attr.nlink > 1;
+        // Of which the attributes, which come first, are the same.
+        let (mut last, mut unsure) = (Ino::SUPER, Vec::new());
+        self.visit(|key, before, after| {
+            let values = || [before, after].into_iter().flatten();
+            match key {
+                KeyRef::Attr(Ino::SUPER) => values().try_for_each(|value| Super::decode(value).map(drop))?,
+                KeyRef::Attr(_) => {
+                    for value in values() {
+                        has_other_names |= is_linked(&Attr::decode_published(value)?);
+                    }
+                    touched.insert(key.ino());
+                    last = key.ino();
+                }
+                KeyRef::Dentry(dir, _) => {
+                    touched.insert(dir);
+                    for value in values() {
+                        touched.insert(Dentry::decode(value)?.ino);
+                    }
+                }
+                KeyRef::Xattr(ino, _) | KeyRef::Extent(ino, _) => {
+                    touched.insert(ino);
+                    if ino != last {
+                        unsure.push(ino);
+                        last = ino;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        for ino in unsure {
+            has_other_names |= self.to.attr(ino)?.is_some_and(|attr| is_linked(&attr));
+        }
+        Ok((touched, has_other_names))
     }
 
     fn collect(&self) -> Result<Collected> {
         let mut collected = Collected::default();
+        self.visit(|key, before, after| collected.note(key, before, after))?;
+        Ok(collected)
+    }
+
+    /// Visits every key under which the states hold different values: before, and after.
+    fn visit(
+        &self,
+        mut each: impl FnMut(KeyRef<'_>, Option<&[u8]>, Option<&[u8]>) -> std::result::Result<(), DecodeError>,
+    ) -> Result<()> {
+        let mut visit = |key: &[u8], before: Option<&[u8]>, after: Option<&[u8]>| {
+            let visited = KeyRef::parse(key).and_then(|key| each(key, before, after));
+            visited.map_err(VolumeError::decoding("a changed part of the tree"))
+        };
         let (from, to) = (self.from.view(), self.to.view());
         let layered: BTreeSet<&[u8]> = layered_keys(from).chain(layered_keys(to)).collect();
         for change in diff(self.from.nodes(), &from.base, &to.base) {
             let change = change?;
             if !layered.contains(&*change.key) {
-                collected.note(&change.key, change.before.as_deref(), change.after.as_deref())?;
+                visit(&change.key, change.before.as_deref(), change.after.as_deref())?;
             }
         }
         // A layer may hide or undo what the bases say: of its keys, what both states hold decides.
@@ -148,10 +187,10 @@ impl Comparison<'_> {
             let before = from.get(self.from.nodes(), key)?;
             let after = to.get(self.to.nodes(), key)?;
             if before != after {
-                collected.note(key, before.as_deref(), after.as_deref())?;
+                visit(key, before.as_deref(), after.as_deref())?;
             }
         }
-        Ok(collected)
+        Ok(())
     }
 }
 
@@ -160,23 +199,23 @@ fn layered_keys(view: &View) -> impl Iterator<Item = &[u8]> {
 }
 
 impl Collected {
-    fn note(&mut self, key: &[u8], before: Option<&[u8]>, after: Option<&[u8]>) -> Result<()> {
-        let broken = || VolumeError::decoding("a changed part of the tree");
-        let key = KeyRef::parse(key).map_err(broken())?;
+    fn note(
+        &mut self,
+        key: KeyRef<'_>,
+        before: Option<&[u8]>,
+        after: Option<&[u8]>,
+    ) -> std::result::Result<(), DecodeError> {
         match key {
-            KeyRef::Attr(Ino::SUPER) => {
-                before.or(after).map(Super::decode).transpose().map_err(broken())?;
-            }
+            KeyRef::Attr(Ino::SUPER) => drop(before.or(after).map(Super::decode).transpose()?),
             KeyRef::Attr(ino) => {
-                let before = before.map(Attr::decode_published).transpose().map_err(broken())?;
-                let after = after.map(Attr::decode_published).transpose().map_err(broken())?;
+                let before = before.map(Attr::decode_published).transpose()?;
+                let after = after.map(Attr::decode_published).transpose()?;
                 self.inodes.entry(ino).or_default().attr = Some((before, after));
             }
             KeyRef::Dentry(dir, name) => {
                 for (value, links) in [(before, &mut self.removed), (after, &mut self.added)] {
                     if let Some(value) = value {
-                        let dentry = Dentry::decode(value).map_err(broken())?;
-                        links.insert((dir, name.to_vec()), dentry);
+                        links.insert((dir, name.to_vec()), Dentry::decode(value)?);
                     }
                 }
             }

@@ -9,6 +9,7 @@ use vellum_store::Fetched;
 use vellum_types::{BlobId, BlobKind, ErrorKind, FileKind};
 use vellum_volume::tree::{Inode, Piece, part, pieces};
 
+use super::unseen::UnseenHome;
 use super::{Materialize, Source, Work};
 use crate::beneath::{Dir, Replace, stat_file};
 use crate::clone::{Strategy, copy_content, copy_data};
@@ -22,6 +23,8 @@ const BATCH_FILES: usize = 512;
 const LOOKED_UP: usize = 64;
 /// Bytes of content that are fetched together, about.
 const BATCH_BYTES: u64 = 16 << 20;
+/// Permission bits, without those that lend the rights of an owner.
+const PERMISSIONS: u32 = 0o777;
 /// Pieces of a large file that are fetched together: 16 MiB, at 64 KiB each.
 const WINDOW: usize = 256;
 
@@ -100,6 +103,11 @@ impl<'a> Batch<'a> {
         self.items.iter().map(|item| item.write)
     }
 
+    /// The files, with their sizes.
+    pub fn sizes(&self) -> impl Iterator<Item = (&'a Write, u64)> {
+        self.items.iter().map(|item| (item.write, item.inode.attr.size))
+    }
+
     /// Makes the files; for each the metadata that could not be applied.
     pub fn run(&self, work: &Work<'_>) -> Vec<Result<Vec<String>>> {
         self.items.par_iter().map(|item| item.make(work, &self.fetched)).collect()
@@ -129,22 +137,44 @@ impl<'a> Item<'a> {
 
     fn make(&self, work: &Work<'_>, fetched: &Fetched) -> Result<Vec<String>> {
         let place = &self.write.place;
+        if let Some(home) = work.unseen.home(place.dir, |dir| work.dirs.get(dir.dir))? {
+            return self.make_unseen(work, fetched, &home);
+        }
         let dir = work.dirs.get(place.dir)?;
         if self.inode.attr.kind != FileKind::File {
             return self.make_special(work, &dir);
         }
         let new = dir.new_file()?;
-        if !self.clone_content(work, new.file()?)? {
-            self.fill(work, new.file()?, fetched)?;
-            work.counters.from_chunks.fetch_add(1, Ordering::Relaxed);
-        }
-        work.counters.bytes.fetch_add(self.inode.attr.size, Ordering::Relaxed);
+        self.put_content(work, new.file()?, fetched)?;
         let problems = work.apply(&new.node()?, &self.inode, true);
         work.check_replaced(&dir, &place.name, self.write.replaces)?;
         let replaces = self.write.replaces.is_some() || self.write.overwrites;
         let replace = if replaces { Replace::Always } else { Replace::Never };
         new.commit(&place.name, replace)?;
         Ok(problems)
+    }
+
+    /// Makes the file under its own name, in a directory that nobody sees.
+    fn make_unseen(&self, work: &Work<'_>, fetched: &Fetched, home: &UnseenHome) -> Result<Vec<String>> {
+        if self.inode.attr.kind != FileKind::File {
+            return self.make_special(work, home.dir());
+        }
+        let name = &self.write.place.name;
+        // Set-id bits come when the file has its owner.
+        let (new, fresh) = home.new_file(name, self.inode.attr.mode & PERMISSIONS)?;
+        self.put_content(work, new.file()?, fetched)?;
+        let problems = work.apply_to_fresh(&new.node()?, &self.inode, &fresh);
+        new.commit(name, Replace::Never)?;
+        Ok(problems)
+    }
+
+    fn put_content(&self, work: &Work<'_>, file: &File, fetched: &Fetched) -> Result<()> {
+        if !self.clone_content(work, file)? {
+            self.fill(work, file, fetched)?;
+            work.counters.from_chunks.fetch_add(1, Ordering::Relaxed);
+        }
+        work.counters.bytes.fetch_add(self.inode.attr.size, Ordering::Relaxed);
+        Ok(())
     }
 
     fn make_special(&self, work: &Work<'_>, dir: &Dir) -> Result<Vec<String>> {

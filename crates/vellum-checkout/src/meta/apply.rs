@@ -92,6 +92,40 @@ pub fn apply(node: &Node<'_>, wanted: &Wanted<'_>, caller: Caller) -> Applied {
     applied
 }
 
+/// What a file is like that was just made in a directory with some mode, before anything is applied to it: owner, mode and
+/// ACL follow from the directory and the mode, and are the same for all that are made there by one process.
+#[derive(Debug, Clone, Copy)]
+pub struct FreshFile {
+    now: Stat,
+    has_xattrs: bool,
+}
+
+impl FreshFile {
+    /// Looks at one of them.
+    pub fn of(node: &Node<'_>) -> Result<Self, BeneathError> {
+        let has_xattrs = node.xattr_names()?.iter().any(|name| is_ours(name));
+        Ok(Self { now: node.stat()?, has_xattrs })
+    }
+}
+
+/// Applies `wanted` to a file that nobody else can reach yet and that is as `fresh` says: what it has already is not given
+/// again.
+pub fn apply_to_fresh(node: &Node<'_>, wanted: &Wanted<'_>, caller: Caller, fresh: &FreshFile) -> Applied {
+    if fresh.has_xattrs || !wanted.xattrs.is_empty() {
+        return apply(node, wanted, caller);
+    }
+    let mut applied = Applied::default();
+    let kept = apply_owner(node, wanted, &fresh.now, caller, &mut applied);
+    let mode = allowed_mode(wanted.mode, fresh.now.kind, kept);
+    if mode != fresh.now.mode {
+        note(node.set_mode(mode), &mut applied);
+    }
+    if let Some((atime, mtime)) = wanted.times {
+        note(node.set_times(atime, mtime), &mut applied);
+    }
+    applied
+}
+
 fn note(outcome: Result<(), BeneathError>, applied: &mut Applied) {
     if let Err(error) = outcome {
         applied.problems.push(error);

@@ -38,6 +38,7 @@ mod profile;
 mod programs;
 mod quota;
 mod restore;
+mod restore_calls;
 mod rings;
 mod selected;
 mod show;

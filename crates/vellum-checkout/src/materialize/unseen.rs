@@ -1,0 +1,243 @@
+//! New directories that are filled before anybody sees them: a file in one is made under its own name, and costs half the
+//! calls.
+//!
+//! Invariant: such a directory gets its name when the last of its files is done or given up, or when much is in it; until
+//! then it has a temporary one, and goes if nothing more comes of it. A run that is killed leaves temporary directories,
+//! which the next one sweeps. Deliberately absent: directories in which others are made, which must have their names
+//! before.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vellum_types::Ino;
+
+use crate::beneath::{BeneathError, Dir, HiddenDir, NewFile};
+use crate::error::Result;
+use crate::meta::FreshFile;
+use crate::plan::{Place, Steps, Write};
+
+/// Files for which it is worth it: a name that must be drawn, and given, is paid for by a few.
+const FILES_MIN: usize = 4;
+/// Bytes that a run which is killed may have to write again, for each directory.
+const BYTES_MAX: u64 = 256 << 20;
+
+/// The new directories of a plan that are filled unseen.
+#[derive(Default)]
+pub struct UnseenDirs<'a> {
+    dirs: HashMap<Ino, UnseenDir<'a>>,
+}
+
+/// One of them.
+struct UnseenDir<'a> {
+    place: &'a Place,
+    /// Files in it that are not done yet.
+    left: usize,
+    /// Bytes of those that are done.
+    bytes: u64,
+    home: Mutex<Home>,
+}
+
+/// Where its files are made.
+enum Home {
+    /// Not made yet.
+    Unmade,
+    /// Under a temporary name.
+    Unseen(Arc<UnseenHome>),
+    /// Under its own name.
+    Named,
+}
+
+/// A directory that nobody sees.
+pub struct UnseenHome {
+    hidden: HiddenDir,
+    /// What new files are like, by the mode that they were asked for.
+    fresh: Mutex<Vec<(u32, FreshFile)>>,
+}
+
+impl UnseenHome {
+    /// The directory.
+    pub fn dir(&self) -> &Dir {
+        self.hidden.dir()
+    }
+
+    /// Makes a file under its own name; and says what such a file is like before anything is applied to it.
+    pub fn new_file(&self, name: &[u8], mode: u32) -> Result<(NewFile, FreshFile)> {
+        let new = self.hidden.new_file(name, mode)?;
+        let known = || self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, fresh)) = known().iter().find(|(of, _)| *of == mode) {
+            return Ok((new, *fresh));
+        }
+        let fresh = FreshFile::of(&new.node()?)?;
+        known().push((mode, fresh));
+        Ok((new, fresh))
+    }
+}
+
+impl<'a> UnseenDirs<'a> {
+    /// Those that are worth it: with some files, nothing in the way of them, and no directories.
+    pub fn of(steps: &'a Steps) -> Self {
+        let dir = |place: &'a Place| {
+            (place.ino, UnseenDir { place, left: 0, bytes: 0, home: Mutex::new(Home::Unmade) })
+        };
+        let mut dirs: HashMap<_, _> = steps.make_dirs.iter().map(dir).collect();
+        for place in &steps.make_dirs {
+            dirs.remove(&place.dir);
+        }
+        for write in &steps.writes {
+            if write.replaces.is_some() || write.overwrites {
+                dirs.remove(&write.place.dir);
+            } else if let Some(dir) = dirs.get_mut(&write.place.dir) {
+                dir.left += 1;
+            }
+        }
+        dirs.retain(|_, dir| dir.left >= FILES_MIN);
+        Self { dirs }
+    }
+
+    /// Whether a directory is one of them.
+    pub fn contains(&self, dir: Ino) -> bool {
+        self.dirs.contains_key(&dir)
+    }
+
+    /// Where to make what belongs in a directory; None if it has its name, or is none of these. `parent` opens the
+    /// directory above it.
+    pub fn home(
+        &self,
+        dir: Ino,
+        parent: impl FnOnce(&Place) -> Result<Dir>,
+    ) -> Result<Option<Arc<UnseenHome>>> {
+        let Some(unseen) = self.dirs.get(&dir) else { return Ok(None) };
+        let mut home = unseen.lock();
+        if matches!(*home, Home::Unmade) {
+            let hidden = parent(unseen.place)?.hidden_dir()?;
+            *home = Home::Unseen(Arc::new(UnseenHome { hidden, fresh: Mutex::default() }));
+        }
+        Ok(match &*home {
+            Home::Unseen(home) => Some(home.clone()),
+            Home::Unmade | Home::Named => None,
+        })
+    }
+
+    /// Counts files that are done or given up, while none is being made; gives the directories that are to be named now.
+    pub fn count<'w>(&mut self, done: impl Iterator<Item = (&'w Write, u64)>) -> Vec<Filled<'a>> {
+        let mut ready = Vec::new();
+        for (write, bytes) in done {
+            let Some(dir) = self.dirs.get_mut(&write.place.dir) else { continue };
+            dir.left = dir.left.saturating_sub(1);
+            dir.bytes += bytes;
+            if dir.left > 0 && dir.bytes < BYTES_MAX {
+                continue;
+            }
+            if let Home::Unseen(home) = std::mem::replace(&mut *dir.lock(), Home::Named) {
+                ready.push(Filled { place: dir.place, home });
+            }
+        }
+        ready
+    }
+}
+
+impl UnseenDir<'_> {
+    fn lock(&self) -> MutexGuard<'_, Home> {
+        self.home.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A directory that is to be named.
+pub struct Filled<'a> {
+    /// Where it belongs.
+    pub place: &'a Place,
+    home: Arc<UnseenHome>,
+}
+
+impl Filled<'_> {
+    /// Gives it its name. If a directory has that already, what is in it goes there, as far as names are free; gives
+    /// what could not be moved.
+    pub fn name(self, parent: &Dir) -> Result<Vec<(Vec<u8>, BeneathError)>> {
+        let name = &self.place.name;
+        match self.home.hidden.commit(name) {
+            // Made by an earlier, interrupted run, or something that was left out of the scan.
+            Err(error) if error.errno() == Some(rustix::io::Errno::EXIST) => {
+                Ok(self.home.hidden.pour(&parent.open_dir(name)?)?)
+            }
+            done => Ok(done.map(|()| Vec::new())?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::fs;
+    use std::io::Write as _;
+
+    use vellum_types::FileKind;
+
+    use super::*;
+
+    const DIR: Ino = Ino(2);
+
+    fn steps(files: u64) -> Steps {
+        let place = |dir, name: String, ino, kind| Place { dir, name: name.into_bytes(), ino, kind };
+        let write = |number| Write {
+            place: place(DIR, format!("f{number}"), Ino(3 + number), FileKind::File),
+            replaces: None,
+            overwrites: false,
+            same_content: None,
+        };
+        let dir = place(Ino::ROOT, "new".into(), DIR, FileKind::Dir);
+        Steps { make_dirs: vec![dir], writes: (0..files).map(write).collect(), ..Steps::default() }
+    }
+
+    fn make(dirs: &UnseenDirs<'_>, root: &Dir, write: &Write) {
+        let home = dirs.home(DIR, |_| Ok(root.clone())).unwrap().unwrap();
+        let (new, _) = home.new_file(&write.place.name, 0o644).unwrap();
+        new.file().unwrap().write_all(b"new").unwrap();
+        new.commit(&write.place.name, crate::beneath::Replace::Never).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_seen_when_its_last_file_is_done() {
+        let place = tempfile::tempdir().unwrap();
+        let (root, steps) = (Dir::open_root(place.path()).unwrap(), steps(4));
+        let mut dirs = UnseenDirs::of(&steps);
+        for write in &steps.writes {
+            assert!(!place.path().join("new").exists());
+            make(&dirs, &root, write);
+            for filled in dirs.count([(write, 3)].into_iter()) {
+                assert!(filled.name(&root).unwrap().is_empty());
+            }
+        }
+        assert_eq!(fs::read_dir(place.path().join("new")).unwrap().count(), 4);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+        assert!(dirs.home(DIR, |_| Ok(root.clone())).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_somebody_put_in_its_place_meanwhile_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let (root, steps) = (Dir::open_root(place.path()).unwrap(), steps(4));
+        let mut dirs = UnseenDirs::of(&steps);
+        steps.writes.iter().for_each(|write| make(&dirs, &root, write));
+        let new = place.path().join("new");
+        fs::create_dir(&new).unwrap();
+        fs::write(new.join("f1"), "theirs").unwrap();
+        let filled = dirs.count(steps.writes.iter().map(|write| (write, 3))).pop().unwrap();
+        let stayed = filled.name(&root).unwrap();
+        assert_eq!(stayed.iter().map(|(name, _)| name.as_slice()).collect::<Vec<_>>(), [b"f1"]);
+        assert_eq!(fs::read(new.join("f1")).unwrap(), b"theirs");
+        assert_eq!(fs::read(new.join("f2")).unwrap(), b"new");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "nothing is left behind");
+    }
+
+    #[test]
+    fn it_is_not_worth_it_for_few_files_nor_where_directories_are_made() {
+        assert!(!UnseenDirs::of(&steps(3)).contains(DIR));
+        let mut deep = steps(4);
+        deep.make_dirs.push(Place { dir: DIR, name: b"d".to_vec(), ino: Ino(99), kind: FileKind::Dir });
+        assert!(!UnseenDirs::of(&deep).contains(DIR));
+        let mut occupied = steps(4);
+        occupied.writes.first_mut().unwrap().overwrites = true;
+        assert!(!UnseenDirs::of(&occupied).contains(DIR));
+    }
+}
