@@ -10,6 +10,7 @@
 mod create;
 mod dir;
 mod error;
+mod exclusive;
 mod file;
 mod follow;
 mod hidden;

@@ -117,7 +117,7 @@ impl NewFile {
         let temp = self.temp.clone().unwrap_or_default();
         match replace {
             Replace::Always => self.dir.rename(&temp, &self.dir, name)?,
-            Replace::Never => self.rename_or_link(&temp, name)?,
+            Replace::Never => self.dir.rename_no_replace(&temp, &self.dir, name)?,
         }
         self.temp = None;
         self.into_file()
@@ -132,18 +132,6 @@ impl NewFile {
         self.link_anonymous(&temp).map_err(|errno| system("create", &temp, errno))?;
         self.temp = Some(temp);
         Ok(())
-    }
-
-    /// Renames without replacing; where the filesystem cannot (NFS and others), a second name and the removal of the
-    /// first say the same.
-    fn rename_or_link(&self, temp: &[u8], name: &[u8]) -> Result<()> {
-        match self.dir.rename_no_replace(temp, &self.dir, name) {
-            Err(error) if matches!(error.errno(), Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)) => {
-                self.dir.link(temp, &self.dir, name)?;
-                self.dir.unlink(temp)
-            }
-            other => other,
-        }
     }
 
     fn link_anonymous(&self, name: &[u8]) -> rustix::io::Result<()> {

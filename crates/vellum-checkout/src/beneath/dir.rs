@@ -212,8 +212,8 @@ impl Dir {
         self.rename_with(name, to, new_name, RenameFlags::empty())
     }
 
-    /// Renames, unless `new_name` exists.
-    pub fn rename_no_replace(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
+    /// Renames, unless `new_name` exists, in one step; fails where the filesystem cannot.
+    pub(super) fn rename_exclusively(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         self.rename_with(name, to, new_name, RenameFlags::NOREPLACE)
     }
 

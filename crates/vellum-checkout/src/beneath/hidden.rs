@@ -68,14 +68,7 @@ impl HiddenDir {
 
     /// Gives the directory its name, in one step, unless something has it.
     pub fn commit(&self, name: &[u8]) -> Result<()> {
-        match self.parent.rename_no_replace(&self.temp, &self.parent, name) {
-            // Filesystems that cannot be told so replace a directory that is empty, and nothing else.
-            Err(error) if matches!(error.errno(), Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)) => {
-                self.parent.make_dir(name, PRIVATE)?;
-                self.parent.rename(&self.temp, &self.parent, name)?;
-            }
-            other => other?,
-        }
+        self.parent.rename_no_replace(&self.temp, &self.parent, name)?;
         self.is_named.store(true, std::sync::atomic::Ordering::Relaxed);
         // What has its name needs no protection; the descriptor may live on.
         let _ = flock(&self.dir, FlockOperation::Unlock);

@@ -108,6 +108,13 @@ impl<'a> Node<'a> {
         self.set_timestamps(&Timestamps { last_access: omit, last_modification: timespec(mtime) })
     }
 
+    /// Sets the modification time, and that of the last reading to the present: FUSE filesystems of the older library
+    /// pass over a time that comes alone.
+    pub fn set_mtime_as_read_now(&self, mtime: Time) -> Result<()> {
+        let now = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW };
+        self.set_timestamps(&Timestamps { last_access: now, last_modification: timespec(mtime) })
+    }
+
     fn set_timestamps(&self, times: &Timestamps) -> Result<()> {
         let outcome = match self.open_fd() {
             Some(fd) => fs::futimens(fd, times),

@@ -4,6 +4,8 @@
 use std::io::Write;
 use std::os::unix::fs::symlink;
 
+use rustix::io::Errno;
+
 use super::*;
 use crate::beneath::create::temp_name;
 
@@ -150,4 +152,28 @@ fn a_forgotten_hidden_directory_is_swept_with_the_temporary_files() {
     dir.create_file(&temp_name().unwrap(), 0o600).unwrap();
     assert_eq!(sweep_temps(&dir).unwrap(), 2);
     assert!(dir.names().unwrap().is_empty());
+}
+
+/// What filesystems do that know neither `RENAME_NOREPLACE` nor hard links: exFAT through FUSE, and others.
+#[test]
+fn a_name_is_made_exclusively_where_nothing_else_can_and_never_taken_from_another() {
+    let (temp, dir) = temp_dir();
+    let path = |name: &str| temp.path().join(name);
+    std::fs::write(path("a"), "a").unwrap();
+    std::fs::write(path("taken"), "taken").unwrap();
+    dir.rename_over_new(b"a", &dir, b"new").unwrap();
+    assert_eq!(std::fs::read(path("new")).unwrap(), b"a");
+    let refused = dir.rename_over_new(b"new", &dir, b"taken").unwrap_err();
+    assert_eq!(refused.errno(), Some(Errno::EXIST));
+    assert_eq!(std::fs::read(path("taken")).unwrap(), b"taken");
+    assert!(path("new").exists() && !path("a").exists());
+    // What cannot be renamed leaves nothing under the new name.
+    assert!(dir.rename_over_new(b"a", &dir, b"other").unwrap_err().is_not_found());
+    assert!(!path("other").exists());
+
+    std::fs::create_dir_all(path("d/in")).unwrap();
+    std::fs::create_dir(path("e")).unwrap();
+    assert_eq!(dir.rename_dir_over_new(b"d", &dir, b"e").unwrap_err().errno(), Some(Errno::EXIST));
+    dir.rename_dir_over_new(b"d", &dir, b"f").unwrap();
+    assert!(path("f/in").is_dir() && path("e").is_dir() && !path("d").exists());
 }
