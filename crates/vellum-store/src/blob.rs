@@ -8,6 +8,7 @@ pub mod body;
 mod error;
 mod fetch;
 mod gc;
+mod reliance;
 mod verify;
 mod writer;
 
@@ -15,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vellum_crypto::VolumeKeys;
-use vellum_types::{BlobId, BlobKind};
+use vellum_types::{BlobId, BlobKind, PackId};
 
 pub use self::error::BlobError;
 pub use self::fetch::Fetched;
@@ -62,6 +63,7 @@ struct Inner {
     keys: Arc<VolumeKeys>,
     index: Index,
     options: Options,
+    lost: reliance::LostCopies,
 }
 
 /// The blobs of one volume. Cheap to clone; all clones are one store.
@@ -80,7 +82,15 @@ impl BlobStore {
         options: Options,
     ) -> Result<Self, BlobError> {
         let index = Index::open(objects.clone(), keys.clone(), local)?;
-        Ok(Self { inner: Arc::new(Inner { objects, keys, index, options: options.clamped() }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                objects,
+                keys,
+                index,
+                options: options.clamped(),
+                lost: reliance::LostCopies::default(),
+            }),
+        })
     }
 
     /// The store beneath.
@@ -114,9 +124,20 @@ impl BlobStore {
         view.find_live(id).or_else(|| view.find_all(id).first().copied())
     }
 
+    /// As [`Self::locate`], but a place in a pack that is `present` comes before all others.
+    #[must_use]
+    pub fn locate_present(&self, id: &BlobId, present: impl Fn(&PackId) -> bool) -> Option<Location> {
+        let view = self.inner.index.view();
+        if let Some(place) = view.find_live(id).filter(|place| present(&place.pack)) {
+            return Some(place);
+        }
+        let places = view.find_all(id);
+        places.iter().find(|place| present(&place.pack)).or(places.first()).copied()
+    }
+
     /// The blob's content, checked.
     pub fn read(&self, kind: BlobKind, id: &BlobId) -> Result<Vec<u8>, BlobError> {
-        let mut last = None;
+        let (mut last, mut unreadable) = (None, Vec::new());
         for attempt in [Attempt::First, Attempt::Refreshed, Attempt::Healed] {
             if !self.prepare(attempt)? {
                 continue;
@@ -128,10 +149,15 @@ impl BlobStore {
                 match self.read_at(kind, id, &place) {
                     Ok(plaintext) => return Ok(plaintext),
                     Err(BlobError::Store(error)) => return Err(error.into()),
-                    Err(error) => last = Some(error),
+                    Err(error) => {
+                        last = Some(error);
+                        unreadable.push(place);
+                    }
                 }
             }
         }
+        // Whoever comes to write this content, or what stood beside it, stores it again.
+        unreadable.iter().for_each(|place| self.inner.lost.note_unreadable(place));
         Err(last.unwrap_or(BlobError::NotFound { kind, id: *id }))
     }
 

@@ -12,6 +12,7 @@ use vellum_types::limits::BLOB_MAX;
 use vellum_types::{BlobId, BlobKind, DecodeError, PackId, Reader, Writer};
 
 pub(crate) use self::build::PackBuilder;
+pub(crate) use self::check::is_whole;
 pub use self::check::{Finding, Flaw, check_pack, read_toc};
 
 use crate::object::ObjectKey;

@@ -19,6 +19,7 @@ use self::pending::{Pending, Spot};
 use self::stats::Stats;
 pub use self::stats::WriteStats;
 use self::upload::{Job, Uploads};
+use super::reliance::{PackReliance, Stored};
 use super::{BlobError, BlobStore, body};
 use crate::index::{Addition, Location};
 use crate::object::ObjectKey;
@@ -66,7 +67,9 @@ pub struct BlobWriter {
     chunks: Mutex<OpenPack>,
     nodes: Mutex<OpenPack>,
     uploads: Uploads,
-    reused: Mutex<HashSet<PackId>>,
+    packs: PackReliance,
+    /// Blobs that are stored again, with the packs in which their copies are lost.
+    renewed: Mutex<Vec<(BlobId, PackId)>>,
 }
 
 impl Shared {
@@ -94,7 +97,7 @@ impl BlobWriter {
         let open =
             |kind| Mutex::new(OpenPack { number: uploads.next_number(), builder: PackBuilder::new(kind) });
         let (chunks, nodes) = (open(BlobKind::Chunk), open(BlobKind::Node));
-        Self { shared, chunks, nodes, uploads, reused: Mutex::default() }
+        Self { shared, chunks, nodes, uploads, packs: PackReliance::default(), renewed: Mutex::default() }
     }
 
     /// Stores a content, unless it is stored already, and returns its id.
@@ -111,16 +114,19 @@ impl BlobWriter {
             return Err(BlobError::TooLarge(plaintext.len()));
         }
         let stats = &self.shared.stats;
-        if let Some(place) = self.shared.store.inner.index.view().find_live(id)
-            && place.kind == kind
-        {
-            self.reused.lock().unwrap_or_else(PoisonError::into_inner).insert(place.pack);
+        let stored = self.shared.store.look_for(kind, id, &self.packs);
+        let Stored::Lost(lost) = stored.map_err(|error| self.shared.stop(error))? else {
             stats.duplicate(plaintext.len());
             return Ok(());
-        }
+        };
         if !self.shared.pending.claim(id) {
             stats.duplicate(plaintext.len());
             return Ok(());
+        }
+        if !lost.is_empty() {
+            stats.renewed_blob();
+            let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+            renewed.extend(lost.into_iter().map(|pack| (*id, pack)));
         }
         let inner = &self.shared.store.inner;
         SEALED.with_borrow_mut(|sealed| {
@@ -200,7 +206,7 @@ impl BlobWriter {
     /// The packs in which blobs were found that were not stored again: who finishes relies on them.
     #[must_use]
     pub fn reused_packs(&self) -> HashSet<PackId> {
-        self.reused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.packs.packs()
     }
 
     /// Makes everything durable: packs first, then the index.
@@ -211,7 +217,7 @@ impl BlobWriter {
     /// Like [`Self::finish`], and puts more objects after the index, behind the same barrier: a snapshot
     /// record that speaks of the blobs costs no wait of its own.
     pub fn finish_with(self, after: &[(ObjectKey, &[u8])]) -> Result<WriteStats, BlobError> {
-        let Self { shared, chunks, nodes, mut uploads, .. } = self;
+        let Self { shared, chunks, nodes, mut uploads, renewed, .. } = self;
         uploads.join();
         shared.check()?;
         let inner = &shared.store.inner;
@@ -224,10 +230,19 @@ impl BlobWriter {
             shared.stats.pack(pack.bytes.len());
             blobs.extend(pack.entries.iter().map(|entry| (entry.id, Location::of(pack.id, entry))));
         }
+        let renewed = renewed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let again: HashSet<BlobId> = renewed.iter().map(|(id, _)| *id).collect();
+        let found: Vec<_> = blobs.iter().filter(|(id, _)| again.contains(id)).copied().collect();
         let before = built.iter().map(|pack| (pack_key(&pack.id), pack.bytes.as_slice())).collect();
         let addition = Addition { blobs, before, after: after.to_vec(), ..Addition::default() };
         let index_bytes = inner.index.commit(addition).map_err(|error| shared.stop(error))?;
         shared.stats.index(index_bytes);
+        if !renewed.is_empty() {
+            inner.lost.note_stored(&again);
+            // The new copies are durable and found. Where the lost ones cannot be forgotten now, reading tries them
+            // first and goes on to the new ones.
+            let _ = inner.index.forget_copies(&renewed.into_iter().collect(), found);
+        }
         Ok(shared.stats.read())
     }
 }

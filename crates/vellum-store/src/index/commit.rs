@@ -58,17 +58,52 @@ impl Index {
     /// Drops what the index says of some packs, and packs' condemnation that is old. Rewrites only the runs that
     /// speak of them.
     pub(crate) fn replace(&self, excluding: &HashSet<PackId>) -> Result<(), BlobError> {
+        self.rewrite(
+            |run| run.packs().any(|(pack, _)| excluding.contains(&pack)),
+            |_, place| excluding.contains(&place.pack),
+            Vec::new(),
+        )
+    }
+
+    /// Drops copies of blobs that are lost, and says where these blobs are now. Rewrites only the runs that speak of
+    /// the lost copies.
+    pub(crate) fn forget_copies(
+        &self,
+        lost: &HashSet<(BlobId, PackId)>,
+        mut found: Vec<(BlobId, Location)>,
+    ) -> Result<(), BlobError> {
+        found.sort();
+        found.dedup_by_key(|(id, _)| *id);
+        self.rewrite(
+            |run| lost.iter().any(|(id, pack)| run.find(id).is_some_and(|place| place.pack == *pack)),
+            |id, place| lost.contains(&(*id, place.pack)),
+            found,
+        )
+    }
+
+    /// Makes the chosen runs anew without what is to go, and with these blobs, which are sorted: another process may
+    /// have merged the run that spoke of them with one that is chosen, and have kept the other copy.
+    fn rewrite(
+        &self,
+        is_chosen: impl Fn(&Run) -> bool,
+        goes: impl Fn(&BlobId, &Location) -> bool,
+        with: Vec<(BlobId, Location)>,
+    ) -> Result<(), BlobError> {
         let mut known = self.known();
         self.refresh_known(&mut known)?;
         let active = self.view();
-        let speaks = |run: &&Arc<Run>| run.packs().any(|(pack, _)| excluding.contains(&pack));
-        let chosen =
-            active.runs.iter().filter(speaks).map(|run| self.intact(run)).collect::<Result<Vec<_>, _>>()?;
+        let chosen = active.runs.iter().filter(|run| is_chosen(run));
+        let chosen = chosen.map(|run| self.intact(run)).collect::<Result<Vec<_>, _>>()?;
         if chosen.is_empty() {
             return Ok(());
         }
-        let blobs = merged(&chosen, &active.condemned, None);
-        let mut records = in_pieces(blobs.filter(|(_, place)| !excluding.contains(&place.pack)));
+        // Before they are merged, which keeps one copy of each blob.
+        type Source<'a> = Box<dyn Iterator<Item = (BlobId, Location)> + 'a>;
+        let kept = chosen.iter().map(|run| run.iter().filter(|(id, place)| !goes(id, place)));
+        let mut sources: Vec<Source<'_>> = vec![Box::new(with.into_iter())];
+        sources.extend(kept.map(|source| Box::new(source) as Source<'_>));
+        let blobs = Merged::new(sources, |pack: &PackId| active.condemned.contains_key(pack));
+        let mut records = in_pieces(blobs);
         if let Some(last) = records.last_mut() {
             last.supersedes = superseded_by(&chosen, &known);
             last.condemned = carried(&chosen);

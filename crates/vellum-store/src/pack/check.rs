@@ -3,7 +3,7 @@
 use std::fmt;
 
 use vellum_crypto::VolumeKeys;
-use vellum_types::{BlobId, BlobKind, PackId};
+use vellum_types::{BlobId, BlobKind, ErrorKind, PackId};
 
 use super::{
     FOOTER_LEN, HEADER_LEN, PACK_MAX, PackEntry, PackFault, open_table, pack_key, read_footer, read_header,
@@ -70,6 +70,27 @@ pub fn read_toc(
     let table_at = footer_at - u64::from(table_len);
     let sealed = objects.get_range(&key, table_at, u64::from(table_len))?;
     open_table(keys, &header, &sealed, table_at).map_err(fault)
+}
+
+/// Whether a pack is there and ends as it was written: one that was cut off or grew does not. An error means that
+/// nothing can be said, because the store did not answer.
+pub fn is_whole(objects: &dyn ObjectStore, pack: &PackId) -> Result<bool, StoreError> {
+    let key = pack_key(pack);
+    let lost = |error: StoreError| match error {
+        StoreError::NotFound { .. } | StoreError::Length { .. } => Ok(false),
+        other if other.kind() == ErrorKind::Corrupt => Ok(false),
+        other => Err(other),
+    };
+    let size = match objects.size(&key) {
+        Ok(size) if size <= PACK_MAX => size,
+        Ok(_) => return Ok(false),
+        Err(error) => return lost(error),
+    };
+    let Some(footer_at) = size.checked_sub(FOOTER_LEN as u64) else { return Ok(false) };
+    match objects.get_range(&key, footer_at, FOOTER_LEN as u64) {
+        Ok(footer) => Ok(read_footer(&footer, size).is_ok()),
+        Err(error) => lost(error),
+    }
 }
 
 /// Reads a whole pack and checks its hash, its table and every blob. An error means that nothing can be said,

@@ -19,6 +19,8 @@ pub struct WriteStats {
     pub bytes_stored: u64,
     /// Packs put into the store.
     pub packs: u64,
+    /// Blobs among the new ones that the store should have had, and whose copies there are missing or damaged.
+    pub blobs_renewed: u64,
 }
 
 #[derive(Default)]
@@ -30,6 +32,7 @@ pub(super) struct Stats {
     bytes_compressed: AtomicU64,
     bytes_stored: AtomicU64,
     packs: AtomicU64,
+    blobs_renewed: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, count: usize) {
@@ -47,6 +50,10 @@ impl Stats {
         add(&self.bytes_given, len);
         add(&self.bytes_new, len);
         add(&self.bytes_compressed, body_len);
+    }
+
+    pub(super) fn renewed_blob(&self) {
+        add(&self.blobs_renewed, 1);
     }
 
     pub(super) fn pack(&self, len: usize) {
@@ -68,6 +75,7 @@ impl Stats {
             bytes_compressed: read(&self.bytes_compressed),
             bytes_stored: read(&self.bytes_stored),
             packs: read(&self.packs),
+            blobs_renewed: read(&self.blobs_renewed),
         }
     }
 }

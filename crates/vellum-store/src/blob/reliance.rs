@@ -1,0 +1,166 @@
+//! What a writer may rely on instead of storing it again.
+//!
+//! Invariant: a blob counts as stored only if its pack is there with its length, which each writer looks at once a
+//! pack, and if nobody found the blob or its pack missing or damaged. What does not count is stored anew, and the
+//! index then forgets where the lost copy was.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use vellum_types::{BlobId, BlobKind, PackId};
+
+use super::{BlobError, BlobStore};
+use crate::index::Location;
+use crate::pack::is_whole;
+
+/// What was found missing or damaged, by this process or by an earlier verification.
+#[derive(Default)]
+pub(super) struct LostCopies {
+    any: AtomicBool,
+    lost: RwLock<LostSets>,
+}
+
+#[derive(Default)]
+struct LostSets {
+    packs: HashSet<PackId>,
+    blobs: HashSet<BlobId>,
+}
+
+impl LostCopies {
+    fn add(&self, change: impl FnOnce(&mut LostSets)) {
+        change(&mut self.lost.write().unwrap_or_else(PoisonError::into_inner));
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Whether the copy of a blob at this place was found lost.
+    pub(super) fn contains(&self, id: &BlobId, place: &Location) -> bool {
+        if !self.any.load(Ordering::Acquire) {
+            return false;
+        }
+        let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
+        lost.packs.contains(&place.pack) || lost.blobs.contains(id)
+    }
+
+    /// The copy of a blob at this place could not be read.
+    pub(super) fn note_unreadable(&self, place: &Location) {
+        self.add(|lost| lost.packs.extend([place.pack]));
+    }
+
+    /// These blobs were stored anew: what was said of them concerned their lost copies.
+    pub(super) fn note_stored(&self, blobs: &HashSet<BlobId>) {
+        let mut lost = self.lost.write().unwrap_or_else(PoisonError::into_inner);
+        lost.blobs.retain(|id| !blobs.contains(id));
+    }
+}
+
+/// What one writer has found out of the packs that it relies on.
+#[derive(Default)]
+pub(super) struct PackReliance {
+    whole: Mutex<HashMap<PackId, bool>>,
+}
+
+impl PackReliance {
+    /// Packs that were relied on.
+    pub(super) fn packs(&self) -> HashSet<PackId> {
+        let whole = self.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        whole.iter().filter(|(_, whole)| **whole).map(|(pack, _)| *pack).collect()
+    }
+
+    /// Whether the pack is there with its length; asked of the store once.
+    fn is_whole(&self, store: &BlobStore, place: &Location) -> Result<bool, BlobError> {
+        let known = || self.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(whole) = known().get(&place.pack) {
+            return Ok(*whole);
+        }
+        // Outside of the lock: another thread that asks the same question at the same time does no harm.
+        let whole = is_whole(&*store.inner.objects, &place.pack)?;
+        if !whole {
+            store.inner.lost.note_unreadable(place);
+        }
+        known().insert(place.pack, whole);
+        Ok(whole)
+    }
+}
+
+/// What the store has of a blob, for a writer.
+pub(super) enum Stored {
+    /// It need not be stored again.
+    Reliable,
+    /// It must be stored; these copies are lost.
+    Lost(Vec<PackId>),
+}
+
+impl BlobStore {
+    /// Whether a writer may rely on what the store has of a blob.
+    pub(super) fn look_for(
+        &self,
+        kind: BlobKind,
+        id: &BlobId,
+        packs: &PackReliance,
+    ) -> Result<Stored, BlobError> {
+        let view = self.inner.index.view();
+        let reliable = |place: &Location| {
+            Ok::<_, BlobError>(!self.inner.lost.contains(id, place) && packs.is_whole(self, place)?)
+        };
+        let Some(first) = view.find_live(id).filter(|place| place.kind == kind) else {
+            return Ok(Stored::Lost(Vec::new()));
+        };
+        if reliable(&first)? {
+            return Ok(Stored::Reliable);
+        }
+        let mut lost = vec![first.pack];
+        for place in view.find_all(id) {
+            if place.kind != kind || view.condemned().contains_key(&place.pack) || lost.contains(&place.pack)
+            {
+                continue;
+            }
+            if reliable(&place)? {
+                return Ok(Stored::Reliable);
+            }
+            lost.push(place.pack);
+        }
+        Ok(Stored::Lost(lost))
+    }
+
+    /// From now on no writer of this process relies on these blobs: their copies were found missing or damaged.
+    pub fn note_lost_blobs(&self, blobs: impl IntoIterator<Item = BlobId>) {
+        let mut blobs = blobs.into_iter().peekable();
+        if blobs.peek().is_some() {
+            self.inner.lost.add(|lost| lost.blobs.extend(blobs));
+        }
+    }
+
+    /// The packs that the index relies on and that the store does not list; no writer of this process relies on them
+    /// from now on. Packs that are about to be collected, or were, do not count.
+    pub fn find_missing_packs(&self) -> Result<HashSet<PackId>, BlobError> {
+        let mut missing: HashSet<PackId> = {
+            let view = self.inner.index.view();
+            let packs = view.runs().iter().flat_map(|run| run.packs());
+            packs.map(|(pack, _)| pack).filter(|pack| !view.condemned().contains_key(pack)).collect()
+        };
+        for key in self.inner.objects.list_names(crate::pack::PACKS_FOLDER)? {
+            if let Some(pack) = crate::pack::pack_of(&key) {
+                missing.remove(&pack);
+            }
+        }
+        // A listing may leave out what is there.
+        let mut lost = HashSet::new();
+        for pack in missing {
+            if !is_whole(&*self.inner.objects, &pack)? {
+                lost.insert(pack);
+            }
+        }
+        if !lost.is_empty() {
+            self.inner.lost.add(|sets| sets.packs.extend(&lost));
+        }
+        Ok(lost)
+    }
+
+    /// Whether every copy of a blob that the index knows was found missing or damaged, or it knows none.
+    #[must_use]
+    pub fn is_lost(&self, id: &BlobId) -> bool {
+        let places = self.inner.index.view().find_all(id);
+        places.iter().all(|place| self.inner.lost.contains(id, place))
+    }
+}
