@@ -4,7 +4,7 @@
 //! Invariant: a record's name is the hash of its content, so a cached record can be missing but never wrong: each
 //! is checked against its id when the catalog is loaded.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use vellum_crypto::{Domain, VolumeKeys};
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
-use vellum_types::{Reader, SnapshotId, Writer};
+use vellum_types::{ErrorKind, Reader, SnapshotId, Writer};
 
 use crate::error::{Result, VolumeError};
 use crate::record::{OBJECT_MAX, RECORD_MAX, SnapshotRecord};
@@ -33,6 +33,15 @@ pub struct Catalog {
     keys: Arc<VolumeKeys>,
     state: StateDir,
     known: Mutex<Known>,
+}
+
+/// The records that the store lists.
+#[derive(Debug, Default)]
+pub struct ListedRecords {
+    /// Snapshots with their records, in no particular order.
+    pub sound: Vec<(SnapshotId, Arc<SnapshotRecord>)>,
+    /// Snapshots whose records cannot be read, each with the reason.
+    pub damaged: Vec<(SnapshotId, VolumeError)>,
 }
 
 #[derive(Default)]
@@ -190,51 +199,46 @@ impl Catalog {
         })
     }
 
-    /// All snapshots with their records, for whoever deletes what they do not need: also those that the store's
-    /// listing leaves out, if they are known here or are parents of others, and there when asked for by name.
-    pub fn kept(&self) -> Result<Vec<(SnapshotId, Arc<SnapshotRecord>)>> {
-        let mut kept = self.all()?;
-        let mut met: HashSet<SnapshotId> = kept.iter().map(|(id, _)| *id).collect();
-        let forgotten: HashSet<SnapshotId> = self.forgotten_ids()?.into_iter().collect();
-        let mut waiting: Vec<_> = kept.iter().flat_map(|(_, record)| record.parents.clone()).collect();
-        waiting.extend(self.known_ids().into_iter().chain(forgotten.iter().copied()));
-        while let Some(id) = waiting.pop() {
-            if !met.insert(id) {
-                continue;
-            }
-            let is_forgotten = forgotten.contains(&id);
-            let found = if is_forgotten { self.get(&id) } else { self.fetch_from(LIVE, &id).map(Arc::new) };
-            match found {
-                Ok(record) => {
-                    waiting.extend(&record.parents);
-                    if !is_forgotten {
-                        kept.push((id, record));
-                    }
-                }
-                Err(VolumeError::MissingRecord(_)) => {}
-                Err(error) => return Err(error),
-            }
+    /// The record of a snapshot as the store has it now, authenticated; None if it was forgotten or is missing.
+    pub fn fetch_kept(&self, id: &SnapshotId) -> Result<Option<SnapshotRecord>> {
+        match self.fetch_from(LIVE, id) {
+            Ok(record) => Ok(Some(record)),
+            Err(VolumeError::MissingRecord(_)) => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(kept)
     }
 
-    /// All snapshots in the store with their records, in no particular order.
+    /// All snapshots in the store with their records, in no particular order. The first damaged one is an error.
     pub fn all(&self) -> Result<Vec<(SnapshotId, Arc<SnapshotRecord>)>> {
+        let ListedRecords { sound, damaged } = self.read_all()?;
+        match damaged.into_iter().next() {
+            Some((_, error)) => Err(error),
+            None => Ok(sound),
+        }
+    }
+
+    /// All snapshots in the store: those whose records can be read, and those whose records are damaged.
+    pub fn read_all(&self) -> Result<ListedRecords> {
         let ids = self.ids()?;
         let missing: Vec<_> = self
             .with_known(|known| ids.iter().filter(|id| self.lookup(known, id).is_none()).copied().collect());
-        let mut fetched = Vec::with_capacity(missing.len());
+        let (mut fetched, mut damaged) = (Vec::with_capacity(missing.len()), Vec::new());
         for id in missing {
             match self.fetch(&id) {
                 Ok(record) => fetched.push((id, record)),
+                // Gone since it was listed.
                 Err(VolumeError::MissingRecord(_)) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                    damaged.push((id, error));
+                }
                 Err(error) => return Err(error),
             }
         }
         self.remember(&fetched);
-        Ok(self.with_known(|known| {
+        let sound = self.with_known(|known| {
             ids.iter().filter_map(|id| known.records.get(id).map(|record| (*id, record.clone()))).collect()
-        }))
+        });
+        Ok(ListedRecords { sound, damaged })
     }
 
     /// Takes a snapshot out of the history; its blobs go with the next collection. The record moves aside, so

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use vellum_types::{DecodeError, ErrorKind, SnapshotId};
 
+use crate::gc::LostRecord;
+
 /// Result of an operation on a volume.
 pub type Result<T> = std::result::Result<T, VolumeError>;
 
@@ -114,6 +116,15 @@ pub enum VolumeError {
     /// The record of a snapshot is not in the store.
     #[error("the record of snapshot {0} is missing from the store")]
     MissingRecord(SnapshotId),
+    /// Records without which nobody can tell what is needed.
+    #[error("what is still needed cannot be told, so nothing is deleted: {}", list_lost(.0))]
+    RecordsLost(Vec<LostRecord>),
+    /// A collection was asked to go on without a record that is not lost.
+    #[error("'{0}' does not begin the id of a snapshot whose record is missing or damaged")]
+    NotLost(String),
+    /// A session was to be ended that is not there.
+    #[error("there is no session '{0}'")]
+    NoSession(String),
     /// A name for a tag or worktree that cannot be used.
     #[error("'{name}' cannot be used as a name: {reason}")]
     BadName {
@@ -235,12 +246,14 @@ impl VolumeError {
             Self::NoVolume(_)
             | Self::UnknownSnapshot(_)
             | Self::NoSuchRef { .. }
+            | Self::NoSession(_)
             | Self::NoSuchPath { .. } => ErrorKind::NotFound,
             Self::Nested { .. }
             | Self::AlreadyInitialised(_)
             | Self::Ambiguous { .. }
             | Self::BadExpression { .. }
             | Self::BadName { .. }
+            | Self::NotLost(_)
             | Self::TooLong { .. }
             | Self::OtherSort { .. }
             | Self::WrongKind { .. } => ErrorKind::Usage,
@@ -251,6 +264,7 @@ impl VolumeError {
             | Self::RolledBack { .. }
             | Self::Foreign { .. }
             | Self::MissingRecord(_)
+            | Self::RecordsLost(_)
             | Self::BadTree(_) => ErrorKind::Corrupt,
             Self::Locked | Self::WrongSecret => ErrorKind::Denied,
             Self::Exists { .. }
@@ -275,4 +289,20 @@ impl VolumeError {
         let what = what.into();
         move |source| Self::Decode { what, source }
     }
+}
+
+/// How many lost records a message names.
+const LOST_SHOWN: usize = 20;
+
+fn list_lost(lost: &[LostRecord]) -> String {
+    let shown = lost.iter().take(LOST_SHOWN);
+    let mut text: Vec<_> = shown
+        .map(|LostRecord { id, problem, named_by }| {
+            format!("the record of snapshot {id} {problem} ({named_by})")
+        })
+        .collect();
+    if let Some(more) = lost.len().checked_sub(LOST_SHOWN).filter(|more| *more > 0) {
+        text.push(format!("and {more} more"));
+    }
+    text.join("; ")
 }

@@ -8,8 +8,10 @@
 
 mod mark;
 mod plan;
+mod roots;
 mod run;
 
 pub use mark::{Live, mark};
 pub use plan::{Action, PackPlan, Plan, plan};
-pub use run::{Collected, run};
+pub use roots::LostRecord;
+pub use run::{Collected, CollectionRequest, run};

@@ -11,6 +11,7 @@ pub mod gc;
 pub mod history;
 pub mod keyring;
 pub mod lease;
+pub mod lost;
 pub mod progress;
 pub mod record;
 pub mod refs;

@@ -17,6 +17,7 @@ use vellum_types::{BlobId, BlobKind, Reader, Time, Writer};
 
 pub(crate) use self::claim::Claim;
 pub use self::others::AtWork;
+pub(crate) use self::others::end_sessions;
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
 
@@ -119,6 +120,7 @@ pub struct WriteSession {
 impl WriteSession {
     pub(crate) fn begin(volume: &Volume) -> Result<Self> {
         let mut begun = Self { blobs: None, claim: Claim::of_writer(volume)? };
+        volume.blobs.note_lost_blobs(volume.noted_lost());
         begun.resume(volume)?;
         Ok(begun)
     }

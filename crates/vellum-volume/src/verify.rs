@@ -133,6 +133,9 @@ pub fn verify(volume: &Volume, scope: &Scope, metadata_only: bool, meter: &Meter
             (snapshots, read)
         }
     };
+    // The next snapshot stores them again, as far as the directory still has them.
+    let all = matches!(scope, Scope::All) && !metadata_only;
+    volume.note_lost(damage.blobs.keys().copied(), all);
     let findings = places::name(volume, &snapshots, &damage)?;
     Ok(Report { snapshots: snapshots.len() as u64, blobs: read.blobs, bytes: read.bytes, findings })
 }

@@ -235,6 +235,18 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         VolumeError::MissingRecord(_) | VolumeError::BadTree(_) | VolumeError::Damaged { .. } => {
             "'vellum verify --all' lists everything that is damaged, and which files it concerns"
         }
+        VolumeError::RecordsLost(lost) => {
+            let without: String = lost.iter().map(|record| format!(" --without {}", record.id)).collect();
+            return Some(format!(
+                "if a copy of the store has these objects, put them back into its snapshots/; if they are lost for \
+                 good, 'vellum gc run{without}' goes on without them, and deletes what only they need"
+            ));
+        }
+        VolumeError::NotLost(_) => {
+            "the message of 'vellum gc run' names the ids; 'vellum forget' takes a snapshot that can be read out of \
+             the history"
+        }
+        VolumeError::NoSession(_) => "'vellum gc run' names the sessions that it waits for",
         VolumeError::RolledBack { .. } => {
             "somebody replaced objects of the store by older ones; if you restored it from a backup on purpose, \
              see docs/semantics.md, 'Rollback'"

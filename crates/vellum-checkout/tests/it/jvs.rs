@@ -84,8 +84,16 @@ fn gc_while_detached_deletes_the_newest_snapshot() {
     // Back on the first one, as after a look at an old state.
     place.restore(first.id);
     let volume = &place.tree.volume;
-    let plan = vellum_volume::gc::plan(volume, &Meter::default()).unwrap();
-    vellum_volume::gc::run(volume, Some(&plan), &Meter::default()).unwrap();
+    let plan = vellum_volume::gc::plan(volume, &[], &Meter::default()).unwrap();
+    vellum_volume::gc::run(
+        volume,
+        &vellum_volume::gc::CollectionRequest {
+            approved: Some(&plan),
+            ..vellum_volume::gc::CollectionRequest::default()
+        },
+        &Meter::default(),
+    )
+    .unwrap();
     let place = place.reopened();
     place.restore(newest.id);
     assert_eq!(place.read("file"), b"2");

@@ -262,7 +262,12 @@ fn restoring_waits_for_nobody_for_ever() {
 fn collect(stand: &Stand) -> u64 {
     let volume =
         vellum_volume::Volume::open(&vellum_volume::StateDir::find(stand.dir.path()).unwrap()).unwrap();
-    let collected = vellum_volume::gc::run(&volume, None, &vellum_volume::Meter::default()).unwrap();
+    let collected = vellum_volume::gc::run(
+        &volume,
+        &vellum_volume::gc::CollectionRequest::default(),
+        &vellum_volume::Meter::default(),
+    )
+    .unwrap();
     assert!(collected.writers.is_empty(), "{:?}", collected.writers);
     collected.freed
 }

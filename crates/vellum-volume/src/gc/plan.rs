@@ -1,12 +1,12 @@
 //! What a collection would do, and why.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
-use vellum_map::Root;
-use vellum_types::PackId;
+use vellum_types::{PackId, SnapshotId};
 
 use super::mark::{Live, mark};
+use super::roots::{LiveRoots, find_roots, resolve_without};
 use crate::error::{Result, VolumeError};
 use crate::progress::Meter;
 use crate::volume::Volume;
@@ -66,14 +66,19 @@ impl Plan {
 pub(super) struct Drawn {
     pub plan: Plan,
     pub live: Live,
+    /// Snapshots whose records are lost, and without which the caller goes on.
+    pub without: BTreeSet<SnapshotId>,
+    /// The packs that the store listed. A copy of a blob in another pack is lost, whatever the index says.
+    pub present: HashSet<PackId>,
 }
 
-/// Walks all snapshots and says what may go. Changes nothing.
-pub fn plan(volume: &Volume, meter: &Meter) -> Result<Plan> {
-    Ok(draw(volume, meter)?.plan)
+/// Walks all snapshots and says what may go. Changes nothing. `without` names snapshots whose records are lost, by the
+/// first digits of their ids: what only they need goes; any other lost record is an error.
+pub fn plan(volume: &Volume, without: &[String], meter: &Meter) -> Result<Plan> {
+    Ok(draw(volume, without, meter)?.plan)
 }
 
-pub(super) fn draw(volume: &Volume, meter: &Meter) -> Result<Drawn> {
+pub(super) fn draw(volume: &Volume, without: &[String], meter: &Meter) -> Result<Drawn> {
     volume.blobs.refresh()?;
     // What only a damaged index object knows would pass for dead: nothing is planned before it is repaired.
     if let Some(problem) = volume.blobs.index_problems().first() {
@@ -82,10 +87,12 @@ pub(super) fn draw(volume: &Volume, meter: &Meter) -> Result<Drawn> {
     // Packs before roots: a pack that is listed here and that a later snapshot needs is found alive below, or its
     // writer is at work still, which a run looks for.
     let packs = volume.blobs.list_packs()?;
-    let (snapshots, roots) = roots(volume)?;
+    let without = resolve_without(volume, without)?;
+    let LiveRoots { snapshots, roots } = find_roots(volume, &without)?;
     let mut live = Live::default();
     mark(volume, roots, &mut live, meter)?;
-    let usage = usage(volume, &live);
+    let present: HashSet<PackId> = packs.iter().map(|pack| pack.id).collect();
+    let usage = usage(volume, &live, &present);
     let mut plan =
         Plan { snapshots, live_blobs: live.len() as u64, live_bytes: 0, dead_bytes: 0, packs: vec![] };
     for used in usage.values() {
@@ -111,27 +118,7 @@ pub(super) fn draw(volume: &Volume, meter: &Meter) -> Result<Drawn> {
         let (live, dead) = (used.live, used.dead);
         plan.packs.push(PackPlan { pack: pack.id.to_string(), action, live, dead });
     }
-    Ok(Drawn { plan, live })
-}
-
-/// The trees that must stay: of all snapshots, and of the heads of worktrees, which are snapshots too; and what
-/// mounted ones stand on and read besides.
-pub(super) fn roots(volume: &Volume) -> Result<(u64, Vec<Root>)> {
-    let mut roots: Vec<Root> = Vec::new();
-    let heads = volume.worktrees()?;
-    let snapshots = volume.catalog.kept()?;
-    let count = snapshots.len() as u64;
-    roots.extend(snapshots.iter().map(|(_, record)| record.root));
-    for (_, head) in heads {
-        if let Some(id) = head.head {
-            roots.push(volume.catalog.get(&id)?.root);
-        }
-        roots.extend(head.live.map(|live| live.root));
-        roots.extend(head.left.iter().map(|(_, root)| *root).chain(head.reading));
-    }
-    roots.sort_unstable();
-    roots.dedup();
-    Ok((count, roots))
+    Ok(Drawn { plan, live, without, present })
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -142,11 +129,12 @@ struct Usage {
 
 /// Live and dead bytes of each pack that the index knows. Of a blob that is stored twice, the copy that is read
 /// counts as alive.
-fn usage(volume: &Volume, live: &Live) -> HashMap<PackId, Usage> {
+fn usage(volume: &Volume, live: &Live, present: &HashSet<PackId>) -> HashMap<PackId, Usage> {
     let mut usage: HashMap<PackId, Usage> = HashMap::new();
     volume.blobs.for_each_entry(|id, place| {
         let used = usage.entry(place.pack).or_default();
-        let needed = live.contains(id) && volume.blobs.locate(id).is_none_or(|read| read.pack == place.pack);
+        let read = || volume.blobs.locate_present(id, |pack| present.contains(pack));
+        let needed = live.contains(id) && read().is_none_or(|read| read.pack == place.pack);
         *(if needed { &mut used.live } else { &mut used.dead }) += u64::from(place.len);
     });
     usage

@@ -5,10 +5,11 @@ use std::collections::{HashMap, HashSet};
 use vellum_types::{BlobId, PackId};
 
 use super::mark::{Live, mark};
-use super::plan::{Action, Drawn, PackPlan, Plan, draw, roots};
+use super::plan::{Action, Drawn, PackPlan, Plan, draw};
+use super::roots::find_roots;
 use crate::error::Result;
 use crate::progress::Meter;
-use crate::session::{AtWork, Claim};
+use crate::session::{AtWork, Claim, end_sessions};
 use crate::volume::Volume;
 
 /// What a collection did.
@@ -26,11 +27,23 @@ pub struct Collected {
     pub writers: Vec<AtWork>,
 }
 
-/// Draws a plan and executes it, or only the part of it that `approved` names.
-pub fn run(volume: &Volume, approved: Option<&Plan>, meter: &Meter) -> Result<Collected> {
+/// What a collection is asked to do.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CollectionRequest<'a> {
+    /// Do only what this plan names.
+    pub approved: Option<&'a Plan>,
+    /// Snapshots whose records are lost, by the first digits of their ids: what only they need goes, too.
+    pub without: &'a [String],
+    /// Sessions whose writers the caller knows to be gone, by name: they are ended.
+    pub ended_sessions: &'a [String],
+}
+
+/// Draws a plan and executes it, or only the part of it that the request approves.
+pub fn run(volume: &Volume, request: &CollectionRequest<'_>, meter: &Meter) -> Result<Collected> {
+    end_sessions(volume, request.ended_sessions)?;
     let claim = Claim::of_collector(volume)?;
-    let Drawn { mut plan, mut live } = draw(volume, meter)?;
-    if let Some(approved) = approved {
+    let Drawn { mut plan, mut live, without, present } = draw(volume, request.without, meter)?;
+    if let Some(approved) = request.approved {
         let named: HashSet<_> = approved.packs.iter().map(|pack| pack.pack.as_str()).collect();
         plan.packs.retain(|pack| named.contains(pack.pack.as_str()));
     }
@@ -46,8 +59,8 @@ pub fn run(volume: &Volume, approved: Option<&Plan>, meter: &Meter) -> Result<Co
     }
     // Whoever ended since the plan was drawn has a snapshot now: what it relied on is alive.
     volume.blobs.refresh()?;
-    mark(volume, roots(volume)?.1, &mut live, meter)?;
-    let needed = needed(volume, &mut packs, &live);
+    mark(volume, find_roots(volume, &without)?.roots, &mut live, meter)?;
+    let needed = needed(volume, &mut packs, &live, &present);
     collected.repacked = needed.len() as u64;
     volume.blobs.repack(&needed.into_iter().collect::<Vec<_>>())?;
     // Asleep meanwhile? Then another collector may have taken the new packs for abandoned ones.
@@ -79,10 +92,16 @@ fn condemnable(going: &Going) -> Vec<PackId> {
 }
 
 /// The living blobs that are only in packs that are to go.
-fn needed(volume: &Volume, going: &mut Going, live: &Live) -> HashMap<PackId, HashSet<BlobId>> {
+fn needed(
+    volume: &Volume,
+    going: &mut Going,
+    live: &Live,
+    present: &HashSet<PackId>,
+) -> HashMap<PackId, HashSet<BlobId>> {
     let mut needed: HashMap<PackId, HashSet<BlobId>> = HashMap::new();
     volume.blobs.for_each_entry(|id, place| {
-        let copied = || volume.blobs.locate(id).is_some_and(|read| read.pack != place.pack);
+        let read = || volume.blobs.locate_present(id, |pack| present.contains(pack));
+        let copied = || read().is_some_and(|read| read.pack != place.pack);
         if going.contains_key(&place.pack) && live.contains(id) && !copied() {
             needed.entry(place.pack).or_default().insert(*id);
         }

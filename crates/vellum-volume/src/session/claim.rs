@@ -128,14 +128,16 @@ impl Drop for Claim {
 }
 
 fn collecting(other: &Other) -> String {
-    let key = &other.key;
+    let (key, name) = (&other.key, other.key.name());
     match &other.session {
-        Ok(session) => {
-            format!("process {} on {} is collecting already ({key})", session.pid, session.host)
-        }
+        Ok(session) => format!(
+            "process {} on {} is collecting already ({key}); if you know that it is gone, 'vellum gc run \
+             --end-session {name}' ends it",
+            session.pid, session.host
+        ),
         Err(error) => format!(
             "somebody collects, or did and was killed: {error}. It counts until it was not changed for 24 hours; \
-             if no 'vellum gc run' is at work, delete {key} from the store"
+             if no 'vellum gc run' is at work, 'vellum gc run --end-session {name}' ends it"
         ),
     }
 }

@@ -12,6 +12,7 @@ use vellum_store::{ObjectKey, ObjectStore, StoreError};
 
 use super::{LEASE, OBJECT_MAX, PREFIX, Session, open};
 use crate::error::{Result, VolumeError};
+use crate::volume::Volume;
 
 /// A session in the store that is not the asker's.
 pub(crate) struct Other {
@@ -32,6 +33,14 @@ pub struct AtWork {
     pub object: String,
     /// Whose it is; or why that cannot be told.
     pub session: std::result::Result<Session, String>,
+}
+
+impl AtWork {
+    /// The name by which it is ended.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.object.strip_prefix(PREFIX).unwrap_or(&self.object)
+    }
 }
 
 /// All sessions but the asker's, which was written just now.
@@ -100,4 +109,21 @@ impl Other {
         let session = self.session.map_err(|error: VolumeError| error.to_string());
         AtWork { object: self.key.to_string(), session }
     }
+}
+
+/// Ends sessions, by name, of which somebody knows that their writers are gone. A writer that is at work after all
+/// finds its session gone and makes no snapshot.
+pub(crate) fn end_sessions(volume: &Volume, names: &[String]) -> Result<()> {
+    for name in names {
+        let name = name.strip_prefix(PREFIX).unwrap_or(name);
+        let missing = || VolumeError::NoSession(name.escape_debug().to_string());
+        let key = ObjectKey::new(format!("{PREFIX}{name}")).map_err(|_| missing())?;
+        if !volume.objects.list_names(PREFIX)?.contains(&key) {
+            return Err(missing());
+        }
+        if let Some(other) = read(&*volume.objects, &volume.keys, key)? {
+            other.clear(&*volume.objects)?;
+        }
+    }
+    Ok(())
 }

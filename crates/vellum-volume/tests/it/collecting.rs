@@ -17,7 +17,7 @@ use crate::world::{
 };
 
 pub fn collect(volume: &Volume) -> Result<Collected> {
-    gc::run(volume, None, &Meter::default())
+    gc::run(volume, &gc::CollectionRequest::default(), &Meter::default())
 }
 
 /// A volume with wholly dead packs, one that is mostly dead, an abandoned one, and two living snapshots.
@@ -71,7 +71,7 @@ impl Littered {
         let volume = self.world.seen_in(ram.clone());
         collect(&volume).unwrap();
         let fresh = self.world.seen_in(ram.clone());
-        let plan = gc::plan(&fresh, &Meter::default()).unwrap();
+        let plan = gc::plan(&fresh, &[], &Meter::default()).unwrap();
         assert_eq!(plan.packs, []);
         self.assert_alive(&fresh);
         assert_eq!(ram.keys("sessions"), []);
@@ -84,7 +84,7 @@ fn what_is_alive_stays_and_what_is_dead_goes() {
         let littered = Littered::new(encrypted);
         let volume = &littered.world.volume;
         let before = littered.world.ram.image();
-        let plan = gc::plan(volume, &Meter::default()).unwrap();
+        let plan = gc::plan(volume, &[], &Meter::default()).unwrap();
         assert_eq!(littered.world.ram.image(), before, "a plan changes nothing");
         let count = |action| plan.packs.iter().filter(|pack| pack.action == action).count();
         assert_eq!((count(Action::Repack), count(Action::Abandoned)), (1, 1), "{plan:#?}");
@@ -104,13 +104,18 @@ fn what_is_alive_stays_and_what_is_dead_goes() {
 fn only_what_was_approved_goes() {
     let littered = Littered::new(SEALED);
     let volume = &littered.world.volume;
-    let mut approved = gc::plan(volume, &Meter::default()).unwrap();
+    let mut approved = gc::plan(volume, &[], &Meter::default()).unwrap();
     let all = approved.packs.len();
     approved.packs.retain(|pack| pack.action == Action::Delete);
     let count = approved.packs.len();
-    let done = gc::run(volume, Some(&approved), &Meter::default()).unwrap();
+    let done = gc::run(
+        volume,
+        &gc::CollectionRequest { approved: Some(&approved), ..gc::CollectionRequest::default() },
+        &Meter::default(),
+    )
+    .unwrap();
     assert_eq!((done.deleted as usize, done.repacked), (count, 0));
-    assert_eq!(gc::plan(volume, &Meter::default()).unwrap().packs.len(), all - count);
+    assert_eq!(gc::plan(volume, &[], &Meter::default()).unwrap().packs.len(), all - count);
     littered.assert_alive(volume);
 }
 
@@ -145,7 +150,7 @@ fn a_collection_stops_on_request_between_two_packs() {
     let littered = Littered::new(SEALED);
     let meter = Meter::default();
     meter.stop();
-    let stopped = gc::run(&littered.world.volume, None, &meter);
+    let stopped = gc::run(&littered.world.volume, &gc::CollectionRequest::default(), &meter);
     assert!(matches!(refused(stopped), VolumeError::Interrupted));
     littered.assert_alive(&littered.world.volume);
     littered.assert_finished(&littered.world.ram);
@@ -257,7 +262,7 @@ fn a_damaged_index_object_or_record_stops_a_collection() {
         ram.force(&key, &bytes);
         let volume = world.seen_in(ram.clone());
         assert_eq!(refused(collect(&volume)).kind(), ErrorKind::Corrupt, "{key}");
-        assert_eq!(refused(gc::plan(&volume, &Meter::default())).kind(), ErrorKind::Corrupt);
+        assert_eq!(refused(gc::plan(&volume, &[], &Meter::default())).kind(), ErrorKind::Corrupt);
         assert_eq!(ram.keys("packs"), world.ram.keys("packs"), "nothing was deleted");
         ram.force(&key, &image[&key]);
         littered.assert_alive(&world.seen_in(ram));
@@ -321,11 +326,16 @@ fn a_pack_that_a_later_snapshot_needs_again_is_not_deleted() {
     let gone = snapshot(volume, &small(1), "gone");
     snapshot(volume, &small(2), "stays");
     volume.forget(&gone).unwrap();
-    let plan = gc::plan(volume, &Meter::default()).unwrap();
+    let plan = gc::plan(volume, &[], &Meter::default()).unwrap();
     assert!(plan.packs.iter().any(|pack| pack.action == Action::Delete));
     // Between plan and execution the content comes back, from the packs that the plan names.
     let again = snapshot(volume, &small(1), "again");
-    let done = gc::run(volume, Some(&plan), &Meter::default()).unwrap();
+    let done = gc::run(
+        volume,
+        &gc::CollectionRequest { approved: Some(&plan), ..gc::CollectionRequest::default() },
+        &Meter::default(),
+    )
+    .unwrap();
     assert_eq!(done.deleted, 0);
     small(1).assert_readable(volume, volume.catalog.get(&again).unwrap().root);
     assert_clean(volume);
@@ -377,5 +387,118 @@ fn what_a_mounted_worktree_has_published_stays() {
     collect(volume).unwrap();
     tree.assert_readable(volume, root);
     volume.update_worktree(&volume.worktree.worktree, |head| head.live = None).unwrap();
-    assert!(!gc::plan(volume, &Meter::default()).unwrap().packs.is_empty());
+    assert!(!gc::plan(volume, &[], &Meter::default()).unwrap().packs.is_empty());
+}
+
+/// Collects, without these snapshots.
+fn collect_without(volume: &Volume, without: &[String]) -> Result<Collected> {
+    gc::run(volume, &gc::CollectionRequest { without, ..Default::default() }, &Meter::default())
+}
+
+#[test]
+fn a_missing_record_that_a_tag_a_worktree_or_a_child_names_stops_a_collection() {
+    for encrypted in [SEALED, PLAIN] {
+        let world = World::new(encrypted);
+        let volume = &world.volume;
+        let tagged = snapshot(volume, &small(1), "tagged");
+        let parent = snapshot(volume, &small(2), "parent");
+        let forgotten = snapshot(volume, &small(4), "forgotten");
+        let head = snapshot(volume, &small(5), "head");
+        volume.add_tag("v1", tagged).unwrap();
+        volume.forget(&forgotten).unwrap();
+        let image = world.ram.image();
+        // Of the parent only a forgotten snapshot knows, of the forgotten one only the head.
+        for (id, folder, named_by) in [
+            (tagged, "snapshots", "the tag 'v1'"),
+            (parent, "snapshots", &*format!("it is a parent of snapshot {forgotten}")),
+            (forgotten, "forgotten", &*format!("it is a parent of snapshot {head}")),
+            (head, "snapshots", "the worktree 'main'"),
+        ] {
+            let key = ObjectKey::new(format!("{folder}/{id}")).unwrap();
+            for damage in ["missing", "damaged"] {
+                let ram = Ram::of(image.clone());
+                if damage == "missing" {
+                    ram.delete(&key).unwrap();
+                } else {
+                    let mut bytes = ram.bytes(&key);
+                    bytes[40] ^= 1;
+                    ram.force(&key, &bytes);
+                }
+                let seen = world.seen_in(ram.clone());
+                let before = ram.keys("packs");
+                for error in [
+                    refused(collect(&seen)),
+                    refused(gc::plan(&seen, &[], &Meter::default())),
+                    refused(collect_without(&seen, &["0".repeat(64)])),
+                ] {
+                    if let VolumeError::NotLost(_) = error {
+                        continue;
+                    }
+                    assert_eq!(error.kind(), ErrorKind::Corrupt);
+                    let told = error.to_string();
+                    assert!(told.contains(&id.to_string()) && told.contains(damage), "{told}");
+                    assert!(damage == "damaged" || told.contains(named_by), "{told}");
+                }
+                assert_eq!(ram.keys("packs"), before, "nothing was deleted");
+                // Whoever says that it is lost for good goes on; so far everything can be put back.
+                let short = id.to_string()[..6].to_owned();
+                gc::plan(&seen, std::slice::from_ref(&short), &Meter::default()).unwrap();
+                collect_without(&seen, &[short]).unwrap();
+                if folder == "snapshots" {
+                    assert!(ram.keys("packs").len() < before.len(), "what only it needs is gone");
+                }
+                for (id, tree) in [(tagged, small(1)), (parent, small(2)), (head, small(5))] {
+                    if key.name() != id.to_string() {
+                        tree.assert_readable(&seen, seen.catalog.fetch(&id).unwrap().root);
+                    }
+                }
+            }
+        }
+        collect(&world.seen_in(Ram::of(image))).unwrap();
+    }
+}
+
+#[test]
+fn a_record_that_is_whole_cannot_be_left_out_of_a_collection() {
+    let littered = Littered::new(SEALED);
+    let volume = &littered.world.volume;
+    let sound = littered.alive[0].0.to_string();
+    for text in [sound.as_str(), &sound[..8], "", "abc"] {
+        let error = refused(collect_without(volume, &[text.into()]));
+        assert!(matches!(error, VolumeError::NotLost(_)), "{text}: {error}");
+    }
+    littered.assert_alive(volume);
+}
+
+#[test]
+fn a_record_that_was_seen_here_and_is_missing_now_stops_a_collection() {
+    let world = World::new(SEALED);
+    snapshot(&world.volume, &small(1), "base");
+    let side = world.worktree("side");
+    let gone = snapshot(&side, &small(2), "of another worktree");
+    world.volume.catalog.get(&gone).unwrap();
+    side.remove_worktree("side").unwrap();
+    world.ram.delete(&ObjectKey::new(format!("snapshots/{gone}")).unwrap()).unwrap();
+    let told = refused(collect(&world.again())).to_string();
+    assert!(told.contains(&gone.to_string()) && told.contains("seen here"), "{told}");
+}
+
+#[test]
+fn a_session_whose_writer_is_known_to_be_gone_can_be_ended() {
+    let littered = Littered::new(SEALED);
+    let (world, volume) = (&littered.world, &littered.world.volume);
+    let writer = world.volume.begin_write().unwrap();
+    let [key] = &world.ram.keys("sessions")[..] else { panic!("one session") };
+    change_session(&world.ram, volume, key, |session| session.scope = "another host".into());
+    let waited = collect(volume).unwrap();
+    assert_eq!((waited.deleted, waited.writers.len()), (0, 1));
+    let names = [waited.writers[0].name().to_owned()];
+    let end = |names: &[String]| {
+        let request = gc::CollectionRequest { ended_sessions: names, ..Default::default() };
+        gc::run(volume, &request, &Meter::default())
+    };
+    assert!(matches!(refused(end(&["nobody".into()])), VolumeError::NoSession(_)));
+    assert!(end(&names).unwrap().deleted > 0);
+    assert!(matches!(refused(writer.end()), VolumeError::SessionLost), "it makes no snapshot");
+    littered.assert_finished(&world.ram);
 }

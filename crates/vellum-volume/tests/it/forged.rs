@@ -64,7 +64,8 @@ fn a_child_that_is_not_as_its_parent_says_is_damage_and_named_at_the_parent() {
         }
         volume.set_head(sound).unwrap();
         volume.forget(&head).unwrap();
-        vellum_volume::gc::run(volume, None, &Meter::default()).unwrap();
+        vellum_volume::gc::run(volume, &vellum_volume::gc::CollectionRequest::default(), &Meter::default())
+            .unwrap();
     }
 }
 

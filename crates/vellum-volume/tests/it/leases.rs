@@ -293,7 +293,7 @@ fn the_tree_of_whoever_was_put_out_stays_until_it_comes_back() {
     let his = store(&small(2), &second);
     let collect = || {
         let meter = Meter::default();
-        gc::run(&world.volume, None, &meter).unwrap()
+        gc::run(&world.volume, &gc::CollectionRequest::default(), &meter).unwrap()
     };
     collect();
     small(1).assert_readable(&world.volume, hers);
@@ -314,7 +314,7 @@ fn what_a_holder_reads_stays_and_so_does_what_it_stood_on_before_it_was_put_out(
         session.flush().unwrap();
         (root, session)
     };
-    let collect = || gc::run(&world.volume, None, &Meter::default()).unwrap();
+    let collect = || gc::run(&world.volume, &gc::CollectionRequest::default(), &Meter::default()).unwrap();
     let (first, _) = ann.take();
     let ((stood, one), (viewed, two)) = (put(1), put(2));
     first.tell_reading(move || Some(vec![stood, viewed]));

@@ -50,8 +50,8 @@ fn outcomes(world: &World, ram: &Arc<Ram>) -> Vec<(&'static str, Option<ErrorKin
         ("slots", kind(keyring::list(&**ram))),
         ("unlock", kind(keyring::unlock(&**ram, b"wrong", volume.config.volume))),
         ("write", kind(write())),
-        ("plan", kind(gc::plan(&volume, &Meter::default()))),
-        ("collect", kind(gc::run(&volume, None, &Meter::default()))),
+        ("plan", kind(gc::plan(&volume, &[], &Meter::default()))),
+        ("collect", kind(gc::run(&volume, &gc::CollectionRequest::default(), &Meter::default()))),
     ]
 }
 

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use vellum_volume::gc::{self, Action, Collected, Plan};
+use vellum_volume::Volume;
+use vellum_volume::gc::{self, Action, Collected, CollectionRequest, Plan};
 use vellum_volume::session::AtWork;
 use vellum_volume::tree::show;
 
@@ -21,13 +22,35 @@ const TASK: Task = Task { first: "Reading the index", verb: "Walking snapshots",
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Say what 'gc run' would do, and change nothing
-    Plan,
+    Plan {
+        #[command(flatten)]
+        lost: Lost,
+    },
     /// Do it
     Run {
         /// Only what is in the plan that 'vellum gc plan --json' wrote to FILE
         #[arg(long, value_name = "FILE")]
         plan: Option<PathBuf>,
+        #[command(flatten)]
+        lost: Lost,
+        /// End the session NAME, of which you know that its writer is gone
+        ///
+        /// A writer that was killed on another machine keeps a session for up to 24 hours, and 'gc run' deletes nothing
+        /// meanwhile. If the writer is at work after all, its command fails, and makes no snapshot. May be repeated.
+        #[arg(long, value_name = "NAME")]
+        end_session: Vec<String>,
     },
+}
+
+/// Snapshots whose records are lost.
+#[derive(Debug, clap::Args)]
+pub struct Lost {
+    /// Go on although the record of snapshot ID is missing or damaged, and delete what only it needs
+    ///
+    /// Without it, a missing or damaged record stops the command, since nobody can tell what its snapshot needs. ID is
+    /// the id or its beginning. May be repeated.
+    #[arg(long, value_name = "ID")]
+    without: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -77,15 +100,24 @@ impl From<&AtWork> for Waiting {
 /// Plans or runs.
 pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
     match command {
-        Command::Plan => plan(context),
-        Command::Run { plan } => execute(plan.as_ref(), context),
+        Command::Plan { lost } => plan(lost, context),
+        Command::Run { plan, lost, end_session } => {
+            let volume = context.volume()?;
+            let approved = plan.as_ref().map(|file| read_plan(context, file)).transpose()?;
+            let request = CollectionRequest {
+                approved: approved.as_ref(),
+                without: &lost.without,
+                ended_sessions: end_session,
+            };
+            execute(&volume, &request, context)
+        }
     }
 }
 
-fn plan(context: &Context) -> Result<Outcome> {
+fn plan(lost: &Lost, context: &Context) -> Result<Outcome> {
     let volume = context.volume()?;
     let plan = context
-        .watch(TASK, |meter| gc::plan(&volume, meter))
+        .watch(TASK, |meter| gc::plan(&volume, &lost.without, meter))
         .map_err(|error| CliError::from(error).or_resume("nothing was changed"))?;
     let ui = &context.ui;
     if ui.json() {
@@ -134,10 +166,8 @@ fn action(action: Action) -> &'static str {
     }
 }
 
-fn execute(approved: Option<&PathBuf>, context: &Context) -> Result<Outcome> {
-    let volume = context.volume()?;
-    let approved = approved.map(|file| read_plan(context, file)).transpose()?;
-    let done = context.watch(TASK, |meter| gc::run(&volume, approved.as_ref(), meter)).map_err(|error| {
+fn execute(volume: &Volume, request: &CollectionRequest<'_>, context: &Context) -> Result<Outcome> {
+    let done = context.watch(TASK, |meter| gc::run(volume, request, meter)).map_err(|error| {
         CliError::from(error).or_resume("nothing that is needed is gone; run it again to go on")
     })?;
     report(context, &done)
@@ -174,10 +204,11 @@ fn report(context: &Context, done: &Collected) -> Result<Outcome> {
             ui.line(format!("    {}", describe(writer)))?;
         }
         ui.note("run 'vellum gc run' again when they are done")?;
-        ui.note(
+        let session = done.writers.first().map_or("NAME", AtWork::name);
+        ui.note(format!(
             "one that was killed on another machine, or cannot be read, counts until it was not renewed for 24 \
-             hours; if you know that it is gone, delete that object from the store",
-        )?;
+             hours; if you know that it is gone, 'vellum gc run --end-session {session}' ends it"
+        ))?;
     } else if done.plan.packs.is_empty() {
         ui.line("Nothing to free")?;
     } else {

@@ -54,19 +54,25 @@ fn an_unreadable_session_is_named_with_a_way_out_and_does_not_block_for_ever() {
         fs::write(&session, "junk").unwrap();
         let object = format!("sessions/{name}");
         if name == "collector" {
-            world.run(&["gc", "run"]).code(2).remarks(&object).remarks("24 hours").remarks("delete");
+            world
+                .run(&["gc", "run"])
+                .code(2)
+                .remarks(&object)
+                .remarks("24 hours")
+                .remarks("--end-session collector");
         } else {
             world
                 .run(&["gc", "run"])
                 .ok()
                 .says("Freed nothing: 1 other command")
                 .says(&object)
-                .remarks("delete");
+                .remarks(&format!("vellum gc run --end-session {name}"));
             let waiting = &world.json(&["gc", "run"])["waiting"][0];
             assert_eq!(waiting["object"], object.as_str());
             assert!(waiting["problem"].as_str().unwrap().contains(&object));
         }
         world.run(&["verify", "--all"]).code(1).says(&object);
+        world.run(&["gc", "run", "--end-session", "nobody"]).code(2).remarks("there is no session");
         let old = std::time::SystemTime::now() - std::time::Duration::from_secs(25 * 3600);
         fs::File::options().write(true).open(&session).unwrap().set_modified(old).unwrap();
         if name == "collector" {
@@ -77,6 +83,31 @@ fn an_unreadable_session_is_named_with_a_way_out_and_does_not_block_for_ever() {
         assert!(!session.exists());
     }
     world.run(&["verify", "--all"]).ok();
+}
+
+#[test]
+fn a_lost_record_of_a_tagged_snapshot_costs_nothing_but_itself() {
+    let world = World::with_snapshot();
+    world.write("noise", noise(200_000));
+    let lost = world.snapshot("tagged");
+    world.remove("noise");
+    world.snapshot("last");
+    let record = world.tree().join(".vellum/store/snapshots").join(&lost);
+    let kept = fs::read(&record).unwrap();
+    fs::remove_file(&record).unwrap();
+    let before = world.json(&["info"])["stored_bytes"].as_u64().unwrap();
+    for command in [&["gc", "plan"][..], &["gc", "run"]] {
+        world.run(command).code(2).remarks(&lost).remarks("is missing").remarks("the tag 'tagged' names it");
+    }
+    assert_eq!(world.json(&["info"])["stored_bytes"].as_u64().unwrap(), before);
+    // The object is put back, as from a copy of the store.
+    fs::write(&record, &kept).unwrap();
+    world.run(&["gc", "run"]).ok().says("Nothing to free");
+    world.run(&["verify", "--all"]).ok();
+    fs::remove_file(&record).unwrap();
+    let hint = format!("vellum gc run --without {lost}");
+    world.run(&["gc", "run"]).code(2).remarks(&hint);
+    world.run(&hint.split(' ').skip(1).collect::<Vec<_>>()).ok().says("Freed");
 }
 
 #[test]

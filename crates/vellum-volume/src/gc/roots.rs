@@ -1,0 +1,185 @@
+//! What a collection marks from: every record of a snapshot that the store has, or should have.
+//!
+//! Invariant: no root is left out in silence. A record that a worktree, a tag, a child or this machine's catalog names
+//! and that is missing or damaged stops the collection, unless the caller said to go on without it: nobody else knows
+//! what that snapshot needs.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use vellum_map::Root;
+use vellum_types::{ErrorKind, SnapshotId};
+
+use crate::error::{Result, VolumeError};
+use crate::volume::Volume;
+
+/// Shortest beginning of an id that names a lost record, digits.
+const PREFIX_MIN: usize = 4;
+
+/// A record that is needed to tell what is alive, and cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostRecord {
+    /// The snapshot.
+    pub id: SnapshotId,
+    /// What is wrong with its record.
+    pub problem: String,
+    /// What names it.
+    pub named_by: String,
+}
+
+/// What stays.
+pub(super) struct LiveRoots {
+    /// Snapshots that are kept.
+    pub snapshots: u64,
+    /// Trees that must stay.
+    pub roots: Vec<Root>,
+}
+
+/// The ids of the lost records that `without` names by their first digits.
+pub(super) fn resolve_without(volume: &Volume, without: &[String]) -> Result<BTreeSet<SnapshotId>> {
+    if without.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let lost = RecordWalk::over(volume)?.lost;
+    let mut resolved = BTreeSet::new();
+    for text in without {
+        let named = |id: &SnapshotId| text.len() >= PREFIX_MIN && id.to_string().starts_with(text.as_str());
+        let found: Vec<_> = lost.keys().filter(|id| named(id)).collect();
+        match found.as_slice() {
+            [id] => drop(resolved.insert(**id)),
+            [] => return Err(VolumeError::NotLost(text.escape_debug().to_string())),
+            several => {
+                let matches = several.iter().map(ToString::to_string).collect();
+                return Err(VolumeError::Ambiguous { prefix: text.clone(), matches });
+            }
+        }
+    }
+    Ok(resolved)
+}
+
+/// The trees that must stay: of all snapshots, and of the heads of worktrees, which are snapshots too; and what
+/// mounted ones stand on and read besides. An error if a record is lost that is not in `without`.
+pub(super) fn find_roots(volume: &Volume, without: &BTreeSet<SnapshotId>) -> Result<LiveRoots> {
+    let mut walk = RecordWalk::over(volume)?;
+    walk.lost.retain(|id, _| !without.contains(id));
+    if !walk.lost.is_empty() {
+        return Err(VolumeError::RecordsLost(walk.lost.into_values().collect()));
+    }
+    walk.roots.sort_unstable();
+    walk.roots.dedup();
+    Ok(LiveRoots { snapshots: walk.snapshots, roots: walk.roots })
+}
+
+/// A walk over all records, from everything that names one.
+struct RecordWalk<'a> {
+    volume: &'a Volume,
+    snapshots: u64,
+    roots: Vec<Root>,
+    met: HashSet<SnapshotId>,
+    /// Records that are named and were not looked at yet, with what names them.
+    waiting: Vec<(SnapshotId, String)>,
+    lost: BTreeMap<SnapshotId, LostRecord>,
+}
+
+impl<'a> RecordWalk<'a> {
+    fn over(volume: &'a Volume) -> Result<Self> {
+        let mut walk = Self {
+            volume,
+            snapshots: 0,
+            roots: Vec::new(),
+            met: HashSet::new(),
+            waiting: Vec::new(),
+            lost: BTreeMap::new(),
+        };
+        // Refs first: a snapshot that is made afterwards is in the listing of records.
+        let mut heads = Vec::new();
+        for (name, head) in volume.worktrees()? {
+            heads.extend(head.head.map(|id| (id, format!("the worktree '{name}' stands on it"))));
+            walk.roots.extend(head.live.map(|live| live.root));
+            walk.roots.extend(head.left.iter().map(|(_, root)| *root).chain(head.reading));
+        }
+        walk.waiting.extend(heads.iter().cloned());
+        let tags = volume.tags()?.into_iter().map(|(name, id)| (id, format!("the tag '{name}' names it")));
+        walk.waiting.extend(tags);
+        walk.listed()?;
+        walk.named()?;
+        for (id, _) in heads {
+            // Also that of one that was forgotten while the head was set to it.
+            if !walk.lost.contains_key(&id) {
+                walk.roots.push(volume.catalog.get(&id)?.root);
+            }
+        }
+        Ok(walk)
+    }
+
+    /// The records that the store lists.
+    fn listed(&mut self) -> Result<()> {
+        let records = self.volume.catalog.read_all()?;
+        for (id, record) in records.sound {
+            self.met.insert(id);
+            self.keep(record.root);
+            self.descend(id, &record.parents);
+        }
+        for (id, error) in records.damaged {
+            self.met.insert(id);
+            self.lose(id, &error, "the store lists it".into());
+        }
+        Ok(())
+    }
+
+    /// The records that something names: parents of others, also of forgotten ones; refs; this machine's catalog. A
+    /// store may leave out in a listing what is there when it is asked for by name.
+    fn named(&mut self) -> Result<()> {
+        let forgotten: HashSet<SnapshotId> = self.volume.catalog.forgotten_ids()?.into_iter().collect();
+        let known = self.volume.catalog.known_ids().into_iter();
+        self.waiting.extend(known.map(|id| (id, "it was seen here before".into())));
+        self.waiting.extend(forgotten.iter().map(|id| (*id, "the store lists it as forgotten".into())));
+        // From the end: what others name is worth more in a message than that it was seen or listed.
+        self.waiting.reverse();
+        while let Some((id, named_by)) = self.waiting.pop() {
+            if !self.met.insert(id) {
+                continue;
+            }
+            let catalog = &self.volume.catalog;
+            let found = if forgotten.contains(&id) { Ok(None) } else { catalog.fetch_kept(&id) };
+            let record = match found {
+                Ok(Some(record)) => {
+                    self.keep(record.root);
+                    Ok(record)
+                }
+                // Forgotten, possibly since the listing.
+                Ok(None) => catalog.fetch_forgotten(&id),
+                Err(error) => Err(error),
+            };
+            match record {
+                Ok(record) => self.descend(id, &record.parents),
+                Err(error) if is_loss(&error) => self.lose(id, &error, named_by),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, root: Root) {
+        self.snapshots += 1;
+        self.roots.push(root);
+    }
+
+    fn descend(&mut self, child: SnapshotId, parents: &[SnapshotId]) {
+        let child = || format!("it is a parent of snapshot {child}");
+        self.waiting.extend(parents.iter().map(|parent| (*parent, child())));
+    }
+
+    fn lose(&mut self, id: SnapshotId, error: &VolumeError, named_by: String) {
+        let problem = match error {
+            VolumeError::MissingRecord(_) => "is missing".into(),
+            VolumeError::Damaged { reason, .. } => format!("is damaged: {reason}"),
+            other => format!("cannot be read: {other}"),
+        };
+        self.lost.insert(id, LostRecord { id, problem, named_by });
+    }
+}
+
+/// Whether a record is lost, as opposed to a store that does not answer.
+pub(crate) fn is_loss(error: &VolumeError) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
+}
