@@ -13,7 +13,7 @@ mod number;
 mod sink;
 mod unseen;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rayon::prelude::*;
 use vellum_chunker::Chunker;
@@ -53,6 +53,10 @@ pub struct Capture<'a> {
     /// The state that changes are relative to; None before the first snapshot. The scan's cache, if it has one,
     /// describes this state.
     pub base: Option<&'a FsTree>,
+    /// The first inode number that is given out if there is no base.
+    pub first_number: Ino,
+    /// Inodes of the base that are read though they did not change: the store has lost their content.
+    pub renewed: &'a BTreeSet<Ino>,
     /// The base's statistics.
     pub statistics: Statistics,
     /// Whether only some paths were scanned.
@@ -100,9 +104,9 @@ impl Capture<'_> {
     /// Reads what may have changed and hands the changes to `changes`, in the order of their keys; content goes to
     /// `chunks`.
     pub fn run(&self, chunks: ChunkSink<'_>, changes: &mut (dyn ChangeSink + Send)) -> Result<Captured> {
-        let numbers = Numbers::assign(self.tree, self.base, self.partial)?;
+        let numbers = Numbers::assign(self.tree, self.base, self.first_number, self.partial)?;
         let gaps = Gaps::of(self.tree);
-        let plan = jobs::plan(self.tree, self.base, &numbers, &gaps)?;
+        let plan = jobs::plan(self, &numbers, &gaps)?;
         let unseen = match self.base {
             Some(base) if self.partial || !self.tree.is_complete() => {
                 Unseen::find(self.tree, base, &numbers, &gaps, &plan.jobs)?

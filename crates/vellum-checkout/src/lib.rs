@@ -15,6 +15,7 @@ mod fork;
 mod materialize;
 pub mod meta;
 mod plan;
+mod renew;
 mod restore;
 pub mod scan;
 pub mod statcache;

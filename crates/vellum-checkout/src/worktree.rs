@@ -1,6 +1,6 @@
 //! A checked-out worktree: its snapshots, and what changed since.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use vellum_map::{Root, apply};
 use vellum_types::{Attr, FileKind, Ino, SnapshotId, Time};
 use vellum_volume::diff::{Comparison, FileChange, within};
 use vellum_volume::history::Entry;
+use vellum_volume::lost::Renewal;
 use vellum_volume::session::{host_name, now, user_name};
 use vellum_volume::state::{STATE_DIR, WorktreeLock};
 use vellum_volume::{FsTree, Meter, Origin, SnapshotRecord, StateDir, Statistics, Volume, WriteSession};
@@ -18,6 +19,7 @@ use crate::beneath::{Dir, raise_open_files_limit};
 use crate::capture::{Capture, Captured, ChunkSink, LayerSink, TreeSink};
 use crate::error::{CheckoutError, Problem, Result};
 use crate::meta::{Caller, Stat};
+use crate::renew::is_lost_base;
 use crate::scan::{DirIndex, EntryId, EntryRef, Options, Selection, Tree, scan};
 use crate::statcache::{Recorded, Stamp, StatCache, write_tree};
 
@@ -57,6 +59,8 @@ pub struct SnapshotOutcome {
     pub problems: Vec<Problem>,
     /// Whether its tree is the parent's.
     pub unchanged: bool,
+    /// Blobs that were stored again, because the store had lost them.
+    pub renewed: u64,
 }
 
 /// A snapshot compared with the directory as it is now.
@@ -111,27 +115,58 @@ impl Worktree {
         Ok(Some(Entry { id, record: self.volume.catalog.get(&id)? }))
     }
 
-    /// Records the directory as it is now. The caller holds the lock.
+    /// Records the directory as it is now. The caller holds the lock. What the store has lost of the last snapshot is
+    /// stored again, as far as the directory has it.
     pub fn snapshot(&self, request: &SnapshotRequest, meter: &Meter) -> Result<SnapshotOutcome> {
         let head = self.head()?;
-        let base = head.as_ref().map(|head| self.volume.tree(head.record.root));
+        let renewal = self.plan_renewal(head.as_ref())?;
+        if renewal == Renewal::Tree && request.paths.is_empty() {
+            return self.snapshot_with(head.as_ref(), &renewal, request, meter);
+        }
+        match self.snapshot_with(head.as_ref(), &renewal, request, meter) {
+            Err(error) if request.paths.is_empty() && head.is_some() && is_lost_base(&error) => {
+                self.snapshot_with(head.as_ref(), &Renewal::Tree, request, meter)
+            }
+            other => other,
+        }
+    }
+
+    fn snapshot_with(
+        &self,
+        head: Option<&Entry>,
+        renewal: &Renewal,
+        request: &SnapshotRequest,
+        meter: &Meter,
+    ) -> Result<SnapshotOutcome> {
+        let is_lost = *renewal == Renewal::Tree && request.paths.is_empty();
+        let readable = head.filter(|_| !is_lost);
+        let base = readable.map(|head| self.volume.tree(head.record.root));
         self.check_paths(&request.paths, base.as_ref())?;
         self.check_parents(&request.paths)?;
-        let (stamp, tree) = self.scan(head.as_ref(), &request.paths)?;
-        let capture = self.capture(&tree, base.as_ref(), head.as_ref(), request, meter);
+        let (stamp, tree) = self.scan(readable, &request.paths)?;
+        let none = BTreeSet::new();
+        let renewed = if let Renewal::Files(files) = renewal { files } else { &none };
+        let mut capture = Capture { renewed, ..self.capture(&tree, base.as_ref(), readable, request, meter) };
+        if let (true, Some(head)) = (is_lost, head) {
+            capture.first_number = self.first_unused_number(head)?;
+        }
         let mut session = self.volume.begin_write()?;
-        let base_root = head.as_ref().map(|head| head.record.root);
+        let base_root = readable.map(|head| head.record.root);
         let (captured, root) = self.store(&capture, base_root.as_ref(), &mut session)?;
-        let stored = session.flush()?.bytes_stored;
-        let record = self.record(head.as_ref(), root, &captured, stored, request);
+        let written = session.flush()?;
+        let record = self.record(head, root, &captured, written.bytes_stored, request);
         let id = self.volume.commit(record.clone())?;
         session.end()?;
+        if *renewal != Renewal::Nothing && captured.problems.is_empty() && request.paths.is_empty() {
+            self.volume.note_renewed(root);
+        }
         let unchanged = base_root == Some(root);
         if !unchanged || captured.was_racy || tree.cache().is_none() {
             // The cache only saves work, and an old one describes another root: the snapshot stands without it.
             let _ = self.remember(&tree, (root, stamp), &captured);
         }
-        Ok(SnapshotOutcome { id, record, problems: captured.problems, unchanged })
+        let renewed = written.blobs_renewed;
+        Ok(SnapshotOutcome { id, record, problems: captured.problems, unchanged, renewed })
     }
 
     /// A path that is named must mean something: a typing error must not record that a file is gone.
@@ -282,6 +317,8 @@ impl Worktree {
             statistics: head
                 .map_or_else(Statistics::default, |head| Statistics { changed: 0, ..head.record.statistics }),
             partial: !request.paths.is_empty(),
+            first_number: Ino(Ino::ROOT.0 + 1),
+            renewed: const { &BTreeSet::new() },
             chunker: &self.chunker,
             meter,
         }

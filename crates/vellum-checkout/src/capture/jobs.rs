@@ -1,12 +1,14 @@
 //! Which inodes may differ from the base: those whose attributes changed, directories whose entries did, and what is
 //! gone.
 
+use std::collections::BTreeSet;
+
 use vellum_types::{FileKind, Ino};
 use vellum_volume::FsTree;
 
-use super::Plan;
 use super::number::{InoSet, Numbers};
 use super::unseen::Gaps;
+use super::{Capture, Plan};
 use crate::error::Result;
 use crate::scan::{DirIndex, DirView, EntryId, EntryRef, Tree};
 
@@ -41,8 +43,9 @@ impl Job {
 }
 
 /// Lists the jobs in the order of inode numbers.
-pub fn plan(tree: &Tree, base: Option<&FsTree>, numbers: &Numbers, gaps: &Gaps) -> Result<Plan> {
-    let mut planning = Planning { tree, numbers, gaps, jobs: Vec::new(), removed: Vec::new() };
+pub fn plan(capture: &Capture<'_>, numbers: &Numbers, gaps: &Gaps) -> Result<Plan> {
+    let &Capture { tree, base, renewed, .. } = capture;
+    let mut planning = Planning { tree, numbers, gaps, renewed, jobs: Vec::new(), removed: Vec::new() };
     for dir in tree.dirs() {
         planning.directory(&dir, base)?;
     }
@@ -60,6 +63,8 @@ struct Planning<'a> {
     tree: &'a Tree,
     numbers: &'a Numbers,
     gaps: &'a Gaps,
+    /// Inodes that are read in any case.
+    renewed: &'a BTreeSet<Ino>,
     jobs: Vec<Job>,
     /// Inodes that lost a name; gone if they have no other.
     removed: Vec<Ino>,
@@ -103,9 +108,9 @@ impl Planning<'_> {
     /// Lists an entry that is no directory if it may differ; says whether its name or number does.
     fn entry(&mut self, entry: &EntryRef<'_>) -> bool {
         let same_number = self.keeps_number(entry);
-        if entry.child().is_none() && !(same_number && entry.is_unchanged()) && entry.kind() != FileKind::Dir
-        {
-            let ino = self.numbers.of(entry.id());
+        let ino = self.numbers.of(entry.id());
+        let is_unchanged = same_number && entry.is_unchanged() && !self.renewed.contains(&ino);
+        if entry.child().is_none() && !is_unchanged && entry.kind() != FileKind::Dir {
             let first = self.numbers.links(ino).map_or(entry.id(), |links| links.first);
             self.jobs.push(Job::Entry(ino, first));
         }

@@ -36,11 +36,10 @@ pub struct Links {
 }
 
 impl Numbers {
-    /// Numbers the entries of `tree`, whose cache describes `base`.
-    pub fn assign(tree: &Tree, base: Option<&FsTree>, partial: bool) -> Result<Self> {
+    /// Numbers the entries of `tree`, whose cache describes `base`; from `first` on, if there is none.
+    pub fn assign(tree: &Tree, base: Option<&FsTree>, first: Ino, partial: bool) -> Result<Self> {
         let partial = partial || !tree.is_complete();
-        let base_next =
-            base.map(FsTree::super_record).transpose()?.map_or(Ino(Ino::ROOT.0 + 1), |s| s.next_ino);
+        let base_next = base.map(FsTree::super_record).transpose()?.map_or(first, |s| s.next_ino);
         let mut work = Assigning::new(tree, base, partial, base_next);
         work.match_files();
         work.match_places()?;

@@ -179,6 +179,12 @@ fn report(context: &Context, worktree: &Worktree, made: SnapshotOutcome) -> Resu
         format!("{} changed, {} stored", format::number(stats.changed), format::size(stats.stored))
     };
     ui.line(format!("Snapshot {id}: {holds}; {news}"))?;
+    if made.renewed > 0 {
+        let pieces = format::count(made.renewed, "blob");
+        ui.note(format!(
+            "stored again {pieces} that the store had lost; 'vellum verify --all' says what else is missing or damaged"
+        ))?;
+    }
     if !problems.is_empty() {
         ui.warn(format!(
             "{} could not be recorded as they are",

@@ -1,7 +1,10 @@
 //! `vellum verify`: proves that nothing rotted, or names what did.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
 use serde::Serialize;
 use vellum_volume::Volume;
+use vellum_volume::history::{Entry, all};
 use vellum_volume::tree::show;
 use vellum_volume::verify::{Affected, Finding, Report, Scope, verify};
 
@@ -9,6 +12,9 @@ use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
 use crate::ui::format;
 use crate::ui::progress::Task;
+
+/// How many lines of damage are listed in full: more are summed up.
+const LINES_MAX: usize = 30;
 
 /// Prove that snapshots are intact, or name what is damaged
 ///
@@ -55,11 +61,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         ui.object(&JsonReport { sound, metadata_only, report: &report })?;
         return Ok(outcome);
     }
-    for finding in &report.findings {
-        for line in describe(&volume, finding) {
-            ui.line(line)?;
-        }
-    }
     let read = format!(
         "{}, {} ({} stored) in {}",
         format::count(report.snapshots, "snapshot"),
@@ -73,7 +74,94 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     };
     let limits = if args.metadata_only { " (without the content of files)" } else { "" };
     ui.line(format!("{verdict}: read {read}{limits}"))?;
+    let mut lines: Vec<_> = report.findings.iter().flat_map(|finding| describe(&volume, finding)).collect();
+    if lines.len() > LINES_MAX && !ui.voice.verbose {
+        lines = summarize(&volume, &report.findings)?;
+        ui.note("--verbose lists every damaged blob and every file")?;
+    }
+    for line in lines {
+        ui.line(line)?;
+    }
+    if report.findings.iter().any(|finding| !finding.affected.is_empty()) {
+        ui.note(
+            "the next 'vellum snapshot' stores again what the directory still has of it, and older snapshots get it \
+             back where they have the same content",
+        )?;
+    }
     Ok(outcome)
+}
+
+/// Files of one directory that are hit.
+#[derive(Default)]
+struct DirectoryHits {
+    files: BTreeSet<String>,
+    /// Files beyond those that the report names.
+    more: u64,
+    snapshots: BTreeSet<usize>,
+}
+
+/// The findings by object, and what they hit by directory, with the range of snapshots.
+fn summarize(volume: &Volume, findings: &[Finding]) -> Result<Vec<String>> {
+    let history = all(&volume.catalog)?;
+    let age: HashMap<String, usize> =
+        history.iter().rev().enumerate().map(|(age, entry)| (entry.id.to_string(), age)).collect();
+    let mut lines = Vec::new();
+    let mut blobs: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
+    let mut directories: BTreeMap<String, DirectoryHits> = BTreeMap::new();
+    for finding in findings {
+        match finding.object.split_once(" in ") {
+            Some((_, place)) => blobs.entry(place).or_insert((0, &finding.problem)).0 += 1,
+            None => lines.push(format!(
+                "{}: {}",
+                show(finding.object.as_bytes()),
+                show(finding.problem.as_bytes())
+            )),
+        }
+        for affected in &finding.affected {
+            let named = affected.paths.len() as u64;
+            let mut note = |directory: String, file: Option<&String>, more| {
+                let hits = directories.entry(directory).or_default();
+                hits.files.extend(file.cloned());
+                hits.more = hits.more.max(more);
+                hits.snapshots.extend(age.get(&affected.snapshot));
+            };
+            for path in &affected.paths {
+                let directory = path.rsplit_once('/').map_or(".", |(directory, _)| directory);
+                note(directory.into(), Some(path), 0);
+            }
+            match affected.count {
+                None => note("files that cannot be named, because a directory is damaged".into(), None, 0),
+                Some(count) if count > named => note("other files".into(), None, count - named),
+                Some(_) => {}
+            }
+        }
+    }
+    for (place, (count, problem)) in blobs {
+        let count = format::count(count, "blob");
+        lines.push(format!("{}: {count} damaged: {}", show(place.as_bytes()), show(problem.as_bytes())));
+    }
+    for (directory, hits) in directories {
+        let files = match (hits.files.len() as u64, hits.more) {
+            (0, 0) => String::new(),
+            (0, more) => format!(": {} or more", format::count(more, "file")),
+            (files, _) => format!(": {}", format::count(files, "file")),
+        };
+        lines.push(format!("    {directory}{files}, {}", range(volume, &history, &hits.snapshots)?));
+    }
+    Ok(lines)
+}
+
+/// Snapshots by their age, oldest 0, as a range.
+fn range(volume: &Volume, history: &[Entry], ages: &BTreeSet<usize>) -> Result<String> {
+    let short = |age: Option<&usize>| {
+        let entry = age.and_then(|age| history.iter().rev().nth(*age));
+        entry.map_or(Ok(String::new()), |entry| volume.short_id(&entry.id))
+    };
+    let (first, last) = (short(ages.first())?, short(ages.last())?);
+    Ok(match ages.len() as u64 {
+        0 | 1 => format!("in snapshot {first}"),
+        count => format!("in {} from {first} to {last}", format::count(count, "snapshot")),
+    })
 }
 
 fn describe(volume: &Volume, finding: &Finding) -> Vec<String> {

@@ -47,3 +47,103 @@ fn damage_is_named_with_the_files_it_hits() {
     assert_eq!(value["sound"], false);
     assert!(value["findings"][0]["affected"][0]["paths"][0].as_str().unwrap().contains("dir/noise"));
 }
+
+/// The packs of a store, the largest first.
+fn by_size(world: &World) -> Vec<PathBuf> {
+    let mut all = packs(&world.tree().join(".vellum/store/packs"));
+    all.sort_by_key(|path| std::cmp::Reverse(fs::metadata(path).unwrap().len()));
+    all
+}
+
+fn stored_bytes(world: &World) -> u64 {
+    world.json(&["info"])["stored_bytes"].as_u64().unwrap()
+}
+
+#[test]
+fn content_of_a_lost_pack_is_stored_again_by_a_snapshot_of_a_touched_file() {
+    let world = World::with_snapshot();
+    world.write("noise", noise(300_000));
+    world.snapshot("noise");
+    fs::remove_file(&by_size(&world)[0]).unwrap();
+    let before = stored_bytes(&world);
+    fs::File::open(world.tree().join("noise")).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
+    world.run(&["snapshot"]).ok().remarks("stored again");
+    assert!(stored_bytes(&world) - before > 290_000);
+    assert_eq!(world.run(&["cat", "HEAD", "noise"]).ok().raw, noise(300_000));
+    assert_eq!(
+        world.run(&["cat", "noise", "noise"]).ok().raw,
+        noise(300_000),
+        "the old snapshot has it, too"
+    );
+    world.run(&["verify"]).ok();
+    world.run(&["snapshot"]).ok().says("nothing changed");
+}
+
+#[test]
+fn what_a_lost_or_damaged_pack_held_is_stored_again_by_the_next_snapshot() {
+    for harm in ["removed", "cut", "flipped"] {
+        for which in 0..3 {
+            let world = World::with_snapshot();
+            world.write("noise", noise(300_000));
+            for number in 0..300 {
+                world.write(
+                    &format!("many/dir-{}/file-{number}", number % 3),
+                    format!("{number}").repeat(3000),
+                );
+            }
+            world.snapshot("many");
+            let Some(pack) = by_size(&world).into_iter().nth(which) else { continue };
+            let bytes = fs::read(&pack).unwrap();
+            fs::remove_file(&pack).unwrap();
+            match harm {
+                "removed" => {}
+                "cut" => fs::write(&pack, &bytes[..bytes.len() / 2]).unwrap(),
+                _ => {
+                    let mut bytes = bytes.clone();
+                    bytes[40..].iter_mut().step_by(50).for_each(|byte| *byte ^= 1);
+                    fs::write(&pack, bytes).unwrap();
+                }
+            }
+            world.run(&["verify", "--all"]).code(1).says("Damaged");
+            world.run(&["snapshot", "--tag", "whole"]).ok();
+            world.run(&["verify", "whole"]).ok();
+            let to = world.path("restored");
+            world.run(&["export", "whole", to.to_str().unwrap()]).ok();
+            let differing = std::process::Command::new("diff")
+                .args(["-r", "--exclude=.vellum"])
+                .args([&world.tree(), &to])
+                .output()
+                .unwrap();
+            assert!(differing.status.success(), "{harm} {which}: {differing:?}");
+            world.run(&["snapshot"]).ok().says("nothing changed");
+            // A collection keeps the new copies.
+            world.write("later", "later");
+            world.snapshot("later");
+            let _ = world.run(&["gc", "run"]);
+            world.run(&["verify", "later"]).ok();
+            world.run(&["verify", "whole"]).ok();
+        }
+    }
+}
+
+#[test]
+fn a_lost_pack_of_many_files_is_told_in_a_few_lines_with_the_summary_first() {
+    let world = World::new();
+    for number in 0..400 {
+        world.write(&format!("dir-{}/file-{number}", number % 4), noise(5_000 + number));
+    }
+    world.snapshot("one");
+    world.write("more", "more");
+    world.snapshot("two");
+    fs::remove_file(&by_size(&world)[0]).unwrap();
+    let ran = world.run(&["verify", "--all"]).code(1);
+    let lines: Vec<_> = ran.out.lines().collect();
+    assert!(lines[0].starts_with("Damaged: "), "{}", ran.out);
+    assert!(lines.len() < 12, "{}", ran.out);
+    for number in 0..4 {
+        let line =
+            lines.iter().find(|line| line.contains(&format!("dir-{number}: 100 files, in 2 snapshots")));
+        assert!(line.is_some(), "{}", ran.out);
+    }
+    assert!(world.run(&["verify", "--all", "--verbose"]).code(1).out.lines().count() > 400);
+}

@@ -1,0 +1,45 @@
+//! Snapshots of a directory whose last snapshot the store has lost in part: what is still there is stored again.
+//!
+//! Invariant: inode numbers of a tree that is made from the directory alone begin after all that its forerunners gave
+//! out, as far as one of them can be read: an old number never comes to mean another file.
+
+use vellum_types::{ErrorKind, Ino};
+use vellum_volume::history::{Ancestors, Entry};
+use vellum_volume::lost::Renewal;
+
+use crate::error::{CheckoutError, Result};
+use crate::worktree::Worktree;
+
+/// Numbers that are left out after those of a forerunner: what came between it and the lost tree may have used them.
+const NUMBERS_SKIPPED: u64 = 1 << 20;
+/// How many forerunners are asked for their numbers.
+const FORERUNNERS_ASKED: usize = 100;
+
+impl Worktree {
+    /// What a snapshot on top of `head` has to store again.
+    pub(crate) fn plan_renewal(&self, head: Option<&Entry>) -> Result<Renewal> {
+        match head {
+            Some(head) => Ok(self.volume.plan_renewal(head.record.root)?),
+            None => Ok(Renewal::Nothing),
+        }
+    }
+
+    /// The first inode number that no snapshot before `head`, nor that one, has used, as far as can be told.
+    pub(crate) fn first_unused_number(&self, head: &Entry) -> Result<Ino> {
+        if let Ok(record) = self.volume.tree(head.record.root).super_record() {
+            return Ok(record.next_ino);
+        }
+        let entries = Ancestors::of(&self.volume.catalog, [head.id])?.take(FORERUNNERS_ASKED);
+        let next = entries
+            .filter_map(|entry| self.volume.tree(entry.ok()?.record.root).super_record().ok())
+            .map(|record| record.next_ino.0)
+            .max();
+        Ok(Ino(next.unwrap_or(Ino::ROOT.0).saturating_add(NUMBERS_SKIPPED)))
+    }
+}
+
+/// Whether an error says that the last snapshot cannot be read.
+pub fn is_lost_base(error: &CheckoutError) -> bool {
+    matches!(error, CheckoutError::Volume(_))
+        && matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
+}
