@@ -256,8 +256,13 @@ impl Worktree {
         self.check_paths(paths, state.as_ref())?;
         let looked = self.look(paths, meter)?;
         let root = from.or(head.as_ref()).map_or(self.volume.empty_root(), |entry| entry.record.root);
+        let from_id = from.map(|entry| entry.id);
         let from = self.volume.tree(root);
-        let mut changes = Comparison { from: &from, to: &looked.state }.run()?;
+        let shared = match (from_id, head) {
+            (Some(from), Some(head)) => self.volume.shared_numbers(from, head.id)?,
+            _ => None,
+        };
+        let mut changes = Comparison { from: &from, to: &looked.state }.run_sharing(shared)?;
         if !paths.is_empty() {
             changes.retain(|change| {
                 let sides = [&change.old, &change.new].into_iter().flatten();

@@ -111,10 +111,19 @@ struct Collected {
 }
 
 impl Comparison<'_> {
-    /// All differences, sorted by path.
+    /// All differences, sorted by path, of two states of one line, or of which nothing is known.
     pub fn run(&self) -> Result<Vec<FileChange>> {
-        let collected = self.collect()?;
-        let mut changes = Pairing::new(self, collected)?.finish()?;
+        self.run_sharing(None)
+    }
+
+    /// All differences, sorted by path. Inode numbers below `shared` mean the same file in both states, those from it
+    /// on were given out by each line for itself; see [`crate::Volume::shared_numbers`].
+    pub fn run_sharing(&self, shared: Option<Ino>) -> Result<Vec<FileChange>> {
+        let mut collected = self.collect()?;
+        if let Some(shared) = shared {
+            self.part_directories(shared, &mut collected)?;
+        }
+        let mut changes = Pairing::new(self, collected, shared)?.finish()?;
         changes.sort_by(|a, b| a.path().cmp(b.path()).then_with(|| a.kind.cmp(&b.kind)));
         Ok(changes)
     }
@@ -157,6 +166,38 @@ impl Comparison<'_> {
             has_other_names |= self.to.attr(ino)?.is_some_and(|attr| is_linked(&attr));
         }
         Ok((touched, has_other_names))
+    }
+
+    /// Directories that have one number and are not the same one: what is in them, down to the last level, is removed
+    /// from one and added to the other, also where it is equal.
+    fn part_directories(&self, shared: Ino, collected: &mut Collected) -> Result<()> {
+        let place = |attr: &Attr| (attr.parent, attr.name.clone());
+        let mut waiting = Vec::new();
+        for (ino, touched) in collected.inodes.range(shared..) {
+            if let Some((Some(before), Some(after))) = &touched.attr
+                && (before.kind == FileKind::Dir || after.kind == FileKind::Dir)
+                && (before.kind != after.kind || place(before) != place(after))
+            {
+                waiting.push(*ino);
+            }
+        }
+        let mut met = BTreeSet::new();
+        while let Some(dir) = waiting.pop() {
+            if !met.insert(dir) {
+                continue;
+            }
+            for (tree, links) in
+                [(self.from, &mut collected.removed), (self.to, &mut collected.added)]
+            {
+                for (name, dentry) in tree.entries(dir)? {
+                    if dentry.kind == FileKind::Dir && dentry.ino >= shared {
+                        waiting.push(dentry.ino);
+                    }
+                    links.insert((dir, name), dentry);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn collect(&self) -> Result<Collected> {
@@ -229,6 +270,8 @@ impl Collected {
 /// Turns changed entries and inodes into changes of paths.
 struct Pairing<'a> {
     states: &'a Comparison<'a>,
+    /// From here on, inode numbers say nothing of which file it is; None if that is not known.
+    shared: Option<Ino>,
     inodes: BTreeMap<Ino, Touched>,
     removed: BTreeMap<Link, Dentry>,
     added: BTreeMap<Link, Dentry>,
@@ -238,9 +281,9 @@ struct Pairing<'a> {
 }
 
 impl<'a> Pairing<'a> {
-    fn new(states: &'a Comparison<'a>, collected: Collected) -> Result<Self> {
+    fn new(states: &'a Comparison<'a>, collected: Collected, shared: Option<Ino>) -> Result<Self> {
         let Collected { inodes, removed, added } = collected;
-        Ok(Self { states, inodes, removed, added, told: BTreeSet::new(), changes: Vec::new() })
+        Ok(Self { states, shared, inodes, removed, added, told: BTreeSet::new(), changes: Vec::new() })
     }
 
     fn finish(mut self) -> Result<Vec<FileChange>> {
@@ -283,8 +326,12 @@ impl<'a> Pairing<'a> {
         Ok(())
     }
 
-    /// Whether both states mean the same file by a number: two lines of history give out the same ones.
+    /// Whether both states mean the same file by a number: two lines of history give out the same ones. Where it is
+    /// not known from which on, the name that a file was made under tells.
     fn is_same_file(&self, ino: Ino) -> Result<bool> {
+        if let Some(shared) = self.shared {
+            return Ok(ino < shared);
+        }
         let generation = |tree: &FsTree| Ok::<_, VolumeError>(tree.attr_of(ino)?.generation);
         Ok(generation(self.states.from)? == generation(self.states.to)?)
     }
@@ -344,7 +391,7 @@ impl<'a> Pairing<'a> {
         let new_side = self.side(self.states.to, &new_link, new)?;
         let aspects = self.aspects(old.ino, new.ino)?;
         // Of another inode this tells nothing: it may have changed under other names that it keeps.
-        if old.ino == new.ino {
+        if old.ino == new.ino && self.shared.is_none_or(|shared| new.ino < shared) {
             self.told.insert(new.ino);
         }
         if kind == ChangeKind::Renamed || aspects.any() {
@@ -374,7 +421,12 @@ impl<'a> Pairing<'a> {
             let aspects = compare(&old, &new);
             // Another file of this number: its names were told of already, unless both have the same one.
             let same_name = (old.attr.parent, &old.attr.name) == (new.attr.parent, &new.attr.name);
-            let same_file = old.attr.generation == new.attr.generation || same_name;
+            let same_file = match self.shared {
+                None => old.attr.generation == new.attr.generation || same_name,
+                Some(shared) if ino < shared => true,
+                // What lies in directories that were parted was told of with its names.
+                Some(_) => same_name && side(self.states.from, &old)?.path == side(self.states.to, &new)?.path,
+            };
             if aspects.any() && same_file && !aspects.kind {
                 let (old, new) = (side(self.states.from, &old)?, side(self.states.to, &new)?);
                 self.push(ChangeKind::Modified, Some(old), Some(new), aspects);

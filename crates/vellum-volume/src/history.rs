@@ -1,14 +1,15 @@
 //! Walking the history: newest first, along the parents or over all snapshots of the store.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
-use vellum_types::SnapshotId;
+use vellum_types::{Ino, SnapshotId};
 
 use crate::catalog::Catalog;
 use crate::error::{Result, VolumeError};
 use crate::record::SnapshotRecord;
+use crate::volume::Volume;
 
 /// A snapshot with its record.
 #[derive(Debug, Clone)]
@@ -94,6 +95,47 @@ impl Iterator for Ancestors<'_> {
                 return Some(Ok(entry));
             }
         }
+    }
+}
+
+impl Volume {
+    /// The inode number from which on two snapshots' numbers were given out by different lines of history: below it,
+    /// both mean the same file by a number. None if that cannot be known.
+    pub fn shared_numbers(&self, a: SnapshotId, b: SnapshotId) -> Result<Option<Ino>> {
+        let Some(base) = self.common_ancestor(a, b)? else { return Ok(Some(Ino(Ino::ROOT.0 + 1))) };
+        // The tree of a forgotten snapshot may be gone.
+        Ok(self.tree(base.record.root).super_record().ok().map(|record| record.next_ino))
+    }
+
+    /// The newest snapshot that two descend from; one of them, if the other descends from it.
+    pub fn common_ancestor(&self, a: SnapshotId, b: SnapshotId) -> Result<Option<Entry>> {
+        let mut sides: HashMap<SnapshotId, u8> = HashMap::new();
+        let mut queue = BinaryHeap::new();
+        let mut reach = |queue: &mut BinaryHeap<Entry>, id: SnapshotId, side: u8| {
+            let reached = sides.entry(id).or_default();
+            if *reached == 0 {
+                match self.catalog.get(&id) {
+                    Ok(record) => queue.push(Entry { id, record }),
+                    Err(VolumeError::MissingRecord(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            *reached |= side;
+            Ok(*reached)
+        };
+        reach(&mut queue, a, 1)?;
+        reach(&mut queue, b, 2)?;
+        // A snapshot comes after its parents, so that all that descend from an entry were met before it.
+        while let Some(entry) = queue.pop() {
+            let side = reach(&mut queue, entry.id, 0)?;
+            if side == 3 {
+                return Ok(Some(entry));
+            }
+            for parent in &entry.record.parents {
+                reach(&mut queue, *parent, side)?;
+            }
+        }
+        Ok(None)
     }
 }
 

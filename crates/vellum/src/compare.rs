@@ -3,7 +3,7 @@
 
 use vellum_checkout::Worktree;
 use vellum_map::Root;
-use vellum_types::FileKind;
+use vellum_types::{FileKind, SnapshotId};
 use vellum_volume::diff::{Comparison, FileChange, Side, within};
 use vellum_volume::history::Entry;
 use vellum_volume::{FsTree, Meter, Volume};
@@ -48,10 +48,16 @@ impl<'a> Compared<'a> {
         })
     }
 
-    /// Two trees of the store.
-    pub fn trees(volume: &'a Volume, (from, to): (Root, Root), paths: &[Vec<u8>]) -> Result<Self> {
+    /// Two trees of the store. `lines` are the snapshots that they are of, or were made from.
+    pub fn trees(
+        volume: &'a Volume,
+        (from, to): (Root, Root),
+        lines: Option<(SnapshotId, SnapshotId)>,
+        paths: &[Vec<u8>],
+    ) -> Result<Self> {
         let (from, to) = (volume.tree(from), volume.tree(to));
-        let mut changes = Comparison { from: &from, to: &to }.run()?;
+        let shared = lines.map_or(Ok(None), |(from, to)| volume.shared_numbers(from, to))?;
+        let mut changes = Comparison { from: &from, to: &to }.run_sharing(shared)?;
         if !paths.is_empty() {
             let touched = |side: &Side| paths.iter().any(|path| within(&side.path, path));
             changes.retain(|change| [&change.old, &change.new].into_iter().flatten().any(touched));

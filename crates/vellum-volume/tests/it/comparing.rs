@@ -9,7 +9,7 @@ use vellum_volume::diff::{Aspects, ChangeKind, Comparison, FileChange, within};
 use vellum_volume::{FsTree, Volume};
 
 use crate::model::{Link, Node, Tree, noise};
-use crate::world::{PLAIN, World};
+use crate::world::{PLAIN, World, snapshot};
 
 /// One change of a random tree; numbers choose among what there is.
 #[derive(Debug, Clone)]
@@ -470,4 +470,64 @@ fn hostile_trees_are_errors() {
     let nothing = volume.tree(volume.empty_root());
     let compared = Comparison { from: &nothing, to: &tree }.run();
     assert!(compared.is_err(), "{compared:?}");
+}
+
+/// What two trees of lines that parted at `base` differ in.
+fn told_of_lines(base: &Tree, a: &Tree, b: &Tree) -> Vec<String> {
+    let world = World::new(PLAIN);
+    let volume = &world.volume;
+    let first = snapshot(volume, base, "base");
+    let side = world.worktree("side");
+    side.set_head(first).unwrap();
+    let (a, b) = (snapshot(volume, a, "a"), snapshot(&side, b, "b"));
+    let shared = volume.shared_numbers(a, b).unwrap();
+    assert_eq!(shared, Some(volume.tree(volume.catalog.get(&first).unwrap().root).super_record().unwrap().next_ino));
+    assert_eq!(volume.common_ancestor(first, b).unwrap().unwrap().id, first);
+    let root = |id| volume.catalog.get(&id).unwrap().root;
+    let states = Comparison { from: &volume.tree(root(a)), to: &volume.tree(root(b)) };
+    let path = |side: &Option<vellum_volume::diff::Side>| {
+        side.as_ref().map_or("-".into(), |side| String::from_utf8(side.path.clone()).unwrap())
+    };
+    let changes = states.run_sharing(shared).unwrap();
+    changes.iter().map(|c| format!("{:?} {} {}", c.kind, path(&c.old), path(&c.new))).collect()
+}
+
+#[test]
+fn what_two_forks_made_is_not_paired_by_its_number() {
+    let start = base();
+    let (mut a, mut b) = (start.clone(), start.clone());
+    // Both give out the same numbers: for directories of different names with equal entries, and a file in one place
+    // of a directory.
+    let first = a.dir(Ino::ROOT, "first");
+    a.file(first, "equal", content(10));
+    a.file(first, "differs", content(11));
+    let below = a.dir(first, "below");
+    a.file(below, "deep", content(12));
+    let second = b.dir(Ino::ROOT, "second");
+    assert_eq!(first, second, "the case");
+    b.file(second, "equal", content(10));
+    b.file(second, "differs", content(13));
+    b.file(second, "below", content(14));
+    let told = told_of_lines(&start, &a, &b);
+    assert_eq!(
+        told,
+        [
+            "Deleted first -",
+            "Deleted first/below -",
+            "Deleted first/below/deep -",
+            "Deleted first/differs -",
+            "Added - second",
+            "Added - second/below",
+            "Added - second/differs",
+            "Renamed first/equal second/equal",
+        ]
+    );
+}
+
+#[test]
+fn what_two_forks_renamed_is_one_change_each() {
+    let start = base();
+    let (mut a, b) = (start.clone(), start.clone());
+    a.rename((Ino::ROOT, b"dir"), (Ino::ROOT, b"moved"));
+    assert_eq!(told_of_lines(&start, &a, &b), ["Renamed moved dir"]);
 }

@@ -154,7 +154,8 @@ fn snapshot(context: &Context, volume: &Volume, word: &OsStr) -> Result<Option<E
 fn compare<'a>(context: &Context, worktree: &'a Worktree, meant: &Meant) -> Result<Compared<'a>> {
     match (&meant.from, &meant.to) {
         (Some(from), Some(to)) => {
-            Compared::trees(&worktree.volume, (from.record.root, to.record.root), &meant.paths)
+            let roots = (from.record.root, to.record.root);
+            Compared::trees(&worktree.volume, roots, Some((from.id, to.id)), &meant.paths)
         }
         (from, _) => {
             let task = Task { first: "Scanning", verb: "Comparing", item: "file" };
@@ -173,7 +174,9 @@ fn in_mount<'a>(mounted: &'a MountedWorktree, meant: &Meant) -> Result<Compared<
     let root = |entry: &Option<Entry>| entry.as_ref().map(|entry| entry.record.root);
     let from = root(&meant.from).unwrap_or_else(|| mounted.volume.empty_root());
     let to = root(&meant.to).map_or_else(|| mounted.now(), Ok)?;
-    Compared::trees(&mounted.volume, (from, to), &meant.paths)
+    let id = |entry: &Option<Entry>| entry.as_ref().map(|entry| entry.id);
+    let line = id(&meant.to).map_or_else(|| mounted.volume.head(), |id| Ok(Some(id)))?;
+    Compared::trees(&mounted.volume, (from, to), id(&meant.from).zip(line), &meant.paths)
 }
 
 fn print(args: &Args, context: &Context, root: &Path, compared: &Compared<'_>) -> Result<()> {

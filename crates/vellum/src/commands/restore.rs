@@ -171,7 +171,9 @@ fn would_change(
     target: &Entry,
     paths: &[Vec<u8>],
 ) -> Result<Outcome> {
-    let compared = Compared::trees(&mounted.volume, (mounted.now()?, target.record.root), paths)?;
+    let roots = (mounted.now()?, target.record.root);
+    let lines = mounted.volume.head()?.map(|head| (head, target.id));
+    let compared = Compared::trees(&mounted.volume, roots, lines, paths)?;
     let ui = &context.ui;
     if ui.json() {
         let changes = compared.changes.iter().map(changes::Item::from).collect();

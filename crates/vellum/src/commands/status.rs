@@ -109,7 +109,7 @@ fn of_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result
     let mount = mount_of(mounted)?;
     let volume = &mounted.volume;
     let from = head.as_ref().map_or(volume.empty_root(), |entry| entry.record.root);
-    let compared = Compared::trees(volume, (from, now), &paths)?;
+    let compared = Compared::trees(volume, (from, now), None, &paths)?;
     let directory = &mounted.mountpoint;
     let standing = Standing { volume, directory, head, interrupted: None, mount: Some(mount) };
     tell(args, context, &standing, compared)
