@@ -57,6 +57,14 @@ pub enum StoreError {
         /// The most that it may have.
         max: u64,
     },
+    /// Something else than a file stands where an object should be.
+    #[error("{key} in {place} is not a file: somebody put something else there")]
+    NotAFile {
+        /// The store, as it describes itself.
+        place: String,
+        /// The object's key.
+        key: String,
+    },
     /// The operating system refused.
     #[error("cannot {action} {key} in {place}: {source}")]
     Io {
@@ -105,7 +113,7 @@ impl StoreError {
         match self {
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::Exists { .. } | Self::Changed { .. } => ErrorKind::Conflict,
-            Self::Length { .. } | Self::TooLarge { .. } => ErrorKind::Corrupt,
+            Self::Length { .. } | Self::TooLarge { .. } | Self::NotAFile { .. } => ErrorKind::Corrupt,
             Self::Io { source, .. } => ErrorKind::of_io(source),
             Self::Service { kind, .. } | Self::Address { kind, .. } => *kind,
             Self::Key(_) => ErrorKind::Usage,

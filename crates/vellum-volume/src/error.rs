@@ -63,7 +63,7 @@ pub enum VolumeError {
         source: DecodeError,
     },
     /// A ref is older than what was seen before.
-    #[error("the store was rolled back: {what} has version {found}, but version {seen} was seen here before")]
+    #[error("the store was rolled back: {what} has version {found}, but {} says that version {seen} was seen here", .note.display())]
     RolledBack {
         /// Which ref.
         what: String,
@@ -71,6 +71,26 @@ pub enum VolumeError {
         found: u64,
         /// Counter seen before.
         seen: u64,
+        /// The local file that remembers it.
+        note: PathBuf,
+    },
+    /// A ref that was there before is gone.
+    #[error("the object '{object}' is missing: {} says that version {seen} of it was seen here", .note.display())]
+    RefLost {
+        /// Name of the object.
+        object: String,
+        /// Counter seen before.
+        seen: u64,
+        /// The local file that remembers it.
+        note: PathBuf,
+    },
+    /// The local file that remembers what was seen of the store cannot be read.
+    #[error("{}, which remembers what was seen of the store, cannot be read: {reason}", .note.display())]
+    SeenUnreadable {
+        /// The file.
+        note: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
     /// The store at this place belongs to another volume, or its protection differs from what was agreed.
     #[error("the store at {place} is not the volume that this worktree belongs to: {reason}")]
@@ -262,6 +282,8 @@ impl VolumeError {
             Self::Damaged { .. }
             | Self::Decode { .. }
             | Self::RolledBack { .. }
+            | Self::RefLost { .. }
+            | Self::SeenUnreadable { .. }
             | Self::Foreign { .. }
             | Self::MissingRecord(_)
             | Self::RecordsLost(_)
@@ -289,6 +311,11 @@ impl VolumeError {
         let what = what.into();
         move |source| Self::Decode { what, source }
     }
+}
+
+/// Whether something stored is lost, as opposed to a store that does not answer.
+pub(crate) fn is_loss(error: &VolumeError) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }
 
 /// How many lost records a message names.

@@ -5,13 +5,16 @@
 
 use vellum_crypto::slots::UnlockError;
 use vellum_crypto::{Domain, KdfParams, MasterKey, RecoveryCode, Secret, Slot, SlotKind, VolumeKeys};
-use vellum_store::{ObjectKey, ObjectStore};
+use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::{DecodeError, ErrorKind, Reader, VolumeId, Writer};
 
 use crate::error::{Result, VolumeError};
+use crate::volume::Volume;
 
 /// Where slots are kept.
 const PREFIX: &str = "keys/";
+/// Where objects are that say which slots were removed.
+pub(crate) const REMOVED_PREFIX: &str = "removed-keys/";
 /// More slots than anyone has; caps how often Argon2 runs for one passphrase.
 const SLOTS_MAX: usize = 64;
 /// Longest slot and longest seal that are read, bytes: both are far shorter.
@@ -89,13 +92,22 @@ pub fn add_recovery(objects: &dyn ObjectStore, master: &MasterKey, volume: Volum
     Ok(code)
 }
 
-/// Removes the slot whose id begins with `prefix`, damaged or not; gives its id.
-pub fn remove(objects: &dyn ObjectStore, prefix: &str) -> Result<String> {
+/// Removes the slot whose id begins with `prefix`, damaged or not; gives its id. An object stays that says so: else
+/// others would take it for lost.
+pub fn remove(volume: &Volume, prefix: &str) -> Result<String> {
+    let objects = &*volume.objects;
     let keys = objects.list_names(PREFIX)?;
     let matching: Vec<_> = keys.iter().filter(|key| key.name().starts_with(prefix)).collect();
     match matching.as_slice() {
         [] => Err(VolumeError::NoSuchRef { kind: "key slot", name: prefix.into() }),
         [key] => {
+            let note = removal_note(key)?;
+            let mut sealed = Vec::new();
+            volume.keys.seal(Domain::Config, note.as_str().as_bytes(), &[], &mut sealed);
+            match objects.put(&note, &sealed) {
+                Ok(()) | Err(StoreError::Exists { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
             objects.delete(key)?;
             Ok(key.name().into())
         }
@@ -104,6 +116,43 @@ pub fn remove(objects: &dyn ObjectStore, prefix: &str) -> Result<String> {
             matches: matching.iter().map(|key| key.name().into()).collect(),
         }),
     }
+}
+
+/// The object that says that a slot was removed.
+fn removal_note(key: &ObjectKey) -> Result<ObjectKey> {
+    Ok(ObjectKey::new(format!("{REMOVED_PREFIX}{}", key.name()))?)
+}
+
+/// Checks that an object that says that a slot was removed was written by a holder of the volume's key.
+pub(crate) fn check_removal(volume: &Volume, note: &ObjectKey) -> Result<()> {
+    let sealed = volume.objects.get(note, OBJECT_MAX)?;
+    let mut plain = Vec::new();
+    let opened = volume.keys.open(Domain::Config, note.as_str().as_bytes(), &sealed, &mut plain);
+    opened.map_err(|error| damaged(note, error.to_string()))
+}
+
+/// Remembers in the state directory which slots there are, so that a verification misses them when they are lost.
+pub fn notice(volume: &Volume) -> Result<()> {
+    volume.objects.list_names(PREFIX)?.iter().try_for_each(|key| volume.refs.notice_object(key))
+}
+
+/// The slots that were seen here, are gone, and were not removed by a holder of the volume's key. Notices those that
+/// are there.
+pub(crate) fn find_lost(volume: &Volume) -> Result<Vec<ObjectKey>> {
+    notice(volume)?;
+    let present = volume.objects.list_names(PREFIX)?;
+    let mut lost = Vec::new();
+    for key in volume.refs.noticed_objects(PREFIX)? {
+        if present.contains(&key) {
+            continue;
+        }
+        match check_removal(volume, &removal_note(&key)?) {
+            Ok(()) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => lost.push(key),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(lost)
 }
 
 /// Tries what the user gave on every slot: as a recovery code if it reads as one, else as a passphrase or as the

@@ -15,7 +15,7 @@ use vellum_types::limits::REF_NAME_MAX;
 use vellum_types::{DecodeError, Reader, Writer};
 
 pub use self::head::{LiveTree, Quota, READING_MAX, WorktreeHead};
-use crate::error::{Result, VolumeError};
+use crate::error::{Result, VolumeError, is_loss};
 use crate::state::StateDir;
 
 const VERSION: u8 = 1;
@@ -75,6 +75,17 @@ impl Ref {
     }
 }
 
+/// A ref that is there or was, and cannot be read.
+#[derive(Debug)]
+pub struct DamagedRef {
+    /// What it is for.
+    pub kind: RefKind,
+    /// Its object; the name is known from within only.
+    pub key: ObjectKey,
+    /// What is wrong with it.
+    pub error: VolumeError,
+}
+
 /// Reads and changes refs.
 pub struct Refs {
     objects: Arc<dyn ObjectStore>,
@@ -100,7 +111,8 @@ impl Refs {
         let key = self.key(kind, name)?;
         let found = self.read(kind, &key)?;
         match found {
-            Some(found) if found.name != name => Err(damaged(&key, "it belongs to another name")),
+            // One that was removed by its object says no name.
+            Some(found) if found.name != name && !found.is_removed() => Err(damaged(&key, "it belongs to another name")),
             found => Ok(found),
         }
     }
@@ -113,12 +125,14 @@ impl Refs {
             Ok(bytes) => self.decode(kind, key, bytes)?,
             Err(StoreError::NotFound { .. }) if seen == 0 => return Ok(None),
             Err(StoreError::NotFound { .. }) => {
-                return Err(damaged(key, &format!("it is missing; its version {seen} was seen here before")));
+                let note = self.state.seen_file();
+                return Err(VolumeError::RefLost { object: key.to_string(), seen, note });
             }
             Err(error) => return Err(error.into()),
         };
         if found.counter < seen {
-            return Err(VolumeError::RolledBack { what: key.to_string(), found: found.counter, seen });
+            let note = self.state.seen_file();
+            return Err(VolumeError::RolledBack { what: key.to_string(), found: found.counter, seen, note });
         }
         self.notice(key, found.counter)?;
         Ok(Some(found))
@@ -132,6 +146,45 @@ impl Refs {
         }
         refs.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(refs)
+    }
+
+    /// All refs of a kind that can be read, by name, and the objects of those that are damaged or lost.
+    pub fn list_readable(&self, kind: RefKind) -> Result<(Vec<Ref>, Vec<DamagedRef>)> {
+        let (mut refs, mut damaged) = (Vec::new(), Vec::new());
+        for key in self.keys(kind)? {
+            match self.read(kind, &key) {
+                Ok(found) => refs.extend(found.filter(|found| !found.is_removed())),
+                Err(error) if is_loss(&error) => damaged.push(DamagedRef { kind, key, error }),
+                Err(error) => return Err(error),
+            }
+        }
+        refs.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok((refs, damaged))
+    }
+
+    /// Removes a ref that is damaged or lost: by its name, or by its object.
+    pub fn remove_damaged(&self, kind: RefKind, name_or_object: &str) -> Result<()> {
+        let folder = format!("refs/{}/", kind.folder());
+        let (key, name) = match ObjectKey::new(name_or_object) {
+            Ok(key) if name_or_object.starts_with(&folder) => (key, ""),
+            _ => (self.key(kind, name_or_object)?, name_or_object),
+        };
+        for _ in 0..RETRIES {
+            let stored = match self.objects.get(&key, OBJECT_MAX) {
+                Ok(stored) => Some(stored),
+                Err(StoreError::NotFound { .. }) => None,
+                Err(error) => return Err(error.into()),
+            };
+            let found = stored.clone().and_then(|stored| self.decode(kind, &key, stored).ok());
+            let counter = found.map_or(0, |found| found.counter).max(self.last_seen(&key)) + 1;
+            let removed = self.encode(kind, &key, name, counter, &[]);
+            match self.objects.swap(&key, stored.as_deref(), Some(&removed)) {
+                Ok(()) => return self.notice(&key, counter),
+                Err(StoreError::Changed { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(VolumeError::Raced(format!("the {} '{name_or_object}'", kind.noun())))
     }
 
     /// The objects that hold refs of a kind: those that are listed, and those that were seen before.
@@ -206,6 +259,18 @@ impl Refs {
             .map_err(|error| damaged(key, &error.to_string()))?;
         let (counter, name, value) = parse(&plain).map_err(VolumeError::decoding(key.to_string()))?;
         Ok(Ref { name, counter, value, stored })
+    }
+
+    /// Remembers that an object that never changes is there.
+    pub(crate) fn notice_object(&self, key: &ObjectKey) -> Result<()> {
+        self.notice(key, 1)
+    }
+
+    /// The objects of a folder that were seen here.
+    pub(crate) fn noticed_objects(&self, folder: &str) -> Result<Vec<ObjectKey>> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = seen.keys().filter(|key| key.starts_with(folder)).cloned();
+        Ok(known.map(ObjectKey::new).collect::<std::result::Result<_, _>>()?)
     }
 
     fn last_seen(&self, key: &ObjectKey) -> u64 {

@@ -152,11 +152,17 @@ impl StateDir {
         self.write(KEY_FILE, text.as_bytes())
     }
 
+    /// The file that remembers what was seen of the store.
+    #[must_use]
+    pub fn seen_file(&self) -> PathBuf {
+        self.join(SEEN_FILE)
+    }
+
     /// Counters of refs seen so far.
     pub fn seen(&self) -> Result<BTreeMap<String, u64>> {
         let Some(text) = self.read(SEEN_FILE)? else { return Ok(BTreeMap::new()) };
         serde_json::from_slice(&text)
-            .map_err(|error| VolumeError::local(self.join(SEEN_FILE))(std::io::Error::other(error)))
+            .map_err(|error| VolumeError::SeenUnreadable { note: self.seen_file(), reason: error.to_string() })
     }
 
     /// Remembers counters of refs.

@@ -16,11 +16,11 @@ use zeroize::Zeroizing;
 
 use crate::catalog::Catalog;
 use crate::config::{self, CONFIG_OBJECT, Config};
-use crate::error::{Result, VolumeError};
+use crate::error::{Result, VolumeError, is_loss};
 use crate::keyring;
 use crate::lease::{Token, is_over, leased};
 use crate::record::SnapshotRecord;
-use crate::refs::{Ref, RefKind, Refs, WorktreeHead, check_ref_name};
+use crate::refs::{DamagedRef, Ref, RefKind, Refs, WorktreeHead, check_ref_name};
 use crate::session::{WriteSession, host_name};
 use crate::state::{STATE_DIR, StateDir, WorktreeFile};
 use crate::tree::NodeLoader;
@@ -127,6 +127,7 @@ impl Volume {
             }
             _ => None,
         };
+        keyring::notice(&volume)?;
         state.set_worktree(&volume.worktree)?;
         Ok(Initialised { volume, recovery, attached })
     }
@@ -400,15 +401,50 @@ impl Volume {
         })
     }
 
-    /// Removes a tag; gives what it named.
-    pub fn remove_tag(&self, name: &str) -> Result<SnapshotId> {
+    /// Removes a tag; gives what it named, if that can be read. One that is damaged or lost may be named by its object.
+    pub fn remove_tag(&self, name: &str) -> Result<Option<SnapshotId>> {
         let missing = || VolumeError::NoSuchRef { kind: "tag", name: name.into() };
         let mut target = None;
-        self.refs.update(RefKind::Tag, name, |old| {
+        let removed = self.refs.update(RefKind::Tag, name, |old| {
             target = Some(decode_tag(old.ok_or_else(missing)?)?);
             Ok(None)
-        })?;
-        target.ok_or_else(missing)
+        });
+        match removed {
+            Ok(()) => target.ok_or_else(missing).map(Some),
+            Err(error) if is_loss(&error) => self.refs.remove_damaged(RefKind::Tag, name).map(|()| None),
+            Err(VolumeError::BadName { .. })
+                if self.read_tags()?.1.iter().any(|damaged| damaged.key.as_str() == name) =>
+            {
+                self.refs.remove_damaged(RefKind::Tag, name).map(|()| None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The tags that can be read, by name, and those that cannot.
+    pub fn read_tags(&self) -> Result<(Vec<(String, SnapshotId)>, Vec<DamagedRef>)> {
+        self.read_refs(RefKind::Tag, decode_tag)
+    }
+
+    /// The worktrees whose refs can be read, by name, and those that cannot.
+    pub fn read_worktrees(&self) -> Result<(Vec<(String, WorktreeHead)>, Vec<DamagedRef>)> {
+        self.read_refs(RefKind::Worktree, decode_head)
+    }
+
+    fn read_refs<T>(
+        &self,
+        kind: RefKind,
+        decode: impl Fn(&Ref) -> Result<T>,
+    ) -> Result<(Vec<(String, T)>, Vec<DamagedRef>)> {
+        let (refs, mut damaged) = self.refs.list_readable(kind)?;
+        let mut readable = Vec::with_capacity(refs.len());
+        for found in refs {
+            match decode(&found) {
+                Ok(value) => readable.push((found.name, value)),
+                Err(error) => damaged.push(DamagedRef { kind, key: self.refs.key(kind, &found.name)?, error }),
+            }
+        }
+        Ok((readable, damaged))
     }
 
     /// All tags, by name.

@@ -247,9 +247,18 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
              the history"
         }
         VolumeError::NoSession(_) => "'vellum gc run' names the sessions that it waits for",
-        VolumeError::RolledBack { .. } => {
-            "somebody replaced objects of the store by older ones; if you restored it from a backup on purpose, \
-             see docs/semantics.md, 'Rollback'"
+        VolumeError::RolledBack { note, .. } | VolumeError::RefLost { note, .. } => {
+            return Some(format!(
+                "somebody removed objects of the store, or replaced them by older ones. If you did, as by putting a \
+                 backup of the store back, delete {} to take the store as it is now",
+                note.display()
+            ));
+        }
+        VolumeError::SeenUnreadable { note, .. } => {
+            return Some(format!(
+                "delete {} to begin anew: that the store was set back before can then not be noticed any more",
+                note.display()
+            ));
         }
         VolumeError::Foreign { .. } => "check that the store is where it was, and that its disk is mounted",
         VolumeError::OtherSort { encrypted: true, .. } => "leave out --plain",

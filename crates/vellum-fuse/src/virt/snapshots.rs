@@ -68,7 +68,7 @@ impl Snapshots {
             let node = Place::Snapshot(self.slot(id)?, Ino::ROOT).node().unwrap_or(0);
             entries.push(Listed { name: id.to_string().into_bytes(), node, kind: FileKind::Dir });
         }
-        for (name, id) in self.volume.tags()? {
+        for (name, id) in self.volume.read_tags()?.0 {
             let node = Place::Virtual(self.link(name.as_bytes(), id)?).node().unwrap_or(0);
             entries.push(Listed { name: name.into_bytes(), node, kind: FileKind::Symlink });
         }

@@ -244,6 +244,7 @@ impl Index {
         let fault = |fault: PackFault| BlobError::Index { name: id.to_string(), fault };
         let object = self.objects.get(&id.key(), OBJECT_MAX).map_err(|error| match error {
             StoreError::TooLarge { size, .. } => fault(PackFault::TooLong(size)),
+            StoreError::NotAFile { .. } => fault(DecodeError::Invalid("kind of file").into()),
             other => other.into(),
         })?;
         if RunId::of(&object) != *id {

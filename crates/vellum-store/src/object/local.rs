@@ -163,6 +163,7 @@ impl LocalDir {
         match source.kind() {
             io::ErrorKind::NotFound => StoreError::NotFound { place, key: name },
             io::ErrorKind::AlreadyExists => StoreError::Exists { place, key: name },
+            io::ErrorKind::IsADirectory if action == "read" => StoreError::NotAFile { place, key: name },
             _ => StoreError::Io { place, key: name, action, source },
         }
     }

@@ -29,6 +29,9 @@ pub enum Flaw {
     /// There is no such object.
     #[error("it is missing")]
     Missing,
+    /// Something else stands in its place.
+    #[error("it is not a file")]
+    NotAFile,
     /// The hash of its bytes is not its name.
     #[error("its bytes are not those that were written")]
     Hash,
@@ -107,6 +110,7 @@ pub fn check_pack(
         Err(StoreError::TooLarge { size, .. }) => {
             return Ok(vec![whole(Flaw::Table(PackFault::TooLong(size)))]);
         }
+        Err(StoreError::NotAFile { .. }) => return Ok(vec![whole(Flaw::NotAFile)]),
         Err(error) if error.is_not_found() => return Ok(vec![whole(Flaw::Missing)]),
         Err(error) => return Err(error.into()),
     };

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use vellum_map::Root;
-use vellum_types::{ErrorKind, SnapshotId};
+use vellum_types::SnapshotId;
 
-use crate::error::{Result, VolumeError};
+use crate::error::{Result, VolumeError, is_loss};
 use crate::volume::Volume;
 
 /// Shortest beginning of an id that names a lost record, digits.
@@ -177,9 +177,4 @@ impl<'a> RecordWalk<'a> {
         };
         self.lost.insert(id, LostRecord { id, problem, named_by });
     }
-}
-
-/// Whether a record is lost, as opposed to a store that does not answer.
-pub(crate) fn is_loss(error: &VolumeError) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }

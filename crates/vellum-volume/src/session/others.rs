@@ -65,7 +65,7 @@ fn read(objects: &dyn ObjectStore, keys: &VolumeKeys, key: ObjectKey) -> Result<
             let session = open(keys, &key, &stored);
             (Some(stored), session)
         }
-        Err(error @ StoreError::TooLarge { .. }) => (None, Err(error.into())),
+        Err(error @ (StoreError::TooLarge { .. } | StoreError::NotAFile { .. })) => (None, Err(error.into())),
         // It ended since it was listed.
         Err(StoreError::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),

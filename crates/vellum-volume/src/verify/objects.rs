@@ -35,6 +35,12 @@ pub fn all(
     for key in volume.objects.list_names("keys/")? {
         note(damage, key.as_str(), keyring::check(&*volume.objects, &key, &volume.keys))?;
     }
+    for key in volume.objects.list_names(keyring::REMOVED_PREFIX)? {
+        note(damage, key.as_str(), keyring::check_removal(volume, &key))?;
+    }
+    for key in keyring::find_lost(volume)? {
+        damage.object(key.as_str(), "it is missing: it was seen here before, and nobody removed it");
+    }
     let mut needed = refs(volume, damage)?;
     for key in volume.objects.list_names("sessions/")? {
         note(damage, key.as_str(), session::check(&*volume.objects, &volume.keys, &key))?;
@@ -213,6 +219,11 @@ fn missing(
         match fresh.objects().size(&pack_key(pack)) {
             Ok(_) => continue,
             Err(StoreError::NotFound { .. }) => flawed.insert(*pack),
+            // It was named with the packs that are listed.
+            Err(StoreError::NotAFile { .. }) => {
+                flawed.insert(*pack);
+                continue;
+            }
             Err(error) => return Err(error.into()),
         };
         // A client that slept may have brought back what the index said of a pack that was deleted since.

@@ -147,7 +147,7 @@ fn slots_open_the_volume_from_elsewhere_and_damaged_ones_close_no_other() {
         assert_eq!(made.volume.catalog.ids().unwrap(), [id]);
     }
     assert!(matches!(attach(&world, "d", b"correct horse ").err(), Some(VolumeError::WrongSecret)));
-    keyring::remove(objects, &file.id().to_string()).unwrap();
+    keyring::remove(&world.volume, &file.id().to_string()).unwrap();
     // A slot that is not one, a torn one, and one that says it is of another volume.
     let (slots, other) = (world.ram.keys("keys"), World::new(SEALED));
     let torn = world.ram.bytes(&slots[0]);
@@ -163,7 +163,7 @@ fn slots_open_the_volume_from_elsewhere_and_damaged_ones_close_no_other() {
         "a damaged slot may be the one that the secret was for: {error}"
     );
     for name in ["0000", "0001", "0002"] {
-        keyring::remove(objects, name).unwrap();
+        keyring::remove(&world.volume, name).unwrap();
     }
     assert_eq!(keyring::list(objects).unwrap().len(), 3);
     assert_clean(&world.volume);
@@ -269,4 +269,23 @@ fn a_state_directory_is_private_and_not_nested() {
     ));
     assert_eq!(StateDir::find(&inner).unwrap().path(), world.volume.state.path());
     assert!(matches!(refused(StateDir::find(world.dir.path())), VolumeError::NoVolume(_)));
+}
+
+#[test]
+fn a_key_slot_that_was_deleted_is_named_and_one_that_was_removed_is_not() {
+    let world = World::new(SEALED);
+    let (objects, id) = (&*world.volume.objects, world.volume.config.volume);
+    let master = world.volume.state.master_key().unwrap().unwrap();
+    let slot = keyring::add(objects, Secret::Passphrase(b"correct horse"), "laptop", &master, id).unwrap();
+    assert_clean(&world.volume);
+    let [first, second] = &world.ram.keys("keys")[..] else { panic!("two slots") };
+    let lost = if first.name() == slot.id().to_string() { second } else { first };
+    world.ram.delete(lost).unwrap();
+    let findings = crate::world::verified(&world.again()).findings;
+    assert_eq!(findings.iter().map(|finding| finding.object.as_str()).collect::<Vec<_>>(), [lost.as_str()]);
+    assert!(findings[0].problem.contains("missing"));
+    // Another machine removes the other one properly.
+    let elsewhere = world.seen_in(world.ram.clone());
+    keyring::remove(&elsewhere, &slot.id().to_string()).unwrap();
+    assert_eq!(crate::world::verified(&world.again()).findings.len(), 1, "still the lost one alone");
 }

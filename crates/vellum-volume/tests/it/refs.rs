@@ -148,7 +148,7 @@ fn a_tag_that_others_removed_and_made_again_is_no_rollback() {
         fresh.add_tag("v1", id).unwrap();
         assert_eq!(world.volume.tags().unwrap(), [("v1".into(), id)], "round {round}");
         let fresh = world.seen_in(world.ram.clone());
-        assert_eq!(fresh.remove_tag("v1").unwrap(), id);
+        assert_eq!(fresh.remove_tag("v1").unwrap(), Some(id));
         assert_eq!(world.volume.tags().unwrap(), []);
         assert!(matches!(refused(fresh.remove_tag("v1")), VolumeError::NoSuchRef { .. }));
     }
@@ -179,7 +179,7 @@ fn tags_name_one_snapshot_until_they_are_removed() {
         matches!(refused(world.volume.forget(&two)), VolumeError::InUse { .. }),
         "the worktree stands on it"
     );
-    assert_eq!(world.volume.remove_tag("v1").unwrap(), one);
+    assert_eq!(world.volume.remove_tag("v1").unwrap(), Some(one));
     world.volume.add_tag("v1", two).unwrap();
     world.volume.forget(&one).unwrap();
 }

@@ -50,6 +50,7 @@ struct Report {
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let volume = context.volume()?;
     let names = if args.tag.is_some() { Names::load_known(&volume)? } else { Names::load(&volume)? };
+    names.warn_of_damaged(&context.ui)?;
     let path = args.path.as_ref().map(|path| context.paths_of(&volume)?.parse(path)).transpose()?;
     let filter = Filter { args, volume: &volume, names: &names, path };
     let (shown, more) = filter.select()?;

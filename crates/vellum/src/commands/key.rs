@@ -105,6 +105,7 @@ impl Add {
             let secret = self.passphrase.new_passphrase(ui)?;
             keyring::add(objects, Secret::Passphrase(&secret), &label("passphrase"), &master, id)?
         };
+        keyring::notice(volume)?;
         let code = code.as_ref().map(|code| code.to_string());
         if ui.json() {
             ui.object(&Item { recovery_code: code, ..Item::new(&slot) })?;
@@ -145,7 +146,7 @@ fn list(context: &Context, volume: &Volume) -> Result<Outcome> {
 }
 
 fn remove(context: &Context, volume: &Volume, typed: &str) -> Result<Outcome> {
-    let id = keyring::remove(&*volume.objects, typed)?;
+    let id = keyring::remove(volume, typed)?;
     let ui = &context.ui;
     if ui.json() {
         ui.object(&Removed { id })?;

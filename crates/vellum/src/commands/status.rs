@@ -132,7 +132,7 @@ fn tell(args: &Args, context: &Context, standing: &Standing<'_>, compared: Compa
 
 /// Who has which mounted worktree of the volume.
 fn leases(volume: &Volume) -> Result<Vec<json::Lease>> {
-    let worktrees = volume.worktrees()?;
+    let (worktrees, _) = volume.read_worktrees()?;
     Ok(worktrees.iter().filter_map(|(name, head)| json::Lease::of(name, head)).collect())
 }
 
@@ -150,6 +150,7 @@ fn tell_lease(context: &Context, lease: &json::Lease) -> Result<()> {
 
 fn report(context: &Context, standing: &Standing<'_>, compared: Compared<'_>) -> Result<()> {
     let names = Names::load(standing.volume)?;
+    names.warn_of_damaged(&context.ui)?;
     context.ui.object(&Report {
         worktree: &standing.volume.worktree.worktree,
         directory: standing.directory.display().to_string(),
@@ -176,6 +177,7 @@ fn print_log(context: &Context, mount: &Mount) -> Result<()> {
 fn print(args: &Args, context: &Context, standing: &Standing<'_>, compared: &Compared<'_>) -> Result<()> {
     let ui = &context.ui;
     let names = Names::load(standing.volume)?;
+    names.warn_of_damaged(&context.ui)?;
     let name = ui.style.cyan(&standing.volume.worktree.worktree);
     let head = &standing.head;
     let stands = match head {

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 use vellum_types::SnapshotId;
+use vellum_volume::tree::show;
 
 use crate::context::Context;
-use crate::context::names::{Names, first_line};
+use crate::context::names::{Names, first_line, warn_of_damaged};
 use crate::error::{Outcome, Result};
 use crate::ui::format;
 use crate::ui::table::{Align, Cell, Table};
@@ -66,7 +67,11 @@ fn remove(removed: &[String], context: &Context) -> Result<Outcome> {
     let volume = context.volume()?;
     let mut targets = Vec::with_capacity(removed.len());
     for name in removed {
-        targets.push((name.clone(), volume.remove_tag(name)?));
+        match volume.remove_tag(name)? {
+            Some(target) => targets.push((name.clone(), target)),
+            None if context.ui.voice.quiet || context.ui.json() => {}
+            None => context.ui.note(format!("removed the tag {}, which was damaged or lost", show(name.as_bytes())))?,
+        }
     }
     report(context, targets, |item| {
         let short = item.snapshot.get(..12).unwrap_or(&item.snapshot);
@@ -93,8 +98,9 @@ fn report(
 
 fn list(context: &Context) -> Result<Outcome> {
     let volume = context.volume()?;
-    let tags = volume.tags()?;
+    let (tags, damaged) = volume.read_tags()?;
     let ui = &context.ui;
+    warn_of_damaged(ui, &damaged)?;
     if ui.json() {
         return report(context, tags, |_| String::new());
     }

@@ -12,7 +12,7 @@ use vellum_volume::session::host_name;
 use vellum_volume::tree::show;
 
 use crate::context::Context;
-use crate::context::names::Names;
+use crate::context::names::{Names, warn_of_damaged};
 use crate::error::{CliError, Outcome, Result};
 use crate::ui::json;
 use crate::ui::table::{Align, Cell, Table};
@@ -108,7 +108,8 @@ fn is_missing(volume: &Volume, name: &str, head: &WorktreeHead) -> bool {
 }
 
 fn list(context: &Context, volume: &Volume) -> Result<Outcome> {
-    let worktrees = volume.worktrees()?;
+    let (worktrees, damaged) = volume.read_worktrees()?;
+    warn_of_damaged(&context.ui, &damaged)?;
     let here = &volume.worktree.worktree;
     let ui = &context.ui;
     if ui.json() {

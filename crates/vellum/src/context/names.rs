@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use vellum_types::SnapshotId;
 use vellum_volume::history::Entry;
+use vellum_volume::refs::{DamagedRef, RefKind};
 use vellum_volume::{Volume, resolve};
 
 use crate::error::Result;
-use crate::ui::{format, json};
+use crate::ui::{Ui, format, json};
 
 /// Longest beginning of a note that is shown in one line, characters.
 const NOTE_SHOWN: usize = 60;
@@ -20,6 +21,7 @@ pub struct Names {
     heads: HashMap<SnapshotId, Vec<String>>,
     here: Option<SnapshotId>,
     worktree: String,
+    damaged: Vec<DamagedRef>,
 }
 
 impl Names {
@@ -35,20 +37,28 @@ impl Names {
 
     fn among(volume: &Volume, ids: Arc<[SnapshotId]>) -> Result<Self> {
         let mut tags: HashMap<_, Vec<_>> = HashMap::new();
-        for (name, id) in volume.tags()? {
+        let (all_tags, mut damaged) = volume.read_tags()?;
+        for (name, id) in all_tags {
             tags.entry(id).or_default().push(name);
         }
         let mut heads: HashMap<_, Vec<_>> = HashMap::new();
         let mut here = None;
         let worktree = volume.worktree.worktree.clone();
-        for (name, head) in volume.worktrees()? {
+        let (worktrees, damaged_heads) = volume.read_worktrees()?;
+        damaged.extend(damaged_heads);
+        for (name, head) in worktrees {
             let Some(id) = head.head else { continue };
             if name == worktree {
                 here = Some(id);
             }
             heads.entry(id).or_default().push(name);
         }
-        Ok(Self { ids, tags, heads, here, worktree })
+        Ok(Self { ids, tags, heads, here, worktree, damaged })
+    }
+
+    /// Says which tags and worktrees were left out, because they cannot be read.
+    pub fn warn_of_damaged(&self, ui: &Ui) -> Result<()> {
+        warn_of_damaged(ui, &self.damaged)
     }
 
     /// How many snapshots there are.
@@ -105,6 +115,19 @@ impl Names {
         let note = if note.is_empty() { String::new() } else { format!(" \"{note}\"") };
         format!("{}{note}, {}", self.short(&entry.id), format::ago(entry.record.time))
     }
+}
+
+/// Says which tags and worktrees were left out, because they cannot be read.
+pub fn warn_of_damaged(ui: &Ui, damaged: &[DamagedRef]) -> Result<()> {
+    for DamagedRef { kind, key, error } in damaged {
+        let noun = kind.noun();
+        let remedy = match (kind, error) {
+            (RefKind::Tag, _) => format!("'vellum tag remove {key}' removes it"),
+            (RefKind::Worktree, _) => "put the object back from a copy of the store".into(),
+        };
+        ui.warn(format!("a {noun} is left out: {error}; {remedy}"))?;
+    }
+    Ok(())
 }
 
 /// The first line of a note, shortened, without anything that could drive a terminal.

@@ -1,5 +1,7 @@
 //! `vellum tag`
 
+use std::fs;
+
 use crate::world::World;
 
 #[test]
@@ -35,4 +37,79 @@ fn json() {
     let id = world.snapshot("second");
     let value = world.json(&["tag", "list"]);
     assert_eq!(value["tags"][1], serde_json::json!({"name": "second", "snapshot": id}));
+}
+
+/// The only tag's object.
+fn object(world: &World) -> std::path::PathBuf {
+    let mut all = fs::read_dir(world.tree().join(".vellum/store/refs/tag")).unwrap();
+    all.next().unwrap().unwrap().path()
+}
+
+#[test]
+fn one_damaged_or_lost_tag_stops_nothing_and_can_be_removed() {
+    for harm in ["flipped", "gone"] {
+        for by_name in [true, false] {
+            let world = World::with_snapshot();
+            let path = object(&world);
+            if harm == "gone" {
+                fs::remove_file(&path).unwrap();
+            } else {
+                let mut bytes = fs::read(&path).unwrap();
+                bytes[20] ^= 1;
+                fs::write(&path, bytes).unwrap();
+            }
+            let name = format!("refs/tag/{}", path.file_name().unwrap().to_str().unwrap());
+            for command in [&["history"][..], &["history", "--all"], &["status"], &["tag", "list"]] {
+                world.run(command).ok().remarks(&name).remarks(&format!("vellum tag remove {name}"));
+            }
+            if harm == "gone" {
+                world.run(&["tag", "list"]).ok().remarks("seen.json says that version 1");
+            }
+            // What is not known to be unneeded stays.
+            world.run(&["gc", "run"]).code(2);
+            world.run(&["tag", "remove", if by_name { "first" } else { &name }]).ok().remarks("removed the tag");
+            let told = world.run(&["history"]).ok();
+            assert!(!told.err.contains("refs/tag"), "{}", told.err);
+            world.run(&["verify", "--all"]).ok();
+            world.run(&["gc", "run"]).ok();
+            world.run(&["tag", "add", "first"]).ok();
+            world.run(&["tag", "list"]).ok().says("first");
+            world.run(&["tag", "remove", "first"]).ok().says("Removed the tag first; it was snapshot");
+        }
+    }
+}
+
+#[test]
+fn one_damaged_worktree_stops_neither_history_nor_status_of_another() {
+    let world = World::with_snapshot();
+    let side = world.path("side");
+    world.run(&["fork", "side", "--to", side.to_str().unwrap()]).ok();
+    let refs = world.tree().join(".vellum/store/refs/worktree");
+    let before: Vec<_> = fs::read_dir(&refs).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(before.len(), 2);
+    world.run(&["snapshot"]).ok();
+    for path in before {
+        let kept = fs::read(&path).unwrap();
+        fs::write(&path, "junk").unwrap();
+        // That of this worktree is needed.
+        if world.run(&["history"]).code == 0 {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            world.run(&["history"]).ok().remarks(name);
+            world.run(&["status"]).ok().remarks(name);
+            world.run(&["worktree", "list"]).ok().remarks(name).says("main");
+        }
+        fs::write(&path, kept).unwrap();
+    }
+    world.run(&["verify", "--all"]).ok();
+}
+
+#[test]
+fn a_note_of_what_was_seen_that_cannot_be_read_is_named_with_a_remedy() {
+    let world = World::with_snapshot();
+    let note = world.tree().join(".vellum/seen.json");
+    fs::write(&note, "{").unwrap();
+    let path = note.to_str().unwrap();
+    world.run(&["status"]).code(2).remarks(path).remarks(&format!("delete {path}"));
+    fs::remove_file(&note).unwrap();
+    world.run(&["status"]).ok();
 }

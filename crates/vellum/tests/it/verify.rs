@@ -147,3 +147,30 @@ fn a_lost_pack_of_many_files_is_told_in_a_few_lines_with_the_summary_first() {
     }
     assert!(world.run(&["verify", "--all", "--verbose"]).code(1).out.lines().count() > 400);
 }
+
+#[test]
+fn something_else_in_the_place_of_an_object_is_damage() {
+    for folder in ["snapshots", "packs", "index", "refs/tag"] {
+        for kind in ["directory", "full directory", "symlink", "fifo"] {
+            let world = World::with_snapshot();
+            let path = packs(&world.tree().join(".vellum/store").join(folder)).remove(0);
+            let aside = world.path("aside");
+            fs::rename(&path, &aside).unwrap();
+            match kind {
+                "directory" => fs::create_dir(&path).unwrap(),
+                "full directory" => fs::create_dir_all(path.join("sub")).unwrap(),
+                "symlink" => std::os::unix::fs::symlink(&aside, &path).unwrap(),
+                _ => {
+                    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+                    assert!(made.success());
+                }
+            }
+            // What is known locally does not hide it.
+            let name = path.file_name().unwrap().to_str().unwrap();
+            world.run(&["verify", "--all"]).code(1).says(name).says("Damaged");
+            if path.is_dir() && !path.is_symlink() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) }.unwrap();
+            fs::rename(&aside, &path).unwrap();
+            world.run(&["verify", "--all"]).ok();
+        }
+    }
+}

@@ -31,6 +31,9 @@ pub(super) struct Tree {
     folders: Mutex<HashMap<String, Folder>>,
 }
 
+/// Fewest digits of an object's name that is an id: those of folders have two.
+const ID_LEN_MIN: usize = 16;
+
 impl Tree {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         // The root itself may be reached through symlinks: the user named it.
@@ -49,12 +52,18 @@ impl Tree {
         self.mode & Mode::from_raw_mode(0o666) | Mode::RUSR | Mode::WUSR
     }
 
-    /// Opens a regular file for reading.
+    /// Opens a regular file for reading. What is something else is [`io::ErrorKind::IsADirectory`], whatever it is.
     pub(super) fn open_file(&self, path: &str) -> io::Result<OwnedFd> {
-        let fd = self.open_beneath(path, FILE)?;
+        let fd = match self.open_beneath(path, FILE) {
+            // A symlink; a socket.
+            Err(error) if [Errno::LOOP, Errno::NXIO].map(Some).contains(&Errno::from_io_error(&error)) => {
+                return Err(Errno::ISDIR.into());
+            }
+            opened => opened?,
+        };
         match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
             FileType::RegularFile => Ok(fd),
-            _ => Err(io::Error::other("it is not a regular file")),
+            _ => Err(Errno::ISDIR.into()),
         }
     }
 
@@ -119,7 +128,8 @@ impl Tree {
         Ok(rustix::fs::unlinkat(&dir, name, AtFlags::empty())?)
     }
 
-    /// Adds every object in `folder` and below. Names that no key can have are not objects and are passed over.
+    /// Adds every object in `folder` and below. Names that no key can have are not objects and are passed over. What is
+    /// not a file and stands where an object should be is listed, so that whoever reads it finds out.
     pub(super) fn walk(&self, folder: &str, sizes: bool, found: &mut Vec<ObjectInfo>) -> io::Result<()> {
         let dir = match self.open_folder(folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -134,9 +144,14 @@ impl Tree {
             }
             let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
             match file_type(&dir, name, entry.file_type())? {
-                FileType::RegularFile => add_object(&dir, name, path, sizes, found)?,
-                FileType::Directory => below.push(path),
-                _ => {}
+                FileType::Unknown => {}
+                FileType::Directory => {
+                    if is_id(name) {
+                        add_object(&dir, name, path.clone(), sizes, found)?;
+                    }
+                    below.push(path);
+                }
+                _ => add_object(&dir, name, path, sizes, found)?,
             }
         }
         // A key has few components, so that this does not go deep.
@@ -145,6 +160,11 @@ impl Tree {
             .filter(|path| path.split('/').count() < key::DEPTH_MAX)
             .try_for_each(|path| self.walk(path, sizes, found))
     }
+}
+
+/// Whether a name is that of an object and not of a folder: most objects are named by ids.
+fn is_id(name: &str) -> bool {
+    name.len() >= ID_LEN_MIN && name.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
 fn file_type(dir: &OwnedFd, name: &str, seen: FileType) -> io::Result<FileType> {
