@@ -121,6 +121,7 @@ impl Planner<'_> {
             leaders: HashMap::new(),
             kept: HashMap::new(),
             stack: Vec::new(),
+            path: Vec::new(),
             settles: false,
         };
         let root = self.now.as_ref().map(|_| DirIndex::ROOT);
@@ -128,10 +129,14 @@ impl Planner<'_> {
             dir: self.base,
             place: (Ino::SUPER, Vec::new()),
             now: root,
-            path: Vec::new(),
+            above: 0,
         });
         while let Some(task) = work.stack.pop() {
-            work.directory(&task)?;
+            let mut path = std::mem::take(&mut work.path);
+            path.truncate(task.above);
+            push_name(&mut path, &task.place.1);
+            work.directory(&task, &path)?;
+            work.path = path;
         }
         Ok(work.steps)
     }
@@ -173,7 +178,16 @@ struct Task {
     /// The directory and the name by which it was met.
     place: (Ino, Vec<u8>),
     now: Option<DirIndex>,
-    path: Vec<u8>,
+    /// How much of the path at hand is that of the directory above it. Whole paths of all that waits would take memory
+    /// with the square of the depth.
+    above: usize,
+}
+
+fn push_name(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.is_empty() && !name.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
 }
 
 struct Planning<'a> {
@@ -186,38 +200,38 @@ struct Planning<'a> {
     /// The target inode that each present inode with several names was kept for.
     kept: HashMap<Ino, Ino>,
     stack: Vec<Task>,
+    /// The path of the directory that was last gone into.
+    path: Vec<u8>,
     /// Whether the directory at hand gets its metadata at the end, if anything is done in it: not one that only lies
     /// on the way to the selected paths and is there already.
     settles: bool,
 }
 
 impl<'a> Planning<'a> {
-    fn directory(&mut self, task: &Task) -> Result<()> {
+    fn directory(&mut self, task: &Task, here: &[u8]) -> Result<()> {
         let target = self.planner.target.inode(task.dir)?;
-        self.check(task, &target)?;
-        self.settles = self.is_selected(&task.path) || self.steps.dirs.contains(&task.dir);
+        self.check(task, here, &target)?;
+        self.settles = self.is_selected(here) || self.steps.dirs.contains(&task.dir);
         let view = self.view(task.now);
         let first_child = self.stack.len();
         if let Some(view) = view.filter(|_| !self.planner.elsewhere) {
             self.surplus(&view, &target, task)?;
         }
+        let mut path = here.to_vec();
         for (name, dentry) in &target.entries {
-            let mut path = task.path.clone();
-            if !path.is_empty() {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name);
+            path.truncate(here.len());
+            push_name(&mut path, name);
             let Some(part) = self.part(&path) else { continue };
             let there = view.and_then(|view| view.find(name));
             let place = Place { dir: task.dir, name: name.clone(), ino: dentry.ino, kind: dentry.kind };
-            self.entry(place, *dentry, there, (path, part))?;
+            self.entry(place, *dentry, there, (here.len(), part))?;
         }
         self.stack.get_mut(first_child..).unwrap_or_default().reverse();
         let differs = match view.filter(|_| !self.planner.elsewhere) {
             Some(view) => self.differs_as_dir(&target, &view)?,
             None => true,
         };
-        if differs && self.is_selected(&task.path) {
+        if differs && self.is_selected(here) {
             self.steps.dirs.insert(task.dir);
         }
         Ok(())
@@ -225,15 +239,15 @@ impl<'a> Planning<'a> {
 
     /// Refuses a tree that a worktree cannot have made: writing finds directories by what their inodes say of where
     /// they are, so that must be where the walk met them. This ends circles too.
-    fn check(&self, task: &Task, target: &Inode) -> Result<()> {
+    fn check(&self, task: &Task, here: &[u8], target: &Inode) -> Result<()> {
         let refuse = |what: &str| {
-            let place = show(&task.path);
+            let place = show(here);
             Err(VolumeError::BadTree(format!("'{place}' {what}")).into())
         };
         if target.attr.kind != FileKind::Dir {
             return refuse("is said to be a directory and is none");
         }
-        if task.dir != self.planner.base {
+        if task.place.0 != Ino::SUPER {
             let (parent, name) = &task.place;
             if target.attr.parent != *parent || target.attr.name != *name {
                 return refuse("is a directory that belongs to another place");
@@ -298,7 +312,7 @@ impl<'a> Planning<'a> {
         place: Place,
         dentry: Dentry,
         there: Option<EntryRef<'_>>,
-        (path, part): (Vec<u8>, Part),
+        (above, part): (usize, Part),
     ) -> Result<()> {
         let elsewhere = self.planner.elsewhere;
         let same_kind = there.filter(|there| there.kind() == dentry.kind);
@@ -313,7 +327,7 @@ impl<'a> Planning<'a> {
             }
             if !self.may_skip(&place, same_kind.as_ref()) {
                 let now = same_kind.and_then(|there| there.child());
-                self.stack.push(Task { dir: place.ino, place: (place.dir, place.name), now, path });
+                self.stack.push(Task { dir: place.ino, place: (place.dir, place.name), now, above });
             }
             return Ok(());
         }

@@ -18,7 +18,11 @@ use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
 
 /// Deepest directory nesting that a path is built for; a hostile tree may hold a circle of directories.
-const DEPTH_MAX: usize = 100_000;
+pub const DEPTH_MAX: usize = 100_000;
+
+/// Longest path of a directory that is remembered, bytes (`PATH_MAX`): the paths of a deep tree, each kept whole, would
+/// take memory with the square of its depth.
+const PATH_KEPT_MAX: usize = 4096;
 
 /// Fetches nodes from a volume's blobs. The node of the empty map, which states before the first snapshot stand on,
 /// need not be stored.
@@ -84,7 +88,26 @@ pub struct FsTree {
     nodes: Arc<NodeCache<NodeLoader>>,
     view: View,
     /// Paths of directories, as far as they were asked for.
-    paths: Mutex<HashMap<Ino, Arc<[u8]>>>,
+    paths: Mutex<KnownPaths>,
+}
+
+/// Paths of directories: the short ones, and the last one that is long, which the next is likely to begin with.
+#[derive(Default)]
+struct KnownPaths {
+    short: HashMap<Ino, Arc<[u8]>>,
+    long: Option<(Ino, Arc<[u8]>)>,
+}
+
+impl KnownPaths {
+    fn get(&self, ino: Ino) -> Option<&Arc<[u8]>> {
+        self.short.get(&ino).or_else(|| self.long.as_ref().filter(|(long, _)| *long == ino).map(|(_, path)| path))
+    }
+
+    fn insert_short(&mut self, ino: Ino, path: &[u8]) {
+        if path.len() <= PATH_KEPT_MAX {
+            self.short.insert(ino, path.into());
+        }
+    }
 }
 
 impl Volume {
@@ -139,8 +162,47 @@ impl FsTree {
 
     /// The entry `name` of a directory.
     pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
+        let found = self.lookup_unchecked(dir, name)?;
+        if let Some(dentry) = &found {
+            self.check_place(dir, name, dentry)?;
+        }
+        Ok(found)
+    }
+
+    /// The entry `name` of a directory, whatever the directory that it names says of its place.
+    pub(crate) fn lookup_unchecked(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
         let value = self.value(&Key::dentry(dir, name))?;
         value.map(|value| Dentry::decode(&value).map_err(in_inode(dir))).transpose()
+    }
+
+    /// An error if an entry names a directory that belongs to another place. A directory says in which one place it is:
+    /// so whoever goes down through checked entries meets each directory once, and comes to an end.
+    pub fn check_place(&self, dir: Ino, name: &[u8], dentry: &Dentry) -> Result<()> {
+        if dentry.kind != FileKind::Dir {
+            return Ok(());
+        }
+        let attr = self.attr_of(dentry.ino)?;
+        let refuse = |what: &str| {
+            Err(VolumeError::BadTree(format!("'{}' in directory {dir} {what}", show(name))))
+        };
+        if attr.kind != FileKind::Dir {
+            return refuse("is said to be a directory and is none");
+        }
+        if dentry.ino == Ino::ROOT || attr.parent != dir || attr.name != name {
+            return refuse("is a directory that belongs to another place");
+        }
+        Ok(())
+    }
+
+    /// Visits everything of one inode, undecoded.
+    pub(crate) fn scan_raw(&self, ino: Ino, mut each: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let end = Key::first(Ino(ino.0.saturating_add(1)), KeyTag::Attr);
+        let span = Span::between(Key::attr(ino).as_bytes(), end.as_bytes());
+        for entry in self.view.range(&*self.nodes, span)? {
+            let entry = entry?;
+            each(&entry.key, &entry.value);
+        }
+        Ok(())
     }
 
     /// Everything of one inode, in one scan.
@@ -175,9 +237,11 @@ impl FsTree {
         Ok(())
     }
 
-    /// Entries of a directory, by name.
+    /// Entries of a directory, by name. A directory among them that belongs to another place is an error.
     pub fn entries(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Dentry)>> {
-        Ok(self.inode(dir)?.entries)
+        let entries = self.inode(dir)?.entries;
+        entries.iter().try_for_each(|(name, dentry)| self.check_place(dir, name, dentry))?;
+        Ok(entries)
     }
 
     /// The inode at `path`, of which the components are taken literally: no symlink is followed.
@@ -216,7 +280,7 @@ impl FsTree {
             if at == Ino::ROOT {
                 break Vec::new();
             }
-            if let Some(path) = self.lock_paths().get(&at) {
+            if let Some(path) = self.lock_paths().get(at) {
                 break path.to_vec();
             }
             let attr = self.attr_of(at)?;
@@ -231,12 +295,16 @@ impl FsTree {
                 path.push(b'/');
             }
             path.extend_from_slice(&name);
-            self.lock_paths().insert(ino, path.as_slice().into());
+            self.lock_paths().insert_short(ino, &path);
         }
-        Ok(path.into())
+        let path: Arc<[u8]> = path.into();
+        if path.len() > PATH_KEPT_MAX {
+            self.lock_paths().long = Some((dir, path.clone()));
+        }
+        Ok(path)
     }
 
-    fn lock_paths(&self) -> std::sync::MutexGuard<'_, HashMap<Ino, Arc<[u8]>>> {
+    fn lock_paths(&self) -> std::sync::MutexGuard<'_, KnownPaths> {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,6 +5,7 @@
 
 mod objects;
 mod places;
+mod structure;
 mod trees;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,6 +134,7 @@ pub fn verify(volume: &Volume, scope: &Scope, metadata_only: bool, meter: &Meter
             (snapshots, read)
         }
     };
+    structure::check(volume, &snapshots, &mut damage, meter)?;
     // The next snapshot stores them again, as far as the directory still has them.
     let all = matches!(scope, Scope::All) && !metadata_only;
     volume.note_lost(damage.blobs.keys().copied(), all);

@@ -52,13 +52,19 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> Archive<'a, W, B> {
     /// Adds what is at `ino`: a directory's content under relative names, or one file as `name`. Gives the sockets
     /// that were left out.
     pub fn write(mut self, ino: Ino, name: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let mut pending = vec![(name.to_vec(), ino)];
-        while let Some((path, ino)) = pending.pop() {
+        // Of each entry that waits only its name, and how much of the path at hand comes before it: whole paths would
+        // take memory with the square of the depth.
+        let mut path = Vec::new();
+        let mut pending = vec![(0, name.to_vec(), ino)];
+        while let Some((before, name, ino)) = pending.pop() {
             self.meter.check()?;
-            let inode = self.tree.inode(ino)?;
+            path.truncate(before);
+            push_name(&mut path, &name);
+            let mut inode = self.tree.inode(ino)?;
             self.entry(&path, &inode)?;
-            for (name, dentry) in inode.entries.into_iter().rev() {
-                pending.push((join(&path, &name), dentry.ino));
+            for (name, dentry) in std::mem::take(&mut inode.entries).into_iter().rev() {
+                self.tree.check_place(ino, &name, &dentry)?;
+                pending.push((path.len(), name, dentry.ino));
             }
         }
         self.put(&[0; 2 * BLOCK as usize])?;
@@ -127,8 +133,11 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> Archive<'a, W, B> {
     }
 }
 
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+fn push_name(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.is_empty() && !name.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
 }
 
 /// Zeros that fill the last block.

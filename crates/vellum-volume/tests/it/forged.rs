@@ -1,8 +1,11 @@
 //! Trees that only a holder of the key can have made, and that are not as trees are; and what a report counts.
 
-use vellum_map::Root;
+use std::collections::BTreeMap;
+
+use vellum_map::{Builder, Root};
 use vellum_types::codec::Writer;
-use vellum_types::{BlobId, BlobKind, Ino};
+use vellum_types::value::Super;
+use vellum_types::{Attr, BlobId, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, Key, KeyTag};
 use vellum_volume::history::Entry;
 use vellum_volume::verify::{Report, Scope, verify};
 use vellum_volume::{Meter, Volume};
@@ -90,5 +93,174 @@ fn a_report_counts_blobs_and_their_stored_bytes_whatever_was_verified() {
         let (mut blobs, mut bytes) = (0, 0);
         volume.blobs.for_each_entry(|_, place| (blobs, bytes) = (blobs + 1, bytes + u64::from(place.len)));
         assert_eq!(amounts(&all, false), (blobs, bytes));
+    }
+}
+
+/// The entries of a map.
+type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn attr(kind: FileKind, parent: u64, name: &str) -> Attr {
+    let mut attr = Attr::new(kind, 0o755);
+    (attr.parent, attr.name) = (Ino(parent), name.as_bytes().to_vec());
+    attr
+}
+
+fn set_attr(entries: &mut Entries, ino: u64, attr: &Attr) {
+    entries.insert(Key::attr(Ino(ino)).into_bytes(), attr.encode());
+}
+
+fn set_name(entries: &mut Entries, dir: u64, name: &str, ino: u64, kind: FileKind) {
+    let mut key = Key::first(Ino(dir), KeyTag::Dentry).into_bytes();
+    key.extend_from_slice(name.as_bytes());
+    entries.insert(key, Dentry { ino: Ino(ino), kind }.encode());
+}
+
+fn entry(entries: &mut Entries, dir: u64, name: &str, ino: u64, kind: FileKind) {
+    set_name(entries, dir, name, ino, kind);
+    set_attr(entries, ino, &attr(kind, dir, name));
+}
+
+fn set_extents(entries: &mut Entries, size: u64, extents: &[(u64, u64, ExtentSource)]) {
+    let mut file = attr(FileKind::File, 1, "content");
+    file.size = size;
+    set_attr(entries, 4, &file);
+    for (offset, len, source) in extents {
+        let extent = Extent { len: *len, source: *source };
+        entries.insert(Key::extent(Ino(4), *offset).into_bytes(), extent.encode());
+    }
+}
+
+/// A tree as it should be: `dir/below/`, `dir/file`, `content`.
+fn sound() -> Entries {
+    let mut entries = Entries::new();
+    entries.insert(Key::attr(Ino::SUPER).into_bytes(), Super { next_ino: Ino(100) }.encode());
+    set_attr(&mut entries, 1, &Attr::new(FileKind::Dir, 0o755));
+    entry(&mut entries, 1, "dir", 2, FileKind::Dir);
+    entry(&mut entries, 2, "file", 3, FileKind::File);
+    entry(&mut entries, 1, "content", 4, FileKind::File);
+    entry(&mut entries, 2, "below", 5, FileKind::Dir);
+    set_extents(&mut entries, 10, &[(0, 4, ExtentSource::Hole), (4, 6, ExtentSource::Hole)]);
+    entries
+}
+
+/// Records a snapshot of a map.
+fn record_map(volume: &Volume, entries: &Entries) {
+    let mut session = volume.begin_write().unwrap();
+    let root = {
+        let mut builder = Builder::new(volume.shape(), &session);
+        entries.iter().for_each(|(key, value)| builder.push(key, value).unwrap());
+        builder.finish().unwrap()
+    };
+    session.flush().unwrap();
+    volume.commit(record(volume, root, "forged")).unwrap();
+    session.end().unwrap();
+}
+
+/// What a verification says of a tree that was forged, as the first snapshot and after a sound one.
+fn told_of(forge: impl Fn(&mut Entries, &Volume)) -> [Vec<String>; 2] {
+    [false, true].map(|after_a_sound_one| {
+        let world = World::new(SEALED);
+        let volume = &world.volume;
+        if after_a_sound_one {
+            record_map(volume, &sound());
+            assert_eq!(verified(volume).findings, [], "the sound one");
+        }
+        let mut entries = sound();
+        forge(&mut entries, volume);
+        record_map(volume, &entries);
+        verified(volume).findings.into_iter().map(|finding| format!("{}: {}", finding.object, finding.problem)).collect()
+    })
+}
+
+fn assert_told(what: &str, forge: impl Fn(&mut Entries, &Volume)) {
+    for told in told_of(forge) {
+        assert!(told.len() == 1 && told[0].contains(what) && told[0].contains("tree"), "{what}: {told:?}");
+    }
+}
+
+#[test]
+fn a_directory_that_lies_in_itself_is_damage() {
+    assert_told("directory 5 lies in itself", |entries, _| {
+        entry(entries, 6, "circle", 5, FileKind::Dir);
+        entry(entries, 5, "circle", 6, FileKind::Dir);
+        let mut key = Key::first(Ino(2), KeyTag::Dentry).into_bytes();
+        key.extend_from_slice(b"below");
+        entries.remove(&key);
+    });
+    assert_told("belongs to another place", |entries, _| set_name(entries, 5, "root", 1, FileKind::Dir));
+    assert_told("belongs to another place", |entries, _| set_name(entries, 5, "up", 2, FileKind::Dir));
+}
+
+#[test]
+fn a_directory_in_two_places_or_in_none_is_damage() {
+    assert_told("belongs to another place", |entries, _| set_name(entries, 1, "again", 5, FileKind::Dir));
+    assert_told("directory 5 is in no directory", |entries, _| {
+        let mut key = Key::first(Ino(2), KeyTag::Dentry).into_bytes();
+        key.extend_from_slice(b"below");
+        entries.remove(&key);
+    });
+    assert_told("directory 9 is in no directory", |entries, _| {
+        set_attr(entries, 9, &attr(FileKind::Dir, 1, "nowhere"));
+    });
+}
+
+#[test]
+fn an_entry_without_its_inode_or_of_another_kind_is_damage() {
+    assert_told("inode 9 is missing", |entries, _| set_name(entries, 1, "gone", 9, FileKind::File));
+    assert_told("inode 3 is missing", |entries, _| drop(entries.remove(Key::attr(Ino(3)).as_bytes())));
+    assert_told("another kind of file", |entries, _| set_name(entries, 1, "fifo", 3, FileKind::Fifo));
+    assert_told("which is no directory", |entries, _| {
+        set_name(entries, 3, "in-a-file", 4, FileKind::File);
+    });
+    assert_told("not given out yet", |entries, _| entry(entries, 1, "late", 200, FileKind::File));
+}
+
+#[test]
+fn a_tree_without_a_root_is_damage() {
+    for told in told_of(|entries, _| drop(entries.remove(Key::attr(Ino::ROOT).as_bytes()))) {
+        assert!(told.iter().any(|told| told.contains("no root directory")), "{told:?}");
+    }
+}
+
+#[test]
+fn extents_out_of_order_beyond_the_size_or_of_what_is_no_chunk_are_damage() {
+    let hole = ExtentSource::Hole;
+    assert_told("overlapping", |entries, _| set_extents(entries, 10, &[(0, 5, hole)]));
+    assert_told("beyond its size", |entries, _| set_extents(entries, 9, &[]));
+    assert_told("should not have", |entries, _| {
+        entries.insert(Key::extent(Ino(2), 0).into_bytes(), Extent { len: 1, source: hole }.encode());
+    });
+    assert_told("which is no chunk", |entries, volume| {
+        let mut session = volume.begin_write().unwrap();
+        let id = session.put(BlobKind::Node, b"some node or other").unwrap();
+        session.flush().unwrap();
+        session.end().unwrap();
+        set_extents(entries, 10, &[(4, 6, ExtentSource::Chunk { id, skip: 0 })]);
+    });
+}
+
+#[test]
+fn a_directory_named_as_the_state_of_a_volume_is_damage() {
+    assert_told("'.vellum'", |entries, _| entry(entries, 2, ".vellum", 9, FileKind::Dir));
+    assert_told("'.vellum'", |entries, _| entry(entries, 1, ".vellum", 9, FileKind::File));
+}
+
+#[test]
+fn paths_of_a_deep_tree_take_little_memory_and_are_right() {
+    let world = World::new(PLAIN);
+    let volume = &world.volume;
+    let depth = 20_000;
+    let mut entries = Entries::new();
+    entries.insert(Key::attr(Ino::SUPER).into_bytes(), Super { next_ino: Ino(depth + 2) }.encode());
+    set_attr(&mut entries, 1, &Attr::new(FileKind::Dir, 0o755));
+    for level in 1..=depth {
+        entry(&mut entries, level, "deep", level + 1, FileKind::Dir);
+    }
+    record_map(volume, &entries);
+    assert_eq!(verified(volume).findings, []);
+    let head = volume.head().unwrap().unwrap();
+    let tree = volume.tree(volume.catalog.get(&head).unwrap().root);
+    for level in 1..=depth {
+        assert_eq!(tree.path_of(Ino(level)).unwrap().len() as u64, ((level - 1) * 5).saturating_sub(1));
     }
 }

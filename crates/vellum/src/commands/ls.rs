@@ -77,25 +77,43 @@ impl Item {
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let volume = context.volume()?;
     let place = Place::find(context, &volume, &args.snapshot, args.path.as_deref())?;
-    let listing = if place.attr.kind == FileKind::Dir {
-        list(&place.tree, place.ino, args.recursive)?
-    } else {
-        vec![Listed { name: base_name(&place.path).to_vec(), ino: place.ino, attr: place.attr }]
-    };
     let ui = &context.ui;
     if ui.json() {
-        let entries = listing.iter().map(|entry| Item::new(&entry.name, entry.ino, &entry.attr)).collect();
+        let mut entries = Vec::new();
+        visit(&place, args.recursive, |entry| {
+            entries.push(Item::new(&entry.name, entry.ino, &entry.attr));
+            Ok(())
+        })?;
         ui.object(&Report { snapshot: place.entry.id.to_string(), entries })?;
     } else if args.long {
-        for line in long(context, &listing) {
-            ui.line(line)?;
-        }
+        // Columns are aligned in portions: a whole deep tree would take memory with the square of its depth.
+        let (mut portion, mut bytes) = (Vec::new(), 0);
+        let print = |portion: &[Listed]| long(context, portion).into_iter().try_for_each(|line| ui.line(line));
+        visit(&place, args.recursive, |entry| {
+            bytes += entry.name.len();
+            portion.push(entry);
+            if bytes > PORTION_BYTES {
+                print(&std::mem::take(&mut portion))?;
+                bytes = 0;
+            }
+            Ok(())
+        })?;
+        print(&portion)?;
     } else {
-        for entry in &listing {
-            ui.line(painted(context, entry))?;
-        }
+        visit(&place, args.recursive, |entry| ui.line(painted(context, &entry)))?;
     }
     Ok(Outcome::Done)
+}
+
+/// Bytes of names that are aligned together.
+const PORTION_BYTES: usize = 4 << 20;
+
+/// Visits what is listed of a place.
+fn visit(place: &Place, recursive: bool, mut each: impl FnMut(Listed) -> Result<()>) -> Result<()> {
+    if place.attr.kind == FileKind::Dir {
+        return visit_directory(&place.tree, place.ino, recursive, &mut each);
+    }
+    each(Listed { name: base_name(&place.path).to_vec(), ino: place.ino, attr: place.attr.clone() })
 }
 
 /// One listed file.
@@ -108,22 +126,40 @@ pub struct Listed {
     pub attr: Attr,
 }
 
-/// The entries of a directory by name; with all below them if `recursive`.
-pub fn list(tree: &FsTree, dir: Ino, recursive: bool) -> Result<Vec<Listed>> {
+/// The entries of a directory by name.
+pub fn list(tree: &FsTree, dir: Ino) -> Result<Vec<Listed>> {
     let mut listing = Vec::new();
-    let mut pending = vec![(dir, Vec::new())];
-    while let Some((dir, prefix)) = pending.pop() {
-        for (name, dentry) in tree.entries(dir)? {
-            let name = [prefix.as_slice(), &name].concat();
-            if recursive && dentry.kind == FileKind::Dir {
-                pending.push((dentry.ino, [name.as_slice(), b"/"].concat()));
-            }
-            listing.push(Listed { name, ino: dentry.ino, attr: tree.attr_of(dentry.ino)? });
+    visit_directory(tree, dir, false, &mut |entry| {
+        listing.push(entry);
+        Ok(())
+    })?;
+    Ok(listing)
+}
+
+/// Visits the entries of a directory by name; if `recursive`, what is in a directory comes right after it.
+fn visit_directory(
+    tree: &FsTree,
+    dir: Ino,
+    recursive: bool,
+    each: &mut impl FnMut(Listed) -> Result<()>,
+) -> Result<()> {
+    // Of each entry that waits only its name, and how much of the path at hand comes before it.
+    let mut path = Vec::new();
+    let mut pending: Vec<_> =
+        tree.entries(dir)?.into_iter().rev().map(|(name, dentry)| (0, name, dentry)).collect();
+    while let Some((before, name, dentry)) = pending.pop() {
+        path.truncate(before);
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&name);
+        each(Listed { name: path.clone(), ino: dentry.ino, attr: tree.attr_of(dentry.ino)? })?;
+        if recursive && dentry.kind == FileKind::Dir {
+            let below = tree.entries(dentry.ino)?;
+            pending.extend(below.into_iter().rev().map(|(name, dentry)| (path.len(), name, dentry)));
         }
     }
-    // By path: what is in a directory stands right after it.
-    listing.sort_by(|a, b| a.name.split(|byte| *byte == b'/').cmp(b.name.split(|byte| *byte == b'/')));
-    Ok(listing)
+    Ok(())
 }
 
 /// The last component of a path.

@@ -61,7 +61,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let place = Place::find(context, &volume, &args.snapshot, Some(&path))?;
     let inode = place.tree.inode(place.ino)?;
     let listing = match place.attr.kind {
-        FileKind::Dir => Some(list(&place.tree, place.ino, false)?),
+        FileKind::Dir => Some(list(&place.tree, place.ino)?),
         _ => None,
     };
     let names = Names::load(&volume)?;

@@ -1,0 +1,335 @@
+//! What the tree of a snapshot must keep, beyond nodes and values that decode: a root, no directory in itself or in two
+//! places, no entry without its inode, extents in order and within the size, chunks that are chunks, no `.vellum`.
+//!
+//! Invariant: the first tree is looked at whole; of each further one what differs from the last sound one, so that
+//! thousands of snapshots cost what they changed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use vellum_map::{Root, diff};
+use vellum_types::value::Super;
+use vellum_types::{Attr, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, KeyRef, SnapshotId};
+
+use super::Damage;
+use crate::error::{Result, VolumeError, is_loss};
+use crate::progress::Meter;
+use crate::state::STATE_DIR;
+use crate::tree::{DEPTH_MAX, FsTree, show};
+use crate::volume::Volume;
+
+/// How many problems of one tree are named.
+const PROBLEMS_MAX: usize = 20;
+
+/// Checks the trees of all snapshots, each once. Trees that cannot be read are passed over: that was found before.
+pub fn check(
+    volume: &Volume,
+    snapshots: &[(SnapshotId, Root)],
+    damage: &mut Damage,
+    meter: &Meter,
+) -> Result<()> {
+    let mut met = HashSet::from([volume.empty_root()]);
+    let mut sound: Option<Root> = None;
+    for (snapshot, root) in snapshots {
+        if !met.insert(*root) {
+            continue;
+        }
+        meter.check()?;
+        let mut check = TreeCheck { volume, tree: volume.tree(*root), problems: BTreeSet::new() };
+        let done = match sound {
+            None => check.whole(),
+            Some(sound) => check.changes_since(sound),
+        };
+        match done {
+            Ok(()) if check.problems.is_empty() => sound = Some(*root),
+            Ok(()) => {
+                let problems: Vec<_> = check.problems.into_iter().take(PROBLEMS_MAX).collect();
+                damage.object(format!("tree {} of snapshot {snapshot}", root.0), problems.join("; "));
+            }
+            Err(error) if is_loss(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+struct TreeCheck<'a> {
+    volume: &'a Volume,
+    tree: FsTree,
+    problems: BTreeSet<String>,
+}
+
+/// What is kept of an inode while a whole tree is looked at.
+struct Seen {
+    kind: FileKind,
+    parent: Ino,
+    name: Box<[u8]>,
+    /// Whether it is where it says.
+    is_placed: bool,
+}
+
+/// The entries of one inode as they come.
+struct Group {
+    ino: Ino,
+    attr: Option<Attr>,
+    /// Where the last extent ended.
+    end: u64,
+}
+
+impl TreeCheck<'_> {
+    fn found(&mut self, problem: impl Into<String>) {
+        if self.problems.len() <= PROBLEMS_MAX {
+            self.problems.insert(problem.into());
+        }
+    }
+
+    fn whole(&mut self) -> Result<()> {
+        let mut seen: HashMap<Ino, Seen> = HashMap::new();
+        let mut links: Vec<(Ino, Box<[u8]>, Dentry)> = Vec::new();
+        let next = self.tree.super_record().map(|record| record.next_ino);
+        let next = next.unwrap_or_else(|error| {
+            self.found(error.to_string());
+            Ino(u64::MAX)
+        });
+        let mut group = Group { ino: Ino::SUPER, attr: None, end: 0 };
+        let view = self.tree.view().clone();
+        let volume = self.volume;
+        for entry in view.range(&*volume.nodes, vellum_map::Span::all())? {
+            let entry = entry?;
+            self.entry(&entry.key, &entry.value, &mut group)?;
+            match KeyRef::parse(&entry.key).map_err(broken())? {
+                KeyRef::Attr(ino) if ino != Ino::SUPER => {
+                    if ino >= next {
+                        self.found(format!("inode {ino} has a number that was not given out yet"));
+                    }
+                    if let Some(attr) = &group.attr {
+                        let name = attr.name.clone().into();
+                        let place = Seen { kind: attr.kind, parent: attr.parent, name, is_placed: false };
+                        seen.insert(ino, place);
+                    }
+                }
+                KeyRef::Dentry(dir, name) => {
+                    links.push((dir, name.into(), Dentry::decode(&entry.value).map_err(broken())?));
+                }
+                _ => {}
+            }
+        }
+        if seen.get(&Ino::ROOT).is_none_or(|root| root.kind != FileKind::Dir) {
+            self.found("it has no root directory");
+        }
+        for (dir, name, dentry) in links {
+            let target = seen.get_mut(&dentry.ino);
+            let Some(problem) = misplaced(dir, &name, dentry, target) else { continue };
+            self.found(problem);
+        }
+        self.circles(&seen);
+        Ok(())
+    }
+
+    /// Directories that are nowhere, or in themselves.
+    fn circles(&mut self, seen: &HashMap<Ino, Seen>) {
+        let mut ends_at_root: HashSet<Ino> = HashSet::from([Ino::ROOT]);
+        for (ino, place) in seen.iter().filter(|(_, place)| place.kind == FileKind::Dir) {
+            if *ino == Ino::ROOT {
+                continue;
+            }
+            if !place.is_placed {
+                self.found(format!("directory {ino} is in no directory"));
+                continue;
+            }
+            let mut way = Vec::new();
+            let mut at = *ino;
+            while !ends_at_root.contains(&at) && way.len() <= DEPTH_MAX {
+                way.push(at);
+                match seen.get(&at).filter(|place| place.is_placed && way.len() < seen.len() + 1) {
+                    Some(place) => at = place.parent,
+                    None => break,
+                }
+            }
+            if ends_at_root.contains(&at) {
+                ends_at_root.extend(way);
+            } else if way.len() > DEPTH_MAX || way.len() > seen.len() {
+                self.found(format!("directory {ino} lies in itself, or deeper than {DEPTH_MAX} levels"));
+            }
+        }
+    }
+
+    /// One entry of the map, by itself and with those of its inode before it.
+    fn entry(&mut self, key: &[u8], value: &[u8], group: &mut Group) -> Result<()> {
+        let key = KeyRef::parse(key).map_err(broken())?;
+        if key.ino() != group.ino {
+            *group = Group { ino: key.ino(), attr: None, end: 0 };
+        }
+        let ino = group.ino;
+        match key {
+            KeyRef::Attr(Ino::SUPER) => {
+                Super::decode(value).map_err(broken())?;
+            }
+            KeyRef::Attr(_) => group.attr = Some(Attr::decode_published(value).map_err(broken())?),
+            KeyRef::Dentry(_, name) => {
+                let dentry = Dentry::decode(value).map_err(broken())?;
+                if group.attr.as_ref().is_none_or(|attr| attr.kind != FileKind::Dir) {
+                    self.found(format!("'{}' is an entry of inode {ino}, which is no directory", show(name)));
+                }
+                if name == STATE_DIR.as_bytes() && (ino == Ino::ROOT || dentry.kind == FileKind::Dir) {
+                    self.found(format!("directory {ino} has an entry '{STATE_DIR}'"));
+                }
+            }
+            KeyRef::Xattr(..) if group.attr.is_none() => {
+                self.found(format!("inode {ino} has attributes and is missing"));
+            }
+            KeyRef::Xattr(..) => {}
+            KeyRef::Extent(_, offset) => {
+                let extent = Extent::decode(value).map_err(broken())?;
+                self.extent(offset, &extent, group);
+            }
+        }
+        Ok(())
+    }
+
+    fn extent(&mut self, offset: u64, extent: &Extent, group: &mut Group) {
+        let ino = group.ino;
+        let size = match &group.attr {
+            Some(attr) if attr.kind == FileKind::File && attr.inline.is_none() => attr.size,
+            Some(_) => return self.found(format!("inode {ino} has extents that it should not have")),
+            None => return self.found(format!("inode {ino} has content and is missing")),
+        };
+        if offset < group.end {
+            self.found(format!("inode {ino} has overlapping extents"));
+        }
+        group.end = offset.saturating_add(extent.len);
+        if group.end > size || offset.checked_add(extent.len).is_none() {
+            self.found(format!("inode {ino} has extents beyond its size"));
+        }
+        match extent.source {
+            ExtentSource::Chunk { id, .. } => {
+                let place = self.volume.blobs.locate(&id);
+                if place.is_some_and(|place| place.kind != BlobKind::Chunk) {
+                    self.found(format!("inode {ino} names {id} as its content, which is no chunk"));
+                }
+            }
+            ExtentSource::WriteLog { .. } => {
+                self.found(format!("inode {ino} has content in a write log, which is in no snapshot"));
+            }
+            ExtentSource::Hole => {}
+        }
+    }
+
+    /// What differs from a tree that is sound.
+    fn changes_since(&mut self, sound: Root) -> Result<()> {
+        let (mut inodes, mut links, mut gone) = (BTreeSet::new(), Vec::new(), Vec::new());
+        let mut lost: BTreeMap<Ino, Attr> = BTreeMap::new();
+        for change in diff(&*self.volume.nodes, &sound, &self.tree.view().base) {
+            let change = change?;
+            let key = KeyRef::parse(&change.key).map_err(broken())?;
+            inodes.insert(key.ino());
+            match (key, change.before.as_deref(), change.after.as_deref()) {
+                (KeyRef::Dentry(dir, name), before, after) => {
+                    let decode = |value| Dentry::decode(value).map_err(broken());
+                    if let Some(after) = after.map(decode).transpose()? {
+                        links.push((dir, name.to_vec(), after));
+                    }
+                    if let Some(before) = before.map(decode).transpose()? {
+                        gone.push((dir, name.to_vec(), before));
+                    }
+                }
+                (KeyRef::Attr(ino), Some(before), None) if ino != Ino::SUPER => {
+                    lost.insert(ino, Attr::decode_published(before).map_err(broken())?);
+                }
+                _ => {}
+            }
+        }
+        let next = self.tree.super_record()?.next_ino;
+        for ino in &inodes {
+            self.changed_inode(*ino, next)?;
+        }
+        for (dir, name, dentry) in links {
+            let mut target = self.tree.attr(dentry.ino)?.map(seen);
+            if let Some(problem) = misplaced(dir, &name, dentry, target.as_mut()) {
+                self.found(problem);
+            }
+        }
+        for (dir, name, dentry) in gone {
+            let left = self.tree.attr(dentry.ino)?.filter(|attr| attr.kind == FileKind::Dir);
+            if left.is_some_and(|attr| (attr.parent, &attr.name) == (dir, &name))
+                && self.tree.lookup(dir, &name)?.is_none_or(|there| there.ino != dentry.ino)
+            {
+                self.found(format!("directory {} is in no directory", dentry.ino));
+            }
+        }
+        for (ino, attr) in lost {
+            if self.tree.lookup(attr.parent, &attr.name)?.is_some_and(|there| there.ino == ino) {
+                self.found(format!("inode {ino} is missing"));
+            }
+        }
+        Ok(())
+    }
+
+    fn changed_inode(&mut self, ino: Ino, next: Ino) -> Result<()> {
+        let mut group = Group { ino: Ino::SUPER, attr: None, end: 0 };
+        let mut entries = Vec::new();
+        self.tree.scan_raw(ino, |key, value| entries.push((key.to_vec(), value.to_vec())))?;
+        for (key, value) in &entries {
+            self.entry(key, value, &mut group)?;
+        }
+        let Some(attr) = group.attr.filter(|_| ino != Ino::SUPER) else {
+            if ino == Ino::ROOT {
+                self.found("it has no root directory");
+            }
+            return Ok(());
+        };
+        if ino >= next {
+            self.found(format!("inode {ino} has a number that was not given out yet"));
+        }
+        if attr.kind != FileKind::Dir || ino == Ino::ROOT {
+            if ino == Ino::ROOT && attr.kind != FileKind::Dir {
+                self.found("it has no root directory");
+            }
+            return Ok(());
+        }
+        let mut at = (attr.parent, attr.name, ino);
+        for _ in 0..DEPTH_MAX {
+            let (parent, name, child) = &at;
+            if self.tree.lookup_unchecked(*parent, name)?.is_none_or(|there| there.ino != *child) {
+                self.found(format!("directory {child} is in no directory"));
+                return Ok(());
+            }
+            if *parent == Ino::ROOT {
+                return Ok(());
+            }
+            let Some(above) = self.tree.attr(*parent)? else {
+                self.found(format!("inode {parent} is missing"));
+                return Ok(());
+            };
+            at = (above.parent, above.name, *parent);
+        }
+        self.found(format!("directory {ino} lies in itself, or deeper than {DEPTH_MAX} levels"));
+        Ok(())
+    }
+}
+
+fn seen(attr: Attr) -> Seen {
+    Seen { kind: attr.kind, parent: attr.parent, name: attr.name.into(), is_placed: false }
+}
+
+/// What is wrong with an entry of a directory, if anything is; a directory that is where it says is marked so.
+fn misplaced(dir: Ino, name: &[u8], dentry: Dentry, target: Option<&mut Seen>) -> Option<String> {
+    let shown = show(name);
+    let Some(target) = target else {
+        return Some(format!("inode {} is missing, which directory {dir} has as '{shown}'", dentry.ino));
+    };
+    if target.kind != dentry.kind {
+        return Some(format!("'{shown}' in directory {dir} is said to be another kind of file than it is"));
+    }
+    if target.kind != FileKind::Dir {
+        return None;
+    }
+    if dentry.ino == Ino::ROOT || target.parent != dir || *target.name != *name {
+        return Some(format!("'{shown}' in directory {dir} is a directory that belongs to another place"));
+    }
+    target.is_placed = true;
+    None
+}
+
+fn broken() -> impl FnOnce(vellum_types::DecodeError) -> VolumeError {
+    VolumeError::decoding("an entry of the tree")
+}
