@@ -10,6 +10,7 @@ pub mod fuzzing;
 pub mod index;
 pub mod object;
 pub mod pack;
+mod waiting;
 
 pub use blob::{
     BlobError, BlobStore, BlobWriter, Fetched, Options, PackInfo, RebuildStats, RepackStats, WriteStats,
@@ -18,3 +19,4 @@ pub use error::StoreError;
 pub use index::Location;
 pub use object::{Counts, LocalDir, Metered, ObjectInfo, ObjectKey, ObjectStore, OpendalStore, create, open};
 pub use pack::{Finding, PackEntry};
+pub use waiting::{LockObserver, LockWait, lock_exclusive, observe_lock_waits};

@@ -8,10 +8,12 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use vellum_crypto::MasterKey;
+use vellum_store::lock_exclusive;
 use vellum_types::VolumeId;
 use zeroize::Zeroizing;
 
@@ -26,6 +28,10 @@ const SEEN_FILE: &str = "seen.json";
 const SEEN_LOCK_FILE: &str = "seen.lock";
 const LOCK_FILE: &str = "lock";
 const KEY_PREFIX: &str = "vellum-master-key-1:";
+/// Random digits in the name of a temporary file.
+const TEMPORARY_DIGITS: usize = 16;
+/// Temporary files of processes that died are removed when they are this old: writing one takes milliseconds.
+const LEFTOVER_AGE: Duration = Duration::from_secs(10 * 60);
 /// Version of the layout of the state directory.
 const LAYOUT: u32 = 1;
 
@@ -173,8 +179,8 @@ impl StateDir {
     /// Remembers counters of refs together with what others saw meanwhile: commands of one worktree run side by side.
     pub fn merge_seen(&self, seen: &mut BTreeMap<String, u64>) -> Result<()> {
         let lock = self.open_lock(SEEN_LOCK_FILE)?;
-        flock(&lock, FlockOperation::LockExclusive)
-            .map_err(|error| VolumeError::local(self.join(SEEN_LOCK_FILE))(error.into()))?;
+        lock_exclusive(&lock, || self.join(SEEN_LOCK_FILE).display().to_string())
+            .map_err(VolumeError::local(self.join(SEEN_LOCK_FILE)))?;
         for (object, counter) in self.seen()? {
             let known = seen.entry(object).or_default();
             *known = counter.max(*known);
@@ -241,8 +247,9 @@ impl StateDir {
         }
         waiting();
         let file = self.open_lock(LOCK_FILE)?;
-        flock(&file, FlockOperation::LockExclusive)
-            .map_err(|error| VolumeError::local(self.join(LOCK_FILE))(error.into()))?;
+        lock_exclusive(&file, || format!("the worktree {}", self.root().display()))
+            .map_err(VolumeError::local(self.join(LOCK_FILE)))?;
+        self.sweep();
         Ok(WorktreeLock { _file: file })
     }
 
@@ -250,9 +257,30 @@ impl StateDir {
     pub fn try_lock(&self) -> Result<Option<WorktreeLock>> {
         let file = self.open_lock(LOCK_FILE)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(WorktreeLock { _file: file })),
+            Ok(()) => {
+                self.sweep();
+                Ok(Some(WorktreeLock { _file: file }))
+            }
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(VolumeError::local(self.join(LOCK_FILE))(error.into())),
+        }
+    }
+
+    /// Removes temporary files of processes that were killed while they replaced a file. What fails waits for the next
+    /// time.
+    pub(crate) fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(&self.path) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let is_temporary = name.to_str().and_then(|name| name.strip_suffix(".tmp")).is_some_and(|name| {
+                name.rsplit_once('.').is_some_and(|(_, random)| {
+                    random.len() == TEMPORARY_DIGITS && random.bytes().all(|digit| digit.is_ascii_hexdigit())
+                })
+            });
+            let modified = || entry.metadata().and_then(|meta| meta.modified()).ok();
+            if is_temporary && modified().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > LEFTOVER_AGE) {
+                let _ = fs::remove_file(entry.path());
+            }
         }
     }
 

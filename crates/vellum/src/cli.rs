@@ -113,6 +113,10 @@ pub fn run() -> u8 {
         Err(error) => conclude(&ui, Err(error)),
         Ok(directory) => {
             let context = Context::new(ui, directory);
+            // What serves a mount, or a transfer, hears of signals in its own way.
+            if !matches!(cli.command, Command::Mount(_) | Command::Sync(_)) {
+                crate::interrupt::observe_lock_waits();
+            }
             let result = dispatch(cli.command, &context);
             conclude(&context.ui, result)
         }

@@ -40,3 +40,15 @@ pub fn stops(flag: &AtomicBool) -> bool {
 pub fn asked(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed)
 }
+
+/// Says on which process a long wait for a lock waits, once, and ends the wait when somebody asked to stop.
+pub fn observe_lock_waits() {
+    vellum_store::observe_lock_waits(|wait| {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        if !TOLD.swap(true, Ordering::Relaxed) {
+            let holder = wait.holder.map_or_else(|| "another process".into(), |pid| format!("process {pid}"));
+            eprintln!("warning: waiting for {holder}, which holds the lock of {}; Ctrl-C stops", wait.object);
+        }
+        !stops(&listen())
+    });
+}

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use self::handles::Handles;
@@ -21,6 +21,7 @@ use self::temp::Temp;
 use self::tree::Tree;
 use super::{ObjectInfo, ObjectKey, ObjectStore, key};
 use crate::error::StoreError;
+use crate::waiting::lock_exclusive;
 
 /// The folder of unfinished files; on the same filesystem, so that a rename publishes them.
 const TEMP_FOLDER: &str = ".tmp";
@@ -129,7 +130,7 @@ impl LocalDir {
     fn lock(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let lock = rustix::fs::openat(self.tree.root(), LOCK_FILE, flags, self.tree.file_mode())?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+        lock_exclusive(&lock, || format!("the store {}", self.path.display()))?;
         Ok(lock)
     }
 

@@ -40,6 +40,7 @@ pub struct CollectionRequest<'a> {
 
 /// Draws a plan and executes it, or only the part of it that the request approves.
 pub fn run(volume: &Volume, request: &CollectionRequest<'_>, meter: &Meter) -> Result<Collected> {
+    volume.state.sweep();
     end_sessions(volume, request.ended_sessions)?;
     let claim = Claim::of_collector(volume)?;
     let Drawn { mut plan, mut live, without, present } = draw(volume, request.without, meter)?;

@@ -276,6 +276,7 @@ fn mount(
     let log_file = shown.dir.join(LOG_FILE);
     let log = Arc::new(Log::open(&log_file)?);
     let pid = std::process::id();
+    remove_old_access_logs(&shown.dir);
     let snapshot = shown.snapshot.map(|id| id.to_string());
     let file = MountFile {
         pid,
@@ -366,4 +367,16 @@ fn tell(context: &Context, report: &Report) -> Result<()> {
         show(host.as_bytes()),
         show(directory.as_bytes())
     ))
+}
+
+/// Removes the access logs of mounts whose processes are gone.
+fn remove_old_access_logs(dir: &Path) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix("accesslog-")?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }

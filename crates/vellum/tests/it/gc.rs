@@ -169,3 +169,50 @@ fn paths_restored_from_a_snapshot_that_is_forgotten_afterwards_outlive_a_collect
     assert!(freed() < 2_000_000, "the fork needs it");
     assert!(fs::read(fork.at("dir/restored")).unwrap() == noise);
 }
+
+#[test]
+fn a_stopped_writer_is_named_and_a_collection_that_waits_for_it_can_be_ended() {
+    let world = with_garbage();
+    let lock = world.tree().join(".vellum/store/.lock");
+    // As a writer does that is stopped while it changes a ref.
+    let mut holder = std::process::Command::new("flock").arg("-F").arg(&lock).args(["sleep", "600"]).spawn().unwrap();
+    wait_until("the lock is held", || {
+        let tried = std::process::Command::new("flock").arg("-n").arg(&lock).arg("true").status().unwrap();
+        !tried.success()
+    });
+    let mut collecting = std::process::Command::new(env!("CARGO_BIN_EXE_vellum"))
+        .args(["gc", "run"])
+        .current_dir(world.tree())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = std::io::BufReader::new(collecting.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut told, &mut line).unwrap();
+    assert!(line.contains(&format!("process {}", holder.id())) && line.contains("lock"), "{line}");
+    kill(i32::try_from(collecting.id()).unwrap(), "-TERM");
+    let ended = collecting.wait().unwrap();
+    assert_eq!(ended.code(), Some(2));
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+}
+
+#[test]
+fn temporary_files_of_killed_commands_are_removed_when_they_are_old() {
+    let world = World::with_snapshot();
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    let state = world.tree().join(".vellum");
+    let names = ["seen.json.0123456789abcdef.tmp", "restore.json.0123456789abcdef.tmp"];
+    for name in names {
+        fs::write(state.join(name), "{}").unwrap();
+    }
+    world.run(&["gc", "run"]).ok();
+    assert!(names.iter().all(|name| state.join(name).exists()), "another command may be writing them");
+    for name in names {
+        fs::File::options().write(true).open(state.join(name)).unwrap().set_modified(old).unwrap();
+    }
+    fs::write(state.join("mine.tmp"), "").unwrap();
+    world.run(&["gc", "run"]).ok();
+    assert!(!names.iter().any(|name| state.join(name).exists()));
+    assert!(state.join("mine.tmp").exists());
+}

@@ -1,0 +1,95 @@
+//! Waiting for a file's lock that another process holds: with a word to whoever asked for one, and an end on request.
+//!
+//! Invariant: nobody waits in the kernel, where neither could be had. Without an observer a wait lasts until the lock is
+//! given back.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+/// Waits shorter than this are told to nobody.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest pause between two tries.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+
+/// A wait for a lock that takes long.
+#[derive(Debug, Clone)]
+pub struct LockWait {
+    /// What the lock is of, for a message.
+    pub object: String,
+    /// The process that holds it, if the system tells.
+    pub holder: Option<u32>,
+}
+
+/// Told again and again while a wait takes long; false ends the wait.
+pub type LockObserver = fn(&LockWait) -> bool;
+
+static OBSERVER: OnceLock<LockObserver> = OnceLock::new();
+
+/// From now on this process's long waits for locks are told to `observer`. The first call counts.
+pub fn observe_lock_waits(observer: LockObserver) {
+    let _ = OBSERVER.set(observer);
+}
+
+/// Takes the exclusive lock of a file; `object` says of what it is.
+pub fn lock_exclusive(file: &impl AsFd, object: impl Fn() -> String) -> io::Result<()> {
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        if start.elapsed() >= PATIENCE
+            && let Some(observer) = OBSERVER.get()
+            && !observer(&LockWait { object: object(), holder: holder(file) })
+        {
+            return Err(Errno::INTR.into());
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// The process that holds the lock of a file, as the kernel lists it.
+fn holder(file: &impl AsFd) -> Option<u32> {
+    let stat = rustix::fs::fstat(file).ok()?;
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let wanted = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // 1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF
+    let found = locks.lines().filter(|line| !line.contains("->")).find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        (fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&wanted.as_str())).then(|| fields.get(4)?.parse().ok())
+    });
+    found.flatten().filter(|pid| *pid > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+    use super::*;
+
+    #[test]
+    fn a_long_wait_names_the_holder_and_ends_on_request() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || std::fs::File::options().write(true).create(true).truncate(false).open(dir.path().join("lock")).unwrap();
+        let held = open();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        observe_lock_waits(|wait| {
+            assert_eq!(wait.object, "the test");
+            assert_eq!(wait.holder, Some(std::process::id()));
+            false
+        });
+        let refused = lock_exclusive(&open(), || "the test".into()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::Interrupted);
+        drop(held);
+        lock_exclusive(&open(), || "the test".into()).unwrap();
+    }
+}
