@@ -41,12 +41,12 @@ pub fn check(
         };
         match done {
             Ok(()) if check.problems.is_empty() => sound = Some(*root),
-            Ok(()) => {
+            Err(error) if !is_loss(&error) => return Err(error),
+            _ if check.problems.is_empty() => {}
+            _ => {
                 let problems: Vec<_> = check.problems.into_iter().take(PROBLEMS_MAX).collect();
                 damage.object(format!("tree {} of snapshot {snapshot}", root.0), problems.join("; "));
             }
-            Err(error) if is_loss(&error) => {}
-            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -82,14 +82,22 @@ impl TreeCheck<'_> {
         }
     }
 
+    /// The first inode number that was not given out.
+    fn next_number(&mut self) -> Result<Ino> {
+        match self.tree.super_record() {
+            Ok(record) => Ok(record.next_ino),
+            Err(VolumeError::BadTree(problem)) => {
+                self.found(problem);
+                Ok(Ino(u64::MAX))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn whole(&mut self) -> Result<()> {
         let mut seen: HashMap<Ino, Seen> = HashMap::new();
         let mut links: Vec<(Ino, Box<[u8]>, Dentry)> = Vec::new();
-        let next = self.tree.super_record().map(|record| record.next_ino);
-        let next = next.unwrap_or_else(|error| {
-            self.found(error.to_string());
-            Ino(u64::MAX)
-        });
+        let next = self.next_number()?;
         let mut group = Group { ino: Ino::SUPER, attr: None, end: 0 };
         let view = self.tree.view().clone();
         let volume = self.volume;
@@ -238,7 +246,7 @@ impl TreeCheck<'_> {
                 _ => {}
             }
         }
-        let next = self.tree.super_record()?.next_ino;
+        let next = self.next_number()?;
         for ino in &inodes {
             self.changed_inode(*ino, next)?;
         }
@@ -251,13 +259,13 @@ impl TreeCheck<'_> {
         for (dir, name, dentry) in gone {
             let left = self.tree.attr(dentry.ino)?.filter(|attr| attr.kind == FileKind::Dir);
             if left.is_some_and(|attr| (attr.parent, &attr.name) == (dir, &name))
-                && self.tree.lookup(dir, &name)?.is_none_or(|there| there.ino != dentry.ino)
+                && self.tree.lookup_unchecked(dir, &name)?.is_none_or(|there| there.ino != dentry.ino)
             {
                 self.found(format!("directory {} is in no directory", dentry.ino));
             }
         }
         for (ino, attr) in lost {
-            if self.tree.lookup(attr.parent, &attr.name)?.is_some_and(|there| there.ino == ino) {
+            if self.tree.lookup_unchecked(attr.parent, &attr.name)?.is_some_and(|there| there.ino == ino) {
                 self.found(format!("inode {ino} is missing"));
             }
         }
