@@ -125,12 +125,7 @@ impl Planner<'_> {
             settles: false,
         };
         let root = self.now.as_ref().map(|_| DirIndex::ROOT);
-        work.stack.push(Task {
-            dir: self.base,
-            place: (Ino::SUPER, Vec::new()),
-            now: root,
-            above: 0,
-        });
+        work.stack.push(Task { dir: self.base, place: (Ino::SUPER, Vec::new()), now: root, above: 0 });
         while let Some(task) = work.stack.pop() {
             let mut path = std::mem::take(&mut work.path);
             path.truncate(task.above);

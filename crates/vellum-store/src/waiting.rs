@@ -65,7 +65,8 @@ fn holder(file: &impl AsFd) -> Option<u32> {
     // 1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF
     let found = locks.lines().filter(|line| !line.contains("->")).find_map(|line| {
         let fields: Vec<_> = line.split_whitespace().collect();
-        (fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&wanted.as_str())).then(|| fields.get(4)?.parse().ok())
+        (fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&wanted.as_str()))
+            .then(|| fields.get(4)?.parse().ok())
     });
     found.flatten().filter(|pid| *pid > 0)
 }
@@ -79,7 +80,14 @@ mod tests {
     #[test]
     fn a_long_wait_names_the_holder_and_ends_on_request() {
         let dir = tempfile::tempdir().unwrap();
-        let open = || std::fs::File::options().write(true).create(true).truncate(false).open(dir.path().join("lock")).unwrap();
+        let open = || {
+            std::fs::File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(dir.path().join("lock"))
+                .unwrap()
+        };
         let held = open();
         flock(&held, FlockOperation::LockExclusive).unwrap();
         observe_lock_waits(|wait| {

@@ -186,9 +186,7 @@ impl Comparison<'_> {
             if !met.insert(dir) {
                 continue;
             }
-            for (tree, links) in
-                [(self.from, &mut collected.removed), (self.to, &mut collected.added)]
-            {
+            for (tree, links) in [(self.from, &mut collected.removed), (self.to, &mut collected.added)] {
                 for (name, dentry) in tree.entries(dir)? {
                     if dentry.kind == FileKind::Dir && dentry.ino >= shared {
                         waiting.push(dentry.ino);
@@ -425,7 +423,9 @@ impl<'a> Pairing<'a> {
                 None => old.attr.generation == new.attr.generation || same_name,
                 Some(shared) if ino < shared => true,
                 // What lies in directories that were parted was told of with its names.
-                Some(_) => same_name && side(self.states.from, &old)?.path == side(self.states.to, &new)?.path,
+                Some(_) => {
+                    same_name && side(self.states.from, &old)?.path == side(self.states.to, &new)?.path
+                }
             };
             if aspects.any() && same_file && !aspects.kind {
                 let (old, new) = (side(self.states.from, &old)?, side(self.states.to, &new)?);

@@ -112,7 +112,9 @@ impl Refs {
         let found = self.read(kind, &key)?;
         match found {
             // One that was removed by its object says no name.
-            Some(found) if found.name != name && !found.is_removed() => Err(damaged(&key, "it belongs to another name")),
+            Some(found) if found.name != name && !found.is_removed() => {
+                Err(damaged(&key, "it belongs to another name"))
+            }
             found => Ok(found),
         }
     }

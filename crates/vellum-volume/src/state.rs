@@ -167,8 +167,10 @@ impl StateDir {
     /// Counters of refs seen so far.
     pub fn seen(&self) -> Result<BTreeMap<String, u64>> {
         let Some(text) = self.read(SEEN_FILE)? else { return Ok(BTreeMap::new()) };
-        serde_json::from_slice(&text)
-            .map_err(|error| VolumeError::SeenUnreadable { note: self.seen_file(), reason: error.to_string() })
+        serde_json::from_slice(&text).map_err(|error| VolumeError::SeenUnreadable {
+            note: self.seen_file(),
+            reason: error.to_string(),
+        })
     }
 
     /// Remembers counters of refs.
@@ -278,7 +280,9 @@ impl StateDir {
                 })
             });
             let modified = || entry.metadata().and_then(|meta| meta.modified()).ok();
-            if is_temporary && modified().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > LEFTOVER_AGE) {
+            if is_temporary
+                && modified().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > LEFTOVER_AGE)
+            {
                 let _ = fs::remove_file(entry.path());
             }
         }

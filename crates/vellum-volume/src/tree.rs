@@ -100,7 +100,9 @@ struct KnownPaths {
 
 impl KnownPaths {
     fn get(&self, ino: Ino) -> Option<&Arc<[u8]>> {
-        self.short.get(&ino).or_else(|| self.long.as_ref().filter(|(long, _)| *long == ino).map(|(_, path)| path))
+        self.short
+            .get(&ino)
+            .or_else(|| self.long.as_ref().filter(|(long, _)| *long == ino).map(|(_, path)| path))
     }
 
     fn insert_short(&mut self, ino: Ino, path: &[u8]) {
@@ -182,9 +184,8 @@ impl FsTree {
             return Ok(());
         }
         let attr = self.attr_of(dentry.ino)?;
-        let refuse = |what: &str| {
-            Err(VolumeError::BadTree(format!("'{}' in directory {dir} {what}", show(name))))
-        };
+        let refuse =
+            |what: &str| Err(VolumeError::BadTree(format!("'{}' in directory {dir} {what}", show(name))));
         if attr.kind != FileKind::Dir {
             return refuse("is said to be a directory and is none");
         }

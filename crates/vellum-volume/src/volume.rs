@@ -441,7 +441,9 @@ impl Volume {
         for found in refs {
             match decode(&found) {
                 Ok(value) => readable.push((found.name, value)),
-                Err(error) => damaged.push(DamagedRef { kind, key: self.refs.key(kind, &found.name)?, error }),
+                Err(error) => {
+                    damaged.push(DamagedRef { kind, key: self.refs.key(kind, &found.name)?, error })
+                }
             }
         }
         Ok((readable, damaged))

@@ -481,7 +481,10 @@ fn told_of_lines(base: &Tree, a: &Tree, b: &Tree) -> Vec<String> {
     side.set_head(first).unwrap();
     let (a, b) = (snapshot(volume, a, "a"), snapshot(&side, b, "b"));
     let shared = volume.shared_numbers(a, b).unwrap();
-    assert_eq!(shared, Some(volume.tree(volume.catalog.get(&first).unwrap().root).super_record().unwrap().next_ino));
+    assert_eq!(
+        shared,
+        Some(volume.tree(volume.catalog.get(&first).unwrap().root).super_record().unwrap().next_ino)
+    );
     assert_eq!(volume.common_ancestor(first, b).unwrap().unwrap().id, first);
     let root = |id| volume.catalog.get(&id).unwrap().root;
     let states = Comparison { from: &volume.tree(root(a)), to: &volume.tree(root(b)) };

@@ -168,7 +168,11 @@ fn told_of(forge: impl Fn(&mut Entries, &Volume)) -> [Vec<String>; 2] {
         let mut entries = sound();
         forge(&mut entries, volume);
         record_map(volume, &entries);
-        verified(volume).findings.into_iter().map(|finding| format!("{}: {}", finding.object, finding.problem)).collect()
+        verified(volume)
+            .findings
+            .into_iter()
+            .map(|finding| format!("{}: {}", finding.object, finding.problem))
+            .collect()
     })
 }
 

@@ -88,7 +88,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     } else if args.long {
         // Columns are aligned in portions: a whole deep tree would take memory with the square of its depth.
         let (mut portion, mut bytes) = (Vec::new(), 0);
-        let print = |portion: &[Listed]| long(context, portion).into_iter().try_for_each(|line| ui.line(line));
+        let print =
+            |portion: &[Listed]| long(context, portion).into_iter().try_for_each(|line| ui.line(line));
         visit(&place, args.recursive, |entry| {
             bytes += entry.name.len();
             portion.push(entry);

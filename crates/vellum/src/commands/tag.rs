@@ -70,7 +70,9 @@ fn remove(removed: &[String], context: &Context) -> Result<Outcome> {
         match volume.remove_tag(name)? {
             Some(target) => targets.push((name.clone(), target)),
             None if context.ui.voice.quiet || context.ui.json() => {}
-            None => context.ui.note(format!("removed the tag {}, which was damaged or lost", show(name.as_bytes())))?,
+            None => context
+                .ui
+                .note(format!("removed the tag {}, which was damaged or lost", show(name.as_bytes())))?,
         }
     }
     report(context, targets, |item| {

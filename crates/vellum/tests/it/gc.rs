@@ -175,7 +175,8 @@ fn a_stopped_writer_is_named_and_a_collection_that_waits_for_it_can_be_ended() {
     let world = with_garbage();
     let lock = world.tree().join(".vellum/store/.lock");
     // As a writer does that is stopped while it changes a ref.
-    let mut holder = std::process::Command::new("flock").arg("-F").arg(&lock).args(["sleep", "600"]).spawn().unwrap();
+    let mut holder =
+        std::process::Command::new("flock").arg("-F").arg(&lock).args(["sleep", "600"]).spawn().unwrap();
     wait_until("the lock is held", || {
         let tried = std::process::Command::new("flock").arg("-n").arg(&lock).arg("true").status().unwrap();
         !tried.success()

@@ -67,7 +67,10 @@ fn one_damaged_or_lost_tag_stops_nothing_and_can_be_removed() {
             }
             // What is not known to be unneeded stays.
             world.run(&["gc", "run"]).code(2);
-            world.run(&["tag", "remove", if by_name { "first" } else { &name }]).ok().remarks("removed the tag");
+            world
+                .run(&["tag", "remove", if by_name { "first" } else { &name }])
+                .ok()
+                .remarks("removed the tag");
             let told = world.run(&["history"]).ok();
             assert!(!told.err.contains("refs/tag"), "{}", told.err);
             world.run(&["verify", "--all"]).ok();

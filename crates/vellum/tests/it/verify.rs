@@ -108,7 +108,7 @@ fn what_a_lost_or_damaged_pack_held_is_stored_again_by_the_next_snapshot() {
             world.run(&["snapshot", "--tag", "whole"]).ok();
             world.run(&["verify", "whole"]).ok();
             let to = world.path("restored");
-            world.run(&["export", "whole", to.to_str().unwrap()]).ok();
+            world.run(&["export", "whole", "--to", to.to_str().unwrap()]).ok();
             let differing = std::process::Command::new("diff")
                 .args(["-r", "--exclude=.vellum"])
                 .args([&world.tree(), &to])
@@ -168,7 +168,12 @@ fn something_else_in_the_place_of_an_object_is_damage() {
             // What is known locally does not hide it.
             let name = path.file_name().unwrap().to_str().unwrap();
             world.run(&["verify", "--all"]).code(1).says(name).says("Damaged");
-            if path.is_dir() && !path.is_symlink() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) }.unwrap();
+            if path.is_dir() && !path.is_symlink() {
+                fs::remove_dir_all(&path)
+            } else {
+                fs::remove_file(&path)
+            }
+            .unwrap();
             fs::rename(&aside, &path).unwrap();
             world.run(&["verify", "--all"]).ok();
         }
