@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use vellum_map::{Root, diff};
 use vellum_types::value::Super;
-use vellum_types::{Attr, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, KeyRef, SnapshotId};
+use vellum_types::{
+    Attr, BlobKind, Dentry, ErrorKind, Extent, ExtentSource, FileKind, Ino, KeyRef, SnapshotId,
+};
 
 use super::Damage;
 use crate::error::{Result, VolumeError, is_loss};
@@ -41,7 +43,7 @@ pub fn check(
         };
         match done {
             Ok(()) if check.problems.is_empty() => sound = Some(*root),
-            Err(error) if !is_loss(&error) => return Err(error),
+            Err(error) if !is_loss(&error) && error.kind() != ErrorKind::NotFound => return Err(error),
             _ if check.problems.is_empty() => {}
             _ => {
                 let problems: Vec<_> = check.problems.into_iter().take(PROBLEMS_MAX).collect();

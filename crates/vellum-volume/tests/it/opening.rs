@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use vellum_crypto::{MasterKey, Secret, VolumeKeys};
-use vellum_store::ObjectKey;
+use vellum_store::{ObjectKey, ObjectStore};
 use vellum_testkit::{Fault, Faulty, When};
 use vellum_types::ErrorKind;
 use vellum_volume::volume::Initialised;
