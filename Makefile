@@ -61,7 +61,8 @@ fuzz:
 	./fuzz/all.sh $(or $(SECONDS),20) $(TARGETS)
 
 demo:
-	$(CARGO) build --release --locked -p vellum
+	@echo "building vellum (some minutes the first time)"
+	@$(CARGO) build --quiet --release --locked -p vellum
 	@VELLUM="$${VELLUM:-$(TARGET_DIR)/release/vellum}" ./demo/demo.sh
 
 bench-build:
