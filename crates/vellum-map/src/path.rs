@@ -9,7 +9,7 @@ use vellum_types::BlobId;
 
 use crate::error::MapError;
 use crate::node::{Child, Node};
-use crate::source::{NodeSource, Root};
+use crate::source::NodeSource;
 
 /// Loads the child at a position, and checks that it is as its parent says. None past the last child.
 pub(crate) fn load_child<S: NodeSource + ?Sized>(
@@ -82,14 +82,6 @@ impl Path {
             path.frames.push(Frame { node: top, index: 0 });
         }
         path
-    }
-
-    pub(crate) fn at_root<S: NodeSource + ?Sized>(
-        source: &S,
-        root: &Root,
-        floor: u8,
-    ) -> Result<Self, MapError> {
-        Ok(Self::new(source.node(&root.0)?, floor))
     }
 
     /// The node it stands on, or None at the end.

@@ -100,8 +100,10 @@ pub fn range<'a, S: NodeSource + ?Sized>(
     root: &Root,
     span: Span,
 ) -> Result<Range<'a, S>, MapError> {
-    let path = Path::at_root(source, root, 0)?;
-    Ok(Range { source, path, span, leaf: None, started: false, ended: false })
+    let top = source.node(&root.0)?;
+    // As in a lookup: what lies beyond the last key is known without another node.
+    let ended = top.last_key().is_none_or(|last| last < span.start.as_slice());
+    Ok(Range { source, path: Path::new(top, 0), span, leaf: None, started: false, ended })
 }
 
 impl<S: NodeSource + ?Sized> Range<'_, S> {
