@@ -53,6 +53,30 @@ impl Fs {
         self.copy_borrowed(view, source, dir, name)
     }
 
+    /// The same to a name that may be taken: what it names goes in the moment in which the copy appears.
+    pub fn replace_tree(&self, view: &View, source: Ino, dir: Ino, name: &[u8]) -> Result<Node> {
+        let _borrowing = self.borrow(view)?;
+        let hidden = hidden_name()?;
+        let copied = self.copy_borrowed(view, source, dir, &hidden).and_then(|node| {
+            let rename = |flags| self.rename(dir, &hidden, dir, name, flags);
+            match rename(RenameFlags { noreplace: false, exchange: true }) {
+                // Nothing is there.
+                Err(FsError::Posix(Errno::NOENT)) => {
+                    rename(RenameFlags { noreplace: true, exchange: false }).map(|()| (node, false))
+                }
+                exchanged => exchanged.map(|()| (node, true)),
+            }
+        });
+        match &copied {
+            // The hidden name is now that of what was there before.
+            Ok((_, true)) => self.remove_tree(dir, &hidden)?,
+            Ok((_, false)) => {}
+            // What failed says more than what could not be tidied up after it.
+            Err(_) => drop(self.remove_tree(dir, &hidden)),
+        }
+        self.getattr(copied?.0.ino)
+    }
+
     /// The same while the view's content is borrowed ([`Fs::borrow`]).
     pub(crate) fn copy_borrowed(&self, view: &View, source: Ino, dir: Ino, name: &[u8]) -> Result<Node> {
         let place = Place::new(dir, name)?;

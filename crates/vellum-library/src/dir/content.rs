@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_fs::{Fs, FsError, Result as FsResult, SetAttr};
+use vellum_fs::view::View;
+use vellum_fs::{Fs, FsError, Node, Result as FsResult, SetAttr};
 use vellum_types::{Dentry, FileKind, Ino};
 
 use super::{Dir, caller};
@@ -96,19 +97,36 @@ impl Dir {
     /// Content is shared, not copied. It appears at once, at a path that must be free.
     pub fn copy_from<T: Tree>(&self, tree: &T, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let (from, to) = (bytes(&from), bytes(&to));
-        let failed = Error::at("copy", from);
-        let copy = || {
-            let _entered = self.fs().enter();
-            let reader = tree.reader().frozen()?;
-            let Source::View(seen) = &reader.source else { return Err(Errno::XDEV.into()) };
-            if !Arc::ptr_eq(seen.view.fs(), self.fs()) {
-                return Err(Errno::XDEV.into());
-            }
-            let found = reader.resolve(from, false)?;
-            let place = self.named(to, Errno::EXIST)?;
-            self.fs().copy_tree(&seen.view, found.ino, place.dir, place.name).map(drop)
-        };
-        copy().map_err(failed)
+        self.copy_by(tree, (from, to), Fs::copy_tree).map_err(Error::at("copy", from))
+    }
+
+    /// As [`Self::copy_from`], to a path that may be taken: what it names goes in the moment in which the copy appears, a
+    /// directory with all in it. What fails leaves what was there.
+    pub fn replace_from<T: Tree>(
+        &self,
+        tree: &T,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+    ) -> Result<()> {
+        let (from, to) = (bytes(&from), bytes(&to));
+        self.copy_by(tree, (from, to), Fs::replace_tree).map_err(Error::at("copy", from))
+    }
+
+    fn copy_by<T: Tree>(
+        &self,
+        tree: &T,
+        (from, to): (&[u8], &[u8]),
+        copy: impl FnOnce(&Fs, &View, Ino, Ino, &[u8]) -> FsResult<Node>,
+    ) -> FsResult<()> {
+        let _entered = self.fs().enter();
+        let reader = tree.reader().frozen()?;
+        let Source::View(seen) = &reader.source else { return Err(Errno::XDEV.into()) };
+        if !Arc::ptr_eq(seen.view.fs(), self.fs()) {
+            return Err(Errno::XDEV.into());
+        }
+        let found = reader.resolve(from, false)?;
+        let place = self.named(to, Errno::EXIST)?;
+        copy(self.fs(), &seen.view, found.ino, place.dir, place.name).map(drop)
     }
 
     fn open_or_make(&self, path: &[u8], options: OpenOptions) -> FsResult<File> {

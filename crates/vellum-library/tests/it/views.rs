@@ -364,3 +364,49 @@ fn what_was_copied_from_a_snapshot_that_is_forgotten_afterwards_is_not_collected
     ["four", "five"].iter().for_each(|number| publish(&stand, number));
     assert!(collect(&stand) > 900_000);
 }
+
+#[test]
+fn a_copy_takes_the_place_of_what_is_there() {
+    let stand = Stand::new();
+    stand.mkdir_all("old/deep").unwrap();
+    stand.write("old/deep/file", "old").unwrap();
+    stand.write("plain", "before").unwrap();
+    let before = stand.view().unwrap();
+    stand.write("plain", "after").unwrap();
+    stand.write("old/deep/file", "new").unwrap();
+    stand.write("old/more", "more").unwrap();
+    assert_eq!(kind(stand.copy_from(&before, "old", "old")), ErrorKind::AlreadyExists);
+    let expected = [
+        ("plain", "plain", "before"),
+        ("old", "old", "old"),
+        ("old", "plain", "old"),
+        ("plain", "old", "before"),
+    ];
+    for (from, to, content) in expected {
+        stand.replace_from(&before, from, to).unwrap();
+        let file = if from == "old" { format!("{to}/deep/file") } else { to.into() };
+        assert_eq!(stand.read(&file).unwrap(), content.as_bytes(), "{from} to {to}");
+    }
+    stand.replace_from(&before, "old", "fresh").unwrap();
+    assert_eq!(stand.read("fresh/deep/file").unwrap(), b"old");
+    assert!(stand.replace_from(&before, "nowhere", "fresh").is_err());
+    let mut names: Vec<_> = stand
+        .read_dir("")
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.name.to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["fresh", "old", "plain"], "nothing else is left");
+}
+
+#[test]
+fn the_cache_tells_how_often_it_answers() {
+    let stand = populated();
+    for _ in 0..50 {
+        stand.read("a/small").unwrap();
+    }
+    let rate = stand.cache().hit_rate().unwrap();
+    assert!((0.5..=1.0).contains(&rate), "{rate}");
+    assert_eq!(vellum_library::CacheStatistics::default().hit_rate(), None);
+}
