@@ -117,7 +117,11 @@ pub fn mount(source: Source, volume: &Arc<Volume>, mountpoint: &Path, options: O
 fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKernel) -> Result<Adapter> {
     let tally = options.tally.clone();
     let chunks = Arc::new(Chunks::new(volume.clone()));
-    let virt = Virtual::new(volume.clone(), chunks.clone(), tally.clone(), options);
+    let live = match &source {
+        Source::Live(fs) => Some(fs.clone()),
+        Source::Snapshot(_) => None,
+    };
+    let virt = Virtual::new(volume.clone(), chunks.clone(), live, options);
     let main = match source {
         Source::Live(fs) => Main::Live(fs),
         Source::Snapshot(id) => {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use vellum_fs::frozen::{Chunks, Frozen};
-use vellum_fs::{Epoch, Result};
+use vellum_fs::{Epoch, Fs, Result};
 use vellum_types::{Attr, FileKind, Ino, Time};
 use vellum_volume::Volume;
 
@@ -98,14 +98,14 @@ pub struct Found {
 impl Virtual {
     /// The directory of a mount.
     #[must_use]
-    pub fn new(volume: Arc<Volume>, chunks: Arc<Chunks>, tally: Arc<Tally>, options: &Options) -> Self {
+    pub fn new(volume: Arc<Volume>, chunks: Arc<Chunks>, live: Option<Arc<Fs>>, options: &Options) -> Self {
         let mut mount_file = serde_json::to_vec_pretty(&options.file).unwrap_or_default();
         mount_file.push(b'\n');
         Self {
             pipe: options.access_log.as_os_str().as_bytes().to_vec(),
-            snapshots: Snapshots::new(volume, chunks),
+            snapshots: Snapshots::new(volume, chunks, live),
             texts: Texts::default(),
-            tally,
+            tally: options.tally.clone(),
             mount_file: mount_file.into(),
             owner: (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
             since: vellum_volume::session::now(),
@@ -131,6 +131,16 @@ impl Virtual {
             Some(Fixed::Snapshots) => self.snapshots.lookup(name, self.link_attr()),
             _ => Err(Errno::NOTDIR.into()),
         }
+    }
+
+    /// What is told of the root while its own attributes cannot be read: that it is a directory, through which `.vellum`
+    /// is found and by which the mount can be ended.
+    #[must_use]
+    pub fn root_instead(&self) -> Attr {
+        let mut attr = Attr::new(FileKind::Dir, 0o555);
+        (attr.nlink, (attr.uid, attr.gid)) = (2, self.owner);
+        attr.set_times(self.since);
+        attr
     }
 
     /// Attributes of a virtual file.

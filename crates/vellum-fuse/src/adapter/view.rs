@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use vellum_fs::{Epoch, Fs, Node, Result, Statfs};
+use vellum_fs::{Epoch, Fs, FsError, Node, Result, Statfs};
 use vellum_types::limits::NAME_MAX;
 use vellum_types::{Attr, FileKind, Ino};
 use vellum_volume::tree::show;
 
-use super::{Adapter, LONG, Main, Owner};
+use super::{Adapter, LONG, Main, Owner, chain};
 use crate::attr::{BLOCK_SIZE, attributes, kind_of_mode};
 use crate::dirs::Listed;
 use crate::node::Place;
@@ -43,6 +43,17 @@ impl Adapter {
     }
 
     pub(super) fn getattr(&self, node: u64) -> Result<Entry> {
+        match self.attributes_of(node) {
+            Err(error) if node == Ino::ROOT.0 && !matches!(error, FsError::Posix(_)) => {
+                (self.report)(&format!("the root directory cannot be read: {}", chain(&error)));
+                let told = known(Place::of(node), &self.virt.root_instead())?;
+                Ok(Entry { patience: Duration::ZERO, ..told })
+            }
+            found => found,
+        }
+    }
+
+    fn attributes_of(&self, node: u64) -> Result<Entry> {
         let place = Place::of(node);
         let steady = match self.owner(node)? {
             Owner::Live(fs, ino) => known(place, &fs.getattr(ino)?.attr)?,

@@ -3,12 +3,12 @@
 //! A snapshot gets a slot when it is first looked up, and keeps it as long as the mount lives: the kernel may remember
 //! any of its inodes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use vellum_fs::frozen::{Chunks, Frozen};
-use vellum_fs::{FsError, Result};
+use vellum_fs::{Fs, FsError, Result};
 use vellum_types::{Attr, FileKind, Ino, SnapshotId};
 use vellum_volume::{Volume, VolumeError};
 
@@ -26,6 +26,8 @@ const LINKS_MAX: usize = 1 << 20;
 pub struct Snapshots {
     volume: Arc<Volume>,
     chunks: Arc<Chunks>,
+    /// The worktree of which snapshots may not be in the store yet.
+    live: Option<Arc<Fs>>,
     known: Mutex<Known>,
 }
 
@@ -41,8 +43,23 @@ struct Known {
 
 impl Snapshots {
     /// The snapshots of a volume.
-    pub fn new(volume: Arc<Volume>, chunks: Arc<Chunks>) -> Self {
-        Self { volume, chunks, known: Mutex::default() }
+    pub fn new(volume: Arc<Volume>, chunks: Arc<Chunks>, live: Option<Arc<Fs>>) -> Self {
+        Self { volume, chunks, live, known: Mutex::default() }
+    }
+
+    /// The snapshots that wait to be published, with their tags.
+    fn waiting(&self) -> Result<Vec<(SnapshotId, Vec<String>)>> {
+        let Some(fs) = &self.live else { return Ok(Vec::new()) };
+        Ok(fs.pending()?.into_iter().map(|(_, pending)| (pending.id, pending.tags)).collect())
+    }
+
+    /// Puts the snapshots that wait into the store if one of them is wanted: whoever was told of it finds it.
+    fn settle(&self, is_wanted: impl Fn(&SnapshotId, &[String]) -> bool) -> Result<()> {
+        let is_waiting = self.waiting()?.iter().any(|(id, tags)| is_wanted(id, tags));
+        match &self.live {
+            Some(fs) if is_waiting => fs.settle(),
+            _ => Ok(()),
+        }
     }
 
     /// What a name stands for: a tree, or a symlink to one with the attributes of `link`.
@@ -51,6 +68,7 @@ impl Snapshots {
         if text == "HEAD" || text.contains(['~', '@']) {
             return Err(Errno::NOENT.into());
         }
+        self.settle(|id, tags| id.to_string().starts_with(text) || tags.iter().any(|tag| tag == text))?;
         let id = self.volume.resolve(text).map_err(missing)?.id;
         if id.to_string() != text {
             let number = self.link(name, id)?;
@@ -64,11 +82,18 @@ impl Snapshots {
     /// All snapshots and tags. Nothing of a snapshot is read: a volume may have many, and its store may be far away.
     pub fn entries(&self) -> Result<Vec<Listed>> {
         let mut entries = Vec::new();
-        for id in self.volume.catalog.ids()?.into_iter().take(SLOTS) {
+        let waiting = self.waiting()?;
+        let mut ids: BTreeSet<SnapshotId> = self.volume.catalog.ids()?.into_iter().collect();
+        ids.extend(waiting.iter().map(|(id, _)| *id));
+        for id in ids.into_iter().take(SLOTS) {
             let node = Place::Snapshot(self.slot(id)?, Ino::ROOT).node().unwrap_or(0);
             entries.push(Listed { name: id.to_string().into_bytes(), node, kind: FileKind::Dir });
         }
-        for (name, id) in self.volume.read_tags()?.0 {
+        let mut tags: BTreeMap<String, SnapshotId> = self.volume.read_tags()?.0.into_iter().collect();
+        for (id, new) in waiting {
+            new.into_iter().for_each(|tag| _ = tags.entry(tag).or_insert(id));
+        }
+        for (name, id) in tags {
             let node = Place::Virtual(self.link(name.as_bytes(), id)?).node().unwrap_or(0);
             entries.push(Listed { name: name.into_bytes(), node, kind: FileKind::Symlink });
         }
@@ -93,6 +118,7 @@ impl Snapshots {
             let index = usize::from(slot.0).checked_sub(1);
             *index.and_then(|index| known.ids.get(index)).ok_or(Errno::STALE)?
         };
+        self.settle(|waiting, _| *waiting == id)?;
         let root = self.volume.catalog.get(&id)?.root;
         let tree = Arc::new(Frozen::new(self.volume.tree(root), self.chunks.clone()));
         Ok(self.lock().trees.entry(slot).or_insert(tree).clone())
