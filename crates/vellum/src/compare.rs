@@ -1,15 +1,20 @@
 //! Two states of a worktree that are compared: two snapshots, or a snapshot and the directory as it is now; and the
 //! content of files on either side.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use vellum_checkout::Worktree;
 use vellum_map::Root;
 use vellum_types::{FileKind, SnapshotId};
-use vellum_volume::diff::{Comparison, FileChange, Side, within};
+use vellum_volume::diff::{ChangeKind, Comparison, FileChange, Side, within};
 use vellum_volume::history::Entry;
 use vellum_volume::{FsTree, Meter, Volume};
 
 use crate::commands::cat::copy_content;
 use crate::error::{CliError, Result};
+use crate::ui::changes::Shown;
 use crate::ui::json::Problem;
 use crate::ui::patch::Content;
 
@@ -70,6 +75,15 @@ impl<'a> Compared<'a> {
         self.from.find(path, "").is_ok() || self.to.find(path, "").is_ok()
     }
 
+    /// Marks what is in the directory though it counts as deleted: it is ignored from now on.
+    pub fn shown<'c>(&self, mut changes: Vec<Shown<'c>>) -> Vec<Shown<'c>> {
+        let Some(root) = self.directory.map(Worktree::root) else { return changes };
+        for shown in changes.iter_mut().filter(|shown| shown.change.kind == ChangeKind::Deleted) {
+            shown.is_ignored = is_there(root, shown.change.path());
+        }
+        changes
+    }
+
     /// The content of both sides of a difference, for a patch.
     pub fn contents(&self, change: &FileChange) -> Result<(Content, Content)> {
         let old = change.old.as_ref().map_or(Ok(Content::None), |side| self.stored(&self.from, side))?;
@@ -104,4 +118,12 @@ impl<'a> Compared<'a> {
         let mode = self.to.attr_of(side.ino)?.mode;
         Ok(Content::Whole { bytes: directory.read_current(&side.path, PATCH_MAX)?, mode })
     }
+}
+
+/// Whether a directory has a path, and not by way of a symlink that was put in the place of one above it.
+fn is_there(root: &Path, path: &[u8]) -> bool {
+    let full = root.join(OsStr::from_bytes(path));
+    let relative = Path::new(OsStr::from_bytes(path)).parent().unwrap_or(Path::new(""));
+    let parent = full.parent().and_then(|parent| parent.canonicalize().ok());
+    parent.is_some_and(|parent| parent == root.join(relative)) && full.symlink_metadata().is_ok()
 }

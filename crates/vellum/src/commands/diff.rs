@@ -15,7 +15,7 @@ use crate::compare::Compared;
 use crate::context::Context;
 use crate::context::mounted::MountedWorktree;
 use crate::error::{CliError, Outcome, Result};
-use crate::ui::changes::{self, Counts, Detail, Shown, list};
+use crate::ui::changes::{self, Counts, Detail, collapse_deleted, list};
 use crate::ui::json::Problem;
 use crate::ui::progress::Task;
 use crate::ui::table::{Align, Cell, Table};
@@ -194,7 +194,7 @@ fn print(args: &Args, context: &Context, root: &Path, compared: &Compared<'_>) -
     if args.stat {
         return print_stat(context, compared, show);
     }
-    let each: Vec<_> = compared.changes.iter().map(|change| Shown { change, below: 0 }).collect();
+    let each = compared.shown(collapse_deleted(&compared.changes));
     for line in list(context.ui.style, &each, Detail::Sizes, show) {
         context.ui.line(line)?;
     }

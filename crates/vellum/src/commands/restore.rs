@@ -13,7 +13,7 @@ use crate::context::mounted::MountedWorktree;
 use crate::context::names::Names;
 use crate::error::{CliError, Outcome, Result};
 use crate::mounting::control::Request;
-use crate::ui::changes::{self, Detail, Shown, list};
+use crate::ui::changes::{self, Detail, collapse_deleted, list};
 use crate::ui::format;
 use crate::ui::json::{Name, Problem};
 use crate::ui::progress::Task;
@@ -153,7 +153,7 @@ fn in_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result
     } else if !ui.voice.quiet {
         ui.line(format!("Restored {}", ui.style.yellow(&short)))?;
         if let Some(id) = safety {
-            ui.note(format!("'vellum restore {}' undoes it", id.get(..12).unwrap_or(&id)))?;
+            ui.note(format!("'vellum restore {}' undoes it", format::short(&id)))?;
         }
     }
     Ok(Outcome::Done)
@@ -180,7 +180,7 @@ fn would_change(
         ui.object(&MountPlan { target: target.id.to_string(), dry_run: true, changes })?;
     } else {
         let paths = context.paths(&mounted.mountpoint);
-        let each: Vec<_> = compared.changes.iter().map(|change| Shown { change, below: 0 }).collect();
+        let each = compared.shown(collapse_deleted(&compared.changes));
         for line in list(ui.style, &each, Detail::Sizes, |path| paths.show(path)) {
             ui.line(line)?;
         }

@@ -14,6 +14,9 @@ use super::table::{Align, Cell, Table};
 /// Names up to this wide line up what stands behind them, columns: leaves room for it on a usual terminal.
 pub const NAME_COLUMN: usize = 56;
 
+/// What is said of a path that counts as deleted because it is ignored from now on.
+const IGNORED: &str = "(ignored now)";
+
 /// The letter that lists show for a kind of change.
 pub fn letter(kind: ChangeKind) -> &'static str {
     match kind {
@@ -136,21 +139,39 @@ pub struct Shown<'a> {
     pub change: &'a FileChange,
     /// Entries below a directory that came or went with it.
     pub below: u64,
+    /// Whether it is deleted in the eyes of the worktree alone: it is there, and ignored.
+    pub is_ignored: bool,
+}
+
+impl<'a> Shown<'a> {
+    /// A difference that stands for itself.
+    pub fn one(change: &'a FileChange) -> Self {
+        Self { change, below: 0, is_ignored: false }
+    }
 }
 
 /// Directories that came or went stand for all that came or went with them.
 pub fn collapse(changes: &[FileChange]) -> Vec<Shown<'_>> {
+    collapse_kinds(changes, &[ChangeKind::Added, ChangeKind::Deleted])
+}
+
+/// Directories that went stand for all that went with them; what came is listed one by one.
+pub fn collapse_deleted(changes: &[FileChange]) -> Vec<Shown<'_>> {
+    collapse_kinds(changes, &[ChangeKind::Deleted])
+}
+
+fn collapse_kinds<'a>(changes: &'a [FileChange], kinds: &[ChangeKind]) -> Vec<Shown<'a>> {
     let mut shown: Vec<Shown<'_>> = Vec::new();
     let mut tops: HashMap<(ChangeKind, &[u8]), usize> = HashMap::new();
     for change in changes {
         let path = change.path();
-        let whole = matches!(change.kind, ChangeKind::Added | ChangeKind::Deleted);
+        let whole = kinds.contains(&change.kind);
         let parent = path.iter().rposition(|byte| *byte == b'/').and_then(|slash| path.get(..slash));
         let top = parent.filter(|_| whole).and_then(|parent| tops.get(&(change.kind, parent)).copied());
         let at = top.unwrap_or(shown.len());
         match shown.get_mut(at) {
             Some(dir) => dir.below += 1,
-            None => shown.push(Shown { change, below: 0 }),
+            None => shown.push(Shown::one(change)),
         }
         if whole && either(change).is_some_and(|side| side.kind == FileKind::Dir) {
             tops.insert((change.kind, path), at);
@@ -180,13 +201,16 @@ pub fn list(
     show: impl Fn(&[u8]) -> String,
 ) -> Vec<String> {
     let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]).limit(NAME_COLUMN);
-    for Shown { change, below } in changes {
+    for Shown { change, below, is_ignored } in changes {
         let slash = if either(change).is_some_and(|side| side.kind == FileKind::Dir) { "/" } else { "" };
         let mut name = format!("{}{slash}", show(change.path()));
         if let (ChangeKind::Renamed, Some(old)) = (change.kind, &change.old) {
             name = format!("{}{slash} -> {name}", show(&old.path));
         }
-        let remark = remark(change, *below, detail);
+        let mut remark = remark(change, *below, detail);
+        if *is_ignored {
+            remark = if remark.is_empty() { IGNORED.into() } else { format!("{remark} {IGNORED}") };
+        }
         table.row([
             Cell::painted(letter(change.kind), |text| paint(style, change.kind, text)),
             Cell::painted(&name, |text| paint(style, change.kind, text)),
@@ -254,6 +278,23 @@ mod tests {
             String::from_utf8_lossy(path).into_owned()
         });
         assert_eq!(lines, ["A  a/      with 2 entries in it", "A  a-b", "D  a/gone"]);
+    }
+
+    #[test]
+    fn deleted_directories_stand_for_what_was_in_them_and_new_ones_do_not() {
+        use ChangeKind::{Added, Deleted};
+        let changes = [
+            change(Added, "a", FileKind::Dir),
+            change(Added, "a/b", FileKind::File),
+            change(Deleted, "d", FileKind::Dir),
+            change(Deleted, "d/e", FileKind::File),
+        ];
+        let mut shown = collapse_deleted(&changes);
+        shown.iter_mut().for_each(|shown| shown.is_ignored = shown.change.kind == Deleted);
+        let lines = list(Style::default(), &shown, Detail::Aspects, |path| {
+            String::from_utf8_lossy(path).into_owned()
+        });
+        assert_eq!(lines, ["A  a/", "A  a/b", "D  d/   with 1 entry in it (ignored now)"]);
     }
 
     #[test]

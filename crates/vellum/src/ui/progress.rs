@@ -82,10 +82,10 @@ fn follow(meter: &Meter, task: Task, shown: Shown, asked: &AtomicBool, ended: Re
         let (elapsed, now) = (start.elapsed(), meter.read());
         recent.note(elapsed, now);
         match &shown {
-            Shown::Bar(bar) if elapsed >= PATIENCE => draw(bar, line(task, now, &recent)),
+            Shown::Bar(bar) if elapsed >= PATIENCE => draw(bar, line(task, now, &recent, columns())),
             Shown::Plain if last_plain.elapsed() >= PLAIN_EVERY => {
                 last_plain = Instant::now();
-                eprintln!("{}", line(task, now, &recent));
+                eprintln!("{}", line(task, now, &recent, usize::MAX));
             }
             Shown::Bar(_) | Shown::Plain | Shown::Nothing => {}
         }
@@ -93,6 +93,11 @@ fn follow(meter: &Meter, task: Task, shown: Shown, asked: &AtomicBool, ended: Re
     if let Shown::Bar(bar) = &shown {
         bar.finish_and_clear();
     }
+}
+
+/// Columns of the terminal.
+fn columns() -> usize {
+    rustix::termios::tcgetwinsize(io::stderr()).map_or(usize::MAX, |size| usize::from(size.ws_col))
 }
 
 fn draw(bar: &ProgressBar, line: String) {
@@ -141,8 +146,14 @@ impl Recent {
     }
 }
 
-/// One line: what, how much of how much, how fast, how long still.
-fn line(task: Task, now: Progress, recent: &Recent) -> String {
+/// Up to the next second: nobody can tell more of what is to come.
+fn whole_seconds(left: Duration) -> Duration {
+    Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0))
+}
+
+/// One line: what, how much of how much, how fast, how long still. What does not fit into so many columns is left out: how
+/// long it takes still is the last that goes.
+fn line(task: Task, now: Progress, recent: &Recent, columns: usize) -> String {
     if now == Progress::default() {
         return format!("{}…", task.first);
     }
@@ -167,9 +178,15 @@ fn line(task: Task, now: Progress, recent: &Recent) -> String {
                 .filter(|rate| *rate > 0)
                 .map(|rate| format!("{}/s", format::size(rate))),
         );
-        parts.extend(recent.time_left(now).map(|left| format!("{} left", format::span(left))));
+        parts.extend(recent.time_left(now).map(|left| format!("{} left", format::span(whole_seconds(left)))));
     }
-    format!("{}: {}", task.verb, parts.join(", "))
+    loop {
+        let line = format!("{}: {}", task.verb, parts.join(", "));
+        if parts.len() == 1 || line.chars().count() <= columns {
+            return line;
+        }
+        parts.remove(0);
+    }
 }
 
 #[cfg(test)]
@@ -182,7 +199,7 @@ mod tests {
         let mut recent = Recent::default();
         recent.note(Duration::from_secs(100), start);
         recent.note(Duration::from_secs(100 + seconds), now);
-        line(TASK, now, &recent)
+        line(TASK, now, &recent, 80)
     }
 
     #[test]
@@ -197,6 +214,19 @@ mod tests {
         let now = Progress { items: 2, bytes: 2 << 20, ..start };
         let text = shown(start, now, 20);
         assert_eq!(text, "Recording: 2 of 4 files, 2.0 MiB of 4.0 MiB, 51.2 KiB/s, 40 s left");
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_the_time_left_is_still_told() {
+        let start = Progress { items: 1, bytes: 1 << 20, total_items: 400_000, total_bytes: 40 << 30 };
+        let now = Progress { items: 200_000, bytes: 20 << 30, ..start };
+        let mut recent = Recent::default();
+        recent.note(Duration::from_secs(100), start);
+        recent.note(Duration::from_millis(120_618), now);
+        let at = |columns| line(TASK, now, &recent, columns);
+        assert_eq!(at(60), "Recording: 20.0 GiB of 40.0 GiB, 993 MiB/s, 21 s left");
+        assert_eq!(at(40), "Recording: 993 MiB/s, 21 s left");
+        assert_eq!(at(10), "Recording: 21 s left");
     }
 
     #[test]
