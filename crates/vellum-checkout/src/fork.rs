@@ -46,12 +46,22 @@ pub struct ForkOutcome {
 }
 
 impl Worktree {
-    /// Makes a new worktree. Killed, the same fork run again finishes.
+    /// Makes a new worktree. What fails leaves nothing; killed, the same fork run again finishes.
     pub fn fork(&self, request: &ForkRequest, meter: &Meter) -> Result<ForkOutcome> {
-        let fork = match self.begun_fork(request)? {
-            Some(fork) => return finish(&fork, request, meter),
-            None => self.begin_fork(request)?,
-        };
+        if let Some(fork) = self.begun_fork(request)? {
+            return finish(&fork, request, meter);
+        }
+        let was_there = request.to.exists();
+        let fork = self.begin_fork(request).inspect_err(|_| remove_made_dir(&request.to, was_there))?;
+        self.fill_fork(&fork, request, meter).inspect_err(|_| {
+            // Nobody stands on it yet; if it stays, it is listed.
+            let _ = self.volume.remove_worktree(&request.name);
+            let _ = empty_dir(&request.to);
+            remove_made_dir(&request.to, was_there);
+        })
+    }
+
+    fn fill_fork(&self, fork: &Self, request: &ForkRequest, meter: &Meter) -> Result<ForkOutcome> {
         let looked = self.look(&[], meter)?;
         let target = self.volume.tree(request.from.record.root);
         let steps = Planner {
@@ -136,6 +146,34 @@ impl Worktree {
                 Err(CheckoutError::Engine { engine: Engine::Reflink.noun(), reason })
             }
         }
+    }
+}
+
+/// Removes everything in the directory of a fork that failed: it was empty when that began.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the user names this directory: it may be reached through symlinks; what is in it is removed as itself"
+)]
+fn empty_dir(dir: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => std::fs::remove_dir_all(entry.path())?,
+            false => std::fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
+}
+
+/// Removes the directory of a fork that failed, if it was not there before and is empty.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the user names this directory: it may be reached through symlinks"
+)]
+fn remove_made_dir(dir: &Path, was_there: bool) {
+    if !was_there {
+        // Whatever somebody else put there stays.
+        let _ = std::fs::remove_dir(dir);
     }
 }
 

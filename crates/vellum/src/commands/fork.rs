@@ -10,6 +10,7 @@ use super::mount;
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
 use crate::mounting::control::Request;
+use crate::mounting::mountpoint;
 use crate::ui::format;
 use crate::ui::json::Problem;
 use crate::ui::progress::Task;
@@ -91,8 +92,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
             worktree.fork(&request, meter)
         })
         .map_err(|error| {
-            CliError::from(error)
-                .or_resume(format!("run it again with another directory, or delete {}", to.display()))
+            CliError::from(error).or_resume("nothing was kept: 'vellum fork' again begins anew")
         })?;
     let to = to.canonicalize().unwrap_or(to);
     let problems: Vec<_> = done.problems.iter().map(Problem::from).collect();
@@ -123,6 +123,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
 /// The new worktree is mounted: it stands on the tree of a snapshot, or on what a mounted one holds; no file is touched.
 fn mounted(args: &Args, context: &Context, mountpoint: &Path) -> Result<Outcome> {
     let here = context.mounted()?;
+    mountpoint::prepare(&mountpoint::resolve(&context.local_path(mountpoint))?)?;
     let volume = match (here, &args.from) {
         (Some(here), None) => {
             here.sync()?;
@@ -145,7 +146,10 @@ fn mounted(args: &Args, context: &Context, mountpoint: &Path) -> Result<Outcome>
         }
     };
     let request = mount::Args::of_worktree(volume.state.root(), mountpoint, &args.name);
-    mount::run(&request, context)
+    mount::run(&request, context).inspect_err(|_| {
+        // Why it could not be mounted is what the user wants to know. One that is mounted after all is not removed.
+        let _ = live::remove(&volume, &args.name);
+    })
 }
 
 /// How many files were made in which way.
@@ -155,11 +159,20 @@ fn ways(done: &ForkOutcome) -> String {
         (done.copied, "copied"),
         (done.from_chunks, "written from the store"),
     ];
+    let new = done.copied + done.from_chunks;
+    let space = match (new, done.reflinked) {
+        (0, 0) => "",
+        (0, _) => ", shared with this directory until either changes",
+        (_, 0) => ", all of it new on that disk ('--mount' would take none)",
+        (_, _) => {
+            ", the cloned ones shared with this directory until either changes ('--mount' would take no space)"
+        }
+    };
     let parts: Vec<_> = all
         .into_iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, way)| format!("{} {way}", format::number(count)))
         .collect();
     let files = if parts.is_empty() { "no files".into() } else { parts.join(", ") };
-    format!("Files: {files}; {}", format::size(done.bytes))
+    format!("Files: {files}; {}{space}", format::size(done.bytes))
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Stdio;
 
+use crate::mounting::{Mount, kill, sh, wait_until};
 use crate::world::{World, run};
 
 #[test]
@@ -47,4 +48,45 @@ fn json() {
     assert_eq!(value["name"], "side");
     let files = ["reflinked", "copied", "from_chunks"].map(|way| value[way].as_u64().unwrap());
     assert_eq!(files.iter().sum::<u64>(), 3);
+}
+
+/// Names of the worktrees.
+fn worktrees(world: &World) -> Vec<String> {
+    let listed = world.json(&["worktree", "list"]);
+    let name = |item: &serde_json::Value| item["name"].as_str().unwrap().to_owned();
+    listed["worktrees"].as_array().unwrap().iter().map(name).collect()
+}
+
+#[test]
+fn a_fork_that_cannot_be_mounted_leaves_nothing() {
+    let world = World::with_snapshot();
+    world.run(&["fork", "side", "--mount", "../missing"]).code(2).remarks("does not exist").remarks("mkdir");
+    assert_eq!(worktrees(&world), ["main"]);
+    assert!(!world.tree().join(".vellum/live/side").exists());
+    // What the hint says, and then the same again.
+    let mount = Mount::place(&world, "missing");
+    world.run(&["fork", "side", "--mount", "../missing"]).ok();
+    mount.umount().ok();
+}
+
+#[test]
+fn a_fork_that_was_stopped_leaves_nothing() {
+    let world = World::with_snapshot();
+    sh(&world.tree(), "for i in $(seq 30000); do echo $i > $i; done");
+    world.snapshot("many");
+    for round in 0..3 {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_vellum"))
+            .args(["fork", "side", "--to", "../side", "--engine", "chunks"])
+            .current_dir(world.tree())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_until("it has begun", || world.path("side/.vellum/restore.json").exists());
+        kill(i32::try_from(child.id()).unwrap(), "-INT");
+        let status = child.wait().unwrap();
+        assert!(!status.success(), "round {round}: it was done before it could be stopped");
+        assert!(!world.path("side").exists(), "round {round}");
+        assert_eq!(worktrees(&world), ["main"]);
+    }
+    world.run(&["fork", "side", "--to", "../side"]).ok();
 }
