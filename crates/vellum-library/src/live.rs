@@ -25,7 +25,7 @@ use vellum_volume::{Volume, VolumeError};
 
 pub use error::{OpenError, Result};
 pub use fork::fork;
-pub use holder::Holder;
+pub use holder::{Holder, Stage};
 pub use keep::keep;
 pub use opening::{Limits, Live};
 pub use rename::rename;
@@ -38,11 +38,13 @@ const LOG_FOLDER: &str = "log";
 /// How long a killed process may take to give its lock back: its memory and its mount are taken apart first.
 const ENDING_MAX: Duration = Duration::from_secs(30);
 const ENDING_TICK: Duration = Duration::from_millis(5);
+/// How long a process may take to notice that its mount was ended by somebody else.
+const NOTICING_MAX: Duration = Duration::from_secs(5);
 
 /// The right to change a live state; given back when dropped, also by a killed process.
 #[derive(Debug)]
 pub struct Claim {
-    _lock: File,
+    lock: File,
     dir: PathBuf,
     worktree: String,
     mountpoint: Option<String>,
@@ -58,6 +60,19 @@ pub fn folder(volume: &Volume, worktree: &str) -> PathBuf {
 #[must_use]
 pub fn snapshot_folder(volume: &Volume, id: &SnapshotId) -> PathBuf {
     folder(volume, &format!("@{id}"))
+}
+
+/// Removes that folder, unless another process has its pipe in it: a snapshot may be mounted several times.
+pub fn remove_snapshot_folder(volume: &Volume, id: &SnapshotId) {
+    let dir = snapshot_folder(volume, id);
+    let own = format!("accesslog-{}", std::process::id());
+    let is_others =
+        |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"accesslog-") && name != own.as_str();
+    let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+    if !entries.map(|entry| entry.file_name()).any(|name| is_others(&name)) {
+        // What stays is a log that nobody reads.
+        let _ = std::fs::remove_dir_all(&dir);
+    }
 }
 
 /// Makes a folder of the state directory.
@@ -92,6 +107,19 @@ pub fn create(volume: &Volume, worktree: &str, from: Option<SnapshotId>) -> Resu
     head.ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() }.into())
 }
 
+/// Removes a worktree with its live state here: one that was made for what then failed, or for a while only. Nobody must
+/// have it but the caller, and its lease must be given up.
+pub fn remove(volume: &Volume, worktree: &str) -> Result<()> {
+    volume.remove_worktree(worktree)?;
+    let dir = folder(volume, worktree);
+    match std::fs::remove_dir_all(&dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(OpenError::io("remove", &dir)(error))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 impl Claim {
     /// Claims the live state of a worktree; `mountpoint` says where it is going to be mounted, if it is.
     pub fn take(volume: &Volume, worktree: &str, mountpoint: Option<&Path>) -> Result<Self> {
@@ -112,13 +140,25 @@ impl Claim {
             let was_ending = holder.is_ending();
             std::thread::sleep(ENDING_TICK);
             // Between the signal that was taken and the end that has begun is a moment in which neither is seen.
-            if !(was_ending || holder.is_ending()) || begin.elapsed() > ENDING_MAX {
+            let is_ending = was_ending || holder.is_ending();
+            let patience = match is_ending {
+                true => ENDING_MAX,
+                false if holder.pid.is_none() || holder.is_unmounted() => NOTICING_MAX,
+                false => Duration::ZERO,
+            };
+            if begin.elapsed() > patience {
                 return Err(OpenError::Held { name: worktree.into(), holder });
             }
         }
-        Holder::this(mountpoint).write(&mut lock).map_err(OpenError::io("lock", &path))?;
+        Holder::this(mountpoint).write(&lock).map_err(OpenError::io("lock", &path))?;
         let mountpoint = mountpoint.map(|path| path.display().to_string());
-        Ok(Self { _lock: lock, dir, worktree: worktree.into(), mountpoint })
+        Ok(Self { lock, dir, worktree: worktree.into(), mountpoint })
+    }
+
+    /// Says what this process does with the live state, for those who want it.
+    pub fn tell_stage(&self, stage: Stage) -> Result<()> {
+        let holder = Holder { stage, ..Holder::this(self.mountpoint.as_deref().map(Path::new)) };
+        holder.write(&self.lock).map_err(OpenError::io("write", self.dir.join(LOCK_FILE)))
     }
 
     /// The folder of the live state.

@@ -13,6 +13,7 @@ use vellum_volume::{Meter, StateDir, Volume};
 
 use crate::error::{CliError, Result};
 use crate::mounting::control::Request;
+use crate::mounting::table;
 use crate::ui::Ui;
 use crate::ui::progress::{self, Task};
 use paths::Paths;
@@ -58,7 +59,12 @@ impl Context {
 
     /// How typed paths relate to the worktree at `root`.
     pub fn paths(&self, root: &Path) -> Paths {
-        Paths::new(&self.cwd, root)
+        let paths = Paths::new(&self.cwd, root);
+        // Whoever stands in a mount has been told if the table of mounts cannot be read.
+        match table::at(root) {
+            Ok(Some(mount)) if mount.is_ours() => paths.showing(&mount.root),
+            _ => paths,
+        }
     }
 
     /// How typed paths relate to the worktree that the user stands in, be it checked out or mounted.

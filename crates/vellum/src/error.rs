@@ -152,6 +152,15 @@ impl CliError {
         text
     }
 
+    /// Whether the store cannot be had, or takes nothing, rather than what was asked for being wrong.
+    pub fn is_of_store(&self) -> bool {
+        let is_failure = matches!(
+            self.kind(),
+            ErrorKind::Io | ErrorKind::NotFound | ErrorKind::Denied | ErrorKind::NoSpace | ErrorKind::Corrupt
+        );
+        is_failure && !matches!(self, Self::Usage { .. } | Self::Io { .. } | Self::Output(_))
+    }
+
     /// What to do next; none where the message says it all.
     pub fn hint(&self) -> Option<String> {
         match self {

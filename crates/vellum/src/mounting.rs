@@ -2,12 +2,15 @@
 
 pub mod control;
 pub mod daemon;
+pub mod end;
 pub mod error;
 pub mod heap;
+pub mod holders;
 pub mod live;
 pub mod log;
 pub mod metrics;
 pub mod mountpoint;
 pub mod table;
+pub mod watch;
 
 pub use error::MountingError;

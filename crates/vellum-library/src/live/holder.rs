@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -14,13 +15,29 @@ pub struct Holder {
     pub pid: Option<u32>,
     /// Where it mounted the worktree; None: it did not.
     pub mountpoint: Option<String>,
+    /// What it does with the worktree.
+    #[serde(default)]
+    pub stage: Stage,
+}
+
+/// What the process that has a live state does with it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// It serves the worktree, or is about to.
+    #[default]
+    Serving,
+    /// It serves those who use the mount still; nobody else finds it.
+    Detached,
+    /// It puts what is left into the store, and ends.
+    Ending,
 }
 
 impl Holder {
     /// This process.
     pub(super) fn this(mountpoint: Option<&Path>) -> Self {
         let mountpoint = mountpoint.map(|path| path.display().to_string());
-        Self { pid: Some(std::process::id()), mountpoint }
+        Self { pid: Some(std::process::id()), mountpoint, stage: Stage::Serving }
     }
 
     /// What a lock file says. Between the lock and what is written into it is a moment.
@@ -28,22 +45,42 @@ impl Holder {
         let mut text = String::new();
         lock.rewind()?;
         lock.read_to_string(&mut text)?;
-        Ok(serde_json::from_str(&text).unwrap_or(Self { pid: None, mountpoint: None }))
+        let unknown = Self { pid: None, mountpoint: None, stage: Stage::Serving };
+        // What follows is left of a longer text that is being replaced.
+        let first = serde_json::Deserializer::from_str(&text).into_iter().next();
+        Ok(first.and_then(Result::ok).unwrap_or(unknown))
     }
 
     /// Whether the process was killed, or is at its end: the kernel then gives its lock back, but not in no time.
     pub(super) fn is_ending(&self) -> bool {
         let Some(pid) = self.pid else { return false };
+        if self.stage == Stage::Ending {
+            return true;
+        }
         let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
         let (Ok(stat), Ok(status)) = (read("stat"), read("status")) else { return true };
         is_exiting(&stat).unwrap_or(false) || is_killed(&status)
     }
 
-    pub(super) fn write(&self, lock: &mut File) -> io::Result<()> {
+    /// Whether the process says that it serves a mount, and in its mount namespace there is none: somebody ended it a
+    /// moment ago, or it is about to be made.
+    pub(super) fn is_unmounted(&self) -> bool {
+        let (Some(pid), Some(mountpoint), Stage::Serving) = (self.pid, &self.mountpoint, self.stage) else {
+            return false;
+        };
+        let escaped = escape(mountpoint.as_bytes());
+        std::fs::read(format!("/proc/{pid}/mountinfo")).is_ok_and(|table| {
+            let mut mountpoints =
+                table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+            !mountpoints.any(|place| place == escaped)
+        })
+    }
+
+    /// Whoever reads meanwhile finds either text whole, in front.
+    pub(super) fn write(&self, lock: &File) -> io::Result<()> {
         let text = serde_json::to_vec(self)?;
-        lock.set_len(0)?;
-        lock.rewind()?;
-        lock.write_all(&text)
+        lock.write_all_at(&text, 0)?;
+        lock.set_len(text.len() as u64)
     }
 }
 
@@ -51,11 +88,32 @@ impl Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.mountpoint, self.pid) {
-            (Some(mountpoint), Some(pid)) => write!(f, "mounted on {mountpoint} by process {pid}"),
+            (Some(mountpoint), Some(pid)) => match self.stage {
+                Stage::Serving => write!(f, "mounted on {mountpoint} by process {pid}"),
+                Stage::Detached => write!(
+                    f,
+                    "still used by programs that work in what was mounted on {mountpoint}, served by process {pid}"
+                ),
+                Stage::Ending => {
+                    write!(
+                        f,
+                        "being put into the store by process {pid}, which had it mounted on {mountpoint}"
+                    )
+                }
+            },
             (None, Some(pid)) => write!(f, "open in process {pid}"),
             (_, None) => write!(f, "just being opened by another process"),
         }
     }
+}
+
+/// A path as the kernel writes it into its table of mounts.
+fn escape(path: &[u8]) -> Vec<u8> {
+    let written = |byte: &u8| match byte {
+        b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+        byte => vec![*byte],
+    };
+    path.iter().flat_map(written).collect()
 }
 
 /// The kernel's flags of a process in `/proc/PID/stat`, behind its name, which may hold anything: state, five numbers, and
@@ -86,7 +144,7 @@ mod tests {
     use super::*;
 
     fn holder(pid: u32) -> Holder {
-        Holder { pid: Some(pid), mountpoint: None }
+        Holder { pid: Some(pid), mountpoint: None, stage: Stage::Serving }
     }
 
     #[test]

@@ -161,6 +161,10 @@ fn report(context: &Context, made: &Initialised, passphrase: bool) -> Result<Out
     } else {
         ui.line(format!("Made a volume, {protection}: {directory} is its worktree '{}'", worktree.worktree))?;
         ui.line(format!("Its store is {store}"))?;
+        ui.note(
+            "It holds nothing yet. The first snapshot copies every file of the directory into it, compressed and equal \
+             content once; each later one takes what changed. 'vellum mount' and 'vellum fork --mount' copy nothing.",
+        )?;
     }
     if let Some(code) = code {
         ui.line(format!("\nRecovery code: {}\n", ui.style.bold(&code)))?;

@@ -17,6 +17,8 @@ use vellum_volume::{StateDir, Volume, VolumeError};
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
 use crate::mounting::control::{self, Service};
+use crate::mounting::daemon::Serving;
+use crate::mounting::end::EndNotice;
 use crate::mounting::live::MountedLive;
 use crate::mounting::log::Log;
 use crate::mounting::{MountingError, daemon, heap, metrics, mountpoint};
@@ -43,6 +45,9 @@ pub struct Args {
     /// Let nothing be changed through the mount
     #[arg(long)]
     read_only: bool,
+    /// Make a worktree for this mount alone: what no snapshot holds goes when it is unmounted
+    #[arg(long, conflicts_with = "snapshot")]
+    temporary: bool,
     /// Stay in the foreground until the mount is ended
     #[arg(long)]
     foreground: bool,
@@ -82,6 +87,7 @@ impl Args {
             worktree: Some(name.into()),
             snapshot: None,
             read_only: false,
+            temporary: false,
             foreground: false,
             allow_other: false,
             no_io_uring: false,
@@ -105,6 +111,8 @@ struct Report {
     worktree: Option<String>,
     snapshot: Option<String>,
     made: bool,
+    /// Whether the worktree goes when it is unmounted.
+    temporary: bool,
     put_out: Option<PutOut>,
     read_only: bool,
     pid: u32,
@@ -157,6 +165,7 @@ fn arguments(args: &Args, context: &Context) -> Vec<OsString> {
         (args.allow_other, "--allow-other"),
         (args.no_io_uring, "--no-io-uring"),
         (args.take_over, "--take-over"),
+        (args.temporary, "--temporary"),
     ];
     words.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, name)| name.into()));
     // Absolute: neither can be taken for an option, and '--' before an optional word is not understood.
@@ -188,7 +197,18 @@ fn serve(args: &Args, context: &Context) -> Result<Outcome> {
     if args.detach {
         ready.log.take_output()?;
     }
-    daemon::serve(ready.mounted, ready.live, &mountpoint, &ready.log)?;
+    let Ready { mounted, live, log, end, keep, report } = ready;
+    let mut needed = vec![volume.state.path().to_path_buf()];
+    needed.extend(volume.objects.directory().map(Path::to_path_buf));
+    let is_whole = daemon::serve(Serving { mounted, live, mountpoint, needed, log, end })?;
+    match (&args.snapshot, report.worktree) {
+        (Some(_), _) => report.snapshot.and_then(|id| id.parse().ok()).iter().for_each(|id| {
+            live::remove_snapshot_folder(&volume, id);
+        }),
+        // What could not be put into the store is kept, also of a temporary one.
+        (None, Some(name)) if keep == Keep::Nothing && is_whole => live::remove(&volume, &name)?,
+        (None, _) => {}
+    }
     Ok(Outcome::Done)
 }
 
@@ -198,7 +218,18 @@ struct Ready {
     /// The worktree, if that is what is mounted.
     live: Option<MountedLive>,
     log: Arc<Log>,
+    end: Arc<EndNotice>,
+    keep: Keep,
     report: Report,
+}
+
+/// What stays of a mount in the volume when it has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    /// The worktree.
+    Everything,
+    /// No more than the snapshots.
+    Nothing,
 }
 
 /// What a mount shows, and where its process keeps its log.
@@ -216,8 +247,9 @@ fn mount_snapshot(args: &Args, volume: &Arc<Volume>, id: SnapshotId, mountpoint:
     live::make(&dir)?;
     let shown =
         Shown { source: Source::Snapshot(id), worktree: None, snapshot: Some(id), dir, control: None };
-    let (mounted, log, report) = mount(args, volume, mountpoint, shown)?;
-    Ok(Ready { mounted, live: None, log, report })
+    let shown = mount(args, volume, mountpoint, shown);
+    let (mounted, log, report) = shown.inspect_err(|_| live::remove_snapshot_folder(volume, &id))?;
+    Ok(Ready { mounted, live: None, log, end: Arc::default(), keep: Keep::Nothing, report })
 }
 
 fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Result<Ready> {
@@ -226,11 +258,28 @@ fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Resul
     if found.is_none() && args.worktree.is_some() {
         return Err(VolumeError::NoSuchRef { kind: "worktree", name }.into());
     }
-    let claim = Claim::take(volume, &name, Some(mountpoint))?;
+    if found.is_some() && args.temporary {
+        return Err(VolumeError::Exists { kind: "worktree", name }.into());
+    }
     mountpoint::prepare(mountpoint)?;
     let made = found.is_none();
+    let ready = serve_worktree(args, volume, mountpoint, (&name, made));
+    if ready.is_err() && made {
+        // That it failed is what the user wants to know, not what became of the attempt.
+        let _ = live::remove(volume, &name);
+    }
+    ready
+}
+
+fn serve_worktree(
+    args: &Args,
+    volume: &Arc<Volume>,
+    mountpoint: &Path,
+    (name, made): (&str, bool),
+) -> Result<Ready> {
+    let claim = Claim::take(volume, name, Some(mountpoint))?;
     if made {
-        live::create(volume, &name, volume.head()?)?;
+        live::create(volume, name, volume.head()?)?;
     }
     let limits = Limits {
         cache: args.cache_size,
@@ -243,15 +292,43 @@ fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Resul
     let log = Arc::new(Log::open(&dir.join(LOG_FILE))?);
     let put_out = opened.put_out.as_ref().map(|(lease, place)| PutOut::new(lease, place));
     let live = MountedLive::start(claim, opened, &log)?;
+    let end = Arc::<EndNotice>::default();
+    match show_worktree(args, volume, mountpoint, (name, &live, &log, &end)) {
+        Ok((mounted, report)) => {
+            let report = Report { made, put_out, temporary: args.temporary, ..report };
+            let keep = if args.temporary { Keep::Nothing } else { Keep::Everything };
+            Ok(Ready { mounted, live: Some(live), log, end, keep, report })
+        }
+        Err(error) => {
+            // The lease goes back: nobody must wait for a mount that never was.
+            let _ = live.end(&log);
+            Err(error)
+        }
+    }
+}
+
+fn show_worktree(
+    args: &Args,
+    volume: &Arc<Volume>,
+    mountpoint: &Path,
+    (name, live, log, end): (&str, &MountedLive, &Arc<Log>, &Arc<EndNotice>),
+) -> Result<(Mounted, Report)> {
     let (fs, publisher) = (live.fs.clone(), live.publisher.clone());
-    let source = Source::Live(fs.clone());
-    let service = Arc::new(Service { fs, publisher, log, forgetter: OnceLock::new() });
+    let dir = live.claim.dir().to_path_buf();
+    let service = Arc::new(Service {
+        fs: fs.clone(),
+        publisher,
+        log: log.clone(),
+        forgetter: OnceLock::new(),
+        claim: live.claim.clone(),
+        end: end.clone(),
+    });
     let control = Some(control::listen(&dir, service.clone())?);
-    let shown = Shown { source, worktree: Some(&name), snapshot: None, dir, control };
-    let (mounted, log, report) = mount(args, volume, mountpoint, shown)?;
+    let shown = Shown { source: Source::Live(fs), worktree: Some(name), snapshot: None, dir, control };
+    let (mounted, _, report) = mount(args, volume, mountpoint, shown)?;
     // Nobody else sets it.
     let _ = service.forgetter.set(mounted.forgetter());
-    Ok(Ready { mounted, live: Some(live), log, report: Report { made, put_out, ..report } })
+    Ok((mounted, report))
 }
 
 fn worktree_name(args: &Args, mountpoint: &Path) -> Result<String> {
@@ -308,6 +385,7 @@ fn mount(
         worktree: shown.worktree.map(String::from),
         snapshot,
         made: false,
+        temporary: false,
         put_out: None,
         read_only,
         pid,
@@ -352,10 +430,14 @@ fn tell(context: &Context, report: &Report) -> Result<()> {
         (Some(name), _) => format!("worktree {}", ui.style.cyan(name)),
         (None, id) => {
             let id = id.as_deref().unwrap_or_default();
-            format!("snapshot {}", ui.style.yellow(id.get(..12).unwrap_or(id)))
+            format!("snapshot {}", ui.style.yellow(format::short(id)))
         }
     };
-    let what = if report.made { format!("the new {what}") } else { format!("the {what}") };
+    let what = match (report.made, report.temporary) {
+        (true, true) => format!("the temporary {what}"),
+        (true, false) => format!("the new {what}"),
+        (false, _) => format!("the {what}"),
+    };
     let how = if report.read_only { ", read-only" } else { "" };
     ui.line(format!("Mounted {what} on {}{how}", show(report.mountpoint.as_bytes())))?;
     if let Some(address) = &report.metrics {

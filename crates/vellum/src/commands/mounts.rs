@@ -6,6 +6,7 @@ use vellum_volume::tree::show;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
 use crate::mounting::table::{self, Mount};
+use crate::ui::format;
 use crate::ui::table::{Align, Cell, Table};
 
 /// List the mounts of this machine
@@ -79,7 +80,7 @@ fn row(context: &Context, item: &Item) -> [Cell; 4] {
     let style = context.ui.style;
     let shown = match (&item.worktree, &item.snapshot) {
         (Some(name), _) => Cell::painted(&show(name.as_bytes()), |text| style.cyan(text)),
-        (None, Some(id)) => Cell::painted(id.get(..12).unwrap_or(id), |text| style.yellow(text)),
+        (None, Some(id)) => Cell::painted(format::short(id), |text| style.yellow(text)),
         (None, None) => Cell::from("?"),
     };
     let how = match (item.dead, item.read_only) {

@@ -11,7 +11,7 @@ use vellum_volume::refs::{RefKind, check_ref_name};
 use vellum_volume::{Origin, Volume};
 
 use crate::context::Context;
-use crate::context::mounted::MountedWorktree;
+use crate::context::mounted::MountProcess;
 use crate::context::names::Names;
 use crate::error::{CliError, Outcome, Result};
 use crate::mounting::control::Request;
@@ -46,9 +46,6 @@ struct Report {
     problems: Vec<Problem>,
 }
 
-/// Digits of an id that is new: what is unique among the snapshots in the store is not known without reading them.
-const SHORT: usize = 12;
-
 /// A snapshot of a mounted worktree: its record is complete when its tree is stored.
 #[derive(Serialize)]
 struct MountReport {
@@ -63,8 +60,8 @@ struct Named {
 
 /// Makes the snapshot.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
-    if let Some(mounted) = context.mounted()? {
-        return of_mount(args, context, &mounted);
+    if let Some(process) = context.mount_process()? {
+        return of_mount(args, context, process);
     }
     let worktree = context.worktree()?;
     let paths = context.paths(worktree.root()).parse_all(&args.paths)?;
@@ -90,12 +87,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
 
 /// The worktree is mounted: its snapshot is made at once, and its tree is stored in the background; one of some paths is
 /// stored before it is told.
-fn of_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result<Outcome> {
-    let paths = context.paths(&mounted.mountpoint).parse_all(&args.paths)?;
+fn of_mount(args: &Args, context: &Context, process: MountProcess) -> Result<Outcome> {
+    let paths = context.paths(&process.mountpoint).parse_all(&args.paths)?;
     let note = note(args)?;
-    check_tags(args, &mounted.volume)?;
-    mounted.sync()?;
-    let answer = mounted.ask(&Request::Snapshot { note, tags: args.tags.clone(), paths })?;
+    process.sync()?;
+    let process = check_tags_of_mount(args, process)?;
+    let answer = process.ask(&Request::Snapshot { note, tags: args.tags.clone(), paths })?;
     let waits = answer.waiting > 0;
     let id = answer.snapshot.unwrap_or_default();
     let ui = &context.ui;
@@ -104,7 +101,7 @@ fn of_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result
     } else if ui.voice.quiet {
         ui.line(id)?;
     } else {
-        let short = ui.style.yellow(id.get(..SHORT).unwrap_or(&id));
+        let short = ui.style.yellow(format::short(&id));
         let place =
             if waits { "kept here; it goes into the store in the background" } else { "in the store" };
         ui.line(format!("Snapshot {short}: {place}"))?;
@@ -127,6 +124,19 @@ fn note(args: &Args) -> Result<String> {
         ));
     }
     Ok(note.trim_end().into())
+}
+
+/// The same for a mount. Whether a store that is away has the tag cannot be told: a snapshot does not wait for that.
+fn check_tags_of_mount(args: &Args, process: MountProcess) -> Result<MountProcess> {
+    if args.tags.is_empty() {
+        return Ok(process);
+    }
+    args.tags.iter().try_for_each(|tag| check_ref_name(tag))?;
+    let again = process.clone();
+    match process.open().and_then(|mounted| check_tags(args, &mounted.volume)) {
+        Err(error) if !error.is_of_store() => Err(error),
+        Ok(()) | Err(_) => Ok(again),
+    }
 }
 
 /// Before the work, not after it.

@@ -6,15 +6,16 @@ use std::path::Path;
 use serde::Serialize;
 use vellum_volume::Volume;
 use vellum_volume::history::Entry;
+use vellum_volume::session::now;
 use vellum_volume::tree::show;
 
 use super::snapshot::warn_of_interrupted;
 use crate::compare::Compared;
 use crate::context::Context;
-use crate::context::mounted::MountedWorktree;
+use crate::context::mounted::MountProcess;
 use crate::context::names::Names;
-use crate::error::{Outcome, Result};
-use crate::mounting::control::Request;
+use crate::error::{CliError, Outcome, Result};
+use crate::mounting::control::{Answer, Request};
 use crate::ui::changes::{self, Counts, Detail, Shown, collapse, list};
 use crate::ui::format;
 use crate::ui::json::{self, Problem};
@@ -50,6 +51,21 @@ struct Report<'a> {
     leases: Vec<json::Lease>,
 }
 
+/// What can be told of a mounted worktree while its store cannot be had.
+#[derive(Serialize)]
+struct StorelessReport<'a> {
+    worktree: &'a str,
+    directory: String,
+    /// The last one.
+    snapshot: Option<&'a str>,
+    clean: bool,
+    /// Snapshots that are not in the store.
+    waiting: u64,
+    /// Why the changes are not listed.
+    unlisted: String,
+    mount: &'a Mount,
+}
+
 #[derive(Serialize)]
 struct Interrupted {
     target: String,
@@ -75,8 +91,8 @@ struct Mount {
 
 /// Shows it.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
-    if let Some(mounted) = context.mounted()? {
-        return of_mount(args, context, &mounted);
+    if let Some(process) = context.mount_process()? {
+        return of_mount(args, context, &process);
     }
     let worktree = context.worktree()?;
     let paths = context.paths(worktree.root()).parse_all(&args.paths)?;
@@ -97,16 +113,19 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     tell(args, context, &Standing { volume, directory, head, interrupted, mount: None }, compared)
 }
 
-/// The worktree is mounted: what changed is put into the store and compared there.
-fn of_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result<Outcome> {
+/// The worktree is mounted: what changed is put into the store and compared there. Without the store, what its process
+/// knows is told.
+fn of_mount(args: &Args, context: &Context, process: &MountProcess) -> Result<Outcome> {
+    process.sync()?;
+    let found = process.clone().open().and_then(|mounted| Ok((mounted.now()?, mounted)));
+    let (now, mounted) = match found {
+        Ok(found) => found,
+        Err(error) if error.is_of_store() => return without_store(context, process, &error),
+        Err(error) => return Err(error),
+    };
     let paths = context.paths(&mounted.mountpoint).parse_all(&args.paths)?;
-    // If the store takes nothing, how full the write log is meanwhile is all that can be told.
-    let now = mounted.now().or_else(|error| {
-        print_log(context, &mount_of(mounted)?)?;
-        Err(error)
-    })?;
     let head = mounted.head()?;
-    let mount = mount_of(mounted)?;
+    let mount = mount_of(process)?;
     let volume = &mounted.volume;
     let from = head.as_ref().map_or(volume.empty_root(), |entry| entry.record.root);
     let compared = Compared::trees(volume, (from, now), None, &paths)?;
@@ -115,9 +134,49 @@ fn of_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result
     tell(args, context, &standing, compared)
 }
 
-fn mount_of(mounted: &MountedWorktree) -> Result<Mount> {
-    let answer = mounted.ask(&Request::Status)?;
-    Ok(Mount { log_bytes: answer.log_bytes, log_limit: answer.log_limit, failure: answer.failure })
+/// What the process of the mount knows while the store cannot be had.
+fn without_store(context: &Context, process: &MountProcess, why: &CliError) -> Result<Outcome> {
+    let answer = process.ask(&Request::Status)?;
+    let outcome = Outcome::findings(answer.changed);
+    let mount = mount_from(&answer);
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(&StorelessReport {
+            worktree: &process.worktree,
+            directory: process.mountpoint.display().to_string(),
+            snapshot: answer.head.as_deref(),
+            clean: !answer.changed,
+            waiting: answer.waiting,
+            unlisted: why.to_string(),
+            mount: &mount,
+        })?;
+        return Ok(outcome);
+    }
+    let name = ui.style.cyan(&process.worktree);
+    let id = answer.head.as_deref().map(|id| ui.style.yellow(format::short(id)));
+    ui.note(match id {
+        Some(id) => format!("Worktree {name} at {id}"),
+        None => format!("Worktree {name} without a snapshot"),
+    })?;
+    print_log(context, &Mount { failure: None, ..mount })?;
+    if answer.waiting > 0 {
+        ui.note(format!("{} kept here until the store is back", format::count(answer.waiting, "snapshot")))?;
+    }
+    ui.warn(format!("the store cannot be used, work goes on here: {why}"))?;
+    ui.note(if answer.changed {
+        "something changed since the last snapshot; what it is can be listed when the store is back"
+    } else {
+        "nothing changed since"
+    })?;
+    Ok(outcome)
+}
+
+fn mount_of(process: &MountProcess) -> Result<Mount> {
+    Ok(mount_from(&process.ask(&Request::Status)?))
+}
+
+fn mount_from(answer: &Answer) -> Mount {
+    Mount { log_bytes: answer.log_bytes, log_limit: answer.log_limit, failure: answer.failure.clone() }
 }
 
 fn tell(args: &Args, context: &Context, standing: &Standing<'_>, compared: Compared<'_>) -> Result<Outcome> {
@@ -140,12 +199,13 @@ fn tell_lease(context: &Context, lease: &json::Lease) -> Result<()> {
     let json::Lease { host, process, mountpoint, ends, .. } = lease;
     let ends = format::local_time(*ends);
     let name = context.ui.style.cyan(&lease.worktree);
-    let place =
-        mountpoint.as_ref().map_or_else(String::new, |place| format!(" on {}", show(place.as_bytes())));
+    let what = match mountpoint {
+        Some(place) => format!("is mounted on {} by", show(place.as_bytes())),
+        None => "is open in".into(),
+    };
     let host = show(host.as_bytes());
-    context
-        .ui
-        .note(format!("{name} is mounted{place} by process {process} on {host}, which has it until {ends}"))
+    let until = if lease.ends.secs < now().secs { "did not renew it after" } else { "has it until" };
+    context.ui.note(format!("{name} {what} process {process} on {host}, which {until} {ends}"))
 }
 
 fn report(context: &Context, standing: &Standing<'_>, compared: Compared<'_>) -> Result<()> {
@@ -188,23 +248,23 @@ fn print(args: &Args, context: &Context, standing: &Standing<'_>, compared: &Com
     if let Some(mount) = &standing.mount {
         print_log(context, mount)?;
     }
-    for lease in leases(standing.volume)? {
-        tell_lease(context, &lease)?;
-    }
     ui.warn_of(&compared.problems)?;
     let shown = if args.all {
-        compared.changes.iter().map(|change| Shown { change, below: 0 }).collect()
+        compared.changes.iter().map(Shown::one).collect()
     } else {
         collapse(&compared.changes)
     };
+    let shown = compared.shown(shown);
     let paths = context.paths(standing.directory);
     for line in list(ui.style, &shown, Detail::Aspects, |path| paths.show(path)) {
         ui.line(line)?;
     }
     match (compared.changes.is_empty(), head) {
-        (true, _) if !compared.problems.is_empty() => Ok(()),
-        (true, Some(_)) => ui.note("nothing changed since"),
-        (true, None) => ui.note("and nothing to record"),
-        (false, _) => ui.note(Counts::of(&compared.changes)),
+        (true, _) if !compared.problems.is_empty() => {}
+        (true, Some(_)) => ui.note("nothing changed since")?,
+        (true, None) => ui.note("and nothing to record")?,
+        (false, _) => ui.note(Counts::of(&compared.changes))?,
     }
+    // Who has which worktree comes behind what was asked.
+    leases(standing.volume)?.iter().try_for_each(|lease| tell_lease(context, lease))
 }

@@ -76,7 +76,7 @@ fn remove(removed: &[String], context: &Context) -> Result<Outcome> {
         }
     }
     report(context, targets, |item| {
-        let short = item.snapshot.get(..12).unwrap_or(&item.snapshot);
+        let short = format::short(&item.snapshot);
         format!("Removed the tag {}; it was snapshot {short}", item.name)
     })
 }

@@ -6,33 +6,70 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
-use vellum_fuse::MountError;
+use vellum_fuse::{MountError, MountFile};
 use vellum_volume::tree::show;
 
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
+use crate::mounting::control::{Answer, Question, Request};
+use crate::mounting::holders::{self, HoldingProcess};
 use crate::mounting::table::{self, Mount};
-use crate::mounting::{MountingError, mountpoint};
+use crate::mounting::{MountingError, control, mountpoint};
+use crate::ui::format;
 
 /// How often a mount that is in use is tried again, and how long after: half a second in all.
 const BUSY_TRIES: u32 = 10;
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
+/// How long the mount's process may take to end before it is looked for what holds it, and before the user is told why it
+/// takes so long.
+const SOON: Duration = Duration::from_millis(500);
 
 /// End a mount
 ///
-/// Everything that was written there is made durable first. A mount that is in use stays.
+/// Everything that was written there is put into the store first. A mount that is in use stays, unless it is to go out of
+/// sight (--lazy). Exits with 1 if something could not be put into the store: it is kept, and goes there when the
+/// worktree is mounted again.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The directory that something is mounted on
     mountpoint: PathBuf,
+    /// Take the mount out of sight at once; it ends when nobody uses it any more
+    #[arg(long)]
+    lazy: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Report {
     mountpoint: String,
     was_dead: bool,
+    /// Who uses it still.
+    users: Vec<String>,
+    /// Where it is mounted, too.
+    elsewhere: Vec<String>,
+    /// What is not in the store.
+    unpublished: Option<Unpublished>,
+}
+
+/// What could not be put into the store.
+#[derive(Serialize)]
+struct Unpublished {
+    worktree: String,
+    reason: String,
+    snapshots: u64,
+    bytes: u64,
+    directory: String,
+    /// Another took the worktree over: it never goes there.
+    taken_over: bool,
+}
+
+/// A mount that is about to end, and its process.
+struct Ending {
+    mount: Mount,
+    file: Option<MountFile>,
+    server: Option<OwnedFd>,
 }
 
 /// Unmounts.
@@ -40,30 +77,133 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let mountpoint = mountpoint::resolve(&context.local_path(&args.mountpoint))?;
     let found = table::at(&mountpoint)?.filter(Mount::is_ours);
     let mount = found.ok_or_else(|| MountingError::NotMounted(mountpoint.clone()))?;
-    let was_dead = mount.is_dead();
-    if was_dead {
+    let mut report = Report { mountpoint: mountpoint.display().to_string(), ..Report::default() };
+    let others = table::all()?.into_iter().filter(|other| other.device == mount.device && *other != mount);
+    report.elsewhere = others.map(|other| other.mountpoint.display().to_string()).collect();
+    if mount.is_dead() {
+        report.was_dead = true;
         vellum_fuse::mounting::detach(&mountpoint).map_err(MountingError::from)?;
-    } else {
-        let server = server(&mount);
-        flush(context, &mountpoint)?;
+    } else if !report.elsewhere.is_empty() {
+        // It is bound somewhere else, too: there it goes on.
         unmount(&mountpoint)?;
-        wait(server.as_ref())?;
+    } else {
+        let ending = Ending::of(mount);
+        write_back(context, &mountpoint)?;
+        if args.lazy {
+            ending.detach(&mut report)?
+        } else {
+            ending.finish(context, &mut report)?
+        };
     }
-    let ui = &context.ui;
-    let shown = mountpoint.display().to_string();
-    if ui.json() {
-        ui.object(&Report { mountpoint: shown, was_dead })?;
-    } else if !ui.voice.quiet {
-        let how = if was_dead { "; its process had died" } else { "" };
-        ui.line(format!("Unmounted {}{how}", show(shown.as_bytes())))?;
-    }
-    Ok(Outcome::Done)
+    tell(context, &report)
 }
 
-/// The process that serves a mount, if it can be told.
-fn server(mount: &Mount) -> Option<OwnedFd> {
-    let pid = i32::try_from(mount.describe().ok()?.pid).ok()?;
-    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+impl Ending {
+    fn of(mount: Mount) -> Self {
+        let file = mount.describe().ok();
+        let pid = file.as_ref().and_then(|file| Pid::from_raw(i32::try_from(file.pid).ok()?));
+        let server = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        Self { mount, file, server }
+    }
+
+    fn control(&self) -> Option<&Path> {
+        self.file.as_ref()?.control.as_deref().map(Path::new)
+    }
+
+    fn holders(&self) -> Vec<HoldingProcess> {
+        let server = self.file.as_ref().map(|file| file.pid);
+        let except: Vec<u32> = server.into_iter().chain([std::process::id()]).collect();
+        holders::find(self.mount.device, &except)
+    }
+
+    /// Takes the mount out of sight. What was written so far goes into the store now, the rest when it ends.
+    fn detach(&self, report: &mut Report) -> Result<()> {
+        if let Some(control) = self.control() {
+            report.unpublished = self.unpublished(control::ask(control, &Request::Flush).err().map(failure));
+            control::ask(control, &Request::NoteDetached)?;
+        }
+        report.users = self.holders().iter().map(ToString::to_string).collect();
+        Ok(vellum_fuse::mounting::detach(&self.mount.mountpoint).map_err(MountingError::from)?)
+    }
+
+    /// Unmounts, and waits until the process has put everything into the store.
+    fn finish(&self, context: &Context, report: &mut Report) -> Result<()> {
+        let mountpoint = self.mount.mountpoint.clone();
+        let users: Vec<_> = self.holders().into_iter().filter(|process| process.used.is_some()).collect();
+        if !users.is_empty() && users.iter().all(|process| process.is_elsewhere) {
+            let by = holders::list(&users);
+            return Err(MountingError::UsedElsewhere { mountpoint, by }.into());
+        }
+        let mut question =
+            self.control().map(|control| Question::put(control, &Request::AwaitEnd)).transpose()?;
+        if let Some(question) = &mut question {
+            // From now on it does not end without an answer.
+            question.wait(None)?;
+        }
+        unmount(&mountpoint)?;
+        let answer = self.wait(context, question)?;
+        report.unpublished = self.unpublished(answer);
+        Ok(())
+    }
+
+    /// Waits until the process has ended, and ends it if other mount namespaces keep it from that. Gives what it says.
+    fn wait(&self, context: &Context, mut question: Option<Question>) -> Result<Option<Answer>> {
+        let mut is_told = false;
+        loop {
+            let answer = match &mut question {
+                // That it died is no reason to fail: what was acknowledged is kept.
+                Some(question) => question.wait(Some(SOON)).unwrap_or(Some(Answer::default())),
+                None => self.has_ended(SOON)?.then(Answer::default),
+            };
+            if answer.is_some() {
+                self.has_ended(SOON)?;
+                return Ok(answer);
+            }
+            if is_told {
+                continue;
+            }
+            is_told = true;
+            let holding = self.holders();
+            match (&self.server, holding.is_empty()) {
+                (Some(server), false) => {
+                    let by = holders::list(&holding);
+                    context.ui.warn(format!(
+                        "another mount namespace shows it, that of {by}: it is dead there from now on"
+                    ))?;
+                    // A process that is gone has ended.
+                    let _ = pidfd_send_signal(server, Signal::TERM);
+                }
+                _ => context.ui.note("putting what was written into the store")?,
+            }
+        }
+    }
+
+    /// Waits for the end of the process for some time: from then on the worktree can be mounted again.
+    fn has_ended(&self, time: Duration) -> Result<bool> {
+        let Some(server) = &self.server else { return Ok(true) };
+        let failed = |error: Errno| CliError::io("wait for", "the mount's process")(error.into());
+        let time = time.try_into().map_err(|_| failed(Errno::INVAL))?;
+        let ended = retry_on_intr(|| poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&time)));
+        Ok(ended.map_err(failed)? > 0)
+    }
+
+    /// What is not in the store, by what the process said.
+    fn unpublished(&self, answer: Option<Answer>) -> Option<Unpublished> {
+        let answer = answer?;
+        let (file, control) = (self.file.as_ref()?, self.control()?);
+        Some(Unpublished {
+            worktree: file.worktree.clone()?,
+            reason: answer.failure?,
+            snapshots: answer.waiting,
+            bytes: answer.log_bytes,
+            taken_over: answer.fenced,
+            directory: control.parent()?.display().to_string(),
+        })
+    }
+}
+
+fn failure(error: CliError) -> Answer {
+    Answer { failure: Some(error.to_string()), ..Answer::default() }
 }
 
 /// Unmounts. What was closed a moment ago may count as open a moment longer.
@@ -78,28 +218,74 @@ fn unmount(mountpoint: &Path) -> Result<()> {
 }
 
 /// Hands the kernel's pages to the mount's process, and lets that make everything durable: the root directory's
-/// `fsync` means all of it. One that lost its lease has kept what it has; that its worktree does not have it must not
-/// keep it from being unmounted.
-fn flush(context: &Context, mountpoint: &Path) -> Result<()> {
-    let failed = || CliError::io("flush", mountpoint.display().to_string());
-    let root = File::open(mountpoint).map_err(failed())?;
-    rustix::fs::syncfs(&root).map_err(|error| failed()(error.into()))?;
-    match root.sync_all() {
-        Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => context.ui.warn(
-            "another took the worktree over: what was not published is kept here, see 'vellum worktree keep'",
-        ),
-        done => done.map_err(failed()),
+/// `fsync` means all of it. What fails now is told, and must not keep the mount: its process says at the end what it
+/// could not keep.
+fn write_back(context: &Context, mountpoint: &Path) -> Result<()> {
+    let done = File::open(mountpoint).and_then(|root| {
+        match retry_on_intr(|| rustix::fs::syncfs(&root)) {
+            // Once: somebody wrote to a file that was open when the worktree was restored, and was told.
+            Ok(()) | Err(Errno::STALE) => {}
+            Err(error) => return Err(error.into()),
+        }
+        root.sync_all()
+    });
+    match done {
+        Ok(()) => Ok(()),
+        // Another took the worktree over: what that means is told at the end.
+        Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => Ok(()),
+        Err(error) => context.ui.warn(format!(
+            "what was written last may be incomplete: cannot flush {}: {error}",
+            mountpoint.display()
+        )),
     }
 }
 
-/// Waits until the process is gone: from then on the worktree can be mounted again.
-fn wait(server: Option<&OwnedFd>) -> Result<()> {
-    let Some(server) = server else { return Ok(()) };
-    loop {
-        match poll(&mut [PollFd::new(server, PollFlags::IN)], None) {
-            Ok(_) => return Ok(()),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(CliError::io("wait for", "the mount's process")(error.into())),
-        }
+fn tell(context: &Context, report: &Report) -> Result<Outcome> {
+    let outcome = Outcome::findings(report.unpublished.is_some());
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(report)?;
+        return Ok(outcome);
     }
+    let shown = show(report.mountpoint.as_bytes());
+    if let Some(unpublished) = &report.unpublished {
+        warn_of_unpublished(context, &shown, unpublished)?;
+    }
+    if ui.voice.quiet {
+        return Ok(outcome);
+    }
+    let how = if report.was_dead { "; its process had died" } else { "" };
+    ui.line(format!("Unmounted {shown}{how}"))?;
+    if !report.users.is_empty() {
+        ui.note(format!("it ends when those who use it have: {}", report.users.join(", ")))?;
+    }
+    if !report.elsewhere.is_empty() {
+        ui.note(format!("it is still mounted on {}", show(report.elsewhere.join(", ").as_bytes())))?;
+    }
+    Ok(outcome)
+}
+
+fn warn_of_unpublished(context: &Context, mountpoint: &str, unpublished: &Unpublished) -> Result<()> {
+    let Unpublished { worktree, reason, snapshots, bytes, directory, taken_over } = unpublished;
+    let mut parts = Vec::new();
+    if *snapshots > 0 {
+        parts.push(format::count(*snapshots, "snapshot"));
+    }
+    if *bytes > 0 {
+        parts.push(format!("{} of file data", format::size(*bytes)));
+    }
+    if parts.is_empty() {
+        parts.push("the last changes".into());
+    }
+    context.ui.warn(format!(
+        "the worktree {worktree} is not whole in the store ({} missing there): {reason}",
+        parts.join(" and ")
+    ))?;
+    let directory = show(directory.as_bytes());
+    context.ui.warn(match taken_over {
+        true => format!("it is kept in {directory}: 'vellum worktree keep {worktree} NEW' makes a worktree of its own of it"),
+        false => format!(
+            "it is kept in {directory}, and goes into the store when it can: 'vellum mount --worktree {worktree} {mountpoint}'"
+        ),
+    })
 }

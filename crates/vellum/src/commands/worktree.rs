@@ -14,8 +14,8 @@ use vellum_volume::tree::show;
 use crate::context::Context;
 use crate::context::names::{Names, warn_of_damaged};
 use crate::error::{CliError, Outcome, Result};
-use crate::ui::json;
 use crate::ui::table::{Align, Cell, Table};
+use crate::ui::{format, json};
 
 /// List, rename, limit, keep and remove worktrees
 ///
@@ -68,6 +68,8 @@ struct Item {
     directory: String,
     created: String,
     missing: bool,
+    /// Whether it is one to be mounted, and nobody has it.
+    unused: bool,
 }
 
 #[derive(Serialize)]
@@ -107,6 +109,11 @@ fn is_missing(volume: &Volume, name: &str, head: &WorktreeHead) -> bool {
     !matches!(volume.state_of(name, head), Ok(Some(_)))
 }
 
+/// Whether it is a worktree to be mounted that nobody has mounted or open.
+fn is_unused(name: &str, head: &WorktreeHead) -> bool {
+    live::is_live(head) && json::Lease::of(name, head).is_none()
+}
+
 fn list(context: &Context, volume: &Volume) -> Result<Outcome> {
     let (worktrees, damaged) = volume.read_worktrees()?;
     warn_of_damaged(&context.ui, &damaged)?;
@@ -121,6 +128,7 @@ fn list(context: &Context, volume: &Volume) -> Result<Outcome> {
             directory: head.place.clone(),
             created: json::time(head.created),
             missing: is_missing(volume, name, head),
+            unused: is_unused(name, head),
         };
         ui.object(&Listing { worktrees: worktrees.iter().map(item).collect() })?;
         return Ok(Outcome::Done);
@@ -133,6 +141,9 @@ fn list(context: &Context, volume: &Volume) -> Result<Outcome> {
     for line in table.lines() {
         ui.line(line)?;
     }
+    if worktrees.iter().any(|(name, head)| is_unused(name, head)) {
+        ui.note("'vellum worktree remove NAME' removes one that is not needed any more; its snapshots stay")?;
+    }
     Ok(Outcome::Done)
 }
 
@@ -143,6 +154,16 @@ fn row(context: &Context, volume: &Volume, names: &Names, (name, head): (&str, &
         (true, false) => place,
         (true, true) => format!("{place} {}", style.dim("(not there any more)")),
         (false, _) => format!("{}:{place}", show(head.host.as_bytes())),
+    };
+    let place = match (is_unused(name, head), json::Lease::of(name, head)) {
+        (true, _) => {
+            let since = head.lease.as_ref().map_or(head.created, |lease| lease.session.renewed);
+            format!("{place} {}", style.dim(&format!("(unused, last mounted {})", format::ago(since))))
+        }
+        (false, Some(json::Lease { mountpoint: Some(mountpoint), .. })) => {
+            format!("{place} {}", style.dim(&format!("(mounted on {})", show(mountpoint.as_bytes()))))
+        }
+        (false, _) => place,
     };
     let mark = if name == volume.worktree.worktree { "*" } else { " " };
     let id = head.head.map_or_else(|| "no snapshot".into(), |id| names.short(&id));

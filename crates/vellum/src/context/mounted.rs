@@ -1,8 +1,9 @@
 //! A user who stands in a mount: the volume behind it, and the process that serves it.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use vellum_map::Root;
 use vellum_types::BlobId;
 use vellum_volume::history::Entry;
@@ -10,53 +11,86 @@ use vellum_volume::{StateDir, Volume};
 
 use super::Context;
 use crate::error::{CliError, Result};
+use crate::mounting::MountingError;
 use crate::mounting::control::{self, Answer, Request};
-use crate::mounting::{MountingError, table};
+use crate::mounting::table::{self, Mount};
 
-/// A mounted worktree.
-pub struct MountedWorktree {
-    /// Where it is mounted.
+/// The process that serves a mounted worktree. What is asked of it needs no store.
+#[derive(Clone)]
+pub struct MountProcess {
+    /// Where the user finds the worktree: its mountpoint, or that of a part of it that is bound somewhere else.
     pub mountpoint: PathBuf,
-    /// The volume, opened for this worktree.
-    pub volume: Volume,
+    /// The worktree.
+    pub worktree: String,
+    /// The state directory of the volume.
+    state: PathBuf,
     control: PathBuf,
+}
+
+/// A mounted worktree, with the volume opened for it.
+pub struct MountedWorktree {
+    /// The volume.
+    pub volume: Volume,
+    process: MountProcess,
+}
+
+impl Deref for MountedWorktree {
+    type Target = MountProcess;
+
+    fn deref(&self) -> &MountProcess {
+        &self.process
+    }
 }
 
 impl Context {
     /// The mounted worktree that the user stands in, if it is one.
     pub fn mounted(&self) -> Result<Option<MountedWorktree>> {
-        match mountpoint_above(&self.cwd)? {
-            Some(mountpoint) => {
-                table::at(&mountpoint)?.map_or(Ok(None), |mount| MountedWorktree::open(&mount))
-            }
-            None => Ok(None),
-        }
+        self.mount_process()?.map(MountProcess::open).transpose()
+    }
+
+    /// The process that serves the mounted worktree that the user stands in, if it is one.
+    pub fn mount_process(&self) -> Result<Option<MountProcess>> {
+        mount_above(&self.cwd)?.map(|mount| MountProcess::find(&mount)).transpose()
     }
 }
 
-/// Where the mount begins that a directory lies in, if it is one of ours.
-pub fn mountpoint_above(cwd: &Path) -> Result<Option<PathBuf>> {
+/// The mount that a directory lies in, if it is one of ours.
+pub fn mount_above(cwd: &Path) -> Result<Option<Mount>> {
     for dir in cwd.ancestors() {
         if let Some(mount) = table::at(dir)? {
-            return Ok(mount.is_ours().then_some(mount.mountpoint));
+            return Ok(mount.is_ours().then_some(mount));
         }
     }
     Ok(None)
 }
 
-impl MountedWorktree {
-    fn open(mount: &table::Mount) -> Result<Option<Self>> {
-        let file = mount.describe().map_err(CliError::io("ask", mount.mountpoint.display().to_string()))?;
+/// Where the mount begins that a directory lies in, if it is one of ours.
+pub fn mountpoint_above(cwd: &Path) -> Result<Option<PathBuf>> {
+    Ok(mount_above(cwd)?.map(|mount| mount.mountpoint))
+}
+
+impl MountProcess {
+    fn find(mount: &Mount) -> Result<Self> {
+        let failed = || CliError::io("ask", mount.mountpoint.display().to_string());
+        // What tells of the process is at the root, which a bind of a directory does not show.
+        let whole = if mount.is_whole() { None } else { table::whole(mount.device)? };
+        let file = whole.as_ref().unwrap_or(mount).describe().map_err(failed())?;
         let (Some(worktree), Some(control)) = (file.worktree, file.control) else {
             return Err(MountingError::OnlySnapshot(mount.mountpoint.clone()).into());
         };
-        let root = Path::new(&file.state).parent().unwrap_or(Path::new("/")).to_path_buf();
-        let mut volume = Volume::open(&StateDir::find(&root)?)?;
-        volume.worktree.worktree = worktree;
-        Ok(Some(Self { mountpoint: mount.mountpoint.clone(), volume, control: control.into() }))
+        let (mountpoint, state) = (mount.mountpoint.clone(), file.state.into());
+        Ok(Self { mountpoint, worktree, state, control: control.into() })
     }
 
-    /// Asks the process that serves the mount.
+    /// Opens the volume for the worktree.
+    pub fn open(self) -> Result<MountedWorktree> {
+        let root = self.state.parent().unwrap_or(Path::new("/"));
+        let mut volume = Volume::open(&StateDir::find(root)?)?;
+        volume.worktree.worktree.clone_from(&self.worktree);
+        Ok(MountedWorktree { volume, process: self })
+    }
+
+    /// Asks the process.
     pub fn ask(&self, request: &Request) -> Result<Answer> {
         control::ask(&self.control, request)
     }
@@ -65,15 +99,18 @@ impl MountedWorktree {
     pub fn sync(&self) -> Result<()> {
         let failed = || CliError::io("write back", self.mountpoint.display().to_string());
         let dir = std::fs::File::open(&self.mountpoint).map_err(failed())?;
-        match rustix::fs::syncfs(&dir) {
+        let sync = || retry_on_intr(|| rustix::fs::syncfs(&dir));
+        match sync() {
             // Once: somebody wrote to a file that was open when the worktree was restored. They were told, and of the
             // present state nothing is missing.
-            Err(Errno::STALE) => rustix::fs::syncfs(&dir),
+            Err(Errno::STALE) => sync(),
             done => done,
         }
         .map_err(|error| failed()(error.into()))
     }
+}
 
+impl MountedWorktree {
     /// The last snapshot, in the store. Those that wait are published first.
     pub fn head(&self) -> Result<Option<Entry>> {
         self.ask(&Request::Settle)?;

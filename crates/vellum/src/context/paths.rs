@@ -4,7 +4,7 @@
 //! not in its state directory.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use vellum_volume::state::STATE_DIR;
@@ -17,12 +17,20 @@ use crate::error::{CliError, Result};
 pub struct Paths {
     cwd: PathBuf,
     root: PathBuf,
+    /// The directory of the worktree that is seen at `root`; empty for its root.
+    shown: PathBuf,
 }
 
 impl Paths {
     /// For a user who stands in `cwd`, at or below the worktree's `root`; both without symlinks.
     pub fn new(cwd: &Path, root: &Path) -> Self {
-        Self { cwd: cwd.into(), root: root.into() }
+        Self { cwd: cwd.into(), root: root.into(), shown: PathBuf::new() }
+    }
+
+    /// The same where `root` shows no more than a directory of the worktree: a mount of it that is bound there.
+    pub fn showing(mut self, directory: &Path) -> Self {
+        self.shown = directory.strip_prefix("/").unwrap_or(directory).into();
+        self
     }
 
     /// The root of the worktree.
@@ -38,7 +46,7 @@ impl Paths {
         let full = normal(&self.cwd.join(typed));
         let inside = full.strip_prefix(&self.root).map(Path::to_path_buf).ok();
         let relative = inside.or_else(|| self.through_symlinks(&full)).ok_or_else(|| self.outside(typed))?;
-        let path = relative.as_os_str().as_bytes().to_vec();
+        let path = self.inside(&relative);
         if components(&path).next() == Some(STATE_DIR.as_bytes()) {
             let message =
                 format!("'{}' belongs to Vellum itself and is in no snapshot", show(typed.as_bytes()));
@@ -67,8 +75,14 @@ impl Paths {
 
     /// Where the user stands, as a path from the root.
     pub fn here(&self) -> Vec<u8> {
-        let below = self.cwd.strip_prefix(&self.root).unwrap_or(Path::new(""));
-        below.as_os_str().as_bytes().to_vec()
+        self.inside(self.cwd.strip_prefix(&self.root).unwrap_or(Path::new("")))
+    }
+
+    /// What lies there below `root`, as a path from the root of the worktree.
+    fn inside(&self, relative: &Path) -> Vec<u8> {
+        let path =
+            if relative.as_os_str().is_empty() { self.shown.clone() } else { self.shown.join(relative) };
+        path.into_os_string().into_vec()
     }
 
     /// A path from the root as the user would type it, escaped for the terminal.
@@ -119,6 +133,17 @@ mod tests {
         assert_eq!(parse("../..").as_deref(), Some(""));
         assert_eq!(parse("/w/a").as_deref(), Some("a"));
         assert_eq!(parse(".").as_deref(), Some("sub/dir"));
+    }
+
+    #[test]
+    fn below_a_bind_paths_are_from_the_root_of_the_worktree() {
+        let paths = Paths::new(Path::new("/w/sub"), Path::new("/w")).showing(Path::new("/a/b"));
+        let parse = |typed: &str| paths.parse(OsStr::new(typed)).ok();
+        assert_eq!(parse("x"), Some(b"a/b/sub/x".to_vec()));
+        assert_eq!(parse(".."), Some(b"a/b".to_vec()));
+        assert_eq!(parse("../.."), None);
+        assert_eq!(paths.show(b"a/b/c"), "../c");
+        assert_eq!(paths.show(b"d"), "../../../d");
     }
 
     #[test]

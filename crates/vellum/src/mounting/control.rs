@@ -3,10 +3,11 @@
 //! A Unix socket in the live state's folder, which only its owner can reach. One request and one answer, a line of JSON
 //! each, for a connection.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use vellum_fs::pending::Pending;
@@ -14,12 +15,14 @@ use vellum_fs::publisher::Publisher;
 use vellum_fs::snapshot::SnapshotRequest;
 use vellum_fs::{Fs, FsError};
 use vellum_fuse::Forgetter;
-use vellum_library::live::{self, OpenError};
+use vellum_library::Claim;
+use vellum_library::live::{self, OpenError, Stage};
 use vellum_types::{Ino, SnapshotId};
 use vellum_volume::Origin;
 use vellum_volume::refs::Quota;
 
 use super::MountingError;
+use super::end::{EndNotice, EndReport};
 use super::log::Log;
 use crate::error::{CliError, Result, kind_name, kind_of_name};
 
@@ -38,6 +41,11 @@ pub enum Request {
     Status,
     /// What the snapshots are called that are not in the store yet.
     Unpublished,
+    /// Word of the end: answered at once, and again when the mount is gone and what was written is in the store, or
+    /// cannot be.
+    AwaitEnd,
+    /// The mount went out of sight of those who do not use it yet.
+    NoteDetached,
     /// A snapshot.
     Snapshot {
         /// What the user says of it.
@@ -106,6 +114,9 @@ pub struct Answer {
     pub used_inodes: u64,
     /// Why the last attempt to publish failed.
     pub failure: Option<String>,
+    /// Whether that is because another took the worktree over; told at the end.
+    #[serde(default)]
+    pub fenced: bool,
     /// The snapshots that are not in the store yet, the oldest first; None: nobody asked, or they are too many.
     pub unpublished: Option<Vec<UnpublishedSnapshot>>,
 }
@@ -138,6 +149,10 @@ pub struct Service {
     pub log: Arc<Log>,
     /// Lets the kernel forget; there once the mount is.
     pub forgetter: OnceLock<Arc<Forgetter>>,
+    /// The right to the worktree.
+    pub claim: Arc<Claim>,
+    /// Where the end is announced.
+    pub end: Arc<EndNotice>,
 }
 
 /// Listens until the process ends; gives the socket's path.
@@ -171,6 +186,11 @@ impl Service {
                 let message = "the request is not understood".into();
                 Line::Failed { kind: "usage".into(), message, hint: None }
             }
+            Some(Request::AwaitEnd) => {
+                // Whoever asked may be gone.
+                let begun = || drop(send(stream, &Line::Done(Answer::default())));
+                return self.end.listen(begun, |report| answer_end(stream, report));
+            }
             Some(request) => match self.run(&request) {
                 Ok(answer) => Line::Done(answer),
                 Err(error) => {
@@ -187,8 +207,9 @@ impl Service {
     fn run(&self, request: &Request) -> std::result::Result<Answer, OpenError> {
         let mut answer = Answer::default();
         match request {
-            Request::Status => {}
+            Request::Status | Request::AwaitEnd => {}
             Request::Unpublished => answer.unpublished = self.unpublished()?,
+            Request::NoteDetached => self.claim.tell_stage(Stage::Detached)?,
             Request::Snapshot { note, tags, paths } => {
                 let request =
                     SnapshotRequest { note: note.clone(), tags: tags.clone(), origin: Origin::User };
@@ -270,23 +291,64 @@ impl Service {
     }
 }
 
+fn answer_end(stream: &UnixStream, report: &EndReport) {
+    let EndReport { failure, is_fenced, snapshots, log_bytes } = report.clone();
+    let answer = Answer { failure, fenced: is_fenced, waiting: snapshots, log_bytes, ..Answer::default() };
+    // Whoever asked may be gone.
+    let _ = send(stream, &Line::Done(answer));
+}
+
 fn id_of(text: &str) -> std::result::Result<SnapshotId, FsError> {
     text.parse().map_err(|_| FsError::Posix(rustix::io::Errno::INVAL))
 }
 
 /// Asks the daemon behind a socket.
 pub fn ask(socket: &Path, request: &Request) -> Result<Answer> {
-    let gone = |source| MountingError::Unreachable { socket: socket.into(), source };
-    let stream = UnixStream::connect(socket).map_err(gone)?;
-    send(&stream, request).map_err(gone)?;
-    let mut line = String::new();
-    BufReader::new((&stream).take(LINE_MAX)).read_line(&mut line).map_err(gone)?;
-    match serde_json::from_str(&line) {
-        Ok(Line::Done(answer)) => Ok(answer),
-        Ok(Line::Failed { kind, message, hint }) => {
-            Err(MountingError::Daemon { kind: kind_of_name(&kind), message, hint }.into())
+    Question::put(socket, request)?.answer()
+}
+
+/// A request that was sent, and is not answered yet.
+pub struct Question {
+    socket: PathBuf,
+    stream: BufReader<UnixStream>,
+    /// What of the answer has come.
+    line: Vec<u8>,
+}
+
+impl Question {
+    /// Sends a request to the daemon behind a socket.
+    pub fn put(socket: &Path, request: &Request) -> Result<Self> {
+        let gone = |source| MountingError::Unreachable { socket: socket.into(), source };
+        let stream = UnixStream::connect(socket).map_err(gone)?;
+        send(&stream, request).map_err(gone)?;
+        Ok(Self { socket: socket.into(), stream: BufReader::new(stream), line: Vec::new() })
+    }
+
+    /// Waits for the answer.
+    pub fn answer(mut self) -> Result<Answer> {
+        let answer = self.wait(None)?;
+        answer.ok_or_else(|| MountingError::NoAnswer(self.socket).into())
+    }
+
+    /// Waits for the next answer for some time at most; None: it has not come yet.
+    pub fn wait(&mut self, time: Option<Duration>) -> Result<Option<Answer>> {
+        let gone = |source| MountingError::Unreachable { socket: self.socket.clone(), source };
+        self.stream.get_ref().set_read_timeout(time).map_err(gone)?;
+        match (&mut self.stream).take(LINE_MAX).read_until(b'\n', &mut self.line) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Ok(None);
+            }
+            Ok(_) => {}
+            Err(error) => return Err(gone(error).into()),
         }
-        Err(_) => Err(MountingError::NoAnswer(socket.into()).into()),
+        let line = std::mem::take(&mut self.line);
+        match serde_json::from_slice(&line) {
+            Ok(Line::Done(answer)) => Ok(Some(answer)),
+            Ok(Line::Failed { kind, message, hint }) => {
+                Err(MountingError::Daemon { kind: kind_of_name(&kind), message, hint }.into())
+            }
+            Err(_) => Err(MountingError::NoAnswer(self.socket.clone()).into()),
+        }
     }
 }
 

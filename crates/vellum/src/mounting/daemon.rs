@@ -1,15 +1,16 @@
 //! The process that serves a mount, from the moment when it is ready to its end; and how it is started in the
 //! background.
 //!
-//! Invariant: it ends because somebody unmounts, or by a signal, which makes it unmount itself; then everything that
-//! was written is made durable.
+//! Invariant: it ends because somebody unmounts, or by a signal, which makes it unmount itself, and end whoever still
+//! holds the mount; then everything that was written is made durable.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -17,29 +18,91 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
 use vellum_fuse::{MountError, Mounted};
+use vellum_library::Claim;
+use vellum_library::live::Stage;
 use vellum_types::ErrorKind;
 
-use super::MountingError;
+use super::end::{EndCause, EndNotice, EndReport};
 use super::live::MountedLive;
 use super::log::Log;
+use super::table::{self, Device};
+use super::{MountingError, holders, watch};
 use crate::error::{CliError, Result, kind_of_name};
 
-/// Serves a mount until it is ended, then makes everything durable.
-pub fn serve(mounted: Mounted, live: Option<MountedLive>, mountpoint: &Path, log: &Arc<Log>) -> Result<()> {
+/// How long those who use a mount may go on after a signal has asked its process to end.
+const GRACE: Duration = Duration::from_secs(4);
+
+/// A mount with what serves it.
+pub struct Serving {
+    /// The mount.
+    pub mounted: Mounted,
+    /// The worktree, if that is what is mounted.
+    pub live: Option<MountedLive>,
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// What its process needs: directories that the mount must not hide.
+    pub needed: Vec<PathBuf>,
+    /// Its log.
+    pub log: Arc<Log>,
+    /// Where its end is announced.
+    pub end: Arc<EndNotice>,
+}
+
+/// Serves a mount until it is ended, then makes everything durable. Gives whether all of it is in the store.
+pub fn serve(serving: Serving) -> Result<bool> {
+    let Serving { mounted, live, mountpoint, needed, log, end } = serving;
     log.line(&format!("mounted on {}", mountpoint.display()));
-    unmount_at_signals(mountpoint.into(), log.clone())?;
-    let served = mounted.wait().map_err(MountingError::from);
-    let ended = live.map_or(Ok(()), |live| live.end(log));
-    let end = served.and(ended);
-    match &end {
+    let device = table::at(&mountpoint)?.map(|mount| mount.device);
+    let claim = live.as_ref().map(|live| live.claim.clone());
+    let ending = Ending { mountpoint, device, claim, log: log.clone(), end: end.clone() };
+    unmount_at_signals(ending)?;
+    let failed = || CliError::io("start", "a thread");
+    if let Some(device) = device {
+        watch::start(device, needed, log.clone()).map_err(failed())?;
+    }
+    let served = Arc::new(Mutex::new(None));
+    let (outcome, ended) = (served.clone(), end.clone());
+    let wait = move || {
+        let done = mounted.wait();
+        *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
+        ended.note_unmounted();
+    };
+    std::thread::Builder::new().name("vellum-served".into()).spawn(wait).map_err(failed())?;
+    if end.wait() == EndCause::Asked {
+        log.line("the mount is still seen somewhere: it is dead there from now on");
+    }
+    let ended = live.map_or_else(|| Ok(EndReport::default()), |live| live.end(&log));
+    let (report, ended) = match ended {
+        Ok(report) => (report, Ok(())),
+        Err(error) => {
+            let is_fenced = matches!(&error, MountingError::Fs(error) if error.is_fenced());
+            let report = EndReport { failure: Some(error.to_string()), is_fenced, ..EndReport::default() };
+            (report, Err(error))
+        }
+    };
+    let served = served.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(Ok(()));
+    let done = served.map_err(MountingError::from).and(ended);
+    match &done {
         Ok(()) => log.line("unmounted"),
         Err(error) => log.line(&format!("unmounted after a failure: {error}")),
     }
-    Ok(end?)
+    let is_whole = report.failure.is_none();
+    end.report(report);
+    done?;
+    Ok(is_whole)
+}
+
+/// What it takes to end a mount from within its process.
+struct Ending {
+    mountpoint: PathBuf,
+    device: Option<Device>,
+    claim: Option<Arc<Claim>>,
+    log: Arc<Log>,
+    end: Arc<EndNotice>,
 }
 
 /// The first signal unmounts, or takes out of sight what is in use. A second one finds the usual reaction: death.
-fn unmount_at_signals(mountpoint: PathBuf, log: Arc<Log>) -> Result<()> {
+fn unmount_at_signals(ending: Ending) -> Result<()> {
     let failed = || CliError::io("wait for", "signals");
     let (mut received, sender) = UnixStream::pair().map_err(failed())?;
     let asked = Arc::new(AtomicBool::new(false));
@@ -53,26 +116,51 @@ fn unmount_at_signals(mountpoint: PathBuf, log: Arc<Log>) -> Result<()> {
     }
     let unmount = move || {
         if received.read_exact(&mut [0]).is_ok() {
-            log.line("a signal asks to end");
-            end(&mountpoint, &log);
+            ending.log.line("a signal asks to end");
+            ending.run();
         }
     };
     std::thread::Builder::new().name("vellum-signals".into()).spawn(unmount).map_err(failed())?;
     Ok(())
 }
 
-fn end(mountpoint: &Path, log: &Log) {
-    let done = match vellum_fuse::mounting::unmount(mountpoint) {
-        Err(MountError::Busy(_)) => {
-            log.line("the mount is in use: it goes out of sight, and ends when nobody uses it any more");
-            vellum_fuse::mounting::detach(mountpoint)
+impl Ending {
+    /// Ends the mount within [`GRACE`], whoever uses it still: what they wrote until then is kept.
+    fn run(&self) {
+        let done = match vellum_fuse::mounting::unmount(&self.mountpoint) {
+            Err(MountError::Busy(_)) => {
+                self.log.line("the mount is in use: it goes out of sight");
+                self.claim.iter().for_each(|claim| {
+                    // It only tells others why they have to wait.
+                    let _ = claim.tell_stage(Stage::Detached);
+                });
+                vellum_fuse::mounting::detach(&self.mountpoint)
+            }
+            done => done,
+        };
+        if let Err(error) = done {
+            self.log.line(&error.to_string());
         }
-        done => done,
-    };
-    if let Err(error) = done {
-        log.line(&error.to_string());
+        if self.end.wait_unmounted(SETTLING) {
+            return;
+        }
+        let find =
+            || self.device.map_or_else(Vec::new, |device| holders::find(device, &[std::process::id()]));
+        let holding = find();
+        if !holding.is_empty() {
+            self.log.line(&format!("held by {}", holders::list(&holding)));
+        }
+        let is_used = holding.iter().any(|process| process.used.is_some());
+        if is_used && self.end.wait_unmounted(GRACE) {
+            return;
+        }
+        holders::write_back(&find());
+        self.end.ask();
     }
 }
+
+/// How long the kernel may take to end a mount that nobody holds any more.
+const SETTLING: Duration = Duration::from_millis(500);
 
 /// What the process in the background says of its failure.
 #[derive(Deserialize)]

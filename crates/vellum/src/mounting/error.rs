@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use vellum_fs::FsError;
 use vellum_fuse::MountError;
 use vellum_library::OpenError;
-use vellum_library::live::Holder;
+use vellum_library::live::{Holder, Stage};
 use vellum_types::ErrorKind;
 
 use crate::error::volume_hint;
@@ -50,6 +50,14 @@ pub enum MountingError {
     /// The process that serves the mount said nothing that can be understood.
     #[error("the process that serves this mount broke off, asked at {0}")]
     NoAnswer(PathBuf),
+    /// Programs in other mount namespaces use the mount.
+    #[error("{mountpoint} is in use in another mount namespace, by {by}")]
+    UsedElsewhere {
+        /// Where.
+        mountpoint: PathBuf,
+        /// Processes.
+        by: String,
+    },
     /// The filesystem failed.
     #[error(transparent)]
     Fs(#[from] vellum_fs::FsError),
@@ -77,7 +85,7 @@ impl MountingError {
             Self::Unreachable { source, .. } => ErrorKind::of_io(source),
             Self::NoAnswer(_) => ErrorKind::Io,
             Self::NotDirectory(_) | Self::NotMounted(_) => ErrorKind::Usage,
-            Self::NotEmpty(_) | Self::Mounted { .. } => ErrorKind::Conflict,
+            Self::NotEmpty(_) | Self::Mounted { .. } | Self::UsedElsewhere { .. } => ErrorKind::Conflict,
             Self::Open(error) => error.kind(),
             Self::Mount(MountError::Busy(_)) => ErrorKind::Conflict,
             Self::Mount(MountError::NoHelper) => ErrorKind::Unsupported,
@@ -104,8 +112,15 @@ impl MountingError {
             Self::Open(error) => return open_hint(error),
             Self::Mount(MountError::Busy(path)) => {
                 return Some(format!(
-                    "close what uses it: 'fuser -vm {}' lists the processes; a shell that stands in it is one",
+                    "close what uses it: 'fuser -vm {0}' lists the processes; a shell that stands in it is one; 'vellum \
+                     umount --lazy {0}' lets the mount end when they have",
                     path.display()
+                ));
+            }
+            Self::UsedElsewhere { mountpoint, .. } => {
+                return Some(format!(
+                    "end these programs first, or let the mount end when they have: 'vellum umount --lazy {}'",
+                    mountpoint.display()
                 ));
             }
             Self::OnlySnapshot(_) => "name the volume's directory, or stand in it",
@@ -145,6 +160,14 @@ fn open_hint(error: &OpenError) -> Option<String> {
             return Some(format!("'vellum worktree keep {name} NEW' makes a worktree of its own of them"));
         }
         OpenError::NothingLeft { .. } => "'vellum worktree list' shows all worktrees",
+        OpenError::Held { holder: Holder { stage: Stage::Detached, pid: Some(pid), .. }, .. } => {
+            return Some(format!(
+                "end these programs; or end process {pid} ('kill {pid}'): it keeps what they wrote"
+            ));
+        }
+        OpenError::Held { holder: Holder { stage: Stage::Ending, .. }, .. } => {
+            "run the command again in a while"
+        }
         OpenError::Held { holder: Holder { mountpoint: Some(mountpoint), .. }, .. } => {
             return Some(format!(
                 "work there, or end that mount with 'vellum umount {mountpoint}'; '--snapshot' mounts a state of it \

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use vellum_fs::Fs;
 use vellum_fs::publisher::Publisher;
 use vellum_library::Claim;
-use vellum_library::live::Live;
+use vellum_library::live::{Live, Stage};
 use vellum_volume::lease::{Keeper, Tenure};
 
 use super::MountingError;
+use super::end::EndReport;
 use super::log::Log;
 use crate::error::{CliError, Result};
 
@@ -21,7 +22,7 @@ pub struct MountedLive {
     tenure: Arc<Tenure>,
     keeper: Keeper,
     /// Held as long as it is mounted.
-    claim: Claim,
+    pub claim: Arc<Claim>,
 }
 
 impl MountedLive {
@@ -38,24 +39,34 @@ impl MountedLive {
         };
         let keeper = Keeper::start(tenure.clone(), when_lost).map_err(failed())?;
         let publisher = Arc::new(Publisher::start(fs.clone()).map_err(failed())?);
-        Ok(Self { fs, publisher, tenure, keeper, claim })
+        Ok(Self { fs, publisher, tenure, keeper, claim: Arc::new(claim) })
     }
 
-    /// Makes everything durable, publishes it, and gives the lease up.
-    pub fn end(self, log: &Log) -> std::result::Result<(), MountingError> {
-        let Self { fs, publisher, tenure, keeper, claim: _claim } = self;
+    /// Makes everything durable, publishes it, and gives the lease up. What cannot be published is safe here, and is
+    /// told.
+    pub fn end(self, log: &Log) -> std::result::Result<EndReport, MountingError> {
+        let Self { fs, publisher, tenure, keeper, claim } = self;
+        // Whoever wants the worktree waits. If that cannot be told, they are refused until the lock is free.
+        let _ = claim.tell_stage(Stage::Ending);
         drop(keeper);
         let synced = fs.sync();
-        match fs.flush() {
+        let report = match fs.flush() {
             Ok(()) => {
                 drop(publisher);
                 if let Err(error) = tenure.end() {
                     log.line(&format!("the lease could not be given up: {error}"));
                 }
+                EndReport::default()
             }
             // It is safe here, and goes into the store when the worktree is mounted again.
-            Err(error) => log.line(&format!("not everything could be put into the store: {error}")),
-        }
-        Ok(synced?)
+            Err(error) => {
+                log.line(&format!("not everything could be put into the store: {error}"));
+                let left = fs.unpublished().unwrap_or_default();
+                let (failure, is_fenced) = (Some(error.to_string()), error.is_fenced());
+                EndReport { failure, is_fenced, snapshots: left.snapshots, log_bytes: left.log_bytes }
+            }
+        };
+        synced?;
+        Ok(report)
     }
 }

@@ -51,6 +51,14 @@ pub fn number(number: u64) -> String {
     text
 }
 
+/// Digits of an id that are shown: as many as tell the snapshots of most volumes apart.
+const SHORT: usize = 8;
+
+/// The beginning of an id, where it is not known how much of it is unique.
+pub fn short(id: &str) -> &str {
+    id.get(..SHORT).unwrap_or(id)
+}
+
 /// A number with its noun, the plural by adding the usual ending: "1 file", "2 files", "3 directories".
 pub fn count(how_many: u64, noun: &str) -> String {
     if how_many == 1 {
@@ -115,6 +123,7 @@ pub fn span(time: std::time::Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0 => format!("{} ms", time.as_millis()),
+        1..=9 if time.subsec_millis() == 0 => format!("{seconds} s"),
         1..=9 => format!("{:.1} s", time.as_secs_f64()),
         10..=59 => format!("{seconds} s"),
         60..=3599 => format!("{}:{:02} min", seconds / 60, seconds % 60),

@@ -117,9 +117,9 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The lease of a worktree, if somebody has it.
+    /// The lease of a worktree, if somebody has it: a process that is gone has nothing.
     pub fn of(worktree: &str, head: &WorktreeHead) -> Option<Self> {
-        let lease = head.lease.as_ref().filter(|lease| !lease.ended)?;
+        let lease = head.lease.as_ref().filter(|lease| !lease.ended && !lease.session.process_is_gone())?;
         Some(Self {
             worktree: worktree.into(),
             host: lease.session.host.clone(),

@@ -225,3 +225,26 @@ fn another_worktree_is_mounted_from_within_and_both_are_listed() {
     let list = world.run(&["worktree", "list"]).ok();
     assert!(list.out.contains("other") && !list.out.contains("not there any more"), "{}", list.out);
 }
+
+#[test]
+fn a_snapshot_is_below_the_virtual_directory_as_soon_as_it_is_told() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    for round in 0..10 {
+        fs::write(mount.at("file"), format!("{round}")).unwrap();
+        fs::write(mount.at("big"), crate::world::noise(300_000)).unwrap();
+        let tag = format!("round{round}");
+        let id = inside(&mount, &["snapshot", "-q", "--tag", &tag]).ok().out.trim().to_owned();
+        let snapshots = mount.at(".vellum/snapshots");
+        if round % 2 == 0 {
+            let listed: Vec<_> =
+                fs::read_dir(&snapshots).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert!(
+                listed.iter().any(|name| *name == *tag) && listed.iter().any(|name| *name == *id),
+                "{listed:?}"
+            );
+        }
+        assert_eq!(read(snapshots.join(&tag).join("file")), format!("{round}"));
+        assert_eq!(read(snapshots.join(&id).join("file")), format!("{round}"));
+    }
+}

@@ -93,7 +93,7 @@ fn a_holder_that_was_stopped_and_taken_over_can_change_nothing_any_more() {
     let log = || fs::read_to_string(world.tree().join(".vellum/live/work/daemon.log")).unwrap();
     let told = || log().contains("taken over by process") && log().contains("not published stays in");
     wait_until("the log says it", told);
-    here.umount().ok();
+    here.umount().code(1).remarks("worktree keep work NEW");
     // What the second one did stands.
     other.mount.sh("[ $(cat shared) = late ]");
     // The first one's unpublished changes are not lost, nor in the way.

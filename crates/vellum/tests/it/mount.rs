@@ -263,5 +263,102 @@ fn who_is_not_root_mounts_with_the_helper() {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}\n{err}");
     assert_eq!(out, "one\ntwo\nthree\nhers\n");
-    assert!(err.contains("mounted already") || err.contains("is mounted"), "{err}");
+    assert!(err.contains("already mounted") || err.contains("is mounted"), "{err}");
+}
+
+#[test]
+fn a_mount_that_fails_late_leaves_nothing() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "work");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let is_clean = || {
+        assert_eq!(world.json(&["worktree", "list"])["worktrees"].as_array().unwrap().len(), 1);
+        assert!(!world.tree().join(".vellum/live/work").exists());
+        assert!(!mount.is_mounted());
+    };
+    mount.again(&["--metrics", &port]).code(2).remarks("in use");
+    is_clean();
+    let script = format!(
+        "mount -t tmpfs none /dev && mknod /dev/null c 1 3 && exec {} mount {}",
+        env!("CARGO_BIN_EXE_vellum"),
+        mount.path.display()
+    );
+    let mut without_device = Command::new("unshare");
+    without_device.args(["--mount", "bash", "-c", &script]).current_dir(world.tree());
+    assert_eq!(without_device.output().unwrap().status.code(), Some(2));
+    is_clean();
+    // One that exists gets its lease back.
+    mount.again(&[]).ok();
+    mount.umount().ok();
+    assert_eq!(without_device.output().unwrap().status.code(), Some(2));
+    assert_eq!(world.json(&["status"])["leases"].as_array().unwrap().len(), 0);
+    mount.again(&[]).ok();
+}
+
+#[test]
+fn a_temporary_mount_leaves_its_snapshots_and_nothing_else() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "scratch");
+    mount.again(&["--temporary"]).ok().says("Mounted the temporary worktree scratch");
+    fs::write(mount.at("new"), "new").unwrap();
+    crate::world::run(&mount.path, &["snapshot", "--tag", "kept"], Stdio::null()).ok();
+    fs::write(mount.at("lost"), "lost").unwrap();
+    mount.umount().ok();
+    let names = || {
+        let listed = world.json(&["worktree", "list"]);
+        listed["worktrees"].as_array().unwrap().iter().map(|item| item["name"].clone()).collect::<Vec<_>>()
+    };
+    wait_until("it is gone", || names() == ["main"]);
+    assert!(!world.tree().join(".vellum/live/scratch").exists());
+    assert_eq!(world.run(&["cat", "kept", "new"]).ok().out, "new");
+    world.run(&["cat", "kept", "lost"]).code(2);
+    // A worktree that is there already is nobody's to be removed.
+    mount.again(&[]).ok();
+    mount.umount().ok();
+    mount.again(&["--temporary"]).code(2).remarks("exists already");
+    assert_eq!(names(), ["main", "scratch"]);
+}
+
+#[test]
+fn a_snapshot_that_was_mounted_leaves_nothing() {
+    let world = World::with_snapshot();
+    let (one, two) = (Mount::place(&world, "one"), Mount::place(&world, "two"));
+    one.again(&["--snapshot", "first"]).ok();
+    two.again(&["--snapshot", "first"]).ok();
+    one.umount().ok();
+    assert_eq!(fs::read_to_string(two.at("dir/b.txt")).unwrap(), "b\n");
+    two.umount().ok();
+    let live = world.tree().join(".vellum/live");
+    wait_until("its folder is gone", || fs::read_dir(&live).unwrap().next().is_none());
+    assert_eq!(world.json(&["worktree", "list"])["worktrees"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn worktrees_that_nobody_uses_are_told() {
+    let world = World::with_snapshot();
+    let (used, unused) = (Mount::new(&world, "used"), Mount::new(&world, "unused"));
+    unused.umount().ok();
+    let told = world.run(&["worktree", "list"]).ok();
+    let line =
+        |name: &str| told.lines().into_iter().find(|line| line.trim_start().starts_with(name)).unwrap();
+    assert!(line("unused").contains("(unused, last mounted"), "{}", told.out);
+    assert!(line("used").contains(&format!("(mounted on {})", used.path.display())), "{}", told.out);
+    told.remarks("vellum worktree remove");
+    world.run(&["worktree", "remove", "unused"]).ok();
+    kill(used.pid(), "-KILL");
+    wait_until("dead", || used.is_dead());
+    // What is dead is mounted nowhere.
+    let told = world.run(&["status"]).ok();
+    assert!(!told.err.contains("is mounted"), "{}", told.err);
+}
+
+#[test]
+fn what_others_have_mounted_comes_behind_what_was_asked() {
+    let world = World::with_snapshot();
+    let _mount = Mount::new(&world, "work");
+    world.write("a.txt", "changed");
+    let told = world.run(&["status"]).code(1);
+    let last = told.err.lines().last().unwrap();
+    assert!(last.contains("work is mounted on"), "{}", told.err);
 }

@@ -51,6 +51,12 @@ impl<'w> Mount<'w> {
         rustix::fs::statvfs(&self.path).is_err()
     }
 
+    /// Whether something is mounted there.
+    pub fn is_mounted(&self) -> bool {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        table.lines().any(|line| line.split(' ').nth(4) == self.path.to_str())
+    }
+
     /// What the mount says of itself.
     pub fn description(&self) -> Value {
         serde_json::from_slice(&fs::read(self.at(".vellum/mount.json")).unwrap()).unwrap()

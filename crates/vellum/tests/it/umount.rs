@@ -1,9 +1,13 @@
 //! `vellum umount`
 
 use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::mounting::Mount;
-use crate::world::World;
+use crate::disk::Disk;
+use crate::mounting::{Mount, kill, sh, wait_until};
+use crate::world::{World, noise, run};
 
 #[test]
 fn what_is_not_a_mount_is_refused() {
@@ -56,4 +60,221 @@ fn the_report_is_json() {
     let value = world.json(&["umount", mount.path.to_str().unwrap()]);
     assert_eq!(value["mountpoint"], mount.path.to_str().unwrap());
     assert_eq!(value["was_dead"], false);
+}
+
+/// A process in a mount namespace of its own, until this is dropped.
+struct Elsewhere(Child);
+
+impl Elsewhere {
+    /// Runs a shell there, and waits until it stands where it is to be: then it has made the file `ready`.
+    fn start(script: &str, ready: &Path) -> Self {
+        let script = format!("{script}; touch {}; exec sleep 600", ready.display());
+        let child = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "bash", "-c", &script])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until("the other namespace is there", || ready.exists());
+        Self(child)
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_store_that_takes_nothing_is_told_and_what_waits_goes_there_later() {
+    let disk = Disk::in_memory(64);
+    let world = World::empty();
+    let store = disk.path().join("store");
+    world.run(&["init", "--plain", "--store", store.to_str().unwrap()]).ok();
+    world.write("a.txt", "a");
+    world.snapshot("first");
+    let mount = Mount::new(&world, "work");
+    fs::write(mount.at("new"), noise(200_000)).unwrap();
+    sh(&disk.path(), "mount -o remount,ro .");
+    let inside = |args: &[&str]| run(&mount.path, args, Stdio::null());
+    inside(&["snapshot", "--tag", "kept"]).ok().says("kept here");
+    let told = mount.umount().code(1).says("Unmounted");
+    told.remarks("the worktree work is not whole in the store (1 snapshot and")
+        .remarks("Read-only file system")
+        .remarks(&format!("kept in {}", world.tree().join(".vellum/live/work").display()));
+    sh(&disk.path(), "mount -o remount,rw .");
+    // The command that was named.
+    mount.again(&["--worktree", "work"]).ok();
+    mount.umount().ok();
+    world.run(&["cat", "kept", "new"]).ok();
+    world.run(&["verify", "--all"]).ok();
+}
+
+#[test]
+fn snapshot_and_status_work_while_the_store_is_away() {
+    let world = World::empty();
+    let store = world.path("store");
+    world.run(&["init", "--plain", "--store", store.to_str().unwrap()]).ok();
+    world.write("a.txt", "a");
+    world.snapshot("first");
+    let mount = Mount::new(&world, "work");
+    let inside = |args: &[&str]| run(&mount.path, args, Stdio::null());
+    fs::rename(&store, world.path("away")).unwrap();
+    fs::write(mount.at("new"), "new").unwrap();
+    let told = inside(&["status"]).code(1).remarks("the store cannot be used").remarks("Write log:");
+    told.remarks("something changed since the last snapshot");
+    inside(&["snapshot", "-m", "away", "--tag", "two"]).ok().says("kept here");
+    inside(&["status"]).ok().remarks("nothing changed since").remarks("1 snapshot kept here");
+    let told = run(&mount.path, &["--json", "status"], Stdio::null()).ok();
+    let told: serde_json::Value = serde_json::from_str(&told.out).unwrap();
+    assert_eq!((&told["clean"], &told["waiting"]), (&true.into(), &1.into()));
+    fs::rename(world.path("away"), &store).unwrap();
+    inside(&["flush"]).ok();
+    assert_eq!(inside(&["cat", "two", "new"]).ok().out, "new");
+}
+
+#[test]
+fn a_large_new_file_is_written_while_the_store_cannot_be_read() {
+    let disk = Disk::in_memory(64);
+    let world = World::empty();
+    let store = disk.path().join("store");
+    world.run(&["init", "--plain", "--store", store.to_str().unwrap()]).ok();
+    // A tree of several nodes, so that not all of it is in memory.
+    sh(
+        &world.tree(),
+        "for d in $(seq 60); do mkdir d$d; for f in $(seq 60); do echo $d.$f > d$d/$f; done; done",
+    );
+    world.snapshot("first");
+    let mount = Mount::new(&world, "work");
+    // What is read of the packs from now on fails.
+    sh(&store, "for pack in $(find packs -type f); do truncate -s 0 $pack; done");
+    assert!(fs::read(mount.at("d30/30")).is_err(), "it is in memory: the test proves nothing");
+    mount.sh("mkdir new new/deeper; head -c 3000000 /dev/urandom > new/deeper/big; echo x > new/small; cat new/small");
+    mount.sh("cp new/deeper/big top; cmp top new/deeper/big; mv top new/; rm new/top; sync new/deeper/big");
+}
+
+#[test]
+fn a_damaged_root_directory_does_not_keep_the_mount() {
+    let world = World::with_snapshot();
+    let before: Vec<_> = packs(&world);
+    // Another root, in a pack of its own.
+    sh(&world.tree(), "for i in $(seq 2000); do echo $i > $i; done");
+    world.snapshot("second");
+    let mount = Mount::place(&world, "work");
+    world.run(&["restore", "-q", "first"]).ok();
+    world.snapshot("third");
+    mount.again(&[]).ok();
+    for pack in packs(&world).iter().filter(|pack| !before.contains(pack)) {
+        let len = fs::metadata(pack).unwrap().len();
+        fs::File::options().write(true).open(pack).unwrap().set_len(len / 2).unwrap();
+    }
+    // Whatever it makes of that.
+    run(&mount.path, &["restore", "second"], Stdio::null());
+    let told = mount.umount();
+    assert!(matches!(told.code, 0 | 1), "{}{}", told.out, told.err);
+    assert!(!mount.is_mounted());
+}
+
+fn packs(world: &World) -> Vec<std::path::PathBuf> {
+    let listed = sh(&world.tree(), "find .vellum/store/packs -type f");
+    listed.lines().map(|line| world.tree().join(line)).collect()
+}
+
+#[test]
+fn another_namespace_that_only_shows_the_mount_does_not_keep_it() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let pid = mount.pid();
+    let _elsewhere = Elsewhere::start("true", &world.path("ready"));
+    fs::write(mount.at("new"), "new").unwrap();
+    let begun = Instant::now();
+    mount.umount().ok().says("Unmounted").remarks("another mount namespace shows it");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(!Path::new(&format!("/proc/{pid}/exe")).exists(), "the process is there still");
+    mount.again(&[]).ok();
+    assert_eq!(fs::read_to_string(mount.at("new")).unwrap(), "new");
+}
+
+#[test]
+fn who_uses_a_mount_in_another_namespace_is_named_and_lazy_lets_them_finish() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let pid = mount.pid();
+    let elsewhere = Elsewhere::start(&format!("cd {}", mount.path.display()), &world.path("ready"));
+    let name = format!("process {} (sleep)", elsewhere.0.id());
+    wait_until("it sleeps", || mount.umount().err.contains(&name));
+    mount
+        .umount()
+        .code(2)
+        .remarks("in use in another mount namespace")
+        .remarks(&name)
+        .remarks("umount --lazy");
+    assert!(mount.at("a.txt").exists());
+    // The command that was named.
+    let lazy = world.run(&["umount", "--lazy", mount.path.to_str().unwrap()]).ok();
+    lazy.says("Unmounted").remarks(&name);
+    assert!(!mount.is_mounted());
+    mount.again(&[]).code(2).remarks(&format!("served by process {pid}")).remarks(&format!("kill {pid}"));
+    drop(elsewhere);
+    wait_until("it has ended", || mount.again(&[]).code == 0);
+}
+
+#[test]
+fn a_signal_ends_a_mount_that_another_namespace_uses() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let pid = mount.pid();
+    let used = format!("cd {}; exec 3> used; echo kept >&3", mount.path.display());
+    let _elsewhere = Elsewhere::start(&used, &world.path("ready"));
+    kill(pid, "-TERM");
+    wait_until("the process has ended", || !Path::new(&format!("/proc/{pid}/exe")).exists());
+    mount.again(&[]).ok();
+    assert_eq!(fs::read_to_string(mount.at("used")).unwrap(), "kept\n");
+    let log = fs::read_to_string(world.tree().join(".vellum/live/work/daemon.log")).unwrap();
+    assert!(log.contains("held by process"), "{log}");
+}
+
+#[test]
+fn a_mount_that_is_bound_over_its_own_state_directory_goes_on() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let state = world.tree().join(".vellum");
+    sh(&world.tree(), &format!("mount --bind {} {}", mount.path.display(), state.display()));
+    wait_until("it was taken away", || state.join("worktree").exists() || state.join("live").exists());
+    fs::write(mount.at("new"), "new").unwrap();
+    run(&mount.path, &["snapshot", "--tag", "two"], Stdio::null()).ok();
+    mount.umount().ok();
+    assert_eq!(world.run(&["cat", "two", "new"]).ok().out, "new");
+}
+
+#[test]
+fn below_a_bind_of_a_directory_the_volume_is_found() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    let bind = world.path("bind");
+    fs::create_dir(&bind).unwrap();
+    sh(&world.tree(), &format!("mount --bind {} {}", mount.at("dir").display(), bind.display()));
+    fs::write(bind.join("new"), "new").unwrap();
+    let inside = |args: &[&str]| run(&bind, args, Stdio::null());
+    inside(&["status"]).code(1).says("A  new");
+    inside(&["snapshot", "--tag", "two", "new"]).ok();
+    assert_eq!(inside(&["cat", "two", "new"]).ok().out, "new");
+    let bound = world.run(&["umount", bind.to_str().unwrap()]).ok();
+    bound.remarks(&format!("still mounted on {}", mount.path.display()));
+    assert!(mount.at("dir/new").exists());
+    mount.umount().ok();
+}
+
+#[test]
+fn after_the_systems_umount_it_is_mounted_again_at_once() {
+    let world = World::with_snapshot();
+    let mount = Mount::new(&world, "work");
+    for round in 0..3 {
+        fs::write(mount.at("big"), noise(4 << 20)).unwrap();
+        sh(&world.tree(), &format!("umount {}", mount.path.display()));
+        let ran = mount.again(&[]);
+        assert_eq!(ran.code, 0, "round {round}: {}", ran.err);
+    }
+    assert_eq!(fs::read(mount.at("big")).unwrap(), noise(4 << 20));
 }

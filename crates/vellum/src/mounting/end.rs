@@ -1,0 +1,100 @@
+//! The end of a mount: the process that serves it is told to end, or finds that it was unmounted; those who wait for
+//! that are told what is in the store and what is not.
+//!
+//! Invariant: who waits for the report is answered before the process ends.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long the process waits for those who are being answered.
+const ANSWERING_MAX: Duration = Duration::from_secs(2);
+
+/// What became of everything that was written.
+#[derive(Debug, Clone, Default)]
+pub struct EndReport {
+    /// Why not everything is in the store; None: it is.
+    pub failure: Option<String>,
+    /// Whether that is because another took the worktree over: then it never goes there.
+    pub is_fenced: bool,
+    /// Snapshots that are not in the store.
+    pub snapshots: u64,
+    /// Bytes of file data that are in the write log only.
+    pub log_bytes: u64,
+}
+
+#[derive(Default)]
+struct Progress {
+    is_asked: bool,
+    is_unmounted: bool,
+    report: Option<EndReport>,
+    listeners: usize,
+}
+
+/// Why a process begins to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndCause {
+    /// The kernel has ended the mount.
+    Unmounted,
+    /// Somebody asked, and the mount may still be seen somewhere.
+    Asked,
+}
+
+/// Where a mount's end is announced and waited for.
+#[derive(Default)]
+pub struct EndNotice {
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+impl EndNotice {
+    /// Asks the process to end, whoever still sees the mount.
+    pub fn ask(&self) {
+        self.lock().is_asked = true;
+        self.changed.notify_all();
+    }
+
+    /// The mount is gone.
+    pub fn note_unmounted(&self) {
+        self.lock().is_unmounted = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the process has to end.
+    pub fn wait(&self) -> EndCause {
+        let begun = |progress: &mut Progress| !progress.is_asked && !progress.is_unmounted;
+        let waited = self.changed.wait_while(self.lock(), begun);
+        let progress = waited.unwrap_or_else(PoisonError::into_inner);
+        if progress.is_unmounted { EndCause::Unmounted } else { EndCause::Asked }
+    }
+
+    /// Waits until the kernel has ended the mount, for some time; whether it has.
+    pub fn wait_unmounted(&self, time: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), time, |progress| !progress.is_unmounted);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_unmounted
+    }
+
+    /// Waits for the report, and hands it to `answer`. From when `begun` is called, the process does not end before that.
+    pub fn listen(&self, begun: impl FnOnce(), answer: impl FnOnce(&EndReport)) {
+        self.lock().listeners += 1;
+        begun();
+        let progress = self.lock();
+        let waited = self.changed.wait_while(progress, |progress| progress.report.is_none());
+        let report = waited.unwrap_or_else(PoisonError::into_inner).report.clone();
+        answer(&report.unwrap_or_default());
+        self.lock().listeners -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Tells everybody; returns when those who wait have been answered.
+    pub fn report(&self, report: EndReport) {
+        self.lock().report = Some(report);
+        self.changed.notify_all();
+        let answering = |progress: &mut Progress| progress.listeners > 0;
+        // Whoever does not read its answer must not keep the process.
+        let _ = self.changed.wait_timeout_while(self.lock(), ANSWERING_MAX, answering);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

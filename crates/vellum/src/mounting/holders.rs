@@ -1,0 +1,125 @@
+//! Which processes keep a mounted filesystem: those that use it, and those whose mount namespace shows it.
+//!
+//! Nothing is asked of the filesystem itself: its process may not answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use vellum_volume::tree::show;
+
+use super::table::{self, Device};
+
+/// A process that keeps a filesystem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HoldingProcess {
+    /// The process.
+    pub pid: u32,
+    /// What it calls itself.
+    pub name: String,
+    /// Something of the filesystem that it has open; None: its mount namespace shows the filesystem, that is all.
+    pub used: Option<PathBuf>,
+    /// Whether it is in another mount namespace than this process.
+    pub is_elsewhere: bool,
+    /// Where its mount namespace shows the filesystem.
+    pub mountpoint: Option<PathBuf>,
+}
+
+impl fmt::Display for HoldingProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.pid, show(self.name.as_bytes()))
+    }
+}
+
+/// Several of them, for a message.
+pub fn list(processes: &[HoldingProcess]) -> String {
+    /// More make a message no clearer.
+    const SHOWN: usize = 5;
+    let shown: Vec<_> = processes.iter().take(SHOWN).map(ToString::to_string).collect();
+    let more = processes.len().saturating_sub(SHOWN);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{rest}", shown.join(", "))
+}
+
+/// The processes that use a filesystem, and one for each other mount namespace that shows it, but for `except`. Those
+/// that this user may not look into are not found.
+pub fn find(device: Device, except: &[u32]) -> Vec<HoldingProcess> {
+    let here = namespace("self");
+    let mut shown: BTreeMap<OsString, Option<PathBuf>> = BTreeMap::new();
+    let mut told = BTreeSet::new();
+    let (mut users, mut viewers) = (Vec::new(), Vec::new());
+    for pid in processes().into_iter().filter(|pid| !except.contains(pid)) {
+        let Some(namespace) = namespace(&pid.to_string()) else { continue };
+        let is_elsewhere = here.as_ref() != Some(&namespace);
+        let mountpoint = shown.entry(namespace.clone()).or_insert_with(|| mountpoint_of(pid, device)).clone();
+        let used = used_by(pid, device);
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned();
+        let process = HoldingProcess { pid, name, used, is_elsewhere, mountpoint };
+        if process.used.is_some() {
+            users.push(process);
+        } else if is_elsewhere && process.mountpoint.is_some() && told.insert(namespace) {
+            viewers.push(process);
+        }
+    }
+    users.extend(viewers);
+    users
+}
+
+/// Hands what the kernel keeps of a filesystem to its process, by way of whoever still has something of it open.
+pub fn write_back(processes: &[HoldingProcess]) {
+    let through = |process: &HoldingProcess| match (&process.used, &process.mountpoint) {
+        (Some(used), _) => Some(used.clone()),
+        (None, Some(mountpoint)) => {
+            let relative = mountpoint.strip_prefix("/").unwrap_or(mountpoint);
+            Some(Path::new(&format!("/proc/{}/root", process.pid)).join(relative))
+        }
+        (None, None) => None,
+    };
+    // One way in does for all of it; without any, there is nobody who could have written.
+    if let Some(file) = processes.iter().filter_map(through).find_map(|path| File::open(path).ok()) {
+        let _ = rustix::io::retry_on_intr(|| rustix::fs::syncfs(&file));
+    }
+}
+
+fn processes() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn namespace(process: &str) -> Option<OsString> {
+    Some(fs::read_link(format!("/proc/{process}/ns/mnt")).ok()?.into_os_string())
+}
+
+fn mountpoint_of(pid: u32, device: Device) -> Option<PathBuf> {
+    let mounts = table::of_process(pid).ok()?;
+    mounts.into_iter().find(|mount| mount.device == device).map(|mount| mount.mountpoint)
+}
+
+/// Something of the filesystem that a process has: where it stands, what it has open or mapped, its program.
+fn used_by(pid: u32, device: Device) -> Option<PathBuf> {
+    let own = ["cwd", "root", "exe"].map(|name| PathBuf::from(format!("/proc/{pid}/{name}")));
+    let open =
+        fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().map(|entry| entry.path());
+    own.into_iter().chain(open).find(|path| is_on(path, device)).or_else(|| mapped_by(pid, device))
+}
+
+/// Whether what a link of `/proc` leads to is on a device, by what the kernel knows without asking.
+fn is_on(path: &Path, device: Device) -> bool {
+    let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
+    found.is_ok_and(|found| (found.stx_dev_major, found.stx_dev_minor) == (device.major, device.minor))
+}
+
+/// A line of `/proc/PID/maps`: addresses, permissions, offset, device in hexadecimal, inode, path.
+fn mapped_by(pid: u32, device: Device) -> Option<PathBuf> {
+    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
+    let wanted = format!("{:02x}:{:02x}", device.major, device.minor);
+    let line = maps
+        .split(|byte| *byte == b'\n')
+        .find(|line| line.split(|byte| *byte == b' ').nth(3) == Some(wanted.as_bytes()))?;
+    let path = line.iter().position(|byte| *byte == b'/').and_then(|start| line.get(start..));
+    Some(OsString::from_vec(path.unwrap_or_default().to_vec()).into())
+}

@@ -1,0 +1,46 @@
+//! Looks after the kernel's table of mounts for the process that serves a mount.
+//!
+//! A mount that is bound over its own state directory, or over the store beneath it, waits for itself: what the
+//! process asks of its files comes back to it as a request. Such a mount is taken away as soon as it is seen.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::log::Log;
+use super::table::{self, Device, Mount};
+
+/// Watches the table from now on, for a filesystem that needs these directories.
+pub fn start(device: Device, needed: Vec<PathBuf>, log: Arc<Log>) -> std::io::Result<()> {
+    let changes = File::open("/proc/self/mountinfo")?;
+    let watch = move || {
+        loop {
+            take_away(device, &needed, &log);
+            // The table is always readable; that it changed is told as an exception.
+            match poll(&mut [PollFd::new(&changes, PollFlags::PRI)], None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return log.line(&format!("the table of mounts cannot be watched: {error}")),
+            }
+        }
+    };
+    std::thread::Builder::new().name("vellum-mounts".into()).spawn(watch)?;
+    Ok(())
+}
+
+fn take_away(device: Device, needed: &[PathBuf], log: &Log) {
+    // If the table cannot be read now, the next change is another chance.
+    let mounts = table::all().unwrap_or_default();
+    let hides = |mount: &&Mount| {
+        mount.device == device && needed.iter().any(|path| path.starts_with(&mount.mountpoint))
+    };
+    for mount in mounts.iter().filter(hides) {
+        let place = mount.mountpoint.display();
+        let done = match vellum_fuse::mounting::detach(&mount.mountpoint) {
+            Ok(()) => "it was taken away there".into(),
+            Err(error) => error.to_string(),
+        };
+        log.line(&format!("the mount was bound over {place}, which it needs itself: {done}"));
+    }
+}
