@@ -44,6 +44,20 @@ fn a_scan_of_few_keys_reads_few_nodes() {
 }
 
 #[test]
+fn a_span_beyond_the_last_key_reads_no_node_but_the_root() {
+    let nodes = MemoryNodes::new();
+    let root = build(TINY, &nodes, &numbered(0..20_000));
+    let source = Counted::new(&nodes);
+    let read =
+        |from: u64| range(&source, &root, Span::between(key_of(from), key_of(30_000))).unwrap().count();
+    assert_eq!(read(20_000), 0);
+    assert_eq!(source.reads.load(Ordering::Relaxed), 1);
+    assert_eq!(read(19_999), 1);
+    let empty = build(TINY, &nodes, &numbered(0..0));
+    assert_eq!(range(&source, &empty, Span::all()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_walk_visits_each_node_once_and_can_be_pruned() {
     let nodes = MemoryNodes::new();
     let model = numbered(0..5_000);
