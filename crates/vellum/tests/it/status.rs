@@ -81,3 +81,17 @@ fn a_state_directory_of_somebody_else_is_not_taken_for_none() {
         assert!(!ran.err.contains("no volume here") && !ran.err.contains("vellum init"), "{}", ran.err);
     }
 }
+
+#[test]
+fn what_is_ignored_from_now_on_is_told_as_such() {
+    let world = World::with_snapshot();
+    world.write(".vellumignore", "/dir\n");
+    world.remove("a.txt");
+    let ran = world.run(&["status"]).code(1);
+    let line = |start: &str| ran.lines().into_iter().find(|line| line.starts_with(start)).unwrap().to_owned();
+    assert!(line("D  dir/").ends_with("with 3 entries in it (ignored now)"), "{}", ran.out);
+    assert_eq!(line("D  a.txt"), "D  a.txt");
+    let ran = world.run(&["diff"]).code(1);
+    let deleted: Vec<_> = ran.lines().into_iter().filter(|line| line.starts_with("D  dir")).collect();
+    assert!(deleted.len() == 1 && deleted[0].contains("(ignored now)"), "{}", ran.out);
+}
