@@ -7,6 +7,7 @@
 
 mod build;
 mod entry;
+mod granularity;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,6 +15,7 @@ use vellum_types::{FileKind, Time};
 
 pub use build::{Block, Fresh, ListingError};
 pub use entry::{Detail, Entry, EntryId, Flags};
+pub use granularity::TimeGranularity;
 
 use entry::Record;
 
@@ -55,6 +57,8 @@ pub struct Listing {
     stamps: Vec<u64>,
     /// When it was begun, by the clock of the host that it is of; if stamps were asked for.
     pub begun: Option<Time>,
+    /// How finely the filesystem keeps times, as far as those that it has tell.
+    pub granularity: TimeGranularity,
     /// What could not be listed.
     pub unlisted: Vec<Unlisted>,
     /// Temporary files that a killed run may have left; not among the entries.

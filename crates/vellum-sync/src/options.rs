@@ -27,6 +27,9 @@ pub struct Options {
     pub detect_renames: bool,
     /// Directories on other filesystems are made, and not entered.
     pub one_filesystem: bool,
+    /// What was listed and is not there is no problem.
+    #[serde(default)]
+    pub ignore_missing: bool,
     /// Listings say when each file's attributes last changed, and when they were begun.
     #[serde(default)]
     pub stamps: bool,
@@ -135,6 +138,13 @@ pub struct Compare {
     pub existing: bool,
     /// Nothing is changed that is there.
     pub ignore_existing: bool,
+}
+
+impl Compare {
+    /// Takes times for equal that a filesystem cannot tell apart, too.
+    pub fn widen(&mut self, window: u64) {
+        self.modify_window = self.modify_window.max(window);
+    }
 }
 
 /// What is looked at when two files are compared.

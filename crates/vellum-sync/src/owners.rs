@@ -78,10 +78,11 @@ fn parse(text: &str) -> BTreeMap<u32, String> {
 }
 
 /// Gives the source's entries the numbers that their owners have at the destination, and gives the options as they are
-/// for who receives.
+/// for who receives, and for a filesystem that may keep times less finely.
 #[must_use]
 pub fn settle(source: &mut Listing, destination: &Listing, options: &Options) -> Options {
     let mut options = options.clone();
+    options.compare.widen(destination.granularity.window());
     options.preserve.receiver.clone_from(&destination.owners.receiver);
     if options.preserve.receiver.is_some() {
         options.preserve.owners = false;

@@ -16,6 +16,7 @@ mod partial;
 mod ranges;
 mod resume;
 mod small;
+mod times;
 
 use vellum_volume::Meter;
 

@@ -46,7 +46,7 @@ impl Wish {
     pub(crate) fn implies_root(&self) -> bool {
         let filters = self.rules.filters().filter(|_| self.side == Side::Source && self.top.is_empty());
         filters.is_some_and(|filters| {
-            filters.selection.as_ref().is_some_and(|selection| !selection.takes_content_of(b""))
+            filters.selection.as_ref().is_some_and(|selection| !selection.takes_root())
         })
     }
 }

@@ -165,6 +165,7 @@ impl Listing {
             followed: std::collections::HashSet::new(),
             stamps: Vec::new(),
             begun: None,
+            granularity: super::TimeGranularity::default(),
             unlisted: Vec::new(),
             leftovers: Vec::new(),
             owners: Owners::default(),

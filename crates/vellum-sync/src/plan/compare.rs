@@ -21,7 +21,8 @@ pub fn attributes(source: &Entry<'_>, old: &Entry<'_>, options: &Options) -> Wha
     let uid = wanted.uid.unwrap_or(old.uid());
     let mode = wanted.mode(old.mode(), uid, gid);
     let time = wanted.mtime.is_some_and(|mtime| !same_time(mtime, old.mtime(), options));
-    let atime = wanted.atime.is_some_and(|atime| old.atime() != Some(atime));
+    let atime =
+        wanted.atime.is_some_and(|atime| old.atime().is_none_or(|old| !same_time(atime, old, options)));
     let (acl, xattr) = extended(source.xattrs(), old.xattrs());
     What::default()
         .with_if(What::TIME, time)

@@ -5,15 +5,17 @@ use std::collections::HashMap;
 
 use super::walk::{Fresh, Planner};
 use super::{Action, Phase, Step, What};
-use crate::listing::{Entry, EntryId, Listing};
+use crate::listing::{Entry, EntryId, Listing, TimeGranularity};
 
 /// Smaller files are sent: that costs less than to find out whether they were renamed.
 const SIZE_MIN: u64 = 4096;
 
 type Look = (u64, i64, u32);
 
-fn look(entry: &Entry<'_>) -> Look {
-    (entry.size(), entry.mtime().secs, entry.mtime().nanos)
+/// Both sides' times as the destination keeps them.
+fn look(entry: &Entry<'_>, granularity: TimeGranularity) -> Look {
+    let time = granularity.cut(entry.mtime());
+    (entry.size(), time.secs, time.nanos)
 }
 
 fn is_candidate(entry: &Entry<'_>) -> bool {
@@ -29,13 +31,13 @@ pub(super) fn candidates(
 ) {
     let mut gone: HashMap<Look, Vec<EntryId>> = HashMap::new();
     for entry in old.iter().filter(is_candidate).filter(|entry| source.find(&entry.path()).is_none()) {
-        gone.entry(look(&entry)).or_default().push(entry.id());
+        gone.entry(look(&entry, old.granularity)).or_default().push(entry.id());
     }
     if gone.is_empty() {
         return;
     }
     for entry in source.iter().filter(is_candidate) {
-        let Some(like) = gone.get(&look(&entry)) else { continue };
+        let Some(like) = gone.get(&look(&entry, old.granularity)) else { continue };
         if old.find(&entry.path()).is_none() {
             ours.push(entry.id());
             theirs.extend(like);

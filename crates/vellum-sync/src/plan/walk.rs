@@ -101,6 +101,10 @@ impl<'a> Planner<'a> {
 
     pub fn run(mut self) -> Plan {
         let root = self.source.root();
+        if self.options.compare.existing && self.destination.root().flags().has(Flags::IMPLIED) {
+            // The directory itself is not there.
+            return Plan { counts: self.counts, ..Plan::default() };
+        }
         let what = match root.flags().has(Flags::IMPLIED) {
             true => What::default(),
             false => {
@@ -371,11 +375,15 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Directories below which there is nothing but directories.
+/// Directories below which there is nothing but directories, and none that a rule protects.
 fn bare(source: &Listing) -> HashSet<EntryId> {
     let mut bare: HashSet<EntryId> = source.iter().filter(Entry::is_dir).map(|dir| dir.id()).collect();
-    for entry in source.iter().filter(|entry| !entry.is_dir() && !entry.flags().has(Flags::WITHHELD)) {
-        let mut next = entry.parent();
+    let is_kept = |entry: &Entry<'_>| match entry.is_dir() {
+        true => entry.flags().has(Flags::PROTECTED),
+        false => !entry.flags().has(Flags::WITHHELD),
+    };
+    for entry in source.iter().filter(is_kept) {
+        let mut next = if entry.is_dir() { Some(entry) } else { entry.parent() };
         while let Some(dir) = next.filter(|dir| bare.remove(&dir.id())) {
             next = dir.parent();
         }

@@ -66,7 +66,14 @@ pub(super) fn apply_to(
         Newcomer::No { mode } => wanted.mode(mode, uid, gid),
     };
     if let Some(mode) = mode.filter(|mode| touched || *mode != now.mode) {
-        note(node.set_mode(mode), &mut failed);
+        let set = node.set_mode(mode);
+        // A filesystem without modes, where nobody asked for those of the source.
+        let is_none = |error: &BeneathError| {
+            matches!(error.errno(), Some(Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM))
+        };
+        if options.preserve.modes || !set.as_ref().is_err_and(is_none) {
+            note(set, &mut failed);
+        }
     }
     match (wanted.atime, wanted.mtime) {
         (None, None) => {}

@@ -15,6 +15,7 @@ use super::content::BLOCK;
 use super::filling::Filling;
 use super::partial::Partial;
 use super::small::{Siblings, begun};
+use super::times::TimeKeeping;
 use super::{Flow, Job, Keeper, Newcomer, attributes};
 use crate::error::{Result, SyncError};
 use crate::listing::{Digest, Entry, Flags};
@@ -31,6 +32,7 @@ pub(crate) struct Receiver<'a> {
     /// What was changed before this moment was changed before the run.
     pub(super) begun: Time,
     siblings: Siblings,
+    pub(super) times: TimeKeeping,
 }
 
 /// Where an entry goes.
@@ -51,7 +53,15 @@ impl<'a> Receiver<'a> {
     pub fn new(job: &'a Job<'a>, flow: Flow<'a>, keeper: Option<Keeper>) -> Self {
         // Where modes are copied nobody asks for it.
         let umask = if job.options.preserve.modes { 0 } else { attributes::umask() };
-        Self { job, flow, keeper, umask, begun: begun(), siblings: Siblings::default() }
+        Self {
+            job,
+            flow,
+            keeper,
+            umask,
+            begun: begun(),
+            siblings: Siblings::default(),
+            times: TimeKeeping::default(),
+        }
     }
 
     /// Writes a file; gives the attributes that could not be applied.
@@ -189,7 +199,9 @@ impl<'a> Receiver<'a> {
     ) -> Result<Vec<String>> {
         let node = Node::of_file(file);
         let now = like.map_or_else(|| node.stat(), Ok)?;
-        attributes::apply_to(&node, &now, entry, self.newcomer(step), self.job.options)
+        let failed = attributes::apply_to(&node, &now, entry, self.newcomer(step), self.job.options)?;
+        self.times.ensure(&node, entry, self.job.options);
+        Ok(failed)
     }
 
     fn newcomer(&self, step: &Step) -> Newcomer {
@@ -272,12 +284,12 @@ impl<'a> Receiver<'a> {
     pub fn make(&self, dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
         if step.old.is_none() {
             self.make_as(dir, entry.name(), entry).map_err(taken)?;
-            return attributes::apply(&dir.node(entry.name())?, entry, self.newcomer(step), self.job.options);
+            return self.attributes(&dir.node(entry.name())?, step, entry);
         }
         let temp = temp_name()?;
         self.make_as(dir, &temp, entry)?;
         let made = || {
-            let failed = attributes::apply(&dir.node(&temp)?, entry, self.newcomer(step), self.job.options)?;
+            let failed = self.attributes(&dir.node(&temp)?, step, entry)?;
             self.keep(dir, step, entry)?;
             dir.rename(&temp, dir, entry.name())?;
             Ok(failed)
@@ -303,14 +315,16 @@ impl<'a> Receiver<'a> {
         };
         match linked {
             Ok(()) => Ok(Some(())),
-            Err(error) if matches!(error.errno(), Some(Errno::MLINK | Errno::XDEV | Errno::PERM)) => Ok(None),
+            Err(error) if cannot_link(&error) => Ok(None),
             Err(error) => Err(taken(error)),
         }
     }
 
     /// Sets the attributes of something that is there.
     pub fn attributes(&self, node: &Node<'_>, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
-        attributes::apply(node, entry, self.newcomer(step), self.job.options)
+        let failed = attributes::apply(node, entry, self.newcomer(step), self.job.options)?;
+        self.times.ensure(node, entry, self.job.options);
+        Ok(failed)
     }
 
     /// Deletes an entry of the destination.
@@ -330,6 +344,12 @@ impl<'a> Receiver<'a> {
 /// Whether a failure cut off what would have gone well, so that another run can go on where it was.
 fn is_cut_off(error: &SyncError) -> bool {
     matches!(error, SyncError::Lost | SyncError::LostTo { .. } | SyncError::Stopped) || error.is_final()
+}
+
+/// Whether a file cannot have another name there: it has too many, lies elsewhere, or the filesystem knows no such thing.
+pub(super) fn cannot_link(error: &BeneathError) -> bool {
+    const REASONS: [Errno; 5] = [Errno::MLINK, Errno::XDEV, Errno::PERM, Errno::NOSYS, Errno::OPNOTSUPP];
+    error.errno().is_some_and(|errno| REASONS.contains(&errno))
 }
 
 /// A name that is taken although nobody saw it.

@@ -36,7 +36,9 @@ impl Receiver<'_> {
             Content::Pieces(pieces) => Some(self.write_over(&old.file, &mut **pieces)?),
         };
         let newcomer = Newcomer::No { mode: old.stat.mode };
-        let failed = attributes::apply(&Node::of_file(&old.file), entry, newcomer, self.job.options)?;
+        let node = Node::of_file(&old.file);
+        let failed = attributes::apply(&node, entry, newcomer, self.job.options)?;
+        self.times.ensure(&node, entry, self.job.options);
         self.settle(&old.file, &content, received)?;
         Ok(Some(failed))
     }

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use vellum_checkout::beneath::Dir;
 
 use super::elsewhere;
+use super::file::cannot_link;
 use crate::error::Result;
 use crate::options::Writing;
 use crate::scan::TRASH_DIR;
@@ -46,7 +47,7 @@ impl Keeper {
         let (to, kept) = self.place(dir, name, path)?;
         match dir.link_replacing(name, &to, &kept) {
             Err(error) if error.is_not_found() => Ok(()),
-            Err(error) if error.errno() == Some(Errno::XDEV) => elsewhere::copy(dir, name, &to, &kept),
+            Err(error) if cannot_link(&error) => elsewhere::copy(dir, name, &to, &kept),
             other => Ok(other?),
         }
     }

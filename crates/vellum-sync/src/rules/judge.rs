@@ -98,7 +98,7 @@ impl Judge for Here {
             verdict.is_way = selection.means_directory(&path);
             verdict.is_between = selection.leads_to(&path);
             verdict.transfer = selection.leads_to(&path) || (verdict.transfer && selection.takes(&path));
-            let outside = !selection.takes_content_of(self.dir());
+            let outside = self.tree.side == Side::Destination && !selection.takes_content_of(self.dir());
             verdict.protect_from_delete |= outside;
             verdict.perishable &= !outside;
         }
@@ -128,6 +128,11 @@ impl Judge for Here {
             prefix.push(b'/');
         }
         Ok(Some(Arc::new(Self { tree: Arc::clone(&self.tree), scope, prefix })))
+    }
+
+    fn listed_names(&self) -> Vec<Vec<u8>> {
+        let selection = self.tree.filters.selection.as_ref();
+        selection.map_or_else(Vec::new, |selection| selection.names_in(self.dir()))
     }
 
     fn admits(&self, size: u64, mtime: Time) -> bool {

@@ -30,6 +30,9 @@ pub struct Selection {
     paths: BTreeMap<Vec<u8>, Listed>,
     /// `-r`: of a directory, everything.
     recursive: bool,
+    /// The root itself takes part, though not all that is in it does.
+    #[serde(default)]
+    with_root: bool,
 }
 
 /// A map as a list of pairs: in JSON only strings are keys, and paths are none.
@@ -55,7 +58,7 @@ impl Selection {
     /// Parses a list. With `nul`, a NUL ends each path and nothing is a comment.
     pub fn parse(text: &[u8], nul: bool, recursive: bool) -> Result<Self, RuleError> {
         let ends = |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
-        let mut selection = Self { paths: BTreeMap::new(), recursive };
+        let mut selection = Self { recursive, ..Self::default() };
         for line in text.split(ends) {
             if line.is_empty() || (!nul && matches!(line.first(), Some(b'#' | b';'))) {
                 continue;
@@ -100,7 +103,36 @@ impl Selection {
             self.note(path, listed);
         }
         self.recursive |= other.recursive;
+        self.with_root |= other.with_root;
         self
+    }
+
+    /// The same, and the root itself.
+    #[must_use]
+    pub fn and_root(self) -> Self {
+        Self { with_root: true, ..self }
+    }
+
+    /// Whether the root itself takes part.
+    #[must_use]
+    pub fn takes_root(&self) -> bool {
+        self.with_root || self.takes_content_of(b"")
+    }
+
+    /// The first line of a list that says by `/./` where a path begins to matter.
+    #[must_use]
+    pub fn mark_in(text: &[u8], nul: bool) -> Option<&[u8]> {
+        let ends = |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
+        let mut lines = text.split(ends).filter(|line| nul || !matches!(line.first(), Some(b'#' | b';')));
+        lines.find(|line| line.windows(3).any(|bytes| bytes == b"/./"))
+    }
+
+    /// Names in the directory at `dir` that are listed, or on the way to what is.
+    #[must_use]
+    pub fn names_in(&self, dir: &[u8]) -> Vec<Vec<u8>> {
+        let prefix = if dir.is_empty() { Vec::new() } else { [dir, b"/"].concat() };
+        let below = self.paths.range(prefix.clone()..).map_while(|(path, _)| path.strip_prefix(&prefix[..]));
+        below.filter(|name| !name.is_empty() && !name.contains(&b'/')).map(<[u8]>::to_vec).collect()
     }
 
     /// Whether the entry at `path` is transferred.

@@ -33,6 +33,11 @@ pub trait Judge: Send + Sync {
     /// is below.
     fn enter(&self, name: &[u8], read: ReadRules<'_>) -> Result<Option<Arc<dyn Judge>>>;
 
+    /// Names that were listed one by one and should be in this directory.
+    fn listed_names(&self) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+
     /// Whether a file of this size and time is transferred; it is not deleted either way.
     fn admits(&self, _size: u64, _mtime: Time) -> bool {
         true

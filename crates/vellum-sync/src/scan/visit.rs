@@ -1,5 +1,7 @@
 //! One directory: its names, judged and looked at.
 
+use std::collections::HashSet;
+
 use vellum_checkout::beneath::{BeneathError, Dir, Xattr};
 use vellum_checkout::meta::Stat;
 use vellum_types::FileKind;
@@ -7,7 +9,7 @@ use vellum_types::FileKind;
 use super::follow::{Here, Links};
 use super::{Everything, is_own};
 use crate::error::{Result, SyncError};
-use crate::listing::{Block, Detail, Flags, Fresh, Unlisted};
+use crate::listing::{Block, Detail, Flags, Fresh, TimeGranularity, Unlisted};
 use crate::options::{Symlinks, When};
 use crate::source::{Side, Wish};
 
@@ -36,6 +38,8 @@ pub(super) struct Found {
     pub keeps: bool,
     /// Regular files.
     pub files: u64,
+    /// How finely times are kept here.
+    pub granularity: TimeGranularity,
 }
 
 impl Found {
@@ -50,6 +54,7 @@ impl Found {
             leftovers: Vec::new(),
             keeps: false,
             files: 0,
+            granularity: TimeGranularity::COARSEST,
         }
     }
 }
@@ -102,6 +107,11 @@ impl<'w> Looker<'w> {
         }
     }
 
+    /// What was asked for.
+    pub fn wish(&self) -> &'w Wish {
+        self.wish
+    }
+
     /// Directories of other devices are not entered.
     pub fn staying_on(mut self, device: Option<u64>) -> Self {
         self.device = device;
@@ -120,6 +130,19 @@ impl<'w> Looker<'w> {
                 continue;
             }
             self.judged(here, listed.name, listed.is_dir, &mut found);
+        }
+        if self.wish.side == Side::Source && !self.wish.options.ignore_missing {
+            let listed = here.judge.listed_names();
+            let names: HashSet<&[u8]> = match listed.is_empty() {
+                true => HashSet::new(),
+                false => names.iter().map(|listed| listed.name).collect(),
+            };
+            let missing = listed.into_iter().filter(|name| !names.contains(&name[..]));
+            found.unlisted.extend(missing.map(|name| Unlisted {
+                path: name,
+                message: "it is listed, and is not there".to_owned(),
+                vanished: false,
+            }));
         }
         Ok(found)
     }
@@ -152,7 +175,9 @@ impl<'w> Looker<'w> {
                 found.keeps = true;
                 return Ok(());
             }
-            let protected = self.wish.side == Side::Destination && verdict.protect_from_delete;
+            // At the source a rule that protects keeps a directory from being left out as empty.
+            let prunes = self.wish.options.preserve.prune_empty;
+            let protected = (self.wish.side == Side::Destination || prunes) && verdict.protect_from_delete;
             let perishable = protected && verdict.perishable;
             let judged = Judged {
                 here,
@@ -231,6 +256,8 @@ impl<'w> Looker<'w> {
             found.stamps.push((place, if moves { identity(&stat) } else { stamp(&stat) }));
         }
         found.files += u64::from(stat.kind == FileKind::File);
+        found.granularity.see(stat.mtime);
+        found.granularity.see(stat.ctime);
         Ok(())
     }
 

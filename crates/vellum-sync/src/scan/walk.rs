@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use vellum_checkout::beneath::{Dir, raise_open_files_limit};
 use vellum_checkout::crew::Crew;
+use vellum_checkout::meta::Stat;
 use vellum_types::Time;
 use vellum_volume::Meter;
 
@@ -17,7 +18,7 @@ use super::follow::{Above, Here};
 use super::visit::{Found, Looker, fresh};
 use super::{Judge, ReadRules};
 use crate::error::{Result, SyncError};
-use crate::listing::{Detail, EntryId, Flags, Listing, Unlisted};
+use crate::listing::{Detail, EntryId, Flags, Listing, TimeGranularity, Unlisted};
 use crate::local::Steps;
 use crate::source::Wish;
 
@@ -27,6 +28,9 @@ const HELD_SHARE: u64 = 4;
 const HELD_MAX: u64 = 4096;
 /// Longest rule file that is read, bytes: rules that a person wrote are far shorter.
 const RULES_MAX: u64 = 4 << 20;
+
+/// What FAT calls itself (`MSDOS_SUPER_MAGIC`).
+const FAT: rustix::fs::FsWord = 0x4d44;
 
 /// A directory to be visited.
 struct Task {
@@ -82,6 +86,8 @@ pub(super) struct Walk<'a> {
     held: Arc<AtomicUsize>,
     held_max: usize,
     crew: Crew<Task>,
+    /// It is a FAT, whose times of change have been finer than those of content.
+    is_fat: bool,
     state: Mutex<State>,
 }
 
@@ -97,6 +103,8 @@ impl<'a> Walk<'a> {
         let flags = Flags::default().with_if(Flags::IMPLIED, wish.implies_root());
         let mut listing = Listing::new(&fresh(&stat, flags), Some(detail));
         listing.begun = wish.options.stamps.then(now);
+        let is_fat = rustix::fs::fstatfs(root).is_ok_and(|fs| fs.f_type == FAT);
+        listing.granularity = if is_fat { TimeGranularity::COARSEST } else { granularity_of(&stat) };
         let judge = match wish.top.is_empty() {
             true => None,
             false => wish.rules.enter(b"", &|_| Ok(None))?,
@@ -114,12 +122,22 @@ impl<'a> Walk<'a> {
             held: Arc::default(),
             held_max,
             crew: Crew::new(task),
+            is_fat,
             state: Mutex::new(state),
         })
     }
 
+    /// Whether nothing but the root is asked for: a directory that was named itself, without what is in it.
+    fn is_alone(&self) -> bool {
+        let wish = self.looker.wish();
+        !wish.options.preserve.recursive && !wish.top.is_empty()
+    }
+
     /// Visits everything. Others start to help when there is something to help with: most trees are small.
     pub fn run(self) -> Result<Listing> {
+        if self.is_alone() {
+            return Ok(self.state.into_inner().unwrap_or_else(PoisonError::into_inner).listing);
+        }
         std::thread::scope(|scope| {
             self.crew.work_once(|task| self.perform(task));
             for _ in 1..self.threads.min(self.crew.waiting()) {
@@ -224,6 +242,9 @@ impl<'a> Walk<'a> {
         for (place, stamp) in &found.stamps {
             state.listing.set_stamp(first.plus(*place), *stamp);
         }
+        if !self.is_fat {
+            state.listing.granularity.merge(found.granularity);
+        }
         if found.keeps {
             state.listing.mark(id, Flags::KEEPS);
         }
@@ -265,6 +286,14 @@ impl<'a> Walk<'a> {
             listing.leftovers.push([&prefix[..], &name].concat());
         }
     }
+}
+
+/// How finely a filesystem keeps times, as far as its root tells.
+fn granularity_of(stat: &Stat) -> TimeGranularity {
+    let mut granularity = TimeGranularity::COARSEST;
+    granularity.see(stat.mtime);
+    granularity.see(stat.ctime);
+    granularity
 }
 
 /// The present moment.

@@ -19,7 +19,7 @@ use super::inbox::Inbox;
 use super::message::{Message, ToldOwners, ToldUnlisted, heard_error};
 use super::stream::{CountedWriter, TimedReader};
 use crate::error::{Result, SyncError};
-use crate::listing::{Listing, Unlisted};
+use crate::listing::{Listing, TimeGranularity, Unlisted};
 use crate::plan::Step;
 use crate::wire::{
     Codec, FRAME_MAX, Frame, FrameReader, FrameWriter, Greeting, Kind, ListingDecoder, PlanDecoder,
@@ -224,6 +224,7 @@ impl Link {
             leftovers: listing.leftovers.clone(),
             stamps: Some(listing.stamps()).filter(|all| all.len() <= STAMPS_MAX).unwrap_or_default().to_vec(),
             begun: listing.begun.map(|time| (time.secs, time.nanos)),
+            granularity: listing.granularity.nanos(),
         })
     }
 
@@ -314,13 +315,14 @@ impl Link {
                 }
                 Ok(())
             }
-            Message::Listed { unlisted, owners, leftovers, stamps, begun } => {
+            Message::Listed { unlisted, owners, leftovers, stamps, begun, granularity } => {
                 let mut listing = desk.listing.take().ok_or(WireError::Unasked("the end of a listing"))?;
                 listing.unlisted = unlisted.into_iter().map(Unlisted::from).collect();
                 listing.owners = owners.into();
                 listing.leftovers = leftovers;
                 listing.set_stamps(stamps);
                 listing.begun = begun.map(|(secs, nanos)| Time { secs, nanos });
+                listing.granularity = TimeGranularity::from_nanos(granularity);
                 let listing = Arc::new(listing);
                 desk.from = Some(Arc::clone(&listing));
                 desk.decoder = ListingDecoder::default();

@@ -60,6 +60,8 @@ pub(super) enum Message {
         stamps: Vec<u64>,
         #[serde(default)]
         begun: Option<(i64, u32)>,
+        #[serde(default)]
+        granularity: u64,
     },
     /// Client: hash the files whose numbers came.
     Digest,

@@ -80,7 +80,9 @@ impl Aftermath<'_> {
     /// Entries of a side that the other side does not have like this, although they went there.
     fn unlike(&self, from: Which) -> HashSet<EntryId> {
         let Some(after) = from.other().of(&self.after) else { return HashSet::new() };
-        let options = Options { delete: Delete::default(), detect_renames: false, ..self.options.clone() };
+        let mut options =
+            Options { delete: Delete::default(), detect_renames: false, ..self.options.clone() };
+        options.compare.widen(after.granularity.window());
         let before: &&Listing = from.of(&self.before);
         let plan = Plan::new(before, after, &options);
         let counts = |step: &&crate::plan::Step| {

@@ -99,6 +99,7 @@ impl Renamings {
         renamed.unlisted = listing.unlisted.clone();
         renamed.leftovers = listing.leftovers.clone();
         renamed.owners = listing.owners.clone();
+        renamed.granularity = listing.granularity;
         let dirs: BTreeSet<&[u8]> = self.0.keys().map(|path| split(path).0).collect();
         let mut waiting = vec![(root, EntryId::ROOT, Vec::new())];
         let mut next = 0;

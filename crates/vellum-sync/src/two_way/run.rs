@@ -120,6 +120,9 @@ impl TwoWay<'_> {
         self.asked.held.clear();
         let [first, second] = self.list_both(meter);
         let mut sight = Sight { listings: [first?, second?] };
+        for listing in sight.both() {
+            self.asked.options.compare.widen(listing.granularity.window());
+        }
         let listings = sight.both();
         for (which, paths) in Which::BOTH.into_iter().zip(doubtful(archive, listings, &self.asked)) {
             if !paths.is_empty() {

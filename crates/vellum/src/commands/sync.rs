@@ -90,8 +90,11 @@ fn once(args: &Args, context: &Context) -> Result<Outcome> {
         can_move(&options)?;
     }
     let asked = sources.iter().map(|typed| Asked::parse(typed, args, context)).collect::<Result<Vec<_>>>()?;
+    check_places(&asked, args, &options)?;
+    let asked: Vec<Asked> =
+        asked.into_iter().filter(|asked| !(options.ignore_missing && asked.is_missing(context))).collect();
     let mut outcome = Outcome::Done;
-    for asked in sources::together(asked, &options) {
+    for asked in sources::together(asked, &options).into_iter().filter(|asked| !asked.is_empty()) {
         let opened = sources::open(&asked, destination, (&options, &filters), args, context)?;
         let pair = Pair { opened };
         if pair.opened.remotes.is_empty() {
@@ -101,6 +104,22 @@ fn once(args: &Args, context: &Context) -> Result<Outcome> {
         outcome = outcome.max(pair.run(args, &options, context)?);
     }
     Ok(outcome)
+}
+
+/// Refuses what cannot be meant by where things are to go.
+fn check_places(asked: &[Asked], args: &Args, options: &Options) -> Result<()> {
+    if args.rules.lists() && args.rsync.flattens {
+        let message = "--no-relative has no meaning with --files-from: listed paths keep their directories";
+        return Err(CliError::usage(message, "leave it out"));
+    }
+    let is_whole = args.places.relative && asked.iter().any(|asked| asked.named.is_none());
+    if is_whole && !args.rules.lists() && !options.preserve.recursive && !args.preserve.dirs {
+        return Err(CliError::usage(
+            "the source is a directory, and nothing says what of it",
+            "give -r or -d",
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses what would take away more than was copied.
@@ -220,6 +239,9 @@ impl Pair {
         }
         if let Some(refusal) = &plan.refusal {
             return Err(SyncError::Refused(refusal.clone()));
+        }
+        if present.is_none() && options.compare.existing && plan.is_empty() {
+            return Ok((from, to, plan, Some(Report::default())));
         }
         let target = match present {
             Some(present) => present,

@@ -28,6 +28,25 @@ impl Disk {
         disk
     }
 
+    /// A filesystem with coarse times: `exfat` or `ntfs` through FUSE, `ext` with inodes that have no room for more.
+    pub fn foreign(kind: &str) -> Self {
+        let disk = Self { dir: tempfile::tempdir().unwrap() };
+        let script = match kind {
+            // It takes a device alone. The loop goes with the mount.
+            "exfat" => {
+                "mkfs.exfat image > out; loop=$(losetup -f --show image)
+                mount.exfat-fuse $loop disk 2> out; losetup -d $loop"
+            }
+            "ntfs" => "mkfs.ntfs -F -Q image > out 2>&1; ntfs-3g image disk",
+            _ => "mkfs.ext4 -q -I 128 image > out 2>&1; mount -o loop image disk",
+        };
+        sh(
+            disk.dir.path(),
+            &format!("PATH=$PATH:/usr/sbin:/sbin; truncate -s 40M image; mkdir disk; {script}"),
+        );
+        disk
+    }
+
     /// A filesystem in memory.
     pub fn in_memory(mebibytes: u64) -> Self {
         let disk = Self { dir: tempfile::tempdir().unwrap() };

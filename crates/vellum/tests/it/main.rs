@@ -50,6 +50,7 @@ mod sync;
 mod sync_ask;
 mod sync_calls;
 mod sync_clocks;
+mod sync_filesystems;
 mod sync_killed;
 mod sync_moving;
 mod sync_names;

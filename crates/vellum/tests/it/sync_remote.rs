@@ -68,6 +68,22 @@ fn a_file_that_moved_into_a_new_directory_is_renamed_there() {
 }
 
 #[test]
+fn hosts_are_reached_through_what_rsync_is_told_to_use_and_patterns_are_named() {
+    let host = Host::new();
+    host.world.write("src/file", "content");
+    let to = host.at("there");
+    let words = ["sync", "--remote-program", env!("CARGO_BIN_EXE_vellum"), "src/", &to];
+    let ran = host.world.command_at_home(&words).env("RSYNC_RSH", &host.rsh).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert_eq!(host.world.read("there/file"), "content");
+    host.sync(&["-a", &host.at("src/*"), "back"]).code(3).remarks("no shell");
+    host.sync(&["-a", &host.at("src/none"), "back"]).code(2).remarks("No such file");
+    host.world.write("list", "file\nnone\n");
+    host.sync(&["-a", "--files-from=list", &host.at("src/"), "back"]).code(1).remarks("none");
+    assert_eq!(host.world.read("back/file"), "content");
+}
+
+#[test]
 fn a_file_goes_alone() {
     let host = Host::new();
     host.world.write("one", "content");

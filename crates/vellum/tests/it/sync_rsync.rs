@@ -332,6 +332,61 @@ fn directories_without_content_and_without_directories() {
 }
 
 #[test]
+fn directories_named_alone_and_paths_that_begin_with_a_dot_are_as_with_rsync() {
+    let make = |root: &Path| {
+        linked(root);
+        fs::create_dir_all(root.join("src/empty/emptier")).unwrap();
+        for to in ["dot", "plain", "existing", "old"] {
+            fs::create_dir(root.join(to)).unwrap();
+            fs::set_permissions(root.join(to), fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        write(root, "old/file", "old");
+    };
+    let beside = Beside::new(make);
+    beside.same(&["-dt", "src", "alone"], "alone");
+    beside.same(&["-a", "--existing", "src", "existing"], "existing");
+    beside.same(&["-am", "--filter=P empty/", "src/", "pruned"], "pruned");
+    beside.same(&["-aR", "./src/dir", "dot"], "dot");
+    beside.same(&["-aR", "src/dir", "plain"], "plain");
+    // Directories keep the times that making old versions gives them.
+    beside.same(&["-ab", "src/", "old"], "old");
+}
+
+#[test]
+fn a_listed_path_that_is_not_there_is_a_problem_unless_told_otherwise() {
+    let world = World::empty();
+    for path in ["src/a", "src/d/b", "dst/d/b", "dst/d/old"] {
+        world.write(path, "x");
+    }
+    world.write("list", "a\nnone\nd/missing\nd/\n");
+    let words = ["sync", "-a", "-r", "--delete", "--files-from=list", "src/", "dst"];
+    world.run(&words).code(1).remarks("none").remarks("d/missing").remarks("it is listed");
+    assert!(world.has("dst/a") && world.has("dst/d/old"), "nothing is deleted while something is missing");
+    world.run(&[&words[..], &["--ignore-missing-args", "--force-delete"]].concat()).ok();
+    assert!(!world.has("dst/d/old"));
+    world.run(&["sync", "-a", "--ignore-missing-args", "src/a", "nowhere", "to/"]).ok();
+    assert!(world.has("to/a"));
+    world.run(&["sync", "-a", "--ignore-missing-args", "nowhere", "to/"]).ok();
+    world.run(&["sync", "-a", "nowhere", "to/"]).code(2).remarks("nowhere");
+}
+
+#[test]
+fn lists_that_cannot_be_meant_are_refused() {
+    let world = World::empty();
+    world.write("src/a", "x");
+    world.write("list", "a\n");
+    world.write("marked", "# b/./c\nb/./a\n");
+    let run = |words: &[&str]| world.run(&[&["sync", "-a"], words, &["src/", "dst"]].concat());
+    run(&["--files-from=marked"]).code(3).remarks("'b/./a'");
+    run(&["--files-from=host:list"]).code(3).remarks("on another host");
+    run(&["--files-from=list", "--no-R"]).code(3).remarks("--no-relative");
+    world.run(&["sync", "-R", ".", "dst"]).code(3).remarks("give -r or -d");
+    assert!(!world.has("dst"));
+    run(&["--files-from=list"]).ok();
+    assert!(world.has("dst/a"));
+}
+
+#[test]
 fn what_several_sources_have_together_is_kept() {
     let make = |root: &Path| {
         write(root, "a/one", "1");

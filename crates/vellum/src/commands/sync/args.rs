@@ -237,6 +237,9 @@ pub struct Which {
     /// Leave alone what is at DST
     #[arg(long)]
     pub ignore_existing: bool,
+    /// Pass over a SRC, or a path of --files-from, that is not there
+    #[arg(long)]
+    pub ignore_missing_args: bool,
     /// Times that differ by no more count as equal
     #[arg(short = '@', long, value_name = "SECONDS")]
     pub modify_window: Option<f64>,

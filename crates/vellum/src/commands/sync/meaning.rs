@@ -26,6 +26,7 @@ pub fn options(args: &Args) -> Result<Options> {
         effort: effort(&args.effort)?,
         detect_renames: args.which.detect_renames,
         one_filesystem: args.preserve.one_file_system,
+        ignore_missing: args.which.ignore_missing_args,
         stamps: args.delete.remove_source_files,
         moves: args.delete.remove_source_files,
     })
@@ -53,7 +54,8 @@ fn preserve(args: &Args) -> Preserve {
     Preserve {
         recursive: (archive || typed.recursive) && !typed.no_recursive,
         times: (archive || typed.times) && !typed.no_times,
-        omit_dir_times: typed.omit_dir_times,
+        // Old versions beside the new ones move the times of directories in each run.
+        omit_dir_times: typed.omit_dir_times || args.delete.backup && args.delete.backup_dir.is_none(),
         omit_link_times: typed.omit_link_times,
         modes: (archive || typed.perms || typed.acls) && !typed.no_perms,
         executability: typed.executability,

@@ -57,6 +57,7 @@ pub fn connect(host: &OsStr, path: &OsStr, role: Role, args: &Args) -> Result<Re
     };
     let mut shell = Shell::default();
     let typed = args.effort.rsh.clone().or_else(|| std::env::var_os("VELLUM_RSH"));
+    let typed = typed.or_else(|| std::env::var_os("RSYNC_RSH").filter(|words| !words.is_empty()));
     if let Some(typed) = typed {
         shell.words = Shell::split(typed.as_bytes()).map_err(|error| wrong(&error))?;
     }
@@ -93,7 +94,7 @@ pub fn from_host(host: &OsStr, path: &OsStr, args: &Args) -> Result<From> {
     let remote = connect(host, path, Role::Source, args)?;
     let shown = show(&[host.as_bytes(), b":", path.as_bytes()].concat()).to_string();
     let content = means_content(path) || path.is_empty() || path == "~";
-    let is_dir = content || remote.look()? == Found::Directory;
+    let is_dir = content || found(&remote, path)? == Found::Directory;
     let words = match (content, is_dir) {
         (true, _) => format!("what is in '{shown}'"),
         (false, true) => format!("the directory '{shown}'"),
@@ -108,6 +109,18 @@ pub fn from_host(host: &OsStr, path: &OsStr, args: &Args) -> Result<From> {
         Box::new(source)
     });
     Ok(From { open, words, name, is_dir, path: None, remote: Some(remote) })
+}
+
+/// What stands at a path of another host.
+fn found(remote: &Remote, path: &OsStr) -> Result<Found> {
+    remote.look().map_err(|error| {
+        let is_pattern = path.as_bytes().iter().any(|byte| b"*?[".contains(byte));
+        if !(is_pattern && error.kind() == vellum_types::ErrorKind::NotFound) {
+            return CliError::from(error);
+        }
+        let message = format!("no shell of the other host expands '{}'", show(path.as_bytes()));
+        CliError::usage(message, "name the directory, and choose with --include and --exclude")
+    })
 }
 
 /// Where a source goes on another host.

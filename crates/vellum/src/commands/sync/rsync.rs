@@ -78,7 +78,6 @@ pub const TABLE: &[Row] = &[
     value("cc", COMPARED),
     short('B', value("block-size", No("the length of blocks follows from that of the file"))),
     flag("remove-sent-files", Ours("--remove-source-files")),
-    flag("ignore-missing-args", No("a source that is not there is an error")),
     flag("delete-missing-args", No("a source that is not there is an error, and deletes nothing")),
     flag("ignore-errors", No("nothing is deleted while part of the source cannot be read")),
     value("max-alloc", Anyway("what comes from the other side is bounded")),
@@ -182,6 +181,8 @@ const TURNED_OFF: [(&str, &str, Option<&str>); 31] = [
 #[derive(Debug, Default)]
 pub struct RsyncArgs {
     typed: Vec<Row>,
+    /// Paths of a list shall lose the directories above them.
+    pub flattens: bool,
 }
 
 impl RsyncArgs {
@@ -232,7 +233,8 @@ impl FromArgMatches for RsyncArgs {
             let source = matches.value_source(row.name);
             source == Some(clap::parser::ValueSource::CommandLine)
         };
-        Ok(Self { typed: TABLE.iter().filter(given).copied().collect() })
+        let flattens = matches.get_flag("no-relative");
+        Ok(Self { typed: TABLE.iter().filter(given).copied().collect(), flattens })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> std::result::Result<(), clap::Error> {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, value_parser};
 use vellum_sync::rules::{Filters, Limits, RuleArg, RuleError, RuleSet, Selection};
+use vellum_volume::tree::show;
 
 use crate::context::Context;
 use crate::error::{CliError, Result};
@@ -158,8 +159,16 @@ impl RuleArgs {
             None => None,
             Some(file) => {
                 let path = context.local_path(Path::new(file));
+                check_here(file, &path)?;
                 let shown = path.display().to_string();
                 let text = read_file(&path, file.as_bytes()).map_err(CliError::io("read", shown))?;
+                if let Some(line) = Selection::mark_in(&text, self.from0) {
+                    let message = format!("'/./' has no meaning in a list: '{}'", show(line));
+                    return Err(CliError::usage(
+                        message,
+                        "list paths from SRC on, and let SRC be where they begin",
+                    ));
+                }
                 Some(Selection::parse(&text, self.from0, recursive).map_err(wrong)?)
             }
         };
@@ -175,6 +184,19 @@ fn own_cvs() -> Vec<RuleArg> {
     let file = home.and_then(|path| std::fs::read(path).ok());
     let variable = std::env::var_os("CVSIGNORE").map(OsString::into_vec);
     file.into_iter().chain(variable).map(RuleArg::Cvs).collect()
+}
+
+/// Refuses a list on another host.
+fn check_here(typed: &OsString, path: &Path) -> Result<()> {
+    let bytes = typed.as_bytes();
+    let colon = bytes.iter().position(|byte| *byte == b':');
+    let is_host = colon.is_some_and(|colon| !bytes.get(..colon).unwrap_or_default().contains(&b'/'));
+    if !is_host || path.exists() {
+        return Ok(());
+    }
+    let message =
+        format!("the list '{}' is on another host, and --files-from reads it on this one", show(bytes));
+    Err(CliError::usage(message, "ssh HOST cat FILE | vellum sync --files-from=- SRC DST"))
 }
 
 fn wrong(error: RuleError) -> CliError {

@@ -26,6 +26,8 @@ pub struct Asked {
     typed: Typed,
     /// What of it is meant, with `--relative`.
     pub named: Option<Vec<u8>>,
+    /// The directory in which the path begins takes part itself: `./` says so.
+    with_root: bool,
 }
 
 impl Asked {
@@ -40,18 +42,20 @@ impl Asked {
             if !path.is_empty() {
                 path.push("/");
             }
-            return Ok(Self { typed, named: None });
+            return Ok(Self { typed, named: None, with_root: false });
         }
         if !args.places.relative {
-            return Ok(Self { typed, named: None });
+            return Ok(Self { typed, named: None, with_root: false });
         }
+        let with_root = path.as_bytes().starts_with(b"./") && !args.places.no_implied_dirs;
         let (base, named) = cut(path.as_bytes());
         if named.split(|byte| *byte == b'/').any(|name| name == b"..") {
             let message = format!("'{}' goes up and down again", show(path.as_bytes()));
             return Err(CliError::usage(message, "a path without '..', or one that begins behind '/./'"));
         }
+        let with_root = with_root && base == b"./";
         *path = OsString::from_vec(base);
-        Ok(Self { typed, named: (!named.is_empty()).then_some(named) })
+        Ok(Self { typed, named: (!named.is_empty()).then_some(named), with_root })
     }
 
     /// Opens it.
@@ -82,7 +86,19 @@ impl Asked {
         let Some(named) = &self.named else { return Ok(Arc::clone(filters)) };
         let selection = Selection::parse(named, true, options.preserve.recursive)
             .map_err(|error| CliError::usage(error.to_string(), ""))?;
+        let selection = if self.with_root { selection.and_root() } else { selection };
         Ok(Arc::new(Filters { selection: Some(selection), ..(**filters).clone() }))
+    }
+
+    /// Whether it is a path of this host at which nothing stands.
+    pub fn is_missing(&self, context: &Context) -> bool {
+        let path = match &self.typed {
+            Typed::Path(path) => path,
+            Typed::Host { .. } | Typed::Volume { .. } => return false,
+        };
+        let named = self.named.as_deref().unwrap_or_default();
+        let whole = context.local_path(&std::path::Path::new(path).join(OsStr::from_bytes(named)));
+        whole.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
     }
 }
 

@@ -1,0 +1,116 @@
+//! How finely a filesystem keeps times, learnt from the times that it has.
+//!
+//! Invariant: what is learnt is never finer than what was seen, and one time that is finer is enough to know so. Times of
+//! the last change of anything are set by the system itself, so that a tree in which programs set round times (an unpacked
+//! archive) does not look like a filesystem that rounds.
+
+use vellum_types::Time;
+
+/// What filesystems keep times in, nanoseconds: FAT, HFS+ and ext3, exFAT, milliseconds, microseconds, NTFS, and all
+/// others.
+const STEPS: [u64; 7] = [2_000_000_000, 1_000_000_000, 10_000_000, 1_000_000, 1_000, 100, 1];
+/// Nanoseconds of a second.
+const SECOND: i128 = 1_000_000_000;
+
+/// The step in which a filesystem keeps times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeGranularity(u64);
+
+impl Default for TimeGranularity {
+    /// The finest.
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl TimeGranularity {
+    /// The coarsest: of a filesystem of which nothing was seen yet.
+    pub const COARSEST: Self = Self(STEPS[0]);
+
+    /// From the wire: none is coarser than the coarsest, so that no peer makes different times equal.
+    #[must_use]
+    pub fn from_nanos(nanos: u64) -> Self {
+        Self(nanos.clamp(1, Self::COARSEST.0))
+    }
+
+    /// The step, nanoseconds.
+    #[must_use]
+    pub fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Takes in a time that the filesystem keeps.
+    pub fn see(&mut self, time: Time) {
+        let nanos = i128::from(time.secs) * SECOND + i128::from(time.nanos);
+        let fits = |step: &u64| nanos.rem_euclid(i128::from(*step)) == 0;
+        if !fits(&self.0) {
+            self.0 = STEPS.into_iter().filter(|step| *step < self.0).find(fits).unwrap_or(1);
+        }
+    }
+
+    /// The one of both that is finer.
+    pub fn merge(&mut self, other: Self) {
+        self.0 = self.0.min(other.0);
+    }
+
+    /// By how much two times may differ that this filesystem cannot tell apart, nanoseconds.
+    #[must_use]
+    pub fn window(self) -> u64 {
+        self.0.saturating_sub(1)
+    }
+
+    /// Whether a time may be what some filesystem keeps of another.
+    #[must_use]
+    pub fn can_make(kept: Time, given: Time) -> bool {
+        STEPS.into_iter().any(|step| Self(step).cut(given) == kept)
+    }
+
+    /// A time as the filesystem keeps it, if it cuts off the rest as most do.
+    #[must_use]
+    pub fn cut(self, time: Time) -> Time {
+        let nanos = i128::from(time.secs) * SECOND + i128::from(time.nanos);
+        let nanos = nanos - nanos.rem_euclid(i128::from(self.0));
+        let secs = i64::try_from(nanos.div_euclid(SECOND)).unwrap_or(time.secs);
+        Time { secs, nanos: u32::try_from(nanos.rem_euclid(SECOND)).unwrap_or(0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn learnt(times: &[(i64, u32)]) -> u64 {
+        let mut granularity = TimeGranularity::COARSEST;
+        for (secs, nanos) in times {
+            granularity.see(Time { secs: *secs, nanos: *nanos });
+        }
+        granularity.nanos()
+    }
+
+    #[test]
+    fn the_finest_time_tells() {
+        assert_eq!(learnt(&[]), 2_000_000_000);
+        assert_eq!(learnt(&[(4, 0), (-6, 0)]), 2_000_000_000);
+        assert_eq!(learnt(&[(4, 0), (5, 0)]), 1_000_000_000);
+        assert_eq!(learnt(&[(4, 0), (5, 130_000_000)]), 10_000_000);
+        assert_eq!(learnt(&[(5, 123_456_700), (6, 0)]), 100);
+        assert_eq!(learnt(&[(5, 123_456_789), (6, 0)]), 1);
+    }
+
+    #[test]
+    fn times_are_cut_towards_the_past() {
+        let two = TimeGranularity::COARSEST;
+        let cut = |secs, nanos| two.cut(Time { secs, nanos });
+        assert_eq!(cut(5, 7), Time { secs: 4, nanos: 0 });
+        assert_eq!(cut(-5, 7), Time { secs: -6, nanos: 0 });
+        assert_eq!(TimeGranularity::default().cut(Time { secs: 5, nanos: 7 }), Time { secs: 5, nanos: 7 });
+        assert_eq!(TimeGranularity::from_nanos(u64::MAX), two);
+        let given = Time { secs: 5, nanos: 123 };
+        for (kept, may_be) in
+            [((4, 0), true), ((5, 0), true), ((5, 100), true), ((3, 0), false), ((6, 0), false)]
+        {
+            let kept = Time { secs: kept.0, nanos: kept.1 };
+            assert_eq!(TimeGranularity::can_make(kept, given), may_be, "{kept:?}");
+        }
+    }
+}

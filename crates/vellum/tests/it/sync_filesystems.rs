@@ -1,0 +1,175 @@
+//! `vellum sync` with filesystems of other systems: without hard links, owners and modes, with coarse times.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::disk::Disk;
+use crate::other_host::Host;
+use crate::world::{World, noise};
+
+const KINDS: [&str; 3] = ["exfat", "ntfs", "ext"];
+
+fn fill(world: &World) {
+    for number in 0..40 {
+        world.write(&format!("src/dir/f{number}"), format!("file {number}\n").repeat(number));
+        // Each has a fraction of its own.
+        age(&world.tree().join(format!("src/dir/f{number}")), 100_000 + number as u64);
+    }
+    world.write("src/dir/deep/er/file", "deep");
+    world.write("src/big", noise(2_500_000));
+    world.write("src/empty", "");
+}
+
+/// Gives a file a time that no coarse filesystem keeps.
+fn age(path: &Path, secs: u64) {
+    let odd = Duration::new(1_600_000_001 + secs, 123_456_789);
+    fs::File::options().write(true).open(path).unwrap().set_modified(SystemTime::UNIX_EPOCH + odd).unwrap();
+}
+
+/// All files below a directory, with what is in them.
+fn content(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let (mut found, mut pending) = (Vec::new(), vec![root.to_path_buf()]);
+    while let Some(dir) = pending.pop() {
+        for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            match entry.file_type().unwrap().is_dir() {
+                true => pending.push(entry.path()),
+                false => found
+                    .push((entry.path().strip_prefix(root).unwrap().into(), fs::read(entry.path()).unwrap())),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn assert_same(world: &World, disk: &Disk) {
+    assert!(content(&world.tree().join("src")) == content(&disk.path().join("src")));
+}
+
+#[test]
+fn new_files_go_to_filesystems_without_hard_links_and_the_second_run_is_idle() {
+    for kind in KINDS {
+        let (disk, world) = (Disk::foreign(kind), World::empty());
+        let to = disk.path().display().to_string();
+        fill(&world);
+        world.run(&["sync", "-rt", "src", &to]).ok().says("Done: ");
+        assert_same(&world, &disk);
+        world.run(&["sync", "-rt", "--delete", "src", &to]).ok().says("Nothing to do");
+        world.write("src/dir/f7", "another text");
+        world.write("src/dir/new", "new");
+        world.remove("src/dir/f8");
+        world.run(&["sync", "-rt", "--delete", "src", &to]).ok().says("1 made, 1 updated");
+        assert_same(&world, &disk);
+        world.run(&["sync", "-rt", "--delete", "src", &to]).ok().says("Nothing to do");
+    }
+}
+
+/// An edit that keeps the size and moves the time by more than the filesystem rounds is seen.
+#[test]
+fn every_way_of_writing_works_without_hard_links() {
+    const WAYS: [&[&str]; 7] = [
+        &["--in-place"],
+        &["--resume"],
+        &["--partial-dir=.kept"],
+        &["--backup"],
+        &["--backup-dir=old", "--delete"],
+        &["--trash", "--delete"],
+        &["--verify", "--fsync", "--delete"],
+    ];
+    for (kind, way) in ["exfat", "ntfs"].into_iter().flat_map(|kind| WAYS.map(|way| (kind, way))) {
+        let (disk, world) = (Disk::foreign(kind), World::empty());
+        let to = disk.path().join("src").display().to_string();
+        let run = || world.run(&[&["sync", "-rt"], way, &["src/", &to]].concat());
+        fill(&world);
+        run().ok();
+        assert_same(&world, &disk);
+        run().ok().says("Nothing to do");
+        world.write("src/dir/f20", "x".repeat(180));
+        world.write("src/big", noise(2_600_000));
+        world.remove("src/dir/f21");
+        run().ok();
+        run().ok().says("Nothing to do");
+        for path in ["src/dir/f20", "src/big"] {
+            assert!(fs::read(world.tree().join(path)).unwrap() == fs::read(disk.path().join(path)).unwrap());
+        }
+        let kept = match way[0] {
+            "--backup" => Some("src/dir/f20~"),
+            "--backup-dir=old" => Some("src/old/dir/f20"),
+            _ => None,
+        };
+        if let Some(kept) = kept {
+            assert_eq!(fs::read_to_string(disk.path().join(kept)).unwrap(), "file 20\n".repeat(20));
+        }
+        assert_eq!(disk.path().join("src/dir/f21").exists(), !way.contains(&"--delete"), "{kind} {way:?}");
+    }
+}
+
+#[test]
+fn further_names_of_a_file_become_copies_without_hard_links() {
+    let (disk, world) = (Disk::foreign("exfat"), World::empty());
+    fill(&world);
+    fs::hard_link(world.tree().join("src/big"), world.tree().join("src/dir/again")).unwrap();
+    world.run(&["sync", "-rtH", "src", &disk.path().display().to_string()]).ok();
+    assert_same(&world, &disk);
+}
+
+#[test]
+fn files_go_over_ssh_to_filesystems_without_hard_links() {
+    for kind in ["exfat", "ntfs"] {
+        let (disk, host) = (Disk::foreign(kind), Host::new());
+        fill(&host.world);
+        let to = format!("here:{}", disk.path().display());
+        host.sync(&["-rt", "src", &to]).ok();
+        assert_same(&host.world, &disk);
+        host.sync(&["-rt", "src", &to]).ok().says("Nothing to do");
+        fs::create_dir(host.world.tree().join("src/moved")).unwrap();
+        fs::rename(host.world.tree().join("src/big"), host.world.tree().join("src/moved/big")).unwrap();
+        host.sync(&["-rt", "--delete", "--detect-renames", "src", &to]).ok().says("renamed");
+        assert_same(&host.world, &disk);
+        host.sync(&["-rt", &format!("{to}/src/"), "back"]).ok();
+        assert!(content(&host.world.tree().join("back")) == content(&disk.path().join("src")));
+    }
+}
+
+#[test]
+fn both_ways_coarse_times_make_no_conflict() {
+    for kind in KINDS {
+        let (disk, world) = (Disk::foreign(kind), World::empty());
+        fill(&world);
+        let there = disk.path().join("src");
+        fs::create_dir(&there).unwrap();
+        let to = there.display().to_string();
+        let run = || world.run_at_home(&["sync", "--two-way", "-rt", "src", &to]);
+        run().ok();
+        assert_same(&world, &disk);
+        run().ok().says("Nothing to do");
+        // Of one size with what was there.
+        world.write("src/dir/f3", "FILE 3\n".repeat(3));
+        fs::write(there.join("dir/f4"), "FILE 4\n".repeat(4)).unwrap();
+        fs::write(there.join("dir/new"), "new").unwrap();
+        fs::remove_file(there.join("dir/f5")).unwrap();
+        let ran = run().ok();
+        assert!(!ran.out.contains("conflict") && !ran.err.contains("conflict"), "{}", ran.out);
+        assert_same(&world, &disk);
+        assert_eq!(world.read("src/dir/f4"), "FILE 4\n".repeat(4));
+        assert!(world.has("src/dir/new") && !world.has("src/dir/f5"));
+        run().ok().says("Nothing to do");
+    }
+}
+
+/// An unpacked archive has round times on filesystems that keep nanoseconds: nothing is rounded there.
+#[test]
+fn an_edit_within_the_second_is_seen_where_all_times_are_round() {
+    let world = World::empty();
+    for path in ["src/a", "src/b", "dst/a", "dst/b"] {
+        world.write(path, "text");
+        let round = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
+        fs::File::options().write(true).open(world.tree().join(path)).unwrap().set_modified(round).unwrap();
+    }
+    world.write("src/a", "TEXT");
+    let later = SystemTime::UNIX_EPOCH + Duration::new(1_600_000_000, 400_000_000);
+    fs::File::options().write(true).open(world.tree().join("src/a")).unwrap().set_modified(later).unwrap();
+    world.run(&["sync", "-rt", "src/", "dst"]).ok().says("1 updated");
+    assert_eq!(world.read("dst/a"), "TEXT");
+}
