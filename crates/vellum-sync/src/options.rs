@@ -206,6 +206,9 @@ pub struct Writing {
     pub in_place: bool,
     /// What is longer at the source gets its end appended, in place; its beginning is not looked at.
     pub append: bool,
+    /// With `append`: its beginning is compared, and what differs is written, too.
+    #[serde(default)]
+    pub append_compared: bool,
     /// Where what arrived of a file is kept when the run is cut off; a name, or a path from the destination's root.
     pub partial_dir: Option<Vec<u8>>,
     /// What arrived of a file when a run was cut off is kept, and taken up by the next one.

@@ -311,7 +311,10 @@ impl<'a> Planner<'a> {
         // Another name of the same file, a backup perhaps, would change with it.
         let alone = !old.flags().has(Flags::LINKED);
         match (writing.append, writing.in_place, writing.delta) {
-            (true, _, _) if alone && old.size() < source.size() => How::Append,
+            (true, _, _) if alone && old.size() < source.size() => match writing.append_compared {
+                true => How::InPlace,
+                false => How::Append,
+            },
             (_, true, _) if alone => How::InPlace,
             (_, _, DeltaMode::Never) => How::Whole,
             _ if old.size() == 0 || source.size() == 0 => How::Whole,

@@ -302,6 +302,7 @@ impl TwoWay<'_> {
             trash: options.writing.trash || loses && !kept,
             in_place: false,
             append: false,
+            append_compared: false,
             unchanged: true,
             ..options.writing.clone()
         };

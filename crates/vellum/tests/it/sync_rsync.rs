@@ -386,6 +386,26 @@ fn lists_that_cannot_be_meant_are_refused() {
     assert!(world.has("dst/a"));
 }
 
+/// What is longer at the destination stays, what is shorter is made equal though its beginning differs.
+#[test]
+fn what_is_appended_is_compared_if_that_is_asked_for() {
+    let make = |root: &Path| {
+        for (name, here, there) in [
+            ("shorter", "0123456789", "0123"),
+            ("other", "0123456789", "X123"),
+            ("longer", "0123", "0123456789"),
+            ("empty", "0123", ""),
+        ] {
+            write(root, &format!("src/{name}"), here);
+            write(root, &format!("to/{name}"), there);
+        }
+        write(root, "src/new", "new");
+    };
+    let beside = Beside::new(make);
+    beside.same(&["-a", "--append-verify", "src/", "to"], "to");
+    assert_eq!(fs::read_to_string(beside.ours("to/other")).unwrap(), "0123456789");
+}
+
 #[test]
 fn what_several_sources_have_together_is_kept() {
     let make = |root: &Path| {

@@ -334,6 +334,9 @@ pub struct Writing {
     /// Append to files that are shorter at DST, in place; their beginning is not compared
     #[arg(long)]
     pub append: bool,
+    /// The same, and compare their beginning: what differs there is written, too
+    #[arg(long)]
+    pub append_verify: bool,
     /// Keep what arrived of a file there when cut off
     #[arg(long, value_name = "DIR")]
     pub partial_dir: Option<OsString>,

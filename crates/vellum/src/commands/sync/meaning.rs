@@ -167,7 +167,8 @@ fn writing(args: &Args) -> Result<Writing> {
     Ok(Writing {
         delta,
         in_place: typed.in_place,
-        append: typed.append,
+        append: typed.append || typed.append_verify,
+        append_compared: typed.append_verify,
         partial_dir,
         resume: typed.resume || args.show.partial_progress,
         backup,

@@ -59,7 +59,6 @@ pub const TABLE: &[Row] = &[
     flag("i-r", ORDER),
     flag("no-inc-recursive", ORDER),
     flag("no-i-r", ORDER),
-    flag("append-verify", Ours("--in-place: it compares the beginning, and writes what differs")),
     flag("old-dirs", Ours("--dirs")),
     flag("old-d", Ours("--dirs")),
     flag("insecure-links", No("symlinks at the destination are never followed")),

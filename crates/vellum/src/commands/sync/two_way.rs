@@ -215,7 +215,7 @@ fn meant(options: &Options, filters: &Filters) -> Result<Options> {
             compare.update || compare.existing || compare.ignore_existing,
             "--update, --existing and --ignore-existing",
         ),
-        (writing.in_place || writing.append, "--in-place and --append"),
+        (writing.in_place || writing.append, "--in-place, --append and --append-verify"),
         (
             options.preserve.follow != Follow::Never || options.preserve.safe_links,
             "--copy-links and its like",
