@@ -268,6 +268,32 @@ pub struct Changes {
     pub owner: Option<u32>,
     /// Everything belongs to this group.
     pub group: Option<u32>,
+    /// To whom belongs what belongs to others at the source; the first that matches counts.
+    #[serde(default)]
+    pub users: Vec<OwnerRule>,
+    /// The same of groups.
+    #[serde(default)]
+    pub groups: Vec<OwnerRule>,
+}
+
+/// Whom owners become at the destination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerRule {
+    /// Owners at the source.
+    pub from: OwnerPattern,
+    /// A name or a number at the destination.
+    pub to: String,
+}
+
+/// Which owners a rule concerns.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OwnerPattern {
+    /// Numbers, the first and the last.
+    Numbers(u32, u32),
+    /// Names that match, with `*`, `?` and `[`; `*` alone is everybody.
+    Name(String),
+    /// Numbers without a name.
+    Nameless,
 }
 
 /// One clause of a change of modes, as in `chmod`: `Dgo+rX`.

@@ -10,8 +10,10 @@ use std::path::Path;
 use rustix::process::{getegid, geteuid, getgroups};
 use vellum_checkout::beneath::Dir;
 
+use crate::error::{Result, SyncError};
 use crate::listing::{Listing, Owners};
-use crate::options::{Options, Receiver};
+use crate::options::{Options, OwnerPattern, OwnerRule, Receiver};
+use crate::rules::matches_name;
 use crate::source::Side;
 
 /// Most names of a table that are told: beyond that a table is no file.
@@ -78,9 +80,9 @@ fn parse(text: &str) -> BTreeMap<u32, String> {
 }
 
 /// Gives the source's entries the numbers that their owners have at the destination, and gives the options as they are
-/// for who receives, and for a filesystem that may keep times less finely.
-#[must_use]
-pub fn settle(source: &mut Listing, destination: &Listing, options: &Options) -> Options {
+/// for who receives, and for a filesystem that may keep times less finely. Fails if a rule names an owner whom the
+/// destination does not know.
+pub fn settle(source: &mut Listing, destination: &Listing, options: &Options) -> Result<Options> {
     let mut options = options.clone();
     options.compare.widen(destination.granularity.window());
     options.preserve.receiver.clone_from(&destination.owners.receiver);
@@ -88,12 +90,50 @@ pub fn settle(source: &mut Listing, destination: &Listing, options: &Options) ->
         options.preserve.owners = false;
         options.preserve.devices = false;
     }
-    if !options.preserve.numeric_ids {
-        let users = numbers(&source.owners.users, &destination.owners.users);
-        let groups = numbers(&source.owners.groups, &destination.owners.groups);
-        source.renumber(&users, &groups);
-    }
-    options
+    let (mut users, mut groups) = match options.preserve.numeric_ids {
+        true => (HashMap::new(), HashMap::new()),
+        false => (
+            numbers(&source.owners.users, &destination.owners.users),
+            numbers(&source.owners.groups, &destination.owners.groups),
+        ),
+    };
+    let (ours, theirs) = (&source.owners, &destination.owners);
+    let ids: BTreeSet<(u32, u32)> = source.iter().map(|entry| (entry.uid(), entry.gid())).collect();
+    let uids = ids.iter().map(|(uid, _)| *uid);
+    users.extend(mapped(&options.changes.users, uids, [&ours.users, &theirs.users])?);
+    let gids = ids.iter().map(|(_, gid)| *gid);
+    groups.extend(mapped(&options.changes.groups, gids, [&ours.groups, &theirs.groups])?);
+    source.renumber(&users, &groups);
+    Ok(options)
+}
+
+/// The numbers that rules give to owners. `names` are those of the source and of the destination.
+fn mapped(
+    rules: &[OwnerRule],
+    ids: impl Iterator<Item = u32>,
+    names: [&BTreeMap<u32, String>; 2],
+) -> Result<HashMap<u32, u32>> {
+    let [ours, theirs] = names;
+    let number = |to: &str| {
+        let named = || theirs.iter().find(|(_, name)| *name == to).map(|(id, _)| *id);
+        to.parse().ok().or_else(named).ok_or_else(|| SyncError::End {
+            what: "cannot give files to",
+            path: to.as_bytes().to_vec(),
+            why: "the destination knows nobody of this name".to_owned(),
+        })
+    };
+    let rules = rules.iter().map(|rule| Ok((&rule.from, number(&rule.to)?))).collect::<Result<Vec<_>>>()?;
+    let of = |id: u32| {
+        let name = ours.get(&id);
+        let concerns = |from: &OwnerPattern| match from {
+            OwnerPattern::Numbers(first, last) => (*first..=*last).contains(&id),
+            OwnerPattern::Name(pattern) if pattern == "*" => true,
+            OwnerPattern::Name(pattern) => name.is_some_and(|name| matches_name(pattern, name)),
+            OwnerPattern::Nameless => name.is_none(),
+        };
+        rules.iter().find(|(from, _)| concerns(from)).map(|(_, to)| (id, *to))
+    };
+    Ok(ids.filter_map(of).collect())
 }
 
 /// From numbers of one side to those of the other, where they differ.
@@ -143,11 +183,11 @@ mod tests {
         to.owners = Owners { users: here, groups: names(&[(7, "team")]), receiver: None };
         let options = Options::default();
         let mut mapped = from.clone();
-        let _ = settle(&mut mapped, &to, &options);
+        settle(&mut mapped, &to, &options).unwrap();
         assert_eq!(ids(&mapped), [(0, 0), (500, 7), (1001, 101), (1002, 0), (7, 7)]);
         let mut options = options;
         options.preserve.numeric_ids = true;
-        let _ = settle(&mut from, &to, &options);
+        settle(&mut from, &to, &options).unwrap();
         assert_eq!(ids(&from).get(1), Some(&(1000, 100)));
     }
 

@@ -28,5 +28,10 @@ pub use rule::{DirMerge, Effect, Entry, Modifiers, Rule, RuleArg, RuleSet, Sides
 pub use scope::{ReadHere, Rules, Scope, Verdict};
 pub use selection::{Listed, Selection};
 
+/// Whether a name matches a pattern of `*`, `?` and `[`.
+pub(crate) fn matches_name(pattern: &str, name: &str) -> bool {
+    pattern::Pattern::new(pattern.as_bytes()).matches(name.as_bytes(), false)
+}
+
 #[cfg(test)]
 mod tests;

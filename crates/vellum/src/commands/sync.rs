@@ -227,7 +227,7 @@ impl Pair {
                 to.map_or_else(|| Ok(Into::nothing()), |to| to.join().unwrap_or(Err(SyncError::Stopped)));
             vellum_sync::Result::Ok((from?, to?))
         })?;
-        let options = &owners::settle(&mut from, &to, options);
+        let options = &owners::settle(&mut from, &to, options)?;
         let (ours, theirs) = unsettled(&from, &to, options);
         settle(source, &mut from, &ours, meter)?;
         if let Some(present) = &present {
@@ -276,7 +276,10 @@ impl Pair {
             top: top.clone(),
             avoid: if side == Side::Source { *source } else { *destination },
             owners: match side {
-                Side::Source => !remotes.is_empty() && !options.preserve.numeric_ids,
+                Side::Source => {
+                    let has_rules = !(options.changes.users.is_empty() && options.changes.groups.is_empty());
+                    has_rules || !remotes.is_empty() && !options.preserve.numeric_ids
+                }
                 Side::Destination => true,
             },
         })

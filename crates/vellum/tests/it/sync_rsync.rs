@@ -386,6 +386,28 @@ fn lists_that_cannot_be_meant_are_refused() {
     assert!(world.has("dst/a"));
 }
 
+#[test]
+fn owners_become_whom_a_map_says() {
+    let make = |root: &Path| {
+        for (number, id) in [0, 1, 2, 5, 4000, 4001, 65_000].into_iter().enumerate() {
+            write(root, &format!("src/{number}"), "x");
+            std::os::unix::fs::chown(root.join(format!("src/{number}")), Some(id), Some(id)).unwrap();
+        }
+    };
+    let beside = Beside::new(make);
+    let words = ["-a", "--usermap=1:bin,2-5:77,root:3,4000:0", "--groupmap=b*:78,:9,*:4", "src/", "to"];
+    beside.same(&words, "to");
+    beside.same(&["-r", "--usermap=*:bin", "src/", "all"], "all");
+    let ours = beside.run(
+        env!("CARGO_BIN_EXE_vellum"),
+        &["sync"],
+        &["--usermap=*:nobody-here", "src/", "no"],
+        "ours",
+    );
+    assert_eq!(ours.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&ours.stderr).contains("nobody-here"));
+}
+
 /// What is longer at the destination stays, what is shorter is made equal though its beginning differs.
 #[test]
 fn what_is_appended_is_compared_if_that_is_asked_for() {

@@ -186,6 +186,12 @@ pub struct Preserve {
     /// Give everything to USER, to :GROUP, or both
     #[arg(long, value_name = "USER:GROUP")]
     pub chown: Option<String>,
+    /// Whom owners become: 'ann:bob,1000-1999:nobody,*:root' (needs root)
+    #[arg(long, value_name = "FROM:TO,...")]
+    pub usermap: Option<String>,
+    /// The same of groups
+    #[arg(long, value_name = "FROM:TO,...")]
+    pub groupmap: Option<String>,
     /// Of what -a means: not this
     #[arg(long, alias = "no-r", overrides_with = "recursive")]
     pub no_recursive: bool,

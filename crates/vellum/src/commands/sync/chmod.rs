@@ -1,6 +1,6 @@
-//! `--chmod` and `--chown` as typed.
+//! `--chmod`, `--chown`, `--usermap` and `--groupmap` as typed.
 
-use vellum_sync::options::{ModeChange, Operation, Subjects};
+use vellum_sync::options::{ModeChange, Operation, OwnerPattern, OwnerRule, Subjects};
 
 use crate::error::{CliError, Result};
 
@@ -77,6 +77,26 @@ pub fn owners(typed: &str) -> Result<(Option<u32>, Option<u32>)> {
     Ok((find(user, "/etc/passwd", "user")?, find(group, "/etc/group", "group")?))
 }
 
+/// Whom owners become: `FROM:TO` with commas between, FROM a name, a pattern of names, a number, `FIRST-LAST`, or nothing
+/// for numbers without a name.
+pub fn owner_rules(typed: &str) -> Result<Vec<OwnerRule>> {
+    let wrong = || {
+        let message = format!("'{typed}' does not say whom owners become");
+        CliError::usage(message, "for example 'ann:bob,1000-1999:nobody,*:root'")
+    };
+    let rule = |text: &str| {
+        let (from, to) = text.split_once(':').filter(|(_, to)| !to.is_empty())?;
+        let range = from.split_once('-').unwrap_or((from, from));
+        let from = match (range.0.parse(), range.1.parse()) {
+            _ if from.is_empty() => OwnerPattern::Nameless,
+            (Ok(first), Ok(last)) => OwnerPattern::Numbers(first, last),
+            _ => OwnerPattern::Name(from.to_owned()),
+        };
+        Some(OwnerRule { from, to: to.to_owned() })
+    };
+    typed.split(',').map(|text| rule(text).ok_or_else(wrong)).collect()
+}
+
 /// The number of a name in the system's table.
 fn number(name: &str, file: &str) -> Option<u32> {
     if let Ok(number) = name.parse() {
@@ -110,6 +130,18 @@ mod tests {
         assert_eq!(applied("+X", 0o744, false), 0o755);
         for wrong in ["", "q+r", "u+q", "99", "D", "u"] {
             assert!(changes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn owners_are_mapped_by_name_and_number() {
+        let rules = owner_rules("ann:bob,5:6,10-20:7,:8,a*:9").unwrap_or_default();
+        let from: Vec<_> = rules.iter().map(|rule| rule.from.clone()).collect();
+        let name = |name: &str| OwnerPattern::Name(name.to_owned());
+        use OwnerPattern::{Nameless, Numbers};
+        assert_eq!(from, [name("ann"), Numbers(5, 5), Numbers(10, 20), Nameless, name("a*")]);
+        for wrong in ["", "a", "a:", "a:b,"] {
+            assert!(owner_rules(wrong).is_err(), "{wrong}");
         }
     }
 

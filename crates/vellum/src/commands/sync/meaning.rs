@@ -60,8 +60,8 @@ fn preserve(args: &Args) -> Preserve {
         modes: (archive || typed.perms || typed.acls) && !typed.no_perms,
         executability: typed.executability,
         // Nobody else may give files away, and a difference that cannot be mended is none to tell each time.
-        owners: (archive || typed.owner) && !typed.no_owner && privileged,
-        groups: (archive || typed.group) && !typed.no_group && privileged,
+        owners: (archive || typed.owner || typed.usermap.is_some()) && !typed.no_owner && privileged,
+        groups: (archive || typed.group || typed.groupmap.is_some()) && !typed.no_group && privileged,
         receiver: None,
         numeric_ids: typed.numeric_ids,
         // What was named by its whole path is reached through directories, and they are made.
@@ -185,7 +185,13 @@ fn changes(typed: &args::Preserve) -> Result<Changes> {
         modes.extend(chmod::changes(typed)?);
     }
     let (owner, group) = typed.chown.as_ref().map_or(Ok((None, None)), |typed| chmod::owners(typed))?;
-    Ok(Changes { modes, owner, group })
+    if (typed.usermap.is_some() && owner.is_some()) || (typed.groupmap.is_some() && group.is_some()) {
+        return Err(CliError::usage("--chown and a map both say whose everything is", "give one of them"));
+    }
+    let rules =
+        |typed: &Option<String>| typed.as_ref().map_or(Ok(Vec::new()), |typed| chmod::owner_rules(typed));
+    let (users, groups) = (rules(&typed.usermap)?, rules(&typed.groupmap)?);
+    Ok(Changes { modes, owner, group, users, groups })
 }
 
 fn effort(typed: &args::Effort) -> Result<Effort> {

@@ -81,8 +81,6 @@ pub const TABLE: &[Row] = &[
     flag("ignore-errors", No("nothing is deleted while part of the source cannot be read")),
     value("max-alloc", Anyway("what comes from the other side is bounded")),
     flag("delay-updates", No("each file gets its name when it is complete; --trash keeps the old ones")),
-    value("usermap", Ours("--chown for all, --numeric-ids for numbers")),
-    value("groupmap", Ours("--chown for all, --numeric-ids for numbers")),
     value("contimeout", DAEMON),
     short(
         'T',
