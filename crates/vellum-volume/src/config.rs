@@ -12,7 +12,8 @@ use crate::error::{Result, VolumeError};
 /// Name of the object.
 pub const CONFIG_OBJECT: &str = "config";
 
-const MAGIC: &[u8; 8] = b"VLMCONF\0";
+/// How the object begins.
+pub(crate) const MAGIC: &[u8; 8] = b"VLMCONF\0";
 const VERSION: u32 = 1;
 
 /// Highest compression level that zstd has.

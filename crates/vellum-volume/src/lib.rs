@@ -12,6 +12,7 @@ pub mod history;
 pub mod keyring;
 pub mod lease;
 pub mod lost;
+pub mod own_place;
 pub mod progress;
 pub mod record;
 pub mod refs;

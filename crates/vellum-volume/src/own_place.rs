@@ -1,0 +1,115 @@
+//! Directories that Vellum keeps for itself: stores, and the state directories of worktrees.
+//!
+//! They are recognised by what is in them, so that a program which writes or deletes directories can leave them alone.
+//! Invariant: nothing is opened but a file `config`, to read its first bytes. Deliberately absent: what is done about it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::config::{CONFIG_OBJECT, MAGIC};
+use crate::state::STATE_DIR;
+
+/// Folders that every store has; a directory with all of them is one even if its config is lost.
+const STORE_FOLDERS: [&str; 4] = ["index", "packs", "refs", "snapshots"];
+
+/// Bytes of a file `config` that tell whether it is a store's.
+pub const CONFIG_HEAD_LEN: usize = MAGIC.len();
+
+/// A directory that Vellum keeps for itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnPlace {
+    /// A store.
+    Store(PathBuf),
+    /// The state directory of a worktree.
+    StateDir(PathBuf),
+}
+
+impl OwnPlace {
+    /// The one that a path is, or lies in. What of the path does not exist counts by its name.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
+        let real = existing(path);
+        real.ancestors().find_map(|dir| {
+            if dir.file_name() == Some(OsStr::new(STATE_DIR)) {
+                return Some(Self::StateDir(dir.into()));
+            }
+            let is_store = is_store(read_head(dir).as_deref(), |name| dir.join(name).is_dir());
+            is_store.then(|| Self::Store(dir.into()))
+        })
+    }
+
+    /// What it is, with an article.
+    #[must_use]
+    pub fn noun(&self) -> &'static str {
+        match self {
+            Self::Store(_) => "a Vellum store",
+            Self::StateDir(_) => "the state directory of a Vellum worktree",
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Store(path) | Self::StateDir(path) => path,
+        }
+    }
+}
+
+/// Whether a directory is a store, by the first bytes of its file `config`, if it has one, and by the folders in it.
+pub fn is_store(config: Option<&[u8]>, has_folder: impl Fn(&str) -> bool) -> bool {
+    config.is_some_and(|head| head.starts_with(MAGIC)) || STORE_FOLDERS.into_iter().all(has_folder)
+}
+
+fn read_head(dir: &Path) -> Option<Vec<u8>> {
+    let path = dir.join(CONFIG_OBJECT);
+    // What is no file may block whoever opens it.
+    path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let mut head = Vec::new();
+    File::open(path).ok()?.take(CONFIG_HEAD_LEN as u64).read_to_end(&mut head).ok()?;
+    Some(head)
+}
+
+/// The path without symlinks, as far as there is something.
+fn existing(path: &Path) -> PathBuf {
+    match (path.canonicalize(), path.parent(), path.file_name()) {
+        (Ok(real), _, _) => real,
+        (Err(_), Some(parent), Some(name)) if parent.as_os_str().is_empty() => {
+            existing(Path::new(".")).join(name)
+        }
+        (Err(_), Some(parent), Some(name)) => existing(parent).join(name),
+        (Err(_), _, _) => path.to_path_buf(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn stores_and_state_directories_are_known_by_what_is_in_them() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().canonicalize().unwrap();
+        let place = |path: &str| OwnPlace::of(&root.join(path));
+        fs::create_dir_all(root.join("store/packs/ab")).unwrap();
+        fs::write(root.join("store/config"), [&MAGIC[..], b"rest"].concat()).unwrap();
+        for path in ["store", "store/packs/ab", "store/new/er"] {
+            assert_eq!(place(path), Some(OwnPlace::Store(root.join("store"))), "{path}");
+        }
+        fs::create_dir_all(root.join("tree/.vellum/live")).unwrap();
+        assert_eq!(place("tree/.vellum/live/x"), Some(OwnPlace::StateDir(root.join("tree/.vellum"))));
+        assert_eq!((place("tree"), place("tree/new"), place("")), (None, None, None));
+        fs::create_dir(root.join("like")).unwrap();
+        fs::write(root.join("like/config"), "[core]").unwrap();
+        assert_eq!(place("like"), None);
+        for folder in STORE_FOLDERS {
+            assert_eq!(place("like"), None);
+            fs::create_dir(root.join("like").join(folder)).unwrap();
+        }
+        assert!(place("like/packs").is_some());
+    }
+}
