@@ -25,7 +25,8 @@ impl Limits {
     }
 }
 
-/// A size as rsync takes it: `1.5m`, `10K`, `3GiB` (powers of 1024), `2kb` (of 1000), with `+1` or `-1` behind it.
+/// A size as rsync takes it: `1.5m`, `10K`, `3GiB` or `3 GiB` (powers of 1024), `2kb` (of 1000), with `+1` or
+/// `-1` behind it.
 #[must_use]
 pub fn parse_size(text: &str) -> Option<u64> {
     let (text, step) = match text {
@@ -35,6 +36,8 @@ pub fn parse_size(text: &str) -> Option<u64> {
     };
     let digits = text.find(|char: char| !(char.is_ascii_digit() || char == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
+    // As sizes are printed.
+    let unit = unit.strip_prefix(' ').filter(|unit| !unit.is_empty()).unwrap_or(unit);
     let base: u32 = match unit.to_ascii_lowercase().get(1..) {
         None | Some("" | "ib") => 1024,
         Some("b") => 1000,
@@ -43,7 +46,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     let power = match unit.bytes().next().map(|byte| byte.to_ascii_lowercase()) {
         None => 0,
         Some(b'b') if unit.len() == 1 => 0,
-        Some(letter) => u32::try_from(b"kmgtp".iter().position(|known| *known == letter)?).ok()? + 1,
+        Some(letter) => u32::try_from(b"kmgtpe".iter().position(|known| *known == letter)?).ok()? + 1,
     };
     let size = scale(number, u128::from(base).checked_pow(power)?)?;
     u64::try_from(size.checked_add_signed(step)?).ok()
@@ -80,6 +83,9 @@ mod tests {
             ("3GiB", 3 << 30),
             ("1m-1", (1 << 20) - 1),
             (".5k+1", 513),
+            ("10.0 GiB", 10 << 30),
+            ("512 B", 512),
+            ("1e", 1 << 60),
         ];
         for (text, size) in sizes {
             assert_eq!(parse_size(text), Some(size), "{text}");

@@ -25,17 +25,11 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// A typed size: bytes, or a number with K, M, G or T, in binary units.
+/// A typed size: bytes, or a number with K, M, G, T, P or E in binary units, as [`size`] writes them (`1.5 GiB`) or short
+/// (`1.5G`); with KB, MB and so on in decimal ones.
 pub fn parse_size(typed: &str) -> Result<u64, String> {
-    let (digits, factor) = match typed.char_indices().next_back() {
-        Some((at, 'k' | 'K')) => (&typed[..at], 1 << 10),
-        Some((at, 'm' | 'M')) => (&typed[..at], 1 << 20),
-        Some((at, 'g' | 'G')) => (&typed[..at], 1 << 30),
-        Some((at, 't' | 'T')) => (&typed[..at], 1 << 40),
-        _ => (typed, 1u64),
-    };
-    let number: Option<u64> = digits.parse().ok();
-    number.and_then(|number| number.checked_mul(factor)).ok_or_else(|| "write a size like 512M or 2G".into())
+    vellum_sync::rules::parse_size(typed)
+        .ok_or_else(|| "a size is typed like 4096, 128K, 1.5M or 10GiB".into())
 }
 
 /// A number with separators: "1,234,567".
@@ -159,8 +153,18 @@ mod tests {
         assert_eq!(parse_size("512"), Ok(512));
         assert_eq!(parse_size("3m"), Ok(3 << 20));
         assert_eq!(parse_size("2G"), Ok(2 << 30));
-        for wrong in ["", "G", "-1", "1.5G", "99999999999T", "1GB"] {
+        assert_eq!(parse_size("1.5G"), Ok(3 << 29));
+        assert_eq!(parse_size("1GB"), Ok(1_000_000_000));
+        for wrong in ["", "G", "-1", "99999999999T", "1 2", "1 ", " 1", "1Gi", "1X"] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_taken_as_they_are_printed() {
+        for bytes in [0, 7, 1023, 1024, 1536, 10 << 20, 10 << 30, 3 << 40, 5 << 50, 2 << 60] {
+            assert_eq!(parse_size(&size(bytes)), Ok(bytes), "{}", size(bytes));
+            assert_eq!(parse_size(&size(bytes).replace(' ', "")), Ok(bytes), "{}", size(bytes));
         }
     }
 

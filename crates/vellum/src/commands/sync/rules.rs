@@ -83,7 +83,7 @@ impl clap::Args for RuleArgs {
 }
 
 fn size(text: &str) -> std::result::Result<u64, String> {
-    vellum_sync::rules::parse_size(text).ok_or_else(|| "not a size: 10, 10K, 1.5M, 2G".into())
+    crate::ui::format::parse_size(text)
 }
 
 impl FromArgMatches for RuleArgs {
