@@ -35,7 +35,8 @@ SNAP names a snapshot: an id or the beginning of one, a tag, a worktree, HEAD (w
 stands), HEAD~3 (three before it), '@{2 hours ago}', '@{yesterday}' or '@{2026-05-01 13:30}'.
 
 Exit codes: 0 done; 1 done, and there are differences, damage or problems to look at; 2 failed;
-3 bad usage.";
+3 bad usage; 4 done, but files vanished while they were copied (sync); 130 stopped by Ctrl-C,
+143 by SIGTERM.";
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Options of every command")]

@@ -2,7 +2,7 @@
 //!
 //! Deliberately absent: what stopping means for an operation; it asks its meter between two items.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -10,13 +10,16 @@ use signal_hook::flag;
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 static FINISHES: AtomicBool = AtomicBool::new(false);
+static SIGNAL: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// From now on a signal sets the flag, and a second one ends the process as it would have without us.
 /// Called when a long operation starts: commands without one die at once, as usual.
 pub fn listen() -> Arc<AtomicBool> {
     let asked = ASKED.get_or_init(|| {
         let asked = Arc::new(AtomicBool::new(false));
+        let first = SIGNAL.get_or_init(Arc::default);
         for signal in [SIGINT, SIGTERM] {
+            let _ = flag::register_usize(signal, first.clone(), usize::try_from(signal).unwrap_or_default());
             // In this order: the handler of the second signal finds the flag set by the first.
             let _ = flag::register_conditional_default(signal, asked.clone());
             let _ = flag::register(signal, asked.clone());
@@ -34,6 +37,15 @@ pub fn finish_first() {
 /// Whether the operation under way is to stop.
 pub fn stops(flag: &AtomicBool) -> bool {
     asked(flag) && !FINISHES.load(Ordering::Relaxed)
+}
+
+/// The exit code of a process that stopped because it was asked to: 128 and the signal, as shells have it. None if nobody
+/// asked.
+pub fn exit_code() -> Option<u8> {
+    /// What a shell adds to the number of the signal that ended a process.
+    const BY_SIGNAL: usize = 128;
+    let signal = SIGNAL.get()?.load(Ordering::Relaxed);
+    u8::try_from(BY_SIGNAL + signal).ok().filter(|_| signal != 0)
 }
 
 /// Whether somebody asked to stop.

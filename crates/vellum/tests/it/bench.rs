@@ -140,7 +140,7 @@ fn interrupt(command: &[&str]) {
     }
     kill_process_group(Pid::from_child(&running.0), Signal::INT).unwrap();
     let status = running.0.wait().unwrap();
-    assert_eq!((status.code(), status.signal()), (Some(2), None), "{command:?}");
+    assert_eq!((status.code(), status.signal()), (Some(130), None), "{command:?}");
     assert_eq!(names().collect::<Vec<_>>(), ["mine"], "{command:?}");
 }
 
