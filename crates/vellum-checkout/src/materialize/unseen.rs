@@ -119,7 +119,7 @@ impl<'a> UnseenDirs<'a> {
     }
 
     /// Counts files that are done or given up, while none is being made; gives the directories that are to be named now.
-    pub fn count<'w>(&mut self, done: impl Iterator<Item = (&'w Write, u64)>) -> Vec<Filled<'a>> {
+    pub fn count(&mut self, done: impl Iterator<Item = (&Write, u64)>) -> Vec<Filled<'a>> {
         let mut ready = Vec::new();
         for (write, bytes) in done {
             let Some(dir) = self.dirs.get_mut(&write.place.dir) else { continue };
@@ -161,83 +161,5 @@ impl Filled<'_> {
             }
             done => Ok(done.map(|()| Vec::new())?),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-    use std::fs;
-    use std::io::Write as _;
-
-    use vellum_types::FileKind;
-
-    use super::*;
-
-    const DIR: Ino = Ino(2);
-
-    fn steps(files: u64) -> Steps {
-        let place = |dir, name: String, ino, kind| Place { dir, name: name.into_bytes(), ino, kind };
-        let write = |number| Write {
-            place: place(DIR, format!("f{number}"), Ino(3 + number), FileKind::File),
-            replaces: None,
-            overwrites: false,
-            same_content: None,
-        };
-        let dir = place(Ino::ROOT, "new".into(), DIR, FileKind::Dir);
-        Steps { make_dirs: vec![dir], writes: (0..files).map(write).collect(), ..Steps::default() }
-    }
-
-    fn make(dirs: &UnseenDirs<'_>, root: &Dir, write: &Write) {
-        let home = dirs.home(DIR, |_| Ok(root.clone())).unwrap().unwrap();
-        let (new, _) = home.new_file(&write.place.name, 0o644).unwrap();
-        new.file().unwrap().write_all(b"new").unwrap();
-        new.commit(&write.place.name, crate::beneath::Replace::Never).unwrap();
-    }
-
-    #[test]
-    fn a_directory_is_seen_when_its_last_file_is_done() {
-        let place = tempfile::tempdir().unwrap();
-        let (root, steps) = (Dir::open_root(place.path()).unwrap(), steps(4));
-        let mut dirs = UnseenDirs::of(&steps);
-        for write in &steps.writes {
-            assert!(!place.path().join("new").exists());
-            make(&dirs, &root, write);
-            for filled in dirs.count([(write, 3)].into_iter()) {
-                assert!(filled.name(&root).unwrap().is_empty());
-            }
-        }
-        assert_eq!(fs::read_dir(place.path().join("new")).unwrap().count(), 4);
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
-        assert!(dirs.home(DIR, |_| Ok(root.clone())).unwrap().is_none());
-    }
-
-    #[test]
-    fn what_somebody_put_in_its_place_meanwhile_stays() {
-        let place = tempfile::tempdir().unwrap();
-        let (root, steps) = (Dir::open_root(place.path()).unwrap(), steps(4));
-        let mut dirs = UnseenDirs::of(&steps);
-        steps.writes.iter().for_each(|write| make(&dirs, &root, write));
-        let new = place.path().join("new");
-        fs::create_dir(&new).unwrap();
-        fs::write(new.join("f1"), "theirs").unwrap();
-        let filled = dirs.count(steps.writes.iter().map(|write| (write, 3))).pop().unwrap();
-        let stayed = filled.name(&root).unwrap();
-        assert_eq!(stayed.iter().map(|(name, _)| name.as_slice()).collect::<Vec<_>>(), [b"f1"]);
-        assert_eq!(fs::read(new.join("f1")).unwrap(), b"theirs");
-        assert_eq!(fs::read(new.join("f2")).unwrap(), b"new");
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "nothing is left behind");
-    }
-
-    #[test]
-    fn it_is_not_worth_it_for_few_files_nor_where_directories_are_made() {
-        assert!(!UnseenDirs::of(&steps(3)).contains(DIR));
-        let mut deep = steps(4);
-        deep.make_dirs.push(Place { dir: DIR, name: b"d".to_vec(), ino: Ino(99), kind: FileKind::Dir });
-        assert!(!UnseenDirs::of(&deep).contains(DIR));
-        let mut occupied = steps(4);
-        occupied.writes.first_mut().unwrap().overwrites = true;
-        assert!(!UnseenDirs::of(&occupied).contains(DIR));
     }
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
 use crate::mounting::{Mount, kill, wait_until};
 use crate::world::{Ran, World};
 
@@ -17,8 +19,9 @@ impl FullStore {
     fn new(world: &World) -> Self {
         let packs = world.tree().join(".vellum/store/packs");
         let aside = packs.with_file_name("packs.aside");
-        fs::rename(&packs, &aside).unwrap();
-        fs::write(&packs, "").unwrap();
+        fs::write(&aside, "").unwrap();
+        // In one step: where there is nothing, a writer would make the directory anew.
+        renameat_with(CWD, &packs, CWD, &aside, RenameFlags::EXCHANGE).unwrap();
         Self { packs, aside }
     }
 }
@@ -26,7 +29,8 @@ impl FullStore {
 impl Drop for FullStore {
     fn drop(&mut self) {
         // A test that failed has nothing to put back.
-        let _ = fs::remove_file(&self.packs).and_then(|()| fs::rename(&self.aside, &self.packs));
+        let _ = renameat_with(CWD, &self.aside, CWD, &self.packs, RenameFlags::EXCHANGE)
+            .and_then(|()| rustix::fs::unlink(&self.aside));
     }
 }
 
@@ -39,10 +43,10 @@ fn run(mount: &Mount<'_>, args: &[&str]) -> Ran {
 fn a_restore_right_after_a_snapshot_does_not_wait_until_that_is_published() {
     let world = World::with_snapshot();
     let mount = Mount::new(&world, "work");
-    mount.sh("cat a.txt dir/* > /dev/null; echo early > f");
-    run(&mount, &["snapshot", "--tag", "early"]).ok();
-    run(&mount, &["flush"]).ok();
+    mount.sh("cat a.txt dir/b.txt > /dev/null");
     let full = FullStore::new(&world);
+    mount.sh("echo early > f");
+    run(&mount, &["snapshot", "--tag", "early"]).ok();
     mount.sh("head -c 3000000 /dev/zero | tr '\\0' x > f; mkdir new; echo new > new/file");
     run(&mount, &["snapshot", "--tag", "late"]).ok();
     let late = "[ $(wc -c < f) = 3000000 ]; [ $(cat new/file) = new ]";
