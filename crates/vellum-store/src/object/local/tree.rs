@@ -19,6 +19,9 @@ use crate::object::key;
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
 
+/// Folders whose descriptors are kept, a count: packs alone have 256, each of which is written to once in a while.
+const FOLDERS_MAX: usize = 32;
+
 struct Folder {
     fd: Arc<OwnedFd>,
     /// Subfolders that were there before this folder was last synced here: their names are durable.
@@ -102,6 +105,10 @@ impl Tree {
         let fd = if path.is_empty() { self.root.try_clone()? } else { self.settle_below(folders, path)? };
         let folder = Folder { fd: Arc::new(fd), settled: HashSet::new() };
         let fd = folder.fd.clone();
+        if folders.len() >= FOLDERS_MAX {
+            // What is known of subfolders stays with their parents: only another descriptor has to be opened.
+            folders.retain(|path, folder| path.is_empty() || !folder.settled.is_empty());
+        }
         folders.insert(path.to_owned(), folder);
         Ok(fd)
     }
