@@ -1,6 +1,7 @@
 //! Attributes: reading and setting them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use vellum_types::limits::FILE_SIZE_MAX;
@@ -9,7 +10,7 @@ use vellum_types::{Attr, FileKind, Ino, Key, Time};
 
 use crate::acl;
 use crate::clock::{now, stamp_change};
-use crate::content::drop_set_ids;
+use crate::content::{drop_set_ids, extents};
 use crate::error::Result;
 use crate::fs::{Caller, Fs, Node};
 use crate::tree::{Reading, Txn};
@@ -61,7 +62,15 @@ impl Fs {
         Ok(Node { ino, attr: self.attr(ino)? })
     }
 
-    /// The same, without its number.
+    /// How many bytes an inode takes: of a file, those that are no holes.
+    pub fn stored(&self, node: &Node) -> Result<u64> {
+        if node.attr.inline.is_some() || node.attr.size == 0 {
+            return Ok(node.attr.size);
+        }
+        self.tree.read(|view| extents::stored(view, node.ino, &node.attr))
+    }
+
+    /// The attributes of an inode, without its number.
     pub(crate) fn attr(&self, ino: Ino) -> Result<Arc<Attr>> {
         let ticket = match self.inodes.attr(ino) {
             Ok(attr) => return Ok(attr),
@@ -113,6 +122,9 @@ impl Fs {
     /// Notes an access now, if the last one is before the last change or a day old (relatime). It is shown, and
     /// goes into the map with the next change of the inode.
     pub fn accessed(&self, ino: Ino) -> Result<()> {
+        if self.keeps_access_times.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let now = now();
         if is_access_due(&*self.attr(ino)?, now) {
             self.tree.accesses().note(ino, now);

@@ -82,6 +82,15 @@ impl Frozen {
         Ok(self.tree.attr_of(ino)?)
     }
 
+    /// How many bytes an inode takes: of a file, those that are no holes.
+    pub fn stored(&self, ino: Ino, attr: &Attr) -> Result<u64> {
+        if attr.kind != FileKind::File || attr.inline.is_some() || attr.size == 0 {
+            return Ok(attr.size);
+        }
+        let file = self.file(ino)?;
+        Ok(file.pieces.iter().filter(|piece| piece.chunk.is_some()).map(|piece| piece.len).sum())
+    }
+
     /// Names in a directory, with what they stand for.
     pub fn entries(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Ino, FileKind)>> {
         let entries = self.tree.entries(dir)?;

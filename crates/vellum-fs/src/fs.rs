@@ -73,6 +73,8 @@ pub struct Fs {
     pub(crate) opened: Opened,
     pub(crate) epochs: Epochs,
     pub(crate) streams: Streams,
+    /// Accesses are not noted.
+    pub(crate) keeps_access_times: AtomicBool,
     /// Layers may be left that no state stands on.
     pub(crate) litter: AtomicBool,
     pub(crate) chunks: Chunks,
@@ -125,6 +127,7 @@ impl Fs {
             publishing: Mutex::default(),
             epochs: Epochs::default(),
             streams: Streams::default(),
+            keeps_access_times: AtomicBool::new(false),
             litter: AtomicBool::new(true),
             remainder: Mutex::default(),
             told: Mutex::default(),
@@ -136,6 +139,11 @@ impl Fs {
         fs.remove_orphans()?;
         fs.end_borrowing()?;
         Ok(fs)
+    }
+
+    /// From now on reading changes nothing: nobody may change anything here.
+    pub fn keep_access_times(&self) {
+        self.keeps_access_times.store(true, Ordering::Relaxed);
     }
 
     /// The volume.

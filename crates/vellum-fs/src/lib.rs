@@ -5,7 +5,7 @@
 mod acl;
 pub mod attr;
 pub mod cache;
-mod clock;
+pub mod clock;
 pub mod content;
 pub mod error;
 pub mod fork;

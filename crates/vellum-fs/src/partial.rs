@@ -107,7 +107,8 @@ impl Fs {
     fn replace(&self, view: &View, source: Ino, dir: Ino, name: &[u8]) -> Result<()> {
         let aside = hidden_name()?;
         self.copy_borrowed(view, source, dir, &aside)?;
-        let exchanged = self.rename(dir, &aside, dir, name, RenameFlags { noreplace: false, exchange: true });
+        let exchanged =
+            self.rename(dir, &aside, dir, name, RenameFlags { exchange: true, ..RenameFlags::default() });
         // What stands aside now is the old one, or a copy that nobody wants.
         let removed = self.remove_tree(dir, &aside);
         exchanged.and(removed)

@@ -71,7 +71,8 @@ impl Fs {
         })
     }
 
-    fn disk(&self) -> Result<Statfs> {
+    /// The room of the disk alone.
+    pub(crate) fn disk(&self) -> Result<Statfs> {
         let disk = rustix::fs::statvfs(self.volume.state.path()).map_err(FsError::Posix)?;
         let given_out = self.tree.read(|view| view.super_record())?.next_ino.0;
         Ok(Statfs {

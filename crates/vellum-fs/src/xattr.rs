@@ -12,6 +12,7 @@ use vellum_types::{FileKind, Ino, Key, KeyRef, KeyTag};
 
 use crate::acl;
 use crate::clock::{now, stamp_change};
+use crate::content::SET_GID;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::tree::{Reading, Txn, damaged};
@@ -29,6 +30,8 @@ pub struct XattrFlags {
     pub create: bool,
     /// It must be there.
     pub replace: bool,
+    /// If it is the list that rules access, the set-group-id bit goes.
+    pub drops_set_gid: bool,
 }
 
 impl Fs {
@@ -74,6 +77,9 @@ impl Fs {
             check_presence(txn, ino, name, flags)?;
             if is_acl(name) {
                 acl::set(txn, ino, &mut attr, name, value)?;
+                if flags.drops_set_gid && name == acl::ACCESS {
+                    attr.mode &= !SET_GID;
+                }
             } else {
                 txn.put(Key::xattr(ino, name), value);
             }

@@ -3,7 +3,7 @@
 use std::ops::{ControlFlow, Range};
 
 use vellum_map::Span;
-use vellum_types::{Extent, ExtentSource, Ino, Key, KeyRef};
+use vellum_types::{Attr, Extent, ExtentSource, FileKind, Ino, Key, KeyRef};
 
 use super::EXTENT_MAX;
 use crate::error::{FsError, Result};
@@ -117,6 +117,47 @@ pub fn is_one<R: Reading + ?Sized>(view: &R, ino: Ino, range: &Range<u64>) -> Re
     let Some(value) = view.value(&key)? else { return Ok(false) };
     let (start, extent) = parse(ino, key.as_bytes(), &value)?;
     Ok(start + extent.len == range.end)
+}
+
+/// How many bytes of a range are stored, and are no hole. Of a file whose content is inline: all within its size.
+pub fn stored_in<R: Reading + ?Sized>(view: &R, ino: Ino, range: &Range<u64>) -> Result<u64> {
+    let attr = super::file_attr(view, ino)?;
+    let range = range.start.min(attr.size)..range.end.min(attr.size);
+    if attr.inline.is_some() {
+        return Ok(range.end - range.start);
+    }
+    let mut stored = 0;
+    for placed in overlapping(view, ino, range.clone())? {
+        if placed.1.source != ExtentSource::Hole {
+            stored += within(placed, &range)?.map_or(0, |(_, extent)| extent.len);
+        }
+    }
+    Ok(stored)
+}
+
+/// Extents that are counted to find out how much of a file is stored. Of one that has more, as much of the rest is taken to
+/// be stored as of its beginning.
+const COUNTED_MAX: usize = 1 << 14;
+
+/// How many bytes of a file are stored, and are no holes.
+pub fn stored<R: Reading + ?Sized>(view: &R, ino: Ino, attr: &Attr) -> Result<u64> {
+    if attr.kind != FileKind::File || attr.inline.is_some() || attr.size == 0 {
+        return Ok(attr.size);
+    }
+    let (mut stored, mut end, mut count) = (0u64, 0, 0);
+    visit(view, ino, 0..attr.size, &mut |(start, extent)| {
+        end = start + extent.len;
+        count += 1;
+        if extent.source != ExtentSource::Hole {
+            stored += extent.len;
+        }
+        if count < COUNTED_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    if count < COUNTED_MAX {
+        return Ok(stored);
+    }
+    let share = u128::from(stored) * u128::from(attr.size) / u128::from(end.max(1));
+    Ok(u64::try_from(share).unwrap_or(attr.size).min(attr.size))
 }
 
 /// Takes a range out of a file's extents.

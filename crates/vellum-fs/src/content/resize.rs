@@ -6,11 +6,11 @@ use rustix::io::Errno;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
 use vellum_types::{Attr, Ino};
 
-use super::extents::clear;
-use super::{file_attr, touch};
+use super::extents::{clear, stored_in};
+use super::{SET_GID, drop_set_ids, file_attr, touch};
 use crate::clock::now;
 use crate::error::Result;
-use crate::fs::Fs;
+use crate::fs::{Caller, Fs};
 use crate::tree::Txn;
 
 /// What `fallocate` is to do. All false: the file is at least so long.
@@ -26,6 +26,8 @@ pub struct FallocMode {
     pub collapse_range: bool,
     /// A range is pushed in; not supported.
     pub insert_range: bool,
+    /// Set-id bits go, as when whoever asks writes: who that is, unless it is root.
+    pub drops_set_ids_for: Option<Caller>,
 }
 
 impl Fs {
@@ -75,9 +77,10 @@ impl Fs {
         }
     }
 
-    /// Changes the room that a file takes. Room is not set aside: a log that is full says so when it is written.
+    /// Changes the room that a file takes. Room is not set aside: a log that is full says so when it is written. But who
+    /// asks for more than there is is told.
     pub fn fallocate(&self, ino: Ino, mode: FallocMode, offset: u64, len: u64) -> Result<()> {
-        let FallocMode { keep_size, punch_hole, zero_range, collapse_range, insert_range } = mode;
+        let FallocMode { keep_size, punch_hole, zero_range, collapse_range, insert_range, .. } = mode;
         // A hole is punched within the size or not at all, and one thing is done at a time.
         if collapse_range || insert_range || punch_hole && (zero_range || !keep_size) {
             return Err(Errno::OPNOTSUPP.into());
@@ -86,9 +89,13 @@ impl Fs {
             return Err(Errno::INVAL.into());
         }
         let end = offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(Errno::FBIG)?;
+        if !punch_hole && !zero_range {
+            self.check_room(ino, &(offset..end))?;
+        }
         let now = now();
         self.change(|txn| {
             let mut attr = file_attr(txn, ino)?;
+            let mode_before = attr.mode;
             let size = attr.size;
             if punch_hole || zero_range {
                 zero(txn, ino, &mut attr, offset..end.min(size))?;
@@ -96,12 +103,37 @@ impl Fs {
             if end > size && !keep_size {
                 self.truncate_in(txn, ino, &mut attr, end)?;
             }
-            if punch_hole || zero_range || attr.size != size {
+            if let Some(caller) = mode.drops_set_ids_for {
+                drop_set_ids_for(&mut attr, caller);
+            }
+            if punch_hole || zero_range || attr.size != size || attr.mode != mode_before {
                 touch(&mut attr, now);
                 txn.put_attr(ino, &attr);
             }
             Ok(())
         })
+    }
+}
+
+impl Fs {
+    /// Fails if there is not room for what of a range has no content yet. A quota is held to by the transaction.
+    fn check_room(&self, ino: Ino, range: &Range<u64>) -> Result<()> {
+        let room = self.disk()?;
+        let free = room.blocks_available.saturating_mul(u64::from(room.block_size));
+        if range.end - range.start <= free {
+            return Ok(());
+        }
+        let held = self.tree.read(|view| stored_in(view, ino, range))?;
+        if range.end - range.start - held <= free { Ok(()) } else { Err(Errno::NOSPC.into()) }
+    }
+}
+
+/// Takes away what lets a program run as somebody else, as Linux does when this caller changes the content: a set-group-id
+/// bit also where the group may not execute, if the caller is not of it.
+fn drop_set_ids_for(attr: &mut Attr, caller: Caller) {
+    drop_set_ids(attr);
+    if caller.gid != attr.gid {
+        attr.mode &= !SET_GID;
     }
 }
 

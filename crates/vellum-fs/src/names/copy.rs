@@ -90,7 +90,7 @@ impl Fs {
         }
         let under_way = hidden_name()?;
         let copied = self.copy_dir(view, source, &Place::new(dir, &under_way)?).and_then(|node| {
-            let flags = RenameFlags { noreplace: true, exchange: false };
+            let flags = RenameFlags { noreplace: true, ..RenameFlags::default() };
             self.rename(dir, &under_way, dir, name, flags).map(|()| node)
         });
         if copied.is_err() {

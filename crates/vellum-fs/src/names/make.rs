@@ -168,6 +168,18 @@ fn born(
     Ok(attr)
 }
 
+/// Puts what says that a name is gone.
+pub(super) fn put_whiteout(txn: &mut Txn<'_>, ino: Ino, place: &Place<'_>, owner: Caller) -> Result<()> {
+    let parent = dir_of(txn, place.dir)?;
+    let new = New::of_kind(FileKind::CharDevice, 0);
+    let mut attr = born(txn, ino, (place.dir, &parent), &new, owner)?;
+    attr.generation = generation(place.dir, place.name);
+    (attr.parent, attr.name) = (place.dir, place.name.to_vec());
+    txn.put_new_attr(ino, &attr);
+    txn.put_dentry(place.dir, place.name, Dentry { ino, kind: new.kind });
+    Ok(())
+}
+
 /// Puts the access control lists that something new inherits; returns its mode.
 fn inherit(txn: &mut Txn<'_>, (dir, ino): (Ino, Ino), new: &New<'_>, caller: Caller) -> Result<u32> {
     if new.kind == FileKind::Symlink {

@@ -3,11 +3,12 @@
 use rustix::io::Errno;
 use vellum_types::{Attr, Dentry, FileKind, Ino, Key, Time};
 
+use super::make::put_whiteout;
 use super::remove::{Leaving, drop_link, names};
 use super::{Place, add_links, dir_of, touch_dir};
 use crate::clock::{now, stamp_change};
 use crate::error::{FsError, Result};
-use crate::fs::{Fs, Node};
+use crate::fs::{Caller, Fs, Node};
 use crate::tree::{Reading, Txn};
 
 /// Deepest nesting of directories that is followed upwards; a hostile tree may hold a circle.
@@ -20,6 +21,9 @@ pub struct RenameFlags {
     pub noreplace: bool,
     /// The new name must be there, and both change places.
     pub exchange: bool,
+    /// What is left at the old name is a whiteout of this owner: a character device 0, 0, by which overlayfs knows that
+    /// a name is gone.
+    pub whiteout: Option<Caller>,
 }
 
 /// What was found at both places before the transaction.
@@ -40,7 +44,7 @@ impl Fs {
         newname: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        if flags.noreplace && flags.exchange {
+        if flags.exchange && (flags.noreplace || flags.whiteout.is_some()) {
             return Err(Errno::INVAL.into());
         }
         let [from, to] = [Place::new(dir, name)?, Place::new(newdir, newname)?];
@@ -66,18 +70,29 @@ impl Fs {
         found.check_circles(flags.exchange, &parent)?;
         match &found.target {
             Some(target) if flags.exchange => self.exchange(&found, target),
-            _ => self.move_over(&found),
+            _ => self.move_over(&found, flags.whiteout),
         }
     }
 
-    fn move_over(&self, found: &Found<'_>) -> Result<bool> {
+    fn move_over(&self, found: &Found<'_>, whiteout: Option<Caller>) -> Result<bool> {
         let Found { from, to, moved, target } = found;
         found.check_kinds()?;
         to.check_free(moved.attr.kind)?;
         let leaving = target.as_ref().map(|target| self.leaving(to, target)).transpose()?;
         let claim = target.as_ref().and_then(|target| self.opened.claim(target.ino));
         let replaced = leaving.as_ref().map(|leaving| (leaving, claim.is_none()));
-        let done = self.change(|txn| found.commit_move(txn, replaced))?;
+        let number = whiteout.map(|_| self.new_number()).transpose()?;
+        let done = self.change(|txn| {
+            if number.is_some_and(|number| !self.numbers.is_good(&number))
+                || !found.commit_move(txn, replaced)?
+            {
+                return Ok(false);
+            }
+            if let (Some(number), Some(owner)) = (number, whiteout) {
+                put_whiteout(txn, number.ino, from, owner)?;
+            }
+            Ok(true)
+        })?;
         if done {
             self.note_move(moved, from, to);
             target.as_ref().map_or(Ok(()), |target| self.left(target.ino, to, claim))?;

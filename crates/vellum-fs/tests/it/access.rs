@@ -7,7 +7,7 @@ use crate::stand::{CALLER, ROOT, Stand, errno};
 
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
-const SET: XattrFlags = XattrFlags { create: false, replace: false };
+const SET: XattrFlags = XattrFlags { create: false, replace: false, drops_set_gid: false };
 
 /// Owner, the user 1000, owning group, mask, others.
 fn list(owner: u8, user: u8, group: u8, mask: u8, others: u8) -> Vec<u8> {

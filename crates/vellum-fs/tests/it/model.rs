@@ -169,7 +169,7 @@ impl Pair {
     fn rename(&mut self) {
         let (((dir, real_dir), name), ((to, real_to), new_name)) = (self.place(), self.place());
         let (noreplace, exchange) = (self.random.one_in(6), self.random.one_in(3));
-        let flags = RenameFlags { noreplace, exchange };
+        let flags = RenameFlags { noreplace, exchange, whiteout: None };
         let real = self.stand.fs.rename(real_dir, name, real_to, new_name, flags);
         let model = self.model.rename((dir, name), (to, new_name), noreplace, exchange);
         agree(&("rename", dir, name, to, new_name, flags), real, model);
@@ -213,7 +213,8 @@ impl Pair {
         }
         let value = vec![b'v'; self.random.below(20) as usize];
         let (create, replace) = (self.random.one_in(4), self.random.one_in(4));
-        let real = self.stand.setxattr(ino, name, &value, XattrFlags { create, replace });
+        let real =
+            self.stand.setxattr(ino, name, &value, XattrFlags { create, replace, drops_set_gid: false });
         agree(&("setxattr", id), real, self.model.setxattr(id, name, &value, (create, replace)));
     }
 

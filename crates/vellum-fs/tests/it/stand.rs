@@ -17,9 +17,9 @@ use vellum_volume::{Origin, StateDir, Statistics, Volume};
 pub const ROOT: Ino = Ino::ROOT;
 /// Who asks, unless the test is about that.
 pub const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
-pub const MOVE: RenameFlags = RenameFlags { noreplace: false, exchange: false };
-pub const NOREPLACE: RenameFlags = RenameFlags { noreplace: true, exchange: false };
-pub const EXCHANGE: RenameFlags = RenameFlags { noreplace: false, exchange: true };
+pub const MOVE: RenameFlags = RenameFlags { noreplace: false, exchange: false, whiteout: None };
+pub const NOREPLACE: RenameFlags = RenameFlags { noreplace: true, ..MOVE };
+pub const EXCHANGE: RenameFlags = RenameFlags { exchange: true, ..MOVE };
 
 /// Bytes that the write log may take: more than any test here writes.
 const LOG_LIMIT: u64 = 1 << 30;

@@ -5,9 +5,9 @@ use vellum_fs::XattrFlags;
 
 use crate::stand::{CALLER, ROOT, Stand, errno, wait_for_tick};
 
-const SET: XattrFlags = XattrFlags { create: false, replace: false };
-const CREATE: XattrFlags = XattrFlags { create: true, replace: false };
-const REPLACE: XattrFlags = XattrFlags { create: false, replace: true };
+const SET: XattrFlags = XattrFlags { create: false, replace: false, drops_set_gid: false };
+const CREATE: XattrFlags = XattrFlags { create: true, replace: false, drops_set_gid: false };
+const REPLACE: XattrFlags = XattrFlags { create: false, replace: true, drops_set_gid: false };
 
 #[test]
 fn values_are_kept_and_listed() {

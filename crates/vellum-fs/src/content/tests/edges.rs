@@ -137,7 +137,11 @@ fn modes_of_fallocate_that_are_not_there_are_refused() {
     }
     assert_eq!(errno(fs.fallocate(CHUNKED, none, 0, 0)), Some(Errno::INVAL));
     let before = attr(&fs, CHUNKED);
-    fs.fallocate(CHUNKED, FallocMode { keep_size: true, ..none }, 0, 1 << 40).unwrap();
+    fs.fallocate(CHUNKED, FallocMode { keep_size: true, ..none }, 0, 1 << 20).unwrap();
+    assert_eq!(attr(&fs, CHUNKED), before);
+    let all = FallocMode { keep_size: true, ..none };
+    assert_eq!(errno(fs.fallocate(CHUNKED, all, 0, 1 << 60)), Some(Errno::NOSPC));
+    assert_eq!(errno(fs.fallocate(CHUNKED, none, 0, 1 << 60)), Some(Errno::NOSPC));
     assert_eq!(attr(&fs, CHUNKED), before);
 }
 
