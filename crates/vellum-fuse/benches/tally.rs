@@ -21,7 +21,7 @@ fn main() {
 
 fn watch(criterion: &mut Criterion<Busy>, id: &str, tally: &Tally) {
     let head = Header { opcode: 15, unique: 1, node: 17, uid: 1000, gid: 1000, pid: 4403 };
-    let what = Operation::Read { offset: 8192, len: 4096 };
+    let what = Operation::Read { offset: 8192, len: 4096, direct: false };
     criterion.bench_function(id, |bench| {
         bench.iter(|| {
             tally.watch(Asked { op: Op::Read, head: &head, what: &what }, || Ok(black_box(4096_u32)))

@@ -7,6 +7,7 @@
 
 mod modify;
 mod reading;
+pub(crate) mod removed;
 mod requests;
 pub mod seeking;
 mod view;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use vellum_fs::frozen::Frozen;
 use vellum_fs::{Caller, Entered, Epoch, Fs, FsError, Result};
-use vellum_types::{FileKind, Ino};
+use vellum_types::{Attr, FileKind, Ino};
 
 use crate::dirs::{Dirs, Remembered};
 use crate::forget::Missed;
@@ -26,6 +27,7 @@ use crate::tally::line::Told;
 use crate::tally::{Asked, Op, Tally};
 use crate::virt::Virtual;
 use crate::wire::{Header, Operation};
+use removed::RemovedDirs;
 use seeking::Seeking;
 
 /// How long the kernel may believe what it was told of the mounted state, and of snapshots: as long as it likes.
@@ -50,6 +52,9 @@ pub struct Adapter {
     pub(crate) dirs: Dirs,
     pub(crate) remembered: Arc<Remembered>,
     pub(crate) missed: Arc<Missed>,
+    pub(crate) removed: RemovedDirs,
+    /// Files of which the kernel may have pages.
+    pub(crate) paged: Remembered,
     pub(crate) seeking: Seeking,
     pub(crate) report: Arc<Report>,
 }
@@ -68,6 +73,8 @@ enum Owner<'a> {
     Past(&'a Arc<Fs>, Epoch, Ino),
     Frozen(Arc<Frozen>, Ino),
     Virtual(u64),
+    /// A directory that was removed while somebody has it.
+    Removed(Box<Attr>),
 }
 
 impl Adapter {
@@ -101,6 +108,9 @@ impl Adapter {
     }
 
     fn owner(&self, node: u64) -> Result<Owner<'_>> {
+        if let Some(attr) = self.removed.attr(node) {
+            return Ok(Owner::Removed(Box::new(attr)));
+        }
         Ok(match Place::of(node) {
             Place::Main(epoch, ino) => match &self.main {
                 Main::Live(fs) if ino == Ino::ROOT || epoch == fs.epoch() => Owner::Live(fs, ino),
@@ -134,6 +144,8 @@ impl Adapter {
         match self.owner(node)? {
             Owner::Live(fs, ino) => Ok((fs, ino)),
             Owner::Past(..) => Err(Errno::STALE.into()),
+            // Nothing can be made in a directory that is removed.
+            Owner::Removed(_) => Err(Errno::NOENT.into()),
             Owner::Frozen(..) | Owner::Virtual(_) => Err(Errno::ROFS.into()),
         }
     }

@@ -39,13 +39,13 @@ pub fn kind_of_mode(mode: u32) -> Option<FileKind> {
     }
 }
 
-/// Attributes of a node for the kernel.
+/// Attributes of a node for the kernel, of whose content so many bytes are stored.
 #[must_use]
-pub fn attributes(node: u64, attr: &Attr) -> Attributes {
+pub fn attributes(node: u64, attr: &Attr, stored: u64) -> Attributes {
     Attributes {
         ino: node,
         size: attr.size,
-        blocks: attr.size.div_ceil(STAT_BLOCK),
+        blocks: stored.div_ceil(STAT_BLOCK),
         atime: attr.atime,
         mtime: attr.mtime,
         ctime: attr.ctime,

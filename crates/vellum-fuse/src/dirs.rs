@@ -6,6 +6,7 @@
 //! have one place by chance lie side by side, which is told by what else is there; with 62 bits of a keyed hash that
 //! does not happen.) What is kept of a listing only spares making it anew.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -121,8 +122,8 @@ impl Dirs {
     }
 }
 
-/// Directories of which the kernel may remember how they list. Numbers of directories lie close together: each takes
-/// a bit.
+/// Nodes of which the kernel may remember something: how a directory lists, what a file holds. Numbers of nodes lie close
+/// together: each takes a bit.
 #[derive(Debug, Default)]
 pub struct Remembered(Mutex<BTreeMap<u64, u64>>);
 
@@ -130,9 +131,24 @@ pub struct Remembered(Mutex<BTreeMap<u64, u64>>);
 const WORD: u64 = u64::BITS as u64;
 
 impl Remembered {
-    /// A directory was listed.
+    /// The kernel was told something of a node.
     pub fn note(&self, node: u64) {
         *self.lock().entry(node / WORD).or_default() |= 1 << (node % WORD);
+    }
+
+    /// Whether the kernel was told something of a node.
+    pub fn has(&self, node: u64) -> bool {
+        self.lock().get(&(node / WORD)).is_some_and(|bits| bits & 1 << (node % WORD) != 0)
+    }
+
+    /// The kernel has forgotten a node.
+    pub fn forget(&self, node: u64) {
+        if let Entry::Occupied(mut word) = self.lock().entry(node / WORD) {
+            *word.get_mut() &= !(1 << (node % WORD));
+            if *word.get() == 0 {
+                word.remove();
+            }
+        }
     }
 
     /// All of them, which are forgotten.
@@ -198,6 +214,17 @@ mod tests {
         nodes.into_iter().chain([2]).for_each(|node| remembered.note(node));
         assert_eq!(remembered.take().collect::<Vec<_>>(), nodes);
         assert_eq!(remembered.take().count(), 0);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_remembered() {
+        let remembered = Remembered::default();
+        [3, 4, 64].into_iter().for_each(|node| remembered.note(node));
+        remembered.forget(3);
+        remembered.forget(5);
+        remembered.forget(64);
+        assert_eq!([3, 4, 64].map(|node| remembered.has(node)), [false, true, false]);
+        assert_eq!(remembered.lock().len(), 1);
     }
 
     proptest! {

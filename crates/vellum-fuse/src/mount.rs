@@ -12,10 +12,11 @@ use vellum_fs::frozen::{Chunks, Frozen};
 use vellum_types::SnapshotId;
 use vellum_volume::Volume;
 
+use crate::adapter::removed::RemovedDirs;
 use crate::adapter::seeking::{Seeking, ToKernel};
 use crate::adapter::{Adapter, Main, Report};
 use crate::connection::{Connection, Device, Watchdog, shake_hands};
-use crate::dirs::Dirs;
+use crate::dirs::{Dirs, Remembered};
 use crate::error::{MountError, Result};
 use crate::forget::{Forgetter, Known};
 use crate::mounting::{Attachment, attach, detach};
@@ -123,7 +124,12 @@ fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKe
     };
     let virt = Virtual::new(volume.clone(), chunks.clone(), live, options);
     let main = match source {
-        Source::Live(fs) => Main::Live(fs),
+        Source::Live(fs) => {
+            if options.read_only {
+                fs.keep_access_times();
+            }
+            Main::Live(fs)
+        }
         Source::Snapshot(id) => {
             let record =
                 volume.catalog.get(&id).map_err(|error| MountError::Session(io::Error::other(error)))?;
@@ -139,6 +145,8 @@ fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKe
         seeking,
         remembered: Arc::default(),
         missed: Arc::default(),
+        removed: RemovedDirs::default(),
+        paged: Remembered::default(),
         report: options.report.clone(),
     })
 }

@@ -225,7 +225,8 @@ mod tests {
     #[test]
     fn of_what_is_asked_often_samples_are_timed_and_stand_for_all() {
         let tally = Tally::default();
-        let asked = Asked { op: Op::Read, head: &HEAD, what: &Operation::Read { offset: 0, len: 1 } };
+        let asked =
+            Asked { op: Op::Read, head: &HEAD, what: &Operation::Read { offset: 0, len: 1, direct: false } };
         for count in 1..=EACH + 100 * EVERY {
             tally.watch(asked, || Ok(())).unwrap();
             let told = tally.times[Op::Read as usize].read().count();

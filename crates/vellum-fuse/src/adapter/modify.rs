@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use vellum_fs::{Caller, FallocMode, Fs, FsError, RenameFlags, Result, SetAttr, XattrFlags};
+use vellum_fs::clock::now;
+use vellum_fs::{Caller, FallocMode, Fs, FsError, Node, RenameFlags, Result, SetAttr, XattrFlags};
 use vellum_types::{Attr, FileKind, Ino};
 
 use super::{Adapter, Owner};
-use crate::adapter::view::{given, known};
+use crate::adapter::view::{given, known, known_live};
 use crate::attr::{device, kind_of_mode};
 use crate::node::Place;
 use crate::virt;
@@ -16,6 +17,9 @@ use crate::wire::{Entry, WriteFlags};
 
 /// Permission bits, set-id bits and the sticky bit: of what the kernel calls a mode.
 const PERMISSIONS: u32 = 0o7777;
+
+/// Of these: set-user-id and set-group-id.
+const SET_IDS: u32 = 0o6000;
 
 /// A directory and a name in it that may be made or taken away.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +71,9 @@ impl Adapter {
         let (fs, dir) = self.place(at)?;
         match self.owner(node)? {
             Owner::Live(_, ino) => given(fs, &fs.link(ino, dir, at.name)?),
-            Owner::Past(..) | Owner::Frozen(..) | Owner::Virtual(_) => Err(Errno::XDEV.into()),
+            Owner::Past(..) | Owner::Frozen(..) | Owner::Virtual(_) | Owner::Removed(_) => {
+                Err(Errno::XDEV.into())
+            }
         }
     }
 
@@ -78,7 +84,19 @@ impl Adapter {
 
     pub(super) fn rmdir(&self, at: At<'_>) -> Result<()> {
         let (fs, dir) = self.place(at)?;
-        fs.rmdir(dir, at.name)
+        let removed = fs.lookup(dir, at.name);
+        fs.rmdir(dir, at.name)?;
+        self.keep_removed(fs, removed.ok());
+        Ok(())
+    }
+
+    /// Keeps a directory that has lost its name for those who have it open or stand in it. The kernel, which lets
+    /// nobody else change the names meanwhile, has asked for it before.
+    fn keep_removed(&self, fs: &Fs, node: Option<Node>) {
+        let Some(node) = node.filter(|node| node.attr.kind == FileKind::Dir) else { return };
+        if let Some(number) = Place::Main(fs.epoch(), node.ino).node() {
+            self.removed.keep(number, &node.attr, now());
+        }
     }
 
     /// Makes a file without a name, which the kernel opens by itself.
@@ -87,22 +105,34 @@ impl Adapter {
         given(fs, &fs.tmpfile(dir, mode & PERMISSIONS, caller)?)
     }
 
-    pub(super) fn rename(&self, from: At<'_>, to: At<'_>, flags: u32) -> Result<()> {
+    pub(super) fn rename(&self, from: At<'_>, to: At<'_>, flags: u32, caller: Caller) -> Result<()> {
         let (fs, from_dir) = self.place(from)?;
         let (_, to_dir) = self.place(to)?;
-        let flags = rustix::fs::RenameFlags::from_bits_retain(flags);
-        let (noreplace, exchange) = (rustix::fs::RenameFlags::NOREPLACE, rustix::fs::RenameFlags::EXCHANGE);
-        if !(noreplace | exchange).contains(flags) {
+        use rustix::fs::RenameFlags as Linux;
+        let flags = Linux::from_bits_retain(flags);
+        if !(Linux::NOREPLACE | Linux::EXCHANGE | Linux::WHITEOUT).contains(flags) {
             return Err(Errno::INVAL.into());
         }
-        let flags = RenameFlags { noreplace: flags.contains(noreplace), exchange: flags.contains(exchange) };
-        fs.rename(from_dir, from.name, to_dir, to.name, flags)
+        let asked = RenameFlags {
+            noreplace: flags.contains(Linux::NOREPLACE),
+            exchange: flags.contains(Linux::EXCHANGE),
+            whiteout: flags.contains(Linux::WHITEOUT).then_some(caller),
+        };
+        let replaced = if asked.exchange { None } else { fs.lookup(to_dir, to.name).ok() };
+        fs.rename(from_dir, from.name, to_dir, to.name, asked)?;
+        // What was renamed to itself is still there.
+        let gone = replaced.filter(|node| fs.getattr(node.ino).is_err());
+        self.keep_removed(fs, gone);
+        Ok(())
     }
 
     pub(super) fn setattr(&self, node: u64, asked: &SetAttr, caller: Caller) -> Result<Entry> {
         let asked = SetAttr { mode: asked.mode.map(|mode| mode & PERMISSIONS), ..*asked };
         let times_only =
             asked.mode.is_none() && asked.uid.is_none() && asked.gid.is_none() && asked.size.is_none();
+        if let Some(attr) = self.removed.set(node, &asked, now()) {
+            return known(Place::of(node), &attr);
+        }
         let set = || {
             let (fs, ino) = self.live(node)?;
             // The kernel writes the times of what it forgets back, also of what has no name: nobody will ask for them.
@@ -117,7 +147,10 @@ impl Adapter {
             Err(FsError::Posix(Errno::STALE)) if times_only => {
                 known(Place::of(node), &Attr { nlink: 0, ..Attr::new(FileKind::File, 0) })
             }
-            done => Ok(Entry { patience: self.patience(node), ..known(Place::of(node), &done?.attr)? }),
+            done => {
+                let (fs, _) = self.live(node)?;
+                Ok(Entry { patience: self.patience(node), ..known_live(fs, Place::of(node), &done?)? })
+            }
         }
     }
 
@@ -138,22 +171,35 @@ impl Adapter {
         u32::try_from(written).map_err(|_| Errno::IO.into())
     }
 
+    /// Whether a live file runs as somebody else.
+    pub(super) fn has_set_ids(&self, node: u64) -> bool {
+        let attr = self.live(node).and_then(|(fs, ino)| fs.getattr(ino));
+        attr.is_ok_and(|node| node.attr.mode & SET_IDS != 0)
+    }
+
     /// Makes a file durable. Of the root directory: everything, as the kernel tells a FUSE filesystem of no other way
     /// to ask for that.
     pub(super) fn fsync(&self, node: u64, data_only: bool) -> Result<()> {
         match self.owner(node)? {
             Owner::Live(fs, Ino::ROOT) => fs.sync(),
             Owner::Live(fs, ino) => fs.fsync(ino, data_only),
-            Owner::Past(..) | Owner::Frozen(..) | Owner::Virtual(_) => Ok(()),
+            Owner::Past(..) | Owner::Frozen(..) | Owner::Virtual(_) | Owner::Removed(_) => Ok(()),
         }
     }
 
-    pub(super) fn setxattr(&self, node: u64, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+    pub(super) fn setxattr(
+        &self,
+        node: u64,
+        (name, value): (&[u8], &[u8]),
+        flags: u32,
+        drops_set_gid: bool,
+    ) -> Result<()> {
         let (fs, ino) = self.live(node)?;
         let flags = rustix::fs::XattrFlags::from_bits_retain(flags);
         let flags = XattrFlags {
             create: flags.contains(rustix::fs::XattrFlags::CREATE),
             replace: flags.contains(rustix::fs::XattrFlags::REPLACE),
+            drops_set_gid,
         };
         fs.setxattr(ino, name, value, flags)
     }
@@ -163,7 +209,7 @@ impl Adapter {
         fs.removexattr(ino, name)
     }
 
-    pub(super) fn fallocate(&self, at: Piece, len: u64, mode: u32) -> Result<()> {
+    pub(super) fn fallocate(&self, at: Piece, len: u64, (mode, caller): (u32, Caller)) -> Result<()> {
         let (fs, ino) = self.live(at.node)?;
         let mode = FallocateFlags::from_bits_retain(mode);
         let known = FallocateFlags::KEEP_SIZE
@@ -180,6 +226,7 @@ impl Adapter {
             zero_range: mode.contains(FallocateFlags::ZERO_RANGE),
             collapse_range: mode.contains(FallocateFlags::COLLAPSE_RANGE),
             insert_range: mode.contains(FallocateFlags::INSERT_RANGE),
+            drops_set_ids_for: (caller.uid != 0).then_some(caller),
         };
         fs.fallocate(ino, mode, at.offset, len)
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vellum_fs::{Result, Seek};
 
-use super::seeking::{Doubtful, Goal, Look, seek_answer};
-use super::{Adapter, Call, Owner};
+use super::seeking::{Doubtful, Goal, Look, Stale, seek_answer};
+use super::{Adapter, Call, Main, Owner};
 use crate::attr::kind_bits;
 use crate::connection::{Later, MAX_WRITE};
 use crate::dirs;
@@ -41,8 +41,12 @@ fn record(listed: &dirs::Listed, next: u64) -> Listed<'_> {
 }
 
 impl Adapter {
-    pub(super) fn answer_read(&self, call: Call<'_>, offset: u64, len: u32) -> Answer {
+    pub(super) fn answer_read(&self, call: Call<'_>, (offset, len): (u64, u32), direct: bool) -> Answer {
         let at = (offset, bounded(len));
+        if !direct && matches!(self.main, Main::Live(_)) {
+            // Before it is read: who writes beside the kernel's pages afterwards must know of them.
+            self.paged.note(call.head.node);
+        }
         let done = self.serve(Op::Read, call, || self.read_node(call.head.node, at));
         if let Ok(bytes) = &done {
             self.tally.read(bytes.len());
@@ -62,6 +66,7 @@ impl Adapter {
             Owner::Past(fs, epoch, ino) => fs.read_from(epoch, ino, offset, len),
             Owner::Frozen(tree, ino) => tree.read(ino, offset, len),
             Owner::Virtual(number) => self.virt.read(number, offset, len),
+            Owner::Removed(_) => Err(Errno::ISDIR.into()),
         }
     }
 
@@ -91,7 +96,7 @@ impl Adapter {
             // Of a live one, the kernel may have pages that we have not been given.
             Owner::Live(..) | Owner::Past(..) => Err(Errno::STALE.into()),
             Owner::Frozen(tree, ino) => tree.seek(ino, offset, whence == SEEK_DATA),
-            Owner::Virtual(_) => Err(Errno::INVAL.into()),
+            Owner::Virtual(_) | Owner::Removed(_) => Err(Errno::INVAL.into()),
         }
     }
 
@@ -150,7 +155,7 @@ impl Adapter {
     fn answer_listing(&self, node: u64, listing: Vec<u8>, later: Later<'_>) -> Answer {
         if self.is_of_past(node) {
             let unanswered = later.take();
-            self.seeking.forget(node, move || unanswered.answer(Answer::Bytes(listing)));
+            self.seeking.forget(Stale::node(node), move || unanswered.answer(Answer::Bytes(listing)));
             return Answer::Later;
         }
         Answer::Bytes(listing)

@@ -117,10 +117,26 @@ impl Doubtful {
     }
 }
 
+/// What the kernel has to forget before it is answered.
+#[derive(Debug, Clone)]
+pub(super) enum Stale {
+    /// The attributes of a node.
+    Attributes(u64),
+    /// The attributes of a node, and its pages of a range.
+    Pages(u64, Range<u64>),
+}
+
+impl Stale {
+    /// Everything of a node.
+    pub fn node(node: u64) -> Self {
+        Self::Pages(node, 0..END)
+    }
+}
+
 /// What the thread does.
 enum Job {
     Settle(Doubtful),
-    Forget(u64, Box<dyn FnOnce() + Send>),
+    Forget(Stale, Box<dyn FnOnce() + Send>),
 }
 
 /// The way to the thread that fetches the kernel's pages.
@@ -142,9 +158,9 @@ impl Seeking {
         let _ = self.wanted.send(Job::Settle(doubtful));
     }
 
-    /// Lets the kernel forget what it knows of a node, and goes on with `then`.
-    pub(super) fn forget(&self, node: u64, then: impl FnOnce() + Send + 'static) {
-        let _ = self.wanted.send(Job::Forget(node, Box::new(then)));
+    /// Lets the kernel forget what is stale, and goes on with `then`.
+    pub(super) fn forget(&self, stale: Stale, then: impl FnOnce() + Send + 'static) {
+        let _ = self.wanted.send(Job::Forget(stale, Box::new(then)));
     }
 }
 
@@ -164,8 +180,16 @@ fn work(kernel: &ToKernel, received: &Receiver<Job>) {
     for job in received {
         match job {
             Job::Settle(doubtful) => doubtful.settle(write_back),
-            Job::Forget(node, then) => {
-                write_back(node, &(0..END));
+            Job::Forget(stale, then) => {
+                match stale {
+                    Stale::Pages(node, range) => write_back(node, &range),
+                    Stale::Attributes(node) => {
+                        if let Some(kernel) = kernel.get() {
+                            // What it does not know it has forgotten.
+                            let _ = kernel.tell(Notice::Attributes(node));
+                        }
+                    }
+                }
                 then();
             }
         }

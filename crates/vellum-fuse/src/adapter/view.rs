@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use vellum_fs::frozen::Frozen;
 use vellum_fs::{Epoch, Fs, FsError, Node, Result, Statfs};
 use vellum_types::limits::NAME_MAX;
 use vellum_types::{Attr, FileKind, Ino};
@@ -22,14 +23,21 @@ impl Adapter {
             let top = self.virt.top()?;
             return known(top.place, &top.attr);
         }
+        // By these the kernel finds again what it has forgotten, by a number that a program (or an NFS client) has kept.
+        match name {
+            b"." => return self.again(dir),
+            b".." => return self.again(self.parent(dir)?.node().ok_or(Errno::OVERFLOW)?),
+            _ => {}
+        }
         match self.owner(dir)? {
             Owner::Live(fs, ino) => {
                 Ok(Entry { patience: self.patience(dir), ..given(fs, &fs.lookup(ino, name)?)? })
             }
             Owner::Past(..) => Err(Errno::NOTDIR.into()),
+            Owner::Removed(_) => Err(Errno::NOENT.into()),
             Owner::Frozen(tree, ino) => {
                 let (child, attr) = tree.lookup(ino, name)?;
-                known(sibling(dir, child), &attr)
+                known_frozen(&tree, sibling(dir, child), child, &attr)
             }
             Owner::Virtual(number) => {
                 let found = self.virt.lookup(number, name)?;
@@ -40,6 +48,17 @@ impl Adapter {
                 Ok(Entry { patience: patience.min(self.patience(told.attr.ino)), ..told })
             }
         }
+    }
+
+    /// Names a node that the kernel may not know any more. A file that has no name any more, and that nobody has open, is
+    /// not found.
+    fn again(&self, node: u64) -> Result<Entry> {
+        let told = match self.getattr(node) {
+            Err(error) if error.errno() == Errno::NOENT => Err(Errno::STALE.into()),
+            told => told,
+        }?;
+        self.hold(&told)?;
+        Ok(told)
     }
 
     pub(super) fn getattr(&self, node: u64) -> Result<Entry> {
@@ -56,11 +75,12 @@ impl Adapter {
     fn attributes_of(&self, node: u64) -> Result<Entry> {
         let place = Place::of(node);
         let steady = match self.owner(node)? {
-            Owner::Live(fs, ino) => known(place, &fs.getattr(ino)?.attr)?,
+            Owner::Live(fs, ino) => known_live(fs, place, &fs.getattr(ino)?)?,
             // It does not change any more.
             Owner::Past(fs, epoch, ino) => return known(place, &fs.past_attr(epoch, ino)?),
-            Owner::Frozen(tree, ino) => known(place, &tree.attr(ino)?)?,
+            Owner::Frozen(tree, ino) => known_frozen(&tree, place, ino, &tree.attr(ino)?)?,
             Owner::Virtual(number) => known(place, &self.virt.attr(number)?)?,
+            Owner::Removed(attr) => known(place, &attr)?,
         };
         Ok(Entry { patience: self.patience(node), ..steady })
     }
@@ -71,6 +91,7 @@ impl Adapter {
             Owner::Past(fs, epoch, ino) => Ok(fs.past_attr(epoch, ino)?.target),
             Owner::Frozen(tree, ino) => tree.readlink(ino),
             Owner::Virtual(number) => self.virt.readlink(number),
+            Owner::Removed(_) => Err(Errno::INVAL.into()),
         }
     }
 
@@ -89,6 +110,7 @@ impl Adapter {
                 }));
             }
             Owner::Past(..) => return Err(Errno::NOTDIR.into()),
+            Owner::Removed(_) => {}
             Owner::Frozen(tree, ino) => {
                 listing.extend(tree.entries(ino)?.into_iter().map(|(name, child, kind)| Listed {
                     name,
@@ -104,7 +126,7 @@ impl Adapter {
     fn parent(&self, dir: u64) -> Result<Place> {
         Ok(match (self.owner(dir)?, Place::of(dir)) {
             (Owner::Live(fs, ino), _) => Place::Main(fs.epoch(), fs.parent(ino)?),
-            (Owner::Past(..), place) => place,
+            (Owner::Past(..) | Owner::Removed(_), place) => place,
             (Owner::Frozen(..), Place::Snapshot(_, Ino::ROOT)) => self.virt.snapshots_dir(),
             (Owner::Frozen(..), place @ Place::Main(_, Ino::ROOT)) => place,
             (Owner::Frozen(tree, ino), _) => sibling(dir, tree.attr(ino)?.parent),
@@ -150,7 +172,7 @@ impl Adapter {
             Owner::Live(fs, ino) => fs.getxattr(ino, name),
             Owner::Past(fs, epoch, ino) => fs.past_xattr(epoch, ino, name),
             Owner::Frozen(tree, ino) => Ok(tree.getxattr(ino, name)?.into()),
-            Owner::Virtual(_) => Err(Errno::NODATA.into()),
+            Owner::Virtual(_) | Owner::Removed(_) => Err(Errno::NODATA.into()),
         }
     }
 
@@ -159,7 +181,7 @@ impl Adapter {
         let names = match self.owner(node)? {
             Owner::Live(fs, ino) => fs.listxattr(ino)?,
             Owner::Frozen(tree, ino) => tree.listxattr(ino)?,
-            Owner::Past(..) | Owner::Virtual(_) => Vec::new(),
+            Owner::Past(..) | Owner::Virtual(_) | Owner::Removed(_) => Vec::new(),
         };
         Ok(names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect())
     }
@@ -209,14 +231,28 @@ fn sibling(node: u64, ino: Ino) -> Place {
 /// A node of the present state that the kernel will know from now on, and hold if it is a file.
 pub(super) fn given(fs: &Fs, node: &Node) -> Result<Entry> {
     let (epoch, ino) = (fs.epoch(), node.ino);
-    let told = known(Place::Main(epoch, ino), &node.attr)?;
+    let told = known_live(fs, Place::Main(epoch, ino), node)?;
     if node.attr.kind == FileKind::File {
         fs.hold(epoch, ino)?;
     }
     Ok(told)
 }
 
+/// A node of the present state. Holes take no room.
+pub(super) fn known_live(fs: &Fs, place: Place, node: &Node) -> Result<Entry> {
+    told(place, &node.attr, fs.stored(node)?)
+}
+
+fn known_frozen(tree: &Frozen, place: Place, ino: Ino, attr: &Attr) -> Result<Entry> {
+    told(place, attr, tree.stored(ino, attr)?)
+}
+
+/// A node that has no holes, or of which it is not asked.
 pub(super) fn known(place: Place, attr: &Attr) -> Result<Entry> {
+    told(place, attr, attr.size)
+}
+
+fn told(place: Place, attr: &Attr, stored: u64) -> Result<Entry> {
     let node = place.node().ok_or(Errno::OVERFLOW)?;
-    Ok(Entry { attr: attributes(node, attr), generation: attr.generation, patience: LONG })
+    Ok(Entry { attr: attributes(node, attr, stored), generation: attr.generation, patience: LONG })
 }

@@ -8,8 +8,12 @@ use super::{Device, MAX_WRITE, REQUEST_MAX, Rings};
 use crate::wire::{Answer, Init, InitAnswer, MAJOR, Operation, Request, flags};
 
 /// What the kernel is asked to do, as far as it can.
-const WANTED: [u64; 16] = [
+const WANTED: [u64; 18] = [
     flags::ASYNC_READ,
+    // What the kernel has forgotten it finds again by its number: for file handles, and NFS.
+    flags::EXPORT_SUPPORT,
+    // Says whether an access control list takes the set-group-id bit away.
+    flags::SETXATTR_EXT,
     flags::BIG_WRITES,
     // Opening and closing need nothing of us: the kernel does not ask.
     flags::NO_OPEN_SUPPORT,

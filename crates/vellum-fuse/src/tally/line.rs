@@ -218,10 +218,10 @@ fn arguments(what: &Operation<'_>) -> [Argument; ARGUMENTS] {
             [name(n), number(to_dir), name(to_name), flags(how)]
         }
         Do::Link { node, name: n } => list([name(n), number(node)]),
-        Do::Read { offset, len } => list([number(u64::from(len)), number(offset)]),
-        Do::Write { offset, flags: how, data } => list([len(data), number(offset), flags(how.0)]),
+        Do::Read { offset, len, .. } => list([number(u64::from(len)), number(offset)]),
+        Do::Write { offset, flags: how, data } => list([len(data), number(offset), flags(how.of_kernel())]),
         Do::Fsync { data_only } | Do::Fsyncdir { data_only } => list([number(u64::from(data_only))]),
-        Do::Setxattr { name: n, value, flags: how } => list([name(n), len(value), flags(how)]),
+        Do::Setxattr { name: n, value, flags: how, .. } => list([name(n), len(value), flags(how)]),
         Do::Getxattr { name: n, room } => list([name(n), number(u64::from(room))]),
         Do::Listxattr { room } => list([number(u64::from(room))]),
         Do::Readdir { offset, room } | Do::Readdirplus { offset, room } => {
@@ -235,6 +235,7 @@ fn arguments(what: &Operation<'_>) -> [Argument; ARGUMENTS] {
         // These have none, or are no requests that are watched.
         Do::Getattr | Do::Statx | Do::Readlink | Do::Statfs => list([]),
         Do::Init(_) | Do::Destroy | Do::Forget { .. } | Do::BatchForget(_) => list([]),
+        Do::Ioctl { command, .. } => list([flags(command)]),
         Do::Release | Do::Unknown => list([]),
     }
 }

@@ -166,6 +166,13 @@ impl Small {
         Self::default().u64(offset)
     }
 
+    /// What an operation of a file's own kind gives (`fuse_ioctl_out`): `words` zeros of 32 bits.
+    #[must_use]
+    pub fn ioctl(words: usize) -> Self {
+        let (result, flags, parts) = (0, 0, 0);
+        Self::default().u32(result).u32(flags).u32(parts).u32(parts).zeros(4 * words)
+    }
+
     /// How full the filesystem is (`fuse_statfs_out`).
     #[must_use]
     pub fn statfs(fs: &vellum_fs::Statfs) -> Self {

@@ -16,6 +16,7 @@ const MINOR_WITH_MORE_FLAGS: u32 = 36;
 #[expect(missing_docs, reason = "they are called what FUSE calls them")]
 pub mod flags {
     pub const ASYNC_READ: u64 = 1;
+    pub const EXPORT_SUPPORT: u64 = 1 << 4;
     pub const BIG_WRITES: u64 = 1 << 5;
     pub const DONT_MASK: u64 = 1 << 6;
     pub const DO_READDIRPLUS: u64 = 1 << 13;
@@ -30,6 +31,7 @@ pub mod flags {
     pub const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
     pub const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    pub const SETXATTR_EXT: u64 = 1 << 29;
     pub const INIT_EXT: u64 = 1 << 30;
     pub const OVER_IO_URING: u64 = 1 << 41;
 }

@@ -16,6 +16,8 @@ pub enum Notice<'a> {
         /// Bytes; 0: to the end.
         len: u64,
     },
+    /// The attributes of a node alone.
+    Attributes(u64),
     /// A name in a directory, and all below it.
     Name {
         /// The directory.
@@ -31,7 +33,7 @@ impl Notice<'_> {
     /// The number that the kernel knows it by (`FUSE_NOTIFY_…`).
     fn code(self) -> i32 {
         match self {
-            Self::Inode(_) | Self::Pages { .. } => 2,
+            Self::Inode(_) | Self::Pages { .. } | Self::Attributes(_) => 2,
             Self::Name { .. } => 3,
             Self::Names => 8,
         }
@@ -47,6 +49,8 @@ impl Notice<'_> {
             Self::Pages { node, offset, len } => {
                 [node, offset, len].iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
             }
+            // No page has a negative offset.
+            Self::Attributes(node) => return Self::Pages { node, offset: u64::MAX, len: 0 }.encode(),
             Self::Name { dir, name } => {
                 let (len, flags) = (u32::try_from(name.len()).unwrap_or(u32::MAX), 0u32);
                 bytes.extend(dir.to_ne_bytes());

@@ -1,5 +1,6 @@
 //! What a request asks for, and with what.
 
+use rustix::fs::OFlags;
 use vellum_fs::{SetAttr, SetTime};
 use vellum_types::Time;
 
@@ -17,7 +18,25 @@ const FSYNC_DATA_ONLY: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteFlags(pub u32);
 
+/// How the file is open: beside the kernel's pages (`O_DIRECT`).
+const DIRECT: u32 = OFlags::DIRECT.bits();
+
 impl WriteFlags {
+    /// Not the kernel's: that the file is open beside the kernel's pages.
+    const DIRECT: u32 = 1 << 31;
+
+    /// Those that the kernel has sent.
+    #[must_use]
+    pub fn of_kernel(self) -> u32 {
+        self.0 & !Self::DIRECT
+    }
+
+    /// The program writes beside the kernel's pages.
+    #[must_use]
+    pub fn is_direct(self) -> bool {
+        self.0 & Self::DIRECT != 0
+    }
+
     /// The kernel kept it for a while, and wrote it by itself.
     #[must_use]
     pub fn is_write_back(self) -> bool {
@@ -101,9 +120,11 @@ pub enum Operation<'a> {
         node: u64,
         name: &'a [u8],
     },
+    /// `direct`: beside the kernel's pages.
     Read {
         offset: u64,
         len: u32,
+        direct: bool,
     },
     Write {
         offset: u64,
@@ -118,10 +139,12 @@ pub enum Operation<'a> {
     Fsyncdir {
         data_only: bool,
     },
+    /// `drops_set_gid`: an access control list that takes the set-group-id bit away.
     Setxattr {
         name: &'a [u8],
         value: &'a [u8],
         flags: u32,
+        drops_set_gid: bool,
     },
     Getxattr {
         name: &'a [u8],
@@ -149,6 +172,12 @@ pub enum Operation<'a> {
     Lseek {
         offset: u64,
         whence: u32,
+    },
+    /// With what is told, and room for the answer.
+    Ioctl {
+        command: u32,
+        told: &'a [u8],
+        room: u32,
     },
     /// `wide`: the answer has room for 64 bits.
     CopyFileRange {
@@ -191,6 +220,7 @@ pub fn operation_name(opcode: u32) -> &'static str {
         28 => "READDIR",
         30 => "FSYNCDIR",
         38 => "DESTROY",
+        39 => "IOCTL",
         42 => "BATCH_FORGET",
         43 => "FALLOCATE",
         44 => "READDIRPLUS",
@@ -219,10 +249,7 @@ impl<'a> Operation<'a> {
             11 => Self::Rmdir { name: fields.name()? },
             12 => rename(fields, false)?,
             13 => Self::Link { node: fields.u64()?, name: fields.name()? },
-            15 => {
-                let (_, offset, len) = stretch(fields)?;
-                Self::Read { offset, len }
-            }
+            15 => read(fields)?,
             16 => write(fields)?,
             17 => Self::Statfs,
             18 => Self::Release,
@@ -242,6 +269,7 @@ impl<'a> Operation<'a> {
             }
             30 => Self::Fsyncdir { data_only: is_data_only(fields)? },
             38 => Self::Destroy,
+            39 => ioctl(fields)?,
             42 => forgets(fields)?,
             43 => fallocate(fields)?,
             44 => {
@@ -296,18 +324,53 @@ fn rename<'a>(fields: &mut Fields<'a>, has_flags: bool) -> Result<Operation<'a>>
 
 fn write<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
     let (_, offset, len) = stretch(fields)?;
-    let flags = WriteFlags(fields.u32()?);
-    // The owner of a lock, how the file was opened, padding.
-    fields.skip(8 + 4 + 4)?;
+    let flags = fields.u32()?;
+    // The owner of a lock.
+    fields.skip(8)?;
+    let is_direct = fields.u32()? & DIRECT != 0;
+    fields.skip(4)?;
+    let flags = WriteFlags(flags & !WriteFlags::DIRECT | if is_direct { WriteFlags::DIRECT } else { 0 });
     let len = usize::try_from(len).map_err(|_| Malformed::Short)?;
     Ok(Operation::Write { offset, flags, data: fields.bytes(len)? })
 }
 
-/// `fuse_setxattr_in` in its short form: the long one must be asked for.
+/// `fuse_read_in`.
+fn read<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
+    let (_, offset, len) = stretch(fields)?;
+    // More flags, and the owner of a lock.
+    fields.skip(4 + 8)?;
+    Ok(Operation::Read { offset, len, direct: fields.u32()? & DIRECT != 0 })
+}
+
+/// `fuse_ioctl_in`.
+fn ioctl<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
+    fields.skip(8 + 4)?;
+    let command = fields.u32()?;
+    fields.skip(8)?;
+    let (len, room) = (fields.u32()?, fields.u32()?);
+    let len = usize::try_from(len).map_err(|_| Malformed::Short)?;
+    Ok(Operation::Ioctl { command, room, told: fields.bytes(len)? })
+}
+
+/// An access control list takes the set-group-id bit away (`FUSE_SETXATTR_ACL_KILL_SGID`).
+const DROPS_SET_GID: u32 = 1;
+
+/// `fuse_setxattr_in`. An older kernel sends it in its short form: what stands where the long one has its own flags is then
+/// the beginning of a name, which is in some namespace and begins with a letter.
 fn setxattr<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
     let len = usize::try_from(fields.u32()?).map_err(|_| Malformed::Short)?;
     let flags = fields.u32()?;
-    Ok(Operation::Setxattr { flags, name: fields.name()?, value: fields.bytes(len)? })
+    let mut ahead = *fields;
+    let own = ahead
+        .u32()
+        .ok()
+        .zip(ahead.u32().ok())
+        .filter(|(own, padding)| *own <= DROPS_SET_GID && *padding == 0);
+    if own.is_some() {
+        *fields = ahead;
+    }
+    let drops_set_gid = own.is_some_and(|(own, _)| own & DROPS_SET_GID != 0);
+    Ok(Operation::Setxattr { flags, drops_set_gid, name: fields.name()?, value: fields.bytes(len)? })
 }
 
 fn forgets<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {

@@ -71,6 +71,52 @@ fn a_write_carries_what_it_says() {
 }
 
 #[test]
+fn reads_and_writes_say_whether_they_pass_the_pages_by() {
+    let direct = rustix::fs::OFlags::DIRECT.bits();
+    let read = |flags| {
+        let words = [0, 0, 4096, 0, 512, 0, 0, 0, flags, 0];
+        operation(15, &body(&words, &[])).unwrap()
+    };
+    for (flags, direct) in [(direct, true), (2, false)] {
+        assert_eq!(read(flags), format!("{:?}", Operation::Read { offset: 4096, len: 512, direct }));
+    }
+    let write = |flags| {
+        let bytes = request(16, &body(&[0, 0, 0, 0, 1, 4, 0, 0, flags, 0], b"a"));
+        match Request::decode(&bytes).unwrap().operation() {
+            Ok(Operation::Write { flags, .. }) => (flags.is_direct(), flags.of_kernel()),
+            other => panic!("not decoded: {other:?}"),
+        }
+    };
+    assert_eq!([write(direct), write(0)], [(true, 4), (false, 4)]);
+}
+
+#[test]
+fn an_attribute_is_set_in_the_long_form_and_in_the_short() {
+    let set = |drops_set_gid| {
+        let set = Operation::Setxattr { name: b"user.a", value: b"xy", flags: 1, drops_set_gid };
+        Ok(format!("{set:?}"))
+    };
+    assert_eq!(operation(21, &body(&[2, 1], b"user.a\0xy")), set(false));
+    assert_eq!(operation(21, &body(&[2, 1, 0, 0], b"user.a\0xy")), set(false));
+    assert_eq!(operation(21, &body(&[2, 1, 1, 0], b"user.a\0xy")), set(true));
+    assert_eq!(operation(21, &body(&[2, 1], b"u\0xy")), Ok(operation_of_short_name()));
+    assert_eq!(operation(21, &body(&[2, 1, 1, 0], b"user.a\0x")), Err(Malformed::Short));
+}
+
+/// A name that is shorter than the long form's own flags.
+fn operation_of_short_name() -> String {
+    format!("{:?}", Operation::Setxattr { name: b"u", value: b"xy", flags: 1, drops_set_gid: false })
+}
+
+#[test]
+fn an_operation_of_a_files_own_kind_is_told_with_its_command() {
+    let words = [0, 0, 0, 0x4008_6602, 0, 0, 4, 0];
+    let set = Operation::Ioctl { command: 0x4008_6602, told: &[1, 0, 0, 0], room: 0 };
+    assert_eq!(operation(39, &body(&words, &[1, 0, 0, 0])), Ok(format!("{set:?}")));
+    assert_eq!(operation(39, &body(&words, &[1])), Err(Malformed::Short));
+}
+
+#[test]
 fn times_before_1970_are_told_as_they_are() {
     let valid = 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 8;
     let mut words = vec![valid, 0, 0, 0, 9, 0, 0, 0];

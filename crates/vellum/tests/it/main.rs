@@ -5,6 +5,7 @@
 mod disk;
 mod mounting;
 mod other_host;
+mod posix;
 mod world;
 
 mod bench;

@@ -44,7 +44,10 @@ fn arguments_of_names_are_told() {
 #[test]
 fn arguments_of_content_are_told() {
     use Operation as Do;
-    assert_eq!(done(Op::Read, Do::Read { offset: 8192, len: 4096 }), "read (17,4096,8192): ok");
+    assert_eq!(
+        done(Op::Read, Do::Read { offset: 8192, len: 4096, direct: false }),
+        "read (17,4096,8192): ok"
+    );
     let write = Do::Write { offset: 1, flags: WriteFlags(1), data: b"abc" };
     assert_eq!(told(Op::Write, write, Ok(3_u32)), "write (17,3,1,0x1): ok 3");
     assert_eq!(done(Op::Fsync, Do::Fsync { data_only: true }), "fsync (17,1): ok");
@@ -74,7 +77,7 @@ fn arguments_of_attributes_are_told() {
     };
     let whole = "setattr (17,mode=0644,uid=1,size=10,atime=now,mtime=-3.000000007): ok";
     assert_eq!(done(Op::Setattr, Do::Setattr(set)), whole);
-    let set = Do::Setxattr { name: b"user.a", value: b"1234", flags: 2 };
+    let set = Do::Setxattr { name: b"user.a", value: b"1234", flags: 2, drops_set_gid: false };
     assert_eq!(done(Op::Setxattr, set), r#"setxattr (17,"user.a",4,0x2): ok"#);
     let got = Do::Getxattr { name: b"user.a", room: 0 };
     assert_eq!(
@@ -91,7 +94,7 @@ fn arguments_of_attributes_are_told() {
 #[test]
 fn what_came_of_it_is_told() {
     let attr = Attr { size: 12, ..Attr::new(FileKind::File, 0o644) };
-    let attr = crate::attr::attributes(Ino(18).0, &attr);
+    let attr = crate::attr::attributes(Ino(18).0, &attr, 0);
     let entry = Entry { attr, generation: 0, patience: Duration::ZERO };
     let found = told(Op::Lookup, Operation::Lookup { name: b"a" }, Ok(entry));
     assert_eq!(found, r#"lookup (17,"a"): ok 18,0100644,12"#);

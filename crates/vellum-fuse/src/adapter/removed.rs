@@ -1,0 +1,76 @@
+//! Directories that were removed while somebody has them open or stands in them.
+//!
+//! Such a directory is empty and stays so (the kernel lets nobody make anything in it), so that its attributes are all that
+//! there is of it. They are kept until the kernel has forgotten it. Deliberately absent: extended attributes, and files,
+//! which have content and are kept by the worktree itself.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use vellum_fs::{SetAttr, SetTime};
+use vellum_types::{Attr, Time};
+
+/// The removed directories that the kernel may still ask for, by its numbers.
+#[derive(Debug, Default)]
+pub struct RemovedDirs {
+    /// How many there are, so that who meets none takes no lock.
+    count: AtomicUsize,
+    dirs: Mutex<HashMap<u64, Attr>>,
+}
+
+impl RemovedDirs {
+    /// Keeps a directory that was just removed.
+    pub fn keep(&self, node: u64, attr: &Attr, now: Time) {
+        let attr = Attr { nlink: 0, ctime: now, ..attr.clone() };
+        let mut dirs = self.lock();
+        dirs.insert(node, attr);
+        self.count.store(dirs.len(), Ordering::Release);
+    }
+
+    /// The kernel has forgotten a node.
+    pub fn forget(&self, node: u64) {
+        if self.is_empty() {
+            return;
+        }
+        let mut dirs = self.lock();
+        if dirs.remove(&node).is_some() && dirs.len() * 4 < dirs.capacity() {
+            dirs.shrink_to_fit();
+        }
+        self.count.store(dirs.len(), Ordering::Release);
+    }
+
+    /// The attributes of a removed directory.
+    pub fn attr(&self, node: u64) -> Option<Attr> {
+        if self.is_empty() { None } else { self.lock().get(&node).cloned() }
+    }
+
+    /// Sets attributes of a removed directory; None if it is none.
+    pub fn set(&self, node: u64, set: &SetAttr, now: Time) -> Option<Attr> {
+        if self.is_empty() {
+            return None;
+        }
+        let time = |set: Option<SetTime>, held: Time| match set {
+            None => held,
+            Some(SetTime::Now) => now,
+            Some(SetTime::At(time)) => time,
+        };
+        let mut dirs = self.lock();
+        let attr = dirs.get_mut(&node)?;
+        attr.mode = set.mode.unwrap_or(attr.mode);
+        attr.uid = set.uid.unwrap_or(attr.uid);
+        attr.gid = set.gid.unwrap_or(attr.gid);
+        attr.atime = time(set.atime, attr.atime);
+        attr.mtime = time(set.mtime, attr.mtime);
+        attr.ctime = set.ctime.unwrap_or(now);
+        Some(attr.clone())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Attr>> {
+        self.dirs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
