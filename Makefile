@@ -11,10 +11,12 @@
 #                FILTER=map/get, either is of these alone
 #   make against  whether 'vellum bench' measures the filesystem and not itself
 #   make fuzz    every decoder of foreign bytes, SECONDS each (20), or some TARGETS
-#   make soak    the random tests, much longer (SOAK_CASES, default 20000 cases each)
+#   make soak    the random tests, much longer (SOAK_CASES, default 20000 cases each), and a mount that works for hours
+#                without growing (SOAK_MINUTES, default 120), as root
 
 CARGO      ?= cargo
 SOAK_CASES ?= 20000
+SOAK_MINUTES ?= 120
 BENCH_OUT  ?= target/bench
 RECORDS    ?= bench/records
 PAGE       ?= docs/benchmarks.md
@@ -101,6 +103,8 @@ against: bench-build
 
 soak:
 	PROPTEST_CASES=$(SOAK_CASES) $(CARGO) test --release --workspace --locked -- --include-ignored
+	$(CARGO) build --release --locked -p vellum
+	VELLUM=$(abspath $(TARGET_DIR)/release/vellum) SOAK_MINUTES=$(SOAK_MINUTES) ./tests/soak/mount.sh
 
 clean:
 	$(CARGO) clean
