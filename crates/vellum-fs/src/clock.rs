@@ -7,6 +7,8 @@
 use rustix::time::{ClockId, clock_gettime};
 use vellum_types::{Attr, Time};
 
+use crate::snapshot::just_after;
+
 /// A time of change that is ahead by more than this many seconds was set, or the clock was set back.
 const AHEAD_MAX: i64 = 1;
 
@@ -23,13 +25,6 @@ pub(crate) fn stamp_change(attr: &mut Attr, now: Time) {
     let before = attr.ctime;
     let is_ahead = before.secs.saturating_sub(now.secs) > AHEAD_MAX;
     attr.ctime = if now > before || is_ahead { now } else { just_after(before) };
-}
-
-fn just_after(time: Time) -> Time {
-    match time.nanos {
-        999_999_999 => Time { secs: time.secs.saturating_add(1), nanos: 0 },
-        nanos => Time { nanos: nanos + 1, ..time },
-    }
 }
 
 /// Waits until the clock has moved on: what is stamped from now on is later than what was stamped before.

@@ -185,7 +185,7 @@ fn stand_on(head: &mut Head, state: State, snapshot: Ancestor) {
     head.snapshot = Some(snapshot);
 }
 
-/// The least moment after another: clocks go back, and a history must not.
+/// The least moment after another: clocks go back, and a history must not; nor does an inode's time of change.
 pub(crate) fn just_after(time: Time) -> Time {
     match time.nanos + 1 {
         1_000_000_000 => Time { secs: time.secs.saturating_add(1), nanos: 0 },

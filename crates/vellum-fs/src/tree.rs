@@ -5,6 +5,7 @@
 //! publishing and restoring wait for it).
 
 mod accesses;
+mod inline;
 mod merge;
 mod resident;
 mod txn;

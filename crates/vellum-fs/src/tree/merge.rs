@@ -1,7 +1,7 @@
 //! Layers in a live store over a base tree, read as one map.
 //!
 //! In a layer an extended attribute's value has a byte 0 before it, and the single byte 0xFF is a tombstone: no other
-//! value of the map is that byte.
+//! value of the map is that byte. A small file's content may stand apart from its attributes (`inline`).
 
 use std::collections::VecDeque;
 use std::iter::Peekable;
@@ -11,6 +11,7 @@ use vellum_live::{Bytes, LiveError, LiveStore, Transaction, Visit};
 use vellum_map::{NodeSource, Range, Slice, Span, Value, get, range};
 use vellum_types::{Key, KeyTag};
 
+use super::inline;
 use crate::error::Result;
 use crate::head::{LayerId, State, layer_prefix};
 
@@ -66,7 +67,7 @@ pub fn encode_change(key: &[u8], value: Option<&[u8]>) -> Bytes {
     }
 }
 
-/// The change that a layer keeps; None is a tombstone.
+/// The change that a layer keeps; None is a tombstone. Attributes may be bare.
 pub fn decode_change(key: &[u8], stored: &Bytes) -> Option<Value> {
     if **stored == *TOMBSTONE {
         return None;
@@ -95,7 +96,12 @@ pub fn get_merged<N: NodeSource>(
             prefix.copy_from_slice(&layer_prefix(*layer));
         }
         if let Some(stored) = live.get(&full)? {
-            return Ok(decode_change(key, &stored));
+            if !inline::is_bare(key, &stored) {
+                return Ok(decode_change(key, &stored));
+            }
+            if let Some(whole) = inline::complete(live, &full, stored)? {
+                return Ok(decode_change(key, &whole));
+            }
         }
     }
     Ok(get(nodes, &state.base, key)?)
@@ -123,7 +129,7 @@ impl<'a> Cursor<'a> {
 
     /// The next change, which stays the next.
     pub fn peek(&mut self) -> Result<Option<&(Vec<u8>, Option<Value>)>> {
-        if self.ready.is_empty() {
+        while self.ready.is_empty() && self.rest.is_some() {
             self.refill()?;
         }
         Ok(self.ready.front())
@@ -137,15 +143,33 @@ impl<'a> Cursor<'a> {
 
     fn refill(&mut self) -> Result<()> {
         let Some(span) = self.rest.take() else { return Ok(()) };
-        let ready = &mut self.ready;
+        let mut portion: Vec<(Vec<u8>, Bytes)> = Vec::new();
         let prefix = layer_prefix(self.layer).len();
         self.live.scan(&span, &mut |full, stored| {
-            let key = full.get(prefix..).unwrap_or_default();
-            ready.push_back((key.to_vec(), decode_change(key, stored)));
-            if ready.len() < PORTION { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            portion.push((full.get(prefix..).unwrap_or_default().to_vec(), stored.clone()));
+            if portion.len() < PORTION { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
-        if let Some((last, _)) = self.ready.back().filter(|_| self.ready.len() >= PORTION) {
+        if let Some((last, _)) = portion.last().filter(|_| portion.len() >= PORTION) {
             self.rest = Some(span.after(&layer_key(self.layer, last)));
+        }
+        let mut portion = portion.into_iter().peekable();
+        while let Some((key, stored)) = portion.next() {
+            if inline::is_content(&key) {
+                // Of attributes that an earlier portion had, or of none.
+                continue;
+            }
+            if !inline::is_bare(&key, &stored) {
+                let change = decode_change(&key, &stored);
+                self.ready.push_back((key, change));
+                continue;
+            }
+            let content = portion.next_if(|(next, _)| inline::is_content(next));
+            if let Some(whole) = content.and_then(|(_, content)| inline::join(&stored, &content)) {
+                self.ready.push_back((key, Some(whole)));
+            } else if let Some(whole) = inline::complete(self.live, &layer_key(self.layer, &key), stored)? {
+                let change = decode_change(&key, &whole);
+                self.ready.push_back((key, change));
+            }
         }
         Ok(())
     }

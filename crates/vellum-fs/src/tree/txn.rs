@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 
-use vellum_live::Transaction;
+use vellum_live::{Bytes, Transaction};
 use vellum_map::{Span, Value};
-use vellum_types::{Attr, Dentry, Ino, Key, KeyRef};
+use vellum_types::{Attr, Dentry, FileKind, Ino, Key, KeyRef};
 
 use super::accesses::Accesses;
+use super::inline::{content_key, split};
 use super::merge::{Merged, encode_change, get_merged, layer_key};
 use super::resident::Resident;
 use super::usage::Amount;
@@ -47,6 +48,10 @@ impl<'a> Txn<'a> {
     /// Sets a key.
     pub fn put(&mut self, key: Key, value: &[u8]) {
         let stored = encode_change(key.as_bytes(), Some(value));
+        self.put_stored(key, stored);
+    }
+
+    fn put_stored(&mut self, key: Key, stored: Bytes) {
         self.live.put(&layer_key(self.head.top(), key.as_bytes()), stored);
         self.changed.push(key);
     }
@@ -55,16 +60,40 @@ impl<'a> Txn<'a> {
     pub fn delete(&mut self, key: Key) {
         if let Ok(KeyRef::Attr(ino)) = KeyRef::parse(key.as_bytes()) {
             self.weigh(ino, Amount::default());
+            self.keep_content(&key, None);
         }
         let stored = encode_change(key.as_bytes(), None);
-        self.live.put(&layer_key(self.head.top(), key.as_bytes()), stored);
-        self.changed.push(key);
+        self.put_stored(key, stored);
     }
 
     /// Sets the attributes of an inode.
     pub fn put_attr(&mut self, ino: Ino, attr: &Attr) {
         self.weigh(ino, Amount::of(attr));
-        self.put(Key::attr(ino), &attr.encode());
+        let key = Key::attr(ino);
+        match split(attr) {
+            Some((bare, content)) => {
+                self.keep_content(&key, Some(content));
+                self.put_stored(key, bare);
+            }
+            None => {
+                if attr.kind == FileKind::File {
+                    self.keep_content(&key, None);
+                }
+                self.put(key, &attr.encode());
+            }
+        }
+    }
+
+    /// Lets the top layer have this content apart from the attributes under a key, or none. What it has is not written
+    /// again.
+    fn keep_content(&mut self, attributes: &Key, content: Option<&[u8]>) {
+        let key = content_key(self.head.top(), attributes);
+        match (self.live.get(&key), content) {
+            (Ok(held), content) if held.as_deref() == content => {}
+            (Ok(_), Some(content)) => self.live.put(&key, content.into()),
+            (Ok(_), None) => self.live.delete(&key),
+            (Err(error), _) => self.failed = Some(error.into()),
+        }
     }
 
     /// Sets the attributes of an inode that did not exist.

@@ -8,6 +8,7 @@ mod check;
 mod copies;
 mod costs;
 mod forks;
+mod inline;
 mod machine;
 mod model;
 mod names;

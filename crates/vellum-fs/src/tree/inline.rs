@@ -1,0 +1,128 @@
+//! Inline content in layers, apart from the attributes: what changes these alone does not write the content again.
+//!
+//! A layer keeps a file's attributes as the map has them, or *bare*: the byte 0xFE, the content's length (u16, little
+//! endian), and the attributes as the map has them up to the content. The content then stands in the same layer, under
+//! the key of the attributes and a byte 1. Invariant: who reads a layer through this crate sees attributes that are
+//! whole, and no key of content.
+
+use vellum_live::Bytes;
+use vellum_map::{Slice, Value};
+use vellum_types::{Attr, Key, KeyTag};
+
+use super::merge::{LiveRead, layer_key};
+use crate::error::{FsError, Result};
+use crate::head::LayerId;
+
+/// Begins bare attributes: no kind of a file is that byte, and a tombstone is another.
+const BARE: u8 = 0xFE;
+/// Ends the key of content.
+const CONTENT: u8 = 1;
+/// Bytes in front of bare attributes.
+const HEAD: usize = 3;
+/// Content of fewer bytes stands beside the attributes: a key of its own takes as much.
+const APART_MIN: usize = 256;
+/// How often attributes and content are read again because they changed in between.
+const TRIES: usize = 1000;
+
+/// The key in the live store of the content that belongs to the attributes under a key.
+pub fn content_key(layer: LayerId, attributes: &Key) -> Vec<u8> {
+    let mut key = layer_key(layer, attributes.as_bytes());
+    key.push(CONTENT);
+    key
+}
+
+/// Whether a key of a layer is one of content.
+pub fn is_content(key: &[u8]) -> bool {
+    matches!(key.split_last(), Some((&CONTENT, attributes)) if is_attributes(attributes))
+}
+
+fn is_attributes(key: &[u8]) -> bool {
+    matches!(key.split_last(), Some((tag, ino)) if *tag == KeyTag::Attr.as_byte() && ino.len() == size_of::<u64>())
+}
+
+/// Bare attributes and the content; None: they stand together.
+pub fn split(attr: &Attr) -> Option<(Bytes, &[u8])> {
+    let content = attr.inline.as_deref().filter(|content| content.len() >= APART_MIN)?;
+    let len = u16::try_from(content.len()).ok()?.to_le_bytes();
+    let whole = attr.encode();
+    let attributes = whole.get(..whole.len().checked_sub(content.len())?)?;
+    Some(([&[BARE], &len[..], attributes].concat().into(), content))
+}
+
+/// Whether what a layer keeps under a key are bare attributes.
+pub fn is_bare(key: &[u8], stored: &[u8]) -> bool {
+    is_attributes(key) && stored.first() == Some(&BARE)
+}
+
+/// The attributes with their content; None if it is not theirs.
+pub fn join(bare: &[u8], content: &[u8]) -> Option<Value> {
+    let (head, attributes) = bare.split_at_checked(HEAD)?;
+    let len = usize::from(u16::from_le_bytes([*head.get(1)?, *head.get(2)?]));
+    let join = || Slice::from(Bytes::from([attributes, content].concat()));
+    (len == content.len()).then(join)
+}
+
+/// The attributes under a key of the live store, whole; `bare` is what was read there. None: it is not there any more.
+pub fn complete(live: &dyn LiveRead, full: &[u8], bare: Bytes) -> Result<Option<Bytes>> {
+    let content_key = [full, &[CONTENT]].concat();
+    let mut bare = bare;
+    // Outside of a transaction both may change meanwhile; what is read between two equal looks belongs to them.
+    for _ in 0..TRIES {
+        let content = live.get(&content_key)?;
+        let Some(again) = live.get(full)? else { return Ok(None) };
+        if again.first() != Some(&BARE) {
+            return Ok(Some(again));
+        }
+        if again == bare
+            && let Some(whole) = content.and_then(|content| join(&bare, &content))
+        {
+            return Ok(Some(whole.as_bytes().into()));
+        }
+        bare = again;
+    }
+    Err(FsError::BadTree("a layer has a small file's attributes without its content".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use vellum_types::{FileKind, Ino};
+
+    use super::*;
+
+    fn file(len: usize) -> Attr {
+        let mut attr = Attr::new(FileKind::File, 0o644);
+        (attr.size, attr.inline) = (len as u64, Some(vec![7; len]));
+        attr.name = b"f".to_vec();
+        attr
+    }
+
+    #[test]
+    fn what_is_split_is_joined_to_what_the_map_has() {
+        for len in [APART_MIN, 4096] {
+            let attr = file(len);
+            let (bare, content) = split(&attr).unwrap();
+            assert!(bare.len() < 100 && content.len() == len);
+            assert_eq!(join(&bare, content).unwrap().as_bytes(), attr.encode());
+            assert!(join(&bare, &content[1..]).is_none(), "that is another content");
+        }
+    }
+
+    #[test]
+    fn what_is_tiny_or_not_there_stays_beside_the_attributes() {
+        assert!(split(&file(APART_MIN - 1)).is_none());
+        assert!(split(&Attr::new(FileKind::File, 0o644)).is_none());
+    }
+
+    #[test]
+    fn keys_of_content_stand_right_behind_those_of_attributes() {
+        let (attributes, layer) = (Key::attr(Ino(7)), LayerId(3));
+        let key = content_key(layer, &attributes);
+        assert!(key > layer_key(layer, attributes.as_bytes()));
+        assert!(key < layer_key(layer, Key::dentry(Ino(7), b"\x01").as_bytes()));
+        assert!(is_content(&key[9..]) && !is_content(attributes.as_bytes()));
+        assert!(!is_content(Key::xattr(Ino(7), b"\x01").as_bytes()));
+        let whole = file(APART_MIN);
+        assert!(is_bare(attributes.as_bytes(), &split(&whole).unwrap().0));
+        assert!(!is_bare(attributes.as_bytes(), &whole.encode()));
+    }
+}
