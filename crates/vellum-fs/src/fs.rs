@@ -13,7 +13,7 @@ use vellum_volume::refs::Quota;
 
 use crate::cache::InodeCache;
 use crate::clock::now;
-use crate::content::{Chunks, Streams};
+use crate::content::{Chunks, ReleasedOrphans, Streams};
 use crate::error::Result;
 use crate::head::{Head, State};
 use crate::log::WriteLog;
@@ -59,7 +59,6 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        // Several files read ahead at once; the kernel keeps what is read often.
         Self { worktree: None, chunk_cache: 64 << 20, quota: Quota::default(), tenure: None }
     }
 }
@@ -71,6 +70,7 @@ pub struct Fs {
     pub(crate) log: Arc<WriteLog>,
     pub(crate) inodes: InodeCache,
     pub(crate) opened: Opened,
+    pub(crate) released: ReleasedOrphans,
     pub(crate) epochs: Epochs,
     pub(crate) streams: Streams,
     /// Accesses are not noted.
@@ -119,6 +119,7 @@ impl Fs {
             log,
             inodes,
             opened,
+            released: ReleasedOrphans::default(),
             chunks,
             chunker,
             times: Times::default(),

@@ -130,6 +130,17 @@ impl Opened {
         }
     }
 
+    /// Claims an inode, without waiting; None if somebody has it open, or is removing it.
+    pub(crate) fn try_claim(&self, ino: Ino) -> Option<Claim<'_>> {
+        match self.lock().inodes.entry(ino) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(entry) => {
+                entry.insert(Use::Claimed);
+                Some(Claim { opened: self, ino })
+            }
+        }
+    }
+
     fn wait_unclaimed(&self, ino: Ino) -> MutexGuard<'_, Table> {
         let mut table = self.lock();
         while matches!(table.inodes.get(&ino), Some(Use::Claimed)) {

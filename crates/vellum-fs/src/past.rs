@@ -106,11 +106,17 @@ impl Fs {
     /// state of which nothing is held.
     pub fn let_go(&self, epoch: Epoch, ino: Ino, times: u64) -> Result<()> {
         let _entered = self.enter();
+        if self.reduce_held(epoch, ino, times) { self.reap(ino) } else { Ok(()) }
+    }
+
+    /// Counts that an inode is held so many times less, by somebody who has entered. True if nobody holds it any more,
+    /// and it is one of the present state; a past state of which nothing is held goes.
+    pub(crate) fn reduce_held(&self, epoch: Epoch, ino: Ino, times: u64) -> bool {
         if epoch == self.epoch() {
-            return if self.opened.let_go(ino, times) { self.reap(ino) } else { Ok(()) };
+            return self.opened.let_go(ino, times);
         }
         let mut pasts = self.epochs.pasts();
-        let Entry::Occupied(mut past) = pasts.entry(epoch) else { return Ok(()) };
+        let Entry::Occupied(mut past) = pasts.entry(epoch) else { return false };
         if let Some(count) = past.get_mut().held.get_mut(&ino) {
             *count = count.saturating_sub(times);
             if *count == 0 {
@@ -121,7 +127,7 @@ impl Fs {
             past.remove();
             self.litter.store(true, Ordering::Release);
         }
-        Ok(())
+        false
     }
 
     /// The attributes of an inode as a past state has them.

@@ -23,6 +23,7 @@ use vellum_types::{Attr, FileKind, Ino};
 use crate::dirs::{Dirs, Remembered};
 use crate::forget::Missed;
 use crate::node::Place;
+use crate::orphans::OrphanRemover;
 use crate::tally::line::Told;
 use crate::tally::{Asked, Op, Tally};
 use crate::virt::Virtual;
@@ -57,6 +58,8 @@ pub struct Adapter {
     pub(crate) paged: Remembered,
     pub(crate) seeking: Seeking,
     pub(crate) report: Arc<Report>,
+    /// Of a live worktree.
+    pub(crate) orphans: Option<OrphanRemover>,
 }
 
 /// A request as the kernel sent it.
@@ -169,7 +172,7 @@ fn caller(header: &Header, umask: u32) -> Caller {
     Caller { uid: header.uid, gid: header.gid, umask }
 }
 
-fn chain(error: &FsError) -> String {
+pub(crate) fn chain(error: &FsError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

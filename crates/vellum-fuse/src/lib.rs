@@ -15,6 +15,7 @@ pub mod forget;
 pub mod mount;
 pub mod mounting;
 pub mod node;
+mod orphans;
 pub mod tally;
 pub mod virt;
 pub mod wire;

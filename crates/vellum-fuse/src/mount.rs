@@ -20,6 +20,7 @@ use crate::dirs::{Dirs, Remembered};
 use crate::error::{MountError, Result};
 use crate::forget::{Forgetter, Known};
 use crate::mounting::{Attachment, attach, detach};
+use crate::orphans::OrphanRemover;
 use crate::tally::Tally;
 use crate::tally::access_log::Pipe;
 use crate::virt::{MountFile, Virtual};
@@ -136,6 +137,11 @@ fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKe
             Main::Frozen(Arc::new(Frozen::new(volume.tree(record.root), chunks)))
         }
     };
+    let orphans = match &main {
+        Main::Live(fs) => Some(OrphanRemover::start(fs.clone(), options.report.clone())),
+        Main::Frozen(_) => None,
+    };
+    let orphans = orphans.transpose().map_err(MountError::Session)?;
     let seeking = Seeking::start(kernel).map_err(MountError::Session)?;
     Ok(Adapter {
         main,
@@ -148,6 +154,7 @@ fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKe
         removed: RemovedDirs::default(),
         paged: Remembered::default(),
         report: options.report.clone(),
+        orphans,
     })
 }
 

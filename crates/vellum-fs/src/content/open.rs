@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use vellum_map::Span;
 use vellum_types::{FileKind, Ino};
 
+use super::released::remove_nameless;
 use super::touch;
 use crate::clock::now;
 use crate::error::{FsError, Result};
@@ -48,18 +49,15 @@ impl Fs {
     /// Removes an inode that has no name and that nobody has open. For who took its last name away while it was
     /// open, too: it may have been closed meanwhile.
     pub(crate) fn reap(&self, ino: Ino) -> Result<()> {
-        let nameless = |view: &dyn Reading| Ok(view.attr(ino)?.is_some_and(|attr| attr.nlink == 0));
-        if !self.tree.read(nameless)? {
+        if !self.is_nameless(ino)? {
             return Ok(());
         }
         let Some(_claim) = self.opened.claim(ino) else { return Ok(()) };
-        self.change(|txn| {
-            if txn.attr(ino)?.is_some_and(|attr| attr.nlink == 0) {
-                remove_inode(txn, ino)?;
-                txn.delete_orphan(ino);
-            }
-            Ok(())
-        })
+        self.change(|txn| remove_nameless(txn, ino))
+    }
+
+    pub(super) fn is_nameless(&self, ino: Ino) -> Result<bool> {
+        self.tree.read(|view| Ok(view.attr(ino)?.is_some_and(|attr| attr.nlink == 0)))
     }
 
     /// Removes what an earlier run left open and nameless.

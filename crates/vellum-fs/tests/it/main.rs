@@ -12,6 +12,7 @@ mod inline;
 mod machine;
 mod model;
 mod names;
+mod orphans;
 mod quota;
 mod renames;
 mod selected;

@@ -210,9 +210,13 @@ impl Adapter {
         self.paged.forget(node);
         match (&self.main, Place::of(node)) {
             (Main::Live(fs), Place::Main(epoch, ino)) => {
-                if let Err(error) = fs.let_go(epoch, ino, times) {
+                match (fs.let_go_later(epoch, ino, times), &self.orphans) {
+                    (Ok(true), Some(orphans)) => orphans.ask(),
+                    (Ok(_), _) => {}
                     // It goes when the worktree is mounted the next time.
-                    (self.report)(&format!("a file without a name cannot be removed: {}", chain(&error)));
+                    (Err(error), _) => {
+                        (self.report)(&format!("a file without a name cannot be removed: {}", chain(&error)));
+                    }
                 }
             }
             (_, Place::Virtual(number)) => self.virt.forget(number),

@@ -1,0 +1,127 @@
+//! Inodes without a name that nobody holds any more, on their way out: many are removed by one transaction.
+//!
+//! Invariant: each has an orphan's record since it lost its name. So what is still to be removed when the process dies
+//! goes when the worktree is opened the next time.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use vellum_types::limits::INLINE_MAX;
+use vellum_types::{Ino, Key};
+
+use super::open::remove_inode;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::past::Epoch;
+use crate::tree::{Reading, Txn};
+
+/// Inodes that one transaction removes at most.
+const BATCH_INODES: usize = 256;
+/// Keys that one transaction removes, about: who removes large files does not hold up the others.
+const BATCH_KEYS: usize = 4096;
+
+/// Inodes that are to be removed.
+#[derive(Debug, Default)]
+pub(crate) struct ReleasedOrphans(Mutex<Vec<Ino>>);
+
+impl ReleasedOrphans {
+    /// Adds one; gives how many there are.
+    fn add(&self, ino: Ino) -> usize {
+        let mut waiting = self.lock();
+        waiting.push(ino);
+        waiting.len()
+    }
+
+    /// Takes some.
+    fn take(&self) -> Vec<Ino> {
+        let mut waiting = self.lock();
+        let keep = waiting.len().saturating_sub(BATCH_INODES);
+        waiting.split_off(keep)
+    }
+
+    fn put_back(&self, inodes: Vec<Ino>) {
+        self.lock().extend(inodes);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Ino>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Fs {
+    /// Counts that an inode is held so many times less, as [`Fs::let_go`] does; but what is to be removed waits for
+    /// [`Fs::remove_released`]. True if there is something to remove.
+    pub fn let_go_later(&self, epoch: Epoch, ino: Ino, times: u64) -> Result<bool> {
+        let _entered = self.enter();
+        if !self.reduce_held(epoch, ino, times) || !self.is_nameless(ino)? {
+            return Ok(false);
+        }
+        if self.released.add(ino) >= BATCH_INODES {
+            self.remove_some()?;
+        }
+        Ok(true)
+    }
+
+    /// Removes the inodes that nobody holds any more.
+    pub fn remove_released(&self) -> Result<()> {
+        let _entered = self.enter();
+        while self.remove_some()? {}
+        Ok(())
+    }
+
+    /// Removes some; false if there were none.
+    fn remove_some(&self) -> Result<bool> {
+        let mut batch = self.released.take();
+        if batch.is_empty() {
+            return Ok(false);
+        }
+        let done = self.remove_batch(&mut batch);
+        // What was not reached, or could not be removed, is tried again.
+        self.released.put_back(batch);
+        done.map(|()| true)
+    }
+
+    /// Removes inodes from the end of a list, as many as are little work.
+    fn remove_batch(&self, batch: &mut Vec<Ino>) -> Result<()> {
+        let (mut claims, mut inodes, mut keys) = (Vec::new(), Vec::new(), 0);
+        while let Some(ino) = batch.pop() {
+            // Who has it open again, or is removing it, lets go of it later, or is done with it.
+            let Some(claim) = self.opened.try_claim(ino) else { continue };
+            claims.push(claim);
+            inodes.push(ino);
+            match self.tree.read(|view| count_keys(view, ino)) {
+                Ok(more) => keys += more,
+                Err(error) => {
+                    batch.append(&mut inodes);
+                    return Err(error);
+                }
+            }
+            if keys >= BATCH_KEYS {
+                break;
+            }
+        }
+        let removed = self.change(|txn| inodes.iter().try_for_each(|ino| remove_nameless(txn, *ino)));
+        if removed.is_err() {
+            batch.append(&mut inodes);
+        }
+        removed
+    }
+}
+
+/// How many keys an inode has, about. Those of a large file may fill many nodes: they are fetched here, not within the
+/// transaction.
+fn count_keys(view: &dyn Reading, ino: Ino) -> Result<usize> {
+    let mut keys: Vec<Key> = Vec::new();
+    if view.attr(ino)?.is_some_and(|attr| attr.size > INLINE_MAX as u64) {
+        view.inode_keys(ino, &mut keys)?;
+    }
+    Ok(keys.len() + 1)
+}
+
+/// Removes an inode, unless it has a name again.
+pub(super) fn remove_nameless(txn: &mut Txn<'_>, ino: Ino) -> Result<()> {
+    if txn.attr(ino)?.is_some_and(|attr| attr.nlink == 0) {
+        remove_inode(txn, ino)?;
+        txn.delete_orphan(ino);
+    }
+    Ok(())
+}

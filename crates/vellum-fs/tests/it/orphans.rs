@@ -1,0 +1,107 @@
+//! Files that the kernel holds when their last name goes, and forgets soon after: removed together.
+
+use vellum_fs::{Fs, SetAttr};
+use vellum_live::sim::{LOSSES, Random};
+use vellum_types::Ino;
+
+use crate::check::check;
+use crate::machine::Machine;
+use crate::stand::{CALLER, ROOT, Stand};
+
+const FILES: usize = 300;
+
+/// Files that are held, as the kernel does: inline ones and ones in the log.
+fn make(stand: &Stand, count: usize) -> Vec<Ino> {
+    let make = |number: usize| {
+        let ino = stand.create(&format!("f{number}")).unwrap().ino;
+        let len = if number.is_multiple_of(3) { 5000 } else { 1000 };
+        stand.write(ino, 0, &vec![7; len], false).unwrap();
+        stand.hold(stand.epoch(), ino).unwrap();
+        ino
+    };
+    (0..count).map(make).collect()
+}
+
+fn unlink_all(fs: &Fs, count: usize) {
+    (0..count).for_each(|number| fs.unlink(ROOT, format!("f{number}").as_bytes()).unwrap());
+}
+
+fn forget_all(fs: &Fs, inodes: &[Ino]) {
+    inodes.iter().for_each(|ino| assert!(fs.let_go_later(fs.epoch(), *ino, 1).unwrap()));
+}
+
+fn exists(fs: &Fs, ino: Ino) -> bool {
+    fs.tree().read(|view| view.attr(ino)).unwrap().is_some()
+}
+
+#[test]
+fn removing_many_files_takes_few_transactions_more() {
+    let (machine, stand) = Machine::new();
+    let inodes = make(&stand, FILES);
+    unlink_all(&stand, FILES);
+    let before = machine.live.statistics().transactions;
+    forget_all(&stand, &inodes);
+    stand.remove_released().unwrap();
+    let took = machine.live.statistics().transactions - before;
+    assert!(took <= 4, "{took} transactions for {FILES} files");
+    assert!(inodes.iter().all(|ino| !exists(&stand, *ino)));
+    check(&stand.fs);
+}
+
+#[test]
+fn one_that_is_held_or_named_again_stays() {
+    let stand = Stand::new();
+    let inodes = make(&stand, 3);
+    unlink_all(&stand, 3);
+    forget_all(&stand, &inodes);
+    stand.hold(stand.epoch(), inodes[0]).unwrap();
+    stand.fs.link(inodes[1], ROOT, b"again").unwrap();
+    stand.remove_released().unwrap();
+    assert_eq!([0, 1, 2].map(|at| exists(&stand, inodes[at])), [true, true, false]);
+    assert!(stand.let_go_later(stand.epoch(), inodes[0], 1).unwrap());
+    stand.remove_released().unwrap();
+    assert!(!exists(&stand, inodes[0]) && exists(&stand, inodes[1]));
+    check(&stand.fs);
+}
+
+#[test]
+fn a_restore_meets_none_of_them() {
+    let stand = Stand::new();
+    let inodes = make(&stand, 3);
+    let snapshot = stand.snapshot(&crate::stand::request()).unwrap();
+    unlink_all(&stand, 3);
+    forget_all(&stand, &inodes);
+    stand.restore(snapshot, true).unwrap();
+    stand.remove_released().unwrap();
+    assert!(stand.exists("f0") && stand.exists("f2"));
+    let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    stand.setattr(stand.at("f1").ino, &mode, CALLER).unwrap();
+    check(&stand.fs);
+}
+
+/// After a crash at any moment all that has no name is gone, and nothing else.
+#[test]
+fn a_crash_while_they_are_removed_leaves_none_behind() {
+    const COUNT: usize = 12;
+    let (machine, stand) = Machine::new();
+    let kept = stand.create("kept").unwrap().ino;
+    stand.write(kept, 0, &[1; 2000], false).unwrap();
+    let inodes = make(&stand, COUNT);
+    unlink_all(&stand, COUNT);
+    stand.sync().unwrap();
+    let first = machine.disk.ops();
+    forget_all(&stand, &inodes);
+    stand.remove_released().unwrap();
+    stand.sync().unwrap();
+    let mut random = Random(7);
+    for ops in first..=machine.disk.ops() {
+        for loss in LOSSES {
+            let (_machine, found) = machine.boot(machine.crash(ops, loss, &mut random));
+            for ino in &inodes {
+                assert!(!exists(&found, *ino), "{loss:?} after {ops} operations: inode {ino}");
+            }
+            assert_eq!(found.read(found.at("kept").ino, 0, 9000).unwrap(), [1; 2000], "{loss:?} after {ops}");
+            check(&found.fs);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The thread that removes what lost its last name and was then forgotten by the kernel.
+//!
+//! The kernel forgets a removed file right after its name is gone. To remove each at once is a transaction for each;
+//! together, those of some milliseconds are one. Invariant: what was released is removed soon after, and before the
+//! thread ends.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use vellum_fs::Fs;
+
+use crate::adapter::{Report, chain};
+
+/// For how long released inodes gather.
+const GATHER: Duration = Duration::from_millis(10);
+
+/// Removes released inodes until it is dropped.
+pub(crate) struct OrphanRemover {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    fs: Arc<Fs>,
+    report: Arc<Report>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_asked: bool,
+    is_over: bool,
+}
+
+impl OrphanRemover {
+    /// Starts the thread.
+    pub fn start(fs: Arc<Fs>, report: Arc<Report>) -> io::Result<Self> {
+        let shared = Arc::new(Shared { fs, report, state: Mutex::default(), changed: Condvar::new() });
+        let for_thread = shared.clone();
+        let thread =
+            std::thread::Builder::new().name("vellum-orphans".into()).spawn(move || for_thread.work())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// There is something to remove.
+    pub fn ask(&self) {
+        let mut state = self.shared.lock();
+        if !state.is_asked {
+            state.is_asked = true;
+            self.shared.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for OrphanRemover {
+    fn drop(&mut self) {
+        self.shared.lock().is_over = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        loop {
+            let is_over = self.wait();
+            if let Err(error) = self.fs.remove_released()
+                // That another took the worktree over is told once, by who finds out.
+                && !error.is_fenced()
+            {
+                // It goes when the worktree is mounted the next time.
+                (self.report)(&format!("files without a name cannot be removed: {}", chain(&error)));
+            }
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    /// Waits until somebody has asked, and others may have joined in; true at the end.
+    fn wait(&self) -> bool {
+        let idle = |state: &mut State| !state.is_asked && !state.is_over;
+        let state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        let going_on = |state: &mut State| !state.is_over;
+        let waited = self.changed.wait_timeout_while(state, GATHER, going_on);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.is_asked = false;
+        state.is_over
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
