@@ -17,6 +17,8 @@ pub use blob::{
 };
 pub use error::StoreError;
 pub use index::Location;
-pub use object::{Counts, LocalDir, Metered, ObjectInfo, ObjectKey, ObjectStore, OpendalStore, create, open};
+pub use object::{
+    Counts, LocalDir, Metered, ObjectInfo, ObjectKey, ObjectStore, OpendalStore, absolute, create, open,
+};
 pub use pack::{Finding, PackEntry};
 pub use waiting::{LockObserver, LockWait, lock_exclusive, observe_lock_waits};

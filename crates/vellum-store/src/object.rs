@@ -16,7 +16,7 @@ pub use self::key::ObjectKey;
 pub use self::local::LocalDir;
 pub use self::metered::{Counts, Metered};
 pub use self::opendal::OpendalStore;
-pub use self::url::{create, open};
+pub use self::url::{absolute, create, open};
 
 use crate::error::StoreError;
 

@@ -156,9 +156,18 @@ pub(crate) fn find_lost(volume: &Volume) -> Result<Vec<ObjectKey>> {
     Ok(lost)
 }
 
+/// A secret as it counts: without one newline at its end, which editors and `echo` add to files.
+#[must_use]
+pub fn without_newline(secret: &[u8]) -> &[u8] {
+    let line = secret.strip_suffix(b"\n").unwrap_or(secret);
+    if line.len() < secret.len() { line.strip_suffix(b"\r").unwrap_or(line) } else { line }
+}
+
 /// Tries what the user gave on every slot: as a recovery code if it reads as one, else as a passphrase or as the
-/// content of a key file. Damaged slots are passed over; if none opens, one of them is the error.
-pub fn unlock(objects: &dyn ObjectStore, given: &[u8], volume: VolumeId) -> Result<MasterKey> {
+/// content of a key file. One newline at its end does not count. Damaged slots are passed over; if none opens, one of
+/// them is the error.
+pub fn unlock(objects: &dyn ObjectStore, typed: &[u8], volume: VolumeId) -> Result<MasterKey> {
+    let given = without_newline(typed);
     let code = std::str::from_utf8(given).ok().and_then(|text| RecoveryCode::parse(text).ok());
     let mut damage = None;
     for key in keys(objects)? {
@@ -177,7 +186,14 @@ pub fn unlock(objects: &dyn ObjectStore, given: &[u8], volume: VolumeId) -> Resu
             (SlotKind::Passphrase, _) => Secret::Passphrase(given),
             (SlotKind::KeyFile, _) => Secret::KeyFile(given),
         };
-        match slot.unlock(secret, volume) {
+        let opened = match slot.unlock(secret, volume) {
+            // Slots of early versions were made with the newline.
+            Err(UnlockError::Wrong(_)) if slot.kind() == SlotKind::KeyFile && given.len() < typed.len() => {
+                slot.unlock(Secret::KeyFile(typed), volume)
+            }
+            opened => opened,
+        };
+        match opened {
             Ok(master) => return Ok(master),
             Err(UnlockError::Wrong(_)) => {}
             Err(error) => damage = Some(damaged(&key, error.to_string())),

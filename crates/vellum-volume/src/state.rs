@@ -27,6 +27,12 @@ const KEY_FILE: &str = "key";
 const SEEN_FILE: &str = "seen.json";
 const SEEN_LOCK_FILE: &str = "seen.lock";
 const LOCK_FILE: &str = "lock";
+/// Folder of the local index.
+pub(crate) const INDEX_FOLDER: &str = "index";
+const GITIGNORE_FILE: &str = ".gitignore";
+const CACHE_TAG_FILE: &str = "CACHEDIR.TAG";
+const CACHE_TAG: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
+# Copies of a part of the store, which Vellum makes anew when they are missing.\n";
 const KEY_PREFIX: &str = "vellum-master-key-1:";
 /// Random digits in the name of a temporary file.
 const TEMPORARY_DIGITS: usize = 16;
@@ -82,18 +88,49 @@ impl StateDir {
         Err(VolumeError::NoVolume(start.into()))
     }
 
+    /// The state directory that `root` would have, which must not lie in a worktree. Nothing is made.
+    pub fn future(root: &Path) -> Result<Self> {
+        match Self::find(root) {
+            Ok(found) if found.root() == root => Err(VolumeError::AlreadyInitialised(root.into())),
+            Ok(found) => Err(VolumeError::Nested { inner: root.into(), outer: found.root().into() }),
+            Err(_) => Ok(Self { path: root.join(STATE_DIR) }),
+        }
+    }
+
     /// Makes a state directory in `root`, which must not lie in a worktree.
     pub fn create(root: &Path) -> Result<Self> {
-        match Self::find(root) {
-            Ok(found) if found.root() == root => return Err(VolumeError::AlreadyInitialised(root.into())),
-            Ok(found) => {
-                return Err(VolumeError::Nested { inner: root.into(), outer: found.root().into() });
-            }
-            Err(_) => {}
+        let state = Self::future(root)?;
+        let path = &state.path;
+        fs::DirBuilder::new().mode(0o700).recursive(true).create(path).map_err(VolumeError::local(path))?;
+        state.hide_from_git()?;
+        Ok(state)
+    }
+
+    /// Keeps `git add` from taking the key. (Mercurial reads no such file but the one at its root.)
+    pub fn hide_from_git(&self) -> Result<()> {
+        let path = self.join(GITIGNORE_FILE);
+        if path.symlink_metadata().is_ok() { Ok(()) } else { self.write(GITIGNORE_FILE, b"*\n") }
+    }
+
+    /// Tells backup programs that a folder of the state directory can be made anew (<https://bford.info/cachedir/>).
+    pub fn tag_cache(&self, folder: &str) -> Result<()> {
+        let name = format!("{folder}/{CACHE_TAG_FILE}");
+        if !self.join(folder).is_dir() || self.join(&name).symlink_metadata().is_ok() {
+            return Ok(());
         }
-        let path = root.join(STATE_DIR);
-        fs::DirBuilder::new().mode(0o700).recursive(true).create(&path).map_err(VolumeError::local(&path))?;
-        Ok(Self { path })
+        self.write(&name, CACHE_TAG)
+    }
+
+    /// Removes a state directory that holds nothing which is needed to go on: no key, no store, no live state.
+    pub fn remove_if_unused(&self) {
+        let needed = |entry: fs::DirEntry| match entry.file_name().to_str() {
+            Some(GITIGNORE_FILE | INDEX_FOLDER | SEEN_FILE | SEEN_LOCK_FILE) => false,
+            // An empty folder of a store that was never written to.
+            _ => fs::remove_dir(entry.path()).is_err(),
+        };
+        if fs::read_dir(&self.path).is_ok_and(|entries| !entries.flatten().any(needed)) {
+            let _ = fs::remove_dir_all(&self.path);
+        }
     }
 
     /// The directory itself.

@@ -3,33 +3,27 @@
 //! Invariant: a volume is opened only if its config is authenticated by the key and is the one that the worktree
 //! was made with; a plain volume planted for an encrypted one is refused.
 
+mod init;
+
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use vellum_chunker::Params;
-use vellum_crypto::{MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
+use vellum_crypto::{VolumeKeys, check_randomness};
 use vellum_map::{NodeCache, Root, Shape};
 use vellum_store::{BlobStore, Metered, ObjectKey, ObjectStore, Options, StoreError};
-use vellum_types::{SnapshotId, VolumeId};
-use zeroize::Zeroizing;
+use vellum_types::SnapshotId;
 
+pub use self::init::{Initialised, NewWorktree, StoreContent};
 use crate::catalog::Catalog;
 use crate::config::{self, CONFIG_OBJECT, Config};
 use crate::error::{Result, VolumeError, is_loss};
-use crate::keyring;
 use crate::lease::{Token, is_over, leased};
 use crate::record::SnapshotRecord;
 use crate::refs::{DamagedRef, Ref, RefKind, Refs, WorktreeHead, check_ref_name};
 use crate::session::{WriteSession, host_name};
-use crate::state::{STATE_DIR, StateDir, WorktreeFile};
+use crate::state::{INDEX_FOLDER, STATE_DIR, StateDir, WorktreeFile};
 use crate::tree::NodeLoader;
-
-/// Folder of the default store within the state directory.
-const DEFAULT_STORE: &str = "store";
-
-/// Folder of the local index within the state directory.
-const INDEX_FOLDER: &str = "index";
 
 /// Memory for decoded nodes, bytes: holds the hot part of a map of some million files.
 const NODE_CACHE_BYTES: u64 = 64 << 20;
@@ -59,86 +53,14 @@ pub struct Volume {
     pub worktree: WorktreeFile,
 }
 
-/// What a new worktree is to be.
-#[derive(Debug, Clone)]
-pub struct NewWorktree {
-    /// URL or path of the store; the default is in the state directory.
-    pub store: Option<String>,
-    /// Name of the worktree.
-    pub name: String,
-    /// Whether the volume is to be sealed: one that has to be made is, and one of the other sort is refused.
-    pub encrypted: bool,
-}
-
-impl NewWorktree {
-    fn store(&self) -> &str {
-        self.store.as_deref().unwrap_or(DEFAULT_STORE)
-    }
-}
-
-/// What `init` made.
-pub struct Initialised {
-    /// The volume, open.
-    pub volume: Volume,
-    /// The code that opens it when all else is lost; shown once. None for plain volumes and existing ones.
-    pub recovery: Option<RecoveryCode>,
-    /// Whether the store held a volume already, which the worktree now belongs to.
-    pub attached: bool,
-}
-
 impl Volume {
-    /// Makes the directory of `state` a worktree: of a new volume, or of the one that the store holds already;
-    /// then `secret` is asked for what opens it. Run again after a crash, it finishes what it began.
-    pub fn init(
-        state: &StateDir,
-        new: &NewWorktree,
-        secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
-    ) -> Result<Initialised> {
-        check_ref_name(&new.name)?;
-        let objects = Arc::new(Metered::new(vellum_store::create(&absolute_store(state, new.store()))?));
-        Self::init_on(objects, state, new, secret)
-    }
-
-    /// The same with a store that is open already: counted, wrapped, or not to be named by a URL.
-    pub fn init_on(
-        objects: Arc<dyn ObjectStore>,
-        state: &StateDir,
-        new: &NewWorktree,
-        secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
-    ) -> Result<Initialised> {
-        check_ref_name(&new.name)?;
-        check_randomness().map_err(VolumeError::local("/dev/urandom"))?;
-        let (config, keys, begun) = match read_config(&*objects)? {
-            None => make(state, &*objects, new.encrypted)?,
-            Some((config, bytes)) => join(state, &*objects, (config, &bytes), new.encrypted, secret)?,
-        };
-        let worktree =
-            WorktreeFile::new(config.volume, new.store().into(), new.name.clone(), config.encrypted);
-        let volume = Self::assemble(state, objects, keys, config, worktree)?;
-        // Another's worktree shows that the volume was handed over already: then its code was, too.
-        let place = volume.new_head();
-        let ours = |head: &WorktreeHead| head.place == place.place && head.host == place.host;
-        let attached = !(begun && volume.worktrees()?.iter().all(|(_, head)| ours(head)));
-        volume.add_worktree_ref(&new.name)?;
-        // The code of an interrupted `init` may never have been shown: then this gives another one.
-        let recovery = match state.master_key()? {
-            Some(master) if !attached => {
-                Some(keyring::add_recovery(&*volume.objects, &master, config.volume)?)
-            }
-            _ => None,
-        };
-        keyring::notice(&volume)?;
-        state.set_worktree(&volume.worktree)?;
-        Ok(Initialised { volume, recovery, attached })
-    }
-
     /// Makes `state` a worktree of this volume, which stands on no snapshot yet.
     pub fn fork_into(&self, state: &StateDir, name: &str) -> Result<Self> {
         check_ref_name(name)?;
         if let Some(master) = self.state.master_key()? {
             state.set_master_key(&master)?;
         }
-        let store = absolute_store(&self.state, &self.worktree.store);
+        let store = absolute_store(&self.state, &self.worktree.store)?;
         let worktree = WorktreeFile::new(self.config.volume, store, name.into(), self.config.encrypted);
         let keys = match state.master_key()? {
             Some(master) => VolumeKeys::sealed(&master, self.config.volume),
@@ -155,12 +77,14 @@ impl Volume {
     /// Opens the volume that a worktree belongs to.
     pub fn open(state: &StateDir) -> Result<Self> {
         let store = state.worktree()?.store;
-        Self::open_on(Arc::new(Metered::new(vellum_store::open(&absolute_store(state, &store))?)), state)
+        Self::open_on(Arc::new(Metered::new(vellum_store::open(&absolute_store(state, &store)?)?)), state)
     }
 
     /// The same with a store that is open already.
     pub fn open_on(objects: Arc<dyn ObjectStore>, state: &StateDir) -> Result<Self> {
         let worktree = state.worktree()?;
+        // Those of early versions have no such file. Who may not write there may still read.
+        let _ = state.hide_from_git();
         check_randomness().map_err(VolumeError::local("/dev/urandom"))?;
         let foreign =
             |reason: &str| VolumeError::Foreign { place: objects.describe(), reason: reason.into() };
@@ -193,6 +117,8 @@ impl Volume {
         let options = Options { level: i32::from(config.level), ..Options::default() };
         let blobs =
             Arc::new(BlobStore::open(objects.clone(), keys.clone(), &state.join(INDEX_FOLDER), options)?);
+        // Only this folder can be made anew from the store: the rest of the state directory belongs into backups.
+        let _ = state.tag_cache(INDEX_FOLDER);
         let loader = NodeLoader::new(blobs.clone(), Shape::new(keys.boundary_seed()), &keys)?;
         let nodes = Arc::new(NodeCache::new(loader, NODE_CACHE_BYTES));
         let refs = Refs::open(objects.clone(), keys.clone(), state.clone())?;
@@ -471,65 +397,6 @@ impl Volume {
     }
 }
 
-/// What opens a volume; and whether it was begun here, so that nobody else can have seen its code.
-type Opened = (Config, VolumeKeys, bool);
-
-/// Makes a volume in an empty store. The key is kept before anything needs it, so that a crash loses nothing.
-fn make(state: &StateDir, objects: &dyn ObjectStore, encrypted: bool) -> Result<Opened> {
-    let mut id = [0; VolumeId::LEN];
-    fill_random(&mut id);
-    let volume = VolumeId(id);
-    let config = Config { volume, encrypted, chunker: Params::DEFAULT, level: LEVEL };
-    let keys = if encrypted {
-        let master = match state.master_key()? {
-            Some(kept) => kept,
-            None => MasterKey::random(),
-        };
-        state.set_master_key(&master)?;
-        VolumeKeys::sealed(&master, volume)
-    } else {
-        VolumeKeys::plain(volume)
-    };
-    objects.put(&config_key()?, &config.encode(&keys))?;
-    Ok((config, keys, true))
-}
-
-/// Opens the volume that a store holds: with the key of an interrupted `init` if it is the one, else with a secret.
-/// Whoever can write to the store can put a plain volume there: it is taken only if one was asked for.
-fn join(
-    state: &StateDir,
-    objects: &dyn ObjectStore,
-    (config, bytes): (Config, &[u8]),
-    encrypted: bool,
-    secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
-) -> Result<Opened> {
-    let kept = state.master_key()?;
-    if !config.encrypted && kept.is_some() {
-        let reason = "an encrypted volume was begun here, and the one there is plain".into();
-        return Err(VolumeError::Foreign { place: objects.describe(), reason });
-    }
-    if config.encrypted != encrypted {
-        return Err(VolumeError::OtherSort { place: objects.describe(), encrypted: config.encrypted });
-    }
-    if !config.encrypted {
-        let keys = VolumeKeys::plain(config.volume);
-        config.authenticate(bytes, &keys)?;
-        return Ok((config, keys, true));
-    }
-    if let Some(master) = kept {
-        let keys = VolumeKeys::sealed(&master, config.volume);
-        if config.authenticate(bytes, &keys).is_ok() {
-            return Ok((config, keys, true));
-        }
-        // Somebody else made a volume there first, and nothing was ever sealed with the key kept here.
-    }
-    let master = keyring::unlock(objects, &secret()?, config.volume)?;
-    let keys = VolumeKeys::sealed(&master, config.volume);
-    config.authenticate(bytes, &keys)?;
-    state.set_master_key(&master)?;
-    Ok((config, keys, false))
-}
-
 fn read_config(objects: &dyn ObjectStore) -> Result<Option<(Config, Vec<u8>)>> {
     match objects.get(&config_key()?, config::OBJECT_MAX) {
         Ok(bytes) => {
@@ -546,12 +413,8 @@ pub(crate) fn config_key() -> Result<ObjectKey> {
 }
 
 /// A store within the state directory is remembered by its relative name, so that a worktree can be moved.
-fn absolute_store(state: &StateDir, store: &str) -> String {
-    if store.contains("://") || Path::new(store).is_absolute() {
-        store.into()
-    } else {
-        state.join(store).display().to_string()
-    }
+fn absolute_store(state: &StateDir, store: &str) -> Result<String> {
+    Ok(vellum_store::absolute(store, state.path())?)
 }
 
 pub(crate) fn decode_head(found: &Ref) -> Result<WorktreeHead> {

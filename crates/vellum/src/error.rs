@@ -8,6 +8,7 @@ use std::io;
 use vellum_bench::BenchError;
 use vellum_checkout::CheckoutError;
 use vellum_library::OpenError;
+use vellum_store::StoreError;
 use vellum_sync::SyncError;
 use vellum_sync::plan::Refusal;
 use vellum_types::ErrorKind;
@@ -303,6 +304,10 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         }
         VolumeError::Decode { source: vellum_types::DecodeError::Version(_), .. } => {
             "it was written by a newer Vellum: update this one"
+        }
+        VolumeError::Store(StoreError::Address { kind: ErrorKind::Unsupported, .. }) => {
+            "to keep it on another machine, mount a directory of that machine here and name it; 'vellum sync' copies \
+             over ssh"
         }
         other => return kind_hint(other.kind()),
     };

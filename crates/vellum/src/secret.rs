@@ -1,14 +1,20 @@
 //! Secrets from where they may come: a prompt without echo, or a file; never the command line.
 //!
-//! Invariant: what was read is wiped when dropped, and the terminal echoes again whatever happens to the read.
+//! Invariant: what was read is wiped when dropped, and the terminal echoes again whatever happens to the read, Ctrl-C
+//! included.
 
 use std::io::{self, IsTerminal, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use vellum_crypto::Secret;
+use vellum_volume::keyring;
 use zeroize::Zeroizing;
 
 use crate::error::{CliError, Result};
+use crate::interrupt;
 use crate::ui::Ui;
 
 /// Longest secret, bytes: more than any passphrase or key file has.
@@ -17,24 +23,53 @@ const SECRET_MAX: u64 = 1 << 20;
 /// How often a new passphrase may be mistyped.
 const TRIES: usize = 3;
 
-/// A secret's bytes.
+/// How long a wait for the terminal lasts before it looks whether somebody pressed Ctrl-C.
+const LOOK_UP: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+/// A secret's bytes, with the newline at the end of a file, which does not count ([`keyring::without_newline`]).
 pub type SecretBytes = Zeroizing<Vec<u8>>;
 
-/// Options of every command that may need a passphrase.
+/// Options of every command that may need a passphrase or a key file.
 #[derive(Debug, Clone, clap::Args)]
-pub struct PassphraseArgs {
+pub struct SecretArgs {
     /// Ask for a passphrase on the terminal
     #[arg(long)]
-    pub passphrase: bool,
+    passphrase: bool,
     /// Read the passphrase from FILE ('-': standard input); one newline at its end does not count
     #[arg(long, value_name = "FILE", conflicts_with = "passphrase")]
-    pub passphrase_file: Option<std::path::PathBuf>,
+    passphrase_file: Option<PathBuf>,
+    /// Take the content of FILE as the key; one newline at its end does not count
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["passphrase", "passphrase_file"])]
+    key_file: Option<PathBuf>,
 }
 
-impl PassphraseArgs {
-    /// Whether a passphrase was asked for.
-    pub fn wanted(&self) -> bool {
-        self.passphrase || self.passphrase_file.is_some()
+/// A secret that is to open a volume from now on.
+pub struct NewSecret {
+    bytes: SecretBytes,
+    is_key_file: bool,
+}
+
+impl NewSecret {
+    /// What a slot is made with.
+    pub fn secret(&self) -> Secret<'_> {
+        let bytes = keyring::without_newline(&self.bytes);
+        if self.is_key_file { Secret::KeyFile(bytes) } else { Secret::Passphrase(bytes) }
+    }
+
+    /// What the list of slots calls it, unless the user does.
+    pub fn label(&self) -> &'static str {
+        if self.is_key_file { "key file" } else { "passphrase" }
+    }
+}
+
+impl SecretArgs {
+    /// Whether one was asked for.
+    pub fn is_wanted(&self) -> bool {
+        self.passphrase || self.file().is_some()
+    }
+
+    fn file(&self) -> Option<&Path> {
+        self.passphrase_file.as_deref().or(self.key_file.as_deref())
     }
 
     /// An error at once if a passphrase is wanted and cannot be had.
@@ -42,43 +77,37 @@ impl PassphraseArgs {
         if self.passphrase { must_be_terminal() } else { Ok(()) }
     }
 
-    /// A passphrase to be set: typed twice, or from the file.
-    pub fn new_passphrase(&self, ui: &Ui) -> Result<SecretBytes> {
-        match &self.passphrase_file {
-            Some(file) => from_file(file),
-            None => prompt_twice(ui),
-        }
+    /// A secret to be set: a passphrase typed twice, or what is in the file.
+    pub fn read_new(&self, ui: &Ui) -> Result<NewSecret> {
+        let bytes = match self.file() {
+            Some(file) => from_file(file)?,
+            None => prompt_twice(ui)?,
+        };
+        Ok(NewSecret { bytes, is_key_file: self.key_file.is_some() })
     }
 
-    /// The passphrase or recovery code of an existing volume.
-    pub fn existing(&self, ui: &Ui, question: &str) -> Result<SecretBytes> {
-        match &self.passphrase_file {
+    /// What opens an existing volume.
+    pub fn read_existing(&self, ui: &Ui, question: &str) -> Result<SecretBytes> {
+        match self.file() {
             Some(file) => from_file(file),
             None => prompt(ui, question),
         }
     }
 }
 
-/// The content of a file without one newline at its end; `-` is standard input.
-pub fn from_file(path: &Path) -> Result<SecretBytes> {
-    let mut secret = raw_file(path)?;
-    if secret.last() == Some(&b'\n') {
-        secret.pop();
-        if secret.last() == Some(&b'\r') {
-            secret.pop();
-        }
-    }
-    if secret.is_empty() {
+/// The content of a file that must not be empty; `-` is standard input.
+fn from_file(path: &Path) -> Result<SecretBytes> {
+    let secret = raw_file(path)?;
+    if keyring::without_newline(&secret).is_empty() {
         return Err(CliError::usage(
-            format!("there is no passphrase in {}: it is empty", path.display()),
-            "",
+            format!("there is no passphrase or key in {}: it is empty", path.display()),
+            "write one into it, and run the command again",
         ));
     }
     Ok(secret)
 }
 
-/// The whole content of a key file.
-pub fn raw_file(path: &Path) -> Result<SecretBytes> {
+fn raw_file(path: &Path) -> Result<SecretBytes> {
     // Reserved whole: growing would leave copies of the secret in freed memory.
     let mut secret = Zeroizing::new(Vec::with_capacity(64 << 10));
     let read = |source: &mut dyn Read, secret: &mut Vec<u8>| source.take(SECRET_MAX + 1).read_to_end(secret);
@@ -123,27 +152,43 @@ fn prompt_twice(ui: &Ui) -> Result<SecretBytes> {
 fn prompt(ui: &Ui, question: &str) -> Result<SecretBytes> {
     must_be_terminal()?;
     let failed = |error: io::Error| CliError::io("read", "the passphrase from the terminal")(error);
-    let stdin = io::stdin();
+    // A process that dies here leaves a terminal without echo: the signal has to come back to this function.
+    let asked = interrupt::listen();
     let echo = EchoOff::new().map_err(failed)?;
     ui.prompt(question)?;
-    let mut secret = Zeroizing::new(Vec::with_capacity(1 << 10));
-    let result = read_line(&mut stdin.lock(), &mut secret);
+    let mut secret = Zeroizing::new(Vec::with_capacity(64 << 10));
+    let result = read_line(&mut secret, || interrupt::asked(&asked));
     drop(echo);
     ui.prompt("\n")?;
-    result.map_err(failed)?;
-    Ok(secret)
+    if result.map_err(failed)? {
+        Ok(secret)
+    } else {
+        Err(CliError::Stopped { resume: "nothing was made or changed".into() })
+    }
 }
 
-fn read_line(source: &mut impl Read, line: &mut Vec<u8>) -> io::Result<()> {
+/// Reads a line of the terminal, past the buffer of standard input, which is not wiped. False if it is to stop.
+fn read_line(line: &mut Vec<u8>, stops: impl Fn() -> bool) -> io::Result<bool> {
+    let stdin = io::stdin();
     let mut byte = [0];
-    while source.read(&mut byte)? == 1 {
+    loop {
+        let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
+        match poll(&mut ready, Some(&LOOK_UP)) {
+            Ok(_) | Err(Errno::INTR) if stops() => return Ok(false),
+            Ok(0) | Err(Errno::INTR) => continue,
+            polled => polled?,
+        };
+        match rustix::io::read(&stdin, &mut byte)? {
+            0 if line.is_empty() => return Err(io::ErrorKind::UnexpectedEof.into()),
+            0 => return Ok(true),
+            _ => {}
+        }
         match byte[0] {
-            b'\n' => return Ok(()),
+            b'\n' => return Ok(true),
             _ if line.len() as u64 >= SECRET_MAX => return Err(io::ErrorKind::FileTooLarge.into()),
             other => line.push(other),
         }
     }
-    if line.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }
 
 /// The terminal without echo, until dropped.

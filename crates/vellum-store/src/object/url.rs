@@ -1,7 +1,7 @@
 //! What a user typed becomes a store: the one place where addresses are understood.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use vellum_types::ErrorKind;
@@ -33,6 +33,14 @@ pub fn create(url: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
     }
 }
 
+/// What was typed, as it can be kept: a relative path is joined to `base`, an address stays as it is.
+pub fn absolute(url: &str, base: &Path) -> Result<String, StoreError> {
+    match parse(url)? {
+        Address::Directory(path) => Ok(base.join(path).display().to_string()),
+        Address::Memory(_) => Ok(url.to_owned()),
+    }
+}
+
 fn memory(name: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
     let mut stores = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(store) = stores.get(name) {
@@ -45,23 +53,53 @@ fn memory(name: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
 
 fn parse(url: &str) -> Result<Address, StoreError> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        let path = url.strip_prefix("file:").unwrap_or(url);
-        return if path.is_empty() || path.contains('\0') {
-            Err(refuse(url, "it is not a path", ErrorKind::Usage))
-        } else {
-            Ok(Address::Directory(path.into()))
-        };
+        return directory(url);
     };
     match scheme {
         "file" if rest.starts_with('/') => Ok(Address::Directory(rest.into())),
         "file" => Err(refuse(url, "a file address needs an absolute path: file:///path", ErrorKind::Usage)),
         "memory" => Ok(Address::Memory(rest.to_owned())),
-        _ => Err(refuse(
-            &without_secrets(scheme, rest),
-            "this version supports directories only (a path or file:///path)",
-            ErrorKind::Unsupported,
-        )),
+        _ => Err(refuse(&without_secrets(scheme, rest), DIRECTORIES_ONLY, ErrorKind::Unsupported)),
     }
+}
+
+/// Why every other address is refused.
+const DIRECTORIES_ONLY: &str = "this version keeps stores in directories only (a path or file:///path)";
+
+/// A path. One that other programs would take for a place elsewhere is refused, so that no directory of that name comes to
+/// be: whoever means one says so with './'.
+fn directory(url: &str) -> Result<Address, StoreError> {
+    let path = url.strip_prefix("file:").unwrap_or(url);
+    if path.is_empty() || path.contains('\0') {
+        return Err(refuse(url, "it is not a path", ErrorKind::Usage));
+    }
+    if path.starts_with('~') {
+        let reason = format!(
+            "the shell replaces '~' only where it begins an unquoted word: write \"$HOME{}\", or './{path}' for a \
+             directory of that name",
+            path.strip_prefix('~').filter(|rest| rest.starts_with('/')).unwrap_or("/…")
+        );
+        return Err(refuse(url, &reason, ErrorKind::Usage));
+    }
+    let first = path.split('/').next().unwrap_or_default();
+    match first.split_once(':') {
+        None => Ok(Address::Directory(path.into())),
+        Some(("memory", name)) => {
+            let reason =
+                format!("a store in memory is written 'memory://{name}', and a directory './{path}'");
+            Err(refuse(url, &reason, ErrorKind::Usage))
+        }
+        Some(_) => {
+            let shown = without_user(path);
+            let reason = format!("{DIRECTORIES_ONLY}; a directory of that name is written './{shown}'");
+            Err(refuse(shown, &reason, ErrorKind::Usage))
+        }
+    }
+}
+
+/// Leaves out what stands before `@`: it may have a password.
+fn without_user(path: &str) -> &str {
+    path.split_once('@').map_or(path, |(_, rest)| rest)
 }
 
 fn refuse(url: &str, reason: &str, kind: ErrorKind) -> StoreError {
@@ -84,6 +122,13 @@ mod tests {
         for (url, kind) in [
             ("", ErrorKind::Usage),
             ("file://host/x", ErrorKind::Usage),
+            ("host:/x", ErrorKind::Usage),
+            ("user:pass@host:x", ErrorKind::Usage),
+            ("sftp:host", ErrorKind::Usage),
+            ("s3:bucket", ErrorKind::Usage),
+            ("memory:", ErrorKind::Usage),
+            ("~/x", ErrorKind::Usage),
+            ("~ann/x", ErrorKind::Usage),
             ("s3://user:pass@bucket/x?token=1", ErrorKind::Unsupported),
         ] {
             let Err(error) = open(url) else { panic!("{url} was opened") };
@@ -91,6 +136,18 @@ mod tests {
             let text = error.to_string();
             assert!(!text.contains("pass") && !text.contains("token"), "{text}");
         }
+    }
+
+    #[test]
+    fn paths_with_colons_are_paths_where_nothing_else_can_be_meant() -> Result<(), StoreError> {
+        let base = Path::new("/base");
+        assert_eq!(absolute("./host:x", base)?, "/base/./host:x");
+        assert_eq!(absolute("/a:b/c", base)?, "/a:b/c");
+        assert_eq!(absolute("dir/a:b", base)?, "/base/dir/a:b");
+        assert_eq!(absolute("./~/x", base)?, "/base/./~/x");
+        assert_eq!(absolute("file:///a", base)?, "/a");
+        assert_eq!(absolute("memory://x", base)?, "memory://x");
+        Ok(())
     }
 
     #[test]

@@ -74,7 +74,8 @@ fn a_new_worktree_takes_a_volume_of_the_sort_that_was_asked_for() {
         let error = refused.err().unwrap();
         assert!(matches!(error, VolumeError::OtherSort { encrypted, .. } if encrypted == there), "{error}");
         assert_eq!(world.ram.image(), before);
-        assert!(fs::read_dir(state.path()).unwrap().next().is_none(), "nothing is kept here");
+        state.remove_if_unused();
+        assert!(!state.path().exists(), "nothing is kept here");
     }
     let world = World::new(PLAIN);
     let made =
@@ -244,8 +245,9 @@ fn attaching_under_a_taken_name_can_be_tried_again_and_adds_no_slot() {
     let state = world.empty_state();
     let attempt = Volume::init_on(world.ram.clone(), &state, &new_worktree("main", SEALED), given);
     assert!(matches!(attempt.err(), Some(VolumeError::Exists { kind: "worktree", .. })));
+    assert!(state.master_key().unwrap().is_none(), "the key of a volume is kept by its worktrees only");
     let slots = world.ram.keys("keys").len();
-    let made = Volume::init_on(world.ram.clone(), &state, &new_worktree("two", SEALED), no_secret).unwrap();
+    let made = Volume::init_on(world.ram.clone(), &state, &new_worktree("two", SEALED), given).unwrap();
     assert!(made.attached && made.recovery.is_none());
     assert_eq!(world.ram.keys("keys").len(), slots);
 }
@@ -288,4 +290,14 @@ fn a_key_slot_that_was_deleted_is_named_and_one_that_was_removed_is_not() {
     let elsewhere = world.seen_in(world.ram.clone());
     keyring::remove(&elsewhere, &slot.id().to_string()).unwrap();
     assert_eq!(crate::world::verified(&world.again()).findings.len(), 1, "still the lost one alone");
+}
+
+#[test]
+fn a_key_file_slot_that_was_made_with_its_newline_still_opens() {
+    let world = World::new(SEALED);
+    let (master, id) = (world.volume.state.master_key().unwrap().unwrap(), world.volume.config.volume);
+    let store = &*world.volume.objects;
+    keyring::add(store, Secret::KeyFile(b"key\n"), "old", &master, id).unwrap();
+    assert!(keyring::unlock(store, b"key\n", id).is_ok());
+    assert!(matches!(keyring::unlock(store, b"key", id), Err(VolumeError::WrongSecret)));
 }

@@ -1,17 +1,20 @@
 //! `vellum init`: a directory becomes a worktree, of a new volume or of one that a store holds already.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use vellum_crypto::Secret;
 use vellum_volume::refs::check_ref_name;
-use vellum_volume::volume::{Initialised, NewWorktree};
+use vellum_volume::volume::{Initialised, NewWorktree, StoreContent};
 use vellum_volume::{StateDir, Volume, VolumeError, keyring};
 
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
-use crate::secret::PassphraseArgs;
+use crate::secret::{NewSecret, SecretArgs, SecretBytes};
+
+/// What is asked when the store holds a volume.
+const QUESTION: &str = "Passphrase or recovery code of the volume: ";
 
 /// Name of the first worktree of a volume.
 const FIRST_WORKTREE: &str = "main";
@@ -22,10 +25,10 @@ const FIRST_WORKTREE: &str = "main";
 /// 'vellum snapshot' records them.
 ///
 /// The volume is encrypted, and nothing is asked: the key is kept in DIR/.vellum, and a recovery code is printed once.
-/// With --passphrase, the store can be opened from elsewhere with a passphrase too.
+/// With --passphrase or --key-file, the store can be opened from elsewhere with that too.
 ///
-/// If the store holds a volume already, DIR becomes a new worktree of it, after a passphrase or recovery code was
-/// given; then 'vellum restore SNAP' fills it. A volume that is not encrypted is taken with --plain only.
+/// If the store holds a volume already, DIR becomes a new worktree of it, after a passphrase, a key file or a recovery
+/// code was given; then 'vellum restore SNAP' fills it. A volume that is not encrypted is taken with --plain only.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The directory; made if it does not exist [default: where you stand]
@@ -40,7 +43,7 @@ pub struct Args {
     #[arg(long)]
     plain: bool,
     #[command(flatten)]
-    secret: PassphraseArgs,
+    secret: SecretArgs,
 }
 
 #[derive(Serialize)]
@@ -56,37 +59,87 @@ struct Report {
     recovery_code: Option<String>,
 }
 
-/// Makes the worktree.
+/// Makes the worktree. Whatever may be refused comes first: nothing stands before the secret is there.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
-    if args.plain && args.secret.wanted() {
+    if args.plain && args.secret.is_wanted() {
         return Err(CliError::usage(
-            "a plain volume has no passphrase",
-            "leave out --plain or the passphrase",
+            "a plain volume has no passphrase and no key file",
+            "leave out --plain, or the passphrase and the key file",
         ));
     }
     args.secret.check()?;
-    let root = directory(args, context)?;
-    let name = name(args, &root)?;
-    let store = args.store.as_ref().map(|store| absolute(context, store));
-    let new = NewWorktree { store, name, encrypted: !args.plain };
-    let state = StateDir::create(&root)?;
-    let made = make(args, context, &state, &new).inspect_err(|_| {
-        // Only an empty one goes: whatever was kept in it is needed to go on.
-        let _ = fs::remove_dir(state.path());
+    let root = NewRoot::find(args, context)?;
+    let store = args.store.as_deref().map(|store| vellum_store::absolute(store, &context.cwd));
+    let store = store.transpose().map_err(VolumeError::from)?;
+    let new = NewWorktree { store, name: name(args, &root.path)?, encrypted: !args.plain };
+    let given = read_secret(args, context, &StateDir::future(&root.path)?, &new)?;
+    root.make()?;
+    let state = StateDir::create(&root.path).inspect_err(|_| root.remove_if_unused())?;
+    let made = make(context, args, (&state, &new), &given).inspect_err(|_| {
+        // Whatever was kept in it is needed to go on.
+        state.remove_if_unused();
+        root.remove_if_unused();
     })?;
-    let passphrase = !made.attached && args.secret.wanted();
-    if passphrase {
-        add_passphrase(args, context, &made.volume)?;
+    let is_protected = !made.attached && matches!(given, Given::New(_));
+    if let (Given::New(secret), false) = (&given, made.attached) {
+        let volume = &made.volume;
+        let master = volume.state.master_key()?.ok_or(VolumeError::Locked)?;
+        keyring::add(&*volume.objects, secret.secret(), secret.label(), &master, volume.config.volume)?;
     }
-    report(context, &made, passphrase)
+    report(context, &made, is_protected)?;
+    context.ui.flush()?;
+    made.finish()?;
+    let next = if made.attached {
+        "'vellum history --all', then 'vellum restore SNAP'"
+    } else {
+        "'vellum snapshot'"
+    };
+    context.ui.note(format!("\nNext: {next}"))?;
+    Ok(Outcome::Done)
 }
 
-fn directory(args: &Args, context: &Context) -> Result<PathBuf> {
-    let typed = args.dir.as_deref().unwrap_or(Path::new("."));
-    let path = context.local_path(typed);
-    let shown = || typed.display().to_string();
-    fs::create_dir_all(&path).map_err(CliError::io("make the directory", shown()))?;
-    path.canonicalize().map_err(CliError::io("use the directory", shown()))
+/// The directory that becomes a worktree, and what has to be made for it.
+struct NewRoot {
+    path: PathBuf,
+    typed: String,
+    /// Directories that do not exist yet, the innermost first.
+    missing: Vec<PathBuf>,
+}
+
+impl NewRoot {
+    fn find(args: &Args, context: &Context) -> Result<Self> {
+        let typed = args.dir.as_deref().unwrap_or(Path::new("."));
+        let (typed, mut path) = (typed.display().to_string(), context.local_path(typed));
+        let mut missing = Vec::new();
+        loop {
+            match path.canonicalize() {
+                Ok(there) => {
+                    // What is missing has no symlinks in it, so that its names can be put together.
+                    let rebase = |gone: &PathBuf| gone.strip_prefix(&path).map(|below| there.join(below));
+                    let missing: Vec<_> = missing.iter().filter_map(|gone| rebase(gone).ok()).collect();
+                    let path = missing.first().cloned().unwrap_or(there);
+                    return Ok(Self { path, typed, missing });
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound && path.file_name().is_some() => {
+                    missing.push(path.clone());
+                    path.pop();
+                }
+                Err(error) => return Err(CliError::io("use the directory", typed)(error)),
+            }
+        }
+    }
+
+    fn make(&self) -> Result<()> {
+        let made = fs::create_dir_all(&self.path);
+        made.map_err(CliError::io("make the directory", self.typed.clone())).inspect_err(|_| {
+            self.remove_if_unused();
+        })
+    }
+
+    /// Takes away what was made, as far as nothing is in it.
+    fn remove_if_unused(&self) {
+        let _ = self.missing.iter().try_for_each(fs::remove_dir);
+    }
 }
 
 fn name(args: &Args, root: &Path) -> Result<String> {
@@ -98,21 +151,42 @@ fn name(args: &Args, root: &Path) -> Result<String> {
     Ok(own.filter(|_| args.store.is_some()).unwrap_or(FIRST_WORKTREE).into())
 }
 
-/// A store that was typed as a path is relative to where the user stands, whatever directory becomes a worktree.
-fn absolute(context: &Context, store: &str) -> String {
-    if store.contains("://") {
-        store.into()
-    } else {
-        context.local_path(Path::new(store)).display().to_string()
-    }
+/// What was typed or read before anything was made.
+enum Given {
+    /// What is to open the new volume, beside the recovery code.
+    New(NewSecret),
+    /// What opens the volume that is there.
+    Existing(SecretBytes),
+    /// The volume is plain, or its key and recovery code are enough.
+    Nothing,
 }
 
-fn make(args: &Args, context: &Context, state: &StateDir, new: &NewWorktree) -> Result<Initialised> {
+fn read_secret(args: &Args, context: &Context, state: &StateDir, new: &NewWorktree) -> Result<Given> {
+    Ok(match Volume::look_before_init(state, new)? {
+        // What is wrong with asking for a plain volume then, `Volume::prepare` tells.
+        _ if args.plain => Given::Nothing,
+        StoreContent::LockedVolume => Given::Existing(args.secret.read_existing(&context.ui, QUESTION)?),
+        StoreContent::Nothing | StoreContent::OpenVolume if args.secret.is_wanted() => {
+            Given::New(args.secret.read_new(&context.ui)?)
+        }
+        StoreContent::Nothing | StoreContent::OpenVolume => Given::Nothing,
+    })
+}
+
+fn make(
+    context: &Context,
+    args: &Args,
+    (state, new): (&StateDir, &NewWorktree),
+    given: &Given,
+) -> Result<Initialised> {
     // The volume knows its own errors only: ours waits beside it.
     let mut refused = None;
-    let made = Volume::init(state, new, || {
-        let question = "Passphrase or recovery code of the volume: ";
-        args.secret.existing(&context.ui, question).map_err(|error| {
+    let made = Volume::prepare(state, new, || {
+        if let Given::Existing(secret) = given {
+            return Ok(secret.clone());
+        }
+        // Somebody made a volume there in this very moment.
+        args.secret.read_existing(&context.ui, QUESTION).map_err(|error| {
             refused = Some(error);
             VolumeError::Locked
         })
@@ -128,15 +202,7 @@ fn make(args: &Args, context: &Context, state: &StateDir, new: &NewWorktree) -> 
     }
 }
 
-fn add_passphrase(args: &Args, context: &Context, volume: &Volume) -> Result<()> {
-    let secret = args.secret.new_passphrase(&context.ui)?;
-    let master = volume.state.master_key()?.ok_or(VolumeError::Locked)?;
-    let secret = Secret::Passphrase(&secret);
-    keyring::add(&*volume.objects, secret, "passphrase", &master, volume.config.volume)?;
-    Ok(())
-}
-
-fn report(context: &Context, made: &Initialised, passphrase: bool) -> Result<Outcome> {
+fn report(context: &Context, made: &Initialised, passphrase: bool) -> Result<()> {
     let volume = &made.volume;
     let code = made.recovery.as_ref().map(|code| code.to_text());
     let ui = &context.ui;
@@ -153,7 +219,7 @@ fn report(context: &Context, made: &Initialised, passphrase: bool) -> Result<Out
             passphrase,
             recovery_code: code.map(|code| code.to_string()),
         })?;
-        return Ok(Outcome::Done);
+        return Ok(());
     }
     let protection = if worktree.encrypted { "encrypted" } else { "not encrypted" };
     if made.attached {
@@ -171,8 +237,5 @@ fn report(context: &Context, made: &Initialised, passphrase: bool) -> Result<Out
         ui.line("Write it down and keep it elsewhere: it opens the volume when this directory is lost,")?;
         ui.line("and it is not shown again.")?;
     }
-    let next =
-        if made.attached { "vellum history --all, then vellum restore SNAP" } else { "vellum snapshot" };
-    ui.note(format!("\nNext: {next}"))?;
-    Ok(Outcome::Done)
+    Ok(())
 }

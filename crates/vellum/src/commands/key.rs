@@ -1,7 +1,5 @@
 //! `vellum key`: what opens the volume's store from elsewhere.
 
-use std::path::PathBuf;
-
 use serde::Serialize;
 use vellum_crypto::{Secret, Slot};
 use vellum_volume::tree::show;
@@ -9,7 +7,7 @@ use vellum_volume::{Volume, VolumeError, keyring};
 
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
-use crate::secret::{PassphraseArgs, raw_file};
+use crate::secret::SecretArgs;
 use crate::ui::table::{Align, Table};
 
 /// Manage what opens the volume from elsewhere
@@ -31,14 +29,12 @@ pub enum Command {
 
 /// Add a passphrase, a key file or a recovery code
 ///
-/// Without options, a passphrase is asked for.
+/// Without options, a passphrase is asked for. 'vellum init --store' takes what was added by the option of the same
+/// name.
 #[derive(Debug, clap::Args)]
 pub struct Add {
     #[command(flatten)]
-    passphrase: PassphraseArgs,
-    /// Let the content of FILE open the volume, byte for byte
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["passphrase", "passphrase_file"])]
-    key_file: Option<PathBuf>,
+    secret: SecretArgs,
     /// Print a new recovery code
     #[arg(long, conflicts_with_all = ["passphrase", "passphrase_file", "key_file"])]
     recovery: bool,
@@ -99,11 +95,9 @@ impl Add {
             let slot = keyring::add(objects, Secret::Recovery(&new), &label("recovery code"), &master, id)?;
             code = Some(new.to_text());
             slot
-        } else if let Some(file) = &self.key_file {
-            keyring::add(objects, Secret::KeyFile(&raw_file(file)?), &label("key file"), &master, id)?
         } else {
-            let secret = self.passphrase.new_passphrase(ui)?;
-            keyring::add(objects, Secret::Passphrase(&secret), &label("passphrase"), &master, id)?
+            let new = self.secret.read_new(ui)?;
+            keyring::add(objects, new.secret(), &label(new.label()), &master, id)?
         };
         keyring::notice(volume)?;
         let code = code.as_ref().map(|code| code.to_string());

@@ -59,7 +59,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     };
     // From here on there may be a store that has to go again.
     let _asked = interrupt::listen();
-    let container = Container::open(&address(&args.url, context)).map_err(BenchError::from)?;
+    let url = vellum_store::absolute(&args.url, &context.cwd).map_err(BenchError::from)?;
+    let container = Container::open(&url).map_err(BenchError::from)?;
     let task = Task { first: "Trying", verb: "Trying", item: "request" };
     let found = context
         .watch(task, |meter| objects::run(&*container.store, &parameters, meter))
@@ -74,14 +75,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         print(ui, &found)?;
     }
     Ok(Outcome::findings(found.verdict != Verdict::Fit))
-}
-
-/// A path is relative to where the user stands; an address is as it is.
-fn address(typed: &str, context: &Context) -> String {
-    if typed.contains("://") || typed.starts_with("file:") || typed.is_empty() {
-        return typed.into();
-    }
-    context.local_path(typed.as_ref()).display().to_string()
 }
 
 fn print(ui: &Ui, found: &Findings) -> Result<()> {

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
+use crate::terminal::Terminal;
 use crate::world::{World, run};
 
 fn recovery_code(out: &str) -> String {
@@ -174,4 +175,157 @@ fn json() {
     assert_eq!(value["worktree"], "main");
     assert_eq!(value["encrypted"], true);
     assert_eq!(value["recovery_code"].as_str().unwrap().len(), 41);
+}
+
+#[test]
+fn nothing_stands_before_the_passphrase_is_there() {
+    let world = World::empty();
+    fs::write(world.path("empty"), "\n").unwrap();
+    for (file, code, word) in [("../empty", 3, "it is empty"), ("../missing", 2, "missing")] {
+        for option in ["--passphrase-file", "--key-file"] {
+            world.run(&["init", "new/dir", "--store", "../store", option, file]).code(code).remarks(word);
+            world.run(&["init", option, file]).code(code).remarks(word);
+        }
+        assert!(!world.has("new") && !world.has(".vellum") && !world.path("store").exists());
+    }
+    let code = recovery_code(&world.run(&["init"]).ok().out);
+    assert_eq!(code.len(), 41, "it is made from the beginning, and shows a code");
+}
+
+#[test]
+fn ctrl_c_at_the_passphrase_leaves_nothing_and_a_terminal_that_echoes() {
+    let world = World::empty();
+    for answers in [&[][..], &["secret\n"]] {
+        let mut terminal = Terminal::start(&world, &["init", "new", "--passphrase"]);
+        terminal.wait("New passphrase: ", 1);
+        for answer in answers {
+            terminal.press(answer);
+            terminal.wait("The same again: ", 1);
+        }
+        terminal.press("\x03");
+        let (code, text, echoes) = terminal.end_with_echo();
+        assert!(code.is_some_and(|code| code != 0) && echoes, "{code:?} {text}");
+        assert!(text.contains("nothing was made"), "{text}");
+        assert!(!world.has("new"));
+    }
+    let mut terminal = Terminal::start(&world, &["init", "new", "--passphrase"]);
+    terminal.wait("New passphrase: ", 1);
+    terminal.press("secret\n");
+    terminal.wait("The same again: ", 1);
+    terminal.press("secret\n");
+    let (code, text) = terminal.end();
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("Recovery code: ") && !text.contains("secret"), "{text}");
+    world.run_in("new", &["key", "list"]).ok().says("passphrase").says("recovery code");
+}
+
+#[test]
+fn a_volume_whose_code_could_not_be_shown_is_finished_by_another_init_that_shows_one() {
+    let world = World::empty();
+    // What prints to it fails, as on a full disk.
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_vellum"));
+    let ran =
+        command.args(["init", "--name", "one"]).current_dir(world.tree()).stdout(full).output().unwrap();
+    assert_eq!(ran.status.code(), Some(2));
+    world.run(&["status"]).code(2).remarks("no volume here");
+    let code = recovery_code(&world.run(&["init", "--name", "two"]).ok().says("worktree 'two'").out);
+    assert_eq!(
+        world.run(&["worktree", "list"]).ok().lines().len(),
+        1,
+        "the name of the first attempt is gone"
+    );
+    world.write("file", "content");
+    world.snapshot("s");
+    fs::write(world.path("code"), code).unwrap();
+    let args = ["init", "../copy", "--store", ".vellum/store", "--passphrase-file", "../code"];
+    world.run(&args).ok().says("worktree 'copy'");
+}
+
+#[test]
+fn a_failed_init_leaves_no_directory() {
+    let world = World::empty();
+    world.run(&["init", "--plain", "--store", "../store", "--name", "one"]).ok();
+    let two = |args: &[&str]| {
+        run(&world.path(""), &[&["init", "two/deep", "--store", "store"], args].concat(), Stdio::null())
+    };
+    two(&["--plain", "--name", "one"]).code(3).remarks("already");
+    two(&[]).code(3).remarks("is not encrypted");
+    two(&["--name", "a b"]).code(3);
+    assert!(!world.path("two").exists());
+    fs::create_dir(world.path("two")).unwrap();
+    two(&["--plain", "--name", "one"]).code(3);
+    assert_eq!(fs::read_dir(world.path("two")).unwrap().count(), 0, "what was there before stays");
+}
+
+#[test]
+fn an_address_on_another_host_makes_no_directory_of_that_name() {
+    let world = World::empty();
+    for (typed, code, word) in [
+        ("host:/x", 3, "'./host:/x'"),
+        ("ann@host:/x", 3, "'./host:/x'"),
+        ("sftp:host/x", 3, "'./sftp:host/x'"),
+        ("s3:bucket", 3, "'./s3:bucket'"),
+        ("memory:", 3, "memory://"),
+        ("~/x", 3, "$HOME/x"),
+        ("~ann/x", 3, "'~'"),
+        ("s3://bucket/x", 2, "another machine"),
+        ("gopher://host", 2, "another machine"),
+    ] {
+        let ran = world.run(&["init", "--plain", "--store", typed]).code(code).remarks(word);
+        assert!(!ran.err.contains("newer Vellum"), "{}", ran.err);
+        world.run(&["objbench", typed]).code(code);
+    }
+    assert_eq!(fs::read_dir(world.tree()).unwrap().count(), 0);
+    world.run(&["init", "--plain", "--store", "./host:x"]).ok();
+    assert!(world.has("host:x"), "what is spelled as a directory is one");
+    world.snapshot("s");
+}
+
+#[test]
+fn git_add_takes_nothing_of_the_state_directory() {
+    let world = World::empty();
+    world.run(&["init"]).ok();
+    world.write("file", "content");
+    let git = |args: &[&str]| {
+        let ran = std::process::Command::new("git").args(args).current_dir(world.tree()).output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    };
+    git(&["init", "-q"]);
+    git(&["add", "-A"]);
+    assert_eq!(git(&["ls-files"]), "file\n");
+    // Worktrees of early versions get it with the next command.
+    fs::remove_file(world.tree().join(".vellum/.gitignore")).unwrap();
+    world.snapshot("s");
+    git(&["add", "-A"]);
+    assert_eq!(git(&["ls-files"]), "file\n");
+    world.run(&["fork", "side", "--to", "../side"]).ok();
+    assert!(world.path("side/.vellum/.gitignore").exists());
+}
+
+#[test]
+fn backup_programs_skip_copies_of_the_index_and_no_store_or_key() {
+    let world = World::empty();
+    world.run(&["init"]).ok();
+    world.write("file", "content");
+    world.snapshot("s");
+    let tagged: Vec<_> =
+        walk(&world.tree()).into_iter().filter(|path| path.ends_with("CACHEDIR.TAG")).collect();
+    assert_eq!(tagged, [world.tree().join(".vellum/index/CACHEDIR.TAG")]);
+    assert!(
+        fs::read_to_string(&tagged[0]).unwrap().starts_with("Signature: 8a477f597d28d172789f06886806bc55")
+    );
+    let ran = std::process::Command::new("tar")
+        .args(["--exclude-caches", "-cf", "backup.tar", "tree"])
+        .current_dir(world.path(""))
+        .status();
+    assert!(ran.unwrap().success());
+    fs::create_dir(world.path("back")).unwrap();
+    let ran = std::process::Command::new("tar")
+        .args(["-xf", "../backup.tar"])
+        .current_dir(world.path("back"))
+        .status();
+    assert!(ran.unwrap().success());
+    run(&world.path("back/tree"), &["cat", "s", "file"], Stdio::null()).ok().says("content");
 }

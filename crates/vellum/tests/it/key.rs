@@ -44,3 +44,27 @@ fn secrets_come_from_a_terminal_or_a_file() {
     world.run(&["key", "add", "--passphrase-file", "/nonexistent"]).code(2).remarks("/nonexistent");
     World::new().run(&["key", "list"]).code(3).remarks("not encrypted");
 }
+
+#[test]
+fn a_key_file_that_ends_with_a_newline_opens_the_volume() {
+    let world = World::empty();
+    world.run(&["init", "--store", "../store"]).ok();
+    fs::write(world.path("keyfile"), "0123456789abcdef\n").unwrap();
+    world.run(&["key", "add", "--key-file", "../keyfile"]).ok();
+    for (name, option, content) in [
+        ("two", "--key-file", "0123456789abcdef\n"),
+        ("three", "--passphrase-file", "0123456789abcdef\n"),
+        ("four", "--key-file", "0123456789abcdef"),
+    ] {
+        fs::write(world.path("keyfile"), content).unwrap();
+        let dir = world.path(name);
+        fs::create_dir(&dir).unwrap();
+        run(&dir, &["init", "--store", "../store", option, "../keyfile"], Stdio::null()).ok();
+    }
+    world.run(&["init", "../other", "--key-file", "../keyfile"]).ok();
+    run(&world.path("other"), &["key", "list"], Stdio::null()).ok().says("key file");
+    let (volume, other) = (world.path("other/.vellum/store"), world.path("again"));
+    fs::create_dir(&other).unwrap();
+    run(&other, &["init", "--store", volume.to_str().unwrap(), "--key-file", "../keyfile"], Stdio::null())
+        .ok();
+}

@@ -1,0 +1,233 @@
+//! Making a volume, or a worktree of one that a store holds already.
+//!
+//! Invariant: killed anywhere, the same `init` run again finishes the work, and whoever has not seen a recovery code gets
+//! one. A volume of the other sort than asked for is refused.
+
+use std::sync::Arc;
+
+use vellum_chunker::Params;
+use vellum_crypto::{MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
+use vellum_store::{Metered, ObjectStore};
+use vellum_types::{ErrorKind, VolumeId};
+use zeroize::Zeroizing;
+
+use super::{LEVEL, Volume, absolute_store, config_key, read_config};
+use crate::config::Config;
+use crate::error::{Result, VolumeError};
+use crate::keyring;
+use crate::refs::{RefKind, WorktreeHead, check_ref_name};
+use crate::state::{StateDir, WorktreeFile};
+
+/// Folder of the default store within the state directory.
+const DEFAULT_STORE: &str = "store";
+
+/// What a new worktree is to be.
+#[derive(Debug, Clone)]
+pub struct NewWorktree {
+    /// URL or path of the store; the default is in the state directory.
+    pub store: Option<String>,
+    /// Name of the worktree.
+    pub name: String,
+    /// Whether the volume is to be sealed: one that has to be made is, and one of the other sort is refused.
+    pub encrypted: bool,
+}
+
+impl NewWorktree {
+    fn store(&self) -> &str {
+        self.store.as_deref().unwrap_or(DEFAULT_STORE)
+    }
+}
+
+/// What `init` made.
+pub struct Initialised {
+    /// The volume, open.
+    pub volume: Volume,
+    /// The code that opens it when all else is lost; shown once. None for plain volumes and existing ones.
+    pub recovery: Option<RecoveryCode>,
+    /// Whether the store held a volume already, which the worktree now belongs to.
+    pub attached: bool,
+}
+
+impl Initialised {
+    /// Lets commands find the worktree. Whoever shows the recovery code does it before: a volume must not be finished
+    /// whose code nobody has seen.
+    pub fn finish(&self) -> Result<()> {
+        self.volume.state.set_worktree(&self.volume.worktree)
+    }
+}
+
+/// What a store holds before `init`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreContent {
+    /// No volume, or no store at all.
+    Nothing,
+    /// A volume that opens without a secret: it is plain, or was begun by an `init` here.
+    OpenVolume,
+    /// A volume that a passphrase, a key file or a recovery code opens.
+    LockedVolume,
+}
+
+impl Volume {
+    /// What [`Self::init`] would find in the store, without making anything.
+    pub fn look_before_init(state: &StateDir, new: &NewWorktree) -> Result<StoreContent> {
+        let objects = match vellum_store::open(&absolute_store(state, new.store())?) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(StoreContent::Nothing),
+            opened => opened?,
+        };
+        let Some((config, bytes)) = read_config(&*objects)? else { return Ok(StoreContent::Nothing) };
+        let is_own = match state.master_key()? {
+            Some(master) => config.authenticate(&bytes, &VolumeKeys::sealed(&master, config.volume)).is_ok(),
+            None => false,
+        };
+        Ok(match (config.encrypted, is_own) {
+            (true, false) => StoreContent::LockedVolume,
+            (true, true) | (false, _) => StoreContent::OpenVolume,
+        })
+    }
+
+    /// Makes the directory of `state` a worktree: of a new volume, or of the one that the store holds already;
+    /// then `secret` is asked for what opens it. Run again after a crash, it finishes what it began.
+    pub fn init(
+        state: &StateDir,
+        new: &NewWorktree,
+        secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
+    ) -> Result<Initialised> {
+        let made = Self::prepare(state, new, secret)?;
+        made.finish()?;
+        Ok(made)
+    }
+
+    /// As [`Self::init`], but no command finds the worktree before [`Initialised::finish`]: until then another `init`
+    /// goes on with it, and gives another recovery code.
+    pub fn prepare(
+        state: &StateDir,
+        new: &NewWorktree,
+        secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
+    ) -> Result<Initialised> {
+        check_ref_name(&new.name)?;
+        let objects = Arc::new(Metered::new(vellum_store::create(&absolute_store(state, new.store())?)?));
+        Self::prepare_on(objects, state, new, secret)
+    }
+
+    /// As [`Self::init`], with a store that is open already: counted, wrapped, or not to be named by a URL.
+    pub fn init_on(
+        objects: Arc<dyn ObjectStore>,
+        state: &StateDir,
+        new: &NewWorktree,
+        secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
+    ) -> Result<Initialised> {
+        let made = Self::prepare_on(objects, state, new, secret)?;
+        made.finish()?;
+        Ok(made)
+    }
+
+    fn prepare_on(
+        objects: Arc<dyn ObjectStore>,
+        state: &StateDir,
+        new: &NewWorktree,
+        secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
+    ) -> Result<Initialised> {
+        check_ref_name(&new.name)?;
+        check_randomness().map_err(VolumeError::local("/dev/urandom"))?;
+        let OpenedVolume { config, keys, is_begun_here, unkept_key } = match read_config(&*objects)? {
+            None => make(state, &*objects, new.encrypted)?,
+            Some((config, bytes)) => join(state, &*objects, (config, &bytes), new.encrypted, secret)?,
+        };
+        let worktree =
+            WorktreeFile::new(config.volume, new.store().into(), new.name.clone(), config.encrypted);
+        let volume = Self::assemble(state, objects, keys, config, worktree)?;
+        // Another's worktree shows that the volume was handed over already: then its code was, too.
+        let place = volume.new_head();
+        let ours = |head: &WorktreeHead| head.place == place.place && head.host == place.host;
+        let there = volume.worktrees()?;
+        let attached = !(is_begun_here && there.iter().all(|(_, head)| ours(head)));
+        volume.add_worktree_ref(&new.name)?;
+        // Not before: a name that is taken leaves nothing behind.
+        if let Some(master) = unkept_key {
+            state.set_master_key(&master)?;
+        }
+        // An `init` that was interrupted may have been told another name.
+        for (name, head) in there {
+            if !attached
+                && name != new.name
+                && head == (WorktreeHead { created: head.created, ..place.clone() })
+            {
+                volume.refs.update(RefKind::Worktree, &name, |_| Ok(None))?;
+            }
+        }
+        // The code of an interrupted `init` may never have been shown: then this gives another one.
+        let recovery = match state.master_key()? {
+            Some(master) if !attached => {
+                Some(keyring::add_recovery(&*volume.objects, &master, config.volume)?)
+            }
+            _ => None,
+        };
+        keyring::notice(&volume)?;
+        Ok(Initialised { volume, recovery, attached })
+    }
+}
+
+/// A volume that was made, or that a store held.
+struct OpenedVolume {
+    config: Config,
+    keys: VolumeKeys,
+    /// Nobody else can have seen its recovery code.
+    is_begun_here: bool,
+    /// The key that a secret gave; the state directory does not have it yet.
+    unkept_key: Option<MasterKey>,
+}
+
+/// Makes a volume in an empty store. The key is kept before anything needs it, so that a crash loses nothing.
+fn make(state: &StateDir, objects: &dyn ObjectStore, encrypted: bool) -> Result<OpenedVolume> {
+    let mut id = [0; VolumeId::LEN];
+    fill_random(&mut id);
+    let volume = VolumeId(id);
+    let config = Config { volume, encrypted, chunker: Params::DEFAULT, level: LEVEL };
+    let keys = if encrypted {
+        let master = match state.master_key()? {
+            Some(kept) => kept,
+            None => MasterKey::random(),
+        };
+        state.set_master_key(&master)?;
+        VolumeKeys::sealed(&master, volume)
+    } else {
+        VolumeKeys::plain(volume)
+    };
+    objects.put(&config_key()?, &config.encode(&keys))?;
+    Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None })
+}
+
+/// Opens the volume that a store holds: with the key of an interrupted `init` if it is the one, else with a secret.
+/// Whoever can write to the store can put a plain volume there: it is taken only if one was asked for.
+fn join(
+    state: &StateDir,
+    objects: &dyn ObjectStore,
+    (config, bytes): (Config, &[u8]),
+    encrypted: bool,
+    secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
+) -> Result<OpenedVolume> {
+    let kept = state.master_key()?;
+    if !config.encrypted && kept.is_some() {
+        let reason = "an encrypted volume was begun here, and the one there is plain".into();
+        return Err(VolumeError::Foreign { place: objects.describe(), reason });
+    }
+    if config.encrypted != encrypted {
+        return Err(VolumeError::OtherSort { place: objects.describe(), encrypted: config.encrypted });
+    }
+    if !config.encrypted {
+        let keys = VolumeKeys::plain(config.volume);
+        config.authenticate(bytes, &keys)?;
+        return Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None });
+    }
+    if let Some(master) = kept {
+        let keys = VolumeKeys::sealed(&master, config.volume);
+        if config.authenticate(bytes, &keys).is_ok() {
+            return Ok(OpenedVolume { config, keys, is_begun_here: true, unkept_key: None });
+        }
+        // Somebody else made a volume there first, and nothing was ever sealed with the key kept here.
+    }
+    let master = keyring::unlock(objects, &secret()?, config.volume)?;
+    let keys = VolumeKeys::sealed(&master, config.volume);
+    config.authenticate(bytes, &keys)?;
+    Ok(OpenedVolume { config, keys, is_begun_here: false, unkept_key: Some(master) })
+}

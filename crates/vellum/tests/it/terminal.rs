@@ -1,0 +1,103 @@
+//! The binary on a terminal of its own.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, tcgetattr};
+
+use crate::world::World;
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A command on a terminal of its own.
+pub struct Terminal {
+    child: Child,
+    keys: fs::File,
+    shown: Receiver<Vec<u8>>,
+    /// The terminal's settings can be asked for as long as somebody has it open.
+    other_end: fs::File,
+    text: String,
+}
+
+impl Terminal {
+    /// Runs the binary in the worktree.
+    pub fn start(world: &World, args: &[&str]) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let name = std::ffi::OsStr::from_bytes(name.as_bytes());
+        let slave = || fs::File::options().read(true).write(true).open(name).unwrap();
+        let other_end = slave();
+        // The terminal is the session's, so that its keys are signals.
+        let child = Command::new("setsid")
+            .args(["-w", "-c", env!("CARGO_BIN_EXE_vellum")])
+            .args(args)
+            .current_dir(world.tree())
+            .env("XDG_STATE_HOME", world.path("state"))
+            .env("TERM", "dumb")
+            .stdin(slave())
+            .stdout(Stdio::from(slave()))
+            .stderr(slave())
+            .spawn()
+            .unwrap();
+        let keys = fs::File::from(master);
+        let (tell, shown) = channel();
+        let mut screen = keys.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // When nobody has the other end any more, reading fails.
+            while let Ok(count @ 1..) = screen.read(&mut buffer) {
+                if tell.send(buffer[..count].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, keys, shown, other_end, text: String::new() }
+    }
+
+    /// Waits until a text has been shown so many times.
+    pub fn wait(&mut self, text: &str, times: usize) {
+        while self.text.matches(text).count() < times {
+            match self.shown.recv_timeout(PATIENCE) {
+                Ok(more) => self.text += &String::from_utf8_lossy(&more),
+                Err(_) => panic!("{text:?} is not shown {times} times: {}", self.text),
+            }
+        }
+    }
+
+    /// Presses keys.
+    pub fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// The exit code, all that was shown, and whether the terminal echoes what is typed then.
+    pub fn end_with_echo(mut self) -> (Option<i32>, String, bool) {
+        let code = self.child.wait().unwrap().code();
+        let echoes = tcgetattr(&self.other_end).unwrap().local_modes.contains(LocalModes::ECHO);
+        self.other_end = fs::File::open("/dev/null").unwrap();
+        while let Ok(more) = self.shown.recv_timeout(PATIENCE) {
+            self.text += &String::from_utf8_lossy(&more);
+        }
+        (code, self.text.clone(), echoes)
+    }
+
+    /// The exit code, and all that was shown.
+    pub fn end(self) -> (Option<i32>, String) {
+        let (code, text, _) = self.end_with_echo();
+        (code, text)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
