@@ -32,8 +32,13 @@ pub enum CheckoutError {
         source: std::io::Error,
     },
     /// A path that was named is neither in the directory nor in the snapshot.
-    #[error("'{0}' is neither in the directory nor in the last snapshot")]
-    NoSuchPath(String),
+    #[error("'{path}' is neither in the directory nor in {place}")]
+    NoSuchPath {
+        /// The path.
+        path: String,
+        /// The snapshot: by its id, or as the last one.
+        place: String,
+    },
     /// A path was named of which the directory is gone.
     #[error("the directory that held '{0}' is gone: name that directory to record what became of it")]
     ParentGone(String),
@@ -65,7 +70,7 @@ impl CheckoutError {
             Self::Beneath(error) => error.kind(),
             Self::StatCache(_) => ErrorKind::Io,
             Self::Path { source, .. } => ErrorKind::of_io(source),
-            Self::NoSuchPath(_) | Self::ParentGone(_) => ErrorKind::NotFound,
+            Self::NoSuchPath { .. } | Self::ParentGone(_) => ErrorKind::NotFound,
             Self::InTheWay(_) | Self::NotEmpty(_) => ErrorKind::Conflict,
             Self::Engine { .. } => ErrorKind::Unsupported,
         }

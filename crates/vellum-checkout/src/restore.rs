@@ -137,7 +137,7 @@ impl Worktree {
         let target = self.volume.tree(request.target.record.root);
         let there = |path: &Vec<u8>| target.find(path, "").is_ok() || looked.state.find(path, "").is_ok();
         if let Some(missing) = request.paths.iter().find(|path| !there(path)) {
-            return Err(CheckoutError::NoSuchPath(vellum_volume::tree::show(missing)));
+            return Err(self.no_such_path(missing, Some(&request.target)));
         }
         let now = Now { tree: &looked.tree, captured: &looked.captured, state: &looked.state };
         let planner = Planner {

@@ -141,7 +141,7 @@ impl Worktree {
         let is_lost = *renewal == Renewal::Tree && request.paths.is_empty();
         let readable = head.filter(|_| !is_lost);
         let base = readable.map(|head| self.volume.tree(head.record.root));
-        self.check_paths(&request.paths, base.as_ref())?;
+        self.check_paths(&request.paths, base.as_ref(), None)?;
         self.check_parents(&request.paths)?;
         let (stamp, tree) = self.scan(readable, &request.paths)?;
         let none = BTreeSet::new();
@@ -170,7 +170,7 @@ impl Worktree {
     }
 
     /// A path that is named must mean something: a typing error must not record that a file is gone.
-    fn check_paths(&self, paths: &[Vec<u8>], base: Option<&FsTree>) -> Result<()> {
+    fn check_paths(&self, paths: &[Vec<u8>], base: Option<&FsTree>, entry: Option<&Entry>) -> Result<()> {
         for path in paths {
             let here = self.root.resolve_parent(path).and_then(|(dir, name)| match name {
                 b"" => dir.stat_self(),
@@ -178,10 +178,16 @@ impl Worktree {
             });
             let there = || base.is_some_and(|base| base.find(path, "").is_ok());
             if here.is_err() && !there() {
-                return Err(CheckoutError::NoSuchPath(vellum_volume::tree::show(path)));
+                return Err(self.no_such_path(path, entry));
             }
         }
         Ok(())
+    }
+
+    pub(crate) fn no_such_path(&self, path: &[u8], entry: Option<&Entry>) -> CheckoutError {
+        let short = entry.and_then(|entry| self.volume.short_id(&entry.id).ok());
+        let place = short.map_or_else(|| "the last snapshot".into(), |short| format!("snapshot {short}"));
+        CheckoutError::NoSuchPath { path: vellum_volume::tree::show(path), place }
     }
 
     /// A path whose directory is gone cannot be recorded alone: that directory would have to be recorded as gone too,
@@ -253,7 +259,7 @@ impl Worktree {
     pub fn compare(&self, from: Option<&Entry>, paths: &[Vec<u8>], meter: &Meter) -> Result<DirectoryDiff> {
         let head = self.head()?;
         let state = from.or(head.as_ref()).map(|entry| self.volume.tree(entry.record.root));
-        self.check_paths(paths, state.as_ref())?;
+        self.check_paths(paths, state.as_ref(), from)?;
         let looked = self.look(paths, meter)?;
         let root = from.or(head.as_ref()).map_or(self.volume.empty_root(), |entry| entry.record.root);
         let from_id = from.map(|entry| entry.id);

@@ -9,6 +9,7 @@ pub mod error;
 pub mod fuzzing;
 pub mod index;
 pub mod object;
+mod owner;
 pub mod pack;
 mod waiting;
 
@@ -20,5 +21,6 @@ pub use index::Location;
 pub use object::{
     Counts, LocalDir, Metered, ObjectInfo, ObjectKey, ObjectStore, OpendalStore, absolute, create, open,
 };
+pub use owner::give_to_owner_of;
 pub use pack::{Finding, PackEntry};
 pub use waiting::{LockObserver, LockWait, lock_exclusive, observe_lock_waits};

@@ -324,6 +324,7 @@ impl Catalog {
     fn append(&self, entries: &[u8]) -> std::io::Result<()> {
         let path = self.state.join(CATALOG_FILE);
         let mut file = File::options().append(true).create(true).mode(0o600).open(path)?;
+        vellum_store::give_to_owner_of(File::open(self.state.path())?, &file)?;
         let mut bytes = if file.metadata()?.len() == 0 { MAGIC.to_vec() } else { Vec::new() };
         bytes.extend_from_slice(entries);
         file.write_all(&bytes)

@@ -117,8 +117,24 @@ pub enum VolumeError {
     /// Nothing has this name.
     #[error("no snapshot, tag or worktree is called '{0}'")]
     UnknownSnapshot(String),
-    /// Several snapshots begin with this prefix.
-    #[error("'{prefix}' is the beginning of several snapshots: {}", .matches.join(", "))]
+    /// An expression leads to no snapshot.
+    #[error("'{text}' names no snapshot: {reason}")]
+    NoSnapshotThere {
+        /// What was typed.
+        text: String,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// A tag and a worktree of one name stand for different snapshots.
+    #[error("'{name}' names several snapshots: {}", .matches.join(", "))]
+    SeveralNamed {
+        /// What was asked for.
+        name: String,
+        /// What it may mean.
+        matches: Vec<String>,
+    },
+    /// Several ids begin with this prefix.
+    #[error("'{prefix}' is the beginning of several ids: {}", .matches.join(", "))]
     Ambiguous {
         /// What was asked for.
         prefix: String,
@@ -265,12 +281,14 @@ impl VolumeError {
             Self::Slot(error) => error.kind(),
             Self::NoVolume(_)
             | Self::UnknownSnapshot(_)
+            | Self::NoSnapshotThere { .. }
             | Self::NoSuchRef { .. }
             | Self::NoSession(_)
             | Self::NoSuchPath { .. } => ErrorKind::NotFound,
             Self::Nested { .. }
             | Self::AlreadyInitialised(_)
             | Self::Ambiguous { .. }
+            | Self::SeveralNamed { .. }
             | Self::BadExpression { .. }
             | Self::BadName { .. }
             | Self::NotLost(_)

@@ -17,6 +17,7 @@ use vellum_types::{DecodeError, Reader, Writer};
 pub use self::head::{LiveTree, Quota, READING_MAX, WorktreeHead};
 use crate::error::{Result, VolumeError, is_loss};
 use crate::state::StateDir;
+use crate::tree::is_invisible;
 
 const VERSION: u8 = 1;
 
@@ -322,6 +323,8 @@ pub fn check_ref_name(name: &str) -> Result<()> {
         "it is empty"
     } else if name.len() > REF_NAME_MAX {
         "it is longer than 255 bytes"
+    } else if name.chars().any(is_invisible) {
+        "it has characters that do not show"
     } else if name.chars().any(|c| c.is_control() || c.is_whitespace()) {
         "it has white space or control characters"
     } else if name.contains(['~', '^', '@', '{', '}', ':', '/', '\\']) {

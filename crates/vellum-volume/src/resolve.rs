@@ -1,5 +1,7 @@
-//! What a user types to name a snapshot: an id or a unique prefix of one, a tag, a worktree's name, `HEAD`,
+//! What a user types to name a snapshot: a tag or a worktree's name, an id or a unique prefix of one, `HEAD`, `latest`,
 //! `@{2 hours ago}`, and any of these followed by `~N`.
+//!
+//! Invariant: a name that is there is never taken for the beginning of an id, and what may mean two snapshots is an error.
 
 use jiff::{Span, Timestamp, Zoned};
 use vellum_types::SnapshotId;
@@ -15,6 +17,12 @@ const MATCHES_SHOWN: usize = 5;
 /// Shortest prefix that is shown: shorter ones would soon not be unique any more.
 const SHORT_ID: usize = 8;
 
+/// Fewest digits that count as the beginning of an id: shorter words are more often mistyped names.
+const PREFIX_MIN: usize = 4;
+
+/// The newest snapshot of the worktree, wherever it stands.
+const LATEST: &str = "latest";
+
 impl Volume {
     /// The snapshot that `text` names.
     pub fn resolve(&self, text: &str) -> Result<Entry> {
@@ -25,9 +33,7 @@ impl Volume {
 
     fn resolve_base(&self, text: &str) -> Result<SnapshotId> {
         if text == "HEAD" {
-            return self
-                .head()?
-                .ok_or_else(|| VolumeError::UnknownSnapshot("HEAD (none was made yet)".into()));
+            return self.head()?.ok_or_else(|| nowhere(text, "none was made yet"));
         }
         if let Some(moment) = text.strip_prefix("@{").and_then(|rest| rest.strip_suffix('}')) {
             return self.at_moment(text, moment);
@@ -40,17 +46,75 @@ impl Volume {
                 Err(VolumeError::UnknownSnapshot(text.into()))
             };
         }
-        if let Some(id) = self.tag(text)? {
-            return Ok(id);
+        let worktree = self.worktree_head(text)?.map(|head| head.head);
+        match (self.tag(text)?, worktree) {
+            (Some(id), None) => return Ok(id),
+            (Some(id), Some(head)) if head.is_none_or(|head| head == id) => return Ok(id),
+            (Some(tag), Some(head)) => return Err(self.several(text, tag, head)?),
+            (None, Some(Some(id))) => return Ok(id),
+            (None, Some(None)) => return Err(nowhere(text, "that worktree has no snapshot yet")),
+            (None, None) => {}
         }
         if let Some(found) = self.by_prefix(text)? {
             return Ok(found);
         }
-        match self.worktree_head(text)? {
-            Some(head) => head.head.ok_or_else(|| {
-                VolumeError::UnknownSnapshot(format!("{text} (a worktree without snapshots)"))
-            }),
-            None => Err(VolumeError::UnknownSnapshot(text.escape_debug().to_string())),
+        if text == LATEST {
+            return self.latest()?.ok_or_else(|| nowhere(text, "none was made yet"));
+        }
+        if is_hexadecimal(text) && text.len() < PREFIX_MIN {
+            return Err(nowhere(text, "no tag or worktree is called that, and of an id 4 digits are needed"));
+        }
+        Err(VolumeError::UnknownSnapshot(crate::tree::show(text.as_bytes())))
+    }
+
+    /// A tag and a worktree of one name, which older versions let be made.
+    fn several(&self, name: &str, tag: SnapshotId, head: Option<SnapshotId>) -> Result<VolumeError> {
+        let mut matches = vec![format!("tag {name}, which is {}", self.short_id(&tag)?)];
+        if let Some(head) = head {
+            matches.push(format!("worktree {name}, which stands on {}", self.short_id(&head)?));
+        }
+        Ok(VolumeError::SeveralNamed { name: name.into(), matches })
+    }
+
+    /// The newest snapshot that this worktree has made, whether it still stands on it or not.
+    pub fn latest(&self) -> Result<Option<SnapshotId>> {
+        let own = |entry: &Entry| entry.record.worktree == self.worktree.worktree;
+        let newest = crate::history::all(&self.catalog)?.into_iter().filter(own).max_by_key(order);
+        Ok(newest.map(|entry| entry.id).or(self.head()?))
+    }
+
+    /// How many snapshots this worktree has made after the one that it stands on, and does not have in its history.
+    pub fn count_newer_than_head(&self) -> Result<usize> {
+        let Some(head) = self.head()? else { return Ok(0) };
+        let record = self.catalog.get(&head)?;
+        let head = Entry { id: head, record };
+        let own =
+            |entry: &Entry| entry.record.worktree == self.worktree.worktree && order(entry) > order(&head);
+        Ok(crate::history::all(&self.catalog)?
+            .iter()
+            .filter(|entry| entry.id != head.id && own(entry))
+            .count())
+    }
+
+    /// Refuses a name for a new tag that would stand for something else, too.
+    pub fn check_new_tag(&self, name: &str) -> Result<()> {
+        crate::refs::check_ref_name(name)?;
+        if is_hexadecimal(name) && name.len() >= PREFIX_MIN {
+            let reason = "it reads as the beginning of an id";
+            return Err(VolumeError::BadName { name: name.into(), reason });
+        }
+        if self.refs.get(RefKind::Worktree, name)?.is_some() {
+            return Err(VolumeError::BadName { name: name.into(), reason: "a worktree is called that" });
+        }
+        Ok(())
+    }
+
+    /// Refuses a name for a new worktree that a tag has.
+    pub(crate) fn check_new_worktree(&self, name: &str) -> Result<()> {
+        crate::refs::check_ref_name(name)?;
+        match self.refs.get(RefKind::Tag, name)? {
+            Some(_) => Err(VolumeError::BadName { name: name.into(), reason: "a tag is called that" }),
+            None => Ok(()),
         }
     }
 
@@ -62,7 +126,7 @@ impl Volume {
     }
 
     fn by_prefix(&self, prefix: &str) -> Result<Option<SnapshotId>> {
-        if prefix.is_empty() || !prefix.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+        if prefix.len() < PREFIX_MIN || !is_hexadecimal(prefix) {
             return Ok(None);
         }
         let ids = self.catalog.ids_seen()?;
@@ -70,10 +134,7 @@ impl Volume {
         match matches.as_slice() {
             [] => Ok(None),
             [id] => Ok(Some(**id)),
-            _ => Err(VolumeError::Ambiguous {
-                prefix: prefix.into(),
-                matches: matches.iter().take(MATCHES_SHOWN).map(|id| short(id, &ids)).collect(),
-            }),
+            _ => Err(VolumeError::Ambiguous { prefix: prefix.into(), matches: candidates(&matches, &ids) }),
         }
     }
 
@@ -92,12 +153,12 @@ impl Volume {
                 return Ok(entry.id);
             }
         }
-        Err(VolumeError::UnknownSnapshot(format!("{text} (no snapshot is that old)")))
+        Err(nowhere(text, "no snapshot is that old"))
     }
 
     /// `steps` snapshots back along the first parents; forgotten ones do not count.
     fn step_back(&self, text: &str, start: SnapshotId, steps: u64) -> Result<Entry> {
-        let none = || VolumeError::UnknownSnapshot(format!("{text} (the history is not that long)"));
+        let none = || nowhere(text, "the history is not that long");
         let mut entry = Entry { id: start, record: self.catalog.get(&start)? };
         if steps == 0 {
             return Ok(entry);
@@ -118,6 +179,27 @@ impl Volume {
     pub fn short_id(&self, id: &SnapshotId) -> Result<String> {
         Ok(short(id, &self.catalog.ids_seen()?))
     }
+}
+
+fn nowhere(text: &str, reason: &'static str) -> VolumeError {
+    VolumeError::NoSnapshotThere { text: crate::tree::show(text.as_bytes()), reason }
+}
+
+fn is_hexadecimal(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// By when they were made; equal times by how many came before.
+fn order(entry: &Entry) -> (i64, u32, u64) {
+    (entry.record.time.secs, entry.record.time.nanos, entry.record.counter)
+}
+
+fn candidates(matches: &[&SnapshotId], ids: &[SnapshotId]) -> Vec<String> {
+    let mut shown: Vec<_> = matches.iter().take(MATCHES_SHOWN).map(|id| short(id, ids)).collect();
+    if matches.len() > MATCHES_SHOWN {
+        shown.push(format!("and {} more", matches.len() - MATCHES_SHOWN));
+    }
+    shown
 }
 
 /// The shortest beginning of `id` that is unique among the sorted `ids`, eight digits at least.

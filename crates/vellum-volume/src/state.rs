@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use vellum_crypto::MasterKey;
-use vellum_store::lock_exclusive;
+use vellum_store::{give_to_owner_of, lock_exclusive};
 use vellum_types::VolumeId;
 use zeroize::Zeroizing;
 
@@ -101,7 +101,11 @@ impl StateDir {
     pub fn create(root: &Path) -> Result<Self> {
         let state = Self::future(root)?;
         let path = &state.path;
-        fs::DirBuilder::new().mode(0o700).recursive(true).create(path).map_err(VolumeError::local(path))?;
+        let make = || -> std::io::Result<()> {
+            fs::DirBuilder::new().mode(0o700).recursive(true).create(path)?;
+            give_to_owner_of(File::open(root)?, File::open(path)?)
+        };
+        make().map_err(VolumeError::local(path))?;
         state.hide_from_git()?;
         Ok(state)
     }
@@ -268,6 +272,8 @@ impl StateDir {
         let temporary = self.join(&format!("{name}.{random:016x}.tmp"));
         let write = || -> std::io::Result<()> {
             let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
+            // Of the folder that it goes to: `sudo` must not shut its owner out.
+            give_to_owner_of(File::open(temporary.parent().unwrap_or(&self.path))?, &file)?;
             file.write_all(bytes)?;
             file.sync_all()?;
             fs::rename(&temporary, &path)?;
@@ -327,7 +333,11 @@ impl StateDir {
 
     fn open_lock(&self, name: &str) -> Result<File> {
         let path = self.join(name);
-        let open = || File::options().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let open = || -> std::io::Result<File> {
+            let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+            give_to_owner_of(File::open(&self.path)?, &file)?;
+            Ok(file)
+        };
         open().map_err(VolumeError::local(&path))
     }
 }

@@ -324,13 +324,23 @@ pub fn show(path: &[u8]) -> String {
     let mut shown = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+            if c.is_control() || is_invisible(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
         }
         for byte in chunk.invalid() {
             shown.push_str(&format!("\\x{byte:02x}"));
         }
     }
     shown
+}
+
+/// Marks that show nothing, reorder the text around them or break the line, and so make one name look like another.
+#[must_use]
+pub fn is_invisible(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+    )
 }
 
 /// What messages call a kind of file.

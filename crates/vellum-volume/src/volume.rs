@@ -193,6 +193,7 @@ impl Volume {
     }
 
     fn add_worktree_ref(&self, name: &str) -> Result<()> {
+        self.check_new_worktree(name)?;
         let new = self.new_head();
         self.refs.update(RefKind::Worktree, name, |old| match old {
             None => Ok(Some(new.encode())),
@@ -225,7 +226,7 @@ impl Volume {
 
     /// Adds a worktree of which the ref says this.
     pub fn enter_worktree(&self, name: &str, head: &WorktreeHead) -> Result<()> {
-        check_ref_name(name)?;
+        self.check_new_worktree(name)?;
         let new = head.encode();
         self.refs.update(RefKind::Worktree, name, |old| match old {
             None => Ok(Some(new.clone())),
@@ -245,7 +246,7 @@ impl Volume {
 
     /// Gives a worktree another name, and says that it is in another place if it moved with that.
     pub fn move_worktree(&self, old: &str, new: &str, place: Option<&str>) -> Result<()> {
-        check_ref_name(new)?;
+        self.check_new_worktree(new)?;
         let mut head = self
             .worktree_head(old)?
             .ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: old.into() })?;
@@ -319,6 +320,10 @@ impl Volume {
 
     /// Names a snapshot. A tag that exists is left alone.
     pub fn add_tag(&self, name: &str, target: SnapshotId) -> Result<()> {
+        // Those of early versions stay what they are.
+        if self.refs.get(RefKind::Tag, name)?.is_none() {
+            self.check_new_tag(name)?;
+        }
         self.refs.update(RefKind::Tag, name, |old| match old {
             Some(old) if decode_tag(old)? != target => {
                 Err(VolumeError::Exists { kind: "tag", name: name.into() })

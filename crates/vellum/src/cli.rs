@@ -31,8 +31,9 @@ pub struct Cli {
 }
 
 const SNAPSHOT_HELP: &str = "\
-SNAP names a snapshot: an id or the beginning of one, a tag, a worktree, HEAD (where this worktree
-stands), HEAD~3 (three before it), '@{2 hours ago}', '@{yesterday}' or '@{2026-05-01 13:30}'.
+SNAP names a snapshot: a tag, a worktree, an id or its first digits (4 at least), HEAD (where this
+worktree stands), HEAD~3 (three before it), latest (the newest that this worktree has made),
+'@{2 hours ago}', '@{yesterday}' or '@{2026-05-01 13:30}'.
 
 Exit codes: 0 done; 1 done, and there are differences, damage or problems to look at; 2 failed;
 3 bad usage; 4 done, but files vanished while they were copied (sync); 130 stopped by Ctrl-C,
@@ -96,14 +97,14 @@ enum Command {
 pub fn run() -> u8 {
     let mut cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return crate::ui::usage(&error, EXIT_USAGE),
+        Err(error) => return crate::ui::usage(error, EXIT_USAGE),
     };
     if let Command::Sync(args) = &cli.command {
         match sync::with_profile(args, std::env::args_os()) {
             Ok(None) => {}
             Ok(Some(words)) => match Cli::try_parse_from(words) {
                 Ok(expanded) => cli = expanded,
-                Err(error) => return crate::ui::usage(&error, EXIT_USAGE),
+                Err(error) => return crate::ui::usage(error, EXIT_USAGE),
             },
             Err(error) => return conclude(&Ui::new(Voice::default()), Err(error)),
         }

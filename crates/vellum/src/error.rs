@@ -222,7 +222,7 @@ fn bench_hint(error: &BenchError) -> Option<String> {
 /// What to do about a failure of a worktree.
 fn checkout_hint(error: &CheckoutError) -> Option<String> {
     match error {
-        CheckoutError::NoSuchPath(_) => Some("paths are relative to the directory you stand in".into()),
+        CheckoutError::NoSuchPath { .. } => Some("paths are relative to the directory you stand in".into()),
         CheckoutError::InTheWay(_) => Some("move them away, or take them out of .vellumignore".into()),
         CheckoutError::NotEmpty(_) => Some("name one that does not exist yet, or an empty one".into()),
         CheckoutError::Engine { .. } => {
@@ -241,7 +241,11 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         }
         VolumeError::AlreadyInitialised(_) => "'vellum info' describes it",
         VolumeError::UnknownSnapshot(_) => "'vellum history --all' and 'vellum tag list' show what there is",
+        VolumeError::NoSnapshotThere { .. } => "'vellum history --all' shows what there is",
         VolumeError::Ambiguous { .. } => "type more of the id",
+        VolumeError::SeveralNamed { .. } => {
+            "type the id; 'vellum tag remove' or 'vellum worktree rename' takes one of the names away"
+        }
         VolumeError::MissingRecord(_) | VolumeError::BadTree(_) | VolumeError::Damaged { .. } => {
             "'vellum verify --all' lists everything that is damaged, and which files it concerns"
         }

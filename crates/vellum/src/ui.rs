@@ -17,6 +17,7 @@ use std::cell::{RefCell, RefMut};
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
+use clap::error::{ContextKind, ErrorKind};
 use serde::Serialize;
 
 use crate::error::{CliError, Result, kind_name};
@@ -139,7 +140,11 @@ impl Ui {
 }
 
 /// Prints what the parser has to say: help and version are results, all else is bad usage.
-pub fn usage(error: &clap::Error, bad: u8) -> u8 {
+pub fn usage(mut error: clap::Error, bad: u8) -> u8 {
+    // An option that does not exist is a typing error, not the name of a file that begins with a hyphen.
+    if error.kind() == ErrorKind::UnknownArgument {
+        error.remove(ContextKind::Suggested);
+    }
     let _ = error.print();
     if error.use_stderr() { bad } else { 0 }
 }

@@ -5,6 +5,7 @@ use std::io;
 
 use rustix::io::Errno;
 use vellum_types::ErrorKind;
+use vellum_volume::tree::is_invisible;
 
 /// A failed operation on something below a held directory.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +77,7 @@ impl fmt::Display for ShownPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for char in chunk.valid().chars() {
-                if char.is_control() || is_direction_mark(char) {
+                if char.is_control() || is_invisible(char) {
                     write!(f, "{}", char.escape_unicode())?;
                 } else {
                     f.write_char(char)?;
@@ -86,9 +87,4 @@ impl fmt::Display for ShownPath<'_> {
         }
         Ok(())
     }
-}
-
-/// Marks that reorder the text around them, and so can make a name look like another.
-fn is_direction_mark(char: char) -> bool {
-    matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

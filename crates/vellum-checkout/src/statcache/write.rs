@@ -61,6 +61,7 @@ impl StatCacheWriter {
     /// Starts a cache in `dir` that describes the map `base`. `stamp` was taken before the first content was read.
     pub fn create(dir: &Dir, base: BlobId, stamp: Stamp, root: (Ino, &Stat)) -> Result<Self> {
         let target = dir.new_file_staged(Staging::Named)?;
+        vellum_store::give_to_owner_of(dir, target.file()?)?;
         let out = BufWriter::with_capacity(WRITE_BUFFER, target.file()?.try_clone()?);
         let mut writer = Self {
             out,

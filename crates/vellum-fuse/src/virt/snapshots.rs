@@ -169,7 +169,9 @@ impl Snapshots {
 fn missing(error: VolumeError) -> FsError {
     match error {
         VolumeError::UnknownSnapshot(_)
+        | VolumeError::NoSnapshotThere { .. }
         | VolumeError::Ambiguous { .. }
+        | VolumeError::SeveralNamed { .. }
         | VolumeError::BadExpression { .. } => Errno::NOENT.into(),
         error => error.into(),
     }

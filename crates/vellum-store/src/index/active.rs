@@ -18,6 +18,7 @@ use super::{INDEX_FOLDER, Location, Run, RunId, layout, run};
 use crate::blob::BlobError;
 use crate::error::StoreError;
 use crate::object::{ObjectKey, ObjectStore};
+use crate::owner::give_to_owner_of;
 use crate::pack::PackFault;
 
 /// Listings tried before giving up, a count: each failure needs another process to merge in between.
@@ -106,11 +107,13 @@ impl Index {
         folder: &Path,
     ) -> Result<Self, BlobError> {
         let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(FOLDER_MODE).create(folder).map_err(|source| BlobError::Local {
-            path: folder.to_owned(),
-            action: "make",
-            source,
-        })?;
+        let mut make = || -> std::io::Result<()> {
+            builder.recursive(true).mode(FOLDER_MODE).create(folder)?;
+            let open = std::fs::File::open;
+            give_to_owner_of(open(folder.parent().unwrap_or(folder))?, open(folder)?)
+        };
+        let failed = |source| BlobError::Local { path: folder.to_owned(), action: "make", source };
+        make().map_err(failed)?;
         let index = Self {
             objects,
             keys,

@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use memmap2::Mmap;
@@ -15,6 +15,7 @@ use super::layout::{CONDEMNED_LEN, HEADER_LEN, Header, PACK_LEN, RECORD_LEN, RUN
 use super::record::Condemned;
 use super::{Location, RunId, filter};
 use crate::blob::BlobError;
+use crate::owner::give_to_owner_of;
 
 /// Files up to this many bytes are read whole: cheaper than a mapping, and their checksum costs nothing.
 pub(super) const READ_WHOLE_MAX: u64 = 128 << 10;
@@ -194,7 +195,13 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), BlobError> {
     let local = |source| BlobError::Local { path: path.to_owned(), action: "write", source };
     let random = getrandom::u64().map_err(|e| local(std::io::Error::other(e)))?;
     let temp = path.with_extension(format!("{random:016x}.tmp"));
-    let written = std::fs::write(&temp, bytes).and_then(|()| std::fs::rename(&temp, path));
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&temp)?;
+        give_to_owner_of(File::open(path.parent().unwrap_or(path))?, &file)?;
+        file.write_all(bytes)?;
+        std::fs::rename(&temp, path)
+    };
+    let written = write();
     written.map_err(|error| {
         let _ = std::fs::remove_file(&temp);
         local(error)

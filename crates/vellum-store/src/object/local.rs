@@ -130,6 +130,7 @@ impl LocalDir {
     fn lock(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let lock = rustix::fs::openat(self.tree.root(), LOCK_FILE, flags, self.tree.file_mode())?;
+        crate::owner::give_to_owner_of(self.tree.root(), &lock)?;
         lock_exclusive(&lock, || format!("the store {}", self.path.display()))?;
         Ok(lock)
     }

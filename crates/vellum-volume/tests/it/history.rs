@@ -42,8 +42,14 @@ fn forgotten_snapshots_are_passed_over() {
         assert_eq!(note(&volume, "HEAD~"), "3");
         assert_eq!(note(&volume, "main~2"), "0");
         assert_eq!(note(&volume, &format!("{}~1", ids[3])), "0");
-        assert!(matches!(refused(volume.resolve("HEAD~3")), VolumeError::UnknownSnapshot(_)));
-        assert!(matches!(refused(volume.resolve(&ids[4].to_string())), VolumeError::UnknownSnapshot(_)));
+        assert!(matches!(
+            refused(volume.resolve("HEAD~3")),
+            VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. }
+        ));
+        assert!(matches!(
+            refused(volume.resolve(&ids[4].to_string())),
+            VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. }
+        ));
         assert_eq!(all(&volume.catalog).unwrap().len(), 3);
         assert_clean(&volume);
     }
@@ -90,6 +96,44 @@ fn the_order_holds_when_clocks_go_back() {
     assert_eq!(counters, [3, 2, 1]);
     let times = ["HEAD", "HEAD~1", "HEAD~2"].map(|at| world.volume.resolve(at).unwrap().record.time.secs);
     assert_eq!(times, [1000, 1000, 1000], "no snapshot is older than its parent");
+}
+
+#[test]
+fn a_tag_and_a_worktree_of_one_name_are_an_error_that_lists_both() {
+    let world = World::new(PLAIN);
+    let ids: Vec<_> = (0..2).map(|n| commit_at(&world.volume, n, &n.to_string())).collect();
+    // As versions made it that did not look.
+    let tag = |name: &str, id: SnapshotId| {
+        let value = id.as_bytes().to_vec();
+        world
+            .volume
+            .refs
+            .update(vellum_volume::refs::RefKind::Tag, name, |_| Ok(Some(value.clone())))
+            .unwrap();
+    };
+    tag("main", ids[0]);
+    let error = refused(world.volume.resolve("main")).to_string();
+    let short = |id: &SnapshotId| world.volume.short_id(id).unwrap();
+    assert!(
+        error.contains("'main' names several")
+            && error.contains(&format!("tag main, which is {}", short(&ids[0])))
+    );
+    assert!(error.contains(&format!("worktree main, which stands on {}", short(&ids[1]))), "{error}");
+    world.volume.remove_tag("main").unwrap();
+    tag("main", ids[1]);
+    assert_eq!(world.volume.resolve("main").unwrap().id, ids[1], "both mean one snapshot");
+    // An old tag that reads as the beginning of an id is what it says, and may be set again.
+    let beginning = ids[1].to_string()[..6].to_owned();
+    tag(&beginning, ids[0]);
+    assert_eq!(world.volume.resolve(&beginning).unwrap().id, ids[0]);
+    world.volume.add_tag(&beginning, ids[0]).unwrap();
+    assert!(matches!(refused(world.volume.add_tag("abcd", ids[0])), VolumeError::BadName { .. }));
+    assert_eq!(world.volume.resolve("latest").unwrap().id, ids[1]);
+    world.volume.set_head(ids[0]).unwrap();
+    assert_eq!(world.volume.resolve("latest").unwrap().id, ids[1]);
+    assert_eq!(world.volume.count_newer_than_head().unwrap(), 1);
+    tag("latest", ids[0]);
+    assert_eq!(world.volume.resolve("latest").unwrap().id, ids[0], "a name that is there counts");
 }
 
 #[test]
@@ -144,8 +188,14 @@ fn a_tag_goes_before_a_prefix_and_a_prefix_before_a_worktree() {
 #[test]
 fn a_moment_names_the_newest_snapshot_not_after_it() {
     let world = World::new(PLAIN);
-    assert!(matches!(refused(world.volume.resolve("HEAD")), VolumeError::UnknownSnapshot(_)));
-    assert!(matches!(refused(world.volume.resolve("@{now}")), VolumeError::UnknownSnapshot(_)));
+    assert!(matches!(
+        refused(world.volume.resolve("HEAD")),
+        VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. }
+    ));
+    assert!(matches!(
+        refused(world.volume.resolve("@{now}")),
+        VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. }
+    ));
     for (secs, note) in [(1_000_000_000, "2001"), (1_100_000_000, "2004"), (1_200_000_000, "2008")] {
         commit_at(&world.volume, secs, note);
     }
@@ -155,7 +205,7 @@ fn a_moment_names_the_newest_snapshot_not_after_it() {
     assert_eq!(note(&world.volume, "@{2001-09-09T01:46:40Z}"), "2001", "the very moment counts");
     assert!(matches!(
         refused(world.volume.resolve("@{2001-09-09T01:46:39Z}")),
-        VolumeError::UnknownSnapshot(_)
+        VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. }
     ));
     assert!(matches!(refused(world.volume.resolve("@{tea time}")), VolumeError::BadExpression { .. }));
 }

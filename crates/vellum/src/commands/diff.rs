@@ -142,10 +142,14 @@ fn snapshot(context: &Context, volume: &Volume, word: &OsStr) -> Result<Option<E
             format!("'vellum diff -- {text}' means the file; the whole id means the snapshot"),
         )),
         Ok(entry) => Ok(Some(entry)),
-        Err(VolumeError::UnknownSnapshot(_)) if text == "HEAD" && !is_file => {
+        Err(VolumeError::NoSnapshotThere { .. }) if text == "HEAD" && !is_file => {
             Err(CliError::usage("there is no snapshot yet", "'vellum snapshot' makes one"))
         }
-        Err(VolumeError::UnknownSnapshot(_)) if !text.contains(['~', '@']) || is_file => Ok(None),
+        Err(VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. })
+            if !text.contains(['~', '@']) || is_file =>
+        {
+            Ok(None)
+        }
         Err(VolumeError::BadExpression { .. }) if is_file => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -162,7 +166,7 @@ fn compare<'a>(context: &Context, worktree: &'a Worktree, meant: &Meant) -> Resu
             context
                 .watch(task, |meter| Compared::with_directory(worktree, from.as_ref(), &meant.paths, meter))
                 .map_err(|error| match error {
-                    CliError::Checkout(CheckoutError::NoSuchPath(path)) => neither(&path),
+                    CliError::Checkout(CheckoutError::NoSuchPath { path, .. }) => neither(&path),
                     other => other.or_resume("nothing was changed"),
                 })
         }

@@ -36,7 +36,7 @@ pub struct Args {
     /// Write to the directory DIR, which must be empty or not exist
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
-    /// Write a tar archive to FILE, which must not exist
+    /// Write a tar archive to FILE, which must not exist ('-': standard output)
     #[arg(long, value_name = "FILE", conflicts_with = "to")]
     tar: Option<PathBuf>,
 }
@@ -51,7 +51,8 @@ struct Report {
 /// Exports.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let ui = &context.ui;
-    let to_stdout = args.to.is_none() && args.tar.is_none();
+    let tar = args.tar.as_deref().filter(|file| *file != Path::new("-"));
+    let to_stdout = args.to.is_none() && tar.is_none();
     if to_stdout && (ui.out_is_terminal() || ui.json()) {
         let taken = if ui.json() { "taken by --json" } else { "a terminal" };
         let message = format!("a tar stream would go to standard output, which is {taken}");
@@ -59,7 +60,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     }
     let volume = context.volume()?;
     let place = Place::find(context, &volume, &args.snapshot, args.path.as_deref())?;
-    let problems = match (&args.to, &args.tar) {
+    let problems = match (&args.to, tar) {
         (Some(dir), _) => to_directory(context, &volume, &place, &context.local_path(dir))?,
         (None, Some(file)) => to_file(context, &volume, &place, &context.local_path(file))?,
         (None, None) => {
@@ -67,7 +68,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
             stream(context, &volume, &place, &mut *out, CliError::Output)?
         }
     };
-    let target = args.to.as_ref().or(args.tar.as_ref());
+    let target = args.to.as_deref().or(tar);
     let outcome = Outcome::findings(!problems.is_empty());
     if let (true, Some(target)) = (ui.json(), target) {
         let (snapshot, to) = (place.entry.id.to_string(), target.display().to_string());

@@ -72,7 +72,19 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     } else if more {
         ui.note(format!("older ones: vellum history -n {}", args.number.saturating_mul(5)))?;
     }
+    tell_of_newer(args, context, &volume)?;
     Ok(Outcome::Done)
+}
+
+/// After a restore of an older snapshot, the history begins there.
+fn tell_of_newer(args: &Args, context: &Context, volume: &Volume) -> Result<()> {
+    if args.all || args.tag.is_some() {
+        return Ok(());
+    }
+    match volume.count_newer_than_head()? {
+        0 => Ok(()),
+        newer => context.ui.note(format!("{} newer: vellum history --all", format::number(newer as u64))),
+    }
 }
 
 struct Filter<'a> {

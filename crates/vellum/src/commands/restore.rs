@@ -113,7 +113,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
 fn target(args: &Args, context: &Context, volume: &Volume) -> Result<Entry> {
     match volume.resolve(&args.snapshot) {
         Ok(entry) => Ok(entry),
-        Err(VolumeError::UnknownSnapshot(_))
+        Err(VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. })
             if context.cwd.join(&args.snapshot).symlink_metadata().is_ok() =>
         {
             let typed = &args.snapshot;

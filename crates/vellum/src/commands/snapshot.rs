@@ -147,6 +147,7 @@ fn check_tags(args: &Args, volume: &Volume) -> Result<()> {
             let hint = format!("'vellum tag remove {tag}' takes it away; no snapshot was made");
             return Err(CliError::usage(format!("the tag '{tag}' exists already"), hint));
         }
+        volume.check_new_tag(tag)?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use similar::{ChangeTag, TextDiff};
 use vellum_types::FileKind;
 use vellum_volume::diff::{ChangeKind, FileChange, Side};
+use vellum_volume::tree::is_invisible;
 
 use super::changes;
 
@@ -183,7 +184,9 @@ pub fn paint(patch: &[u8]) -> Vec<u8> {
 fn quote(prefix: &[u8], path: &[u8]) -> String {
     let full = [prefix, path].concat();
     match std::str::from_utf8(&full) {
-        Ok(text) if !text.chars().any(|c| c.is_control() || matches!(c, '"' | '\\')) => return text.into(),
+        Ok(text) if !text.chars().any(|c| c.is_control() || is_invisible(c) || matches!(c, '"' | '\\')) => {
+            return text.into();
+        }
         _ => {}
     }
     let mut quoted = String::from("\"");

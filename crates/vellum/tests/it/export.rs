@@ -74,3 +74,18 @@ fn json_and_a_stream_do_not_share_standard_output() {
     let value = world.json(&["export", "HEAD", "--tar", "../x.tar"]);
     assert_eq!(value["problems"], serde_json::json!([]));
 }
+
+#[test]
+fn a_hyphen_means_standard_output() {
+    let world = World::with_snapshot();
+    let ran = world.run(&["export", "first", "--tar", "-"]).ok();
+    assert!(!world.has("-"));
+    assert!(ran.raw.starts_with(b"PaxHeaders") || ran.raw.len() > 1024, "a tar stream");
+    let mut names: Vec<_> = tar::Archive::new(&*ran.raw)
+        .entries()
+        .unwrap()
+        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+        .collect();
+    names.sort();
+    assert!(names.iter().any(|name| name == "dir/deep/c.bin"), "{names:?}");
+}

@@ -87,3 +87,31 @@ fn json() {
     assert_eq!(value["snapshots"][0]["heads"][0], "main");
     assert_eq!(value["snapshots"][0]["parents"][0], value["snapshots"][1]["id"]);
 }
+
+#[test]
+fn after_a_restore_the_newer_snapshots_are_told_of_and_latest_goes_back() {
+    let world = World::with_snapshot();
+    for name in ["second", "third"] {
+        world.write("a.txt", name);
+        world.snapshot(name);
+    }
+    let ran = world.run(&["history"]).ok();
+    assert!(!ran.err.contains("newer"), "{}", ran.err);
+    world.run(&["restore", "first"]).ok();
+    world.run(&["history"]).ok().remarks("2 newer: vellum history --all");
+    world.run(&["history", "--all"]).ok().says("second").says("third");
+    world.run(&["restore", "latest"]).ok();
+    assert_eq!(world.read("a.txt"), "third");
+    let ran = world.run(&["history"]).ok();
+    assert!(!ran.err.contains("newer"), "{}", ran.err);
+}
+
+#[test]
+fn reasons_stand_outside_of_the_quotes() {
+    let world = World::with_snapshot();
+    let ran = world.run(&["restore", "HEAD~1"]).code(2);
+    let ran = ran.remarks("'HEAD~1' names no snapshot: the history is not that long");
+    assert!(ran.err.contains("hint"), "{}", ran.err);
+    world.run(&["cat", "@{1970-01-01}", "a.txt"]).code(2).remarks("': no snapshot is that old");
+    World::new().run(&["ls", "HEAD"]).code(2).remarks("'HEAD' names no snapshot: none was made yet");
+}

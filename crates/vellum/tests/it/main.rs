@@ -39,6 +39,7 @@ mod objbench;
 mod profile;
 mod programs;
 mod quota;
+mod readme;
 mod restore;
 mod restore_calls;
 mod rings;

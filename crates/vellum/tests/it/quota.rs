@@ -41,7 +41,10 @@ fn a_quota_holds_on_a_live_mount_and_after_it() {
     world.run(&["worktree", "quota", "work", "--none"]).ok().says("no limit");
     mount.again(&[]).ok();
     mount.sh("touch three four; head -c 2000000 /dev/zero > big; sync big");
-    world.run(&["worktree", "quota", "main", "--bytes", "1M"]).code(3).remarks("checked out");
+    world
+        .run(&["worktree", "quota", "main", "--bytes", "1M"])
+        .code(3)
+        .remarks("only mounted worktrees have a quota");
     world.run(&["worktree", "quota", "other"]).code(2).remarks("no worktree 'other'");
 }
 

@@ -81,3 +81,17 @@ fn json() {
     assert_eq!(value["written"], 1);
     assert_eq!(value["safety"].as_str().unwrap().len(), 64);
 }
+
+#[test]
+fn a_path_that_is_nowhere_is_told_with_the_snapshot_that_was_named() {
+    let world = World::with_snapshot();
+    world.write("later", "x");
+    world.snapshot("second");
+    let first = world.json(&["show", "first"]);
+    let id = first["snapshot"]["id"].as_str().unwrap_or_default().to_owned();
+    let ran = world
+        .run(&["restore", "first", "nothing"])
+        .code(2)
+        .remarks("'nothing' is neither in the directory nor in");
+    assert!(ran.err.contains(&id[..8]) && !ran.err.contains("last snapshot"), "{} {}", id, ran.err);
+}

@@ -141,3 +141,48 @@ fn json() {
     assert_eq!(value["snapshot"]["files"], 1);
     assert_eq!(value["unchanged"], false);
 }
+
+#[test]
+fn sudo_once_in_a_users_directory_locks_the_user_out_of_nothing() {
+    use std::os::unix::fs::MetadataExt;
+    const USER: u32 = 12_345;
+    let world = World::empty();
+    std::fs::create_dir(world.path("disk")).unwrap();
+    world.give_to(USER);
+    std::os::unix::fs::chown(world.path("disk"), Some(USER), Some(USER)).unwrap();
+    let init = |args: &[&str]| world.run_as(USER, &[&["init", "--plain"], args].concat()).ok();
+    init(&[]);
+    init(&["../disk/other", "--store", "../disk/store"]);
+    let other = world.path("disk/other");
+    let other = other.to_str().unwrap();
+    for dir in [".", other] {
+        // Root is first at nearly everything.
+        for round in ["one", "two"] {
+            std::fs::write(world.tree().join(dir).join(round), round).unwrap();
+            world.run(&["-C", dir, "snapshot", "--tag", round]).ok();
+        }
+        world.run(&["-C", dir, "restore", "one"]).ok();
+        world.run(&["-C", dir, "gc", "run"]).ok();
+    }
+    // All that root has made, and nothing of the worktree's files.
+    let mut pending =
+        vec![world.tree().join(".vellum"), world.path("disk/other/.vellum"), world.path("disk/store")];
+    let mut foreign = Vec::new();
+    while let Some(path) = pending.pop() {
+        if path.symlink_metadata().unwrap().uid() != USER {
+            foreign.push(path.clone());
+        }
+        if path.is_dir() {
+            pending.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    assert_eq!(foreign, Vec::<std::path::PathBuf>::new());
+    for dir in [".", other] {
+        world.run_as(USER, &["-C", dir, "restore", "two", "--discard"]);
+        world.run_as(USER, &["-C", dir, "snapshot", "--tag", "three"]).ok();
+        world.run_as(USER, &["-C", dir, "gc", "run"]).ok();
+        world.run_as(USER, &["-C", dir, "verify", "--all"]).ok();
+    }
+    world.run(&["init", "--plain", "sub/../../disk/fresh"]).code(0);
+    assert_eq!(std::fs::metadata(world.path("disk/fresh/.vellum")).unwrap().uid(), 0, "of root's directory");
+}

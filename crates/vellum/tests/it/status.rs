@@ -95,3 +95,16 @@ fn what_is_ignored_from_now_on_is_told_as_such() {
     let deleted: Vec<_> = ran.lines().into_iter().filter(|line| line.starts_with("D  dir")).collect();
     assert!(deleted.len() == 1 && deleted[0].contains("(ignored now)"), "{}", ran.out);
 }
+
+#[test]
+fn names_that_turn_the_text_around_them_are_shown_escaped() {
+    let world = World::with_snapshot();
+    for name in ["a\u{202e}txt.exe", "b\u{200b}", "c\u{feff}"] {
+        world.write(name, "x");
+    }
+    let ran = world.run(&["status"]).code(1).says("a\\u{202e}txt.exe").says("b\\u{200b}").says("c\\u{feff}");
+    assert!(!ran.out.contains(['\u{202e}', '\u{200b}', '\u{feff}']), "{:?}", ran.out);
+    let ran = world.run(&["diff", "--patch"]);
+    assert!(!ran.out.contains(['\u{202e}', '\u{200b}', '\u{feff}']), "{:?}", ran.out);
+    world.run(&["tag", "add", "a\u{202e}b"]).code(3).remarks("do not show");
+}

@@ -381,3 +381,18 @@ fn a_run_that_is_asked_to_stop_says_how_to_go_on() {
     world.run(&["sync", "-a", "src/", "dst"]).ok();
     world.run(&["sync", "-ac", "src/", "dst"]).ok().says("Nothing to do");
 }
+
+#[test]
+fn an_address_of_an_object_store_asks_no_host_of_that_name() {
+    let world = World::empty();
+    world.write("a/file", "x");
+    for (typed, word) in
+        [("s3://bucket/x", "not spoken to"), ("sftp://host/x", "HOST:PATH"), ("file:///tmp/x", "/tmp/x")]
+    {
+        // What would be started to reach a host leaves a mark.
+        let args = ["sync", "--rsh", "touch reached", "a/", typed];
+        world.run(&args).code(3).remarks(word);
+        world.run(&["sync", "--rsh", "touch reached", typed, "b"]).code(3).remarks(word);
+        assert!(!world.has("reached") && !world.has("b"));
+    }
+}

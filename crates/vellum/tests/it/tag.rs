@@ -32,6 +32,32 @@ fn a_tag_is_not_moved_by_accident() {
 }
 
 #[test]
+fn a_name_is_never_taken_for_the_beginning_of_an_id() {
+    let world = World::with_snapshot();
+    world.write("a.txt", "second\n");
+    let id = world.snapshot("second");
+    // A worktree that is called like the beginning of another snapshot's id.
+    let name = id[..5].to_owned();
+    let args = ["fork", &name, "--to", "../other", "--from", "first"];
+    world.run(&args).ok();
+    assert_eq!(world.run(&["cat", &name, "a.txt"]).ok().out, "one\ntwo\nthree\n");
+    world.run(&["restore", &name]).ok();
+    assert_eq!(world.read("a.txt"), "one\ntwo\nthree\n");
+    world.run(&["cat", &id[..6], "a.txt"]).ok().says("second");
+    // Fewer than four digits are no id.
+    world.run(&["cat", &id[..3], "a.txt"]).code(2).remarks("4 digits");
+    world.run(&["cat", "b", "a.txt"]).code(2);
+    // Names of the other kind, and names that read as ids, are refused, and no snapshot is made for them.
+    world.run(&["tag", "add", "main"]).code(3).remarks("a worktree is called that");
+    world.run(&["tag", "add", "beef"]).code(3).remarks("reads as the beginning of an id");
+    world.run(&["snapshot", "--tag", "2026"]).code(3).remarks("reads as the beginning of an id");
+    world.run(&["fork", "first", "--to", "../first"]).code(3).remarks("a tag is called that");
+    assert!(!world.path("first/.vellum").exists());
+    world.run(&["worktree", "rename", "main", "second"]).code(3).remarks("a tag is called that");
+    assert_eq!(world.run(&["history", "--all", "-n", "0"]).ok().lines().len(), 2);
+}
+
+#[test]
 fn json() {
     let world = World::with_snapshot();
     let id = world.snapshot("second");

@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use crate::owner::give_to_owner_of;
+
 /// Files of writers that died are removed when they are this old: longer than any write takes, also on a
 /// machine that slept.
 const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -27,6 +29,7 @@ impl Temp {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(&*folder, name.as_str(), flags, mode)?;
         let temp = Self { folder, name, fd, published: false };
+        give_to_owner_of(&*temp.folder, &temp.fd)?;
         write_all(&temp.fd, bytes)?;
         Ok(temp)
     }

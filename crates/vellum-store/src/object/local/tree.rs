@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::{ObjectInfo, ObjectKey, PRIVATE_DIR};
 use crate::object::key;
+use crate::owner::give_to_owner_of;
 
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
@@ -116,12 +117,16 @@ impl Tree {
     fn settle_below(&self, folders: &mut HashMap<String, Folder>, path: &str) -> io::Result<OwnedFd> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         let parent_fd = self.settle(folders, parent)?;
-        match rustix::fs::mkdirat(&*parent_fd, name, self.mode | PRIVATE_DIR) {
+        let is_new = match rustix::fs::mkdirat(&*parent_fd, name, self.mode | PRIVATE_DIR) {
+            Ok(()) => true,
             // Also a folder that another process made just now may not be durable yet.
-            Ok(()) | Err(Errno::EXIST) => {}
+            Err(Errno::EXIST) => false,
             Err(errno) => return Err(errno.into()),
-        }
+        };
         let fd = rustix::fs::openat(&*parent_fd, name, DIR, Mode::empty())?;
+        if is_new {
+            give_to_owner_of(&*parent_fd, &fd)?;
+        }
         let known = folders.get_mut(parent).ok_or(Errno::NOENT)?;
         if !known.settled.contains(name) {
             known.settled = subfolders(&parent_fd)?;

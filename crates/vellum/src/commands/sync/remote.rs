@@ -51,6 +51,17 @@ pub fn connect(host: &OsStr, path: &OsStr, role: Role, args: &Args) -> Result<Re
             format!("'{}' is a place at an rsync daemon, and these are not spoken to", show(&typed));
         return Err(CliError::usage(message, "HOST:PATH, over ssh"));
     }
+    let scheme = typed.windows(3).position(|bytes| bytes == b"://").and_then(|at| typed.get(..at));
+    if scheme.is_some_and(|scheme| scheme.iter().all(u8::is_ascii_alphanumeric)) {
+        let message = format!("'{}' is an address of a kind that is not spoken to", show(&typed));
+        let hint = match typed.strip_prefix(b"file://") {
+            Some(path) => format!("the path alone: {}", show(path)),
+            None => {
+                "a path of this host, or HOST:PATH, over ssh; './' begins a path that has such a name".into()
+            }
+        };
+        return Err(CliError::usage(message, hint));
+    }
     let address = match Address::parse(&typed) {
         Some(parsed) => parsed.map_err(|error| wrong(&error))?,
         None => return Err(wrong(&AddressError::Host(show(&typed).to_string()))),

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use serde::Serialize;
-use vellum_library::live;
+use vellum_library::{OpenError, live};
 use vellum_volume::refs::{Quota, WorktreeHead};
 use vellum_volume::session::host_name;
 use vellum_volume::{Statistics, Volume, VolumeError};
 
 use crate::context::Context;
-use crate::error::{Outcome, Result};
+use crate::error::{CliError, Outcome, Result};
 use crate::mounting::control::{self, Answer, Request, SOCKET};
 use crate::ui::format;
 
@@ -47,7 +47,15 @@ struct Part {
 pub fn run(args: &Args, context: &Context, volume: &Volume) -> Result<Outcome> {
     let name = args.name.clone().unwrap_or_else(|| volume.worktree.worktree.clone());
     let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
-    let head = live::find(volume, &name)?.ok_or_else(missing)?;
+    let head = match live::find(volume, &name) {
+        Err(OpenError::CheckedOut { name, place }) => {
+            let message = format!("'{name}' is checked out in {place}: only mounted worktrees have a quota");
+            let hint = "limit a directory of plain files with the quotas of its filesystem; 'vellum mount' makes a worktree \
+                        that can have one";
+            return Err(CliError::usage(message, hint));
+        }
+        found => found?.ok_or_else(missing)?,
+    };
     let mut quota = if args.none { Quota::default() } else { head.quota };
     quota.bytes = args.bytes.or(quota.bytes);
     quota.inodes = args.inodes.or(quota.inodes);
