@@ -59,10 +59,10 @@ impl Fs {
         let hidden = hidden_name()?;
         let copied = self.copy_borrowed(view, source, dir, &hidden).and_then(|node| {
             let rename = |flags| self.rename(dir, &hidden, dir, name, flags);
-            match rename(RenameFlags { noreplace: false, exchange: true }) {
+            match rename(RenameFlags { exchange: true, ..RenameFlags::default() }) {
                 // Nothing is there.
                 Err(FsError::Posix(Errno::NOENT)) => {
-                    rename(RenameFlags { noreplace: true, exchange: false }).map(|()| (node, false))
+                    rename(RenameFlags { noreplace: true, ..RenameFlags::default() }).map(|()| (node, false))
                 }
                 exchanged => exchanged.map(|()| (node, true)),
             }
