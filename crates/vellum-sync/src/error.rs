@@ -1,9 +1,13 @@
 //! What can go wrong with a run as a whole, and with one entry of it.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use rustix::io::Errno;
 use vellum_checkout::beneath::{BeneathError, ShownPath};
 use vellum_checkout::clone::CloneError;
 use vellum_types::ErrorKind;
+use vellum_volume::own_place::OwnPlace;
 
 use crate::listing::ListingError;
 use crate::plan::Refusal;
@@ -46,8 +50,13 @@ pub enum SyncError {
     )]
     Taken,
     /// What was written is not what was read.
-    #[error("what was written is not what was read: the old file was kept")]
+    #[error("what was written is not what was read")]
     Unequal,
+    /// A file that was written over in place is neither the old version nor the new one.
+    #[error(
+        "the file is partly written over and is neither its old version nor the new one: run the command again ({0})"
+    )]
+    PartlyWritten(Box<SyncError>),
     /// A listing that cannot be.
     #[error(transparent)]
     Listing(#[from] ListingError),
@@ -127,6 +136,7 @@ impl SyncError {
             Self::Remote { kind, .. } => *kind,
             Self::Archive(error) => error.kind(),
             Self::Stopped => ErrorKind::Interrupted,
+            Self::PartlyWritten(error) => error.kind(),
         }
     }
 
@@ -134,6 +144,7 @@ impl SyncError {
     #[must_use]
     pub fn is_final(&self) -> bool {
         let errno = match self {
+            Self::PartlyWritten(error) => return error.is_final(),
             Self::Beneath(error) => error.errno(),
             Self::Io { source, .. } | Self::Content(CloneError::Io { source, .. }) => {
                 Errno::from_io_error(source)
@@ -141,6 +152,17 @@ impl SyncError {
             _ => None,
         };
         matches!(errno, Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS))
+    }
+
+    /// A path is, or lies in, a directory that Vellum keeps for itself.
+    #[must_use]
+    pub fn own_place(path: &Path, place: &OwnPlace) -> Self {
+        let here = if place.path() == path { "it is" } else { "it lies in" };
+        Self::End {
+            what: "refused to write to or delete from",
+            path: path.as_os_str().as_bytes().to_vec(),
+            why: format!("{here} {}, which only Vellum may change", place.noun()),
+        }
     }
 
     /// Says what was tried on a file's content.

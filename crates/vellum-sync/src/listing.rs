@@ -61,6 +61,11 @@ pub struct Listing {
     pub granularity: TimeGranularity,
     /// What could not be listed.
     pub unlisted: Vec<Unlisted>,
+    /// Of files with several names: the device and the inode of each group, from the first group on; empty where the
+    /// numbers mean nothing, as those of another host.
+    pub(crate) linked_files: Vec<(u64, u64)>,
+    /// Paths at which one of several sources has something else than the earlier one whose entry is taken.
+    pub shadowed: Vec<Vec<u8>>,
     /// Temporary files that a killed run may have left; not among the entries.
     pub leftovers: Vec<Vec<u8>>,
     /// What owners and groups are called; empty if nobody asked.

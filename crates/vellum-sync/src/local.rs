@@ -21,7 +21,7 @@ use crate::error::{Result, SyncError};
 use crate::listing::{Digest, Entry, EntryId, Listing, Owners};
 use crate::receive::{Destination, Job, Report};
 use crate::scan;
-use crate::source::{Content, End, Source, Wish};
+use crate::source::{Content, End, OldVersion, Source, Wish};
 use crate::transfer;
 
 /// A directory of this host, or one entry of one.
@@ -149,7 +149,7 @@ impl End for Local {
 }
 
 impl Source for Local {
-    fn open(&self, file: Entry<'_>, _old: Option<&File>) -> Result<Content> {
+    fn open(&self, file: Entry<'_>, _old: Option<OldVersion<'_>>) -> Result<Content> {
         self.open_file(&file).map(Content::File)
     }
 

@@ -203,7 +203,11 @@ mod tests {
             }
         }
         impl Source for Fixed {
-            fn open(&self, _: Entry<'_>, _: Option<&fs::File>) -> Result<crate::source::Content> {
+            fn open(
+                &self,
+                _: Entry<'_>,
+                _: Option<crate::source::OldVersion<'_>>,
+            ) -> Result<crate::source::Content> {
                 Err(SyncError::Stopped)
             }
         }

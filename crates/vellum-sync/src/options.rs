@@ -309,6 +309,12 @@ pub struct ModeChange {
     pub bits: u32,
     /// `X`: execution too, for directories and what anybody may execute.
     pub execute_if_any: bool,
+    /// Bits that stay out, though the clause has them: those of the umask where nobody is named.
+    #[serde(default)]
+    pub masked: u32,
+    /// Whose permissions are taken (`u`, `g` or `o`): their bits of a mode; 0 for nobody's.
+    #[serde(default)]
+    pub copies: u32,
 }
 
 /// What a change of modes applies to.
@@ -346,7 +352,13 @@ impl ModeChange {
             return mode;
         }
         let execute = if self.execute_if_any && (is_dir || mode & 0o111 != 0) { 0o111 } else { 0 };
-        let bits = (self.bits | execute) & self.whom;
+        let copied = match self.copies {
+            0o700 => mode >> 6 & 7,
+            0o070 => mode >> 3 & 7,
+            0o007 => mode & 7,
+            _ => 0,
+        };
+        let bits = (self.bits | execute | copied * 0o111) & self.whom & !self.masked;
         match self.operation {
             Operation::Add => mode | bits,
             Operation::Remove => mode & !bits,
@@ -391,6 +403,8 @@ mod tests {
             operation,
             bits,
             execute_if_any,
+            masked: 0,
+            copies: 0,
         };
         let go_x = clause(Subjects::All, 0o2077 | 0o1000, Operation::Add, 0o444, true);
         assert_eq!(go_x.apply(0o600, false), 0o644);

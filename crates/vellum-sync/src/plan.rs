@@ -14,6 +14,7 @@ mod wanted;
 
 pub(crate) use compare::content;
 pub use compare::{attributes, unsettled};
+pub(crate) use delete::Deletions;
 pub use refusal::{Refusal, Remark};
 pub use step::{Action, Counts, How, Phase, Step, What};
 pub use wanted::Wanted;

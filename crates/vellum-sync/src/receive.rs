@@ -6,6 +6,7 @@
 
 mod attributes;
 mod content;
+mod default_acl;
 mod elsewhere;
 mod file;
 mod filling;
@@ -20,7 +21,8 @@ mod times;
 
 use vellum_volume::Meter;
 
-pub use attributes::Newcomer;
+use attributes::Newcomer;
+pub use attributes::umask;
 pub(crate) use content::{Flow, SMALL, hash_zeros};
 pub(crate) use file::{Home, Receiver, hash, taken};
 pub(crate) use keep::Keeper;

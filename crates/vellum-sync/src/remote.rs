@@ -7,7 +7,6 @@
 mod address;
 mod child;
 
-use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vellum_volume::Meter;
@@ -19,7 +18,7 @@ use crate::error::{Result, SyncError};
 use crate::listing::{Digest, Entry, EntryId, Listing};
 use crate::receive::{Destination, Job, Report};
 use crate::session::{Begin, Found, Role, Settings};
-use crate::source::{Content, End, Source, Wanted, Wish};
+use crate::source::{Content, End, OldVersion, Source, Wanted, Wish};
 
 /// One end of a run, on another host. Clones are the same end.
 #[derive(Clone)]
@@ -163,7 +162,7 @@ impl Source for Remote {
         self.connected().client.source().expect(listing, files);
     }
 
-    fn open(&self, file: Entry<'_>, old: Option<&File>) -> Result<Content> {
+    fn open(&self, file: Entry<'_>, old: Option<OldVersion<'_>>) -> Result<Content> {
         let connected = self.connected();
         connected.client.source().open(file, old).map_err(|error| self.explain(&connected, error))
     }

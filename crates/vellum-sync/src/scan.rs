@@ -14,6 +14,7 @@ use vellum_volume::Meter;
 use vellum_volume::state::STATE_DIR;
 
 pub use judge::{Everything, Judge, ReadRules, Verdict};
+pub(crate) use judge::{left_out, takes_named};
 pub(crate) use visit::{identity, stamp};
 pub(crate) use walk::read_rules;
 
@@ -32,14 +33,24 @@ pub fn is_own(name: &[u8]) -> bool {
 
 /// Lists what is in a directory.
 pub fn scan(root: &Dir, wish: &Wish, meter: &Meter) -> Result<Listing> {
+    if !wish.top.is_empty() && !takes_named(wish, &wish.top, true)? {
+        return Ok(left_out());
+    }
     walk::Walk::new(root, wish, meter)?.run()
 }
 
 /// Lists one entry of a directory as the only one, under the name `shown`.
 pub fn scan_one(dir: &Dir, name: &[u8], shown: &[u8], wish: &Wish) -> Result<Listing> {
+    if !takes_named(wish, name, false)? {
+        return Ok(left_out());
+    }
     let mut listing = Listing::new(&Fresh { flags: Flags::IMPLIED, ..Fresh::dir() }, None);
     let mut found = visit::Found::with_capacity(1);
     visit::Looker::new(wish).look(dir, name, shown, &mut found)?;
+    for (place, device, inode) in &found.linked {
+        found.block.set_group(*place as usize, 1);
+        listing.linked_files = vec![(*device, *inode)];
+    }
     let first = listing.attach(crate::listing::EntryId::ROOT, &mut found.block)?;
     for (place, stamp) in &found.stamps {
         listing.set_stamp(first.plus(*place), *stamp);

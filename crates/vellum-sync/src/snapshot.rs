@@ -4,7 +4,6 @@
 //! read. Deliberately absent: worktrees, which are directories like any other.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,8 +17,8 @@ use vellum_volume::{Meter, Volume};
 use crate::error::{Result, SyncError};
 use crate::listing::{Block, Detail, Digest, Entry, EntryId, Flags, Fresh, Listing};
 use crate::receive::RANGE;
-use crate::scan::Judge;
-use crate::source::{Content, End, Part, Piece, Pieces, Source, Wish};
+use crate::scan::{Judge, left_out, takes_named};
+use crate::source::{Content, End, OldVersion, Part, Piece, Pieces, Source, Wish};
 
 /// ACLs are attributes whose names begin so.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
@@ -31,10 +30,19 @@ pub struct Snapshot {
     volume: Arc<Volume>,
     tree: FsTree,
     top: Ino,
-    /// The entry stands for all, under this name.
-    single: Option<Vec<u8>>,
+    /// The entry stands for all.
+    single: Option<SingleEntry>,
     /// What was listed last.
     inodes: Mutex<HashMap<EntryId, Ino>>,
+}
+
+/// An entry that is all there is of a source.
+#[derive(Debug, Clone)]
+pub struct SingleEntry {
+    /// Its name in the snapshot, by which rules know it.
+    pub name: Vec<u8>,
+    /// The name that it goes by.
+    pub shown: Vec<u8>,
 }
 
 /// An entry that was seen, by its place among those of its directory.
@@ -54,9 +62,9 @@ struct Task {
 }
 
 impl Snapshot {
-    /// What is at `top` in the tree of this root; with `single`, that entry alone, under this name.
+    /// What is at `top` in the tree of this root; with `single`, that entry alone.
     #[must_use]
-    pub fn new(volume: Volume, root: Root, top: Ino, single: Option<Vec<u8>>) -> Self {
+    pub fn new(volume: Volume, root: Root, top: Ino, single: Option<SingleEntry>) -> Self {
         let tree = volume.tree(root);
         Self { volume: Arc::new(volume), tree, top, single, inodes: Mutex::default() }
     }
@@ -67,12 +75,12 @@ impl Snapshot {
         Fresh { kind, mode, uid, gid, size: attr.size, mtime: attr.mtime, flags }
     }
 
-    fn detail(inode: &Inode, wish: &Wish) -> Option<Detail> {
+    fn detail(inode: &Inode, wish: &Wish, judge: &dyn Judge) -> Option<Detail> {
         let preserve = &wish.options.preserve;
         let attr = &inode.attr;
         let takes = |name: &[u8]| match name.starts_with(ACL_PREFIX) {
             true => preserve.acls,
-            false => preserve.xattrs,
+            false => preserve.xattrs && judge.takes_xattr(name),
         };
         let xattrs = inode.xattrs.iter().filter(|(name, _)| takes(name));
         let mut xattrs: Vec<Xattr> =
@@ -109,7 +117,7 @@ impl Snapshot {
             let is_bare = is_dir && wish.options.preserve.bare_way && verdict.is_between;
             let flags = Flags::default().with_if(Flags::WITHHELD, withheld).with_if(Flags::IMPLIED, is_bare);
             let place = block.len() as u32;
-            block.push(&name, &Self::fresh(&inode, flags), Self::detail(&inode, wish))?;
+            block.push(&name, &Self::fresh(&inode, flags), Self::detail(&inode, wish, &*task.judge))?;
             *files += u64::from(is_file);
             let enters = is_dir && (verdict.is_way || wish.options.preserve.recursive);
             inodes.push(Seen { place, ino: dentry.ino, enters: enters.then_some(name) });
@@ -117,11 +125,17 @@ impl Snapshot {
         Ok((block, inodes, keeps))
     }
 
-    fn list_single(&self, name: &[u8], wish: &Wish) -> Result<Listing> {
+    fn list_single(&self, single: &SingleEntry, wish: &Wish) -> Result<Listing> {
+        if !takes_named(wish, &single.name, false)? {
+            return Ok(left_out());
+        }
         let mut listing = Listing::new(&Fresh { flags: Flags::IMPLIED, ..Fresh::dir() }, None);
         let inode = self.tree.inode(self.top)?;
+        let is_withheld =
+            inode.attr.kind == FileKind::File && !wish.rules.admits(inode.attr.size, inode.attr.mtime);
+        let flags = Flags::default().with_if(Flags::WITHHELD, is_withheld);
         let mut block = Block::default();
-        block.push(name, &Self::fresh(&inode, Flags::default()), Self::detail(&inode, wish))?;
+        block.push(&single.shown, &Self::fresh(&inode, flags), Self::detail(&inode, wish, &*wish.rules))?;
         let id = listing.attach(EntryId::ROOT, &mut block)?;
         self.remember(HashMap::from([(id, self.top)]));
         Ok(listing)
@@ -143,12 +157,15 @@ impl Snapshot {
 
 impl End for Snapshot {
     fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
-        if let Some(name) = &self.single {
-            return self.list_single(name, wish);
+        if let Some(single) = &self.single {
+            return self.list_single(single, wish);
+        }
+        if !wish.top.is_empty() && !takes_named(wish, &wish.top, true)? {
+            return Ok(left_out());
         }
         let inode = self.tree.inode(self.top)?;
         let flags = Flags::default().with_if(Flags::IMPLIED, wish.implies_root());
-        let mut listing = Listing::new(&Self::fresh(&inode, flags), Self::detail(&inode, wish));
+        let mut listing = Listing::new(&Self::fresh(&inode, flags), Self::detail(&inode, wish, &*wish.rules));
         let judge = match wish.top.is_empty() {
             true => None,
             false => wish.rules.enter(b"", &|_| Ok(None))?,
@@ -220,7 +237,7 @@ impl Snapshot {
 }
 
 impl Source for Snapshot {
-    fn open(&self, file: Entry<'_>, _old: Option<&File>) -> Result<Content> {
+    fn open(&self, file: Entry<'_>, _old: Option<OldVersion<'_>>) -> Result<Content> {
         Ok(Content::Pieces(Box::new(self.pieces(file.id())?)))
     }
 

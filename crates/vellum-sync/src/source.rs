@@ -51,6 +51,23 @@ impl Wish {
     }
 }
 
+/// What the destination has of a file that is to be received.
+#[derive(Debug, Clone, Copy)]
+pub struct OldVersion<'f> {
+    /// It.
+    pub file: &'f File,
+    /// The new version is written over it, from its start on: what was passed is not there any more.
+    pub is_overwritten: bool,
+}
+
+impl<'f> OldVersion<'f> {
+    /// One that stays while the new version is written.
+    #[must_use]
+    pub fn kept(file: &'f File) -> Self {
+        Self { file, is_overwritten: false }
+    }
+}
+
 /// One end of a run.
 pub trait End: Send + Sync {
     /// Lists all of it.
@@ -67,7 +84,7 @@ pub trait Source: End {
 
     /// Opens a file's content. `old` is what the destination has under that name, if its blocks may be used; only a
     /// source to which the way is long looks at it.
-    fn open(&self, file: Entry<'_>, old: Option<&File>) -> Result<Content>;
+    fn open(&self, file: Entry<'_>, old: Option<OldVersion<'_>>) -> Result<Content>;
 
     /// Opens a file that is to be read at once, without a look at it: who reads it looks afterwards. None where content
     /// is not a file of this host.

@@ -12,8 +12,9 @@ use vellum_volume::Meter;
 
 use crate::error::{Result, SyncError};
 use crate::listing::{Block, Digest, Entry, EntryId, Flags, Fresh, Listing, Unlisted};
+use crate::receive::Report;
 use crate::scan::Judge;
-use crate::source::{Content, End, Side, Source, Wanted, Wish};
+use crate::source::{Content, End, OldVersion, Side, Source, Wanted, Wish};
 
 /// One of the sources.
 pub struct Part {
@@ -60,6 +61,19 @@ impl Listed {
         let (part, id) = *self.origins.get(id.index())?;
         Some((part, self.parts.get(part)?.get(id)?))
     }
+
+    /// Entries of the union, each with what goes along, as entries of their parts: a list for each part.
+    fn by_part<T>(&self, entries: impl Iterator<Item = (EntryId, T)>) -> Vec<Vec<(EntryId, T)>> {
+        let mut lists: Vec<Vec<(EntryId, T)>> = self.parts.iter().map(|_| Vec::new()).collect();
+        for (id, with) in entries {
+            if let Some((part, entry)) = self.origin(id)
+                && let Some(list) = lists.get_mut(part)
+            {
+                list.push((entry.id(), with));
+            }
+        }
+        lists
+    }
 }
 
 impl End for Union {
@@ -78,7 +92,12 @@ impl End for Union {
             )
         };
         let listings = self.parts.iter().map(list).collect::<Result<Vec<_>>>()?;
-        let merge = Merge { parts: &self.parts, listings: &listings, groups: HashMap::new() };
+        let merge = Merge {
+            parts: &self.parts,
+            listings: &listings,
+            groups: HashMap::new(),
+            moves: wish.options.moves,
+        };
         let (listing, origins) = merge.run()?;
         let listed = Arc::new(Listed { parts: listings, origins });
         *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = listed;
@@ -88,12 +107,9 @@ impl End for Union {
     fn digest(&self, _: &Listing, files: &[EntryId], meter: &Meter) -> Result<Vec<Option<Digest>>> {
         let listed = self.listed();
         let mut found = vec![None; files.len()];
-        for (number, (part, listing)) in self.parts.iter().zip(&listed.parts).enumerate() {
-            let own = |(place, id): (usize, &EntryId)| {
-                let (of, entry) = listed.origin(*id)?;
-                (of == number).then_some((place, entry.id()))
-            };
-            let (places, ids): (Vec<usize>, Vec<EntryId>) = files.iter().enumerate().filter_map(own).unzip();
+        let placed = files.iter().enumerate().map(|(place, id)| (*id, place));
+        for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.by_part(placed)) {
+            let (ids, places): (Vec<EntryId>, Vec<usize>) = own.into_iter().unzip();
             let digests = part.source.digest(listing, &ids, meter)?;
             for (place, digest) in places.into_iter().zip(digests) {
                 if let Some(slot) = found.get_mut(place) {
@@ -108,19 +124,54 @@ impl End for Union {
 impl Source for Union {
     fn expect(&self, _: &Listing, files: &[Wanted]) {
         let listed = self.listed();
-        for (number, (part, listing)) in self.parts.iter().zip(&listed.parts).enumerate() {
-            let own = |wanted: &Wanted| {
-                let (of, entry) = listed.origin(wanted.id)?;
-                (of == number).then_some(Wanted { id: entry.id(), ..*wanted })
-            };
-            part.source.expect(listing, &files.iter().filter_map(own).collect::<Vec<_>>());
+        let wanted = files.iter().map(|wanted| (wanted.id, wanted.delta));
+        for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.by_part(wanted)) {
+            let own: Vec<Wanted> = own.into_iter().map(|(id, delta)| Wanted { id, delta }).collect();
+            part.source.expect(listing, &own);
         }
     }
 
-    fn open(&self, file: Entry<'_>, old: Option<&File>) -> Result<Content> {
+    fn open(&self, file: Entry<'_>, old: Option<OldVersion<'_>>) -> Result<Content> {
         let listed = self.listed();
         let (number, entry) = listed.origin(file.id()).ok_or(SyncError::Vanished)?;
         self.parts.get(number).ok_or(SyncError::Vanished)?.source.open(entry, old)
+    }
+
+    fn open_unseen(&self, file: Entry<'_>) -> Result<Option<File>> {
+        let listed = self.listed();
+        let (number, entry) = listed.origin(file.id()).ok_or(SyncError::Vanished)?;
+        self.parts.get(number).ok_or(SyncError::Vanished)?.source.open_unseen(entry)
+    }
+
+    fn take_away(&self, _: &Listing, entries: &[EntryId], meter: &Meter) -> Result<Report> {
+        let listed = self.listed();
+        let mut all = Report::default();
+        let moved = entries.iter().map(|id| (*id, ()));
+        for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.by_part(moved)) {
+            let ids: Vec<EntryId> = own.into_iter().map(|(id, ())| id).collect();
+            if ids.is_empty() {
+                continue;
+            }
+            let mut taken = part.source.take_away(listing, &ids, meter)?;
+            taken.problems.iter_mut().for_each(|problem| problem.path = part.path_in_union(&problem.path));
+            all.taken += taken.taken;
+            all.stopped |= taken.stopped;
+            all.problems.extend(taken.problems);
+        }
+        Ok(all)
+    }
+
+    fn looks_at_old(&self) -> bool {
+        self.parts.iter().any(|part| part.source.looks_at_old())
+    }
+}
+
+impl Part {
+    /// The path in the union of what has this path in the source.
+    fn path_in_union(&self, path: &[u8]) -> Vec<u8> {
+        let names = [self.under.as_deref().unwrap_or_default(), path];
+        let names: Vec<&[u8]> = names.into_iter().filter(|name| !name.is_empty()).collect();
+        names.join(&b'/')
     }
 }
 
@@ -128,8 +179,24 @@ impl Source for Union {
 struct Merge<'a> {
     parts: &'a [Part],
     listings: &'a [Listing],
-    /// Files with several names: their numbers in the union, by those in their listings.
-    groups: HashMap<(usize, u32), u32>,
+    /// Files with several names: their numbers in the union.
+    groups: HashMap<LinkedFile, u32>,
+    /// What is copied is taken away at its source.
+    moves: bool,
+}
+
+/// What a file with several names is known by.
+#[derive(PartialEq, Eq, Hash)]
+enum LinkedFile {
+    /// Its device and inode: files of this host, whatever source they are of.
+    Inode(u64, u64),
+    /// The part, and the number of its group there.
+    Group(usize, u32),
+}
+
+/// Whether a rule leaves all of a source out.
+fn is_left_out(listing: &Listing) -> bool {
+    listing.root().flags().has(Flags::WITHHELD)
 }
 
 /// Directories of the parts that are one in the union, and its number there.
@@ -138,7 +205,7 @@ struct Task {
     from: Vec<Origin>,
 }
 
-/// Entries of one name.
+/// Entries of one name: it, the part, and the entry there.
 type Named<'a> = (Vec<u8>, usize, Entry<'a>);
 
 impl<'a> Merge<'a> {
@@ -152,6 +219,7 @@ impl<'a> Merge<'a> {
         });
         let mut listing = match first {
             Some((_, root)) => Listing::new(&Fresh::of(&root), root.detail().cloned()),
+            None if self.listings.iter().all(is_left_out) => crate::scan::left_out(),
             None => Listing::new(&Fresh { flags: Flags::IMPLIED, ..Fresh::dir() }, None),
         };
         let mut origins = vec![first.map_or((0, EntryId::ROOT), |(origin, _)| origin)];
@@ -175,7 +243,8 @@ impl<'a> Merge<'a> {
             all.extend(children.map(|child| (child.name().to_vec(), origin.0, child)));
         }
         if task.id == EntryId::ROOT {
-            for (number, (part, listing)) in self.parts.iter().zip(self.listings).enumerate() {
+            let taken = self.parts.iter().zip(self.listings).enumerate();
+            for (number, (part, listing)) in taken.filter(|(_, (_, listing))| !is_left_out(listing)) {
                 all.extend(part.under.clone().map(|name| (name, number, listing.root())));
             }
         }
@@ -198,6 +267,7 @@ impl<'a> Merge<'a> {
         listing.mark(task.id, marks);
         let children = self.children(task);
         let (mut block, mut dirs) = (Block::with_capacity(children.len()), Vec::new());
+        let mut stamps = Vec::new();
         for same in children.chunk_by(|a, b| a.0 == b.0) {
             // One that was named goes before one that is on the way to something else.
             let is_named = |(.., entry): &&Named<'_>| entry.is_dir() && !entry.flags().has(Flags::IMPLIED);
@@ -210,6 +280,12 @@ impl<'a> Merge<'a> {
                 let from: Vec<Origin> = all.map(|(_, part, entry)| (*part, entry.id())).collect();
                 dirs.push((block.len() as u32, from));
             }
+            if same.iter().any(|(_, other, hidden)| self.is_shadowed((*part, entry), (*other, hidden))) {
+                let names = [listing.entry(task.id).path(), name.clone()];
+                let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).filter(|n| !n.is_empty()).collect();
+                listing.shadowed.push(names.join(&b'/'));
+            }
+            stamps.push(entry.listing().stamp(entry.id()));
             let detail = entry.detail().cloned().map(|mut detail| {
                 detail.group = self.group(*part, detail.group);
                 detail
@@ -218,6 +294,9 @@ impl<'a> Merge<'a> {
             origins.push((*part, entry.id()));
         }
         let first = listing.attach(task.id, &mut block)?;
+        for (place, stamp) in (0..).zip(stamps).filter(|(_, stamp)| *stamp != 0) {
+            listing.set_stamp(first.plus(place), stamp);
+        }
         tasks.extend(dirs.into_iter().map(|(place, from)| Task { id: first.plus(place), from }));
         Ok(())
     }
@@ -227,16 +306,29 @@ impl<'a> Merge<'a> {
             return 0;
         }
         let next = self.groups.len() as u32 + 1;
-        *self.groups.entry((part, group)).or_insert(next)
+        let files =
+            self.listings.get(part).map(|listing| listing.linked_files.as_slice()).unwrap_or_default();
+        let file = match files.get(group as usize - 1) {
+            Some((device, inode)) => LinkedFile::Inode(*device, *inode),
+            None => LinkedFile::Group(part, group),
+        };
+        *self.groups.entry(file).or_insert(next)
+    }
+
+    /// Whether an entry of another part is left out for the one that is taken, and a person should know: it is something
+    /// else, or stays at its source though it was to be moved.
+    fn is_shadowed(&self, taken: (usize, &Entry<'_>), other: (usize, &Entry<'_>)) -> bool {
+        let looks = |entry: &Entry<'_>| (entry.kind(), entry.size(), entry.mtime());
+        taken.0 != other.0 && !other.1.is_dir() && (self.moves || looks(taken.1) != looks(other.1))
     }
 
     /// What could not be listed, and what owners are called.
     fn tell(&self, union: &mut Listing) {
         for (part, listing) in self.parts.iter().zip(self.listings) {
             for unlisted in &listing.unlisted {
-                let names = [part.under.as_deref().unwrap_or_default(), &unlisted.path];
-                let names: Vec<&[u8]> = names.into_iter().filter(|name| !name.is_empty()).collect();
-                union.unlisted.push(Unlisted { path: names.join(&b'/'), ..unlisted.clone() });
+                union
+                    .unlisted
+                    .push(Unlisted { path: part.path_in_union(&unlisted.path), ..unlisted.clone() });
             }
             for (id, name) in &listing.owners.users {
                 union.owners.users.entry(*id).or_insert_with(|| name.clone());

@@ -1,6 +1,7 @@
 //! What the user is told when a command cannot do its work: what failed, on what, why, and what to do next.
 //!
-//! Invariant: every error has an exit code: 2 failed, 3 bad usage. 0 and 1 belong to commands that did their work.
+//! Invariant: every error has an exit code: 2 failed, 3 bad usage, 130 and 143 stopped by a signal. 0, 1 and 4 belong to
+//! commands that did their work.
 
 use std::error::Error as _;
 use std::io;
@@ -122,7 +123,11 @@ impl CliError {
 
     /// The exit code of a process that fails with this.
     pub fn exit_code(&self) -> u8 {
-        if self.kind() == ErrorKind::Usage { EXIT_USAGE } else { EXIT_FAILED }
+        match self.kind() {
+            ErrorKind::Usage => EXIT_USAGE,
+            ErrorKind::Interrupted => crate::interrupt::exit_code().unwrap_or(EXIT_FAILED),
+            _ => EXIT_FAILED,
+        }
     }
 
     /// The coarse kind, by which scripts can tell failures apart.
@@ -184,6 +189,9 @@ fn sync_hint(error: &SyncError) -> Option<String> {
         SyncError::Volume(error) => volume_hint(error),
         SyncError::Refused(Refusal::TooMany { .. }) => {
             Some("--max-delete allows more; -n shows what would go".into())
+        }
+        SyncError::Refused(Refusal::Store { .. }) => {
+            Some("--exclude leaves it alone; 'vellum info' and 'vellum gc' are for what is in it".into())
         }
         SyncError::Refused(_) => Some("--force-delete does it; -n shows what would go".into()),
         other => kind_hint(other.kind()),

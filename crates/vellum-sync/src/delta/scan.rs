@@ -41,6 +41,8 @@ pub enum Op<'d> {
 pub struct Matcher {
     signature: Signature,
     table: Table,
+    /// Blocks count only where the new file has not come to yet.
+    is_overwritten: bool,
 }
 
 /// A new file being read.
@@ -51,6 +53,8 @@ struct Window<'m> {
     start: usize,
     /// Where the window begins.
     at: usize,
+    /// Bytes of the new file before the buffer.
+    passed: u64,
     /// Blocks copied, not gone out yet: from where on, how many bytes.
     copied: Option<(u64, u64)>,
     /// The block that follows the one just found: where nothing changed it is the next.
@@ -66,7 +70,19 @@ impl Matcher {
     #[must_use]
     pub fn new(signature: Signature) -> Self {
         let table = Table::new(&signature);
-        Self { signature, table }
+        Self { signature, table, is_overwritten: false }
+    }
+
+    /// The same for a new file that is written over the old one, from its start on: no operation needs what was
+    /// overwritten by then, so what moved towards the end is data.
+    #[must_use]
+    pub fn in_place(signature: Signature) -> Self {
+        Self { is_overwritten: true, ..Self::new(signature) }
+    }
+
+    /// Whether a place of the old file is still what it was, where the new one is written at another place.
+    fn can_use(&self, offset: u64, position: u64) -> bool {
+        !self.is_overwritten || offset >= position
     }
 
     /// Reads a new file of about `len` bytes to its end and gives its pieces in order.
@@ -78,8 +94,17 @@ impl Matcher {
     ) -> io::Result<()> {
         let lies_max = (len / u64::from(self.signature.block) * LIES_PER_BLOCK).max(LIES_MIN);
         let buffer = Vec::with_capacity(READ_LEN + 2 * self.signature.block as usize);
-        let mut window =
-            Window { matcher: self, buffer, start: 0, at: 0, copied: None, next: None, lies: 0, lies_max };
+        let mut window = Window {
+            matcher: self,
+            buffer,
+            start: 0,
+            at: 0,
+            passed: 0,
+            copied: None,
+            next: None,
+            lies: 0,
+            lies_max,
+        };
         loop {
             let more = window.fill(new)?;
             window.advance(emit)?;
@@ -98,6 +123,7 @@ impl Window<'_> {
     /// Reads on; false at the end of the file.
     fn fill(&mut self, new: &mut dyn Read) -> io::Result<bool> {
         self.buffer.drain(..self.start);
+        self.passed += self.start as u64;
         self.at -= self.start;
         self.start = 0;
         let wanted = READ_LEN.max(self.block()) as u64;
@@ -111,9 +137,14 @@ impl Window<'_> {
         while self.lies < self.lies_max
             && let Some(found) = self.following().map(Some).or_else(|| self.search())
         {
-            if let Some(number) = found {
+            let place = found.map(|number| (number, self.matcher.signature.place(number)));
+            if let Some((_, (offset, _))) = place
+                && !self.matcher.can_use(offset, self.passed + self.at as u64)
+            {
+                // It is data as a whole: what comes next begins behind it, as in the old file.
+                self.at += block;
+            } else if let Some((number, (offset, len))) = place {
                 self.flush_data(emit)?;
-                let (offset, len) = self.matcher.signature.place(number);
                 self.copy(offset, len, emit)?;
                 self.at += block;
                 self.start = self.at;
@@ -198,7 +229,8 @@ impl Window<'_> {
         if short > 0 && short <= rest {
             let at = self.buffer.len() - short;
             let tail = self.buffer.get(at..).unwrap_or_default();
-            if signature.hashes.last() == Some(&(Rolling::of(tail).value(), strong(tail))) {
+            let can_use = self.matcher.can_use(signature.len - short as u64, self.passed + at as u64);
+            if can_use && signature.hashes.last() == Some(&(Rolling::of(tail).value(), strong(tail))) {
                 self.at = at;
                 self.flush_data(emit)?;
                 self.copy(signature.len - short as u64, short as u64, emit)?;

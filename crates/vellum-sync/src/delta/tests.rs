@@ -30,6 +30,31 @@ fn rebuild(old: &[u8], new: &[u8], signature: Signature) -> (Vec<u8>, usize) {
     (built, sent)
 }
 
+/// The same over the old file, from its start on.
+fn overwrite(old: &[u8], new: &[u8], signature: Signature) -> (Vec<u8>, usize) {
+    let (mut built, mut position, mut sent) = (old.to_vec(), 0, 0);
+    Matcher::in_place(signature)
+        .scan(&mut &*new, new.len() as u64, &mut |op| {
+            let bytes = match op {
+                Op::Copy { offset, len } => {
+                    assert!(offset as usize >= position, "{offset} was written over at {position}");
+                    built[offset as usize..(offset + len) as usize].to_vec()
+                }
+                Op::Data(data) => {
+                    sent += data.len();
+                    data.to_vec()
+                }
+            };
+            built.resize(built.len().max(position + bytes.len()), 0);
+            built[position..position + bytes.len()].copy_from_slice(&bytes);
+            position += bytes.len();
+            Ok(())
+        })
+        .unwrap();
+    built.truncate(position);
+    (built, sent)
+}
+
 fn noise(len: usize, mut seed: u64) -> Vec<u8> {
     let mut byte = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -68,7 +93,37 @@ fn edit(bytes: &mut Vec<u8>, edit: &Edit) {
     }
 }
 
+/// What moved towards the start is not sent when the old file is written over, and what stayed is not, either.
+#[test]
+fn what_moved_towards_the_start_is_taken_in_place() {
+    let old = noise(1 << 20, 1);
+    let removed = [&old[..100_000], &old[150_000..]].concat();
+    let (built, sent) = overwrite(&old, &removed, signature(&old));
+    assert!(built == removed && sent < 20_000, "{sent}");
+    let (built, sent) = overwrite(&old, &old, signature(&old));
+    assert!(built == old && sent == 0, "{sent}");
+    // What moved towards the end is sent, and no more than that.
+    let inserted = [&old[..900_000], b"inserted", &old[900_000..]].concat();
+    let (built, sent) = overwrite(&old, &inserted, signature(&old));
+    assert!(built == inserted && sent < 200_000, "{sent}");
+    let zeros = vec![0; 5000];
+    let (built, _) = overwrite(&zeros, &[0; 3 << 20], signature(&zeros));
+    assert!(built == [0; 3 << 20]);
+}
+
 proptest! {
+    #[test]
+    fn what_is_sent_makes_the_new_file_in_place(
+        len in 0..60_000_usize,
+        seed in any::<u64>(),
+        changes in prop::collection::vec(edits(), 0..4),
+    ) {
+        let old = noise(len, seed);
+        let mut new = old.clone();
+        changes.iter().for_each(|change| edit(&mut new, change));
+        prop_assert_eq!(overwrite(&old, &new, signature(&old)).0, new);
+    }
+
     #[test]
     fn what_is_sent_makes_the_new_file(
         len in 0..60_000_usize,

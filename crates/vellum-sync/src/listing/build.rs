@@ -167,6 +167,8 @@ impl Listing {
             begun: None,
             granularity: super::TimeGranularity::default(),
             unlisted: Vec::new(),
+            linked_files: Vec::new(),
+            shadowed: Vec::new(),
             leftovers: Vec::new(),
             owners: Owners::default(),
         }

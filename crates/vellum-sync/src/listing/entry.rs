@@ -71,6 +71,9 @@ impl Flags {
     pub const UNREAD: Self = Self(8);
     /// A file that has fewer blocks than bytes.
     pub const SPARSE: Self = Self(16);
+    /// A directory that is a store of Vellum's: nobody else writes or deletes there. The bit of [`Self::SPARSE`], which no
+    /// directory has.
+    pub const STORE: Self = Self(16);
     /// Another filesystem is mounted here.
     pub const MOUNT: Self = Self(32);
     /// A directory whose own attributes are nobody's affair: the root of a listing that only holds what was named, or (at

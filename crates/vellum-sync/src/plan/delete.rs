@@ -7,19 +7,28 @@ use std::collections::HashSet;
 use super::walk::Planner;
 use super::{Action, Phase, Refusal, Remark, Step, What};
 use crate::listing::{Entry, EntryId, Flags};
-use crate::options::{Most, When};
+use crate::options::{Delete, Most, When};
+
+/// So few entries are deleted whatever share of the destination they are: to lose them is no sign of a source that is not
+/// what it seems, and small directories change by half every day.
+const FEW: u64 = 10;
 
 impl Planner<'_> {
-    /// Steps that delete an entry with all that is in it, children first; whether nothing of it stays.
-    pub(super) fn removal(&self, top: &Entry<'_>, phase: Phase) -> (Vec<Step>, bool) {
+    /// Steps that delete an entry with all that is in it, children first; whether nothing of it stays. A store that would
+    /// go with it is noted.
+    pub(super) fn removal(&mut self, top: &Entry<'_>, phase: Phase) -> (Vec<Step>, bool) {
         // Perishable protection ends with the directory.
         let stands = |entry: &Entry<'_>| {
             self.is_protected(entry) && (entry.id() == top.id() || !entry.flags().has(Flags::PERISHABLE))
         };
         let mut found = vec![*top];
         let mut next = 0;
+        let mut store = None;
         while let Some(entry) = found.get(next).copied() {
             next += 1;
+            if entry.flags().has(Flags::STORE) && entry.is_dir() && !stands(&entry) {
+                store.get_or_insert(entry.path());
+            }
             if entry.is_dir() && !stands(&entry) {
                 found.extend(entry.children());
             }
@@ -39,6 +48,9 @@ impl Planner<'_> {
             steps.push(Step { phase, action, what, source: None, old, other: None });
         }
         let gone = steps.last().is_some_and(|step| step.old == Some(top.id()));
+        if let Some(path) = store {
+            self.store.get_or_insert(path);
+        }
         (steps, gone)
     }
 
@@ -81,9 +93,32 @@ impl Planner<'_> {
     pub(super) fn refusal(&self) -> Option<Refusal> {
         let delete = &self.options.delete;
         let (deletes, of) = (self.counts.deleted, self.destination.len() as u64 - 1);
+        if let Some(path) = &self.store {
+            return Some(Refusal::Store { path: path.clone() });
+        }
         if deletes == 0 {
             return None;
         }
+        let destination = Deletions { deletes, of, is_source_empty: self.source.is_empty() };
+        destination.refusal(delete, delete.force || delete.when == When::Never)
+    }
+}
+
+/// How much a run would delete on one side.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deletions {
+    /// Entries that would go.
+    pub deletes: u64,
+    /// Of so many.
+    pub of: u64,
+    /// The other side has nothing.
+    pub is_source_empty: bool,
+}
+
+impl Deletions {
+    /// Why so much is not deleted; None if it may be. Who `is_forced` hears of a limit only.
+    pub fn refusal(self, delete: &Delete, is_forced: bool) -> Option<Refusal> {
+        let Self { deletes, of, is_source_empty } = self;
         let allowed = match delete.max {
             Some(Most::Entries(entries)) => entries,
             Some(Most::Percent(percent)) => of * u64::from(percent) / 100,
@@ -92,12 +127,12 @@ impl Planner<'_> {
         if deletes > allowed {
             return Some(Refusal::TooMany { deletes, allowed });
         }
-        if delete.force || delete.when == When::Never {
+        if is_forced || deletes == 0 {
             return None;
         }
-        if self.source.is_empty() {
+        if is_source_empty {
             return Some(Refusal::EmptySource);
         }
-        (deletes * 2 > of).then_some(Refusal::MoreThanHalf { deletes, of })
+        (deletes > FEW && deletes * 2 > of).then_some(Refusal::MoreThanHalf { deletes, of })
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use vellum_checkout::beneath::ShownPath;
+
 /// Why a plan is not carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
@@ -11,6 +13,11 @@ pub enum Refusal {
         deletes: u64,
         /// Of so many.
         of: u64,
+    },
+    /// A store of Vellum's would be written to, or deleted.
+    Store {
+        /// Its path at the destination; empty for the destination itself.
+        path: Vec<u8>,
     },
     /// The source is empty, and everything would be deleted.
     EmptySource,
@@ -23,22 +30,33 @@ pub enum Refusal {
     },
 }
 
+impl Refusal {
+    /// What would have happened.
+    fn reason(&self) -> String {
+        match self {
+            Self::MoreThanHalf { deletes, of } => {
+                format!("{deletes} of {of} entries at the destination would be deleted, more than half")
+            }
+            Self::Store { path } if path.is_empty() => {
+                "the destination is a Vellum store, which only Vellum may write to".to_owned()
+            }
+            Self::Store { path } => format!(
+                "'{}' at the destination is a Vellum store, which only Vellum may write to or delete",
+                ShownPath(path)
+            ),
+            Self::EmptySource => {
+                "the source is empty, and everything at the destination would be deleted".to_owned()
+            }
+            Self::TooMany { deletes, allowed } => {
+                format!("{deletes} entries at the destination would be deleted, and {allowed} are allowed")
+            }
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::MoreThanHalf { deletes, of } => write!(
-                f,
-                "{deletes} of {of} entries at the destination would be deleted, more than half: nothing was done"
-            ),
-            Self::EmptySource => write!(
-                f,
-                "the source is empty, and everything at the destination would be deleted: nothing was done"
-            ),
-            Self::TooMany { deletes, allowed } => write!(
-                f,
-                "{deletes} entries at the destination would be deleted, and {allowed} are allowed: nothing was done"
-            ),
-        }
+        write!(f, "{}: nothing was done", self.reason())
     }
 }
 
@@ -49,6 +67,11 @@ pub enum Remark {
     DeletesHeld {
         /// So many entries would have been.
         deletes: u64,
+    },
+    /// Nothing is deleted, since it would be too much; all else is done.
+    DeletesRefused {
+        /// Why.
+        refusal: Refusal,
     },
     /// A directory that the source does not have stays, since there is something in it that is not deleted.
     Kept {
@@ -65,6 +88,11 @@ pub enum Remark {
         /// The path of both.
         path: Vec<u8>,
     },
+    /// One of several sources has something else of this path than an earlier one, and that is taken.
+    Shadowed {
+        /// The path of both.
+        path: Vec<u8>,
+    },
     /// A symlink, device, fifo or socket is left out, since the options do not ask for its kind.
     Skipped {
         /// The entry.
@@ -77,8 +105,11 @@ impl Remark {
     #[must_use]
     pub fn is_problem(&self) -> bool {
         match self {
-            Self::DeletesHeld { .. } | Self::InTheWay { .. } | Self::Itself { .. } => true,
-            Self::Kept { .. } | Self::Skipped { .. } => false,
+            Self::DeletesHeld { .. }
+            | Self::DeletesRefused { .. }
+            | Self::InTheWay { .. }
+            | Self::Itself { .. } => true,
+            Self::Kept { .. } | Self::Shadowed { .. } | Self::Skipped { .. } => false,
         }
     }
 
@@ -86,10 +117,11 @@ impl Remark {
     #[must_use]
     pub fn path(&self) -> &[u8] {
         match self {
-            Self::DeletesHeld { .. } => &[],
+            Self::DeletesHeld { .. } | Self::DeletesRefused { .. } => &[],
             Self::Kept { path }
             | Self::InTheWay { path }
             | Self::Itself { path }
+            | Self::Shadowed { path }
             | Self::Skipped { path } => path,
         }
     }
@@ -102,6 +134,13 @@ impl fmt::Display for Remark {
                 f,
                 "part of the source could not be read, so nothing is deleted; {deletes} entries would have been"
             ),
+            Self::DeletesRefused { refusal } => {
+                let force = match refusal {
+                    Refusal::TooMany { .. } => "--max-delete allows more",
+                    _ => "--force-delete does it",
+                };
+                write!(f, "{}, so nothing was deleted; {force}", refusal.reason())
+            }
             Self::Kept { .. } => {
                 f.write_str("not deleted: something in it is left out by a rule, or protected")
             }
@@ -111,6 +150,9 @@ impl fmt::Display for Remark {
             Self::Itself { .. } => f.write_str(
                 "not taken away at the source: it seems to be the very file that the destination has",
             ),
+            Self::Shadowed { .. } => {
+                f.write_str("an earlier source has another entry of this name, so this one is not copied")
+            }
             Self::Skipped { .. } => f.write_str("skipped: not a regular file"),
         }
     }

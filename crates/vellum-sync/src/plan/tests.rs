@@ -81,21 +81,59 @@ fn deletes_come_last_and_only_if_asked() {
 
 #[test]
 fn deleting_more_than_half_is_refused() {
-    let source = listing(&[("a", file(1, 2))]);
-    let old = listing(&[("a", file(1, 2)), ("b", file(1, 2)), ("c", file(1, 2))]);
-    assert_eq!(
-        Plan::new(&source, &old, &deleting()).refusal,
-        Some(Refusal::MoreThanHalf { deletes: 2, of: 3 })
-    );
+    let names: Vec<String> = (0..12).map(|number| format!("f{number:02}")).collect();
+    let tree = |names: &[String]| {
+        let entries: Vec<(&str, Fresh)> = names.iter().map(|name| (name.as_str(), file(1, 2))).collect();
+        listing(&entries)
+    };
+    let (source, old) = (tree(&names[..1]), tree(&names));
+    let refusal = |options: &Options| Plan::new(&source, &old, options).refusal;
+    assert_eq!(refusal(&deleting()), Some(Refusal::MoreThanHalf { deletes: 11, of: 12 }));
     let mut limited = deleting();
     limited.delete.force = true;
-    assert_eq!(Plan::new(&source, &old, &limited).refusal, None);
+    assert_eq!(refusal(&limited), None);
+    let too_many = Some(Refusal::TooMany { deletes: 11, allowed: 10 });
+    limited.delete.max = Some(Most::Entries(10));
+    assert_eq!(refusal(&limited), too_many);
+    limited.delete.max = Some(Most::Percent(91));
+    assert_eq!(refusal(&limited), too_many);
+    limited.delete.max = Some(Most::Percent(92));
+    assert_eq!(refusal(&limited), None);
+}
+
+/// One of one was refused, and with it all that was to be written.
+#[test]
+fn few_deletions_are_no_sign_of_a_wrong_source() {
+    let (source, old) = (listing(&[("a", file(1, 2))]), listing(&[("b", file(1, 2))]));
+    let plan = Plan::new(&source, &old, &deleting());
+    assert_eq!((plan.refusal, plan.counts.deleted, plan.counts.made), (None, 1, 1));
+}
+
+#[test]
+fn what_is_not_a_deletion_goes_on() {
+    let source = listing(&[("a", file(1, 2)), ("b", file(1, 2))]);
+    let old = listing(&[("b", file(1, 2)), ("c", file(1, 2)), ("d", file(1, 2))]);
+    let mut limited = deleting();
     limited.delete.max = Some(Most::Entries(1));
-    assert_eq!(Plan::new(&source, &old, &limited).refusal, Some(Refusal::TooMany { deletes: 2, allowed: 1 }));
-    limited.delete.max = Some(Most::Percent(66));
-    assert_eq!(Plan::new(&source, &old, &limited).refusal, Some(Refusal::TooMany { deletes: 2, allowed: 1 }));
-    limited.delete.max = Some(Most::Percent(67));
-    assert_eq!(Plan::new(&source, &old, &limited).refusal, None);
+    let plan = Plan::new(&source, &old, &limited);
+    let refusal = Refusal::TooMany { deletes: 2, allowed: 1 };
+    assert_eq!(plan.remarks, [Remark::DeletesRefused { refusal }]);
+    assert_eq!((plan.refusal, plan.counts.deleted, plan.counts.made), (None, 0, 1));
+    assert_eq!(actions(&plan), [Action::Write(How::Whole), Action::Attributes]);
+}
+
+#[test]
+fn a_store_is_neither_written_to_nor_deleted() {
+    let store = Fresh { flags: Flags::STORE.with(Flags::KEEPS), ..Fresh::dir() };
+    let old = listing(&[("a", file(1, 2)), ("s", store)]);
+    let forced = || Options { delete: Delete { force: true, ..deleting().delete }, ..deleting() };
+    let refused = Some(Refusal::Store { path: b"s".to_vec() });
+    assert_eq!(Plan::new(&listing(&[("a", file(1, 2))]), &old, &forced()).refusal, refused);
+    assert_eq!(Plan::new(&listing(&[("s", Fresh::dir())]), &old, &options()).refusal, refused);
+    assert_eq!(Plan::new(&listing(&[("a", file(1, 2))]), &old, &options()).refusal, None);
+    let kept = Fresh { flags: store.flags.with(Flags::PROTECTED), ..store };
+    let old = listing(&[("a", file(1, 2)), ("s", kept)]);
+    assert_eq!(Plan::new(&listing(&[("a", file(1, 2))]), &old, &forced()).refusal, None);
 }
 
 #[test]

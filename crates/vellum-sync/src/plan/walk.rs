@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use vellum_types::FileKind;
 
 use super::links::Leaders;
-use super::{Action, Counts, How, Phase, Plan, Remark, Step, What, attributes, compare};
+use super::{Action, Counts, How, Phase, Plan, Refusal, Remark, Step, What, attributes, compare};
 use crate::listing::{Entry, EntryId, Flags, Listing};
 use crate::options::{Options, When};
 
@@ -40,6 +40,8 @@ pub(super) struct Planner<'a> {
     pub counts: Counts,
     pub remarks: Vec<Remark>,
     pub deletes: Vec<Step>,
+    /// A store of Vellum's at the destination that would be written to or deleted.
+    pub store: Option<Vec<u8>>,
     pub renames: Vec<Step>,
     pub links: Vec<Step>,
     pub fresh_files: Vec<Fresh>,
@@ -74,8 +76,9 @@ impl<'a> Planner<'a> {
             destination,
             options,
             counts: Counts { entries: source.len() as u64 - 1, files, bytes, ..Counts::default() },
-            remarks: Vec::new(),
+            remarks: source.shadowed.iter().map(|path| Remark::Shadowed { path: path.clone() }).collect(),
             deletes: Vec::new(),
+            store: None,
             renames: Vec::new(),
             links: Vec::new(),
             fresh_files: Vec::new(),
@@ -144,6 +147,10 @@ impl<'a> Planner<'a> {
         let Some(Pair { source, old, .. }) = self.pairs.get(pair) else { return };
         let dir = self.source.entry(*source);
         let old_dir = old.map(|old| self.destination.entry(old));
+        if let Some(old) = old_dir.filter(|old| old.flags().has(Flags::STORE)) {
+            self.store.get_or_insert(old.path());
+            return;
+        }
         if old_dir.is_some_and(|old| old.flags().has(Flags::UNREAD)) {
             return;
         }
@@ -348,7 +355,15 @@ impl<'a> Planner<'a> {
                 self.counts.made -= 1;
             }
         }
-        let refusal = self.refusal();
+        let mut refusal = self.refusal();
+        // What is not a deletion goes on, unless something has to go to make room for it.
+        if !matches!(refusal, Some(Refusal::Store { .. })) && self.clear.is_empty() && self.does_more() {
+            if let Some(refusal) = refusal.take() {
+                self.counts.deleted -= self.deletes.len() as u64;
+                self.deletes.clear();
+                self.remarks.push(Remark::DeletesRefused { refusal });
+            }
+        }
         self.files.extend(self.fresh_files.iter().map(|fresh| fresh.step));
         let finish = self.finish_dirs();
         let (before, after) = match self.delete_phase() {
@@ -360,6 +375,12 @@ impl<'a> Planner<'a> {
             steps.extend(more);
         }
         Plan { steps, refusal, remarks: self.remarks, counts: self.counts, moved: self.moved }
+    }
+
+    /// Whether there is something to do that is not a deletion.
+    fn does_more(&self) -> bool {
+        let groups = [&self.dirs, &self.files, &self.renames, &self.links];
+        groups.iter().any(|steps| !steps.is_empty()) || !self.fresh_files.is_empty()
     }
 
     /// Attributes of directories: of those that are new, differ, or get other times by what is done in them.

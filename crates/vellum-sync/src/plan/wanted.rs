@@ -89,13 +89,18 @@ impl Wanted {
         Some(now)
     }
 
-    /// The mode of something new.
+    /// The mode of something new, which has `now` so far.
     #[must_use]
-    pub fn new_mode(&self, umask: u32, uid: u32, gid: u32) -> Option<u32> {
+    pub fn new_mode(&self, umask: u32, now: u32, uid: u32, gid: u32) -> Option<u32> {
         if self.kind == FileKind::Symlink {
             return None;
         }
-        let mode = if self.modes { self.source_mode } else { self.source_mode & 0o777 & !umask };
+        // A new directory has set-gid from the one that it is in.
+        let inherited = if self.kind == FileKind::Dir { now & SET_GID } else { 0 };
+        let mode = match self.modes {
+            true => self.source_mode,
+            false => self.source_mode & 0o777 & !umask | inherited,
+        };
         Some(self.without_foreign(mode, uid, gid))
     }
 

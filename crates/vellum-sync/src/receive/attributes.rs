@@ -19,25 +19,37 @@ const SYSTEM_PREFIX: &[u8] = b"system.";
 const REMOVED: [&[u8]; 3] = [b"user.", b"trusted.", b"security.capability"];
 
 /// What stood under a name before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Newcomer {
-    /// Nothing: modes are the source's, less what the umask takes.
+#[derive(Clone, Copy)]
+pub enum Newcomer<'a> {
+    /// Nothing: modes are the source's, less what the umask takes, or the default ACL of the directory.
     Yes {
-        /// The umask.
+        /// What is taken away.
         umask: u32,
     },
     /// Something with this mode.
     No {
         /// The lowest twelve bits.
         mode: u32,
+        /// It, as it was listed: what rules protect of its attributes is not among them.
+        old: Option<Entry<'a>>,
     },
+}
+
+impl Newcomer<'_> {
+    /// Whether an attribute that the source does not have may be removed.
+    fn may_lose(&self, name: &[u8]) -> bool {
+        match self {
+            Self::No { old: Some(old), .. } => old.xattrs().iter().any(|xattr| xattr.name == name),
+            Self::No { old: None, .. } | Self::Yes { .. } => true,
+        }
+    }
 }
 
 /// Applies the attributes that an entry of the source asks for; gives what could not be applied.
 pub(super) fn apply(
     node: &Node<'_>,
     entry: &Entry<'_>,
-    newcomer: Newcomer,
+    newcomer: Newcomer<'_>,
     options: &Options,
 ) -> Result<Vec<String>> {
     apply_to(node, &node.stat()?, entry, newcomer, options)
@@ -48,7 +60,7 @@ pub(super) fn apply_to(
     node: &Node<'_>,
     now: &Stat,
     entry: &Entry<'_>,
-    newcomer: Newcomer,
+    newcomer: Newcomer<'_>,
     options: &Options,
 ) -> Result<Vec<String>> {
     if now.kind != entry.kind() {
@@ -59,11 +71,11 @@ pub(super) fn apply_to(
     let (uid, gid) = own(node, &wanted, now, &mut failed);
     let mut touched = (uid, gid) != (now.uid, now.gid);
     if options.preserve.xattrs || options.preserve.acls {
-        touched |= extended(node, entry, now, options, &mut failed);
+        touched |= extended(node, entry, (now, &newcomer), options, &mut failed);
     }
     let mode = match newcomer {
-        Newcomer::Yes { umask } => wanted.new_mode(umask, uid, gid),
-        Newcomer::No { mode } => wanted.mode(mode, uid, gid),
+        Newcomer::Yes { umask } => wanted.new_mode(umask, now.mode, uid, gid),
+        Newcomer::No { mode, .. } => wanted.mode(mode, uid, gid),
     };
     if let Some(mode) = mode.filter(|mode| touched || *mode != now.mode) {
         let set = node.set_mode(mode);
@@ -122,7 +134,7 @@ fn own(node: &Node<'_>, wanted: &Wanted, now: &Stat, failed: &mut Vec<String>) -
 fn extended(
     node: &Node<'_>,
     entry: &Entry<'_>,
-    now: &Stat,
+    (now, newcomer): (&Stat, &Newcomer<'_>),
     options: &Options,
     failed: &mut Vec<String>,
 ) -> bool {
@@ -135,7 +147,8 @@ fn extended(
     let mut touched = false;
     for name in present.iter().filter(|name| concerns(name)) {
         let stale = !entry.xattrs().iter().any(|xattr| xattr.name == *name)
-            && (name.starts_with(ACL_PREFIX) || REMOVED.iter().any(|ours| name.starts_with(ours)));
+            && (name.starts_with(ACL_PREFIX)
+                || REMOVED.iter().any(|ours| name.starts_with(ours)) && newcomer.may_lose(name));
         if stale {
             touched = true;
             note(writable(node, now, || node.remove_xattr(name)), failed);
@@ -168,7 +181,8 @@ fn writable(
 }
 
 /// The process's umask, as the system tells it: asking the kernel directly would change it for a moment.
-pub(super) fn umask() -> u32 {
+#[must_use]
+pub fn umask() -> u32 {
     const USUAL: u32 = 0o022;
     let read = || {
         use std::io::Read;

@@ -16,12 +16,12 @@ use super::filling::Filling;
 use super::partial::Partial;
 use super::small::{Siblings, begun};
 use super::times::TimeKeeping;
-use super::{Flow, Job, Keeper, Newcomer, attributes};
+use super::{Flow, Job, Keeper, Newcomer, attributes, default_acl};
 use crate::error::{Result, SyncError};
 use crate::listing::{Digest, Entry, Flags};
 use crate::options::DeltaMode;
 use crate::plan::{How, Step};
-use crate::source::{Content, Pieces};
+use crate::source::{Content, OldVersion, Pieces};
 
 /// Writes entries into directories of the destination.
 pub(crate) struct Receiver<'a> {
@@ -67,7 +67,7 @@ impl<'a> Receiver<'a> {
     /// Writes a file; gives the attributes that could not be applied.
     pub fn write(&self, home: Home<'_>, step: &Step, how: How, entry: &Entry<'_>) -> Result<Vec<String>> {
         if matches!(how, How::InPlace | How::Append)
-            && let Some(failed) = self.over(home.dir, entry, how == How::Append)?
+            && let Some(failed) = self.over(home.dir, step, entry, how == How::Append)?
         {
             return Ok(failed);
         }
@@ -90,7 +90,8 @@ impl<'a> Receiver<'a> {
         if let Some(failed) = self.at_once(home, step, entry)? {
             return Ok(failed);
         }
-        let mut content = self.job.source.open(*entry, old.as_ref().map(|old| &old.file))?;
+        let mut content =
+            self.job.source.open(*entry, old.as_ref().map(|old| OldVersion::kept(&old.file)))?;
         self.as_listed(&content, entry)?;
         let Begun { file: new, like } = self.new_file(home, step, entry)?;
         let filling = Filling::new(new.file()?, entry.size(), replaces);
@@ -108,7 +109,7 @@ impl<'a> Receiver<'a> {
             }
             (Content::Pieces(pieces), old) => self.assemble(&filling, &mut **pieces, old.as_ref())?,
         };
-        let failed = self.dress(new.file()?, step, entry, like)?;
+        let failed = self.dress((dir, new.file()?), step, entry, like)?;
         self.settle(new.file()?, &content, received)?;
         self.keep(dir, step, entry)?;
         let replace = if replaces { Replace::Always } else { Replace::Never };
@@ -166,7 +167,7 @@ impl<'a> Receiver<'a> {
         let arrived = partial.arrived();
         let goes_on = arrived > 0 && old.is_none_or(|old| arrived >= old.stat.size / 2);
         let there = if goes_on { Some(&partial.file) } else { old.map(|old| &old.file) };
-        let mut content = self.job.source.open(*entry, there)?;
+        let mut content = self.job.source.open(*entry, there.map(OldVersion::kept))?;
         self.as_listed(&content, entry)?;
         let received = match &mut content {
             Content::File(from) => {
@@ -183,35 +184,45 @@ impl<'a> Receiver<'a> {
                 self.assemble(&filling, &mut **pieces, old)?
             }
         };
-        let failed = self.dress(&partial.file, step, entry, None)?;
+        let failed = self.dress((dir, &partial.file), step, entry, None)?;
         self.settle(&partial.file, &content, received)?;
         self.keep(dir, step, entry)?;
         Ok(failed)
     }
 
-    /// Gives a new file the attributes; `like` is what it has, if that is known.
+    /// Gives a new file of a directory the attributes; `like` is what it has, if that is known.
     pub(super) fn dress(
         &self,
-        file: &File,
+        (dir, file): (&Dir, &File),
         step: &Step,
         entry: &Entry<'_>,
         like: Option<Stat>,
     ) -> Result<Vec<String>> {
         let node = Node::of_file(file);
         let now = like.map_or_else(|| node.stat(), Ok)?;
-        let failed = attributes::apply_to(&node, &now, entry, self.newcomer(step), self.job.options)?;
+        let newcomer = self.newcomer(step, &dir.self_node());
+        let failed = attributes::apply_to(&node, &now, entry, newcomer, self.job.options)?;
         self.times.ensure(&node, entry, self.job.options);
         Ok(failed)
     }
 
-    fn newcomer(&self, step: &Step) -> Newcomer {
+    /// What stood there before; `dir` has the default ACL that new entries get.
+    fn newcomer(&self, step: &Step, dir: &Node<'_>) -> Newcomer<'a> {
         let old = step.old.map(|id| self.job.to.entry(id));
         let same_kind =
             |old: &Entry<'_>| step.source.is_some_and(|id| self.job.from.entry(id).kind() == old.kind());
-        match old.filter(same_kind) {
-            Some(old) => Newcomer::No { mode: old.mode() },
-            None => Newcomer::Yes { umask: self.umask },
+        match old.filter(same_kind).filter(|old| !old.flags().has(Flags::IMPLIED)) {
+            Some(old) => Newcomer::No { mode: old.mode(), old: Some(old) },
+            None => Newcomer::Yes { umask: self.taken_from_new(dir) },
         }
+    }
+
+    /// The mode bits that new entries of a directory do not get, where modes are not copied.
+    fn taken_from_new(&self, dir: &Node<'_>) -> u32 {
+        if self.job.options.preserve.modes {
+            return 0;
+        }
+        default_acl::allowed(dir).map_or(self.umask, |allowed| 0o777 & !allowed)
     }
 
     /// Reads again what was written, and makes it durable, if that is asked for. `received` is the hash of content that
@@ -284,12 +295,12 @@ impl<'a> Receiver<'a> {
     pub fn make(&self, dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
         if step.old.is_none() {
             self.make_as(dir, entry.name(), entry).map_err(taken)?;
-            return self.attributes(&dir.node(entry.name())?, step, entry);
+            return self.attributes_in(&dir.self_node(), &dir.node(entry.name())?, step, entry);
         }
         let temp = temp_name()?;
         self.make_as(dir, &temp, entry)?;
         let made = || {
-            let failed = self.attributes(&dir.node(&temp)?, step, entry)?;
+            let failed = self.attributes_in(&dir.self_node(), &dir.node(&temp)?, step, entry)?;
             self.keep(dir, step, entry)?;
             dir.rename(&temp, dir, entry.name())?;
             Ok(failed)
@@ -322,7 +333,19 @@ impl<'a> Receiver<'a> {
 
     /// Sets the attributes of something that is there.
     pub fn attributes(&self, node: &Node<'_>, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
-        let failed = attributes::apply(node, entry, self.newcomer(step), self.job.options)?;
+        // Of what has a step of its own only a directory can be new, and it has the default ACL of the one that it is in.
+        self.attributes_in(node, node, step, entry)
+    }
+
+    /// The same of an entry that is new in a directory, which has the default ACL that new entries get.
+    fn attributes_in(
+        &self,
+        dir: &Node<'_>,
+        node: &Node<'_>,
+        step: &Step,
+        entry: &Entry<'_>,
+    ) -> Result<Vec<String>> {
+        let failed = attributes::apply(node, entry, self.newcomer(step, dir), self.job.options)?;
         self.times.ensure(node, entry, self.job.options);
         Ok(failed)
     }

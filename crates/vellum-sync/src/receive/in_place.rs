@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
-use vellum_checkout::beneath::{Dir, Node};
+use vellum_checkout::beneath::{Dir, Node, OpenedFile, stat_file};
+use vellum_types::Time;
 
 use super::content::{BLOCK, as_told, hash_zeros, set_len, shrunk};
 use super::file::Receiver;
@@ -13,11 +14,19 @@ use super::filling::Filling;
 use super::{Newcomer, attributes};
 use crate::error::{Result, SyncError};
 use crate::listing::{Digest, Entry};
-use crate::source::{Content, Piece, Pieces};
+use crate::options::DeltaMode;
+use crate::plan::Step;
+use crate::source::{Content, OldVersion, Piece, Pieces};
 
 impl Receiver<'_> {
     /// Writes over the old file from `start` on. Gives None if the file has other names: it is not changed then.
-    pub(super) fn over(&self, dir: &Dir, entry: &Entry<'_>, append: bool) -> Result<Option<Vec<String>>> {
+    pub(super) fn over(
+        &self,
+        dir: &Dir,
+        step: &Step,
+        entry: &Entry<'_>,
+        append: bool,
+    ) -> Result<Option<Vec<String>>> {
         let old = dir.open_file_to_update(entry.name())?;
         if old.stat.nlink > 1 {
             return Ok(None);
@@ -26,21 +35,38 @@ impl Receiver<'_> {
             // A second name would change with it: the old version is copied.
             self.copy_aside(keeper, dir, entry, &old)?;
         }
-        let mut content = self.job.source.open(*entry, Some(&old.file))?;
+        // What is appended to has to be there, however content is sent.
+        let is_used = append || self.job.options.writing.delta != DeltaMode::Never;
+        let there = OldVersion { file: &old.file, is_overwritten: true };
+        let mut content = self.job.source.open(*entry, is_used.then_some(there))?;
         let start = if append { old.stat.size } else { 0 };
-        let received = match &mut content {
+        self.fill_over((step, &old), &mut content, entry, start)
+            .map(Some)
+            .map_err(|error| partly(error, &old))
+    }
+
+    /// Makes the old file the new one, with its attributes.
+    fn fill_over(
+        &self,
+        (step, old): (&Step, &OpenedFile),
+        content: &mut Content,
+        entry: &Entry<'_>,
+        start: u64,
+    ) -> Result<Vec<String>> {
+        let received = match content {
             Content::File(from) => {
                 self.flow.patch(&old.file, from, start)?;
                 None
             }
             Content::Pieces(pieces) => Some(self.write_over(&old.file, &mut **pieces)?),
         };
-        let newcomer = Newcomer::No { mode: old.stat.mode };
+        let listed = step.old.map(|id| self.job.to.entry(id));
+        let newcomer = Newcomer::No { mode: old.stat.mode, old: listed };
         let node = Node::of_file(&old.file);
         let failed = attributes::apply(&node, entry, newcomer, self.job.options)?;
         self.times.ensure(&node, entry, self.job.options);
-        self.settle(&old.file, &content, received)?;
-        Ok(Some(failed))
+        self.settle(&old.file, content, received)?;
+        Ok(failed)
     }
 
     /// Writes pieces over a file; gives the hash of what shall be there.
@@ -59,12 +85,11 @@ impl Receiver<'_> {
                     zeros(file, position, len)?;
                     len
                 }
-                // Nothing that was written over may be taken from there. What stays is read: that the source has the
-                // same was concluded from a short hash.
-                Piece::Old { offset, len } if offset == position => {
-                    hash_range(&mut hasher, file, position, len)?;
+                Piece::Old { offset, len } if offset >= position => {
+                    self.move_down(&filling, &mut hasher, offset, position, len)?;
                     len
                 }
+                // Nothing that was written over may be taken from there.
                 Piece::Old { .. } => return Err(SyncError::Unequal),
             };
             position = position.checked_add(len).ok_or(SyncError::Unequal)?;
@@ -74,12 +99,39 @@ impl Receiver<'_> {
         as_told(&hasher, pieces)
     }
 
+    /// Takes a range that stands further on in the file, or just here. What stays is read, too: that the source has the
+    /// same was concluded from a short hash.
+    fn move_down(
+        &self,
+        to: &Filling<'_>,
+        hasher: &mut blake3::Hasher,
+        offset: u64,
+        position: u64,
+        len: u64,
+    ) -> Result<()> {
+        let mut buffer = vec![0; BLOCK];
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(BLOCK as u64);
+            let window = buffer.get_mut(..step as usize).unwrap_or_default();
+            let from = offset.checked_add(done).ok_or(SyncError::Unequal)?;
+            to.file.read_exact_at(window, from).map_err(shrunk)?;
+            hasher.update(window);
+            // What is written over here was read before, since it goes towards the start.
+            if offset != position {
+                self.flow.put(to, window, position + done)?;
+            }
+            done += step;
+        }
+        Ok(())
+    }
+
     fn copy_aside(
         &self,
         keeper: &super::Keeper,
         dir: &Dir,
         entry: &Entry<'_>,
-        old: &vellum_checkout::beneath::OpenedFile,
+        old: &OpenedFile,
     ) -> Result<()> {
         let aside = dir.new_file()?;
         vellum_checkout::clone::copy_content(&old.file, aside.file()?, &old.stat)?;
@@ -92,18 +144,19 @@ impl Receiver<'_> {
     }
 }
 
-/// Hashes a range of a file.
-fn hash_range(hasher: &mut blake3::Hasher, file: &File, mut position: u64, len: u64) -> Result<()> {
-    let end = position.checked_add(len).ok_or(SyncError::Unequal)?;
-    let mut buffer = vec![0; BLOCK];
-    while position < end {
-        let step = (end - position).min(BLOCK as u64);
-        let window = buffer.get_mut(..step as usize).unwrap_or_default();
-        file.read_exact_at(window, position).map_err(shrunk)?;
-        hasher.update(window);
-        position += step;
+/// The failure of a file that was being written over. If something of it was written, the next run must see that it has
+/// to be written: a time long ago is no other version's, nor newer than the source's.
+fn partly(error: SyncError, old: &OpenedFile) -> SyncError {
+    /// Its time of last change then.
+    const LONG_AGO: Time = Time { secs: 0, nanos: 0 };
+    let is_untouched = stat_file(&old.file)
+        .is_ok_and(|now| (now.size, now.mtime, now.ctime) == (old.stat.size, old.stat.mtime, old.stat.ctime));
+    if is_untouched {
+        return error;
     }
-    Ok(())
+    // Who may write to a file without owning it cannot set its time: then it is that of the last write.
+    let _ = Node::of_file(&old.file).set_mtime(LONG_AGO);
+    SyncError::PartlyWritten(Box::new(error))
 }
 
 /// Makes a range of a file zeros.

@@ -122,7 +122,7 @@ impl Receiver<'_> {
             self.flow.put(&Filling::over(file), bytes, 0)?;
         }
         self.flow.passed(bytes.len() as u64)?;
-        let failed = self.dress(file, step, entry, new.like)?;
+        let failed = self.dress((home.dir, file), step, entry, new.like)?;
         if self.job.options.writing.fsync {
             file.sync_all().map_err(SyncError::io("make durable"))?;
         }

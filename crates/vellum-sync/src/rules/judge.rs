@@ -139,6 +139,10 @@ impl Judge for Here {
         self.tree.side == Side::Destination || self.tree.filters.limits.take(size, mtime.secs)
     }
 
+    fn takes_xattr(&self, name: &[u8]) -> bool {
+        self.tree.rules.takes_xattr(&self.scope, name, self.tree.side)
+    }
+
     fn filters(&self) -> Option<Arc<Filters>> {
         Some(Arc::clone(&self.tree.filters))
     }

@@ -10,6 +10,7 @@ use super::ignored::IgnoreFile;
 use super::parse::{PATTERN_MAX, parse_file};
 use super::pattern::Pattern;
 use super::rule::{DirMerge, Effect, Entry, Rule, RuleSet, Sides};
+use crate::source::Side;
 
 /// Rules that all the files of one directory may hold.
 const OF_DIR_MAX: usize = 10_000;
@@ -271,14 +272,37 @@ impl Rules {
         }
     }
 
-    /// What rules about extended attributes say of the attribute `name`; nothing if none does.
+    /// Whether rules about extended attributes (`x`) let the attribute `name` take part, on one side, in a directory where
+    /// `scope` holds: at the source it is copied then, at the destination removed where the source does not have it.
     #[must_use]
-    pub fn judge_xattr(&self, name: &[u8]) -> Option<Effect> {
-        let rules = self.entries.iter().filter_map(|entry| match entry {
-            Compiled::Rule(rule) if rule.xattr => Some(rule),
-            _ => None,
-        });
-        rules.filter(|rule| rule.pattern.matches(name, false) != rule.negated).map(|rule| rule.effect).next()
+    pub fn takes_xattr(&self, scope: &Scope, name: &[u8], side: Side) -> bool {
+        fn first(entries: &[Compiled], scope: &Scope, name: &[u8], side: Side) -> Option<Effect> {
+            entries.iter().find_map(|entry| match entry {
+                Compiled::Rule(rule) => rule.effect_on_xattr(name, side),
+                Compiled::Local(number) => {
+                    let mut next = scope.locals.get(*number).and_then(Option::as_deref);
+                    while let Some(local) = next {
+                        if let Some(effect) = first(&local.entries, scope, name, side) {
+                            return Some(effect);
+                        }
+                        next = local.inherited.as_deref();
+                    }
+                    None
+                }
+            })
+        }
+        first(&self.entries, scope, name, side) != Some(Effect::Exclude)
+    }
+}
+
+impl Matcher {
+    fn effect_on_xattr(&self, name: &[u8], side: Side) -> Option<Effect> {
+        let is_of_side = match side {
+            Side::Source => self.sides.sender,
+            Side::Destination => self.sides.receiver,
+        };
+        let holds = self.xattr && is_of_side && self.pattern.matches(name, false) != self.negated;
+        holds.then_some(self.effect)
     }
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use vellum_types::Time;
 
 use crate::error::Result;
+use crate::listing::{Flags, Fresh, Listing};
+use crate::source::{Side, Wish};
 
 /// What a rule says of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,10 +45,30 @@ pub trait Judge: Send + Sync {
         true
     }
 
+    /// Whether an extended attribute of an entry of this directory takes part.
+    fn takes_xattr(&self, _name: &[u8]) -> bool {
+        true
+    }
+
     /// What the judge was made of, for another host to judge alike; None if it cannot be told.
     fn filters(&self) -> Option<Arc<crate::rules::Filters>> {
         None
     }
+}
+
+/// Whether the rules take a source that was named itself, as an entry of the directory that it is in.
+pub(crate) fn takes_named(wish: &Wish, name: &[u8], is_dir: bool) -> Result<bool> {
+    Ok(wish.side == Side::Destination || beside_named(wish)?.judge(name, is_dir).transfer)
+}
+
+/// The rules that hold beside a source that was named itself.
+pub(super) fn beside_named(wish: &Wish) -> Result<Arc<dyn Judge>> {
+    Ok(wish.rules.enter(b"", &|_| Ok(None))?.unwrap_or_else(|| Arc::clone(&wish.rules)))
+}
+
+/// What is listed of a source that was named itself and that a rule leaves out.
+pub(crate) fn left_out() -> Listing {
+    Listing::new(&Fresh { flags: Flags::IMPLIED.with(Flags::WITHHELD), ..Fresh::dir() }, None)
 }
 
 /// No rules.

@@ -5,9 +5,12 @@ use std::collections::HashSet;
 use vellum_checkout::beneath::{BeneathError, Dir, Xattr};
 use vellum_checkout::meta::Stat;
 use vellum_types::FileKind;
+use vellum_volume::config::CONFIG_OBJECT;
+use vellum_volume::own_place;
 
 use super::follow::{Here, Links};
-use super::{Everything, is_own};
+use super::judge::beside_named;
+use super::{Judge, is_own};
 use crate::error::{Result, SyncError};
 use crate::listing::{Block, Detail, Flags, Fresh, TimeGranularity, Unlisted};
 use crate::options::{Symlinks, When};
@@ -36,6 +39,8 @@ pub(super) struct Found {
     pub leftovers: Vec<Box<[u8]>>,
     /// Something was left out.
     pub keeps: bool,
+    /// The directory is a store of Vellum's.
+    pub is_store: bool,
     /// Regular files.
     pub files: u64,
     /// How finely times are kept here.
@@ -53,6 +58,7 @@ impl Found {
             unlisted: Vec::new(),
             leftovers: Vec::new(),
             keeps: false,
+            is_store: false,
             files: 0,
             granularity: TimeGranularity::COARSEST,
         }
@@ -124,6 +130,11 @@ impl<'w> Looker<'w> {
         let mut names = dir.names_once()?;
         names.sort();
         let mut found = Found::with_capacity(names.len());
+        found.is_store = is_store(dir, &|name| names.iter().any(|listed| listed.name == name));
+        if found.is_store && self.wish.side == Side::Destination {
+            found.keeps = true;
+            return Ok(found);
+        }
         for listed in names.iter() {
             if is_own(listed.name) || Some(listed.name) == self.partial_dir {
                 self.own(listed.name, &mut found);
@@ -186,7 +197,7 @@ impl<'w> Looker<'w> {
                 is_way: verdict.is_way,
                 is_between: verdict.is_between,
             };
-            self.look_with(here.dir, [name, name], Some(judged), found)
+            self.look_with([name, name], judged, found)
         });
         if let Err(error) = outcome {
             let vanished = error.kind() == vellum_types::ErrorKind::NotFound;
@@ -196,7 +207,11 @@ impl<'w> Looker<'w> {
 
     /// Looks at one name, and enters it as `shown`.
     pub fn look(&self, dir: &Dir, name: &[u8], shown: &[u8], found: &mut Found) -> Result<()> {
-        self.look_with(dir, [name, shown], None, found)
+        let judge = beside_named(self.wish)?;
+        let here = Here { dir, judge: &*judge, depth: 0 };
+        let judged =
+            Judged { here: &here, protected: false, perishable: false, is_way: false, is_between: false };
+        self.look_with([name, shown], judged, found)
     }
 
     /// What a name is, or leads to if it is to be followed; and whether it was.
@@ -208,36 +223,27 @@ impl<'w> Looker<'w> {
         })
     }
 
-    fn look_with(
-        &self,
-        dir: &Dir,
-        [name, shown]: [&[u8]; 2],
-        judged: Option<Judged<'_>>,
-        found: &mut Found,
-    ) -> Result<()> {
-        let alone = Here { dir, judge: &Everything, depth: 0 };
-        let here = judged.map_or(&alone, |judged| judged.here);
-        let is_way = judged.is_some_and(|judged| judged.is_way);
+    fn look_with(&self, [name, shown]: [&[u8]; 2], judged: Judged<'_>, found: &mut Found) -> Result<()> {
+        let Judged { here, is_way, .. } = judged;
         let (stat, followed) = self.see(here, name, is_way)?;
         if stat.kind == FileKind::Dir && self.wish.avoid == Some((stat.dev, stat.ino)) {
             found.keeps = true;
             return Ok(());
         }
-        let detail = self.detail(dir, name, &stat, followed)?;
+        let detail = self.detail(here, name, &stat, followed)?;
         let elsewhere = stat.kind == FileKind::Dir && self.device.is_some_and(|device| device != stat.dev);
         let withheld = self.wish.side == Side::Source
             && stat.kind == FileKind::File
-            && judged.is_some_and(|judged| !judged.here.judge.admits(stat.size, stat.mtime))
+            && !here.judge.admits(stat.size, stat.mtime)
             || self.links.refuses(&stat, detail.as_ref(), here.depth);
-        let is_bare =
-            stat.kind == FileKind::Dir && self.bare_way && judged.is_some_and(|judged| judged.is_between);
+        let is_bare = stat.kind == FileKind::Dir && self.bare_way && judged.is_between;
         let flags = Flags::default()
-            .with_if(Flags::PROTECTED, judged.is_some_and(|judged| judged.protected))
-            .with_if(Flags::PERISHABLE, judged.is_some_and(|judged| judged.perishable))
+            .with_if(Flags::PROTECTED, judged.protected)
+            .with_if(Flags::PERISHABLE, judged.perishable)
             .with_if(Flags::MOUNT.with(Flags::KEEPS), elsewhere)
             .with_if(Flags::WITHHELD, withheld)
             .with_if(Flags::IMPLIED, is_bare)
-            .with_if(Flags::SPARSE, stat.may_have_holes)
+            .with_if(Flags::SPARSE, stat.kind == FileKind::File && stat.may_have_holes)
             .with_if(Flags::LINKED, stat.kind != FileKind::Dir && stat.nlink > 1);
         let place = found.block.len() as u32;
         found.followed.extend(followed.then_some(place));
@@ -262,7 +268,8 @@ impl<'w> Looker<'w> {
     }
 
     /// What few entries have.
-    fn detail(&self, dir: &Dir, name: &[u8], stat: &Stat, followed: bool) -> Result<Option<Detail>> {
+    fn detail(&self, here: &Here<'_>, name: &[u8], stat: &Stat, followed: bool) -> Result<Option<Detail>> {
+        let dir = here.dir;
         let mut detail = Detail::default();
         let mut any = self.atimes || self.groups && stat.nlink > 1 && stat.kind != FileKind::Dir;
         if stat.kind == FileKind::Symlink && self.symlinks == Symlinks::Keep {
@@ -279,16 +286,17 @@ impl<'w> Looker<'w> {
         }
         if self.xattrs || self.acls {
             let node = if followed { dir.node_followed(name) } else { dir.node(name) };
-            detail.xattrs = self.attributes(&node?)?.into();
+            detail.xattrs = self.attributes(&node?, here.judge)?.into();
             any |= !detail.xattrs.is_empty();
         }
         Ok(any.then_some(detail))
     }
 
-    /// The attributes that are asked for.
+    /// The attributes that are asked for, and that the rules do not leave out. ACLs are none to the rules.
     pub fn attributes(
         &self,
         node: &vellum_checkout::beneath::Node<'_>,
+        judge: &dyn Judge,
     ) -> std::result::Result<Vec<Xattr>, BeneathError> {
         let mut found = Vec::new();
         if !(self.xattrs || self.acls) {
@@ -296,7 +304,9 @@ impl<'w> Looker<'w> {
         }
         for name in node.xattr_names()? {
             let is_acl = name.starts_with(ACL_PREFIX);
-            if if is_acl { self.acls } else { self.xattrs && !name.starts_with(SYSTEM_PREFIX) } {
+            let is_asked_for =
+                if is_acl { self.acls } else { self.xattrs && !name.starts_with(SYSTEM_PREFIX) };
+            if is_asked_for && (is_acl || judge.takes_xattr(&name)) {
                 // One that is gone since it was listed is no error.
                 found.extend(node.xattr(&name)?.map(|value| Xattr { name, value }));
             }
@@ -304,6 +314,18 @@ impl<'w> Looker<'w> {
         found.sort_unstable();
         Ok(found)
     }
+}
+
+/// Whether a directory, which has these names, is a store of Vellum's.
+fn is_store(dir: &Dir, has: &dyn Fn(&[u8]) -> bool) -> bool {
+    use std::io::Read;
+    let head = has(CONFIG_OBJECT.as_bytes()).then(|| {
+        let mut head = Vec::new();
+        let opened = dir.open_file(CONFIG_OBJECT.as_bytes()).ok()?;
+        opened.file.take(own_place::CONFIG_HEAD_LEN as u64).read_to_end(&mut head).ok()?;
+        Some(head)
+    });
+    own_place::is_store(head.flatten().as_deref(), |folder| has(folder.as_bytes()))
 }
 
 /// The moment at which anything of a file last changed, as a number; 0 stands for none. The inode's number is left out:

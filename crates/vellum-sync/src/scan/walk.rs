@@ -96,7 +96,10 @@ impl<'a> Walk<'a> {
         let stat = root.stat_self()?;
         let device = wish.options.one_filesystem.then_some(stat.dev);
         let looker = Looker::new(wish).staying_on(device);
-        let mut detail = Detail { xattrs: looker.attributes(&root.self_node())?.into(), ..Detail::default() };
+        let mut detail = Detail {
+            xattrs: looker.attributes(&root.self_node(), &*wish.rules)?.into(),
+            ..Detail::default()
+        };
         if wish.options.preserve.atimes {
             detail.atime = Some(stat.mtime);
         }
@@ -145,7 +148,8 @@ impl<'a> Walk<'a> {
             }
             self.crew.work(|task| self.perform(task));
         });
-        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        state.listing.linked_files = in_order(&state.groups);
         match state.failure {
             Some(failure) => Err(failure),
             None => Ok(state.listing),
@@ -248,6 +252,9 @@ impl<'a> Walk<'a> {
         if found.keeps {
             state.listing.mark(id, Flags::KEEPS);
         }
+        if found.is_store {
+            state.listing.mark(id, Flags::STORE);
+        }
         for place in &found.followed {
             state.listing.set_followed(first.plus(*place));
         }
@@ -294,6 +301,13 @@ fn granularity_of(stat: &Stat) -> TimeGranularity {
     granularity.see(stat.mtime);
     granularity.see(stat.ctime);
     granularity
+}
+
+/// Files by the numbers of their groups, which begin with 1.
+fn in_order(groups: &HashMap<(u64, u64), u32>) -> Vec<(u64, u64)> {
+    let mut files: Vec<(u32, (u64, u64))> = groups.iter().map(|(file, group)| (*group, *file)).collect();
+    files.sort_unstable();
+    files.into_iter().map(|(_, file)| file).collect()
 }
 
 /// The present moment.

@@ -11,10 +11,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use vellum_checkout::beneath::{OpenedFile, stat_file};
 use vellum_checkout::clone::data_segments;
 
-use super::inbox::{WINDOW, data_cost};
+use super::inbox::{ToldVersion, WINDOW, data_cost};
 use super::link::Link;
 use super::message::told_error;
-use crate::delta::{ENCODED_MAX, Matcher, Op, Signature};
+use crate::delta::{ENCODED_MAX, Matcher, Op};
 use crate::error::{Result, SyncError};
 use crate::listing::{Entry, EntryId, Listing};
 use crate::source::{Content, Piece, Pieces, Source};
@@ -32,7 +32,14 @@ const SIGNATURES_MAX: usize = 16 * ENCODED_MAX;
 struct Request {
     stream: u32,
     file: u32,
-    signature: Option<Vec<u8>>,
+    old: Option<ToldVersion>,
+}
+
+impl Request {
+    /// Bytes of the signature.
+    fn signature_len(&self) -> usize {
+        self.old.as_ref().map_or(0, |old| old.signature.len())
+    }
 }
 
 #[derive(Default)]
@@ -63,16 +70,18 @@ impl Feed {
         match frame.kind {
             Kind::Open => {
                 for stream in frame.number.. {
-                    state.ask(Request { stream, file: bytes.u32()?, signature: None })?;
+                    state.ask(Request { stream, file: bytes.u32()?, old: None })?;
                     if bytes.remaining() == 0 {
                         break;
                     }
                 }
             }
-            Kind::OpenDelta => {
+            Kind::OpenDelta | Kind::OpenInPlace => {
                 let file = bytes.u32()?;
-                let signature = Some(bytes.take_rest().to_vec());
-                state.ask(Request { stream: frame.number, file, signature })?;
+                let signature = bytes.take_rest().to_vec();
+                let is_overwritten = frame.kind == Kind::OpenInPlace;
+                let old = Some(ToldVersion { signature, is_overwritten });
+                state.ask(Request { stream: frame.number, file, old })?;
             }
             Kind::Credit => {
                 let more = bytes.u64()?;
@@ -108,7 +117,7 @@ impl Feed {
                 return None;
             }
             if let Some(request) = state.waiting.pop_front() {
-                state.signatures -= request.signature.as_ref().map_or(0, Vec::len);
+                state.signatures -= request.signature_len();
                 state.allowed.insert(request.stream, WINDOW);
                 return Some(request);
             }
@@ -141,7 +150,7 @@ impl Feed {
 
 impl State {
     fn ask(&mut self, request: Request) -> std::result::Result<(), WireError> {
-        self.signatures += request.signature.as_ref().map_or(0, Vec::len);
+        self.signatures += request.signature_len();
         if self.waiting.len() >= WAITING_MAX || self.signatures > SIGNATURES_MAX {
             return Err(WireError::TooMuch("files at a time"));
         }
@@ -181,15 +190,15 @@ impl Sender<'_> {
     fn serve(&mut self, source: &dyn Source, listing: &Listing, request: &Request) -> Result<()> {
         let entry = EntryId::from_u32(request.file).and_then(|id| listing.get(id)).filter(Entry::is_file);
         let entry = entry.ok_or(SyncError::Wire(WireError::Unasked("content of what is no file")))?;
-        let signature = request.signature.as_deref().map(Signature::decode).transpose();
-        let signature = signature.map_err(|error| SyncError::Remote {
+        let matcher = request.old.as_ref().map(ToldVersion::matcher).transpose();
+        let matcher = matcher.map_err(|error| SyncError::Remote {
             kind: vellum_types::ErrorKind::Corrupt,
             message: error.to_string(),
         })?;
-        match (source.open(entry, None)?, signature) {
+        match (source.open(entry, None)?, matcher) {
             (Content::File(file), _) if file.stat.size != entry.size() => Err(SyncError::Changed),
             (Content::File(file), None) => self.whole(&file),
-            (Content::File(file), Some(signature)) => self.delta(&file, signature),
+            (Content::File(file), Some(matcher)) => self.delta(&file, &matcher),
             (Content::Pieces(mut pieces), _) => self.pieces(&mut *pieces),
         }
     }
@@ -241,10 +250,10 @@ impl Sender<'_> {
         self.send(Kind::End, Vec::new(), 0)
     }
 
-    fn delta(&self, file: &OpenedFile, signature: Signature) -> Result<()> {
+    fn delta(&self, file: &OpenedFile, matcher: &Matcher) -> Result<()> {
         let mut reader = Hashed { file: &file.file, position: 0, hasher: blake3::Hasher::new() };
         let mut failed = None;
-        let outcome = Matcher::new(signature).scan(&mut reader, file.stat.size, &mut |op| {
+        let outcome = matcher.scan(&mut reader, file.stat.size, &mut |op| {
             let sent = match op {
                 Op::Data(bytes) => bytes.chunks(DATA_LEN).try_for_each(|piece| self.data(piece.to_vec())),
                 Op::Copy { offset, len } => {

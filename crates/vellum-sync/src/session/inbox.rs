@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::message::heard_error;
+use crate::delta::{Matcher, Signature, SignatureError};
 use crate::error::{Result, SyncError};
 use crate::listing::Digest;
 use crate::wire::{Frame, Kind, WireError};
@@ -66,6 +67,22 @@ pub(super) struct Inbox {
     wake: Condvar,
 }
 
+/// An old version of a file, as the side that has the new one is told of it.
+pub(super) struct ToldVersion {
+    /// Its signature, encoded.
+    pub signature: Vec<u8>,
+    /// The new version is written over it.
+    pub is_overwritten: bool,
+}
+
+impl ToldVersion {
+    /// What looks for its blocks in the new version.
+    pub fn matcher(&self) -> std::result::Result<Matcher, SignatureError> {
+        let signature = Signature::decode(&self.signature)?;
+        Ok(if self.is_overwritten { Matcher::in_place(signature) } else { Matcher::new(signature) })
+    }
+}
+
 impl Inbox {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -79,18 +96,19 @@ impl Inbox {
     }
 
     /// Opens a file; the number of its stream, and what is to be sent about it.
-    pub fn open(&self, file: u32, signature: Option<Vec<u8>>) -> (u32, Vec<Frame>) {
+    pub fn open(&self, file: u32, old: Option<ToldVersion>) -> (u32, Vec<Frame>) {
         let mut state = self.lock();
-        if signature.is_none()
+        if old.is_none()
             && let Some(stream) = state.asked.remove(&file)
         {
             return (stream, Vec::new());
         }
         let number = state.begin(0);
-        let frame = match signature {
+        let frame = match old {
             None => Frame::new(Kind::Open, number, file.to_le_bytes().to_vec()),
-            Some(signature) => {
-                Frame::new(Kind::OpenDelta, number, [&file.to_le_bytes()[..], &signature].concat())
+            Some(old) => {
+                let kind = if old.is_overwritten { Kind::OpenInPlace } else { Kind::OpenDelta };
+                Frame::new(kind, number, [&file.to_le_bytes()[..], &old.signature].concat())
             }
         };
         (number, vec![frame])

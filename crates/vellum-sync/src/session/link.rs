@@ -300,7 +300,9 @@ impl Link {
                 desk.bulk.extend_from_slice(&frame.payload);
                 Ok(())
             }
-            Kind::Open | Kind::OpenDelta | Kind::Credit | Kind::Cancel => self.feed.take(frame),
+            Kind::Open | Kind::OpenDelta | Kind::OpenInPlace | Kind::Credit | Kind::Cancel => {
+                self.feed.take(frame)
+            }
             Kind::Data | Kind::Whole | Kind::Old | Kind::Hole | Kind::End | Kind::Fail => {
                 self.inbox.take(frame)
             }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use vellum_checkout::beneath::Dir;
 use vellum_volume::Meter;
+use vellum_volume::own_place::OwnPlace;
 
 use super::client::HASH_LEN;
 use super::feed;
@@ -111,7 +112,12 @@ impl Server<'_> {
             Role::Source => Side::Source,
             Role::Destination => Side::Destination,
         };
-        let rules = Arc::new(filters).judge_named(side, end.path.as_os_str().as_bytes(), &top)?;
+        // A single entry is judged as one of the directory that it is in.
+        let root = match (end.found, end.path.parent()) {
+            (Found::Single, Some(parent)) => parent,
+            _ => &end.path,
+        };
+        let rules = Arc::new(filters).judge_named(side, root.as_os_str().as_bytes(), &top)?;
         let wish = Wish { side, options: Arc::new(options), rules, top, avoid: None, owners };
         let meter = Arc::new(Meter::default());
         link.stop_with(Some(Arc::clone(&meter)));
@@ -155,6 +161,9 @@ impl Server<'_> {
         let (Some(listing), Some(local), Role::Source) = (&end.listing, &end.local, end.role) else {
             return Err(unasked());
         };
+        if let Some(place) = OwnPlace::of(&end.path) {
+            return Err(SyncError::own_place(&end.path, &place));
+        }
         let entries = ids(numbers, |id| listing.get(id).is_some_and(|entry| !entry.is_dir()))?;
         let meter = Arc::new(Meter::default());
         link.stop_with(Some(Arc::clone(&meter)));
@@ -208,6 +217,11 @@ impl Served {
             [b'~', b'/', rest @ ..] => home.join(OsStr::from_bytes(rest)),
             path => home.join(OsStr::from_bytes(path)),
         };
+        if begin.role == Role::Destination
+            && let Some(place) = OwnPlace::of(&path)
+        {
+            return Err(SyncError::own_place(&path, &place));
+        }
         let mut found = Found::Directory;
         let local = match (Local::open(&path), begin.role) {
             (Ok(local), _) => Some(local),

@@ -1,5 +1,7 @@
 //! Two sides in one process, joined by pipes: whole runs, cuts, and sides that mean harm.
 
+mod random;
+
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -499,7 +501,7 @@ fn content_of(size: u64, old: Option<&[u8]>, frames: &[(Kind, Vec<u8>)]) -> Resu
     let far = std::thread::spawn(move || {
         let kind = loop {
             let frame = stranger.frames.read().unwrap();
-            if matches!(frame.kind, Kind::Open | Kind::OpenDelta) {
+            if matches!(frame.kind, Kind::Open | Kind::OpenDelta | Kind::OpenInPlace) {
                 break frame.number;
             }
         };
@@ -512,7 +514,11 @@ fn content_of(size: u64, old: Option<&[u8]>, frames: &[(Kind, Vec<u8>)]) -> Resu
         fs::File::open(temp.path().join("old")).unwrap()
     });
     let file = listing.find(b"file").unwrap();
-    let Content::Pieces(mut pieces) = client.source().open(file, old.as_ref())? else { panic!("pieces") };
+    let Content::Pieces(mut pieces) =
+        client.source().open(file, old.as_ref().map(crate::source::OldVersion::kept))?
+    else {
+        panic!("pieces")
+    };
     let mut count = 0;
     let outcome = loop {
         match pieces.next() {

@@ -3,17 +3,16 @@
 //! Invariant: a file's pieces are as long together as the listing says, and those of the old file lie within it; else
 //! the file fails.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use vellum_volume::Meter;
 
-use super::inbox::Item;
+use super::inbox::{Item, ToldVersion};
 use super::link::Link;
 use crate::delta::Signature;
 use crate::error::{Result, SyncError};
 use crate::listing::{Digest, Entry, EntryId, Listing};
-use crate::source::{Content, End, Piece, Pieces, Source, Wanted, Wish};
+use crate::source::{Content, End, OldVersion, Piece, Pieces, Source, Wanted, Wish};
 use crate::wire::WireError;
 
 /// Files up to this length are sent whole, and asked for ahead: a signature costs a way back and forth.
@@ -54,12 +53,14 @@ impl Source for WireSource {
         }
     }
 
-    fn open(&self, file: Entry<'_>, old: Option<&File>) -> Result<Content> {
+    fn open(&self, file: Entry<'_>, old: Option<OldVersion<'_>>) -> Result<Content> {
         let (mut signature, mut old_len) = (None, 0);
-        if let Some(old) = old.filter(|_| file.size() > DELTA_MIN) {
+        let is_overwritten = old.is_some_and(|old| old.is_overwritten);
+        if let Some(OldVersion { file: old, .. }) = old.filter(|_| file.size() > DELTA_MIN) {
             old_len = old.metadata().map_err(SyncError::io("read"))?.len();
             let made = if old_len > 0 { Signature::of_file(old, old_len) } else { Ok(None) };
-            signature = made.map_err(SyncError::io("read"))?.map(|signature| signature.encode());
+            let made = made.map_err(SyncError::io("read"))?;
+            signature = made.map(|made| ToldVersion { signature: made.encode(), is_overwritten });
         }
         let (stream, frames) = self.link.inbox.open(file.id().as_u32(), signature);
         let pieces = WirePieces {

@@ -263,5 +263,8 @@ fn mode_of_new(dir: &Entry<'_>) -> u32 {
 
 /// Whether the same may go well when it is tried again.
 fn is_worth_another_try(error: &SyncError) -> bool {
-    matches!(error, SyncError::Changed | SyncError::Unequal)
+    match error {
+        SyncError::PartlyWritten(error) => is_worth_another_try(error),
+        error => matches!(error, SyncError::Changed | SyncError::Unequal),
+    }
 }

@@ -3,7 +3,6 @@
 //! Invariant: what is replaced or deleted there is what the plan was made for. The connection that writes lists anew, and
 //! a step whose old entry is not as it was is not sent. Deliberately absent: the conversation (see `session`).
 
-use std::fs::File;
 use std::sync::{Mutex, PoisonError};
 
 use vellum_volume::Meter;
@@ -13,7 +12,7 @@ use crate::listing::{Digest, Entry, EntryId, Listing};
 use crate::plan::{Action, How, Plan, Step};
 use crate::receive::{Destination, Job, Problem, Report};
 use crate::remote::Remote;
-use crate::source::{Content, End, Side, Source, Wanted, Wish};
+use crate::source::{Content, End, OldVersion, Side, Source, Wanted, Wish};
 
 use super::run::{BothWays, Lines};
 
@@ -60,7 +59,7 @@ impl Source for Far {
         self.reads.expect(listing, files);
     }
 
-    fn open(&self, file: Entry<'_>, old: Option<&File>) -> Result<Content> {
+    fn open(&self, file: Entry<'_>, old: Option<OldVersion<'_>>) -> Result<Content> {
         self.reads.open(file, old)
     }
 }

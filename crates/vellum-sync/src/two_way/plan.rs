@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use crate::listing::{Entry, EntryId, Listing};
-use crate::options::{Delete, Most, Options, When};
-use crate::plan::{Action, Counts, How, Phase, Plan, Refusal, Remark, Step, What};
+use crate::listing::{Entry, EntryId, Flags, Listing};
+use crate::options::{Delete, Options, When};
+use crate::plan::{Action, Counts, Deletions, How, Phase, Plan, Refusal, Remark, Step, What};
 
 use super::Which;
 use super::archive::Archive;
@@ -201,25 +201,20 @@ impl Drafter<'_> {
     /// Why so much is not deleted.
     fn refusal(&self, plans: &[Plan; 2]) -> Option<(Which, Refusal)> {
         let delete = &self.asked.options.delete;
-        Which::BOTH.into_iter().find_map(|side| {
-            let deletes = side.other().of(plans).counts.deleted;
-            let of = side.of(&self.merged.listings).len() as u64 - 1;
-            let allowed = match delete.max {
-                Some(Most::Entries(entries)) => entries,
-                Some(Most::Percent(percent)) => of * u64::from(percent) / 100,
-                None => u64::MAX,
-            };
-            if deletes == 0 {
-                None
-            } else if deletes > allowed {
-                Some((side, Refusal::TooMany { deletes, allowed }))
-            } else if delete.force {
-                None
-            } else if side.other().of(&self.merged.listings).is_empty() {
-                Some((side, Refusal::EmptySource))
-            } else {
-                (deletes * 2 > of).then_some((side, Refusal::MoreThanHalf { deletes, of }))
-            }
+        let store = Which::BOTH.into_iter().find_map(|side| {
+            let mut dirs = side.of(&self.merged.listings).iter().filter(Entry::is_dir);
+            let store = dirs.find(|dir| dir.flags().has(Flags::STORE))?;
+            Some((side, Refusal::Store { path: store.path() }))
+        });
+        store.or_else(|| {
+            Which::BOTH.into_iter().find_map(|side| {
+                let deletions = Deletions {
+                    deletes: side.other().of(plans).counts.deleted,
+                    of: side.of(&self.merged.listings).len() as u64 - 1,
+                    is_source_empty: side.other().of(&self.merged.listings).is_empty(),
+                };
+                Some((side, deletions.refusal(delete, delete.force)?))
+            })
         })
     }
 }
@@ -277,11 +272,12 @@ impl Filter<'_> {
     fn concerns(&self, remark: &Remark) -> bool {
         let find = |listing: &Listing| listing.find(remark.path()).map(|entry| entry.id());
         match remark {
-            Remark::DeletesHeld { .. } => false,
+            Remark::DeletesHeld { .. } | Remark::DeletesRefused { .. } => false,
             Remark::Kept { .. } => find(self.old).is_some_and(|old| self.leaves(old)),
-            Remark::InTheWay { .. } | Remark::Itself { .. } | Remark::Skipped { .. } => {
-                find(self.source).is_some_and(|source| self.goes(source))
-            }
+            Remark::InTheWay { .. }
+            | Remark::Itself { .. }
+            | Remark::Shadowed { .. }
+            | Remark::Skipped { .. } => find(self.source).is_some_and(|source| self.goes(source)),
         }
     }
 
@@ -342,7 +338,6 @@ pub fn unsettled(archive: &Archive, listings: [&Listing; 2], asked: &Asked) -> [
 /// would be wrong, so that each side is to be looked at again for exactly these.
 #[must_use]
 pub fn doubtful(archive: &Archive, listings: [&Listing; 2], asked: &Asked) -> [Vec<Vec<u8>>; 2] {
-    use crate::listing::Flags;
     let merged = Merged::walk(archive, listings, &asked.options.preserve);
     let mut found = [Vec::new(), Vec::new()];
     for (place, node) in merged.nodes.iter().enumerate().skip(1) {

@@ -78,6 +78,9 @@ kinds! {
     End = 14,
     /// A stream could not be completed: why.
     Fail = 15,
+    /// A file whose content is wanted as with `OpenDelta`, to be written over the old one from its start on: no piece may
+    /// be in the old file before its own place.
+    OpenInPlace = 16,
 }
 
 /// One thing that is said.

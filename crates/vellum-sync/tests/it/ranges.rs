@@ -14,7 +14,7 @@ use vellum_sync::options::{DeltaMode, Options, Writing};
 use vellum_sync::plan::Plan;
 use vellum_sync::receive::{Destination, Job, Report};
 use vellum_sync::rules::Filters;
-use vellum_sync::source::{Content, End, Part, Piece, Pieces, Side, Source, Wish};
+use vellum_sync::source::{Content, End, OldVersion, Part, Piece, Pieces, Side, Source, Wish};
 use vellum_volume::Meter;
 
 use crate::disk::Disk;
@@ -158,7 +158,7 @@ impl<F: Send + Sync> End for Told<F> {
 }
 
 impl<P: Pieces + 'static, F: Fn() -> P + Send + Sync> Source for Told<F> {
-    fn open(&self, _: Entry<'_>, _: Option<&File>) -> Result<Content> {
+    fn open(&self, _: Entry<'_>, _: Option<OldVersion<'_>>) -> Result<Content> {
         Ok(Content::Pieces(Box::new(self.1())))
     }
 }

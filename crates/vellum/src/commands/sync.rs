@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use vellum_sync::SyncError;
-use vellum_sync::listing::{EntryId, Listing};
+use vellum_sync::listing::{EntryId, Flags, Listing};
 use vellum_sync::moving;
 use vellum_sync::options::{Follow, Options, When};
 use vellum_sync::owners;
@@ -93,17 +93,17 @@ fn once(args: &Args, context: &Context) -> Result<Outcome> {
     check_places(&asked, args, &options)?;
     let asked: Vec<Asked> =
         asked.into_iter().filter(|asked| !(options.ignore_missing && asked.is_missing(context))).collect();
-    let mut outcome = Outcome::Done;
-    for asked in sources::together(asked, &options).into_iter().filter(|asked| !asked.is_empty()) {
-        let opened = sources::open(&asked, destination, (&options, &filters), args, context)?;
-        let pair = Pair { opened };
-        if pair.opened.remotes.is_empty() {
-            remote::check_here(args)?;
-        }
-        let options = pair.adapted(&options);
-        outcome = outcome.max(pair.run(args, &options, context)?);
+    if asked.is_empty() {
+        return Ok(Outcome::Done);
     }
-    Ok(outcome)
+    let pair = Pair { opened: sources::open(&asked, destination, (&options, &filters), args, context)? };
+    if pair.opened.remotes.is_empty() {
+        remote::check_here(args)?;
+    }
+    if pair.opened.into.remote.is_none() {
+        backups::check(&options, &pair.opened.into.path)?;
+    }
+    pair.run(args, &pair.adapted(&options), context)
 }
 
 /// Refuses what cannot be meant by where things are to go.
@@ -245,6 +245,10 @@ impl Pair {
         }
         let target = match present {
             Some(present) => present,
+            // A rule leaves out all that was named: nothing is made for it.
+            None if from.root().flags().has(Flags::WITHHELD) => {
+                return Ok((from, to, plan, Some(Report::default())));
+            }
             None => into.ready()?,
         };
         let job = Job { plan: &plan, source, from: &from, to: &to, options };
@@ -255,18 +259,19 @@ impl Pair {
 
     fn list_source(&self, options: &Arc<Options>, meter: &Meter) -> vellum_sync::Result<Listing> {
         let listing = self.opened.source.list(&self.wish(Side::Source, options)?, meter)?;
-        let missing = self.opened.named.iter().find(|path| listing.find(path).is_none());
-        missing.map_or(Ok(listing), |path| {
-            let (what, why) =
-                ("cannot read the source", "it is not there, or a rule leaves it out".to_owned());
-            Err(SyncError::End { what, path: path.clone(), why })
-        })
+        for named in self.opened.named.iter().filter(|named| listing.find(&named.path).is_none()) {
+            if !named.is_left_out(&self.opened.filters)? {
+                let (what, why) = ("cannot read the source", "it is not there".to_owned());
+                return Err(SyncError::End { what, path: named.path.clone(), why });
+            }
+        }
+        Ok(listing)
     }
 
     fn wish(&self, side: Side, options: &Arc<Options>) -> vellum_sync::Result<Wish> {
-        let Opened { path, into, avoid: [source, destination], filters, top, remotes, .. } = &self.opened;
+        let Opened { root, into, avoid: [source, destination], filters, top, remotes, .. } = &self.opened;
         let root = match side {
-            Side::Source => path.as_ref().map(|path| path.as_os_str().as_bytes()).unwrap_or_default(),
+            Side::Source => root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default(),
             Side::Destination => into.path.as_os_str().as_bytes(),
         };
         Ok(Wish {

@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Command;
 
-use crate::world::World;
+use crate::disk::Disk;
+use crate::other_host::Host;
+use crate::world::{World, noise};
 
 /// A world with a source of some files in `tree/src`.
 fn world() -> World {
@@ -43,8 +46,16 @@ fn a_slash_decides_what_goes_where_and_the_dry_run_says_so() {
 #[test]
 fn deleting_more_than_half_is_refused_without_force() {
     let world = world();
+    for number in 0..12 {
+        world.write(&format!("src/dir/f{number}"), "x");
+    }
     world.run(&["sync", "src/", "dst"]).ok();
     fs::remove_dir_all(world.tree().join("src/dir")).unwrap();
+    // What is not a deletion goes on.
+    world.write("src/new", "new");
+    let told = world.run(&["sync", "--delete", "src/", "dst"]).code(1);
+    told.remarks("more than half, so nothing was deleted; --force-delete does it");
+    assert!(world.has("dst/dir/b.txt") && world.read("dst/new") == "new");
     world
         .run(&["sync", "--delete", "src/", "dst"])
         .code(2)
@@ -54,9 +65,48 @@ fn deleting_more_than_half_is_refused_without_force() {
     world.run(&["sync", "-n", "--delete", "src/", "dst"]).ok().says("would be refused");
     world.run(&["sync", "--delete", "--force-delete", "src/", "dst"]).ok();
     assert!(!world.has("dst/dir"));
-    fs::remove_file(world.tree().join("src/a.txt")).unwrap();
+    // One of two, and of one: few are no sign of a wrong source.
+    fs::rename(world.tree().join("src/new"), world.tree().join("src/other")).unwrap();
+    world.run(&["sync", "--delete", "src/", "dst"]).ok().says("1 deleted");
+    assert!(!world.has("dst/new") && world.has("dst/other"));
+    for name in ["a.txt", "other"] {
+        world.remove(&format!("src/{name}"));
+    }
     world.run(&["sync", "--delete", "src/", "dst"]).code(2).remarks("the source is empty");
     assert!(world.has("dst/a.txt"));
+}
+
+/// The README's own tour led there.
+#[test]
+fn a_store_is_neither_written_to_nor_deleted() {
+    let world = World::empty();
+    world.write("src/f", "f");
+    world.write("project/g", "g");
+    world.write("dst/old", "old");
+    world.run(&["init", "--plain", "project", "--store", "dst/store"]).ok();
+    world.run_in("project", &["snapshot"]).ok();
+    let refused = |words: &[&str], why: &str| {
+        let first = ["sync", "-a", "--force-delete", "--in-place"];
+        world.run(&[&first, words].concat()).code(2).remarks(why);
+        assert!(!world.has("dst/store/f") && world.has("dst/old"), "{words:?}");
+    };
+    refused(&["src/", "dst/store"], "it is a Vellum store");
+    refused(&["src/", "dst/store/packs/new"], "it lies in a Vellum store");
+    refused(&["src/f", "dst/store/config"], "a Vellum store");
+    refused(&["src", "dst/store"], "a Vellum store");
+    refused(&["src/", "project/.vellum/x"], "the state directory of a Vellum worktree");
+    refused(&["--delete", "src/", "dst"], "'store' at the destination is a Vellum store");
+    refused(&["-b", "--backup-dir", "store/old", "src/", "dst"], "a Vellum store");
+    refused(&["--remove-source-files", "dst/store/", "elsewhere"], "a Vellum store");
+    let both = world.run_at_home(&["sync", "--two-way", "src", "dst"]).code(2);
+    both.remarks("'store' at the destination is a Vellum store");
+    world.run(&["sync", "-n", "--delete", "src/", "dst"]).ok().says("would be refused");
+    // What leaves it alone is done; copying it is no harm.
+    world.run(&["sync", "-a", "src/", "dst"]).ok();
+    world.run(&["sync", "-a", "--delete", "--exclude=/store", "src/", "dst"]).ok();
+    assert!(!world.has("dst/old"));
+    world.run(&["sync", "-a", "dst/store", "copy/"]).ok();
+    world.run_in("project", &["verify", "--all"]).ok();
 }
 
 #[test]
@@ -376,7 +426,7 @@ fn a_run_that_is_asked_to_stop_says_how_to_go_on() {
     )
     .unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stderr).contains("run the command again"));
     world.run(&["sync", "-a", "src/", "dst"]).ok();
     world.run(&["sync", "-ac", "src/", "dst"]).ok().says("Nothing to do");
@@ -394,5 +444,69 @@ fn an_address_of_an_object_store_asks_no_host_of_that_name() {
         world.run(&args).code(3).remarks(word);
         world.run(&["sync", "--rsh", "touch reached", typed, "b"]).code(3).remarks(word);
         assert!(!world.has("reached") && !world.has("b"));
+    }
+}
+
+/// A file that was written over in part is told as such, and mended: it was not by a run that goes by times.
+#[test]
+fn a_file_that_was_partly_written_over_is_told_and_mended() {
+    let host = Host::new();
+    let world = &host.world;
+    let old = noise(3 << 20);
+    let new = [&old[1 << 20..], &noise(9 << 20)[3 << 20..], &old[..1 << 20]].concat();
+    world.write("src/f", &new);
+    for prefix in ["", "here:"] {
+        let disk = Disk::in_memory(6);
+        let there = disk.path().join("dst");
+        fs::create_dir(&there).unwrap();
+        fs::write(there.join("f"), &old).unwrap();
+        // Older than the source's, so that it is written.
+        fs::File::open(there.join("f")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        let to = format!("{prefix}{}", there.display());
+        let words = ["-a", "--update", "--in-place", "src/", &to];
+        host.sync(&words).code(1).remarks("partly written over").remarks("run the command again");
+        disk.grow(64);
+        host.sync(&words).ok();
+        assert!(fs::read(there.join("f")).unwrap() == new);
+        host.sync(&words).ok().says("Nothing to do");
+    }
+}
+
+/// What `x` rules leave out is neither copied nor removed.
+#[test]
+fn extended_attributes_that_a_rule_leaves_out_stay_where_they_are() {
+    let host = Host::new();
+    let world = &host.world;
+    let set = |path: &str, name: &str, value: &str| {
+        let path = world.tree().join(path);
+        let done = Command::new("setfattr").args(["-n", name, "-v", value]).arg(path).status();
+        assert!(done.unwrap().success());
+    };
+    let get = |path: &str| {
+        let path = world.tree().join(path);
+        let output = Command::new("getfattr").args(["-d", "--absolute-names"]).arg(path).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().filter(|line| line.starts_with("user.")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    for far in [false, true] {
+        let dst = if far { "far" } else { "near" };
+        let to = if far { host.at("far/") } else { "near/".to_owned() };
+        for path in ["src/f", "src/d/f"] {
+            world.write(path, "f");
+            set(path, "user.secret", "s");
+            set(path, "user.kept", "k");
+        }
+        let words = ["-aX", "--filter=-x user.sec*", "--filter=-x user.mine", "src/", &to];
+        host.sync(&words).ok();
+        assert_eq!(get(&format!("{dst}/f")), ["user.kept=\"k\""]);
+        set(&format!("{dst}/f"), "user.mine", "m");
+        set(&format!("{dst}/d/f"), "user.other", "o");
+        host.sync(&words).ok();
+        assert_eq!(get(&format!("{dst}/f")), ["user.kept=\"k\"", "user.mine=\"m\""]);
+        assert_eq!(get(&format!("{dst}/d/f")), ["user.kept=\"k\""]);
+        set(&format!("{dst}/f"), "user.kept", "another");
+        host.sync(&words).ok();
+        assert_eq!(get(&format!("{dst}/f")), ["user.kept=\"k\"", "user.mine=\"m\""]);
+        host.sync(&words).ok().says("Nothing to do");
     }
 }

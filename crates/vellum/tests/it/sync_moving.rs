@@ -38,6 +38,37 @@ fn a_dry_run_says_what_is_taken_away_and_takes_nothing() {
     assert!(!world.has("src/dir/f") && world.has("dst/dir/f"));
 }
 
+/// Both were taken away once, and the first was overwritten by the second.
+#[test]
+fn two_files_of_one_name_are_not_both_taken_away() {
+    let host = Host::new();
+    let world = &host.world;
+    for (x, y) in [("x/r".to_owned(), "y/r".to_owned()), (host.at("x/r"), host.at("y/r"))] {
+        let _ = fs::remove_dir_all(world.tree().join("dst"));
+        world.write("x/r", "the first");
+        world.write("y/r", "the second");
+        let dry = host.sync(&["-an", MOVE, &x, &y, "dst/"]).ok();
+        dry.says("  remove  r at the source").remarks("an earlier source has another entry of this name");
+        assert!(world.has("x/r") && !world.has("dst"));
+        host.sync(&["-a", MOVE, &x, &y, "dst/"]).ok().remarks("r: an earlier source");
+        assert_eq!((world.read("dst/r").as_str(), world.read("y/r").as_str()), ("the first", "the second"));
+        assert!(!world.has("x/r"));
+    }
+}
+
+/// A source that goes into the destination as itself would be taken away as its own copy.
+#[test]
+fn sources_that_lie_in_the_destination_are_not_taken_away() {
+    let world = World::empty();
+    for name in ["dst/a/f", "dst/b/f", "c/g"] {
+        world.write(name, name);
+    }
+    let refused = world.run(&["sync", "-a", MOVE, "dst/a", "c", "dst"]).code(3);
+    refused.remarks("one directory");
+    world.run(&["sync", "-a", MOVE, "dst/a/", "dst/b/", "dst/"]).ok();
+    assert_eq!((world.read("dst/f").as_str(), world.read("dst/b/f").as_str()), ("dst/a/f", "dst/b/f"));
+}
+
 #[test]
 fn what_cannot_be_moved_is_refused() {
     let world = World::with_snapshot();

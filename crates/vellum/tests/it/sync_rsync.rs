@@ -56,8 +56,12 @@ impl Beside {
     }
 
     fn run(&self, program: &str, first: &[&str], words: &[&str], place: &str) -> Output {
-        Command::new(program)
-            .args(first)
+        self.run_under("022", program, &[first, words].concat(), place)
+    }
+
+    fn run_under(&self, umask: &str, program: &str, words: &[&str], place: &str) -> Output {
+        Command::new("sh")
+            .args(["-c", "umask $0 && exec \"$@\"", umask, program])
             .args(words)
             .current_dir(self.world.path(place))
             .env("HOME", self.world.path("nobody"))
@@ -68,8 +72,15 @@ impl Beside {
     /// Runs both with these words, and compares what came of `at`.
     #[track_caller]
     fn same(&self, words: &[&str], at: &str) -> &Self {
-        let ours = self.run(env!("CARGO_BIN_EXE_vellum"), &["sync", "--force-delete"], words, "ours");
-        let theirs = self.run("rsync", &[], words, "theirs");
+        self.same_under("022", words, at)
+    }
+
+    /// The same with this umask.
+    #[track_caller]
+    fn same_under(&self, umask: &str, words: &[&str], at: &str) -> &Self {
+        let first = ["sync", "--force-delete"];
+        let ours = self.run_under(umask, env!("CARGO_BIN_EXE_vellum"), &[&first, words].concat(), "ours");
+        let theirs = self.run_under(umask, "rsync", words, "theirs");
         let text = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(theirs.status.success(), "rsync {words:?}: {}", text(&theirs));
         assert!(ours.status.success(), "{words:?}: {}", text(&ours));
@@ -457,6 +468,97 @@ fn what_several_sources_have_together_is_kept() {
     beside.same(&["-a", "--delete", "b/", "a/", "--exclude=y", "d4"], "d4");
     beside.same(&["-aR", "--delete", "a/./dir", "b/./dir", "d1"], "d1");
     beside.same(&["-a", "--delete", "file", "d2/"], "d2");
+}
+
+/// Modes that are not copied are the umask's affair, or that of the destination's default ACL.
+#[test]
+fn new_modes_are_those_that_rsync_gives() {
+    let make = |root: &Path| {
+        for (path, mode) in [("d700/f", 0o755), ("d777/f", 0o666), ("d777/g", 0o777), ("d711/f", 0o640)] {
+            write(root, &format!("src/{path}"), path);
+            fs::set_permissions(root.join("src").join(path), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        for (path, mode) in [("src", 0o777), ("src/d700", 0o700), ("src/d777", 0o777), ("src/d711", 0o711)] {
+            fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        fs::create_dir(root.join("listed")).unwrap();
+        fs::create_dir(root.join("group")).unwrap();
+        fs::set_permissions(root.join("group"), fs::Permissions::from_mode(0o2775)).unwrap();
+        let acl = ["-d", "-m", "u::rwx,g::rwx,o::---,u:1:rwx"];
+        assert!(Command::new("setfacl").args(acl).arg(root.join("listed")).status().unwrap().success());
+    };
+    let beside = Beside::new(make);
+    for umask in ["022", "077", "0"] {
+        for (number, chmod) in ["", "+w", "D+w", "=rwx", "u=g", "go=u"].iter().enumerate() {
+            let more = if chmod.is_empty() { "-rt".to_owned() } else { format!("--chmod={chmod}") };
+            for (place, perms) in [("", "-rt"), ("", "-rtp"), ("listed/", "-rt"), ("group/", "-rt")] {
+                let to = format!("{place}{}{number}u{umask}", perms.trim_start_matches('-'));
+                beside.same_under(umask, &[perms, &more, "src/", &to], &to);
+            }
+        }
+    }
+}
+
+/// Of several sources the first one's entry is taken, whether or not anything is deleted, and again.
+#[test]
+fn the_first_of_two_sources_wins_and_a_second_run_is_idle() {
+    let make = |root: &Path| {
+        write(root, "x/r", "the first");
+        write(root, "y/r", "the second, which is longer");
+        write(root, "y/other", "of y");
+        write(root, "x/tree/deep/f", "x");
+        write(root, "y/tree/deep/f", "of y");
+        write(root, "y/tree/deep/g", "g");
+        fs::hard_link(root.join("x/r"), root.join("x/again")).unwrap();
+        fs::hard_link(root.join("x/r"), root.join("y/again")).unwrap();
+        fs::create_dir(root.join("dst")).unwrap();
+    };
+    let beside = Beside::new(make);
+    let lines: [&[&str]; 6] = [
+        &["-a", "x/r", "y/r", "dst/"],
+        &["-a", "x/", "y/", "dst/both"],
+        &["-a", "x/tree", "y/tree", "dst/named"],
+        &["-aR", "x/./tree", "y/./tree", "dst/relative"],
+        &["-aH", "x/r", "y/again", "dst/linked"],
+        &["-aH", "x/", "y/", "dst/linked_too"],
+    ];
+    for words in lines {
+        let to = words.last().unwrap().trim_end_matches('/');
+        beside.same(words, to);
+        let idle = beside.run(env!("CARGO_BIN_EXE_vellum"), &["sync"], words, "ours");
+        assert!(String::from_utf8_lossy(&idle.stdout).contains("Nothing to do"), "{words:?}: {idle:?}");
+    }
+    let number = |path: &str| fs::metadata(beside.ours(path)).unwrap().ino();
+    assert_eq!(number("dst/linked/r"), number("dst/linked/again"));
+    assert_eq!(number("dst/linked_too/r"), number("dst/linked_too/again"));
+}
+
+/// The shell makes sources of names that a rule leaves out.
+#[test]
+fn a_rule_leaves_out_a_source_that_was_named_itself() {
+    let make = |root: &Path| {
+        for name in ["id_rsa", "ok", "big", "dir/id_rsa", "dir/k", "no/in", "no/deep/in"] {
+            write(root, &format!("s/{name}"), name);
+        }
+        write(root, "s/big", &"b".repeat(2000));
+        for to in ["d1", "d2", "d3", "d4", "d5", "d6", "d7"] {
+            write(root, &format!("{to}/id_rsa"), "another");
+            write(root, &format!("{to}/no/old"), "old");
+        }
+    };
+    let beside = Beside::new(make);
+    let all = ["s/big", "s/dir", "s/id_rsa", "s/no", "s/ok"];
+    let with = |first: &[&'static str], to: &'static str| [first, &all, &[to]].concat();
+    beside.same(&with(&["-a", "--exclude=id_rsa", "--exclude=no/"], "d1/"), "d1");
+    beside.same(&with(&["-a", "--exclude=/no", "--max-size=1k"], "d2/"), "d2");
+    beside.same(&with(&["-a", "--delete", "--exclude=id_rsa", "--exclude=no"], "d3/"), "d3");
+    beside.same(&with(&["-aR", "--exclude=id_rsa", "--exclude=/s/no"], "d4/"), "d4");
+    beside.same(&["-a", "--exclude=id_rsa", "s/id_rsa", "d5/"], "d5");
+    beside.same(&["-a", "--exclude=id_rsa", "s/id_rsa", "d5/renamed"], "d5");
+    beside.same(&["-a", "--delete", "--exclude=no", "s/no", "d6"], "d6");
+    beside.same(&["-aR", "--exclude=/s/no/in", "s/no/in", "s/no/deep", "d7/"], "d7");
+    beside.same(&["-a", "--max-size=1k", "s/big", "d7/big"], "d7");
+    beside.same(&["-a", "--exclude=no", "s/no", "nowhere"], ".");
 }
 
 #[test]

@@ -277,13 +277,15 @@ fn an_empty_side_and_most_of_a_side_are_not_deleted_unless_forced() {
         world.remove(First, path);
     }
     assert_eq!(refused(&world), Some((Second, crate::plan::Refusal::EmptySource)));
-    let world = agreed(&["a", "b", "c"]);
-    for path in ["a", "b"] {
+    let names: Vec<String> = (0..12).map(|number| format!("f{number:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let world = agreed(&names);
+    for path in &names[1..] {
         world.remove(Second, path);
     }
-    let more = crate::plan::Refusal::MoreThanHalf { deletes: 2, of: 3 };
+    let more = crate::plan::Refusal::MoreThanHalf { deletes: 11, of: 12 };
     assert_eq!(refused(&world), Some((First, more)));
-    assert_eq!(world.tree(First).len(), 3);
+    assert_eq!(world.tree(First).len(), 12);
     let world = agreed(&["a", "b", "c"]);
     world.remove(Second, "a");
     assert_eq!(refused(&world), None);

@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 use vellum_sync::options::{Backup, Options};
 
+use super::ends::refuse_own_place;
+use crate::error::Result;
+
 /// The options with the backup directory as a path from the destination, if it lies there.
 pub fn within(options: &Arc<Options>, destination: &Path) -> Arc<Options> {
     let dir = options.writing.backup.as_ref().and_then(|backup| backup.dir.as_deref());
@@ -19,6 +22,12 @@ pub fn within(options: &Arc<Options>, destination: &Path) -> Arc<Options> {
     let suffix = options.writing.backup.map(|backup| backup.suffix).unwrap_or_default();
     options.writing.backup = Some(Backup { dir: Some(below.into_os_string().into_vec()), suffix });
     Arc::new(options)
+}
+
+/// Refuses a backup directory that Vellum keeps for itself.
+pub fn check(options: &Options, destination: &Path) -> Result<()> {
+    let dir = options.writing.backup.as_ref().and_then(|backup| backup.dir.as_deref());
+    dir.map_or(Ok(()), |dir| refuse_own_place(&destination.join(OsStr::from_bytes(dir))))
 }
 
 /// The path without symlinks, as far as there is something.

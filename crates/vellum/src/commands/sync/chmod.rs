@@ -9,8 +9,9 @@ const GROUP: u32 = 0o2070;
 const OTHERS: u32 = 0o1007;
 
 /// Changes of modes: clauses with commas between them, each perhaps with a `D` or an `F` in front.
-pub fn changes(typed: &str) -> Result<Vec<ModeChange>> {
-    typed.split(',').map(|clause| change(clause).ok_or_else(|| wrong(typed))).collect()
+/// Where nobody is named in one, `umask` says who is not meant.
+pub fn changes(typed: &str, umask: u32) -> Result<Vec<ModeChange>> {
+    typed.split(',').map(|clause| change(clause, umask).ok_or_else(|| wrong(typed))).collect()
 }
 
 fn wrong(typed: &str) -> CliError {
@@ -18,7 +19,7 @@ fn wrong(typed: &str) -> CliError {
     CliError::usage(message, "for example 'D755,F644', 'go-w', 'Dg+s,u=rwX'")
 }
 
-fn change(clause: &str) -> Option<ModeChange> {
+fn change(clause: &str, umask: u32) -> Option<ModeChange> {
     let (of, rest) = match clause.as_bytes().first()? {
         b'D' => (Subjects::Dirs, clause.get(1..)?),
         b'F' => (Subjects::Files, clause.get(1..)?),
@@ -27,7 +28,7 @@ fn change(clause: &str) -> Option<ModeChange> {
     if rest.bytes().all(|byte| byte.is_ascii_digit()) {
         let bits = u32::from_str_radix(rest, 8).ok().filter(|bits| *bits <= 0o7777)?;
         let (whom, operation) = (0o7777, Operation::Set);
-        return Some(ModeChange { of, whom, operation, bits, execute_if_any: false });
+        return Some(ModeChange { of, whom, operation, bits, execute_if_any: false, masked: 0, copies: 0 });
     }
     let end = rest.find(['+', '-', '='])?;
     let (who, action) = rest.split_at(end);
@@ -41,6 +42,8 @@ fn change(clause: &str) -> Option<ModeChange> {
             _ => return None,
         };
     }
+    // As with chmod: who names nobody means all, but for what the umask keeps from them.
+    let masked = if who.is_empty() { umask } else { 0 };
     if who.is_empty() {
         whom = 0o7777;
     }
@@ -50,8 +53,14 @@ fn change(clause: &str) -> Option<ModeChange> {
         '-' => Operation::Remove,
         _ => Operation::Set,
     };
+    let copies = match letters.as_str() {
+        "u" => 0o700,
+        "g" => 0o070,
+        "o" => 0o007,
+        _ => 0,
+    };
     let (mut bits, mut execute_if_any) = (0, false);
-    for letter in letters {
+    for letter in letters.filter(|_| copies == 0) {
         match letter {
             'r' => bits |= 0o444,
             'w' => bits |= 0o222,
@@ -62,7 +71,7 @@ fn change(clause: &str) -> Option<ModeChange> {
             _ => return None,
         }
     }
-    Some(ModeChange { of, whom, operation, bits, execute_if_any })
+    Some(ModeChange { of, whom, operation, bits, execute_if_any, masked, copies })
 }
 
 /// `USER`, `USER:GROUP`, `:GROUP`, by name or by number.
@@ -112,7 +121,7 @@ mod tests {
     use super::*;
 
     fn applied(typed: &str, mode: u32, is_dir: bool) -> u32 {
-        let changes = changes(typed).unwrap_or_default();
+        let changes = changes(typed, 0o022).unwrap_or_default();
         assert!(!changes.is_empty());
         changes.iter().fold(mode, |mode, change| change.apply(mode, is_dir))
     }
@@ -128,8 +137,8 @@ mod tests {
         assert_eq!(applied("u=rwX", 0o600, true), 0o700);
         assert_eq!(applied("a-s", 0o4755, false), 0o755);
         assert_eq!(applied("+X", 0o744, false), 0o755);
-        for wrong in ["", "q+r", "u+q", "99", "D", "u"] {
-            assert!(changes(wrong).is_err(), "{wrong}");
+        for wrong in ["", "q+r", "u+q", "99", "D", "u", "u=gr", "u=go", "g=a"] {
+            assert!(changes(wrong, 0).is_err(), "{wrong}");
         }
     }
 
@@ -143,6 +152,25 @@ mod tests {
         for wrong in ["", "a", "a:", "a:b,"] {
             assert!(owner_rules(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn who_names_nobody_means_what_the_umask_leaves() {
+        assert_eq!(applied("+w", 0o444, false), 0o644);
+        assert_eq!(applied("D+w", 0o555, true), 0o755);
+        assert_eq!(applied("=rwx", 0o000, false), 0o755);
+        assert_eq!(applied("=r", 0o777, false), 0o444);
+        assert_eq!(applied("-w", 0o666, false), 0o466);
+        assert_eq!(applied("a+w", 0o444, false), 0o666);
+        assert_eq!(applied("+X", 0o100, false), 0o111);
+    }
+
+    #[test]
+    fn permissions_are_taken_from_others() {
+        assert_eq!(applied("u=g", 0o640, false), 0o440);
+        assert_eq!(applied("o=u", 0o640, false), 0o646);
+        assert_eq!(applied("g+u", 0o640, false), 0o660);
+        assert_eq!(applied("go=u,o-w", 0o700, true), 0o775);
     }
 
     #[test]

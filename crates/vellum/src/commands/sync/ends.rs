@@ -14,6 +14,7 @@ use vellum_sync::options::Follow;
 use vellum_sync::receive::Destination;
 use vellum_sync::remote::Remote;
 use vellum_sync::source::{Side, Source};
+use vellum_volume::own_place::OwnPlace;
 use vellum_volume::tree::show;
 
 use super::snapshot;
@@ -96,8 +97,10 @@ pub struct From {
     pub name: Option<Vec<u8>>,
     /// It is a directory.
     pub is_dir: bool,
-    /// Where it is on this host, without symlinks.
+    /// Where it is on this host, without symlinks, if it is a directory.
     pub path: Option<PathBuf>,
+    /// The directory in which rules are anchored, on this host and without symlinks: it, or the one that it is in.
+    pub root: Option<PathBuf>,
     /// The other host that it is on.
     pub remote: Option<Remote>,
 }
@@ -152,7 +155,15 @@ pub fn from_path(context: &Context, typed: &OsStr, follow: Follow) -> Result<Fro
         let words =
             if content { format!("what is in '{shown}'") } else { format!("the directory '{shown}'") };
         let open = Box::new(|_: &[u8]| -> Box<dyn Source> { Box::new(local) });
-        return Ok(From { open, words, name, is_dir: true, path: Some(real), remote: None });
+        return Ok(From {
+            open,
+            words,
+            name,
+            is_dir: true,
+            root: Some(real.clone()),
+            path: Some(real),
+            remote: None,
+        });
     }
     if means_content(typed) {
         return Err(end(WHAT, Path::new(typed), "it is not a directory, though a slash is at its end").into());
@@ -163,7 +174,8 @@ pub fn from_path(context: &Context, typed: &OsStr, follow: Follow) -> Result<Fro
     let own = name.clone();
     let open = Box::new(move |shown: &[u8]| -> Box<dyn Source> { Box::new(Local::single(dir, &own, shown)) });
     let words = format!("the file '{shown}'");
-    Ok(From { open, words, name: Some(name), is_dir: false, path: None, remote: None })
+    let root = parent.canonicalize().ok();
+    Ok(From { open, words, name: Some(name), is_dir: false, path: None, root, remote: None })
 }
 
 /// Where a source goes on this host.
@@ -179,7 +191,7 @@ pub fn into_path(context: &Context, typed: &OsStr, from: &From) -> Result<Into> 
     let there = found.as_ref().is_some_and(std::fs::Metadata::is_dir);
     if from.is_dir {
         if found.is_some() && !there {
-            return Err(end(WHAT, Path::new(typed), "it is not a directory, and the source is one").into());
+            return Err(end(WHAT, Path::new(typed), "it is not a directory, and more than a file goes there").into());
         }
         let path = match &from.name {
             Some(name) => base.join(OsStr::from_bytes(name)),
@@ -260,6 +272,14 @@ impl Into {
             Some(remote) => Box::new(remote.clone()),
             None => Box::new(Local::open(&self.path)?),
         })
+    }
+}
+
+/// Refuses a directory that Vellum keeps for itself, and what lies in one.
+pub fn refuse_own_place(path: &Path) -> Result<()> {
+    match OwnPlace::of(path) {
+        Some(place) => Err(SyncError::own_place(path, &place).into()),
+        None => Ok(()),
     }
 }
 

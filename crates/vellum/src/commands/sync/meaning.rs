@@ -7,6 +7,7 @@ use vellum_sync::options::{
     Backup, By, Changes, Compare, Delete, DeltaMode, Effort, Follow, Most, Options, Preserve, Symlinks, When,
     Writing,
 };
+use vellum_sync::receive::umask;
 
 use super::args::{self, Args};
 use super::chmod;
@@ -182,7 +183,7 @@ fn writing(args: &Args) -> Result<Writing> {
 fn changes(typed: &args::Preserve) -> Result<Changes> {
     let mut modes = Vec::new();
     for typed in &typed.chmod {
-        modes.extend(chmod::changes(typed)?);
+        modes.extend(chmod::changes(typed, umask())?);
     }
     let (owner, group) = typed.chown.as_ref().map_or(Ok((None, None)), |typed| chmod::owners(typed))?;
     if (typed.usermap.is_some() && owner.is_some()) || (typed.groupmap.is_some() && group.is_some()) {
@@ -196,11 +197,11 @@ fn changes(typed: &args::Preserve) -> Result<Changes> {
 
 fn effort(typed: &args::Effort) -> Result<Effort> {
     let rate = |typed: &String| {
+        let size = typed.strip_suffix("/s").unwrap_or(typed);
         // As with rsync, a number alone counts kibibytes.
-        let text = if typed.ends_with(|last: char| last.is_ascii_digit()) {
-            format!("{typed}K")
-        } else {
-            typed.clone()
+        let text = match size.ends_with(|last: char| last.is_ascii_digit()) {
+            true => format!("{size}K"),
+            false => size.to_owned(),
         };
         vellum_sync::rules::parse_size(&text)
             .ok_or_else(|| CliError::usage(format!("'{typed}' is no rate"), "--bwlimit=500K, --bwlimit=1.5M"))

@@ -119,7 +119,7 @@ pub fn from_host(host: &OsStr, path: &OsStr, args: &Args) -> Result<From> {
         }
         Box::new(source)
     });
-    Ok(From { open, words, name, is_dir, path: None, remote: Some(remote) })
+    Ok(From { open, words, name, is_dir, path: None, root: None, remote: Some(remote) })
 }
 
 /// What stands at a path of another host.

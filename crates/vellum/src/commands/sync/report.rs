@@ -50,6 +50,7 @@ pub struct Shown {
     #[serde(skip_serializing_if = "Option::is_none")]
     steps: Option<Vec<ShownStep>>,
     kept: Vec<Name>,
+    shadowed: Vec<Name>,
     skipped: Vec<Name>,
     problems: Vec<Problem>,
 }
@@ -135,7 +136,13 @@ impl Run<'_> {
             }
         }
         for remark in self.plan.remarks.iter().filter(|remark| !remark.is_problem()) {
-            if ui.voice.verbose || matches!(remark, Remark::Kept { .. }) {
+            let is_told = match remark {
+                Remark::Kept { .. } => true,
+                // What was to be taken away stays.
+                Remark::Shadowed { .. } => args.show.dry_run || args.delete.remove_source_files,
+                _ => false,
+            };
+            if ui.voice.verbose || is_told {
                 ui.note(Problem::new(remark.path(), remark.to_string()))?;
             }
         }
@@ -245,6 +252,7 @@ impl Run<'_> {
             taken_away: self.done.map_or(self.plan.moved.len() as u64, |done| done.taken),
             steps,
             kept: named(|remark| matches!(remark, Remark::Kept { .. })),
+            shadowed: named(|remark| matches!(remark, Remark::Shadowed { .. })),
             skipped: named(|remark| matches!(remark, Remark::Skipped { .. })),
             problems,
         }

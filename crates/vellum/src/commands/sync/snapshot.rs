@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use vellum_sync::snapshot::Snapshot;
+use vellum_sync::snapshot::{SingleEntry, Snapshot};
 use vellum_sync::source::Source;
 use vellum_volume::StateDir;
 use vellum_volume::tree::show;
@@ -38,9 +38,10 @@ pub fn source(context: &Context, directory: &Path, snapshot: &str, typed: &OsStr
     let name = name.map(<[u8]>::to_vec);
     let root = entry.record.root;
     let words = format!("'/{}' of snapshot {short}", show(&path));
+    let own = name.clone().unwrap_or_default();
     let open = Box::new(move |shown: &[u8]| -> Box<dyn Source> {
-        let single = (!is_dir).then(|| shown.to_vec());
+        let single = (!is_dir).then(|| SingleEntry { name: own, shown: shown.to_vec() });
         Box::new(Snapshot::new(volume, root, ino, single))
     });
-    Ok(From { open, words, name, is_dir, path: None, remote: None })
+    Ok(From { open, words, name, is_dir, path: None, root: None, remote: None })
 }

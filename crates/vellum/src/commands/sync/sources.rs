@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use vellum_checkout::beneath::raise_open_files_limit;
 use vellum_sync::options::{Follow, Options, When};
 use vellum_sync::remote::Remote;
 use vellum_sync::rules::{Filters, Selection};
@@ -60,6 +61,16 @@ impl Asked {
 
     /// Opens it.
     pub fn open(&self, args: &Args, context: &Context) -> Result<From> {
+        let from = self.open_any(args, context)?;
+        if args.delete.remove_source_files
+            && let Some(root) = &from.root
+        {
+            ends::refuse_own_place(root)?;
+        }
+        Ok(from)
+    }
+
+    fn open_any(&self, args: &Args, context: &Context) -> Result<From> {
         let follow = super::meaning::follow(&args.preserve);
         match &self.typed {
             Typed::Path(path) => ends::from_path(context, path, follow),
@@ -79,6 +90,11 @@ impl Asked {
                 ends::from_path(context, &in_worktree(directory, path), follow)
             }
         }
+    }
+
+    /// What of it is meant, opened as `from`.
+    fn named_in(&self, from: &From) -> Option<NamedPath> {
+        self.named.clone().map(|path| NamedPath { path, root: from.root.clone() })
     }
 
     /// The rules that hold in it.
@@ -123,12 +139,39 @@ fn after(path: &[u8], start: usize) -> Vec<u8> {
     }
 }
 
+/// What of a source is meant, with `--relative`.
+pub struct NamedPath {
+    /// The path from where it begins to matter.
+    pub path: Vec<u8>,
+    /// Where that is, on this host.
+    root: Option<PathBuf>,
+}
+
+impl NamedPath {
+    /// Whether a rule leaves it out. What is on the way to it is not asked about.
+    pub fn is_left_out(&self, filters: &Filters) -> vellum_sync::Result<bool> {
+        let rules = Arc::new(Filters { selection: None, ..filters.clone() });
+        let root = self.root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default();
+        let judge = rules.judge(Side::Source, root)?;
+        let judge = judge.enter(b"", &|_| Ok(None))?.unwrap_or(judge);
+        let path = self.path.strip_suffix(b"/").unwrap_or(&self.path);
+        let takes = |is_dir| judge.judge(path, is_dir).transfer;
+        // What is not there cannot be left out; on another host nobody knows.
+        Ok(match &self.root {
+            Some(root) => std::fs::symlink_metadata(root.join(OsStr::from_bytes(path)))
+                .is_ok_and(|found| !takes(found.is_dir())),
+            None => !takes(false) || !takes(true),
+        })
+    }
+}
+
 /// What is synchronised in one go.
 pub struct Opened {
     pub source: Box<dyn Source>,
     /// The name under which it goes into the destination, if it is a directory that was named itself.
     pub top: Vec<u8>,
-    pub path: Option<PathBuf>,
+    /// Where rules are anchored, on this host.
+    pub root: Option<PathBuf>,
     pub into: Into,
     pub words: String,
     /// The other end lies in this one: device and inode of what is not entered.
@@ -137,16 +180,8 @@ pub struct Opened {
     pub is_single: bool,
     /// What the destination's entries are judged by, and the source's if it is one.
     pub filters: Arc<Filters>,
-    /// What must be there.
-    pub named: Vec<Vec<u8>>,
-}
-
-/// Sources that are synchronised together: all if something may be deleted that only one of them has.
-pub fn together(asked: Vec<Asked>, options: &Options) -> Vec<Vec<Asked>> {
-    match options.delete.when {
-        When::Never => asked.into_iter().map(|asked| vec![asked]).collect(),
-        When::Before | When::After => vec![asked],
-    }
+    /// What must be there, unless a rule leaves it out.
+    pub named: Vec<NamedPath>,
 }
 
 /// Opens one source, or the union of several, and the destination.
@@ -158,7 +193,6 @@ pub fn open(
     context: &Context,
 ) -> Result<Opened> {
     let (options, filters) = base;
-    let named = asked.iter().filter_map(|asked| asked.named.clone()).collect();
     if let [asked] = asked {
         let from = asked.open(args, context)?;
         let mut into = into(destination, &from, args, context)?;
@@ -168,11 +202,12 @@ pub fn open(
         let shown = into.shown.clone().unwrap_or_default();
         let remotes = from.remote.iter().chain(&into.remote).cloned().collect();
         let (is_single, filters) = (!from.is_dir, asked.filters(filters, options)?);
+        let named = asked.named_in(&from).into_iter().collect();
         let source = (from.open)(&shown);
         return Ok(Opened {
             source,
             top,
-            path: from.path,
+            root: from.root,
             into,
             words,
             avoid,
@@ -182,7 +217,7 @@ pub fn open(
             named,
         });
     }
-    union(asked, destination, base, args, context).map(|opened| Opened { named, ..opened })
+    union(asked, destination, base, args, context)
 }
 
 fn said(from: &From, asked: &Asked) -> String {
@@ -202,42 +237,42 @@ fn union(
 ) -> Result<Opened> {
     let (mut parts, mut words, mut remotes) = (Vec::new(), Vec::new(), Vec::new());
     let (mut outer, mut selection) = (Vec::new(), Some(Selection::default()));
-    let mut target = None;
+    let (mut target, mut named, mut is_single) = (None, Vec::new(), true);
+    // Each source is held open.
+    raise_open_files_limit();
     for asked in asked {
         let from = asked.open(args, context)?;
+        if let Some(remote) = &from.remote {
+            // A host lets few connect at once.
+            remote.look()?;
+        }
+        named.extend(asked.named_in(&from));
+        is_single &= !from.is_dir;
         let rules = asked.filters(filters, options)?;
-        let whole = From {
-            open: Box::new(|_: &[u8]| -> Box<dyn Source> { Box::new(Union::new(Vec::new())) }),
-            words: String::new(),
-            name: None,
-            is_dir: true,
-            path: from.path.clone(),
-            remote: from.remote.clone(),
-        };
+        let whole = as_directory(&from);
         let mut into = match target.take() {
+            Some(Into { remote: Some(_), .. }) if from.remote.is_some() => return Err(two_hosts()),
             Some(into) => into,
             None => into(destination, &whole, args, context)?,
         };
+        into_itself(&from, &into)?;
         let [avoid, inside] = super::nesting(&whole, &mut into, destination, context)?;
         outer.extend(inside);
         target = Some(into);
         selection = selection.zip(rules.selection.clone()).map(|(all, one)| all.with(one));
         words.push(said(&from, asked));
         remotes.extend(from.remote.clone());
-        let root = from.path.as_ref().map(|path| path.as_os_str().as_bytes()).unwrap_or_default();
+        let root = from.root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default();
         let under = from.name.clone().filter(|_| from.is_dir);
         let top = under.as_deref().unwrap_or_default();
         let rules = rules.judge_named(Side::Source, root, top).map_err(vellum_sync::SyncError::from)?;
         let shown = from.name.clone().unwrap_or_default();
         parts.push(Part { source: (from.open)(&shown), rules, under, avoid });
     }
-    if outer.len() > 1 {
-        let message = "several of the sources lie in the destination";
-        return Err(CliError::usage(message, "synchronise them one after the other"));
-    }
+    let outer = only(outer, options)?;
     let into = target.ok_or_else(|| CliError::usage("a source is needed", "vellum sync SRC DST"))?;
     remotes.extend(into.remote.clone());
-    let words = format!("{} go into {}", words.join(" and "), into.words);
+    let words = format!("{} go into {}", listed(&words), into.words);
     let filters = match selection {
         Some(selection) => Arc::new(Filters { selection: Some(selection), ..(**filters).clone() }),
         None => Arc::clone(filters),
@@ -245,25 +280,74 @@ fn union(
     Ok(Opened {
         source: Box::new(Union::new(parts)),
         top: Vec::new(),
-        path: None,
+        root: None,
         into,
         words,
-        avoid: [None, outer.first().copied()],
+        avoid: [None, outer],
         remotes,
-        is_single: false,
+        is_single,
         filters,
-        named: Vec::new(),
+        named,
     })
+}
+
+/// A source as one of several: whatever it is, it goes into a directory.
+fn as_directory(from: &From) -> From {
+    From {
+        open: Box::new(|_: &[u8]| -> Box<dyn Source> { Box::new(Union::new(Vec::new())) }),
+        words: String::new(),
+        name: None,
+        is_dir: true,
+        path: from.path.clone(),
+        root: from.root.clone(),
+        remote: from.remote.clone(),
+    }
+}
+
+/// The one of the sources that lies in the destination and is not entered there.
+fn only(inside: Vec<(u64, u64)>, options: &Options) -> Result<Option<(u64, u64)>> {
+    match inside.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(*one)),
+        // Nothing is deleted, so they are like all else that is there.
+        _ if options.delete.when == When::Never => Ok(None),
+        _ => {
+            let message = "several of the sources lie in the destination, where --delete could delete them";
+            Err(CliError::usage(message, "synchronise them one after the other"))
+        }
+    }
+}
+
+/// Refuses a directory that would go into the destination as itself.
+fn into_itself(from: &From, into: &Into) -> Result<()> {
+    let (Some(source), Some(name), None) = (&from.path, &from.name, &into.remote) else { return Ok(()) };
+    if into.path.join(OsStr::from_bytes(name)).canonicalize().is_ok_and(|target| target == *source) {
+        let message = format!("source and destination are one directory: {} is there already", from.words);
+        return Err(CliError::usage(message, "leave it out"));
+    }
+    Ok(())
+}
+
+/// Sources in words: the first ones, and how many more there are.
+fn listed(words: &[String]) -> String {
+    /// So many are told by name.
+    const NAMED: usize = 4;
+    match words.get(..NAMED).filter(|_| words.len() > NAMED + 1) {
+        Some(first) => format!("{} and {} more", first.join(", "), words.len() - NAMED),
+        None => words.join(" and "),
+    }
+}
+
+fn two_hosts() -> CliError {
+    let message = "one of the two ends has to be on this host";
+    CliError::usage(message, "run the command on one of the other hosts")
 }
 
 /// Opens the destination.
 fn into(destination: &OsString, from: &From, args: &Args, context: &Context) -> Result<Into> {
     let into = match Typed::parse(destination, context) {
         Typed::Path(path) => ends::into_path(context, &path, from)?,
-        Typed::Host { .. } if from.remote.is_some() => {
-            let message = "one of the two ends has to be on this host";
-            return Err(CliError::usage(message, "run the command on one of the other hosts"));
-        }
+        Typed::Host { .. } if from.remote.is_some() => return Err(two_hosts()),
         Typed::Host { host, path } => remote::into_host(&host, &path, from, args)?,
         Typed::Volume { snapshot: Some(snapshot), .. } => {
             let message = format!("the snapshot {snapshot} never changes");
@@ -273,6 +357,9 @@ fn into(destination: &OsString, from: &From, args: &Args, context: &Context) -> 
             ends::into_path(context, &in_worktree(&directory, &path), from)?
         }
     };
+    if into.remote.is_none() {
+        ends::refuse_own_place(&into.path)?;
+    }
     if args.places.mkpath && into.remote.is_some() {
         let message = "--mkpath is for directories of this host";
         return Err(CliError::usage(message, "the other host makes one directory above DST by itself"));

@@ -24,7 +24,7 @@ use vellum_volume::Meter;
 use vellum_volume::tree::show;
 
 use super::args::Args;
-use super::ends::Typed;
+use super::ends::{self, Typed};
 use super::patience::Patience;
 use super::{TASK, in_worktree, remote};
 use crate::context::Context;
@@ -297,6 +297,7 @@ impl Sides {
         let open = |place: &Place| -> Result<Box<dyn BothWays>> {
             match place {
                 Place::Here(path) => {
+                    ends::refuse_own_place(path)?;
                     // A side that both agreed on and that is gone was not mounted, rather than deleted: nobody makes it
                     // anew.
                     if first && !args.show.dry_run && !path.exists() {

@@ -1,0 +1,55 @@
+//! The default ACL of a directory: what new entries may have there, in place of the umask.
+//!
+//! The bytes are the kernel's (`linux/posix_acl_xattr.h`): a version, then entries of a tag, bits and a number, all little
+//! endian.
+
+use vellum_checkout::beneath::Node;
+
+const NAME: &[u8] = b"system.posix_acl_default";
+const VERSION: u32 = 2;
+const USER_OBJ: u16 = 1;
+const GROUP_OBJ: u16 = 4;
+const MASK: u16 = 16;
+const OTHER: u16 = 32;
+/// Bytes of an entry.
+const ENTRY_LEN: usize = 8;
+
+/// The mode bits that new entries of a directory may have by its default ACL; None if it has none.
+pub(super) fn allowed(dir: &Node<'_>) -> Option<u32> {
+    decode(&dir.xattr(NAME).ok()??)
+}
+
+fn decode(acl: &[u8]) -> Option<u32> {
+    let (version, entries) = acl.split_first_chunk()?;
+    let (entries, rest) = entries.as_chunks::<ENTRY_LEN>();
+    if u32::from_le_bytes(*version) != VERSION || !rest.is_empty() {
+        return None;
+    }
+    let bits = |wanted: u16| {
+        entries.iter().find_map(|[a, b, c, d, ..]| {
+            (u16::from_le_bytes([*a, *b]) == wanted).then(|| u32::from(u16::from_le_bytes([*c, *d])) & 7)
+        })
+    };
+    // With a mask the group's bits of the mode are the mask's.
+    let group = bits(MASK).or_else(|| bits(GROUP_OBJ))?;
+    Some(bits(USER_OBJ)? << 6 | group << 3 | bits(OTHER)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_stands_for_the_group() {
+        let entry = |tag: u16, bits: u16| {
+            [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &u32::MAX.to_le_bytes()].concat()
+        };
+        let acl = |entries: &[Vec<u8>]| [&VERSION.to_le_bytes()[..], &entries.concat()].concat();
+        let three = [entry(USER_OBJ, 7), entry(GROUP_OBJ, 5), entry(OTHER, 0)];
+        assert_eq!(decode(&acl(&three)), Some(0o750));
+        let masked = [&three[..], &[entry(2, 7), entry(MASK, 7)]].concat();
+        assert_eq!(decode(&acl(&masked)), Some(0o770));
+        assert_eq!(decode(&acl(&three[..2])), None);
+        assert_eq!(decode(b"short"), None);
+    }
+}
