@@ -118,8 +118,8 @@ fn what_is_not_a_deletion_goes_on() {
     let plan = Plan::new(&source, &old, &limited);
     let refusal = Refusal::TooMany { deletes: 2, allowed: 1 };
     assert_eq!(plan.remarks, [Remark::DeletesRefused { refusal }]);
-    assert_eq!((plan.refusal, plan.counts.deleted, plan.counts.made), (None, 0, 1));
     assert_eq!(actions(&plan), [Action::Write(How::Whole), Action::Attributes]);
+    assert_eq!((plan.refusal, plan.counts.deleted, plan.counts.made), (None, 0, 1));
 }
 
 #[test]

@@ -191,7 +191,12 @@ pub fn into_path(context: &Context, typed: &OsStr, from: &From) -> Result<Into> 
     let there = found.as_ref().is_some_and(std::fs::Metadata::is_dir);
     if from.is_dir {
         if found.is_some() && !there {
-            return Err(end(WHAT, Path::new(typed), "it is not a directory, and more than a file goes there").into());
+            return Err(end(
+                WHAT,
+                Path::new(typed),
+                "it is not a directory, and more than a file goes there",
+            )
+            .into());
         }
         let path = match &from.name {
             Some(name) => base.join(OsStr::from_bytes(name)),
