@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use vellum_checkout::{Engine, ForkOutcome, ForkRequest};
 use vellum_library::live;
+use vellum_volume::VolumeError;
 
 use super::mount;
 use crate::context::Context;
@@ -123,6 +124,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
 /// The new worktree is mounted: it stands on the tree of a snapshot, or on what a mounted one holds; no file is touched.
 fn mounted(args: &Args, context: &Context, mountpoint: &Path) -> Result<Outcome> {
     let here = context.mounted()?;
+    let there = match &here {
+        Some(here) => here.volume.worktree_head(&args.name)?,
+        None => context.volume()?.worktree_head(&args.name)?,
+    };
+    if there.is_some() {
+        return Err(VolumeError::Exists { kind: "worktree", name: args.name.clone() }.into());
+    }
     mountpoint::prepare(&mountpoint::resolve(&context.local_path(mountpoint))?)?;
     let volume = match (here, &args.from) {
         (Some(here), None) => {

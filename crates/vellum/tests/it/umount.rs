@@ -113,14 +113,17 @@ fn a_store_that_takes_nothing_is_told_and_what_waits_goes_there_later() {
 
 #[test]
 fn snapshot_and_status_work_while_the_store_is_away() {
+    let disk = Disk::in_memory(64);
     let world = World::empty();
-    let store = world.path("store");
+    let store = disk.path().join("store");
     world.run(&["init", "--plain", "--store", store.to_str().unwrap()]).ok();
     world.write("a.txt", "a");
     world.snapshot("first");
     let mount = Mount::new(&world, "work");
     let inside = |args: &[&str]| run(&mount.path, args, Stdio::null());
-    fs::rename(&store, world.path("away")).unwrap();
+    fs::rename(&store, disk.path().join("away")).unwrap();
+    // Who has it open still must not put anything into it, either.
+    sh(&disk.path(), "mount -o remount,ro .");
     fs::write(mount.at("new"), "new").unwrap();
     let told = inside(&["status"]).code(1).remarks("the store cannot be used").remarks("Write log:");
     told.remarks("something changed since the last snapshot");
@@ -129,7 +132,8 @@ fn snapshot_and_status_work_while_the_store_is_away() {
     let told = run(&mount.path, &["--json", "status"], Stdio::null()).ok();
     let told: serde_json::Value = serde_json::from_str(&told.out).unwrap();
     assert_eq!((&told["clean"], &told["waiting"]), (&true.into(), &1.into()));
-    fs::rename(world.path("away"), &store).unwrap();
+    sh(&disk.path(), "mount -o remount,rw .");
+    fs::rename(disk.path().join("away"), &store).unwrap();
     inside(&["flush"]).ok();
     assert_eq!(inside(&["cat", "two", "new"]).ok().out, "new");
 }
