@@ -119,7 +119,7 @@ impl<'a> UnseenDirs<'a> {
     }
 
     /// Counts files that are done or given up, while none is being made; gives the directories that are to be named now.
-    pub fn count(&mut self, done: impl Iterator<Item = (&Write, u64)>) -> Vec<Filled<'a>> {
+    pub fn count<'w>(&mut self, done: impl Iterator<Item = (&'w Write, u64)>) -> Vec<Filled<'a>> {
         let mut ready = Vec::new();
         for (write, bytes) in done {
             let Some(dir) = self.dirs.get_mut(&write.place.dir) else { continue };
