@@ -135,6 +135,10 @@ impl Fs {
 }
 
 fn is_access_due(attr: &Attr, now: Time) -> bool {
+    // Within one tick of the clock an access is not later than the change before it: nothing would be recorded.
+    if now <= attr.atime && attr.atime <= attr.mtime.max(attr.ctime) {
+        return false;
+    }
     attr.atime <= attr.mtime.max(attr.ctime) || now.secs.saturating_sub(attr.atime.secs) >= ACCESS_AGE
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use vellum_live::MemoryStore;
 use vellum_types::{Attr, Chunking, Dentry, FileKind, Ino, Key, SnapshotId};
+use vellum_types::value::Super;
 use vellum_volume::verify::{Scope, verify};
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{Meter, Origin, StateDir, Statistics, Volume};
@@ -19,7 +20,7 @@ use crate::head::Head;
 use crate::log::WriteLog;
 use crate::publish::Progress;
 use crate::snapshot::SnapshotRequest;
-use crate::tree::Reading;
+use crate::tree::{Reading, Txn};
 
 const FILES: u64 = 3;
 
@@ -83,6 +84,12 @@ impl World {
         let live = Arc::new(MemoryStore::default());
         let fs = Fs::open(Arc::new(volume), live, log, &head, Options::default()).unwrap();
         let mut world = Self { _dir: dir, fs, now: BTreeMap::new(), snapshots: Vec::new() };
+        let next_ino = Ino(10 + FILES);
+        let given_out = |txn: &mut Txn<'_>| {
+            txn.put(Key::attr(Ino::SUPER), &Super { next_ino }.encode());
+            Ok(())
+        };
+        world.fs.change(given_out).unwrap();
         for number in 0..FILES {
             world.make(Ino(10 + number));
         }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::MountingError;
 use super::table;
@@ -26,7 +27,7 @@ pub fn resolve(typed: &Path) -> Result<PathBuf> {
 /// Makes sure that something can be mounted here. What a killed process left mounted is taken away.
 pub fn prepare(mountpoint: &Path) -> Result<()> {
     if let Some(mount) = table::at(mountpoint)? {
-        if !mount.is_ours() || !mount.is_dead() {
+        if !mount.is_ours() || !is_or_becomes_dead(&mount) {
             let what = if mount.is_ours() { "a volume".into() } else { mount.kind };
             return Err(MountingError::Mounted { what, mountpoint: mountpoint.into() }.into());
         }
@@ -47,4 +48,23 @@ pub fn prepare(mountpoint: &Path) -> Result<()> {
         return Err(MountingError::NotEmpty(mountpoint.into()).into());
     }
     Ok(())
+}
+
+/// How long the kernel may take to end the mount of a process that was killed.
+const TEARDOWN: Duration = Duration::from_millis(2500);
+
+/// How often it is asked whether it has.
+const TEARDOWN_STEP: Duration = Duration::from_millis(10);
+
+/// Whether nobody serves a mount. A process that was killed a moment ago still has it until the kernel has closed what
+/// it had open: that is waited for.
+fn is_or_becomes_dead(mount: &table::Mount) -> bool {
+    let start = Instant::now();
+    while !mount.is_dead() {
+        if mount.describe().is_ok() || start.elapsed() > TEARDOWN {
+            return false;
+        }
+        std::thread::sleep(TEARDOWN_STEP);
+    }
+    true
 }

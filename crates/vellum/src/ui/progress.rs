@@ -224,8 +224,8 @@ mod tests {
         recent.note(Duration::from_secs(100), start);
         recent.note(Duration::from_millis(120_618), now);
         let at = |columns| line(TASK, now, &recent, columns);
-        assert_eq!(at(60), "Recording: 20.0 GiB of 40.0 GiB, 993 MiB/s, 21 s left");
-        assert_eq!(at(40), "Recording: 993 MiB/s, 21 s left");
+        assert_eq!(at(60), "Recording: 20.0 GiB of 40.0 GiB, 993.3 MiB/s, 21 s left");
+        assert_eq!(at(40), "Recording: 993.3 MiB/s, 21 s left");
         assert_eq!(at(10), "Recording: 21 s left");
     }
 

@@ -193,7 +193,7 @@ fn a_stopped_writer_is_named_and_a_collection_that_waits_for_it_can_be_ended() {
     assert!(line.contains(&format!("process {}", holder.id())) && line.contains("lock"), "{line}");
     kill(i32::try_from(collecting.id()).unwrap(), "-TERM");
     let ended = collecting.wait().unwrap();
-    assert_eq!(ended.code(), Some(2));
+    assert_eq!(ended.code(), Some(143));
     holder.kill().unwrap();
     holder.wait().unwrap();
 }

@@ -112,6 +112,9 @@ fn reasons_stand_outside_of_the_quotes() {
     let ran = world.run(&["restore", "HEAD~1"]).code(2);
     let ran = ran.remarks("'HEAD~1' names no snapshot: the history is not that long");
     assert!(ran.err.contains("hint"), "{}", ran.err);
-    world.run(&["cat", "@{1970-01-01}", "a.txt"]).code(2).remarks("': no snapshot is that old");
+    world
+        .run(&["cat", "@{1970-01-01}", "a.txt"])
+        .code(2)
+        .remarks("'@{1970-01-01}' names no snapshot: no snapshot is that old");
     World::new().run(&["ls", "HEAD"]).code(2).remarks("'HEAD' names no snapshot: none was made yet");
 }

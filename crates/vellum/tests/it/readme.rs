@@ -78,7 +78,8 @@ fn the_tour_runs_as_written() {
     assert_eq!(fs::read_to_string(home.join("elsewhere/one.jpg")).unwrap(), "a picture\n");
     assert_eq!(fs::read_to_string(far.join("photos/one.jpg")).unwrap(), "a picture\n");
     assert_eq!(fs::read_to_string(home.join("public/list")).unwrap(), "buy milk\n");
-    assert_eq!(fs::read_to_string(home.join("project/src/parser.rs")).unwrap(), "fn parse() { todo!() }\n");
+    // The latest snapshot is the one that the restore made of what no other held.
+    assert_eq!(fs::read_to_string(home.join("project/src/parser.rs")).unwrap(), "fn parse() {}\n");
     assert!(err.contains("newer: vellum history --all"), "{err}");
 }
 

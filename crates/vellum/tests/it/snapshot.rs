@@ -183,6 +183,6 @@ fn sudo_once_in_a_users_directory_locks_the_user_out_of_nothing() {
         world.run_as(USER, &["-C", dir, "gc", "run"]).ok();
         world.run_as(USER, &["-C", dir, "verify", "--all"]).ok();
     }
-    world.run(&["init", "--plain", "sub/../../disk/fresh"]).code(0);
+    world.run(&["init", "--plain", "../disk/fresh"]).code(0);
     assert_eq!(std::fs::metadata(world.path("disk/fresh/.vellum")).unwrap().uid(), 0, "of root's directory");
 }

@@ -354,7 +354,7 @@ fn directories_named_alone_and_paths_that_begin_with_a_dot_are_as_with_rsync() {
         write(root, "old/file", "old");
     };
     let beside = Beside::new(make);
-    beside.same(&["-dt", "src", "alone"], "alone");
+    beside.same(&["-dt", "src", "alone/"], "alone");
     beside.same(&["-a", "--existing", "src", "existing"], "existing");
     beside.same(&["-am", "--filter=P empty/", "src/", "pruned"], "pruned");
     beside.same(&["-aR", "./src/dir", "dot"], "dot");
@@ -391,7 +391,7 @@ fn lists_that_cannot_be_meant_are_refused() {
     run(&["--files-from=marked"]).code(3).remarks("'b/./a'");
     run(&["--files-from=host:list"]).code(3).remarks("on another host");
     run(&["--files-from=list", "--no-R"]).code(3).remarks("--no-relative");
-    world.run(&["sync", "-R", ".", "dst"]).code(3).remarks("give -r or -d");
+    world.run(&["sync", "-tR", ".", "dst"]).code(3).remarks("give -r or -d");
     assert!(!world.has("dst"));
     run(&["--files-from=list"]).ok();
     assert!(world.has("dst/a"));
