@@ -51,7 +51,7 @@ impl Worktree {
         if let Some(fork) = self.begun_fork(request)? {
             return finish(&fork, request, meter);
         }
-        let was_there = request.to.exists();
+        let was_there = Dir::open_root(&request.to).is_ok();
         let fork = self.begin_fork(request).inspect_err(|_| remove_made_dir(&request.to, was_there))?;
         self.fill_fork(&fork, request, meter).inspect_err(|_| {
             // Nobody stands on it yet; if it stays, it is listed.

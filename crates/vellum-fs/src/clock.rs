@@ -38,6 +38,8 @@ pub(crate) fn wait_for_tick() {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use super::*;
 
     #[test]

@@ -358,7 +358,7 @@ impl ModeChange {
             0o007 => mode & 7,
             _ => 0,
         };
-        let bits = (self.bits | execute | copied * 0o111) & self.whom & !self.masked;
+        let bits = (self.bits | execute | (copied * 0o111)) & self.whom & !self.masked;
         match self.operation {
             Operation::Add => mode | bits,
             Operation::Remove => mode & !bits,

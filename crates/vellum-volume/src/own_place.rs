@@ -86,6 +86,8 @@ fn existing(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use std::fs;
 
     use super::*;

@@ -31,6 +31,9 @@ const NODE_CACHE_BYTES: u64 = 64 << 20;
 /// zstd level of new volumes: source text at over 120 MB/s a core, and close to what higher levels reach.
 const LEVEL: u8 = 3;
 
+/// Refs of one kind with what each says, by name; and those that cannot be read.
+pub type ReadRefs<T> = (Vec<(String, T)>, Vec<DamagedRef>);
+
 /// An open volume, as seen from one worktree.
 pub struct Volume {
     /// Where its objects are.
@@ -353,20 +356,16 @@ impl Volume {
     }
 
     /// The tags that can be read, by name, and those that cannot.
-    pub fn read_tags(&self) -> Result<(Vec<(String, SnapshotId)>, Vec<DamagedRef>)> {
+    pub fn read_tags(&self) -> Result<ReadRefs<SnapshotId>> {
         self.read_refs(RefKind::Tag, decode_tag)
     }
 
     /// The worktrees whose refs can be read, by name, and those that cannot.
-    pub fn read_worktrees(&self) -> Result<(Vec<(String, WorktreeHead)>, Vec<DamagedRef>)> {
+    pub fn read_worktrees(&self) -> Result<ReadRefs<WorktreeHead>> {
         self.read_refs(RefKind::Worktree, decode_head)
     }
 
-    fn read_refs<T>(
-        &self,
-        kind: RefKind,
-        decode: impl Fn(&Ref) -> Result<T>,
-    ) -> Result<(Vec<(String, T)>, Vec<DamagedRef>)> {
+    fn read_refs<T>(&self, kind: RefKind, decode: impl Fn(&Ref) -> Result<T>) -> Result<ReadRefs<T>> {
         let (refs, mut damaged) = self.refs.list_readable(kind)?;
         let mut readable = Vec::with_capacity(refs.len());
         for found in refs {

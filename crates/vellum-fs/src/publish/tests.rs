@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use vellum_live::MemoryStore;
-use vellum_types::{Attr, Chunking, Dentry, FileKind, Ino, Key, SnapshotId};
 use vellum_types::value::Super;
+use vellum_types::{Attr, Chunking, Dentry, FileKind, Ino, Key, SnapshotId};
 use vellum_volume::verify::{Scope, verify};
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{Meter, Origin, StateDir, Statistics, Volume};

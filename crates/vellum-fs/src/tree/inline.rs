@@ -85,6 +85,8 @@ pub fn complete(live: &dyn LiveRead, full: &[u8], bare: Bytes) -> Result<Option<
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use vellum_types::{FileKind, Ino};
 
     use super::*;

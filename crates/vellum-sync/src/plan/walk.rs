@@ -357,12 +357,14 @@ impl<'a> Planner<'a> {
         }
         let mut refusal = self.refusal();
         // What is not a deletion goes on, unless something has to go to make room for it.
-        if !matches!(refusal, Some(Refusal::Store { .. })) && self.clear.is_empty() && self.does_more() {
-            if let Some(refusal) = refusal.take() {
-                self.counts.deleted -= self.deletes.len() as u64;
-                self.deletes.clear();
-                self.remarks.push(Remark::DeletesRefused { refusal });
-            }
+        if !matches!(refusal, Some(Refusal::Store { .. }))
+            && self.clear.is_empty()
+            && self.does_more()
+            && let Some(refusal) = refusal.take()
+        {
+            self.counts.deleted -= self.deletes.len() as u64;
+            self.deletes.clear();
+            self.remarks.push(Remark::DeletesRefused { refusal });
         }
         self.files.extend(self.fresh_files.iter().map(|fresh| fresh.step));
         let finish = self.finish_dirs();
