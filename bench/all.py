@@ -83,6 +83,9 @@ def measurings() -> list:
             [["compare/filesystem.py", "--rounds", "3"]],
             [["compare/filesystem.py", "--rounds", "1", "--steps", "big,create,mkdir,rmdir,fsync"]],
         ),
+        Measuring(
+            "floor", [["floor.py"]], [["floor.py", "--rounds", "1", "--count", "200", "--files", "100"]]
+        ),
         Measuring("mounted", [["mounted.py"]], [["mounted.py", "--sizes", "10,1000", "--runs", "1"]]),
         Measuring("unpacked", [["unpacked.py"]], [["unpacked.py", "--files", "1000", "--runs", "1"]]),
         Measuring(

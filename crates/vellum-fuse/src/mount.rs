@@ -27,7 +27,7 @@ use crate::virt::{MountFile, Virtual};
 
 /// Threads that answer requests from the device. Requests wait for disks and networks, so one would be too few; but the kernel wakes
 /// them in turns, and each that slept takes longer to answer: unlinking takes half as long with one as with eight.
-const THREADS: usize = 4;
+pub const THREADS: usize = 4;
 
 /// How far the kernel reads ahead, KiB: as much as one request carries.
 const READ_AHEAD_KIB: u32 = 1024;
@@ -160,7 +160,7 @@ fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKe
 
 /// The kernel limits how far it reads ahead, and how much it keeps to be written, to less than other filesystems get;
 /// root may say more. Gives the kernel's number of the mount.
-fn raise_limits(mountpoint: &Path) -> Option<u32> {
+pub fn raise_limits(mountpoint: &Path) -> Option<u32> {
     let stat = rustix::fs::stat(mountpoint).ok()?;
     let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let limits = [("read_ahead_kb", READ_AHEAD_KIB), ("max_ratio", DIRTY_PERCENT)];

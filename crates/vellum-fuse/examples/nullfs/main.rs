@@ -1,0 +1,96 @@
+//! The null filesystem: the floor beneath every mount of ours.
+//!
+//! It asks of the kernel what Vellum asks, so that it gets the same requests, and answers them from memory: what a program
+//! waits for on it is the price of FUSE alone. `bench/floor.py` measures it beside Vellum. Invariant: it negotiates by
+//! Vellum's own handshake and encodes by Vellum's own wire types, so that it cannot drift from what it is compared with.
+//! Deliberately absent: everything that keeps content (it is gone with the process), permissions (the kernel's affair), and
+//! extended attributes, of which there are none.
+//!
+//!     nullfs [--session] MOUNTPOINT
+//!
+//! One thread waits on the device, which is the cheapest way to serve it; with `--session` the threads of a Vellum mount do,
+//! by rings where the kernel offers them. It needs root, and ends when it is unmounted.
+
+mod tree;
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::{env, io};
+
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use vellum_fuse::connection::{Connection, Device, Later, MAX_WRITE, Service, shake_hands};
+use vellum_fuse::mount::{THREADS, raise_limits};
+use vellum_fuse::wire::{Answer, Operation, Request};
+
+use tree::NullTree;
+
+/// Room for a request: the largest write, and its head.
+const REQUEST_MAX: usize = MAX_WRITE + 4096;
+
+fn main() -> ExitCode {
+    let mut arguments: Vec<_> = env::args_os().skip(1).collect();
+    let by_session = arguments.first().is_some_and(|first| first == "--session");
+    if by_session {
+        arguments.remove(0);
+    }
+    let [mountpoint] = arguments.as_slice() else {
+        eprintln!("usage: nullfs [--session] MOUNTPOINT");
+        return ExitCode::from(3);
+    };
+    match serve(Path::new(mountpoint), by_session) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nullfs: {}: {error}", Path::new(mountpoint).display());
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn serve(mountpoint: &Path, by_session: bool) -> io::Result<()> {
+    let device = Device::open()?;
+    attach(&device, mountpoint)?;
+    let rings = shake_hands(&device, by_session)?;
+    let service = NullFilesystem(NullTree::new());
+    if by_session {
+        let connection = Connection::start(device, rings, service, THREADS)?;
+        raise_limits(mountpoint);
+        return connection.join();
+    }
+    // It asks the mount for its number, and so has to be answered meanwhile.
+    let place = mountpoint.to_owned();
+    std::thread::spawn(move || raise_limits(&place));
+    serve_device(&Arc::new(device), &service)
+}
+
+/// Mounts where Vellum would, with its options.
+fn attach(device: &Device, mountpoint: &Path) -> io::Result<()> {
+    let fd = device.as_fd().as_raw_fd();
+    let options = format!("fd={fd},rootmode=40000,user_id=0,group_id=0,default_permissions,subtype=null");
+    let options = CString::new(options)?;
+    let flags = MountFlags::NODEV | MountFlags::NOSUID;
+    rustix::mount::mount("null", mountpoint, "fuse", flags, options.as_c_str())?;
+    Ok(())
+}
+
+fn serve_device(device: &Arc<Device>, service: &NullFilesystem) -> io::Result<()> {
+    let mut room = vec![0; REQUEST_MAX];
+    while let Some(bytes) = device.read(&mut room)? {
+        let request = Request::decode(bytes).map_err(io::Error::other)?;
+        let answer =
+            request.operation().map_or(Answer::Failed(Errno::IO), |it| service.0.answer(&request, it));
+        device.answer(request.header.unique, answer);
+    }
+    Ok(())
+}
+
+struct NullFilesystem(NullTree);
+
+impl Service for NullFilesystem {
+    fn answer(&self, request: &Request<'_>, operation: Operation<'_>, _later: Later<'_>) -> Answer {
+        self.0.answer(request, operation)
+    }
+}

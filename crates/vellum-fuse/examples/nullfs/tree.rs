@@ -1,0 +1,398 @@
+//! Names, attributes and content of the null filesystem, in memory, and what is answered of them.
+//!
+//! Invariant: a node that has no name and that the kernel has forgotten is freed; numbers are never given again.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use vellum_fs::clock::now;
+use vellum_fs::{SetAttr, SetTime, Statfs};
+use vellum_fuse::wire::{Answer, Attributes, Entry, Header, Listed, Listing, Operation, Request, Small};
+use vellum_types::Time;
+
+type Result<T> = std::result::Result<T, Errno>;
+
+/// The root's number.
+const ROOT: u64 = 1;
+
+/// How long the kernel may believe what it is told: as long as of Vellum.
+const LONG: Duration = Duration::from_secs(24 * 3600);
+
+/// Permission bits of a mode.
+const PERMISSIONS: u32 = 0o7777;
+
+/// Nodes that the kernel asks about.
+pub struct NullTree(Mutex<Nodes>);
+
+struct Nodes(Vec<Option<Node>>);
+
+struct Node {
+    attr: Attributes,
+    parent: u64,
+    /// Of a directory.
+    names: Names,
+    /// Of a file or a symbolic link.
+    content: Vec<u8>,
+    /// Answers that named it and that the kernel has not forgotten.
+    known: u64,
+}
+
+/// The names of a directory; a name's slot is where a listing stands.
+#[derive(Default)]
+struct Names {
+    slots: Vec<Option<(Box<[u8]>, u64)>>,
+    by_name: HashMap<Box<[u8]>, usize>,
+}
+
+/// What is made.
+struct NewNode<'a> {
+    name: &'a [u8],
+    mode: u32,
+    device: (u32, u32),
+    content: &'a [u8],
+}
+
+impl NullTree {
+    /// A root, and nothing in it.
+    pub fn new() -> Self {
+        let mode = FileType::Directory.as_raw_mode() | 0o755;
+        let root = Node::new(ROOT, ROOT, attributes(mode, (0, 0)));
+        Self(Mutex::new(Nodes(vec![None, Some(root)])))
+    }
+
+    /// Answers a request.
+    pub fn answer(&self, request: &Request<'_>, operation: Operation<'_>) -> Answer {
+        use Operation as Do;
+        let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let head = &request.header;
+        let node = head.node;
+        match operation {
+            Do::Lookup { name } => Answer::of(nodes.lookup(node, name), Small::entry),
+            Do::Getattr => Answer::of(nodes.entry(node), Small::attributes),
+            Do::Statx => Answer::of(nodes.entry(node), Small::statx),
+            Do::Setattr(asked) => Answer::of(nodes.set(node, &asked), Small::attributes),
+            Do::Readlink => Answer::of_bytes(nodes.get(node).map(|it| it.content.clone())),
+            Do::Read { offset, len, .. } => Answer::of_bytes(nodes.read(node, offset, len)),
+            Do::Write { offset, data, .. } => {
+                Answer::of(nodes.write(node, offset, data), |&len| Small::count(len))
+            }
+            Do::Readdir { offset, room } => Answer::of_bytes(nodes.list(node, offset, (room, false))),
+            Do::Readdirplus { offset, room } => Answer::of_bytes(nodes.list(node, offset, (room, true))),
+            Do::Statfs => Answer::Small(Small::statfs(&STATFS)),
+            Do::Getxattr { .. } => Answer::Failed(Errno::NODATA),
+            Do::Listxattr { room: 0 } => Answer::Small(Small::count(0)),
+            Do::Listxattr { .. } => Answer::Bytes(Vec::new()),
+            Do::Forget { times } => {
+                nodes.forget(node, times);
+                Answer::None
+            }
+            Do::BatchForget(forgets) => {
+                forgets.nodes().for_each(|(node, times)| nodes.forget(node, times));
+                Answer::None
+            }
+            Do::Release | Do::Destroy | Do::Fsync { .. } | Do::Fsyncdir { .. } => Answer::Done,
+            _ => nodes.change_names(head, operation),
+        }
+    }
+}
+
+/// Some room, half of it free.
+const STATFS: Statfs = Statfs {
+    block_size: 4096,
+    blocks: 1 << 24,
+    blocks_free: 1 << 23,
+    blocks_available: 1 << 23,
+    files: 1 << 22,
+    files_free: 1 << 21,
+    name_max: 255,
+};
+
+impl Nodes {
+    /// Requests that make names, or take them away.
+    fn change_names(&mut self, head: &Header, operation: Operation<'_>) -> Answer {
+        use Operation as Do;
+        let new = |name, mode| NewNode { name, mode, device: (0, 0), content: &[] };
+        let made = |done: Result<Entry>| Answer::of(done, Small::entry);
+        match operation {
+            Do::Mknod { name, mode, device, umask } => {
+                let device = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
+                made(self.make(head, &NewNode { device, ..new(name, mode & !umask) }))
+            }
+            Do::Mkdir { name, mode, umask } => {
+                let mode = FileType::Directory.as_raw_mode() | mode & PERMISSIONS & !umask;
+                made(self.make(head, &new(name, mode)))
+            }
+            Do::Symlink { name, target } => {
+                let mode = FileType::Symlink.as_raw_mode() | 0o777;
+                made(self.make(head, &NewNode { content: target, ..new(name, mode) }))
+            }
+            Do::Link { node, name } => made(self.link(node, head.node, name)),
+            Do::Unlink { name } | Do::Rmdir { name } => Answer::of_deed(self.remove(head.node, name)),
+            Do::Rename { name, to_dir, to_name, flags } => {
+                Answer::of_deed(self.rename((head.node, name), (to_dir, to_name), flags))
+            }
+            _ => Answer::Failed(Errno::NOSYS),
+        }
+    }
+
+    fn get(&self, node: u64) -> Result<&Node> {
+        let found = usize::try_from(node).ok().and_then(|node| self.0.get(node));
+        found.and_then(Option::as_ref).ok_or(Errno::STALE)
+    }
+
+    fn get_mut(&mut self, node: u64) -> Result<&mut Node> {
+        let found = usize::try_from(node).ok().and_then(|node| self.0.get_mut(node));
+        found.and_then(Option::as_mut).ok_or(Errno::STALE)
+    }
+
+    fn entry(&self, node: u64) -> Result<Entry> {
+        Ok(self.get(node)?.entry())
+    }
+
+    /// A node that the kernel will know from now on.
+    fn give(&mut self, node: u64) -> Result<Entry> {
+        let node = self.get_mut(node)?;
+        node.known += 1;
+        Ok(node.entry())
+    }
+
+    /// The kernel may remember, too, that there is no such name.
+    fn lookup(&mut self, dir: u64, name: &[u8]) -> Result<Entry> {
+        match self.get(dir)?.names.find(name) {
+            Some(node) => self.give(node),
+            None => Ok(Entry { attr: attributes(0, (0, 0)), generation: 0, patience: LONG }),
+        }
+    }
+
+    fn make(&mut self, head: &Header, new: &NewNode<'_>) -> Result<Entry> {
+        if self.get(head.node)?.names.find(new.name).is_some() {
+            return Err(Errno::EXIST);
+        }
+        let number = self.0.len() as u64;
+        let attr = Attributes { uid: head.uid, gid: head.gid, ..attributes(new.mode, new.device) };
+        let mut node = Node::new(number, head.node, attr);
+        node.attr.size = new.content.len() as u64;
+        node.content = new.content.to_vec();
+        let is_dir = node.is_dir();
+        self.0.push(Some(node));
+        let dir = self.get_mut(head.node)?;
+        dir.names.add(new.name, number);
+        dir.attr.nlink += u32::from(is_dir);
+        dir.stamp();
+        self.give(number)
+    }
+
+    fn link(&mut self, node: u64, dir: u64, name: &[u8]) -> Result<Entry> {
+        if self.get(dir)?.names.find(name).is_some() {
+            return Err(Errno::EXIST);
+        }
+        self.get_mut(node)?.attr.nlink += 1;
+        let dir = self.get_mut(dir)?;
+        dir.names.add(name, node);
+        dir.stamp();
+        self.give(node)
+    }
+
+    fn remove(&mut self, dir: u64, name: &[u8]) -> Result<()> {
+        let number = self.get(dir)?.names.find(name).ok_or(Errno::NOENT)?;
+        let node = self.get_mut(number)?;
+        let is_dir = node.is_dir();
+        if is_dir && !node.names.by_name.is_empty() {
+            return Err(Errno::NOTEMPTY);
+        }
+        node.attr.nlink = if is_dir { 0 } else { node.attr.nlink - 1 };
+        let dir = self.get_mut(dir)?;
+        dir.names.remove(name);
+        dir.attr.nlink -= u32::from(is_dir);
+        dir.stamp();
+        Ok(())
+    }
+
+    fn rename(&mut self, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Result<()> {
+        use rustix::fs::RenameFlags;
+        let is_noreplace = flags == RenameFlags::NOREPLACE.bits();
+        if flags != 0 && !is_noreplace {
+            return Err(Errno::INVAL);
+        }
+        let number = self.get(from.0)?.names.find(from.1).ok_or(Errno::NOENT)?;
+        match self.get(to.0)?.names.find(to.1) {
+            Some(_) if is_noreplace => return Err(Errno::EXIST),
+            Some(other) if other == number => return Ok(()),
+            Some(_) => self.remove(to.0, to.1)?,
+            None => {}
+        }
+        let is_dir = self.get(number)?.is_dir();
+        for (dir, is_new) in [(from.0, false), (to.0, true)] {
+            let dir = self.get_mut(dir)?;
+            if is_new {
+                dir.names.add(to.1, number);
+                dir.attr.nlink += u32::from(is_dir);
+            } else {
+                dir.names.remove(from.1);
+                dir.attr.nlink -= u32::from(is_dir);
+            }
+            dir.stamp();
+        }
+        self.get_mut(number)?.parent = to.0;
+        Ok(())
+    }
+
+    fn set(&mut self, node: u64, asked: &SetAttr) -> Result<Entry> {
+        let node = self.get_mut(node)?;
+        let time = |asked| match asked {
+            SetTime::At(time) => time,
+            SetTime::Now => now(),
+        };
+        let attr = &mut node.attr;
+        attr.mode = asked.mode.map_or(attr.mode, |mode| attr.mode & !PERMISSIONS | mode & PERMISSIONS);
+        attr.uid = asked.uid.unwrap_or(attr.uid);
+        attr.gid = asked.gid.unwrap_or(attr.gid);
+        attr.atime = asked.atime.map_or(attr.atime, time);
+        attr.mtime = asked.mtime.map_or(attr.mtime, time);
+        attr.ctime = asked.ctime.unwrap_or_else(now);
+        if let Some(size) = asked.size {
+            node.content.resize(usize::try_from(size).map_err(|_| Errno::FBIG)?, 0);
+            attr.size = size;
+            attr.mtime = now();
+        }
+        Ok(node.entry())
+    }
+
+    fn read(&self, node: u64, offset: u64, len: u32) -> Result<Vec<u8>> {
+        let content = &self.get(node)?.content;
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+        let end = start.saturating_add(len as usize).min(content.len());
+        Ok(content[start..end].to_vec())
+    }
+
+    fn write(&mut self, node: u64, offset: u64, data: &[u8]) -> Result<u32> {
+        let node = self.get_mut(node)?;
+        let start = usize::try_from(offset).map_err(|_| Errno::FBIG)?;
+        let end = start.checked_add(data.len()).ok_or(Errno::FBIG)?;
+        if node.content.len() == start {
+            node.content.extend_from_slice(data);
+        } else {
+            let len = node.content.len().max(end);
+            node.content.resize(len, 0);
+            node.content[start..end].copy_from_slice(data);
+        }
+        node.attr.size = node.content.len() as u64;
+        node.stamp();
+        u32::try_from(data.len()).map_err(|_| Errno::IO)
+    }
+
+    /// `is_plus`: with attributes, all of which the kernel knows then.
+    fn list(&mut self, node: u64, offset: u64, (room, is_plus): (u32, bool)) -> Result<Vec<u8>> {
+        let mut listing = Listing::new(room as usize);
+        let dir = self.get(node)?;
+        let own = [(&b"."[..], node), (&b".."[..], dir.parent)].map(Some);
+        let names = dir.names.slots.iter().map(|slot| slot.as_ref().map(|(name, node)| (&name[..], *node)));
+        let mut given = Vec::new();
+        let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
+        for (slot, named) in own.into_iter().chain(names).enumerate().skip(skipped) {
+            let Some((name, number)) = named else { continue };
+            let entry = self.entry(number)?;
+            let listed = Listed { name, node: number, mode: entry.attr.mode, next: slot as u64 + 1 };
+            // Of the directory itself and the one above it the kernel keeps no name.
+            let is_own = slot < 2;
+            let fits = match (is_plus, is_own) {
+                (true, true) => listing.add_known(listed, &NOBODY),
+                (true, false) => listing.add_known(listed, &entry),
+                (false, _) => listing.add(listed),
+            };
+            if !fits {
+                break;
+            }
+            given.extend((is_plus && !is_own).then_some(number));
+        }
+        for node in given {
+            self.give(node)?;
+        }
+        Ok(listing.into_bytes())
+    }
+
+    fn forget(&mut self, number: u64, times: u64) {
+        let Ok(node) = self.get_mut(number) else { return };
+        node.known = node.known.saturating_sub(times);
+        if node.known == 0 && node.attr.nlink == 0 {
+            self.0[number as usize] = None;
+        }
+    }
+}
+
+/// No node.
+const NOBODY: Entry = Entry { attr: NO_ATTRIBUTES, generation: 0, patience: Duration::ZERO };
+
+const NO_ATTRIBUTES: Attributes = Attributes {
+    ino: 0,
+    size: 0,
+    blocks: 0,
+    atime: EPOCH,
+    mtime: EPOCH,
+    ctime: EPOCH,
+    btime: EPOCH,
+    mode: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    device: (0, 0),
+    block_size: 4096,
+};
+
+const EPOCH: Time = Time { secs: 0, nanos: 0 };
+
+/// Attributes of a new node.
+fn attributes(mode: u32, device: (u32, u32)) -> Attributes {
+    let now = now();
+    let times = Attributes { atime: now, mtime: now, ctime: now, btime: now, ..NO_ATTRIBUTES };
+    Attributes { mode, device, ..times }
+}
+
+impl Node {
+    fn new(number: u64, parent: u64, attr: Attributes) -> Self {
+        let mut node = Self { attr, parent, names: Names::default(), content: Vec::new(), known: 0 };
+        node.attr.ino = number;
+        node.attr.nlink = if node.is_dir() { 2 } else { 1 };
+        node
+    }
+
+    fn is_dir(&self) -> bool {
+        FileType::from_raw_mode(self.attr.mode) == FileType::Directory
+    }
+
+    fn entry(&self) -> Entry {
+        let attr = Attributes { blocks: self.attr.size.div_ceil(512), ..self.attr };
+        Entry { attr, generation: 1, patience: LONG }
+    }
+
+    /// Something in it has changed.
+    fn stamp(&mut self) {
+        let now = now();
+        self.attr.mtime = now;
+        self.attr.ctime = now;
+    }
+}
+
+impl Names {
+    fn find(&self, name: &[u8]) -> Option<u64> {
+        let slot = *self.by_name.get(name)?;
+        self.slots.get(slot)?.as_ref().map(|(_, node)| *node)
+    }
+
+    fn add(&mut self, name: &[u8], node: u64) {
+        self.by_name.insert(name.into(), self.slots.len());
+        self.slots.push(Some((name.into(), node)));
+    }
+
+    fn remove(&mut self, name: &[u8]) {
+        if let Some(slot) = self.by_name.remove(name) {
+            self.slots[slot] = None;
+        }
+        while self.slots.last().is_some_and(Option::is_none) {
+            self.slots.pop();
+        }
+    }
+}
