@@ -8,8 +8,10 @@ mod device;
 mod flushes;
 mod handshake;
 mod linger;
+mod readers;
 mod ring;
 mod rings;
+mod schedule;
 mod turn;
 mod watchdog;
 
@@ -21,9 +23,11 @@ use std::time::Duration;
 pub use device::{Device, Notifier};
 use flushes::Flushes;
 pub use handshake::shake_hands;
+use readers::Readers;
 use ring::{Ring, Slot};
 pub use rings::Rings;
 use rustix::io::Errno;
+use rustix::thread::Pid;
 pub use watchdog::Watchdog;
 use watchdog::{InHand, Watched};
 
@@ -129,11 +133,19 @@ impl Connection {
         let mut serving = rings.map_or_else(|| Ok(Vec::new()), |rings| rings.start(&service))?;
         let (flushes, waiting) = Flushes::start(&service)?;
         serving.extend(waiting);
+        let readers = Arc::new(Readers::new(threads));
+        serving.extend(readers.start_watch(&device)?);
         let clones: io::Result<Vec<Device>> = (1..threads).map(|_| device.reopen()).collect();
         let devices = clones?.into_iter().chain([device]);
         let start = |(i, device): (usize, Device)| {
-            let (service, flushes) = (service.clone(), flushes.clone());
-            let work = move || serve(&Arc::new(device), service.as_ref(), &flushes, pause);
+            let (service, flushes, readers) = (service.clone(), flushes.clone(), readers.clone());
+            let work = move || {
+                let thread = rustix::thread::gettid();
+                let reader = DeviceReader { thread, device: Arc::new(device), flushes, readers };
+                let served = reader.serve(service.as_ref(), pause);
+                reader.readers.finish();
+                served
+            };
             std::thread::Builder::new().name(format!("vellum-fuse-{i}")).spawn(work)
         };
         for thread in devices.enumerate().map(start) {
@@ -158,42 +170,59 @@ impl Connection {
     }
 }
 
-fn serve(
-    device: &Arc<Device>,
-    service: &impl Service,
-    flushes: &Flushes,
-    pause: Option<Duration>,
-) -> io::Result<()> {
-    let mut room = vec![0; REQUEST_MAX];
-    while let Some(bytes) = device.read(&mut room)? {
-        let request = Request::decode(bytes).map_err(io::Error::other)?;
-        let operation = request.operation();
-        if operation.as_ref().is_ok_and(flushes::waits) {
-            let Some(_first) = flushes.first() else {
-                flushes.pass_on(device, bytes);
-                continue;
-            };
-            answer(service, device, &request, operation);
-        } else {
-            answer(service, device, &request, operation);
-        }
-        if let Some(pause) = pause {
-            std::thread::sleep(pause);
-        }
-    }
-    Ok(())
+/// One of the threads that read the device.
+struct DeviceReader {
+    thread: Pid,
+    device: Arc<Device>,
+    flushes: Flushes,
+    readers: Arc<Readers>,
 }
 
-fn answer(
+impl DeviceReader {
+    /// Answers requests until the mount is gone.
+    fn serve(&self, service: &impl Service, pause: Option<Duration>) -> io::Result<()> {
+        let mut room = vec![0; REQUEST_MAX];
+        while let Some(bytes) = self.device.read(&mut room)? {
+            let request = Request::decode(bytes).map_err(io::Error::other)?;
+            let operation = request.operation();
+            self.readers.begin(
+                self.thread,
+                &request.header,
+                operation.as_ref().is_ok_and(readers::takes_long),
+            );
+            let _first = if operation.as_ref().is_ok_and(flushes::waits) {
+                let Some(first) = self.flushes.first() else {
+                    self.flushes.pass_on(&self.device, bytes);
+                    continue;
+                };
+                Some(first)
+            } else {
+                None
+            };
+            let answer = carry_out(service, &self.device, &request, operation);
+            self.readers.answer(self.thread, || self.device.answer(request.header.unique, answer));
+            if let Some(pause) = pause {
+                std::thread::sleep(pause);
+            }
+            self.readers.wait(self.thread);
+        }
+        Ok(())
+    }
+}
+
+/// What is answered to a request of the device.
+fn carry_out(
     service: &impl Service,
     device: &Arc<Device>,
     request: &Request<'_>,
     operation: Result<Operation<'_>, Malformed>,
-) {
+) -> Answer {
     let (way, unique) = (Way::Device(device.clone()), request.header.unique);
-    let answer = match operation {
+    match operation {
         Ok(operation) => service.answer(request, operation, Later { way: &way, unique, in_hand: None }),
         Err(_) => Answer::Failed(Errno::IO),
-    };
-    device.answer(unique, answer);
+    }
 }
+
+#[cfg(test)]
+mod tests;

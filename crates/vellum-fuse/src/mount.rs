@@ -26,7 +26,7 @@ use crate::tally::access_log::Pipe;
 use crate::virt::{MountFile, Virtual};
 
 /// Threads that answer requests from the device. Requests wait for disks and networks, so one would be too few; but the kernel wakes
-/// them in turns, and each that slept takes longer to answer: unlinking takes half as long with one as with eight.
+/// them in turns, and each that slept takes longer to answer. While one program asks, one of them does it alone.
 pub const THREADS: usize = 4;
 
 /// How far the kernel reads ahead, KiB: as much as one request carries.

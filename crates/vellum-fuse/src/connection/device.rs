@@ -85,10 +85,20 @@ impl Device {
     /// Whether the mount is still there.
     #[must_use]
     pub fn is_connected(&self) -> bool {
+        self.state().is_some_and(|state| !state.contains(PollFlags::ERR))
+    }
+
+    /// Whether a request waits to be read.
+    #[must_use]
+    pub fn has_request(&self) -> bool {
+        self.state().is_some_and(|state| state.contains(PollFlags::IN))
+    }
+
+    fn state(&self) -> Option<PollFlags> {
         let mut device = [PollFd::new(&self.0, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let polled = poll(&mut device, Some(&now));
-        polled.is_ok() && !device[0].revents().contains(PollFlags::ERR)
+        poll(&mut device, Some(&now)).ok()?;
+        Some(device[0].revents())
     }
 
     /// The same descriptor once more.

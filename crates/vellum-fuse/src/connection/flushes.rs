@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use super::{Device, Service, answer};
+use super::{Device, Service, carry_out};
 use crate::wire::{Operation, Request};
 
 /// Threads for those who are not the first: programs that flush at the same time share one flush up to this many.
@@ -80,7 +80,8 @@ fn serve(service: &impl Service, waiting: &Mutex<Receiver<Waiting>>) {
         let Ok(Waiting { device, bytes }) = next else { return };
         // It was decoded before.
         let Ok(request) = Request::decode(&bytes) else { continue };
-        answer(service, &device, &request, request.operation());
+        let answer = carry_out(service, &device, &request, request.operation());
+        device.answer(request.header.unique, answer);
     }
 }
 

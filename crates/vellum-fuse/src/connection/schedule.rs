@@ -1,0 +1,139 @@
+//! Where and when threads of this process run, as the kernel is asked for it.
+//!
+//! Invariant: a thread gets the policy for idle time only where that can be taken back: the kernel lets nobody leave it who
+//! may not raise priorities. Absent: who gets it, and for how long.
+
+use std::io;
+
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+/// When a thread runs, beside others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// As all threads do.
+    Normal,
+    /// Only when nobody else wants the processor (`SCHED_IDLE`).
+    Idle,
+}
+
+/// Which field of `/proc/TID/stat` behind the name is the processor, counted from 0.
+const PROCESSOR_FIELD: usize = 36;
+
+/// Gives a thread of this process a policy. Threads that it makes have it, too.
+pub fn set_policy(thread: Pid, policy: Policy) -> io::Result<()> {
+    let number = match policy {
+        Policy::Normal => libc::SCHED_OTHER,
+        Policy::Idle => libc::SCHED_IDLE,
+    };
+    let parameters = libc::sched_param { sched_priority: 0 };
+    #[expect(unsafe_code, reason = "no safe call sets a policy")]
+    // SAFETY: the kernel reads the parameters, which live until it has returned, and writes nothing.
+    let outcome =
+        unsafe { libc::sched_setscheduler(thread.as_raw_nonzero().get(), number, &raw const parameters) };
+    if outcome == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether a thread can be given the policy for idle time and get back the normal one. It is tried with a thread that is
+/// not needed for anything else.
+pub fn can_change_policy() -> bool {
+    let attempt = || {
+        let thread = rustix::thread::gettid();
+        set_policy(thread, Policy::Idle).and_then(|()| set_policy(thread, Policy::Normal)).is_ok()
+    };
+    let thread = std::thread::Builder::new().name("vellum-policy".into()).spawn(attempt);
+    thread.is_ok_and(|thread| thread.join().unwrap_or(false))
+}
+
+/// On which processor a thread of any process runs, or ran last. None if it is gone, or nobody tells.
+pub fn processor_of(thread: u32) -> Option<usize> {
+    let told = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
+    // The name of the program may have spaces and parentheses in it.
+    let behind_name = told.rsplit(|&byte| byte == b')').next()?;
+    let fields = std::str::from_utf8(behind_name).ok()?;
+    fields.split_ascii_whitespace().nth(PROCESSOR_FIELD)?.parse().ok()
+}
+
+/// Whether more threads want a processor now than so many. Where nobody tells, there are not.
+pub fn is_crowded(processors: u32) -> bool {
+    std::fs::read_to_string("/proc/loadavg")
+        .ok()
+        .and_then(|told| running(&told))
+        .is_some_and(|it| it > processors)
+}
+
+/// How many threads want a processor, of what the kernel says of its load.
+fn running(told: &str) -> Option<u32> {
+    told.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
+}
+
+/// Processors on which this thread may run.
+pub fn processors() -> io::Result<CpuSet> {
+    Ok(sched_getaffinity(None)?)
+}
+
+/// Moves this thread to a processor. It may go on to another one of its `processors` at any time: so may the threads that
+/// it makes.
+pub fn move_to(processor: usize, processors: &CpuSet) -> io::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(processor);
+    sched_setaffinity(None, &only)?;
+    Ok(sched_setaffinity(None, processors)?)
+}
+
+/// The processor on which this thread runs.
+pub fn processor() -> usize {
+    sched_getcpu()
+}
+
+/// The policy that a thread has.
+#[cfg(test)]
+pub fn policy_of(thread: Pid) -> Option<Policy> {
+    #[expect(unsafe_code, reason = "no safe call tells a policy")]
+    // SAFETY: it only reads a number.
+    let number = unsafe { libc::sched_getscheduler(thread.as_raw_nonzero().get()) };
+    match number {
+        libc::SCHED_OTHER => Some(Policy::Normal),
+        libc::SCHED_IDLE => Some(Policy::Idle),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_is_moved_is_seen_where_it_is_and_may_go_on() {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let all = processors().unwrap();
+        for each in (0..CpuSet::MAX_CPU).filter(|&each| all.is_set(each)) {
+            move_to(each, &all).unwrap();
+            assert!(processor_of(thread).is_some_and(|found| all.is_set(found)));
+            assert_eq!(processors().unwrap(), all);
+        }
+    }
+
+    #[test]
+    fn a_policy_is_taken_on_and_back() {
+        if !can_change_policy() {
+            return;
+        }
+        let thread = rustix::thread::gettid();
+        for policy in [Policy::Idle, Policy::Normal] {
+            set_policy(thread, policy).unwrap();
+            assert_eq!(policy_of(thread), Some(policy));
+        }
+    }
+
+    #[test]
+    fn the_load_says_how_many_threads_want_a_processor() {
+        assert_eq!(running("0.52 1.20 1.10 3/412 90210\n"), Some(3));
+        assert_eq!(running("none"), None);
+        assert!(!is_crowded(u32::MAX));
+    }
+
+    #[test]
+    fn nobody_knows_where_a_thread_runs_that_is_not_there() {
+        assert_eq!(processor_of(u32::MAX), None);
+    }
+}

@@ -1,0 +1,99 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::*;
+use crate::mounting::{Attachment, attach, detach};
+use crate::wire::{Attributes, Entry, Small};
+use vellum_types::Time;
+
+/// A directory with files of any name, of which one is told only when somebody says so.
+struct HeldUp {
+    asked: Sender<()>,
+    release: Mutex<Receiver<()>>,
+}
+
+const ROOT: u64 = 1;
+/// Longest that the test waits for itself.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SLOW: &[u8] = b"slow";
+
+impl Service for HeldUp {
+    fn answer(&self, request: &Request<'_>, operation: Operation<'_>, _later: Later<'_>) -> Answer {
+        match operation {
+            Operation::Lookup { name } => {
+                if name == SLOW {
+                    self.asked.send(()).unwrap();
+                    self.release.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+                }
+                Answer::Small(Small::entry(&entry(2)))
+            }
+            Operation::Getattr => Answer::Small(Small::attributes(&entry(request.header.node))),
+            Operation::Statx => Answer::Small(Small::statx(&entry(request.header.node))),
+            Operation::Forget { .. } | Operation::BatchForget(_) => Answer::None,
+            _ => Answer::Failed(Errno::NOSYS),
+        }
+    }
+}
+
+/// What may not be believed: the kernel asks again each time.
+fn entry(node: u64) -> Entry {
+    let time = Time { secs: 1, nanos: 0 };
+    let mode = if node == ROOT { 0o040_755 } else { 0o100_644 };
+    let attr = Attributes {
+        ino: node,
+        size: 0,
+        blocks: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+        mode,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        device: (0, 0),
+        block_size: 4096,
+    };
+    Entry { attr, generation: 0, patience: Duration::ZERO }
+}
+
+/// A mount that is taken away at the end, whatever happened.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = detach(&self.0);
+    }
+}
+
+fn mount(service: HeldUp, at: &Path) -> (Mounted, Connection) {
+    let attachment = Attachment { name: "test".into(), read_only: false, allow_other: false };
+    let device = attach(Device::open().unwrap(), at, &attachment).unwrap();
+    let mounted = Mounted(at.into());
+    assert!(shake_hands(&device, false).unwrap().is_none());
+    (mounted, Connection::start(device, None, service, 4).unwrap())
+}
+
+#[test]
+fn a_program_whose_request_is_held_up_keeps_nobody_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let ((asked, was_asked), (release, released)) = (channel(), channel());
+    let (mounted, connection) = mount(HeldUp { asked, release: Mutex::new(released) }, dir.path());
+    for _ in 0..5 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // By now one thread reads alone for it, if the machine lets it.
+                (0..100).for_each(|_| assert!(fs::metadata(dir.path().join("quick")).is_ok()));
+                fs::metadata(dir.path().join("slow")).unwrap();
+            });
+            was_asked.recv_timeout(PATIENCE).unwrap();
+            // Nobody has said that the slow one may go on.
+            (0..100).for_each(|_| assert!(fs::metadata(dir.path().join("other")).is_ok()));
+            release.send(()).unwrap();
+        });
+    }
+    drop(mounted);
+    connection.join().unwrap();
+}
