@@ -48,6 +48,11 @@ const FORGET_PAUSE: Duration = Duration::from_millis(10);
 pub trait Service: Send + Sync + 'static {
     /// Answers a request. With [`Answer::Later`], `later` must be used.
     fn answer(&self, request: &Request<'_>, operation: Operation<'_>, later: Later<'_>) -> Answer;
+
+    /// Whether content that is asked for only has to be copied. It may be said of none.
+    fn is_at_hand(&self, _node: u64, _offset: u64, _len: u32) -> bool {
+        false
+    }
 }
 
 /// Where an answer goes: the way that the request came.

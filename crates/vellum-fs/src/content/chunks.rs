@@ -82,6 +82,11 @@ impl Chunks {
         self.shared.get(ids)
     }
 
+    /// Whether a chunk is here, decoded.
+    pub fn has(&self, id: &BlobId) -> bool {
+        self.shared.cache.contains_key(id)
+    }
+
     /// What it did and holds. Evictions are not counted.
     pub fn statistics(&self) -> CacheStatistics {
         let Shared { cache, asked, missed, .. } = &*self.shared;

@@ -73,6 +73,20 @@ impl Fs {
         self.read_by(ino, &|| self.tree.read_sealed(state, |view| held(view, ino, offset, len)), offset)
     }
 
+    /// Whether what a read wants only has to be copied: it is inline, in the write log, or decoded already.
+    pub fn is_at_hand(&self, ino: Ino, offset: u64, len: usize) -> bool {
+        let is_near = |(_, extent): &Placed| match extent.source {
+            ExtentSource::Hole | ExtentSource::WriteLog { .. } => true,
+            ExtentSource::Chunk { id, .. } => self.chunks.has(&id),
+        };
+        match self.tree.read(|view| held(view, ino, offset, len)) {
+            Ok(Held::Inline(_)) => true,
+            Ok(Held::Extents(_, extents)) => extents.iter().all(is_near),
+            // Who reads learns what is the matter.
+            Err(_) => false,
+        }
+    }
+
     fn read_by(&self, ino: Ino, look: &dyn Fn() -> Result<Held>, offset: u64) -> Result<Vec<u8>> {
         let mut tries = 0;
         loop {

@@ -14,6 +14,7 @@ mod model;
 mod names;
 mod orphans;
 mod quota;
+mod reading;
 mod renames;
 mod selected;
 mod stand;

@@ -63,6 +63,13 @@ impl Service for Adapter {
             _ => self.answer_change(call, later),
         }
     }
+
+    fn is_at_hand(&self, node: u64, offset: u64, len: u32) -> bool {
+        match self.owner(node) {
+            Ok(Owner::Live(fs, ino)) => fs.is_at_hand(ino, offset, len as usize),
+            _ => false,
+        }
+    }
 }
 
 impl Adapter {

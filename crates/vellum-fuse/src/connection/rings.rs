@@ -33,8 +33,9 @@ const THREADS: usize = 2;
 /// Threads for what takes long, for all rings together.
 const LONG_THREADS: usize = 8;
 
-/// A read or write of so many bytes takes longer than waking another processor.
-const LONG_BYTES: usize = 64 << 10;
+/// A read of so many bytes takes longer than waking another processor: of content that has to be fetched and decoded, and
+/// of content that only has to be copied.
+const LONG_BYTES: (usize, usize) = (64 << 10, 512 << 10);
 
 /// The rings of a mount.
 pub struct Rings {
@@ -150,7 +151,7 @@ impl Rings {
     fn take_turns(&self, queue: &Queue, service: &impl Service, long: &Sender<Long>) -> io::Result<bool> {
         while let Some(slot) = queue.ring.next(&self.linger)? {
             let asked = decode(&queue.ring, slot);
-            if asked.as_ref().is_ok_and(|(_, operation)| takes_long(operation)) {
+            if asked.as_ref().is_ok_and(|asked| takes_long(asked, service)) {
                 let sent = long.send(Long { ring: queue.ring.clone(), slot });
                 debug_assert!(sent.is_ok(), "the threads for what takes long end after those of the rings");
                 continue;
@@ -196,9 +197,13 @@ fn decode(ring: &Ring, slot: Slot) -> io::Result<(Request<'_>, Operation<'_>)> {
     Ok((request, operation))
 }
 
-fn takes_long(operation: &Operation<'_>) -> bool {
+fn takes_long((request, operation): &(Request<'_>, Operation<'_>), service: &impl Service) -> bool {
     match operation {
-        Operation::Read { len, .. } => *len as usize >= LONG_BYTES,
+        Operation::Read { offset, len, .. } => {
+            let bytes = *len as usize;
+            bytes >= LONG_BYTES.1
+                || bytes >= LONG_BYTES.0 && !service.is_at_hand(request.header.node, *offset, *len)
+        }
         Operation::Fsync { .. } | Operation::Fsyncdir { .. } => true,
         _ => false,
     }

@@ -129,6 +129,10 @@ impl<S: Service> Service for Watched<S> {
         }
         answer
     }
+
+    fn is_at_hand(&self, node: u64, offset: u64, len: u32) -> bool {
+        self.service.is_at_hand(node, offset, len)
+    }
 }
 
 /// The thread that looks. It ends when this is dropped.
