@@ -20,6 +20,11 @@ use crate::cache::CacheStatistics;
 const CHUNK_WEIGHT: u64 = 64 << 10;
 /// Chunks that one thread fetches ahead together: one request where they are neighbours.
 const AHEAD: usize = 8;
+/// From so many chunks on a request is shared with the threads that fetch ahead: waking one takes longer than to decode
+/// one.
+const SHARED_MIN: usize = 6;
+/// Of what is shared, in how many parts.
+const SHARES: usize = 4;
 /// Threads that fetch ahead: opening and decompressing is work for several.
 const THREADS_MAX: usize = 4;
 /// What may wait to be fetched ahead; beyond that the readers themselves will do.
@@ -77,9 +82,20 @@ impl Chunks {
         Self { shared, queue: Some(queue), threads }
     }
 
-    /// Some chunks, in the order asked for.
+    /// Some chunks, in the order asked for. If many of them are missing, the threads that fetch ahead begin with the
+    /// second half while this one is at the first.
     pub fn get(&self, ids: &[BlobId]) -> Result<Vec<Chunk>, BlobError> {
-        self.shared.get(ids)
+        let middle = ids.len() / 2;
+        let (first, second) = ids.split_at(middle);
+        if ids.len() < SHARED_MIN || self.queue_missing(second, middle.div_ceil(SHARES)) < SHARED_MIN / 2 {
+            return self.shared.get(ids);
+        }
+        let mut chunks = self.shared.get(first)?;
+        // One at a time: what another thread is at is waited for, and what none has begun is done here.
+        for id in second {
+            chunks.extend(self.shared.get(&[*id])?);
+        }
+        Ok(chunks)
     }
 
     /// Whether a chunk is here, decoded.
@@ -103,13 +119,21 @@ impl Chunks {
 
     /// Says that these will be asked for soon, in this order.
     pub fn will_need(&self, ids: impl Iterator<Item = BlobId>) {
-        let Some(queue) = &self.queue else { return };
-        let missing: Vec<BlobId> = ids.filter(|id| !self.shared.cache.contains_key(id)).collect();
-        for batch in missing.chunks(AHEAD) {
+        let ids: Vec<BlobId> = ids.collect();
+        self.queue_missing(&ids, AHEAD);
+    }
+
+    /// Asks the threads for those that are missing, so many at a time. Says how many that are.
+    fn queue_missing(&self, ids: &[BlobId], batch: usize) -> usize {
+        let Some(queue) = &self.queue else { return 0 };
+        let is_missing = |id: &&BlobId| !self.shared.cache.contains_key(*id);
+        let missing: Vec<BlobId> = ids.iter().filter(is_missing).copied().collect();
+        for batch in missing.chunks(batch.max(1)) {
             if queue.try_send(batch.to_vec()).is_err() {
                 break;
             }
         }
+        missing.len()
     }
 }
 

@@ -24,6 +24,9 @@ const BATCH: usize = 64;
 const WINDOW_MIN: u64 = 512 << 10;
 /// What is fetched ahead at most, bytes: enough for the time of a request to a store.
 const WINDOW_MAX: u64 = 8 << 20;
+/// A first read of so many bytes is taken for the beginning of all of the file: it is as much as the kernel asks for when
+/// a program reads in large pieces.
+const EAGER: u64 = 128 << 10;
 /// How far a read may be from where the last one ended and still be in sequence: the kernel asks for several at once.
 const SLACK: u64 = 1 << 20;
 
@@ -191,7 +194,10 @@ impl Stream {
     /// little, and nothing worse.
     fn next(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let read_to = self.read_to.swap(range.end, Ordering::Relaxed);
-        if range.start.abs_diff(read_to) > SLACK || range.start == 0 && read_to == 0 {
+        let is_first = range.start == 0 && read_to == 0;
+        // Who begins with a large piece goes on; who wants a little may want no more than that.
+        let is_hesitant = is_first && range.end < EAGER;
+        if range.start.abs_diff(read_to) > SLACK || is_hesitant {
             self.window.store(0, Ordering::Relaxed);
             self.fetched_to.store(range.end, Ordering::Relaxed);
             return None;

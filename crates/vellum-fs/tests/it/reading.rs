@@ -22,3 +22,29 @@ fn content_is_at_hand_in_the_log_and_decoded_and_not_in_the_store() {
     assert!(stand.read(ino, 0, BIG).unwrap() == content);
     assert!(stand.fs.is_at_hand(ino, 0, BIG), "decoded");
 }
+
+#[test]
+fn large_reads_that_threads_share_give_all_content_whoever_reads_along() {
+    let stand = Stand::new();
+    stand.populate(&["large"]);
+    let mut number = 7u32;
+    let mut next = || {
+        number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (number >> 24) as u8
+    };
+    let content: Vec<u8> = (0..4 << 20).map(|_| next()).collect();
+    stand.write(stand.at("large").ino, 0, &content, false).unwrap();
+    stand.fs.flush().unwrap();
+    let stand = stand.again();
+    let ino = stand.at("large").ino;
+    // They begin at different places of the same chunks.
+    std::thread::scope(|scope| {
+        for start in [0, 1000, 700_000, 2 << 20] {
+            let (stand, content) = (&stand, &content);
+            scope.spawn(move || {
+                let read = stand.read(ino, start as u64, content.len()).unwrap();
+                assert!(read == content[start..], "from {start}");
+            });
+        }
+    });
+}
