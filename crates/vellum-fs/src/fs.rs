@@ -17,6 +17,7 @@ use crate::content::{Chunks, ReleasedOrphans, Streams};
 use crate::error::Result;
 use crate::head::{Head, State};
 use crate::log::WriteLog;
+use crate::memory;
 use crate::metrics::Times;
 use crate::names::Places;
 use crate::numbers::Numbers;
@@ -49,7 +50,7 @@ pub struct Node {
 pub struct Options {
     /// Its name; None: it is the one that the volume was opened for.
     pub worktree: Option<String>,
-    /// Bytes of decoded chunks kept in memory.
+    /// Bytes of decoded chunks kept in memory; unless told otherwise a sixteenth of it, 64 MiB to 1 GiB.
     pub chunk_cache: u64,
     /// How much it may hold.
     pub quota: Quota,
@@ -59,7 +60,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { worktree: None, chunk_cache: 64 << 20, quota: Quota::default(), tenure: None }
+        let chunk_cache = memory::share_for_chunks(memory::limit());
+        Self { worktree: None, chunk_cache, quota: Quota::default(), tenure: None }
     }
 }
 

@@ -15,6 +15,7 @@ pub mod head;
 pub mod lease;
 mod loans;
 pub mod log;
+mod memory;
 pub mod metrics;
 pub mod names;
 mod numbers;
