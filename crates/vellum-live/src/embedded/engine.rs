@@ -206,6 +206,7 @@ impl Engine {
         }
         let appended = writer.journal.append(|out| record::encode_mark(out, durable));
         appended.map_err(|failure| self.append_failed(failure, writer.journal.segment.number))?;
+        writer.journal.note_sync();
         self.marked.store(durable, Ordering::Release);
         Ok(())
     }
