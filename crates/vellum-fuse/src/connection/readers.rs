@@ -50,8 +50,10 @@ const WORTH: Duration = Duration::from_millis(250);
 /// Who answered so many requests before another program asked gained more than it costs that all read again.
 const WORTH_REQUESTS: u64 = 128;
 
-/// A read or write of so many bytes takes longer than waking another thread.
-const LONG_BYTES: usize = 64 << 10;
+/// A read of more bytes, or a write of so many, should leave others free to be heard. Larger reads are those that the kernel
+/// makes ahead of a program, which goes on meanwhile; for a smaller one it waits.
+const LONG_READ: usize = 256 << 10;
+const LONG_WRITE: usize = 64 << 10;
 
 /// Nobody is alone.
 const ALL: i32 = 0;
@@ -333,8 +335,8 @@ impl ReadersState {
 /// Whether others should be heard while a request is at work.
 pub fn takes_long(operation: &Operation<'_>) -> bool {
     match operation {
-        Operation::Read { len, .. } => *len as usize >= LONG_BYTES,
-        Operation::Write { data, .. } => data.len() >= LONG_BYTES,
+        Operation::Read { len, .. } => *len as usize > LONG_READ,
+        Operation::Write { data, .. } => data.len() >= LONG_WRITE,
         Operation::Fsync { .. }
         | Operation::Fsyncdir { .. }
         | Operation::Fallocate { .. }
