@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# pjdfstest, fsx and a storm of renames and listings on a mount of an empty volume, as root. Installs the first two if they
-# are not there. Runs twice if the kernel can hand over requests through io_uring: through the device, and through rings.
+# pjdfstest, fsx, a storm of renames and listings and an image of ext2, on a mount of an empty volume, as root. Installs
+# the first two if they are not there. Runs twice if the kernel can hand over requests through io_uring: through the
+# device, and through rings.
 #
 #   VELLUM=path/to/vellum tests/posix/run.sh
 #
@@ -30,6 +31,7 @@ unmount() {
 
 cleanup() {
     cd /
+    umount "$work/image" 2>/dev/null || true
     [ -n "${MOUNT:-}" ] || unmount
     [ -z "$offered" ] || echo "$offered" > "$offer"
     rm -rf "$work"
@@ -57,6 +59,21 @@ suite() {
     mkdir "$mnt/storm"
     timeout -k 5 $((storm + 60)) "$work/storm" "$mnt/storm" "$storm" || { echo "the storm failed" >&2; exit 1; }
     echo "storm: $storm seconds: no failure"
+
+    # Another filesystem in a file of this one, filled with names of one file, as fast as it can.
+    truncate -s 300M "$mnt/image"
+    mkfs.ext2 -q -F "$mnt/image"
+    mkdir "$work/image"
+    mount -o loop "$mnt/image" "$work/image"
+    touch "$work/image/file"
+    timeout -k 5 60 python3 -c 'import os, sys
+for number in range(31000): os.link(sys.argv[1] + "/file", f"{sys.argv[1]}/{number}")' "$work/image" || { echo "an image on the mount failed" >&2; exit 1; }
+    timeout 60 sync -f "$work/image"
+    umount "$work/image"
+    rmdir "$work/image"
+    fsck.ext2 -fn "$mnt/image" > /dev/null
+    rm -f "$mnt/image"
+    echo "image: 31,000 names in a filesystem in a file: no failure"
 }
 
 # A new volume, mounted, with the suite on it.

@@ -25,7 +25,8 @@ trap cleanup EXIT
 mkdir "$work/volume" "$mnt"
 cd "$work/volume"
 "$VELLUM" init -q --plain > /dev/null
-"$VELLUM" mount -q "$mnt"
+# Little for the cache, so that what grows is seen at once.
+"$VELLUM" mount -q --cache-size 64M "$mnt"
 pid=$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "$mnt/.vellum/mount.json")
 
 # Makes files of all sizes, reads them, moves some, removes the ones of three rounds ago, and takes a snapshot.
@@ -47,6 +48,15 @@ round() {
     rm -rf "$gone"
 }
 
+# Forgets all but the newest ten snapshots, and frees what only they held, so that the disk does not fill.
+forget_old() {
+    local old
+    old=$("$VELLUM" -C "$mnt" history --json |
+        python3 -c 'import json, sys; print(*[s["id"] for s in json.load(sys.stdin)["snapshots"][10:]])')
+    [ -z "$old" ] || "$VELLUM" -C "$mnt" forget -q $old > /dev/null
+    "$VELLUM" -C "$mnt" gc run -q > /dev/null
+}
+
 descriptors() { find "/proc/$pid/fd" -mindepth 1 | wc -l; }
 memory() { awk '/^VmRSS/ { print int($2 / 1024) }' "/proc/$pid/status"; }
 
@@ -58,6 +68,7 @@ end=$((begin + minutes * 60))
 fds=() mib=()
 for ((number = 1; $(date +%s) < end || number <= 8; number++)); do
     round "$number"
+    ((number % 20 != 0)) || forget_old
     fds+=("$(descriptors)") mib+=("$(memory)")
     echo "round $number, $(($(date +%s) - begin)) s: ${fds[-1]} descriptors, ${mib[-1]} MiB"
 done

@@ -57,7 +57,8 @@ pub struct Args {
     /// Take requests from /dev/fuse, also where the kernel offers FUSE over io_uring
     #[arg(long)]
     no_io_uring: bool,
-    /// Memory for content that was read lately, in bytes or with K, M, G; 64M if it is left out
+    /// Memory for content that was read lately, in bytes or with K, M, G; a sixteenth of the
+    /// machine's, between 64M and 1G, if it is left out
     #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
     cache_size: Option<u64>,
     /// Disk space for what is written and not in the store yet, in bytes or with K, M, G; half of what is free, and 16 GiB
