@@ -9,7 +9,7 @@ use vellum_chunker::Chunker;
 use vellum_map::{Root, apply};
 use vellum_types::{Attr, FileKind, Ino, SnapshotId, Time};
 use vellum_volume::diff::{Comparison, FileChange, within};
-use vellum_volume::history::Entry;
+use vellum_volume::history::{Ancestors, Entry};
 use vellum_volume::lost::Renewal;
 use vellum_volume::session::{host_name, now, user_name};
 use vellum_volume::state::{STATE_DIR, WorktreeLock};
@@ -104,9 +104,35 @@ impl Worktree {
         self.volume.state.root()
     }
 
-    /// Waits until no other command changes this worktree; `waiting` is called once if there is one.
+    /// Waits until no other command changes this worktree; `waiting` is called once if there is one. Fails if the directory
+    /// is a copy of the worktree's.
     pub fn lock(&self, waiting: impl FnOnce()) -> Result<WorktreeLock> {
-        Ok(self.volume.state.lock(waiting)?)
+        let lock = self.volume.state.lock(waiting)?;
+        self.volume.confirm_directory()?;
+        Ok(lock)
+    }
+
+    /// Makes a directory that is a copy of another worktree's one of its own, called `name`. It stands on the snapshot that
+    /// was the copied directory's last when it was copied, as far as that can be told. Returns that snapshot.
+    pub fn adopt(&self, name: &str, waiting: impl FnOnce()) -> Result<Option<SnapshotId>> {
+        let _lock = self.volume.state.lock(waiting)?;
+        let base = self.copied_snapshot()?;
+        self.volume.adopt_directory(name, base)?;
+        Ok(base)
+    }
+
+    /// The newest snapshot of this worktree that has the tree of which the stat cache was made; else its last.
+    fn copied_snapshot(&self) -> Result<Option<SnapshotId>> {
+        let Some(head) = self.volume.head()? else { return Ok(None) };
+        let state = self.root.open_dir(STATE_DIR.as_bytes())?;
+        let Ok(cache) = StatCache::load(&state, STATCACHE_FILE) else { return Ok(Some(head)) };
+        for entry in Ancestors::of(&self.volume.catalog, [head])? {
+            let entry = entry?;
+            if entry.record.root.0 == cache.base() {
+                return Ok(Some(entry.id));
+            }
+        }
+        Ok(Some(head))
     }
 
     /// The snapshot that it stands on.

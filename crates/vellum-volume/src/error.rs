@@ -265,6 +265,32 @@ pub enum VolumeError {
         /// Directory of the live state.
         place: String,
     },
+    /// A directory is a copy of a worktree's.
+    #[error(
+        "{} is a copy of {}, which is the worktree '{worktree}': only one of them can be",
+        .copy.display(), .original.display()
+    )]
+    CopiedWorktree {
+        /// The copy.
+        copy: PathBuf,
+        /// The worktree's name.
+        worktree: String,
+        /// Its directory.
+        original: PathBuf,
+    },
+    /// Another directory has become the worktree that this one was.
+    #[error("{} is not the worktree '{worktree}' any more: that is in {place} now", .directory.display())]
+    WorktreeTakenOver {
+        /// The directory.
+        directory: PathBuf,
+        /// The worktree's name.
+        worktree: String,
+        /// Where it is.
+        place: String,
+    },
+    /// A directory was to be adopted that is the worktree that it says it is.
+    #[error("{} is no copy of another worktree", .0.display())]
+    NotCopied(PathBuf),
     /// Stopped on request.
     #[error("interrupted")]
     Interrupted,
@@ -292,6 +318,7 @@ impl VolumeError {
             | Self::BadExpression { .. }
             | Self::BadName { .. }
             | Self::NotLost(_)
+            | Self::NotCopied(_)
             | Self::TooLong { .. }
             | Self::OtherSort { .. }
             | Self::WrongKind { .. } => ErrorKind::Usage,
@@ -313,6 +340,8 @@ impl VolumeError {
             | Self::SessionLost
             | Self::Leased { .. }
             | Self::Fenced { .. }
+            | Self::CopiedWorktree { .. }
+            | Self::WorktreeTakenOver { .. }
             | Self::Behind { .. } => ErrorKind::Conflict,
             Self::Interrupted => ErrorKind::Interrupted,
         }

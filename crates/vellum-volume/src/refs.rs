@@ -14,7 +14,7 @@ use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::limits::REF_NAME_MAX;
 use vellum_types::{DecodeError, Reader, Writer};
 
-pub use self::head::{LiveTree, Quota, READING_MAX, WorktreeHead};
+pub use self::head::{LiveTree, Quota, READING_MAX, WorktreeHead, WorktreeMark};
 use crate::error::{Result, VolumeError, is_loss};
 use crate::state::StateDir;
 use crate::tree::is_invisible;

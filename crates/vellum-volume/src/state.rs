@@ -54,13 +54,27 @@ pub struct WorktreeFile {
     pub worktree: String,
     /// Whether the volume is sealed: a store that says otherwise later is refused.
     pub encrypted: bool,
+    /// What tells the directory from copies of it; none if the store lies in the state directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<DirectoryIdentity>,
+}
+
+/// By what the directory of a worktree is told from copies of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryIdentity {
+    /// The mark of the worktree's ref, in hexadecimal.
+    pub mark: String,
+    /// The inode of the state directory. (Its device is not kept: numbers of devices change when a machine starts.)
+    pub inode: u64,
+    /// The directory's path, without symlinks.
+    pub path: String,
 }
 
 impl WorktreeFile {
     /// The description of a new worktree.
     #[must_use]
     pub fn new(volume: VolumeId, store: String, worktree: String, encrypted: bool) -> Self {
-        Self { layout: LAYOUT, volume: volume.to_string(), store, worktree, encrypted }
+        Self { layout: LAYOUT, volume: volume.to_string(), store, worktree, encrypted, identity: None }
     }
 }
 
@@ -88,12 +102,17 @@ impl StateDir {
         Err(VolumeError::NoVolume(start.into()))
     }
 
+    /// The state directory that `root` has, or would have.
+    pub(crate) fn at(root: &Path) -> Self {
+        Self { path: root.join(STATE_DIR) }
+    }
+
     /// The state directory that `root` would have, which must not lie in a worktree. Nothing is made.
     pub fn future(root: &Path) -> Result<Self> {
         match Self::find(root) {
             Ok(found) if found.root() == root => Err(VolumeError::AlreadyInitialised(root.into())),
             Ok(found) => Err(VolumeError::Nested { inner: root.into(), outer: found.root().into() }),
-            Err(_) => Ok(Self { path: root.join(STATE_DIR) }),
+            Err(_) => Ok(Self::at(root)),
         }
     }
 

@@ -3,6 +3,7 @@
 //! Invariant: a volume is opened only if its config is authenticated by the key and is the one that the worktree
 //! was made with; a plain volume planted for an encrypted one is refused.
 
+mod identity;
 mod init;
 
 use std::collections::HashSet;
@@ -22,7 +23,7 @@ use crate::lease::{Token, is_over, leased};
 use crate::record::SnapshotRecord;
 use crate::refs::{DamagedRef, Ref, RefKind, Refs, WorktreeHead, check_ref_name};
 use crate::session::{WriteSession, host_name};
-use crate::state::{INDEX_FOLDER, STATE_DIR, StateDir, WorktreeFile};
+use crate::state::{DirectoryIdentity, INDEX_FOLDER, STATE_DIR, StateDir, WorktreeFile};
 use crate::tree::NodeLoader;
 
 /// Memory for decoded nodes, bytes: holds the hot part of a map of some million files.
@@ -64,7 +65,10 @@ impl Volume {
             state.set_master_key(&master)?;
         }
         let store = absolute_store(&self.state, &self.worktree.store)?;
-        let worktree = WorktreeFile::new(self.config.volume, store, name.into(), self.config.encrypted);
+        let worktree = WorktreeFile {
+            identity: Some(DirectoryIdentity::new(state)?),
+            ..WorktreeFile::new(self.config.volume, store, name.into(), self.config.encrypted)
+        };
         let keys = match state.master_key()? {
             Some(master) => VolumeKeys::sealed(&master, self.config.volume),
             None => VolumeKeys::plain(self.config.volume),
@@ -83,7 +87,19 @@ impl Volume {
         Self::open_on(Arc::new(Metered::new(vellum_store::open(&absolute_store(state, &store)?)?)), state)
     }
 
-    /// The same with a store that is open already.
+    /// Opens the volume of a worktree whose store was moved to `store`, and remembers that. A store that holds another
+    /// volume is refused.
+    pub fn relocate_store(state: &StateDir, store: &str) -> Result<Self> {
+        let address = absolute_store(state, store)?;
+        let volume = Self::open_on(Arc::new(Metered::new(vellum_store::open(&address)?)), state)?;
+        // In the state directory it is remembered by its relative name, as when it was made.
+        let within = Path::new(&address).strip_prefix(state.path()).ok().and_then(Path::to_str);
+        let store = within.map_or(address.clone(), str::to_owned);
+        state.set_worktree(&WorktreeFile { store, ..state.worktree()? })?;
+        Ok(volume)
+    }
+
+    /// As [`Self::open`], with a store that is open already.
     pub fn open_on(objects: Arc<dyn ObjectStore>, state: &StateDir) -> Result<Self> {
         let worktree = state.worktree()?;
         // Those of early versions have no such file. Who may not write there may still read.
@@ -176,6 +192,7 @@ impl Volume {
         self.refs.update(RefKind::Worktree, name, |old| {
             let mut head = decode_head(old.ok_or_else(missing)?)?;
             self.check_lease(name, &head)?;
+            self.check_mark(name, &head)?;
             change(&mut head);
             Ok(Some(head.encode()))
         })
@@ -192,19 +209,22 @@ impl Volume {
     }
 
     fn new_head(&self) -> WorktreeHead {
-        WorktreeHead::new(host_name(), self.state.root().display().to_string())
+        let root = self.state.root();
+        let place = root.canonicalize().unwrap_or_else(|_| root.into());
+        WorktreeHead::new(host_name(), place.display().to_string())
     }
 
     fn add_worktree_ref(&self, name: &str) -> Result<()> {
         self.check_new_worktree(name)?;
-        let new = self.new_head();
+        let mark = self.worktree.identity.as_ref().and_then(DirectoryIdentity::mark);
+        let new = WorktreeHead { mark, ..self.new_head() };
         self.refs.update(RefKind::Worktree, name, |old| match old {
             None => Ok(Some(new.encode())),
             // A crash between this ref and the local file leaves the ref of this very place: take it over.
             Some(old) => {
                 let old_head = decode_head(old)?;
                 if old_head.place == new.place && old_head.host == new.host && old_head.head.is_none() {
-                    Ok(Some(old.value.clone()))
+                    Ok(Some(WorktreeHead { mark, ..old_head }.encode()))
                 } else {
                     Err(VolumeError::Exists { kind: "worktree", name: name.into() })
                 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use vellum_checkout::Worktree;
 use vellum_volume::{Meter, StateDir, Volume};
 
-use crate::error::{CliError, Result};
+use crate::error::{CliError, Result, volume_hint};
 use crate::mounting::control::Request;
 use crate::mounting::table;
 use crate::ui::Ui;
@@ -49,12 +49,26 @@ impl Context {
             mounted.ask(&Request::Settle)?;
             return Ok(mounted.volume);
         }
-        Ok(Volume::open(&self.state()?)?)
+        let volume = Volume::open(&self.state()?)?;
+        self.warn_of_copy(&volume)?;
+        Ok(volume)
     }
 
     /// The worktree that the user stands in.
     pub fn worktree(&self) -> Result<Worktree> {
-        Ok(Worktree::open(&self.cwd)?)
+        let worktree = Worktree::open(&self.cwd)?;
+        self.warn_of_copy(&worktree.volume)?;
+        Ok(worktree)
+    }
+
+    /// Says that the directory is a copy of a worktree's: what only reads shows the original's history.
+    fn warn_of_copy(&self, volume: &Volume) -> Result<()> {
+        match volume.directory_problem()? {
+            Some(problem) => {
+                self.ui.warn(format!("{problem}: {}", volume_hint(&problem).unwrap_or_default()))
+            }
+            None => Ok(()),
+        }
     }
 
     /// How typed paths relate to the worktree at `root`.

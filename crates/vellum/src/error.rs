@@ -282,7 +282,11 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
                 note.display()
             ));
         }
-        VolumeError::Foreign { .. } => "check that the store is where it was, and that its disk is mounted",
+        VolumeError::Foreign { .. }
+        | VolumeError::Store(StoreError::Address { kind: ErrorKind::NotFound, .. }) => {
+            "check that its disk is mounted; if the store was moved, 'vellum worktree relocate --store URL' says where it \
+             is now"
+        }
         VolumeError::OtherSort { encrypted: true, .. } => "leave out --plain",
         VolumeError::OtherSort { encrypted: false, .. } => {
             "with --plain it is taken: whoever can read that store then reads your files; if the volume that you \
@@ -300,6 +304,10 @@ pub fn volume_hint(error: &VolumeError) -> Option<String> {
         VolumeError::NoSuchPath { .. } => {
             "paths are relative to the directory you stand in; 'vellum ls SNAP -R' lists all"
         }
+        VolumeError::CopiedWorktree { .. } | VolumeError::WorktreeTakenOver { .. } => {
+            "'vellum worktree adopt --as NAME' makes this directory a worktree of its own; its files stay as they are"
+        }
+        VolumeError::NotCopied(_) => "'vellum fork NAME --to DIR' makes another worktree",
         VolumeError::Raced(_) | VolumeError::SessionLost => "run the command again",
         VolumeError::Leased { worktree, place, .. } => {
             return Some(format!(

@@ -1,7 +1,7 @@
 //! What a user typed becomes a store: the one place where addresses are understood.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use vellum_types::ErrorKind;
@@ -33,12 +33,29 @@ pub fn create(url: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
     }
 }
 
-/// What was typed, as it can be kept: a relative path is joined to `base`, an address stays as it is.
+/// What was typed, as it can be kept: a relative path is joined to `base`, and has no `..` any more, so that it stays right
+/// when `base` is moved; an address stays as it is.
 pub fn absolute(url: &str, base: &Path) -> Result<String, StoreError> {
     match parse(url)? {
-        Address::Directory(path) => Ok(base.join(path).display().to_string()),
+        Address::Directory(path) => Ok(without_parents(&base.join(path)).display().to_string()),
         Address::Memory(_) => Ok(url.to_owned()),
     }
+}
+
+/// The same path without `.` and `..`. Where `..` follows a symlink, that is resolved first.
+fn without_parents(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                plain = plain.canonicalize().unwrap_or(plain);
+                plain.pop();
+            }
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => plain.push(component),
+        }
+    }
+    plain
 }
 
 fn memory(name: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
@@ -118,6 +135,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_address_that_is_kept_does_not_depend_on_the_directory_it_was_typed_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("far/away")).unwrap();
+        std::fs::create_dir(root.join("work")).unwrap();
+        std::os::unix::fs::symlink(root.join("far/away"), root.join("work/link")).unwrap();
+        for (typed, kept) in [
+            ("../store", "store"),
+            ("./store/.", "work/store"),
+            ("missing/../store", "work/store"),
+            ("link/store", "work/link/store"),
+            ("link/../store", "far/store"),
+        ] {
+            let expected = root.join(kept).display().to_string();
+            assert_eq!(absolute(typed, &root.join("work")).unwrap(), expected, "{typed}");
+        }
+    }
+
+    #[test]
     fn addresses_that_no_version_can_mean_are_usage_errors() {
         for (url, kind) in [
             ("", ErrorKind::Usage),
@@ -141,10 +177,10 @@ mod tests {
     #[test]
     fn paths_with_colons_are_paths_where_nothing_else_can_be_meant() -> Result<(), StoreError> {
         let base = Path::new("/base");
-        assert_eq!(absolute("./host:x", base)?, "/base/./host:x");
+        assert_eq!(absolute("./host:x", base)?, "/base/host:x");
         assert_eq!(absolute("/a:b/c", base)?, "/a:b/c");
         assert_eq!(absolute("dir/a:b", base)?, "/base/dir/a:b");
-        assert_eq!(absolute("./~/x", base)?, "/base/./~/x");
+        assert_eq!(absolute("./~/x", base)?, "/base/~/x");
         assert_eq!(absolute("file:///a", base)?, "/a");
         assert_eq!(absolute("memory://x", base)?, "memory://x");
         Ok(())

@@ -1,5 +1,10 @@
 //! What a worktree's ref says: where it stands, and who may change it.
 
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
+
+use vellum_crypto::fill_random;
 use vellum_map::Root;
 use vellum_types::{BlobId, DecodeError, Reader, SnapshotId, Time, Writer};
 
@@ -36,6 +41,37 @@ pub struct WorktreeHead {
     pub reading: Vec<Root>,
     /// How much it may hold.
     pub quota: Quota,
+    /// What the directory of a checked-out worktree has to have to change it; none if its store lies in that directory,
+    /// or if it is to be mounted.
+    pub mark: Option<WorktreeMark>,
+}
+
+/// A random number that a worktree and its directory have in common. Written in 32 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorktreeMark(pub [u8; 16]);
+
+impl WorktreeMark {
+    /// A new one.
+    #[must_use]
+    pub fn random() -> Self {
+        let mut mark = [0; 16];
+        fill_random(&mut mark);
+        Self(mark)
+    }
+}
+
+impl fmt::Display for WorktreeMark {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl FromStr for WorktreeMark {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        Ok(Self(u128::from_str_radix(text, 16)?.to_be_bytes()))
+    }
 }
 
 /// A tree that is in no snapshot yet.
@@ -70,6 +106,7 @@ impl WorktreeHead {
             left: Vec::new(),
             reading: Vec::new(),
             quota: Quota::default(),
+            mark: None,
         }
     }
 
@@ -105,6 +142,10 @@ impl WorktreeHead {
                 Some(most) => writer.u8(1).varint(most),
             };
         }
+        // Left out where there is none, as before there were marks.
+        if let Some(mark) = &self.mark {
+            writer.raw(&mark.0);
+        }
         writer.into_vec()
     }
 
@@ -129,8 +170,9 @@ impl WorktreeHead {
             (0..reader.count(READING_MAX)?).map(|_| root(reader)).collect::<Result<_, DecodeError>>()?;
         let mut limit = || if flag(reader, "quota")? { reader.varint().map(Some) } else { Ok(None) };
         let quota = Quota { bytes: limit()?, inodes: limit()? };
+        let mark = if rest.remaining() == 0 { None } else { Some(WorktreeMark(rest.array()?)) };
         rest.finish()?;
-        Ok(Self { head, created, host, place, live, lease, left, reading, quota })
+        Ok(Self { head, created, host, place, live, lease, left, reading, quota, mark })
     }
 
     /// Keeps a tree for a holder who is about to lose the lease, and may have changes over it.

@@ -11,12 +11,13 @@ use vellum_store::{Metered, ObjectStore};
 use vellum_types::{ErrorKind, VolumeId};
 use zeroize::Zeroizing;
 
+use super::identity::has_own_store;
 use super::{LEVEL, Volume, absolute_store, config_key, read_config};
 use crate::config::Config;
 use crate::error::{Result, VolumeError};
 use crate::keyring;
 use crate::refs::{RefKind, WorktreeHead, check_ref_name};
-use crate::state::{StateDir, WorktreeFile};
+use crate::state::{DirectoryIdentity, StateDir, WorktreeFile};
 
 /// Folder of the default store within the state directory.
 const DEFAULT_STORE: &str = "store";
@@ -133,8 +134,12 @@ impl Volume {
             None => make(state, &*objects, new.encrypted)?,
             Some((config, bytes)) => join(state, &*objects, (config, &bytes), new.encrypted, secret)?,
         };
-        let worktree =
+        let mut worktree =
             WorktreeFile::new(config.volume, new.store().into(), new.name.clone(), config.encrypted);
+        // Without a store of its own, a copy of the directory would be the same worktree.
+        if !has_own_store(&worktree) {
+            worktree.identity = Some(DirectoryIdentity::new(state)?);
+        }
         let volume = Self::assemble(state, objects, keys, config, worktree)?;
         // Another's worktree shows that the volume was handed over already: then its code was, too.
         let place = volume.new_head();
@@ -150,7 +155,7 @@ impl Volume {
         for (name, head) in there {
             if !attached
                 && name != new.name
-                && head == (WorktreeHead { created: head.created, ..place.clone() })
+                && head == (WorktreeHead { created: head.created, mark: head.mark, ..place.clone() })
             {
                 volume.refs.update(RefKind::Worktree, &name, |_| Ok(None))?;
             }

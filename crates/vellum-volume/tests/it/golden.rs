@@ -15,7 +15,7 @@ use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::{BlobId, SnapshotId, Time, VolumeId};
 use vellum_volume::config::Config;
 use vellum_volume::lease::{Lease, Token};
-use vellum_volume::refs::{LiveTree, Quota, RefKind, Refs, WorktreeHead, parse};
+use vellum_volume::refs::{LiveTree, Quota, RefKind, Refs, WorktreeHead, WorktreeMark, parse};
 use vellum_volume::session::Session;
 use vellum_volume::{Origin, SnapshotRecord, Statistics, keyring};
 
@@ -90,6 +90,7 @@ fn head() -> WorktreeHead {
         left: vec![(Token([0x77; 16]), Root(BlobId([0x88; 32])))],
         reading: vec![Root(BlobId([0x99; 32])), Root(BlobId([0xaa; 32]))],
         quota: Quota { bytes: Some(1 << 40), inodes: None },
+        mark: None,
     }
 }
 
@@ -158,6 +159,11 @@ fn refs() {
     assert_eq!(WorktreeHead::decode(&head().encode()), Ok(head()));
     let none = WorktreeHead { head: None, ..head() };
     assert_eq!(WorktreeHead::decode(&none.encode()), Ok(none));
+    let marked = WorktreeHead { mark: Some(WorktreeMark([0xbb; 16])), ..head() };
+    let bytes = marked.encode();
+    assert_eq!(bytes, [head().encode(), vec![0xbb; 16]].concat());
+    assert_eq!(WorktreeHead::decode(&bytes), Ok(marked));
+    assert!(WorktreeHead::decode(&bytes[..bytes.len() - 1]).is_err(), "half a mark");
 }
 
 #[test]

@@ -5,11 +5,12 @@ mod quota;
 use std::path::Path;
 
 use serde::Serialize;
+use vellum_checkout::Worktree;
 use vellum_library::live;
-use vellum_volume::Volume;
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::session::host_name;
 use vellum_volume::tree::show;
+use vellum_volume::{Volume, VolumeError};
 
 use crate::context::Context;
 use crate::context::names::{Names, warn_of_damaged};
@@ -17,7 +18,7 @@ use crate::error::{CliError, Outcome, Result};
 use crate::ui::table::{Align, Cell, Table};
 use crate::ui::{format, json};
 
-/// List, rename, limit, keep and remove worktrees
+/// List, rename, limit, keep, adopt, relocate and remove worktrees
 ///
 /// 'vellum fork' and 'vellum init --store' make new ones.
 #[derive(Debug, clap::Subcommand)]
@@ -45,6 +46,24 @@ pub enum Command {
     ///
     /// What it holds already stays when the limit is set lower; it may not grow.
     Quota(quota::Args),
+    /// Make a copy of a worktree's directory a worktree of its own
+    ///
+    /// Of a directory that was copied with all that is in it ('cp -a'), and whose store lies elsewhere, only one can be
+    /// the worktree. This gives the one you stand in a name of its own; its files stay as they are.
+    Adopt {
+        /// The name of the worktree that it becomes
+        #[arg(long = "as", value_name = "NAME")]
+        name: String,
+    },
+    /// Say where the directory or the store is after it was moved
+    ///
+    /// A directory that was moved is noticed when it is next changed by a command; this makes the list right at once. With
+    /// --store, the store is looked for there from now on.
+    Relocate {
+        /// Where the store is now: a path or a URL
+        #[arg(long, value_name = "URL")]
+        store: Option<String>,
+    },
     /// Take a worktree off the list
     ///
     /// Its snapshots stay, and so do the files in its directory.
@@ -79,21 +98,36 @@ struct Renamed<'a> {
 }
 
 #[derive(Serialize)]
+struct Adopted<'a> {
+    name: &'a str,
+    snapshot: Option<String>,
+    directory: &'a str,
+}
+
+#[derive(Serialize)]
+struct Relocated<'a> {
+    name: &'a str,
+    directory: &'a str,
+    store: &'a str,
+}
+
+#[derive(Serialize)]
 struct Removed<'a> {
     name: &'a str,
     snapshot: Option<String>,
     directory: &'a str,
 }
 
-/// Lists, renames, keeps or removes.
+/// Lists worktrees, or changes one.
 pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
-    let volume = context.volume()?;
     match command {
-        Command::List => list(context, &volume),
-        Command::Rename { old, new } => rename(context, &volume, old, new),
-        Command::Keep { old, new } => keep(context, &volume, old, new),
-        Command::Quota(args) => quota::run(args, context, &volume),
-        Command::Remove { name } => remove(context, &volume, name),
+        Command::List => list(context, &context.volume()?),
+        Command::Rename { old, new } => rename(context, &context.volume()?, old, new),
+        Command::Keep { old, new } => keep(context, &context.volume()?, old, new),
+        Command::Quota(args) => quota::run(args, context, &context.volume()?),
+        Command::Adopt { name } => adopt(context, name),
+        Command::Relocate { store } => relocate(context, store.as_deref()),
+        Command::Remove { name } => remove(context, &context.volume()?, name),
     }
 }
 
@@ -193,6 +227,50 @@ fn keep(context: &Context, volume: &Volume, old: &str, new: &str) -> Result<Outc
     } else if !ui.voice.quiet {
         ui.line(format!("What was left of {old} here is the worktree {}", ui.style.cyan(new)))?;
         ui.note(format!("'vellum mount --worktree {new} MOUNTPOINT' shows it"))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn adopt(context: &Context, name: &str) -> Result<Outcome> {
+    // Not by the context: that it is a copy need not be said.
+    let worktree = Worktree::open(&context.cwd)?;
+    let snapshot = worktree.adopt(name, context.waiting())?;
+    let directory = show(worktree.root().as_os_str().as_encoded_bytes());
+    let ui = &context.ui;
+    if ui.json() {
+        let snapshot = snapshot.map(|id| id.to_string());
+        ui.object(&Adopted { name, snapshot, directory: &directory })?;
+    } else if !ui.voice.quiet {
+        let names = Names::load(&worktree.volume)?;
+        let place =
+            snapshot.map_or_else(|| "no snapshot".into(), |id| format!("snapshot {}", names.short(&id)));
+        ui.line(format!("{directory} is now the worktree {}, at {place}", ui.style.cyan(name)))?;
+        ui.note("'vellum status' shows what differs from that")?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn relocate(context: &Context, store: Option<&str>) -> Result<Outcome> {
+    let state = context.state()?;
+    let volume = match store {
+        Some(store) => {
+            let store = vellum_store::absolute(store, &context.cwd).map_err(VolumeError::from)?;
+            Volume::relocate_store(&state, &store)?
+        }
+        None => Volume::open(&state)?,
+    };
+    let _lock = state.lock(context.waiting())?;
+    volume.confirm_directory()?;
+    let (directory, store) = (show(state.root().as_os_str().as_encoded_bytes()), volume.objects.describe());
+    let name = &volume.worktree.worktree;
+    let ui = &context.ui;
+    if ui.json() {
+        ui.object(&Relocated { name, directory: &directory, store: &store })?;
+    } else if !ui.voice.quiet {
+        ui.line(format!(
+            "The worktree {name} is in {directory}, and its store is {}",
+            show(store.as_bytes())
+        ))?;
     }
     Ok(Outcome::Done)
 }

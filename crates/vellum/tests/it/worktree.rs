@@ -62,3 +62,105 @@ fn a_mounted_worktree_is_renamed_with_its_live_state_once_it_is_not_mounted() {
     assert!(mount.at("a.txt").exists() && !mount.at("file").exists());
     assert!(live("work").exists());
 }
+
+/// A worktree `tree` of a store beside it, with a snapshot "one" of a file; the store's path.
+fn with_store_elsewhere() -> (World, std::path::PathBuf) {
+    let world = World::empty();
+    world.write("a.txt", "first");
+    world.run(&["init", "-q", "--plain", "--store", "../store", "--name", "main"]).ok();
+    world.run(&["snapshot", "-q", "-m", "one"]).ok();
+    let store = world.path("store");
+    (world, store)
+}
+
+fn copy(world: &World, name: &str) {
+    copy_of(&world.tree(), &world.path(name));
+}
+/// The notes of all snapshots of the worktree in `dir`, newest first.
+fn notes(dir: &std::path::Path) -> Vec<String> {
+    let ran = run(dir, &["history", "--json"], Stdio::null()).ok();
+    let listed: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let snapshots = listed["snapshots"].as_array().unwrap().iter();
+    snapshots.map(|snapshot| snapshot["note"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_copied_worktree_does_not_move_the_head_of_the_original() {
+    let (world, _store) = with_store_elsewhere();
+    copy(&world, "copy");
+    let dir = world.path("copy");
+    std::fs::write(dir.join("b.txt"), "of the copy").unwrap();
+    let in_copy = |args: &[&str]| run(&dir, args, Stdio::null());
+    in_copy(&["snapshot", "-m", "two"]).code(2).remarks("is a copy of").remarks("worktree adopt --as NAME");
+    in_copy(&["restore", "HEAD", "a.txt"]).code(2).remarks("is a copy of");
+    in_copy(&["status"]).code(1).says("A  b.txt").remarks("is a copy of");
+    // The original goes on, and the copy then stands on what it was copied from.
+    world.write("c.txt", "of the original");
+    world.run(&["snapshot", "-q", "-m", "of the original"]).ok();
+    in_copy(&["worktree", "adopt", "--as", "main"]).code(2).remarks("exists already");
+    in_copy(&["worktree", "adopt", "--as", "second"]).ok().says("is now the worktree second");
+    in_copy(&["status"]).code(1).says("A  b.txt");
+    in_copy(&["snapshot", "-q", "-m", "of the copy"]).ok();
+    assert_eq!(notes(&dir), ["of the copy", "one"]);
+    assert_eq!(notes(&world.tree()), ["of the original", "one"]);
+    in_copy(&["worktree", "adopt", "--as", "third"]).code(3).remarks("is no copy of another worktree");
+    world.run(&["worktree", "adopt", "--as", "third"]).code(3).remarks("is no copy of another worktree");
+}
+
+#[test]
+fn a_copy_that_goes_on_where_the_original_is_out_of_sight_puts_the_original_out() {
+    let (world, _store) = with_store_elsewhere();
+    copy(&world, "copy");
+    std::fs::rename(world.tree(), world.path("away")).unwrap();
+    std::fs::write(world.path("copy/b.txt"), "of the copy").unwrap();
+    run(&world.path("copy"), &["snapshot", "-q", "-m", "of the copy"], Stdio::null()).ok();
+    let back = world.path("away");
+    let refused = run(&back, &["snapshot"], Stdio::null()).code(2);
+    refused.remarks("is not the worktree 'main' any more").remarks("worktree adopt --as NAME");
+    run(&back, &["status"], Stdio::null()).remarks("is not the worktree 'main' any more");
+    run(&back, &["worktree", "adopt", "--as", "back"], Stdio::null()).ok();
+    run(&back, &["snapshot", "-q", "-m", "of the original"], Stdio::null()).ok();
+    assert_eq!(notes(&back), ["of the original", "one"]);
+    assert_eq!(notes(&world.path("copy")), ["of the copy", "one"]);
+}
+
+#[test]
+fn a_moved_worktree_goes_on_where_it_is() {
+    let (world, _store) = with_store_elsewhere();
+    std::fs::rename(world.tree(), world.path("moved")).unwrap();
+    let dir = world.path("moved");
+    run(&dir, &["snapshot", "-q", "-m", "two"], Stdio::null()).ok();
+    let listed = run(&dir, &["worktree", "list"], Stdio::null()).ok();
+    assert!(listed.out.contains("/moved\n") && !listed.out.contains("not there"), "{}", listed.out);
+    // So does one that was restored from a backup in the place of the lost one, and one with a store of its own.
+    copy_of(&dir, &world.path("backup"));
+    std::fs::remove_dir_all(&dir).unwrap();
+    copy_of(&world.path("backup"), &dir);
+    std::fs::remove_dir_all(world.path("backup")).unwrap();
+    run(&dir, &["snapshot", "-q", "-m", "three"], Stdio::null()).ok();
+    assert_eq!(notes(&dir), ["three", "two", "one"]);
+    let whole = World::with_snapshot();
+    std::fs::rename(whole.tree(), whole.path("moved")).unwrap();
+    run(&whole.path("moved"), &["worktree", "relocate"], Stdio::null()).ok();
+    let listed = run(&whole.path("moved"), &["worktree", "list"], Stdio::null()).ok();
+    assert!(!listed.out.contains("not there"), "{}", listed.out);
+}
+
+fn copy_of(from: &std::path::Path, to: &std::path::Path) {
+    assert!(std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+}
+
+#[test]
+fn a_store_that_was_moved_is_found_again() {
+    let (world, store) = with_store_elsewhere();
+    let other = World::with_snapshot();
+    std::fs::rename(&store, world.path("elsewhere")).unwrap();
+    world.run(&["snapshot"]).code(2).remarks("vellum worktree relocate --store URL");
+    let foreign = other.tree().join(".vellum/store");
+    let foreign = foreign.to_str().unwrap();
+    world.run(&["worktree", "relocate", "--store", foreign]).code(2).remarks("is not the volume");
+    world.run(&["worktree", "relocate", "--store", "../nowhere"]).code(2).remarks("No such file");
+    world.run(&["worktree", "relocate", "--store", "../elsewhere"]).ok().says("its store is");
+    world.run(&["snapshot", "-q", "-m", "two"]).ok();
+    assert_eq!(notes(&world.tree()), ["two", "one"]);
+}
