@@ -11,6 +11,7 @@ pub mod index;
 pub mod object;
 mod owner;
 pub mod pack;
+mod reserve;
 mod waiting;
 
 pub use blob::{
@@ -23,4 +24,5 @@ pub use object::{
 };
 pub use owner::give_to_owner_of;
 pub use pack::{Finding, PackEntry};
+pub use reserve::DiskReserve;
 pub use waiting::{LockObserver, LockWait, lock_exclusive, observe_lock_waits};

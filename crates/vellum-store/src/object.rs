@@ -83,6 +83,12 @@ pub trait ObjectStore: Send + Sync {
         None
     }
 
+    /// Keeps some room for what frees more, where a full disk can be in the way of that. Costs a call or two.
+    fn keep_reserve(&self) {}
+
+    /// Gives that room up if the disk is full: to be called before what frees more.
+    fn release_reserve(&self) {}
+
     /// What was asked of it, if that is counted.
     fn metered(&self) -> Option<&Metered> {
         None

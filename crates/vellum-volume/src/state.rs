@@ -31,6 +31,8 @@ const LOCK_FILE: &str = "lock";
 pub(crate) const INDEX_FOLDER: &str = "index";
 const GITIGNORE_FILE: &str = ".gitignore";
 const CACHE_TAG_FILE: &str = "CACHEDIR.TAG";
+/// Room for what frees more, where the store is on another disk.
+pub(crate) const RESERVE_FILE: &str = "reserve";
 const CACHE_TAG: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
 # Copies of a part of the store, which Vellum makes anew when they are missing.\n";
 const KEY_PREFIX: &str = "vellum-master-key-1:";
@@ -147,7 +149,7 @@ impl StateDir {
     /// Removes a state directory that holds nothing which is needed to go on: no key, no store, no live state.
     pub fn remove_if_unused(&self) {
         let needed = |entry: fs::DirEntry| match entry.file_name().to_str() {
-            Some(GITIGNORE_FILE | INDEX_FOLDER | SEEN_FILE | SEEN_LOCK_FILE) => false,
+            Some(GITIGNORE_FILE | RESERVE_FILE | INDEX_FOLDER | SEEN_FILE | SEEN_LOCK_FILE) => false,
             // An empty folder of a store that was never written to.
             _ => fs::remove_dir(entry.path()).is_err(),
         };

@@ -7,12 +7,14 @@ mod identity;
 mod init;
 
 use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use vellum_crypto::{VolumeKeys, check_randomness};
 use vellum_map::{NodeCache, Root, Shape};
-use vellum_store::{BlobStore, Metered, ObjectKey, ObjectStore, Options, StoreError};
+use vellum_store::{BlobStore, DiskReserve, Metered, ObjectKey, ObjectStore, Options, StoreError};
 use vellum_types::SnapshotId;
 
 pub use self::init::{Initialised, NewWorktree, StoreContent};
@@ -23,7 +25,7 @@ use crate::lease::{Token, is_over, leased};
 use crate::record::SnapshotRecord;
 use crate::refs::{DamagedRef, Ref, RefKind, Refs, WorktreeHead, check_ref_name};
 use crate::session::{WriteSession, host_name};
-use crate::state::{DirectoryIdentity, INDEX_FOLDER, STATE_DIR, StateDir, WorktreeFile};
+use crate::state::{DirectoryIdentity, INDEX_FOLDER, RESERVE_FILE, STATE_DIR, StateDir, WorktreeFile};
 use crate::tree::NodeLoader;
 
 /// Memory for decoded nodes, bytes: holds the hot part of a map of some million files.
@@ -300,6 +302,7 @@ impl Volume {
             .worktree_head(name)?
             .ok_or_else(|| VolumeError::NoSuchRef { kind: "worktree", name: name.into() })?;
         self.check_lease(name, &head)?;
+        self.release_reserves();
         self.refs.update(RefKind::Worktree, name, |_| Ok(None))?;
         Ok(head)
     }
@@ -319,6 +322,31 @@ impl Volume {
         Ok(same.then_some(state))
     }
 
+    /// Keeps some room on the disks of store and state for what frees more.
+    pub fn keep_reserves(&self) {
+        self.objects.keep_reserve();
+        self.with_state_reserve(DiskReserve::keep);
+    }
+
+    /// Gives that room up where a disk is full. To be called by what frees more; [`Self::keep_reserves`] makes it again.
+    pub fn release_reserves(&self) {
+        self.objects.release_reserve();
+        self.with_state_reserve(DiskReserve::release);
+    }
+
+    /// The state directory has a reserve of its own only if the store is on another disk.
+    fn with_state_reserve(&self, act: impl FnOnce(&DiskReserve<File>)) {
+        let Ok(dir) = File::open(self.state.path()) else { return };
+        let store = self.objects.directory().and_then(|store| store.metadata().ok());
+        let is_shared = match (store, dir.metadata()) {
+            (Some(store), Ok(state)) => store.dev() == state.dev(),
+            (None, _) | (_, Err(_)) => false,
+        };
+        if !is_shared {
+            act(&DiskReserve::new(dir, RESERVE_FILE));
+        }
+    }
+
     /// Records a snapshot and lets this worktree stand on it. What the record names must be durable already. It
     /// comes after its parents, whatever its time and counter say: clocks go back, and a history must not.
     pub fn commit(&self, mut record: SnapshotRecord) -> Result<SnapshotId> {
@@ -330,6 +358,7 @@ impl Volume {
         self.name_snapshot(&mut record)?;
         let id = self.catalog.put(&record)?;
         self.update_worktree(&record.worktree, |old| (old.head, old.live) = (Some(id), None))?;
+        self.keep_reserves();
         Ok(id)
     }
 
@@ -357,6 +386,7 @@ impl Volume {
 
     /// Removes a tag; gives what it named, if that can be read. One that is damaged or lost may be named by its object.
     pub fn remove_tag(&self, name: &str) -> Result<Option<SnapshotId>> {
+        self.release_reserves();
         let missing = || VolumeError::NoSuchRef { kind: "tag", name: name.into() };
         let mut target = None;
         let removed = self.refs.update(RefKind::Tag, name, |old| {
@@ -417,6 +447,7 @@ impl Volume {
         if let Some((name, _)) = tags.into_iter().next() {
             return Err(in_use(format!("the tag '{name}' names it; remove the tag first")));
         }
+        self.release_reserves();
         self.catalog.forget(id)
     }
 }

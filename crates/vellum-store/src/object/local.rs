@@ -2,7 +2,7 @@
 //!
 //! Invariant: a file under an object's name is whole and durable, or its put has not returned yet. Everything
 //! happens beneath one held descriptor and follows no symlink. Names that begin with a dot are the store's own:
-//! `.tmp` holds what is being written, `.lock` serialises compare-and-swap.
+//! `.tmp` holds what is being written, `.lock` serialises compare-and-swap, `.reserve` keeps some room.
 
 mod handles;
 mod temp;
@@ -21,12 +21,15 @@ use self::temp::Temp;
 use self::tree::Tree;
 use super::{ObjectInfo, ObjectKey, ObjectStore, key};
 use crate::error::StoreError;
+use crate::reserve::DiskReserve;
 use crate::waiting::lock_exclusive;
 
 /// The folder of unfinished files; on the same filesystem, so that a rename publishes them.
 const TEMP_FOLDER: &str = ".tmp";
 /// The file whose lock makes compare-and-swap atomic between processes.
 const LOCK_FILE: &str = ".lock";
+/// The file that keeps room for what frees more.
+const RESERVE_FILE: &str = ".reserve";
 /// Objects of this folder never change and are read in pieces: their descriptors are kept.
 const HELD_FOLDER: &str = "packs/";
 
@@ -191,6 +194,14 @@ impl ObjectStore for LocalDir {
 
     fn directory(&self) -> Option<&Path> {
         Some(&self.path)
+    }
+
+    fn keep_reserve(&self) {
+        DiskReserve::new(self.tree.root(), RESERVE_FILE).keep();
+    }
+
+    fn release_reserve(&self) {
+        DiskReserve::new(self.tree.root(), RESERVE_FILE).release();
     }
 
     fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {

@@ -179,6 +179,14 @@ impl ObjectStore for Metered {
         self.inner.parallel_gets()
     }
 
+    fn keep_reserve(&self) {
+        self.inner.keep_reserve();
+    }
+
+    fn release_reserve(&self) {
+        self.inner.release_reserve();
+    }
+
     fn metered(&self) -> Option<&Metered> {
         Some(self)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use vellum_types::{BlobId, PackId};
+use vellum_types::{BlobId, ErrorKind, PackId};
 
 use super::mark::{Live, mark};
 use super::plan::{Action, Drawn, PackPlan, Plan, draw};
@@ -41,6 +41,13 @@ pub struct CollectionRequest<'a> {
 /// Draws a plan and executes it, or only the part of it that the request approves.
 pub fn run(volume: &Volume, request: &CollectionRequest<'_>, meter: &Meter) -> Result<Collected> {
     volume.state.sweep();
+    volume.release_reserves();
+    let collected = collect(volume, request, meter);
+    volume.keep_reserves();
+    collected
+}
+
+fn collect(volume: &Volume, request: &CollectionRequest<'_>, meter: &Meter) -> Result<Collected> {
     end_sessions(volume, request.ended_sessions)?;
     let claim = Claim::of_collector(volume)?;
     let Drawn { mut plan, mut live, without, present } = draw(volume, request.without, meter)?;
@@ -62,16 +69,32 @@ pub fn run(volume: &Volume, request: &CollectionRequest<'_>, meter: &Meter) -> R
     volume.blobs.refresh()?;
     mark(volume, find_roots(volume, &without)?.roots, &mut live, meter)?;
     let needed = needed(volume, &mut packs, &live, &present);
-    collected.repacked = needed.len() as u64;
-    volume.blobs.repack(&needed.into_iter().collect::<Vec<_>>())?;
+    let needed: Vec<_> = needed.into_iter().collect();
+    match volume.blobs.repack(&needed) {
+        Ok(_) => collected.repacked = needed.len() as u64,
+        // Copying waits until there is room. What is dead as a whole makes some.
+        Err(error) if error.kind() == ErrorKind::NoSpace => {
+            packs.retain(|pack, _| needed.iter().all(|(kept, _)| kept != pack));
+        }
+        Err(error) => return Err(error.into()),
+    }
     // Asleep meanwhile? Then another collector may have taken the new packs for abandoned ones.
     claim.check()?;
-    volume.blobs.replace_index(&packs.keys().copied().collect())?;
+    let excluded = packs.keys().copied().collect();
+    let is_replaced = match volume.blobs.replace_index(&excluded) {
+        Ok(()) => true,
+        // Condemned packs may be missing: the index can forget them when there is room for a new one.
+        Err(error) if error.kind() == ErrorKind::NoSpace => false,
+        Err(error) => return Err(error.into()),
+    };
     for pack in packs.keys() {
         meter.check()?;
         claim.keep_alive()?;
         volume.blobs.delete_pack(pack)?;
         collected.deleted += 1;
+    }
+    if !is_replaced {
+        volume.blobs.replace_index(&excluded)?;
     }
     let gone = |pack: &&PackPlan| pack.pack.parse().is_ok_and(|id| packs.contains_key(&id));
     collected.freed = collected.plan.packs.iter().filter(gone).map(|pack| pack.dead).sum();

@@ -17,6 +17,7 @@ mod diff;
 mod export;
 mod forget;
 mod fork;
+mod full_disk;
 mod gc;
 mod global;
 mod help;

@@ -1,0 +1,107 @@
+//! Room on a disk that is kept for what frees more: on a full disk, removing a tag and collecting garbage have to write a
+//! little before anything is freed.
+//!
+//! Invariant: nothing depends on the file. Deliberately absent: disks that others fill at the same time, and quotas, which no
+//! call tells.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::owner::give_to_owner_of;
+
+/// Bytes that are kept, and the part of the disk that they may be.
+const RESERVE_MAX: u64 = 1 << 20;
+const RESERVE_PART: u64 = 64;
+/// With fewer bytes free than this, the disk counts as full.
+const FULL: u64 = 256 << 10;
+
+/// The reserve in one directory.
+pub struct DiskReserve<Dir> {
+    dir: Dir,
+    name: &'static str,
+}
+
+impl<Dir: AsFd> DiskReserve<Dir> {
+    /// The reserve that is the file `name` of `dir`, be it there or not.
+    pub fn new(dir: Dir, name: &'static str) -> Self {
+        Self { dir, name }
+    }
+
+    /// Makes the reserve if it is not there and there is room for several. What fails waits for the next time.
+    pub fn keep(&self) {
+        let _ = self.try_keep();
+    }
+
+    fn try_keep(&self) -> io::Result<()> {
+        if rustix::fs::statat(&self.dir, self.name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Ok(());
+        }
+        let disk = rustix::fs::fstatvfs(&self.dir)?;
+        let bytes = (disk.f_blocks.saturating_mul(disk.f_frsize) / RESERVE_PART).min(RESERVE_MAX);
+        if self.free()? < bytes.saturating_mul(4) {
+            return Ok(());
+        }
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(&self.dir, self.name, flags, Mode::RUSR | Mode::WUSR)?;
+        let filled = give_to_owner_of(&self.dir, &file).and_then(|()| allocate(&file, bytes));
+        if filled.is_err() {
+            self.remove();
+        }
+        filled
+    }
+
+    /// Gives the reserve up if the disk is full.
+    pub fn release(&self) {
+        if self.free().is_ok_and(|free| free < FULL) {
+            self.remove();
+        }
+    }
+
+    fn free(&self) -> io::Result<u64> {
+        let disk = rustix::fs::fstatvfs(&self.dir)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    fn remove(&self) {
+        let _ = rustix::fs::unlinkat(&self.dir, self.name, AtFlags::empty());
+    }
+}
+
+/// Gives a file blocks of its own. Where that cannot be asked for, it is written.
+fn allocate(file: &OwnedFd, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let block = [0xff; 64 << 10];
+            let mut written = 0;
+            while written < bytes {
+                written += rustix::io::pwrite(file, &block, written)? as u64;
+            }
+            Ok(())
+        }
+        done => Ok(done?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn a_reserve_takes_blocks_and_stays_while_there_is_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let reserve = DiskReserve::new(File::open(dir.path()).unwrap(), "kept");
+        reserve.keep();
+        reserve.keep();
+        reserve.release();
+        let kept = std::fs::metadata(dir.path().join("kept")).unwrap();
+        assert_eq!(kept.len(), RESERVE_MAX);
+        assert!(std::os::unix::fs::MetadataExt::blocks(&kept) * 512 >= RESERVE_MAX, "{kept:?}");
+        reserve.remove();
+        assert!(!dir.path().join("kept").exists());
+    }
+}
