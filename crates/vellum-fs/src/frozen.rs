@@ -13,17 +13,22 @@ use vellum_volume::{FsTree, Volume};
 
 use crate::error::{FsError, Result};
 
-/// Inodes whose entries, attributes and extents are kept decoded.
-const INODES_KEPT: usize = 4096;
+/// Files whose attributes and pieces are kept decoded, of all snapshots together, bytes: the kernel asks for a file several
+/// times in a row, and for files of many snapshots over time.
+const FILES_KEPT: u64 = 8 << 20;
+/// Bytes that the cache itself takes for an entry, about.
+const ENTRY: u64 = 64;
 
 /// Decoded chunks that are kept for the next request, bytes: the kernel reads ahead by a megabyte, and several files
 /// at once; what it has read, it keeps itself.
 const CHUNKS_KEPT: u64 = 32 << 20;
 
-/// Decoded chunks, shared by all snapshots that somebody reads.
+/// Decoded chunks and files, shared by all snapshots that somebody reads.
 pub struct Chunks {
     volume: Arc<Volume>,
     kept: Cache<BlobId, Arc<Vec<u8>>, ByLength>,
+    /// By the root of the tree and the inode in it.
+    files: Cache<(BlobId, Ino), Arc<File>, FileWeighter>,
 }
 
 #[derive(Debug, Clone)]
@@ -31,7 +36,20 @@ struct ByLength;
 
 impl Weighter<BlobId, Arc<Vec<u8>>> for ByLength {
     fn weight(&self, _: &BlobId, chunk: &Arc<Vec<u8>>) -> u64 {
-        chunk.len() as u64 + 64
+        chunk.len() as u64 + ENTRY
+    }
+}
+
+#[derive(Debug, Clone)]
+struct FileWeighter;
+
+impl Weighter<(BlobId, Ino), Arc<File>> for FileWeighter {
+    fn weight(&self, _: &(BlobId, Ino), file: &Arc<File>) -> u64 {
+        let File { inode, pieces } = &**file;
+        let xattrs: usize = inode.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let inline = inode.attr.inline.as_ref().map_or(0, Vec::len) + inode.attr.target.len();
+        let parts = size_of_val(&pieces[..]) + size_of_val(&inode.extents[..]);
+        (size_of::<File>() + parts + xattrs + inline) as u64 + ENTRY
     }
 }
 
@@ -40,7 +58,9 @@ impl Chunks {
     #[must_use]
     pub fn new(volume: Arc<Volume>) -> Self {
         let expected = usize::try_from(CHUNKS_KEPT >> 16).unwrap_or(usize::MAX);
-        Self { volume, kept: Cache::with_weighter(expected, CHUNKS_KEPT, ByLength) }
+        let kept = Cache::with_weighter(expected, CHUNKS_KEPT, ByLength);
+        let expected = usize::try_from(FILES_KEPT / size_of::<File>() as u64).unwrap_or(usize::MAX);
+        Self { volume, kept, files: Cache::with_weighter(expected, FILES_KEPT, FileWeighter) }
     }
 
     fn get(&self, ino: Ino, id: BlobId) -> Result<Arc<Vec<u8>>> {
@@ -55,7 +75,6 @@ impl Chunks {
 pub struct Frozen {
     tree: FsTree,
     chunks: Arc<Chunks>,
-    inodes: Cache<Ino, Arc<File>>,
 }
 
 /// An inode with its content's pieces.
@@ -68,7 +87,7 @@ impl Frozen {
     /// The tree of a snapshot.
     #[must_use]
     pub fn new(tree: FsTree, chunks: Arc<Chunks>) -> Self {
-        Self { tree, chunks, inodes: Cache::new(INODES_KEPT) }
+        Self { tree, chunks }
     }
 
     /// The inode that a name stands for.
@@ -166,10 +185,34 @@ impl Frozen {
     }
 
     fn file(&self, ino: Ino) -> Result<Arc<File>> {
-        self.inodes.get_or_insert_with(&ino, || {
+        self.chunks.files.get_or_insert_with(&(self.tree.view().base.0, ino), || {
             let inode = self.tree.inode(ino)?;
             let pieces = pieces(&inode)?;
             Ok(Arc::new(File { inode, pieces }))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a mount keeps of all snapshots that were ever looked at must not grow with their number.
+    #[test]
+    fn a_file_weighs_what_its_pieces_and_attributes_take() {
+        let inode = Inode {
+            ino: Ino(7),
+            attr: Attr::new(FileKind::File, 0o644),
+            entries: Vec::new(),
+            xattrs: vec![(b"user.key".to_vec(), vec![0; 1000])],
+            extents: Vec::new(),
+        };
+        let piece = Piece { offset: 0, len: 1, chunk: None };
+        let weigh = |pieces: usize| {
+            let file = File { inode: inode.clone(), pieces: vec![piece; pieces] };
+            FileWeighter.weight(&(BlobId([0; 32]), Ino(7)), &Arc::new(file))
+        };
+        assert!(weigh(0) > 1000 + size_of::<File>() as u64);
+        assert_eq!(weigh(5000) - weigh(0), 5000 * size_of::<Piece>() as u64);
     }
 }
