@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 
 use crate::other_host::Host;
+use crate::world::World;
 
 const README: &str = include_str!("../../../../README.md");
 
@@ -89,6 +90,46 @@ fn what_is_to_be_installed_is_there() {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let manifest = fs::read_to_string(format!("{manifest}/{path}/Cargo.toml")).unwrap();
     assert!(manifest.contains("name = \"vellum\""), "{manifest}");
-    // Installing comes before the first command.
-    assert!(README.find("cargo install").unwrap() < README.find("$ vellum").unwrap());
+    // Whoever follows the tour has installed it.
+    assert!(README.find("cargo install").unwrap() < README.find("\n## A tour\n").unwrap());
+}
+
+/// The text with ids replaced, and without what depends on the compressor's version.
+fn without_ids(text: &str) -> String {
+    let is_id = |word: &str| word.len() == 8 && word.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let shown =
+        |word: &str| if is_id(word.trim_end_matches(':')) { "ID".to_owned() } else { word.to_owned() };
+    let lines = text.lines().map(|line| match line.split_once("changed, ") {
+        Some((before, _)) => before,
+        None => line,
+    });
+    lines.map(|line| line.split(' ').map(shown).collect::<Vec<_>>().join(" ") + "\n").collect()
+}
+
+#[test]
+fn the_first_screen_shows_what_the_commands_print() {
+    let world = World::empty();
+    let home = world.path("ann");
+    fs::create_dir(&home).unwrap();
+    let session = README.split("```\n").nth(1).unwrap();
+    let bin = std::path::Path::new(env!("CARGO_BIN_EXE_vellum")).parent().unwrap();
+    let mut printed = String::new();
+    let mut dir = home.clone();
+    for command in session.lines().filter_map(|line| line.strip_prefix("$ ")) {
+        let ran = Command::new("bash")
+            .args(["-c", &format!("{command} 2>&1 && pwd > {}/cwd || test $? = 1", home.display())])
+            .current_dir(&dir)
+            .env_clear()
+            .env("HOME", &home)
+            .env("PATH", format!("{}:/usr/bin:/bin", bin.display()))
+            .env("LC_ALL", "C.UTF-8")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "$ {command}\n{}", String::from_utf8_lossy(&ran.stdout));
+        printed += &format!("$ {command}\n{}", String::from_utf8_lossy(&ran.stdout));
+        dir = fs::read_to_string(home.join("cwd")).unwrap().trim().into();
+    }
+    let printed = printed.replace(home.to_str().unwrap(), "/home/ann");
+    assert_eq!(without_ids(&printed), without_ids(session));
 }
