@@ -1,5 +1,7 @@
 //! A new checked-out worktree of the same volume, made from the files of this one where they are unchanged.
 
+mod undo;
+
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -56,7 +58,8 @@ impl Worktree {
         self.fill_fork(&fork, request, meter).inspect_err(|_| {
             // Nobody stands on it yet; if it stays, it is listed.
             let _ = self.volume.remove_worktree(&request.name);
-            let _ = empty_dir(&request.to);
+            undo::remove_made(&fork.root, &self.volume.tree(request.from.record.root));
+            let _ = fork.volume.state.clone().discard();
             remove_made_dir(&request.to, was_there);
         })
     }
@@ -147,22 +150,6 @@ impl Worktree {
             }
         }
     }
-}
-
-/// Removes everything in the directory of a fork that failed: it was empty when that began.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the user names this directory: it may be reached through symlinks; what is in it is removed as itself"
-)]
-fn empty_dir(dir: &Path) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(dir)? {
-        let entry = entry?;
-        match entry.file_type()?.is_dir() {
-            true => std::fs::remove_dir_all(entry.path())?,
-            false => std::fs::remove_file(entry.path())?,
-        }
-    }
-    Ok(())
 }
 
 /// Removes the directory of a fork that failed, if it was not there before and is empty.

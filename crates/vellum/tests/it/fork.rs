@@ -90,3 +90,33 @@ fn a_fork_that_was_stopped_leaves_nothing() {
     }
     world.run(&["fork", "side", "--to", "../side"]).ok();
 }
+
+#[test]
+fn a_fork_that_was_stopped_leaves_what_a_user_put_there_meanwhile() {
+    let world = World::new();
+    // A directory that holds another one is made under its own name at once.
+    world.write("shared/deep/a.txt", "of the fork");
+    world.write("b.txt", "of the fork");
+    sh(&world.tree(), "mkdir many && cd many && for i in $(seq 30000); do echo $i > $i; done");
+    world.snapshot("many");
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_vellum"))
+        .args(["fork", "side", "--to", "../side", "--engine", "chunks"])
+        .current_dir(world.tree())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let side = world.path("side");
+    wait_until("it has begun", || side.join("shared").exists());
+    fs::write(side.join("mine"), "mine").unwrap();
+    fs::write(side.join("shared/mine"), "mine").unwrap();
+    kill(i32::try_from(child.id()).unwrap(), "-INT");
+    assert!(!child.wait().unwrap().success(), "it was done before it could be stopped");
+    let names = |dir: &std::path::Path| {
+        let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|it| it.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&side), ["mine", "shared"]);
+    assert_eq!(names(&side.join("shared")), ["mine"]);
+    assert_eq!(worktrees(&world), ["main"]);
+}

@@ -1,0 +1,49 @@
+//! Taking back a fork that failed.
+//!
+//! Invariant: only what the fork made is removed: what is at a path of its snapshot and looks as the fork made it, its
+//! temporary files, and directories of the snapshot that are empty then. What a user put in meanwhile stays.
+
+use vellum_types::{Attr, FileKind, Ino};
+use vellum_volume::FsTree;
+
+use crate::beneath::{Dir, sweep_temps};
+use crate::error::Result;
+use crate::meta::Stat;
+
+/// Mode of a directory that is being emptied; its own may not allow that.
+const WORKING_MODE: u32 = 0o700;
+
+/// Removes what a fork of this state made in a directory. What cannot be removed stays: the fork has failed for a reason
+/// that the user is told.
+pub(super) fn remove_made(root: &Dir, target: &FsTree) {
+    remove_entries(root, target, Ino::ROOT);
+}
+
+fn remove_entries(dir: &Dir, target: &FsTree, ino: Ino) {
+    let _ = sweep_temps(dir);
+    // What cannot be read of the snapshot was not made.
+    let Ok(entries) = target.entries(ino) else { return };
+    for (name, dentry) in entries {
+        let _ = remove_entry(dir, &name, target, dentry.ino);
+    }
+}
+
+fn remove_entry(dir: &Dir, name: &[u8], target: &FsTree, ino: Ino) -> Result<()> {
+    let attr = target.attr_of(ino)?;
+    let stat = dir.stat(name)?;
+    if stat.kind != attr.kind {
+        return Ok(());
+    }
+    if stat.kind == FileKind::Dir {
+        dir.node(name)?.set_mode(WORKING_MODE)?;
+        remove_entries(&dir.open_dir(name)?, target, ino);
+        // One that holds something of somebody else's stays.
+        return Ok(dir.remove_dir(name)?);
+    }
+    if looks_made(&stat, &attr) { Ok(dir.unlink(name)?) } else { Ok(()) }
+}
+
+/// Every file has its time before it has its name; who writes to it, or makes one of that name, gives it another.
+fn looks_made(stat: &Stat, attr: &Attr) -> bool {
+    stat.mtime == attr.mtime && (attr.kind != FileKind::File || stat.size == attr.size)
+}
