@@ -20,7 +20,7 @@ use rustix::fs::{FlockOperation, flock};
 use vellum_types::SnapshotId;
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::session::host_name;
-use vellum_volume::state::STATE_DIR;
+use vellum_volume::state::{STATE_DIR, give_to_owner_of};
 use vellum_volume::{Volume, VolumeError};
 
 pub use error::{OpenError, Result};
@@ -75,10 +75,25 @@ pub fn remove_snapshot_folder(volume: &Volume, id: &SnapshotId) {
     }
 }
 
-/// Makes a folder of the state directory.
+/// Makes a folder of the state directory, which belongs to the owner of that.
 pub fn make(dir: &Path) -> Result<()> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(OpenError::io("make", dir))
+    let make = || -> std::io::Result<()> {
+        let missing: Vec<_> = dir.ancestors().take_while(|above| !above.exists()).collect();
+        for made in missing.into_iter().rev() {
+            match DirBuilder::new().mode(0o700).create(made) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                created => created.and_then(|()| give_to_owner_above(made))?,
+            }
+        }
+        Ok(())
+    };
+    make().map_err(OpenError::io("make", dir))
+}
+
+/// Gives a file or directory of the state directory that was just made to the owner of the directory that it is in.
+pub fn give_to_owner_above(made: &Path) -> std::io::Result<()> {
+    let above = File::open(made.parent().unwrap_or(Path::new("/")))?;
+    give_to_owner_of(above, File::open(made)?)
 }
 
 /// Finds the worktree of this name, which must be a live one. `None`: there is none yet.
@@ -129,6 +144,7 @@ impl Claim {
         let mut options = File::options();
         let open = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let mut lock = open.map_err(OpenError::io("lock", &path))?;
+        give_to_owner_above(&path).map_err(OpenError::io("lock", &path))?;
         let begin = Instant::now();
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {

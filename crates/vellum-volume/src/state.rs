@@ -13,7 +13,8 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use vellum_crypto::MasterKey;
-use vellum_store::{give_to_owner_of, lock_exclusive};
+pub use vellum_store::give_to_owner_of;
+use vellum_store::lock_exclusive;
 use vellum_types::VolumeId;
 use zeroize::Zeroizing;
 

@@ -42,6 +42,7 @@ impl Tokens {
         let text: String = tokens.iter().map(|token| format!("{token}\n")).collect();
         let write = || {
             let mut file = File::create(&temporary)?;
+            super::give_to_owner_above(&temporary)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(&temporary, &path)?;

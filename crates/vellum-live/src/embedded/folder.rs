@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, linkat, open, openat, renameat,
-    unlinkat,
+    AtFlags, FallocateFlags, FlockOperation, Gid, Mode, OFlags, Uid, fallocate, fchown, flock, fstat, linkat,
+    open, openat, renameat, unlinkat,
 };
+use rustix::io::Errno;
 
 use crate::error::LiveError;
 
@@ -84,6 +85,7 @@ impl LocalFolder {
         let mut folder = Self::open(path)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = openat(&folder.directory, LOCK, flags, FILE_MODE)?;
+        give_to_owner_of(&folder.directory, &lock)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 folder.lock = Some(lock);
@@ -99,7 +101,9 @@ impl LocalFolder {
         if !path.exists() {
             std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)?;
             if let Some(parent) = path.canonicalize()?.parent() {
-                StdFile::open(parent)?.sync_all()?;
+                let parent = StdFile::open(parent)?;
+                give_to_owner_of(&parent, StdFile::open(path)?)?;
+                parent.sync_all()?;
             }
         }
         let directory = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -108,7 +112,24 @@ impl LocalFolder {
 
     fn open_with(&self, name: &str, flags: OFlags) -> io::Result<Arc<dyn File>> {
         let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(Arc::new(LocalFile(StdFile::from(openat(&self.directory, name, flags, FILE_MODE)?))))
+        let file = openat(&self.directory, name, flags, FILE_MODE)?;
+        if flags.contains(OFlags::CREATE) {
+            give_to_owner_of(&self.directory, &file)?;
+        }
+        Ok(Arc::new(LocalFile(StdFile::from(file))))
+    }
+}
+
+/// Gives what was just made in a directory to the owner of that: root must not shut a user out of their own.
+fn give_to_owner_of(directory: impl AsFd, made: impl AsFd) -> io::Result<()> {
+    let (owner, own) = (fstat(directory)?, fstat(&made)?);
+    if (owner.st_uid, owner.st_gid) == (own.st_uid, own.st_gid) || owner.st_uid == 0 {
+        return Ok(());
+    }
+    match fchown(made, Some(Uid::from_raw(owner.st_uid)), Some(Gid::from_raw(owner.st_gid))) {
+        // Not root, or a filesystem without owners: the file is what it can be.
+        Err(Errno::PERM | Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => Ok(()),
+        done => Ok(done?),
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use jiff::Timestamp;
+use vellum_library::live;
 
 use crate::error::{CliError, Result};
 
@@ -26,6 +27,7 @@ impl Log {
             std::fs::rename(path, path.with_extension("log.old")).map_err(failed())?;
         }
         let file = File::options().create(true).append(true).mode(0o600).open(path).map_err(failed())?;
+        live::give_to_owner_above(path).map_err(failed())?;
         Ok(Self { file })
     }
 

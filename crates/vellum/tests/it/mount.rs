@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::mounting::{Mount, kill, wait_until};
-use crate::world::World;
+use crate::mounting::{Mount, kill, sh, wait_until};
+use crate::world::{World, run};
 
 fn is_mounted(path: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -239,6 +239,22 @@ fn who_may_not_use_the_device_is_told() {
     let ran = world.run_as(1234, &["mount", "mnt"]).code(2);
     assert!(ran.err.contains("/dev/fuse") || ran.err.contains("fusermount3"), "{}", ran.err);
     assert!(ran.err.contains("hint:"), "{}", ran.err);
+}
+
+#[test]
+fn what_root_mounts_in_a_users_directory_stays_the_users() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "work");
+    world.give_to(1234);
+    mount.again(&[]).ok();
+    mount.sh("head -c 3000000 /dev/urandom > big; echo small > small; sync big");
+    run(&mount.path, &["snapshot", "-q"], std::process::Stdio::null()).ok();
+    // Killed, it leaves everything: the journal, the write log, the tokens.
+    kill(mount.pid(), "-9");
+    wait_until("the process is gone", || mount.is_dead());
+    let others = sh(&world.tree().join(".vellum"), "find . \\( -type f -o -type d \\) ! -uid 1234");
+    assert_eq!(others, "", "these are not the user's");
+    world.run_as(1234, &["worktree", "rename", "work", "play"]).ok();
 }
 
 #[test]
