@@ -329,3 +329,21 @@ fn backup_programs_skip_copies_of_the_index_and_no_store_or_key() {
     assert!(ran.unwrap().success());
     run(&world.path("back/tree"), &["cat", "s", "file"], Stdio::null()).ok().says("content");
 }
+
+#[test]
+fn a_store_on_a_filesystem_without_links_takes_and_gives_back_snapshots() {
+    let disk = crate::disk::Disk::foreign("exfat");
+    let world = World::empty();
+    let store = disk.path().join("store");
+    world.write("a.txt", "first");
+    world.run(&["init", "--plain", "--store", store.to_str().unwrap()]).ok();
+    world.run(&["snapshot", "-q", "--tag", "one"]).ok();
+    world.write("a.txt", "second");
+    world.run(&["snapshot", "-q", "--tag", "two"]).ok();
+    world.run(&["verify", "--all"]).ok();
+    world.run(&["restore", "-q", "one"]).ok();
+    assert_eq!(world.read("a.txt"), "first");
+    world.run(&["tag", "remove", "two"]).ok();
+    world.run(&["gc", "run"]).ok();
+    world.run(&["verify", "--all"]).ok();
+}

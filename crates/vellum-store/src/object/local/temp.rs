@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::owner::give_to_owner_of;
@@ -45,11 +45,34 @@ impl Temp {
             Ok(()) => self.published = true,
             // Filesystems that cannot rename this way can link; the first name then goes with `self`.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-                rustix::fs::linkat(&*self.folder, from, folder, name, AtFlags::empty())?;
+                match rustix::fs::linkat(&*self.folder, from, folder, name, AtFlags::empty()) {
+                    Err(Errno::PERM | Errno::NOSYS | Errno::NOTSUP) => {
+                        self.claim_and_replace(folder, name)?
+                    }
+                    linked => linked?,
+                }
             }
             Err(errno) => return Err(errno.into()),
         }
         Ok(())
+    }
+
+    /// Names the file where neither is known (exFAT): an empty file takes the name first. Who is killed between the two
+    /// leaves that, and the next writer replaces it: no object is empty.
+    fn claim_and_replace(&mut self, folder: &OwnedFd, name: &str) -> io::Result<()> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        match rustix::fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(_) => {}
+            Err(Errno::EXIST) => {
+                let there = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                let is_left_over = FileType::from_raw_mode(there.st_mode).is_file() && there.st_size == 0;
+                if !is_left_over {
+                    return Err(Errno::EXIST.into());
+                }
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+        self.publish_over(folder, name)
     }
 
     /// Names the file, in place of whatever has the name.
