@@ -4,10 +4,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use vellum_fs::cache::CacheStatistics;
+use vellum_fs::pending::Pending;
 use vellum_fs::snapshot::{SnapshotRequest, Unpublished};
 use vellum_types::SnapshotId;
-use vellum_volume::Origin;
 use vellum_volume::refs::check_ref_name;
+use vellum_volume::{Origin, VolumeError};
 
 use crate::dir::Dir;
 use crate::error::Result;
@@ -97,7 +98,8 @@ impl Worktree {
         Ok(found)
     }
 
-    /// Opens a snapshot of the volume (an id, the beginning of one, a tag), whether it is in the store yet or not.
+    /// Opens a snapshot of the volume, whether it is in the store yet or not: an id, the beginning of one, a tag, or
+    /// `HEAD`, which is where this worktree stands; each may be followed by `~N`.
     pub fn open_snapshot(&self, text: &str) -> Result<Snapshot> {
         let live = self.live();
         let info = self.info(text)?;
@@ -105,19 +107,40 @@ impl Worktree {
         Ok(Snapshot::new(Reader::new(source), info))
     }
 
+    /// What a text names, be it in the store or not: `HEAD` is where this worktree stands.
     fn info(&self, text: &str) -> Result<SnapshotInfo> {
         let fs = &self.live().fs;
-        let named = |info: &SnapshotInfo| {
-            info.tags.iter().any(|tag| tag == text)
-                || text.len() >= ID_PREFIX_MIN && info.id.to_string().starts_with(text)
-        };
+        let (base, steps) = split_steps(text);
+        // The head first: what it stands on either waits afterwards, or is in the store.
+        let head = fs.tree().head().snapshot.as_ref().map(|last| last.id);
         let waiting = fs.pending()?;
-        let mut waiting = waiting.iter().map(|(_, pending)| SnapshotInfo::waiting(pending));
-        if let Some(info) = waiting.find(named) {
-            return Ok(info);
+        let named = |pending: &&Pending| {
+            pending.tags.iter().any(|tag| tag == base)
+                || base.len() >= ID_PREFIX_MIN && pending.id.to_string().starts_with(base)
+        };
+        let begin = match base {
+            HEAD => Some(head.ok_or_else(|| nowhere(text, "none was made yet"))?),
+            _ => waiting.iter().map(|(_, pending)| pending).find(named).map(|pending| pending.id),
+        };
+        let Some(mut at) = begin else { return self.published(text) };
+        for left in (0..=steps).rev() {
+            let Some((_, pending)) = waiting.iter().find(|(_, pending)| pending.id == at) else {
+                return self.published(&format!("{at}~{left}"));
+            };
+            if left == 0 {
+                return Ok(SnapshotInfo::waiting(pending));
+            }
+            let parent = pending.record.parents.first();
+            at = *parent.ok_or_else(|| nowhere(text, "the history is not that long"))?;
         }
-        let entry = fs.volume().resolve(text)?;
-        Ok(SnapshotInfo::published(entry.id, &entry.record, &fs.volume().tags()?))
+        self.published(text)
+    }
+
+    /// What a text names in the store.
+    fn published(&self, text: &str) -> Result<SnapshotInfo> {
+        let volume = self.live().fs.volume();
+        let entry = volume.resolve(text)?;
+        Ok(SnapshotInfo::published(entry.id, &entry.record, &volume.tags()?))
     }
 
     /// Lets the worktree be what a snapshot is, at once. What no snapshot holds is saved in one first, which is given.
@@ -177,3 +200,19 @@ impl Worktree {
 
 /// Fewer characters of an id name a snapshot by chance.
 const ID_PREFIX_MIN: usize = 8;
+
+/// The snapshot that the worktree stands on.
+const HEAD: &str = "HEAD";
+
+/// The name that a text begins with, and how many snapshots before it are meant.
+fn split_steps(text: &str) -> (&str, u64) {
+    match text.rsplit_once('~') {
+        Some((base, "")) => (base, 1),
+        Some((base, steps)) => steps.parse().map_or((text, 0), |steps| (base, steps)),
+        None => (text, 0),
+    }
+}
+
+fn nowhere(text: &str, reason: &'static str) -> VolumeError {
+    VolumeError::NoSnapshotThere { text: text.into(), reason }
+}

@@ -410,3 +410,32 @@ fn the_cache_tells_how_often_it_answers() {
     assert!((0.5..=1.0).contains(&rate), "{rate}");
     assert_eq!(vellum_library::CacheStatistics::default().hit_rate(), None);
 }
+
+#[test]
+fn head_is_restored_before_it_is_in_the_store() {
+    let stand = Stand::new();
+    assert_eq!(kind(stand.restore("HEAD")), ErrorKind::NotFound);
+    stand.write("file", "one").unwrap();
+    let first = stand.snapshot("first").unwrap();
+    stand.flush().unwrap();
+    // As long as another process holds the lock of the store, nothing is published.
+    let lock = std::fs::File::open(stand.dir.path().join(".vellum/store/.lock")).unwrap();
+    lock.lock().unwrap();
+    stand.write("file", "two").unwrap();
+    stand.snapshot("second").unwrap();
+    stand.write("file", "three").unwrap();
+    let third = stand.snapshot("third").unwrap();
+    assert_eq!(stand.open_snapshot("HEAD").unwrap().info().id, third);
+    assert_eq!(stand.open_snapshot("HEAD~").unwrap().read("file").unwrap(), b"two");
+    stand.write("file", "spoilt").unwrap();
+    stand.restore_discarding("HEAD").unwrap();
+    assert_eq!(stand.read("file").unwrap(), b"three");
+    stand.restore_discarding("HEAD~1").unwrap();
+    assert_eq!(stand.read("file").unwrap(), b"two");
+    assert_eq!(stand.unpublished().unwrap().snapshots, 2, "both wait still");
+    drop(lock);
+    // What lies before them is in the store.
+    assert_eq!(stand.open_snapshot("HEAD~1").unwrap().info().id, first);
+    assert_eq!(stand.open_snapshot("HEAD").unwrap().read("file").unwrap(), b"two");
+    assert_eq!(kind(stand.open_snapshot("HEAD~5")), ErrorKind::NotFound);
+}
