@@ -3,7 +3,7 @@
 //! Inode numbers are stable within a worktree, so that a renamed directory is one change, however much is in it.
 //! Files that were copied and removed instead are paired by equal content.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use vellum_map::{Span, View, diff};
 use vellum_types::value::Super;
@@ -92,12 +92,43 @@ pub struct Comparison<'a> {
     pub to: &'a FsTree,
 }
 
-/// What changed of one inode.
-#[derive(Debug, Default)]
+/// What changed of one inode. There is one for each, however many are deleted at once: it holds no attributes.
+#[derive(Debug, Clone, Copy, Default)]
 struct Touched {
-    attr: Option<(Option<Attr>, Option<Attr>)>,
+    /// In which of the states it exists, if its attributes differ.
+    attr: Option<Existence>,
+    /// A directory, on either side, that has another kind, name or directory above it.
+    is_moved_dir: bool,
     content: bool,
     xattr: bool,
+}
+
+/// In which of two states an inode is that does not have the same attributes in both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Existence {
+    Both,
+    One,
+}
+
+impl Touched {
+    /// Whether both states have the inode.
+    fn is_in_both(self) -> bool {
+        match self.attr {
+            Some(existence) => existence == Existence::Both,
+            None => self.content || self.xattr,
+        }
+    }
+
+    fn note_attr(&mut self, before: Option<&Attr>, after: Option<&Attr>) {
+        let (Some(before), Some(after)) = (before, after) else {
+            self.attr = Some(Existence::One);
+            return;
+        };
+        let place = |attr: &Attr| (attr.kind, attr.parent, attr.name.clone());
+        let is_dir = before.kind == FileKind::Dir || after.kind == FileKind::Dir;
+        self.attr = Some(Existence::Both);
+        self.is_moved_dir = is_dir && place(before) != place(after);
+    }
 }
 
 /// An entry of a directory.
@@ -124,7 +155,8 @@ impl Comparison<'_> {
             self.part_directories(shared, &mut collected)?;
         }
         let mut changes = Pairing::new(self, collected, shared)?.finish()?;
-        changes.sort_by(|a, b| a.path().cmp(b.path()).then_with(|| a.kind.cmp(&b.kind)));
+        // In place: a list of a million deletions is not copied.
+        changes.sort_unstable_by(|a, b| a.path().cmp(b.path()).then_with(|| a.kind.cmp(&b.kind)));
         Ok(changes)
     }
 
@@ -171,16 +203,8 @@ impl Comparison<'_> {
     /// Directories that have one number and are not the same one: what is in them, down to the last level, is removed
     /// from one and added to the other, also where it is equal.
     fn part_directories(&self, shared: Ino, collected: &mut Collected) -> Result<()> {
-        let place = |attr: &Attr| (attr.parent, attr.name.clone());
-        let mut waiting = Vec::new();
-        for (ino, touched) in collected.inodes.range(shared..) {
-            if let Some((Some(before), Some(after))) = &touched.attr
-                && (before.kind == FileKind::Dir || after.kind == FileKind::Dir)
-                && (before.kind != after.kind || place(before) != place(after))
-            {
-                waiting.push(*ino);
-            }
-        }
+        let moved = collected.inodes.range(shared..).filter(|(_, touched)| touched.is_moved_dir);
+        let mut waiting: Vec<Ino> = moved.map(|(ino, _)| *ino).collect();
         let mut met = BTreeSet::new();
         while let Some(dir) = waiting.pop() {
             if !met.insert(dir) {
@@ -214,15 +238,18 @@ impl Comparison<'_> {
             visited.map_err(VolumeError::decoding("a changed part of the tree"))
         };
         let (from, to) = (self.from.view(), self.to.view());
-        let layered: BTreeSet<&[u8]> = layered_keys(from).chain(layered_keys(to)).collect();
+        let is_layered = |key: &[u8]| {
+            let layers = || from.layers.iter().chain(&to.layers);
+            layers().any(|layer| layer.get(key).is_some())
+        };
         for change in diff(self.from.nodes(), &from.base, &to.base) {
             let change = change?;
-            if !layered.contains(&*change.key) {
+            if !is_layered(&change.key) {
                 visit(&change.key, change.before.as_deref(), change.after.as_deref())?;
             }
         }
         // A layer may hide or undo what the bases say: of its keys, what both states hold decides.
-        for key in layered {
+        for key in layered_keys(from, to) {
             let before = from.get(self.from.nodes(), key)?;
             let after = to.get(self.to.nodes(), key)?;
             if before != after {
@@ -233,8 +260,16 @@ impl Comparison<'_> {
     }
 }
 
-fn layered_keys(view: &View) -> impl Iterator<Item = &[u8]> {
-    view.changes(&Span::all()).map(|(key, _)| &**key)
+/// The keys of both views' layers, each once, in ascending order.
+fn layered_keys<'a>(from: &'a View, to: &'a View) -> impl Iterator<Item = &'a [u8]> {
+    let mut sides = [from, to].map(|view| view.changes(&Span::all()).map(|(key, _)| &**key).peekable());
+    std::iter::from_fn(move || {
+        let key = sides.iter_mut().filter_map(|side| side.peek().copied()).min()?;
+        for side in &mut sides {
+            side.next_if_eq(&key);
+        }
+        Some(key)
+    })
 }
 
 impl Collected {
@@ -249,7 +284,7 @@ impl Collected {
             KeyRef::Attr(ino) => {
                 let before = before.map(Attr::decode_published).transpose()?;
                 let after = after.map(Attr::decode_published).transpose()?;
-                self.inodes.entry(ino).or_default().attr = Some((before, after));
+                self.inodes.entry(ino).or_default().note_attr(before.as_ref(), after.as_ref());
             }
             KeyRef::Dentry(dir, name) => {
                 for (value, links) in [(before, &mut self.removed), (after, &mut self.added)] {
@@ -289,6 +324,7 @@ impl<'a> Pairing<'a> {
         self.pair_replacements()?;
         self.pair_equal_content()?;
         let (removed, added) = (std::mem::take(&mut self.removed), std::mem::take(&mut self.added));
+        self.changes.reserve_exact(removed.len() + added.len());
         for (link, dentry) in removed {
             let old = self.side(self.states.from, &link, dentry)?;
             self.push(ChangeKind::Deleted, Some(old), None, Aspects::default());
@@ -308,8 +344,9 @@ impl<'a> Pairing<'a> {
     /// The same inode under another name. Worktrees that were forked number what they make alike, so that of
     /// different kinds one number says nothing.
     fn pair_renames(&mut self) -> Result<()> {
+        let came: HashSet<Ino> = self.added.values().map(|dentry| dentry.ino).collect();
         let mut gone: HashMap<(Ino, FileKind), Vec<Link>> = HashMap::new();
-        for (link, dentry) in &self.removed {
+        for (link, dentry) in self.removed.iter().filter(|(_, dentry)| came.contains(&dentry.ino)) {
             gone.entry((dentry.ino, dentry.kind)).or_default().push(link.clone());
         }
         let arrived: Vec<_> = self.added.iter().map(|(link, dentry)| (link.clone(), *dentry)).collect();
@@ -408,11 +445,7 @@ impl<'a> Pairing<'a> {
     /// Inodes that kept their names.
     fn modified_in_place(&mut self) -> Result<()> {
         for (ino, touched) in std::mem::take(&mut self.inodes) {
-            let existed = match &touched.attr {
-                Some((before, after)) => before.is_some() && after.is_some(),
-                None => touched.content || touched.xattr,
-            };
-            if !existed || self.told.contains(&ino) {
+            if !touched.is_in_both() || self.told.contains(&ino) {
                 continue;
             }
             let (old, new) = (self.states.from.inode(ino)?, self.states.to.inode(ino)?);
@@ -489,4 +522,37 @@ fn signature(inode: &Inode) -> Option<Vec<u8>> {
 #[must_use]
 pub fn within(path: &[u8], scope: &[u8]) -> bool {
     scope.is_empty() || path.strip_prefix(scope).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use vellum_map::{Layer, Root};
+    use vellum_types::BlobId;
+
+    use super::*;
+
+    #[test]
+    fn a_million_deleted_files_take_no_attributes_in_memory() {
+        assert!(size_of::<Touched>() <= 8, "{} bytes for each changed inode", size_of::<Touched>());
+        let gone = Attr { inline: Some(vec![0; 4096]), ..Attr::new(FileKind::File, 0o644) };
+        let mut touched = Touched::default();
+        touched.note_attr(Some(&gone), None);
+        assert!(!touched.is_in_both());
+    }
+
+    #[test]
+    fn keys_of_two_views_come_once_and_in_order() {
+        let layer = |keys: &[&str]| {
+            let mut layer = Layer::new();
+            keys.iter().for_each(|key| layer.delete(key));
+            Arc::new(layer)
+        };
+        let view = |layers| View { layers, base: Root(BlobId([0; 32])) };
+        let from = view(vec![layer(&["b", "d"]), layer(&["a", "d"])]);
+        let to = view(vec![layer(&["b", "c", "e"])]);
+        let keys: Vec<_> = layered_keys(&from, &to).collect();
+        assert_eq!(keys, [b"a", b"b", b"c", b"d", b"e"]);
+    }
 }
