@@ -18,6 +18,7 @@ use std::sync::Arc;
 use vellum_crypto::VolumeKeys;
 use vellum_types::{BlobId, BlobKind, PackId};
 
+use self::body::{BodyFault, OpenedBody};
 pub use self::error::BlobError;
 pub use self::fetch::Fetched;
 pub use self::gc::{PackInfo, RepackStats};
@@ -174,20 +175,22 @@ impl BlobStore {
     /// after any other error.
     fn read_at(&self, kind: BlobKind, id: &BlobId, place: &Location) -> Result<Vec<u8>, BlobError> {
         let Location { pack, offset, len, .. } = *place;
-        let sealed = self.inner.objects.get_range(&pack_key(&pack), offset.into(), len.into());
-        let sealed = sealed.map_err(|error| match error {
-            crate::StoreError::NotFound { .. } => BlobError::Missing { kind, id: *id, pack },
-            crate::StoreError::Length { .. } => {
-                BlobError::Damaged { kind, id: *id, pack, fault: vellum_types::DecodeError::Truncated.into() }
-            }
-            other => other.into(),
-        })?;
-        body::open(&self.inner.keys, kind, id, &sealed).map_err(|fault| BlobError::Damaged {
-            kind,
-            id: *id,
-            pack,
-            fault,
-        })
+        let damaged = |fault| BlobError::Damaged { kind, id: *id, pack, fault };
+        let get = |offset: u32, len: u32| {
+            let sealed = self.inner.objects.get_range(&pack_key(&pack), offset.into(), len.into());
+            sealed.map_err(|error| match error {
+                crate::StoreError::NotFound { .. } => BlobError::Missing { kind, id: *id, pack },
+                crate::StoreError::Length { .. } => damaged(vellum_types::DecodeError::Truncated.into()),
+                other => other.into(),
+            })
+        };
+        let keys = &self.inner.keys;
+        let opened = body::open(keys, kind, id, &get(offset, len)?).map_err(damaged)?;
+        let base = match &opened {
+            OpenedBody::Difference(difference) => get(difference.base.offset, difference.base.len)?,
+            OpenedBody::Content(_) => Vec::new(),
+        };
+        opened.resolve(keys, kind, id, |_| Ok::<_, BodyFault>(base)).map_err(damaged)
     }
 
     /// A new writer. Writers are independent: one does not see what another has not finished.

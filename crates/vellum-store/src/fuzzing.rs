@@ -11,7 +11,10 @@ use crate::pack;
 
 /// The body of a blob after opening.
 pub fn blob_body(bytes: &[u8]) {
-    let _ = body::decode(bytes.to_vec());
+    if let Ok(body::DecodedBody::Difference(difference)) = body::decode(bytes.to_vec()) {
+        let _ = difference.apply(b"");
+        let _ = difference.apply(bytes);
+    }
 }
 
 /// Header, table and footer of a pack.

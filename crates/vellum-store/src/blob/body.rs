@@ -1,8 +1,11 @@
 //! The body of a blob: compressed or raw, then sealed; and back.
 //!
-//! Layout before sealing: method (u8: 0 raw, 1 zstd) ‖ for zstd the plaintext's length (varint) ‖ data.
-//! Invariant: `open` returns bytes whose id is the one asked for, or fails; it never allocates more than `BLOB_MAX`
-//! and some framing, whatever it is given.
+//! Layout before sealing: method (u8: 0 raw, 1 zstd, 2 difference) ‖ for zstd and differences the plaintext's length
+//! (varint) ‖ for differences the place of the base ‖ data.
+//! Invariant: what is opened and resolved has the id that was asked for, or it fails; decoding never allocates more
+//! than `BLOB_MAX` and some framing, whatever it is given.
+
+mod difference;
 
 use std::cell::RefCell;
 
@@ -11,10 +14,12 @@ use vellum_types::limits::BLOB_MAX;
 use vellum_types::{BlobId, BlobKind, DecodeError, Reader, Writer};
 use zstd::bulk::{Compressor, Decompressor};
 
+pub(crate) use self::difference::{BasePlace, Difference, seal_difference};
 use crate::pack::SEALED_MAX;
 
 const RAW: u8 = 0;
 const ZSTD: u8 = 1;
+const DIFFERENCE: u8 = 2;
 
 /// Method byte and the longest varint of a length.
 const FRAME_MAX: usize = 11;
@@ -47,6 +52,43 @@ pub enum BodyFault {
     /// The content has another id.
     #[error("its content has another id")]
     Identity,
+    /// It is a difference to a blob that is not where it should be, or is itself a difference.
+    #[error("the blob that it is a difference to is missing or damaged")]
+    Base,
+}
+
+/// What a sealed blob holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum OpenedBody {
+    /// The plaintext, checked.
+    Content(Vec<u8>),
+    /// A difference to another blob of the same pack.
+    Difference(Difference),
+}
+
+impl OpenedBody {
+    /// The plaintext. `base` returns the sealed bytes at a place of the same pack; it is called at most once.
+    pub(crate) fn resolve<E: From<BodyFault>>(
+        self,
+        keys: &VolumeKeys,
+        kind: BlobKind,
+        id: &BlobId,
+        base: impl FnOnce(&BasePlace) -> Result<Vec<u8>, E>,
+    ) -> Result<Vec<u8>, E> {
+        match self {
+            Self::Content(plaintext) => Ok(plaintext),
+            Self::Difference(difference) => {
+                let sealed = base(&difference.base)?;
+                Ok(difference.resolve(keys, kind, id, &sealed)?)
+            }
+        }
+    }
+}
+
+/// What a body holds before its content is checked.
+pub(crate) enum DecodedBody {
+    Content(Vec<u8>),
+    Difference(Difference),
 }
 
 struct Coder {
@@ -79,41 +121,49 @@ pub(crate) fn seal(
     })
 }
 
-/// The plaintext of a sealed blob, checked.
+/// Opens a sealed blob; the plaintext of one that is no difference is checked.
 pub(crate) fn open(
     keys: &VolumeKeys,
     kind: BlobKind,
     id: &BlobId,
     sealed: &[u8],
-) -> Result<Vec<u8>, BodyFault> {
+) -> Result<OpenedBody, BodyFault> {
     if sealed.len() > SEALED_MAX {
         return Err(BodyFault::TooLong(sealed.len()));
     }
     let mut body = Vec::with_capacity(sealed.len());
     keys.open(Domain::Blob(kind), id.as_bytes(), sealed, &mut body)?;
-    let plaintext = decode(body)?;
-    if keys.blob_id(kind, &plaintext) != *id {
-        return Err(BodyFault::Identity);
+    match decode(body)? {
+        DecodedBody::Difference(difference) => Ok(OpenedBody::Difference(difference)),
+        DecodedBody::Content(plaintext) if keys.blob_id(kind, &plaintext) == *id => {
+            Ok(OpenedBody::Content(plaintext))
+        }
+        DecodedBody::Content(_) => Err(BodyFault::Identity),
     }
-    Ok(plaintext)
 }
 
-pub(crate) fn decode(mut body: Vec<u8>) -> Result<Vec<u8>, BodyFault> {
+pub(crate) fn decode(mut body: Vec<u8>) -> Result<DecodedBody, BodyFault> {
     let mut reader = Reader::new(&body);
     match reader.u8()? {
         RAW => {
             body.remove(0);
-            if body.len() > BLOB_MAX { Err(DecodeError::Invalid("length").into()) } else { Ok(body) }
-        }
-        ZSTD => {
-            let len = usize::try_from(reader.varint()?).map_err(|_| DecodeError::Invalid("length"))?;
-            if len > BLOB_MAX {
+            if body.len() > BLOB_MAX {
                 return Err(DecodeError::Invalid("length").into());
             }
-            decompress(reader.take_rest(), len)
+            Ok(DecodedBody::Content(body))
         }
+        ZSTD => {
+            let len = plaintext_len(&mut reader)?;
+            Ok(DecodedBody::Content(decompress(reader.take_rest(), len)?))
+        }
+        DIFFERENCE => Ok(DecodedBody::Difference(Difference::decode(&mut reader)?)),
         _ => Err(DecodeError::Invalid("compression method").into()),
     }
+}
+
+fn plaintext_len(reader: &mut Reader<'_>) -> Result<usize, DecodeError> {
+    let len = usize::try_from(reader.varint()?).map_err(|_| DecodeError::Invalid("length"))?;
+    if len > BLOB_MAX { Err(DecodeError::Invalid("length")) } else { Ok(len) }
 }
 
 fn decompress(data: &[u8], len: usize) -> Result<Vec<u8>, BodyFault> {

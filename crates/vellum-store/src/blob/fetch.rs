@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use vellum_types::{BlobId, BlobKind, PackId};
 
+use super::body::{BasePlace, BodyFault};
 use super::{BlobError, BlobStore, body};
 use crate::index::Location;
 use crate::pack::pack_key;
@@ -26,6 +27,8 @@ pub struct Fetched {
     /// For each blob its span and its place in it.
     places: Vec<Option<(usize, Range<usize>)>>,
     spans: Vec<Option<Vec<u8>>>,
+    /// For each span its pack and where in it it begins.
+    origins: Vec<(PackId, u32)>,
 }
 
 /// One ranged get, and the blobs that it serves.
@@ -61,7 +64,8 @@ impl BlobStore {
                 }
             }
         }
-        Ok(Fetched { store: self.clone(), wanted: wanted.to_vec(), places, spans: bytes })
+        let origins = spans.iter().map(|span| (span.pack, span.start)).collect();
+        Ok(Fetched { store: self.clone(), wanted: wanted.to_vec(), places, spans: bytes, origins })
     }
 
     /// The bytes of each span; `None` where the store failed: `Fetched::open` then learns why.
@@ -137,11 +141,37 @@ impl Fetched {
     pub fn open(&self, position: usize) -> Result<Vec<u8>, BlobError> {
         let (kind, id) = self.wanted[position];
         if let Some(sealed) = self.sealed(position)
-            && let Ok(plaintext) = body::open(&self.store.inner.keys, kind, &id, sealed)
+            && let Ok(plaintext) = self.open_fetched(position, kind, &id, sealed)
         {
             return Ok(plaintext);
         }
         self.store.read(kind, &id)
+    }
+
+    /// Opens a blob that was fetched. The base of a difference is taken from the same span, if it came along.
+    fn open_fetched(
+        &self,
+        position: usize,
+        kind: BlobKind,
+        id: &BlobId,
+        sealed: &[u8],
+    ) -> Result<Vec<u8>, BodyFault> {
+        let keys = &self.store.inner.keys;
+        let opened = body::open(keys, kind, id, sealed)?;
+        opened.resolve(keys, kind, id, |base| {
+            let (number, _) = self.places.get(position).and_then(Option::as_ref).ok_or(BodyFault::Base)?;
+            let (pack, start) = self.origins.get(*number).ok_or(BodyFault::Base)?;
+            let bytes = self.spans.get(*number).and_then(Option::as_ref);
+            let within = base.offset.checked_sub(*start).map(|offset| BasePlace { offset, ..*base });
+            if let Some(found) = bytes.zip(within).and_then(|(bytes, place)| place.slice(bytes)) {
+                return Ok(found.to_vec());
+            }
+            let objects = &self.store.inner.objects;
+            // Whatever is the matter is found out by the reading that follows.
+            objects
+                .get_range(&pack_key(pack), base.offset.into(), base.len.into())
+                .map_err(|_| BodyFault::Base)
+        })
     }
 
     fn sealed(&self, position: usize) -> Option<&[u8]> {

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use vellum_types::{BlobId, PackId};
 
+use super::body::OpenedBody;
 use super::fetch::coalesce;
 use super::{BlobError, BlobStore, WriteStats, body};
 use crate::index::{Addition, Condemned, Location, now};
@@ -96,13 +97,14 @@ impl BlobStore {
                     let start = (place.offset - span.start) as usize;
                     let sealed = bytes.get(start..start + place.len as usize).unwrap_or_default();
                     let kind = place.kind;
-                    body::open(&self.inner.keys, kind, id, sealed).map_err(|fault| BlobError::Damaged {
-                        kind,
-                        id: *id,
-                        pack: *pack,
-                        fault,
-                    })?;
-                    writer.copy(kind, id, sealed)?;
+                    let damaged = |fault| BlobError::Damaged { kind, id: *id, pack: *pack, fault };
+                    match body::open(&self.inner.keys, kind, id, sealed).map_err(damaged)? {
+                        OpenedBody::Content(plaintext) => writer.copy(kind, id, &plaintext, sealed)?,
+                        // Its base stays behind, unless somebody else needs it.
+                        OpenedBody::Difference(_) => {
+                            writer.store_again(kind, id, &self.read_at(kind, id, place)?)?
+                        }
+                    }
                 }
             }
         }

@@ -5,6 +5,7 @@
 //! per kind, two under way, and the ids since the last index object.
 
 mod pending;
+mod similar;
 mod stats;
 mod upload;
 
@@ -16,14 +17,16 @@ use vellum_types::limits::BLOB_MAX;
 use vellum_types::{BlobId, BlobKind, ErrorKind, PackId};
 
 use self::pending::{Pending, Spot};
+use self::similar::{BlobEnds, SimilarBlobs};
 use self::stats::Stats;
 pub use self::stats::WriteStats;
 use self::upload::{Job, Uploads};
+use super::body::{BasePlace, BodyFault, OpenedBody};
 use super::reliance::{PackReliance, Stored};
 use super::{BlobError, BlobStore, body};
 use crate::index::{Addition, Location};
 use crate::object::ObjectKey;
-use crate::pack::{PackBuilder, pack_key};
+use crate::pack::{PackBuilder, PackEntry, pack_key};
 
 thread_local! {
     // Where a blob is sealed before it is copied into its pack: one buffer per thread, reused.
@@ -59,6 +62,20 @@ impl Drop for Shared {
 struct OpenPack {
     number: u32,
     builder: PackBuilder,
+    similar: SimilarBlobs,
+}
+
+impl OpenPack {
+    fn new(number: u32, kind: BlobKind) -> Self {
+        Self { number, builder: PackBuilder::new(kind), similar: SimilarBlobs::default() }
+    }
+}
+
+/// A blob of an open pack that another can be stored as a difference to.
+struct OpenBase {
+    number: u32,
+    place: BasePlace,
+    plaintext: Vec<u8>,
 }
 
 /// Writes blobs; used by any number of threads at once.
@@ -94,8 +111,7 @@ impl BlobWriter {
             uploaded: Mutex::default(),
         });
         let uploads = Uploads::new(shared.clone());
-        let open =
-            |kind| Mutex::new(OpenPack { number: uploads.next_number(), builder: PackBuilder::new(kind) });
+        let open = |kind| Mutex::new(OpenPack::new(uploads.next_number(), kind));
         let (chunks, nodes) = (open(BlobKind::Chunk), open(BlobKind::Node));
         Self { shared, chunks, nodes, uploads, packs: PackReliance::default(), renewed: Mutex::default() }
     }
@@ -128,33 +144,113 @@ impl BlobWriter {
             let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
             renewed.extend(lost.into_iter().map(|pack| (*id, pack)));
         }
-        let inner = &self.shared.store.inner;
-        SEALED.with_borrow_mut(|sealed| {
-            sealed.clear();
-            let body_len = body::seal(&inner.keys, inner.options.level, kind, id, plaintext, sealed);
-            stats.new_blob(plaintext.len(), body_len);
-            self.append(kind, id, sealed)
-        })
+        self.seal_and_append(kind, id, plaintext)
     }
 
     /// Stores the sealed bytes of a blob from another pack unchanged, wherever else it may be.
-    pub(super) fn copy(&self, kind: BlobKind, id: &BlobId, sealed: &[u8]) -> Result<(), BlobError> {
+    pub(super) fn copy(
+        &self,
+        kind: BlobKind,
+        id: &BlobId,
+        plaintext: &[u8],
+        sealed: &[u8],
+    ) -> Result<(), BlobError> {
         self.shared.check()?;
         if !self.shared.pending.claim(id) {
             return Ok(());
         }
         self.shared.stats.new_blob(sealed.len(), sealed.len());
-        self.append(kind, id, sealed)
+        self.append_whole(kind, id, BlobEnds::of(plaintext), sealed)
     }
 
-    fn append(&self, kind: BlobKind, id: &BlobId, sealed: &[u8]) -> Result<(), BlobError> {
+    /// Stores a blob from another pack, wherever else it may be.
+    pub(super) fn store_again(&self, kind: BlobKind, id: &BlobId, plaintext: &[u8]) -> Result<(), BlobError> {
+        self.shared.check()?;
+        if !self.shared.pending.claim(id) {
+            return Ok(());
+        }
+        self.seal_and_append(kind, id, plaintext)
+    }
+
+    /// Stores a claimed blob: as a difference to one of the open pack, if there is one that it resembles.
+    fn seal_and_append(&self, kind: BlobKind, id: &BlobId, plaintext: &[u8]) -> Result<(), BlobError> {
+        let (inner, stats) = (&self.shared.store.inner, &self.shared.stats);
+        let (keys, level) = (&inner.keys, inner.options.level);
+        let ends = if kind == BlobKind::Chunk && level != 0 { BlobEnds::of(plaintext) } else { None };
+        SEALED.with_borrow_mut(|sealed| {
+            sealed.clear();
+            if let Some(base) = ends.and_then(|ends| self.open_base(kind, id, &ends)) {
+                let blob = (kind, id, plaintext);
+                let body_len =
+                    body::seal_difference(keys, level, blob, (&base.place, &base.plaintext), sealed);
+                if let Some(body_len) = body_len
+                    && self.append_difference(kind, id, base.number, sealed)?
+                {
+                    stats.new_blob(plaintext.len(), body_len);
+                    return Ok(());
+                }
+                sealed.clear();
+            }
+            let body_len = body::seal(keys, level, kind, id, plaintext, sealed);
+            stats.new_blob(plaintext.len(), body_len);
+            self.append_whole(kind, id, ends, sealed)
+        })
+    }
+
+    /// A blob of the open pack that resembles this one. It is opened outside of the lock.
+    fn open_base(&self, kind: BlobKind, id: &BlobId, ends: &BlobEnds) -> Option<OpenBase> {
+        let open = self.open_pack(kind);
+        let (number, place) = (open.number, open.similar.find(ends, id)?);
+        let sealed = place.slice(open.builder.bytes())?.to_vec();
+        drop(open);
+        match body::open(&self.shared.store.inner.keys, kind, &place.id, &sealed) {
+            Ok(OpenedBody::Content(plaintext)) => Some(OpenBase { number, place, plaintext }),
+            _ => None,
+        }
+    }
+
+    fn append_whole(
+        &self,
+        kind: BlobKind,
+        id: &BlobId,
+        ends: Option<BlobEnds>,
+        sealed: &[u8],
+    ) -> Result<(), BlobError> {
         let mut open = self.open_pack(kind);
         let entry = open.builder.append(*id, sealed);
+        if let Some(ends) = ends {
+            open.similar.add(&ends, &entry);
+        }
+        self.close_if_full(open, id, entry)
+    }
+
+    /// Returns false, and appends nothing, if the pack of the base was closed meanwhile.
+    fn append_difference(
+        &self,
+        kind: BlobKind,
+        id: &BlobId,
+        number: u32,
+        sealed: &[u8],
+    ) -> Result<bool, BlobError> {
+        let mut open = self.open_pack(kind);
+        if open.number != number {
+            return Ok(false);
+        }
+        let entry = open.builder.append(*id, sealed);
+        self.close_if_full(open, id, entry).map(|()| true)
+    }
+
+    fn close_if_full(
+        &self,
+        mut open: MutexGuard<'_, OpenPack>,
+        id: &BlobId,
+        entry: PackEntry,
+    ) -> Result<(), BlobError> {
         self.shared.pending.place(id, Spot { number: open.number, entry });
         if !open.builder.is_full(self.shared.store.inner.options.pack_size) {
             return Ok(());
         }
-        let next = OpenPack { number: self.uploads.next_number(), builder: PackBuilder::new(kind) };
+        let next = OpenPack::new(self.uploads.next_number(), entry.kind);
         let full = std::mem::replace(&mut *open, next);
         // The lock is held while this waits for an upload to end: that is what bounds the memory.
         self.uploads.submit(Job { number: full.number, builder: full.builder })
@@ -181,8 +277,22 @@ impl BlobWriter {
             };
             if let Some(sealed) = self.sealed_in_memory(kind, &spot) {
                 let pack = PackId([0; PackId::LEN]);
-                return body::open(&store.inner.keys, kind, id, &sealed)
-                    .map_err(|fault| BlobError::Damaged { kind, id: *id, pack, fault });
+                let damaged = |fault| BlobError::Damaged { kind, id: *id, pack, fault };
+                let keys = &store.inner.keys;
+                match body::open(keys, kind, id, &sealed).map_err(damaged)? {
+                    OpenedBody::Content(plaintext) => return Ok(plaintext),
+                    OpenedBody::Difference(difference) => {
+                        let BasePlace { id: base, offset, len } = difference.base;
+                        let entry = PackEntry { id: base, kind, offset, len };
+                        let base = self.sealed_in_memory(kind, &Spot { number: spot.number, entry });
+                        // Without its base it has left memory between the two looks.
+                        if let Some(base) = base {
+                            return OpenedBody::Difference(difference)
+                                .resolve(keys, kind, id, |_| Ok::<_, BodyFault>(base))
+                                .map_err(damaged);
+                        }
+                    }
+                }
             }
             if let Some(pack) = self.uploads.pack(spot.number) {
                 return store.read_at(kind, id, &Location::of(pack, &spot.entry));

@@ -141,6 +141,11 @@ fn check_blob(keys: &VolumeKeys, pack: &PackId, entry: &PackEntry, bytes: &[u8])
     let start = entry.offset as usize;
     // The table was checked against the pack's length.
     let sealed = bytes.get(start..start + entry.len as usize).unwrap_or_default();
-    let fault = body::open(keys, entry.kind, &entry.id, sealed).err()?;
+    let plaintext = body::open(keys, entry.kind, &entry.id, sealed).and_then(|opened| {
+        opened.resolve(keys, entry.kind, &entry.id, |base| {
+            base.slice(bytes).map(<[u8]>::to_vec).ok_or(body::BodyFault::Base)
+        })
+    });
+    let fault = plaintext.err()?;
     Some(Finding { pack: *pack, blob: Some((entry.kind, entry.id)), flaw: Flaw::Blob(fault) })
 }

@@ -3,6 +3,7 @@
 
 mod blobs;
 mod damage;
+mod differences;
 mod faults;
 mod gc;
 mod golden;

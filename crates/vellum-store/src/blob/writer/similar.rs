@@ -1,0 +1,61 @@
+//! Which blobs of an open pack a new one resembles.
+//!
+//! Invariant: what is named here stands in the pack and is no difference itself. Two blobs are taken to resemble each
+//! other if they begin or end alike: chunks end where the content says, so that an edit inside of one leaves both ends.
+
+use std::collections::HashMap;
+
+use vellum_types::BlobId;
+
+use crate::blob::body::BasePlace;
+use crate::pack::PackEntry;
+
+/// Bytes that are compared at each end.
+const END_LEN: usize = 64;
+/// Blobs below this many bytes have no base: what is to be saved is less than what naming a base takes.
+const SIMILAR_MIN: usize = 1 << 10;
+
+type EndHash = [u8; 16];
+
+/// Both ends of a blob.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlobEnds {
+    first: EndHash,
+    last: EndHash,
+}
+
+impl BlobEnds {
+    /// `None` for blobs that are too short to be compared.
+    pub(super) fn of(plaintext: &[u8]) -> Option<Self> {
+        if plaintext.len() < SIMILAR_MIN {
+            return None;
+        }
+        let (first, last) = (plaintext.first_chunk::<END_LEN>()?, plaintext.last_chunk::<END_LEN>()?);
+        Some(Self { first: hash(0, first), last: hash(1, last) })
+    }
+}
+
+fn hash(end: u8, bytes: &[u8]) -> EndHash {
+    let hash = blake3::Hasher::new().update(&[end]).update(bytes).finalize();
+    hash.as_bytes().first_chunk().copied().unwrap_or_default()
+}
+
+/// The possible bases in one pack.
+#[derive(Default)]
+pub(super) struct SimilarBlobs {
+    by_end: HashMap<EndHash, BasePlace>,
+}
+
+impl SimilarBlobs {
+    pub(super) fn add(&mut self, ends: &BlobEnds, entry: &PackEntry) {
+        let place = BasePlace { id: entry.id, offset: entry.offset, len: entry.len };
+        self.by_end.insert(ends.first, place);
+        self.by_end.insert(ends.last, place);
+    }
+
+    /// The latest blob that begins like this one, else one that ends like it.
+    pub(super) fn find(&self, ends: &BlobEnds, id: &BlobId) -> Option<BasePlace> {
+        let found = self.by_end.get(&ends.first).or_else(|| self.by_end.get(&ends.last))?;
+        (found.id != *id).then_some(*found)
+    }
+}
