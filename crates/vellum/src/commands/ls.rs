@@ -1,15 +1,17 @@
 //! `vellum ls`: what a directory held in a snapshot.
 
 use std::ffi::OsString;
+use std::io;
 
-use serde::Serialize;
+use serde::ser::{Error as _, SerializeSeq};
+use serde::{Serialize, Serializer};
 use vellum_types::{Attr, FileKind, Ino};
 use vellum_volume::FsTree;
 use vellum_volume::tree::show;
 
 use crate::context::Context;
 use crate::context::place::Place;
-use crate::error::{Outcome, Result};
+use crate::error::{CliError, Outcome, Result};
 use crate::ui::json::Name;
 use crate::ui::table::{Align, Cell, Table};
 use crate::ui::{format, json};
@@ -33,9 +35,30 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct Report<'a> {
     snapshot: String,
-    entries: Vec<Item>,
+    entries: Entries<'a>,
+}
+
+/// What is listed, read while it is printed: a whole deep tree would take memory with the square of its depth.
+struct Entries<'a> {
+    place: &'a Place,
+    recursive: bool,
+}
+
+impl Serialize for Entries<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(None)?;
+        let mut printed = Ok(());
+        let visited = visit(self.place, self.recursive, |entry| {
+            printed = list.serialize_element(&Item::new(&entry.name, entry.ino, &entry.attr));
+            // What could not be printed is reported as it is; this one only ends the walk.
+            if printed.is_ok() { Ok(()) } else { Err(CliError::Output(io::ErrorKind::Other.into())) }
+        });
+        printed?;
+        visited.map_err(S::Error::custom)?;
+        list.end()
+    }
 }
 
 /// A file as JSON shows it.
@@ -79,11 +102,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let place = Place::find(context, &volume, &args.snapshot, args.path.as_deref())?;
     let ui = &context.ui;
     if ui.json() {
-        let mut entries = Vec::new();
-        visit(&place, args.recursive, |entry| {
-            entries.push(Item::new(&entry.name, entry.ino, &entry.attr));
-            Ok(())
-        })?;
+        // All of it is read once before: a tree that cannot be read is an error in place of half an object.
+        visit(&place, args.recursive, |_| Ok(()))?;
+        let entries = Entries { place: &place, recursive: args.recursive };
         ui.object(&Report { snapshot: place.entry.id.to_string(), entries })?;
     } else if args.long {
         // Columns are aligned in portions: a whole deep tree would take memory with the square of its depth.

@@ -52,3 +52,33 @@ fn json() {
     assert_eq!(value["entries"][0]["mode"], "0644");
     assert_eq!(value["entries"][2]["path_hex"], "ff");
 }
+
+/// What a listing may take beside what the program takes anyway, KiB: less than the paths of `LONG_PATHS` files.
+const MEMORY_KIB: u32 = 120 << 10;
+/// Each of them has 3,500 bytes.
+const LONG_PATHS: usize = 40_000;
+
+#[test]
+fn json_of_a_large_tree_takes_no_memory_for_its_paths() {
+    let world = World::new();
+    let dir = ["d"; 14].map(|name| name.repeat(248)).join("/");
+    let place = world.tree().join(&dir);
+    std::fs::create_dir_all(&place).unwrap();
+    for file in 0..LONG_PATHS {
+        std::fs::File::create(place.join(file.to_string())).unwrap();
+    }
+    world.snapshot("s");
+    let vellum = env!("CARGO_BIN_EXE_vellum");
+    let list = format!("ulimit -d {MEMORY_KIB}; exec '{vellum}' --json ls -R HEAD");
+    let ended = std::process::Command::new("sh")
+        .args(["-c", &list])
+        .current_dir(world.tree())
+        .stdout(std::fs::File::create(world.path("listing")).unwrap())
+        .status()
+        .unwrap();
+    assert!(ended.success(), "{ended}");
+    let listing: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(world.path("listing")).unwrap()).unwrap();
+    assert_eq!(listing["version"], 1);
+    assert_eq!(listing["entries"].as_array().unwrap().len(), 14 + LONG_PATHS);
+}
