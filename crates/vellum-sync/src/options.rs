@@ -3,6 +3,9 @@
 //! Invariant: an option says what is wanted, never how a command line says it. Deliberately absent: rules on names
 //! (see `rules`).
 
+mod basis;
+
+pub use basis::{BASIS_DIRS_MAX, Basis, BasisUsage, through_missing};
 use serde::{Deserialize, Serialize};
 
 /// How often a refused or cut-off file is tried again unless told otherwise: once more, then it is a problem to show.
@@ -19,6 +22,9 @@ pub struct Options {
     pub delete: Delete,
     /// How files are written.
     pub writing: Writing,
+    /// Trees that have what the destination lacks.
+    #[serde(default)]
+    pub basis: Option<Basis>,
     /// What becomes of attributes on their way.
     pub changes: Changes,
     /// How much of the machine and the line is used.

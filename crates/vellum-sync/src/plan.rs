@@ -3,6 +3,7 @@
 //! Invariant: a dry run prints the plan that a run carries out, step by step. Steps stand in the order of their phases;
 //! those of one phase that concern one directory stand together. Deliberately absent: how steps are carried out.
 
+mod basis;
 mod compare;
 mod delete;
 mod links;
@@ -13,7 +14,7 @@ mod walk;
 mod wanted;
 
 pub(crate) use compare::content;
-pub use compare::{attributes, unsettled};
+pub use compare::{attributes, unsettled, unsettled_in_basis};
 pub(crate) use delete::Deletions;
 pub use refusal::{Refusal, Remark};
 pub use step::{Action, Counts, How, Phase, Step, What};
@@ -41,7 +42,13 @@ impl Plan {
     /// What makes the destination what the source is, as far as the options go.
     #[must_use]
     pub fn new(source: &Listing, destination: &Listing, options: &Options) -> Self {
-        walk::Planner::new(source, destination, options).run()
+        Self::with_basis(source, destination, &[], options)
+    }
+
+    /// The same, with listings of the basis directories in the order of the options.
+    #[must_use]
+    pub fn with_basis(source: &Listing, destination: &Listing, basis: &[Listing], options: &Options) -> Self {
+        walk::Planner::new(source, destination, options).with_basis(basis).run()
     }
 
     /// Whether there is nothing to do.

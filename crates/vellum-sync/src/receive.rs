@@ -5,6 +5,7 @@
 //! in which order the steps of a plan are carried out (see `transfer`).
 
 mod attributes;
+mod basis;
 mod content;
 mod default_acl;
 mod elsewhere;

@@ -71,6 +71,12 @@ impl Remote {
         state.is_asked = false;
     }
 
+    /// The path that is meant.
+    #[must_use]
+    pub fn path(&self) -> Vec<u8> {
+        self.state().begin.path.clone()
+    }
+
     /// Looks at what stands there.
     pub fn look(&self) -> Result<Found> {
         let (begin, connected) = {

@@ -100,17 +100,7 @@ pub(super) fn is_asked_for(entry: &Entry<'_>, options: &Options) -> bool {
 pub fn unsettled(source: &Listing, destination: &Listing, options: &Options) -> (Vec<EntryId>, Vec<EntryId>) {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     if options.compare.by == By::Content {
-        let mut pairs = vec![(source.root(), destination.root())];
-        while let Some((a, b)) = pairs.pop() {
-            for (a, b) in a.children().filter_map(|a| Some((a, b.child(a.name())?))) {
-                if a.is_dir() && b.is_dir() {
-                    pairs.push((a, b));
-                } else if a.is_file() && b.is_file() && a.size() == b.size() && a.size() > 0 {
-                    ours.push(a.id());
-                    theirs.push(b.id());
-                }
-            }
-        }
+        same_sizes(source, destination, &mut ours, &mut theirs);
     }
     if options.detect_renames {
         super::rename::candidates(source, destination, &mut ours, &mut theirs);
@@ -120,4 +110,35 @@ pub fn unsettled(source: &Listing, destination: &Listing, options: &Options) -> 
     theirs.sort_unstable();
     theirs.dedup();
     (ours, theirs)
+}
+
+/// The same of a source and a basis directory.
+#[must_use]
+pub fn unsettled_in_basis(
+    source: &Listing,
+    basis: &Listing,
+    options: &Options,
+) -> (Vec<EntryId>, Vec<EntryId>) {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    if options.compare.by == By::Content {
+        same_sizes(source, basis, &mut ours, &mut theirs);
+        // What was hashed for another one is known.
+        ours.retain(|id| source.digest(*id).is_none());
+    }
+    (ours, theirs)
+}
+
+/// Files of both that have one path and one size.
+fn same_sizes(source: &Listing, other: &Listing, ours: &mut Vec<EntryId>, theirs: &mut Vec<EntryId>) {
+    let mut pairs = vec![(source.root(), other.root())];
+    while let Some((a, b)) = pairs.pop() {
+        for (a, b) in a.children().filter_map(|a| Some((a, b.child(a.name())?))) {
+            if a.is_dir() && b.is_dir() {
+                pairs.push((a, b));
+            } else if a.is_file() && b.is_file() && a.size() == b.size() && a.size() > 0 {
+                ours.push(a.id());
+                theirs.push(b.id());
+            }
+        }
+    }
 }

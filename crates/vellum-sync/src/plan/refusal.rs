@@ -93,6 +93,11 @@ pub enum Remark {
         /// The path of both.
         path: Vec<u8>,
     },
+    /// A basis directory is not there.
+    BasisMissing {
+        /// Its path on the host of the destination.
+        path: Vec<u8>,
+    },
     /// A symlink, device, fifo or socket is left out, since the options do not ask for its kind.
     Skipped {
         /// The entry.
@@ -109,7 +114,9 @@ impl Remark {
             | Self::DeletesRefused { .. }
             | Self::InTheWay { .. }
             | Self::Itself { .. } => true,
-            Self::Kept { .. } | Self::Shadowed { .. } | Self::Skipped { .. } => false,
+            Self::Kept { .. } | Self::Shadowed { .. } | Self::BasisMissing { .. } | Self::Skipped { .. } => {
+                false
+            }
         }
     }
 
@@ -122,6 +129,7 @@ impl Remark {
             | Self::InTheWay { path }
             | Self::Itself { path }
             | Self::Shadowed { path }
+            | Self::BasisMissing { path }
             | Self::Skipped { path } => path,
         }
     }
@@ -152,6 +160,9 @@ impl fmt::Display for Remark {
             ),
             Self::Shadowed { .. } => {
                 f.write_str("an earlier source has another entry of this name, so this one is not copied")
+            }
+            Self::BasisMissing { .. } => {
+                f.write_str("the basis directory does not exist, so nothing is taken from it")
             }
             Self::Skipped { .. } => f.write_str("skipped: not a regular file"),
         }

@@ -42,6 +42,10 @@ pub enum Action {
     Rename,
     /// The old entry is deleted; of a directory all that was in it was deleted by steps before.
     Delete,
+    /// A name is given to the file that the basis directory of this number has.
+    LinkBasis(u8),
+    /// The file is copied from the basis directory of this number.
+    CopyBasis(u8),
 }
 
 /// How a file is written.

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use vellum_types::FileKind;
 
+use super::basis::BasisMatch;
 use super::links::Leaders;
 use super::{Action, Counts, How, Phase, Plan, Refusal, Remark, Step, What, attributes, compare};
 use crate::listing::{Entry, EntryId, Flags, Listing};
@@ -36,6 +37,8 @@ pub(super) struct Seen {
 pub(super) struct Planner<'a> {
     pub source: &'a Listing,
     pub destination: &'a Listing,
+    /// Basis directories.
+    pub basis: &'a [Listing],
     pub options: &'a Options,
     pub counts: Counts,
     pub remarks: Vec<Remark>,
@@ -74,6 +77,7 @@ impl<'a> Planner<'a> {
         let mut planner = Self {
             source,
             destination,
+            basis: &[],
             options,
             counts: Counts { entries: source.len() as u64 - 1, files, bytes, ..Counts::default() },
             remarks: source.shadowed.iter().map(|path| Remark::Shadowed { path: path.clone() }).collect(),
@@ -100,6 +104,11 @@ impl<'a> Planner<'a> {
             planner.leaders = planner.choose_leaders();
         }
         planner
+    }
+
+    /// With listings of the basis directories.
+    pub fn with_basis(self, basis: &'a [Listing]) -> Self {
+        Self { basis, ..self }
     }
 
     pub fn run(mut self) -> Plan {
@@ -250,6 +259,7 @@ impl<'a> Planner<'a> {
             content = content.with(What::CONTENT);
         }
         let what = attributes(source, old, options);
+        let content = content.with_if(What::CONTENT, !what.is_empty() && self.may_be_in_basis(old));
         if !content.is_empty() {
             return self.make(source, Some(*old), content.with(what), pair);
         }
@@ -263,8 +273,8 @@ impl<'a> Planner<'a> {
 
     /// Makes an entry anew. `old` is replaced in one step.
     pub fn make(&mut self, source: &Entry<'a>, old: Option<Entry<'a>>, what: What, pair: usize) {
-        self.touch(pair);
         if source.is_dir() {
+            self.touch(pair);
             self.counts.made += 1;
             self.step(Phase::Dirs, Action::MakeDir, what, source, None);
             return self.pair(source.id(), None, what);
@@ -273,6 +283,13 @@ impl<'a> Planner<'a> {
             let (source, old) = (source.id(), old.map(|old| old.id()));
             return self.followers.push(Seen { source, old, pair });
         }
+        let found = if old.is_none() { self.in_basis(source) } else { None };
+        let taken = match found {
+            Some(BasisMatch::LeftOut) => return,
+            Some(BasisMatch::Taken(action)) => Some(action),
+            None => None,
+        };
+        self.touch(pair);
         if source.group().is_some() {
             self.made.insert(source.id());
         }
@@ -281,16 +298,17 @@ impl<'a> Planner<'a> {
             Some(_) => self.counts.updated += 1,
             None => self.counts.made += 1,
         }
-        let action = match source.kind() {
+        let action = taken.unwrap_or_else(|| match source.kind() {
             FileKind::File => Action::Write(self.how(source, old.as_ref())),
             FileKind::Symlink => Action::Symlink,
             _ => Action::Special,
-        };
-        if source.is_file() {
+        });
+        if source.is_file() && !matches!(action, Action::LinkBasis(_)) {
             self.counts.writes += 1;
             self.counts.write_bytes += source.size();
         }
-        if self.options.detect_renames && old.is_none() && source.is_file() && source.group().is_none() {
+        let renames = self.options.detect_renames && taken.is_none();
+        if renames && old.is_none() && source.is_file() && source.group().is_none() {
             let (source, step) = (source.id(), step(Phase::Files, action, what, source, None));
             return self.fresh_files.push(Fresh { source, pair, step });
         }

@@ -90,12 +90,25 @@ impl<'a> Receiver<'a> {
         if let Some(failed) = self.at_once(home, step, entry)? {
             return Ok(failed);
         }
-        let mut content =
-            self.job.source.open(*entry, old.as_ref().map(|old| OldVersion::kept(&old.file)))?;
+        let old_version = old.as_ref().map(|old| OldVersion::kept(&old.file));
+        let mut content = self.job.source.open(*entry, old_version)?;
         self.as_listed(&content, entry)?;
+        self.put(home, step, entry, old.as_ref(), &mut content)
+    }
+
+    /// Writes a file beside its place, and gives it its name.
+    pub(super) fn put(
+        &self,
+        home: Home<'_>,
+        step: &Step,
+        entry: &Entry<'_>,
+        old: Option<&OpenedFile>,
+        content: &mut Content,
+    ) -> Result<Vec<String>> {
+        let (dir, replaces) = (home.dir, step.old.is_some());
         let Begun { file: new, like } = self.new_file(home, step, entry)?;
         let filling = Filling::new(new.file()?, entry.size(), replaces);
-        let received = match (&mut content, &old) {
+        let received = match (&mut *content, old) {
             (Content::File(from), Some(old))
                 if self.job.options.writing.delta == DeltaMode::Always
                     && self.flow.shared(new.file()?, old)? =>
@@ -107,10 +120,10 @@ impl<'a> Receiver<'a> {
                 self.flow.fill(&filling, from)?;
                 None
             }
-            (Content::Pieces(pieces), old) => self.assemble(&filling, &mut **pieces, old.as_ref())?,
+            (Content::Pieces(pieces), old) => self.assemble(&filling, &mut **pieces, old)?,
         };
         let failed = self.dress((dir, new.file()?), step, entry, like)?;
-        self.settle(new.file()?, &content, received)?;
+        self.settle(new.file()?, content, received)?;
         self.keep(dir, step, entry)?;
         let replace = if replaces { Replace::Always } else { Replace::Never };
         new.commit(entry.name(), replace).map_err(taken)?;

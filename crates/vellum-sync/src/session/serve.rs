@@ -22,7 +22,7 @@ use super::wire_source::WireSource;
 use crate::error::{Result, SyncError};
 use crate::listing::{EntryId, Flags, Fresh, Listing, Owners};
 use crate::local::Local;
-use crate::options::Options;
+use crate::options::{Options, through_missing};
 use crate::plan::{Plan, Step};
 use crate::receive::{Destination, Job, Report};
 use crate::rules::Filters;
@@ -196,12 +196,14 @@ impl Server<'_> {
         let Incoming::Listing(from) = self.link.receive()? else { return Err(unasked()) };
         let Incoming::Steps(steps) = self.link.receive()? else { return Err(unasked()) };
         let link = Arc::clone(self.link);
+        let home = self.home;
         let end = self.end()?;
         let to = end.listing.clone().filter(|_| end.role == Role::Destination).ok_or_else(unasked)?;
         let local = end.make()?;
         let meter = Arc::new(Meter::default());
         link.stop_with(Some(Arc::clone(&meter)));
-        let outcome = carry_out_telling(&link, &local, steps, [&from, &to], options, &meter);
+        let options = with_basis_from(options, home);
+        let outcome = carry_out_telling(&link, &local, steps, [&from, &to], &options, &meter);
         link.stop_with(None);
         let report = outcome?;
         // What was listed is no more: a run begins with a listing.
@@ -212,11 +214,10 @@ impl Server<'_> {
 
 impl Served {
     fn open(begin: &Begin, home: &Path) -> Result<(Self, Found)> {
-        let path = match begin.path.as_slice() {
-            b"" | b"~" => home.to_path_buf(),
-            [b'~', b'/', rest @ ..] => home.join(OsStr::from_bytes(rest)),
-            path => home.join(OsStr::from_bytes(path)),
-        };
+        let mut path = from_home(&begin.path, home);
+        if begin.role == Role::Destination {
+            path = through_missing(&path);
+        }
         if begin.role == Role::Destination
             && let Some(place) = OwnPlace::of(&path)
         {
@@ -267,6 +268,24 @@ impl Served {
             threads.into_iter().for_each(|thread| drop(thread.join()));
         }
     }
+}
+
+/// A path as the other side says it.
+fn from_home(path: &[u8], home: &Path) -> PathBuf {
+    match path {
+        b"" | b"~" => home.to_path_buf(),
+        [b'~', b'/', rest @ ..] => home.join(OsStr::from_bytes(rest)),
+        path => home.join(OsStr::from_bytes(path)),
+    }
+}
+
+/// The options with the paths of basis directories as they are here.
+fn with_basis_from(options: &Options, home: &Path) -> Options {
+    let mut options = options.clone();
+    for dir in options.basis.iter_mut().flat_map(|basis| &mut basis.dirs) {
+        *dir = through_missing(&from_home(dir, home)).into_os_string().into_encoded_bytes();
+    }
+    options
 }
 
 /// Numbers of entries as they came, all of the sort that is wanted.

@@ -1,5 +1,8 @@
 //! One step after the other, on any thread.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -26,6 +29,8 @@ pub(super) struct Carrier<'a> {
     dirs: OpenDirs,
     /// Directories by entries of the destination.
     old_dirs: OpenDirs,
+    /// Basis directories, and the directories in them by entries of the source; None for one that is not there.
+    basis: Vec<Option<OpenDirs>>,
     steps: AtomicU64,
     /// Something was not written.
     pub failed: AtomicBool,
@@ -36,7 +41,10 @@ pub(super) struct Carrier<'a> {
 
 impl<'a> Carrier<'a> {
     pub fn new(root: &Dir, receiver: Receiver<'a>, meter: &'a Meter) -> Self {
+        let basis = receiver.job.options.basis.iter().flat_map(|basis| &basis.dirs);
+        let opened = |path: &Vec<u8>| Dir::open_root(Path::new(OsStr::from_bytes(path))).ok();
         Self {
+            basis: basis.map(|path| opened(path).map(OpenDirs::new)).collect(),
             receiver,
             meter,
             dirs: OpenDirs::new(root.clone()),
@@ -197,7 +205,23 @@ impl<'a> Carrier<'a> {
             Action::Symlink | Action::Special => self.receiver.make(&dir, step, &entry),
             Action::Link => self.link(&dir, step, &entry),
             Action::Rename => self.rename(&dir, step, &entry),
+            Action::LinkBasis(number) | Action::CopyBasis(number) => {
+                self.take_from_basis(number, &dir, step, &entry)
+            }
             Action::Attributes | Action::Delete => Ok(Vec::new()),
+        }
+    }
+
+    fn take_from_basis(&self, number: u8, dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
+        let home = Home { dir, hidden: None };
+        let basis = self.basis.get(usize::from(number)).and_then(Option::as_ref);
+        let parent = entry.parent().unwrap_or(*entry);
+        match (basis.and_then(|dirs| dirs.get(&parent).ok()), step.action) {
+            (Some(from), Action::LinkBasis(_)) => self.receiver.link_from(&from, home, step, entry),
+            (Some(from), _) => self.receiver.copy_from(&from, home, step, entry),
+            // What was there when it was listed comes from the source.
+            (None, _) if entry.is_file() => self.receiver.write(home, step, How::Whole, entry),
+            (None, _) => self.receiver.make(dir, step, entry),
         }
     }
 

@@ -47,7 +47,7 @@ fn portions(carrier: &Carrier<'_>, steps: &[Step], asked: &dyn Fn(&Step) -> bool
     let (mut start, mut count, mut bytes) = (0, 0, 0);
     let at_most = if carrier.is_near() { STEPS_MAX } else { STEPS };
     for (place, step) in steps.iter().enumerate().filter(|(_, step)| asked(step)) {
-        if let (Action::Write(_), Some(id)) = (step.action, step.source) {
+        if let (Action::Write(_) | Action::CopyBasis(_), Some(id)) = (step.action, step.source) {
             bytes += carrier.size(id);
         }
         count += 1;

@@ -97,9 +97,12 @@ impl Sent<'_> {
             None => match step.action {
                 Action::Write(_) => Some(Step { old: None, action: Action::Write(How::Whole), ..step }),
                 Action::Attributes | Action::Rename | Action::Delete => None,
-                Action::MakeDir | Action::Symlink | Action::Special | Action::Link => {
-                    Some(Step { old: None, ..step })
-                }
+                Action::MakeDir
+                | Action::Symlink
+                | Action::Special
+                | Action::Link
+                | Action::LinkBasis(_)
+                | Action::CopyBasis(_) => Some(Step { old: None, ..step }),
             },
             Some(_) => {
                 let message = SyncError::Changed.to_string();

@@ -272,7 +272,7 @@ impl Filter<'_> {
     fn concerns(&self, remark: &Remark) -> bool {
         let find = |listing: &Listing| listing.find(remark.path()).map(|entry| entry.id());
         match remark {
-            Remark::DeletesHeld { .. } | Remark::DeletesRefused { .. } => false,
+            Remark::DeletesHeld { .. } | Remark::DeletesRefused { .. } | Remark::BasisMissing { .. } => false,
             Remark::Kept { .. } => find(self.old).is_some_and(|old| self.leaves(old)),
             Remark::InTheWay { .. }
             | Remark::Itself { .. }
@@ -288,12 +288,16 @@ impl Filter<'_> {
             Action::Attributes => {
                 counts.attributes += u64::from(!step.what.is_empty() && !step.what.has(What::NEW));
             }
-            Action::MakeDir | Action::Link | Action::Write(_) | Action::Symlink | Action::Special => {
-                match step.old {
-                    Some(_) => counts.updated += 1,
-                    None => counts.made += 1,
-                }
-            }
+            Action::MakeDir
+            | Action::Link
+            | Action::Write(_)
+            | Action::Symlink
+            | Action::Special
+            | Action::LinkBasis(_)
+            | Action::CopyBasis(_) => match step.old {
+                Some(_) => counts.updated += 1,
+                None => counts.made += 1,
+            },
         }
         if let (Action::Write(_), Some(source)) = (step.action, step.source) {
             counts.writes += 1;

@@ -10,6 +10,7 @@ use vellum_types::{DecodeError, Reader, Writer};
 
 use super::error::WireError;
 use crate::listing::{EntryId, Listing};
+use crate::options::BASIS_DIRS_MAX;
 use crate::plan::{Action, How, Phase, Plan, Step, What};
 
 /// A payload is sent when it is longer than this, bytes.
@@ -36,7 +37,11 @@ pub fn encode_plan<E>(plan: &Plan, send: &mut dyn FnMut(Vec<u8>) -> Result<(), E
 }
 
 const HOWS: [How; 4] = [How::Whole, How::Delta, How::InPlace, How::Append];
-const ACTIONS: [Action; 11] = [
+/// Codes of the actions that take an entry from a basis directory: the first ones, for the directory of number 0.
+const LINK_BASIS: u8 = 11;
+const COPY_BASIS: u8 = LINK_BASIS + BASIS_DIRS_MAX as u8;
+/// The actions without a number, in the order of their codes. Further codes come behind those of `COPY_BASIS`.
+const ACTIONS: [Action; LINK_BASIS as usize] = [
     Action::MakeDir,
     Action::Write(How::Whole),
     Action::Write(How::Delta),
@@ -63,7 +68,20 @@ fn action_code(action: Action) -> u8 {
         Action::Attributes => 8,
         Action::Rename => 9,
         Action::Delete => 10,
+        Action::LinkBasis(number) => LINK_BASIS + number,
+        Action::CopyBasis(number) => COPY_BASIS + number,
     }
+}
+
+/// The action of a code.
+fn action(code: u8) -> Result<Action, DecodeError> {
+    let number = |first: u8| {
+        let number = code.checked_sub(first)?;
+        (usize::from(number) < BASIS_DIRS_MAX).then_some(number)
+    };
+    let known = ACTIONS.get(usize::from(code)).copied();
+    let known = known.or_else(|| number(LINK_BASIS).map(Action::LinkBasis));
+    known.or_else(|| number(COPY_BASIS).map(Action::CopyBasis)).ok_or(DecodeError::Invalid("action"))
 }
 
 /// A plan as it arrives.
@@ -101,7 +119,7 @@ impl PlanDecoder {
 
 fn step(bytes: &mut Reader<'_>, from: &Listing, to: &Listing) -> Result<Step, DecodeError> {
     let phase = *PHASES.get(usize::from(bytes.u8()?)).ok_or(DecodeError::Invalid("phase"))?;
-    let action = *ACTIONS.get(usize::from(bytes.u8()?)).ok_or(DecodeError::Invalid("action"))?;
+    let action = action(bytes.u8()?)?;
     let what = What(u16::try_from(bytes.varint()?).map_err(|_| DecodeError::Invalid("difference"))?);
     let mut id = |listing: &Listing| -> Result<Option<EntryId>, DecodeError> {
         let Some(place) = bytes.varint_u32()?.checked_sub(1) else { return Ok(None) };

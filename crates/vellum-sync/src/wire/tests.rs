@@ -207,7 +207,8 @@ fn steps_about_entries_that_are_not_there_are_refused() {
         [3, 1, 0, 0, 0, 0],
         [3, 1, 0, 127, 0, 0],
         [3, 10, 0, 1, 0, 0],
-        [3, 11, 0, 1, 0, 0],
+        [3, 11, 0, 0, 0, 0],
+        [3, 51, 0, 1, 0, 0],
         [7, 1, 0, 1, 0, 0],
     ] {
         assert!(PlanDecoder::default().take(&step, &listing, &listing).is_err(), "{step:?}");
@@ -234,6 +235,10 @@ fn every_phase_and_every_action_arrives_as_it_was_sent() {
         Action::Attributes,
         Action::Rename,
         Action::Delete,
+        Action::LinkBasis(0),
+        Action::LinkBasis(19),
+        Action::CopyBasis(0),
+        Action::CopyBasis(19),
     ];
     let id = Some(EntryId::ROOT);
     for action in actions {

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests make and read the trees that the code works on")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod basis;
 mod blocks;
 mod disk;
 mod hostile;

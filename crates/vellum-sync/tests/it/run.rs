@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use vellum_sync::listing::{EntryId, Listing};
 use vellum_sync::local::Local;
-use vellum_sync::options::{Options, Preserve, Symlinks};
-use vellum_sync::plan::{Action, Phase, Plan, Step, What, unsettled};
+use vellum_sync::options::{Basis, BasisUsage, Options, Preserve, Symlinks};
+use vellum_sync::plan::{Action, Phase, Plan, Step, What, unsettled, unsettled_in_basis};
 use vellum_sync::receive::{Destination, Job, Report};
 use vellum_sync::rules::Filters;
 use vellum_sync::source::{End, Side, Wish};
@@ -43,6 +43,17 @@ pub struct Planned {
 
 /// Lists and plans.
 pub fn plan_with(from: &Path, to: &Path, options: &Options, filters: &Arc<Filters>) -> Planned {
+    plan_beside(from, to, options, filters, &[])
+}
+
+/// The same with basis directories.
+fn plan_beside(
+    from: &Path,
+    to: &Path,
+    options: &Options,
+    filters: &Arc<Filters>,
+    basis: &[&Path],
+) -> Planned {
     let meter = Meter::default();
     let (source, target) = (Local::open(from).unwrap(), Local::open(to).unwrap());
     let wish = |side| Wish {
@@ -58,7 +69,16 @@ pub fn plan_with(from: &Path, to: &Path, options: &Options, filters: &Arc<Filter
     let (ours, theirs) = unsettled(&from, &to, options);
     settle(&source, &mut from, &ours);
     settle(&target, &mut to, &theirs);
-    let plan = Plan::new(&from, &to, options);
+    let mut listings = Vec::new();
+    for path in basis {
+        let end = Local::open(path).unwrap();
+        let mut listing = end.list(&wish(Side::Destination), &meter).unwrap();
+        let (ours, theirs) = unsettled_in_basis(&from, &listing, options);
+        settle(&source, &mut from, &ours);
+        settle(&end, &mut listing, &theirs);
+        listings.push(listing);
+    }
+    let plan = Plan::with_basis(&from, &to, &listings, options);
     Planned { from, to, plan, source, target, options: options.clone() }
 }
 
@@ -86,7 +106,8 @@ impl Planned {
         let report = self.target.carry_out(&Job { plan, source: &self.source, from, to, options }, &meter);
         let seen = meter.read();
         // A name that a file cannot have becomes a copy, which was not foreseen.
-        let foreseen = plan.steps.iter().all(|step| step.action != Action::Link);
+        let is_link = |step: &Step| matches!(step.action, Action::Link | Action::LinkBasis(_));
+        let foreseen = !plan.steps.iter().any(is_link);
         let whole = report.as_ref().is_ok_and(|report| report.problems.is_empty());
         assert!(
             !(whole && foreseen) || seen.bytes <= seen.total_bytes,
@@ -99,6 +120,14 @@ impl Planned {
 /// Lists and plans, without rules.
 pub fn plan(from: &Path, to: &Path, options: &Options) -> Planned {
     plan_with(from, to, options, &Arc::new(Filters::default()))
+}
+
+/// Lists and plans, with basis directories.
+pub fn plan_from(from: &Path, to: &Path, options: &Options, usage: BasisUsage, basis: &[&Path]) -> Planned {
+    use std::os::unix::ffi::OsStrExt;
+    let dirs = basis.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
+    let options = Options { basis: Some(Basis { usage, dirs }), ..options.clone() };
+    plan_beside(from, to, &options, &Arc::new(Filters::default()), basis)
 }
 
 /// A whole run.

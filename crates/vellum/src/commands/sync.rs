@@ -2,6 +2,7 @@
 
 mod args;
 mod backups;
+mod basis;
 mod chmod;
 mod ends;
 mod itemize;
@@ -27,7 +28,7 @@ use vellum_sync::moving;
 use vellum_sync::options::{Follow, Options, When};
 use vellum_sync::owners;
 use vellum_sync::plan::{Plan, unsettled};
-use vellum_sync::receive::{Job, Report};
+use vellum_sync::receive::{Destination, Job, Report};
 use vellum_sync::remote::Remote;
 use vellum_sync::source::{End, Side, Wish};
 use vellum_sync::two_way::Lines;
@@ -189,10 +190,11 @@ impl Pair {
 
     /// The options as they are for these ends.
     fn adapted(&self, options: &Arc<Options>) -> Arc<Options> {
-        match self.opened.remotes.is_empty() {
+        let adapted = match self.opened.remotes.is_empty() {
             false => Arc::new(remote::adapted(options, self.opened.is_single)),
             true => backups::within(options, &self.opened.into.path),
-        }
+        };
+        basis::resolved(adapted, &self.opened)
     }
 
     /// Works, and again from the start if the connection was lost: what arrived is there, and not sent again.
@@ -218,22 +220,15 @@ impl Pair {
         // A run that was cut off may have made it.
         let is_missing = into.is_new && !into.path.is_dir();
         let present = if is_missing { None } else { Some(into.open()?) };
-        let (mut from, mut to) = std::thread::scope(|scope| {
-            let to = present
-                .as_ref()
-                .map(|present| scope.spawn(|| present.list(&self.wish(Side::Destination, options)?, meter)));
-            let from = self.list_source(options, meter);
-            let to =
-                to.map_or_else(|| Ok(Into::nothing()), |to| to.join().unwrap_or(Err(SyncError::Stopped)));
-            vellum_sync::Result::Ok((from?, to?))
-        })?;
+        let (mut from, mut to, basis) = self.list_all(present.as_deref(), options, meter)?;
         let options = &owners::settle(&mut from, &to, options)?;
         let (ours, theirs) = unsettled(&from, &to, options);
         settle(source, &mut from, &ours, meter)?;
         if let Some(present) = &present {
             settle(&**present, &mut to, &theirs, meter)?;
         }
-        let plan = Plan::new(&from, &to, options);
+        let mut plan = Plan::with_basis(&from, &to, &basis.listings, options);
+        plan.remarks.extend(basis.missing);
         if args.show.dry_run {
             return Ok((from, to, plan, None));
         }
@@ -255,6 +250,33 @@ impl Pair {
         let mut report = target.carry_out(&job, meter)?;
         moving::take_away(&job, &mut report, meter)?;
         Ok((from, to, plan, Some(report)))
+    }
+
+    /// Lists the source, the destination, if it is there, and the basis directories.
+    fn list_all(
+        &self,
+        present: Option<&dyn Destination>,
+        options: &Arc<Options>,
+        meter: &Meter,
+    ) -> vellum_sync::Result<(Listing, Listing, basis::Found)> {
+        let list_destination = || match present {
+            Some(present) => present.list(&self.wish(Side::Destination, options)?, meter),
+            None => Ok(Into::nothing()),
+        };
+        if options.basis.is_some() {
+            // The end that has the destination lists one directory after the other, and that last into which it writes.
+            let mut from = self.list_source(options, meter)?;
+            let wish = self.wish(Side::Destination, options)?;
+            let source = (&*self.opened.source, &mut from);
+            let basis = basis::list(&self.opened.into, &wish, source, meter)?;
+            return Ok((from, list_destination()?, basis));
+        }
+        std::thread::scope(|scope| {
+            let to = scope.spawn(list_destination);
+            let from = self.list_source(options, meter);
+            let to = to.join().unwrap_or(Err(SyncError::Stopped));
+            Ok((from?, to?, basis::Found::default()))
+        })
     }
 
     fn list_source(&self, options: &Arc<Options>, meter: &Meter) -> vellum_sync::Result<Listing> {

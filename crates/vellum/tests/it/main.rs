@@ -52,6 +52,7 @@ mod stats;
 mod status;
 mod sync;
 mod sync_ask;
+mod sync_basis;
 mod sync_calls;
 mod sync_clocks;
 mod sync_filesystems;

@@ -660,7 +660,7 @@ fn what_rsync_has_and_we_have_not_is_named() {
     world.write("src/a", "x");
     let run = |words: &[&str]| world.run(&[&["sync"], words, &["src/", "dst"]].concat());
     run(&["-a", "--fuzzy"]).code(3).remarks("--fuzzy").remarks("--detect-renames");
-    run(&["-a", "--link-dest=x"]).code(3).remarks("there is none here").remarks("vellum snapshot");
+    run(&["-a", "--write-batch=x"]).code(3).remarks("there is none here").remarks("vellum snapshot");
     run(&["-y"]).code(3).remarks("--detect-renames");
     assert!(!world.has("dst"));
     run(&["-avvs", "--no-inc-recursive", "--secluded-args", "--no-o", "--no-group"]).ok();

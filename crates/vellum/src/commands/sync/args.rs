@@ -349,6 +349,15 @@ pub struct Writing {
     /// Keep what arrived of large files when cut off, and go on there
     #[arg(long, visible_alias = "partial")]
     pub resume: bool,
+    /// Hard-link what DST lacks to unchanged files in DIR, a path from DST (can be given several times)
+    #[arg(long, value_name = "DIR")]
+    pub link_dest: Vec<OsString>,
+    /// Copy what DST lacks from unchanged files in DIR, a path from DST (can be given several times)
+    #[arg(long, value_name = "DIR", conflicts_with = "link_dest")]
+    pub copy_dest: Vec<OsString>,
+    /// Leave out what DST lacks and DIR, a path from DST, has unchanged (can be given several times)
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["link_dest", "copy_dest"])]
+    pub compare_dest: Vec<OsString>,
     /// Read again what was written, and compare
     #[arg(long)]
     pub verify: bool,

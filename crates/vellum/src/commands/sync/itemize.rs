@@ -56,7 +56,7 @@ impl Told<'_> {
 
     /// Bytes that the file has.
     pub fn bytes(&self) -> Option<u64> {
-        matches!(self.step.action, Action::Write(_))
+        matches!(self.step.action, Action::Write(_) | Action::CopyBasis(_))
             .then(|| self.source().map(|entry| entry.size()))
             .flatten()
     }
@@ -85,6 +85,11 @@ impl Told<'_> {
             Action::Link => {
                 let first = self.other_path().map(|path| show(&path)).unwrap_or_default();
                 format!("link    {path} => {first}")
+            }
+            Action::LinkBasis(_) => format!("link    {path} (unchanged in a basis directory)"),
+            Action::CopyBasis(_) => {
+                let size = format::size(self.bytes().unwrap_or_default());
+                format!("copy    {path} ({size}, from a basis directory)")
             }
             Action::Attributes => format!("set     {path} ({})", names(self.step.what).join(", ")),
             Action::Rename => {
@@ -123,7 +128,7 @@ impl Told<'_> {
         };
         let kind = match self.step.action {
             Action::Write(_) => '>',
-            Action::Link => 'h',
+            Action::Link | Action::LinkBasis(_) => 'h',
             Action::Attributes => '.',
             _ => 'c',
         };
@@ -188,5 +193,7 @@ pub fn action(step: &Step) -> &'static str {
         Action::Attributes => "set_attributes",
         Action::Rename => "rename",
         Action::Delete => "delete",
+        Action::LinkBasis(_) => "link_basis",
+        Action::CopyBasis(_) => "copy_basis",
     }
 }

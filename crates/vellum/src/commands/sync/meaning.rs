@@ -10,7 +10,7 @@ use vellum_sync::options::{
 use vellum_sync::receive::umask;
 
 use super::args::{self, Args};
-use super::chmod;
+use super::{basis, chmod};
 use crate::error::{CliError, Result};
 
 /// Nanoseconds of a second.
@@ -23,6 +23,7 @@ pub fn options(args: &Args) -> Result<Options> {
         compare: compare(&args.which)?,
         delete: delete(&args.delete)?,
         writing: writing(args)?,
+        basis: basis::typed(&args.writing)?,
         changes: changes(&args.preserve)?,
         effort: effort(&args.effort)?,
         detect_renames: args.which.detect_renames,

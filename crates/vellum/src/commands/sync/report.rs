@@ -137,7 +137,7 @@ impl Run<'_> {
         }
         for remark in self.plan.remarks.iter().filter(|remark| !remark.is_problem()) {
             let is_told = match remark {
-                Remark::Kept { .. } => true,
+                Remark::Kept { .. } | Remark::BasisMissing { .. } => true,
                 // What was to be taken away stays.
                 Remark::Shadowed { .. } => args.show.dry_run || args.delete.remove_source_files,
                 _ => false,

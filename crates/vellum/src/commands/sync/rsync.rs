@@ -46,7 +46,6 @@ const BATCH: Meaning = No("'vellum snapshot' keeps a state, and a snapshot can b
 const ORDER: Meaning = Anyway("both sides are listed at once");
 const STDERR: Meaning = No("results go to standard output, problems to standard error");
 const COMPARED: Meaning = No("content is hashed with BLAKE3");
-const SECOND: Meaning = No("one destination is compared; blocks are shared where the filesystem can");
 
 /// All of them, as rsync's help orders them, and those that older versions had.
 pub const TABLE: &[Row] = &[
@@ -87,9 +86,6 @@ pub const TABLE: &[Row] = &[
         value("temp-dir", No("a file is written beside its place, so that it gets its name in one step")),
     ),
     short('y', flag("fuzzy", Ours("--detect-renames"))),
-    value("compare-dest", SECOND),
-    value("copy-dest", SECOND),
-    value("link-dest", No("'vellum snapshot' keeps states that share what is equal, also parts of files")),
     value("compress-choice", Ours("--compress=zstd, --compress=none")),
     value("zc", Ours("--compress=zstd, --compress=none")),
     flag("old-compress", Ours("--compress")),

@@ -221,6 +221,7 @@ fn meant(options: &Options, filters: &Filters) -> Result<Options> {
             "--copy-links and its like",
         ),
         (options.preserve.prune_empty, "--prune-empty-dirs"),
+        (options.basis.is_some(), "--link-dest, --copy-dest and --compare-dest"),
         (options.changes != Changes::default(), "--chmod, --chown, --usermap and --groupmap"),
         (!options.preserve.recursive || !options.preserve.times, "--no-recursive and --no-times"),
         (options.delete.excluded || filters.selection.is_some(), "--delete-excluded and --files-from"),

@@ -1,0 +1,64 @@
+//! Basis directories: trees beside the destination, from which it takes what it lacks and they have unchanged.
+//!
+//! Invariant: a basis directory is read and never written to. Deliberately absent: which of them an entry is taken from
+//! (see `plan`).
+
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Basis directories of a run at most, as with rsync: a plan names one of them in a byte.
+pub const BASIS_DIRS_MAX: usize = 20;
+
+/// The basis directories of a run, all used in the same way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Basis {
+    /// What becomes of a file that one of them has unchanged.
+    pub usage: BasisUsage,
+    /// Paths on the host of the destination; the first that has an entry unchanged counts.
+    pub dirs: Vec<Vec<u8>>,
+}
+
+/// What becomes of a file that a basis directory has unchanged, and the destination does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BasisUsage {
+    /// It becomes another name of the basis directory's file.
+    Link,
+    /// It is copied from there.
+    Copy,
+    /// It is left out.
+    LeaveOut,
+}
+
+/// The path without `..` behind directories that are not there: what a destination will be once it is made.
+#[must_use]
+pub fn through_missing(path: &Path) -> PathBuf {
+    let mut real = PathBuf::new();
+    for component in path.components() {
+        let goes_back = component == Component::ParentDir
+            && matches!(real.components().next_back(), Some(Component::Normal(_)))
+            && !real.exists();
+        if goes_back {
+            real.pop();
+        } else {
+            real.push(component);
+        }
+    }
+    real
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_leads_back_out_of_a_directory_that_is_not_there() {
+        let temp = tempfile::tempdir().unwrap();
+        let at = |path: &str| temp.path().join(path);
+        assert_eq!(through_missing(&at("new/../old")), at("old"));
+        assert_eq!(through_missing(&at("new/deep/../../old")), at("old"));
+        std::fs::create_dir(at("there")).unwrap();
+        assert_eq!(through_missing(&at("there/../old")), at("there/../old"));
+        assert_eq!(through_missing(Path::new("../../old")), Path::new("../../old"));
+    }
+}

@@ -1,0 +1,51 @@
+//! What basis directories have of entries that the destination lacks.
+//!
+//! Invariant: an entry is linked, or left out, only if nothing about it differs that the options look at; where content is
+//! equal and an attribute is not, a file is copied there and gets its own attributes.
+
+use super::walk::Planner;
+use super::{Action, attributes, compare};
+use crate::listing::Entry;
+use crate::options::{BASIS_DIRS_MAX, BasisUsage};
+
+/// What becomes of an entry that a basis directory has.
+pub(super) enum BasisMatch {
+    /// Nothing is made.
+    LeftOut,
+    /// It is made of what is there.
+    Taken(Action),
+}
+
+impl Planner<'_> {
+    /// What the first basis directory that has an entry unchanged is good for; None if the entry comes from the source.
+    pub(super) fn in_basis(&self, source: &Entry<'_>) -> Option<BasisMatch> {
+        let usage = self.options.basis.as_ref()?.usage;
+        let path = source.path();
+        let mut same_content = None;
+        for (number, listing) in (0_u8..).zip(self.basis.iter().take(BASIS_DIRS_MAX)) {
+            let Some(there) = listing.find(&path).filter(|there| there.kind() == source.kind()) else {
+                continue;
+            };
+            if !compare::content(source, &there, self.options).is_empty() {
+                continue;
+            }
+            if attributes(source, &there, self.options).is_empty() {
+                match usage {
+                    BasisUsage::Link => return Some(BasisMatch::Taken(Action::LinkBasis(number))),
+                    BasisUsage::LeaveOut => return Some(BasisMatch::LeftOut),
+                    BasisUsage::Copy => {}
+                }
+            }
+            same_content.get_or_insert(number);
+        }
+        let copied = same_content.filter(|_| source.is_file());
+        copied.map(|number| BasisMatch::Taken(Action::CopyBasis(number)))
+    }
+
+    /// Whether a file of the destination may have a name in a basis directory, so that setting its attributes would
+    /// change it there.
+    pub(super) fn may_be_in_basis(&self, old: &Entry<'_>) -> bool {
+        let links = self.options.basis.as_ref().is_some_and(|basis| basis.usage == BasisUsage::Link);
+        links && old.flags().has(crate::listing::Flags::LINKED)
+    }
+}

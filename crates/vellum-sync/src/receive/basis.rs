@@ -1,0 +1,65 @@
+//! Entries that are taken from a basis directory instead of the source.
+//!
+//! Invariant: nothing is written in a basis directory. What is not there any more as it was listed comes from the source.
+
+use vellum_checkout::beneath::{BeneathError, Dir};
+use vellum_types::FileKind;
+
+use super::Receiver;
+use super::file::Home;
+use crate::error::Result;
+use crate::listing::Entry;
+use crate::plan::{How, Step};
+use crate::source::Content;
+
+impl Receiver<'_> {
+    /// Gives an entry's name to what has it in `from`; copies it where that cannot be.
+    pub fn link_from(
+        &self,
+        from: &Dir,
+        home: Home<'_>,
+        step: &Step,
+        entry: &Entry<'_>,
+    ) -> Result<Vec<String>> {
+        let looks_equal = match from.stat(entry.name()) {
+            Ok(stat) => {
+                stat.kind == entry.kind() && (stat.kind != FileKind::File || stat.size == entry.size())
+            }
+            Err(_) => false,
+        };
+        if looks_equal && self.link((from, entry.name()), home.dir, step, entry)?.is_some() {
+            return Ok(Vec::new());
+        }
+        self.copy_from(from, home, step, entry)
+    }
+
+    /// Writes a file with the content that `from` has of it, and the attributes of the source's.
+    pub fn copy_from(
+        &self,
+        from: &Dir,
+        home: Home<'_>,
+        step: &Step,
+        entry: &Entry<'_>,
+    ) -> Result<Vec<String>> {
+        if !entry.is_file() {
+            return self.make(home.dir, step, entry);
+        }
+        match from.open_file(entry.name()) {
+            Ok(opened) if opened.stat.size == entry.size() => {
+                self.put(home, step, entry, None, &mut Content::File(opened))
+            }
+            opened => {
+                opened.map(drop).or_else(pass_over)?;
+                self.write(home, step, How::Whole, entry)
+            }
+        }
+    }
+}
+
+/// A file that cannot be opened there comes from the source like one that is not there.
+fn pass_over(error: BeneathError) -> Result<()> {
+    match error.errno() {
+        Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,110 @@
+//! `--link-dest`, `--copy-dest`, `--compare-dest`: where the directories are that are typed as paths from DST, and what is
+//! in them.
+//!
+//! Invariant: a directory that is not there is remarked on, and the run goes on without it, as with rsync.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use vellum_sync::listing::{Flags, Listing};
+use vellum_sync::local::Local;
+use vellum_sync::options::{BASIS_DIRS_MAX, Basis, BasisUsage, By, Options, through_missing};
+use vellum_sync::plan::{Remark, unsettled_in_basis};
+use vellum_sync::source::{End, Source, Wish};
+use vellum_volume::Meter;
+
+use super::args::Writing;
+use super::ends::Into;
+use super::settle;
+use super::sources::Opened;
+use crate::error::{CliError, Result};
+
+/// The directories as typed.
+pub fn typed(typed: &Writing) -> Result<Option<Basis>> {
+    let uses = [
+        (BasisUsage::Link, &typed.link_dest),
+        (BasisUsage::Copy, &typed.copy_dest),
+        (BasisUsage::LeaveOut, &typed.compare_dest),
+    ];
+    let Some((usage, dirs)) = uses.into_iter().find(|(_, dirs)| !dirs.is_empty()) else { return Ok(None) };
+    if dirs.len() > BASIS_DIRS_MAX {
+        let message =
+            format!("{} directories are given, and at most {BASIS_DIRS_MAX} are looked at", dirs.len());
+        return Err(CliError::usage(message, "name the newest ones"));
+    }
+    Ok(Some(Basis { usage, dirs: dirs.iter().map(|dir| dir.clone().into_vec()).collect() }))
+}
+
+/// The options with paths that do not depend on DST any more. What goes into DST under the name of a directory is looked
+/// for under the same name.
+pub fn resolved(options: Arc<Options>, opened: &Opened) -> Arc<Options> {
+    let Some(basis) = &options.basis else { return options };
+    let root = match &opened.into.remote {
+        Some(remote) => Path::new(OsStr::from_bytes(&remote.path())).to_path_buf(),
+        None => opened.into.path.clone(),
+    };
+    let typed = if opened.top.is_empty() { &*root } else { root.parent().unwrap_or(&root) };
+    let dirs = basis.dirs.iter().map(|dir| {
+        let path = typed.join(OsStr::from_bytes(dir)).join(OsStr::from_bytes(&opened.top));
+        path.into_os_string().into_vec()
+    });
+    let basis = Some(Basis { usage: basis.usage, dirs: dirs.collect() });
+    Arc::new(Options { basis, ..(*options).clone() })
+}
+
+/// What is in the basis directories.
+#[derive(Default)]
+pub struct Found {
+    pub listings: Vec<Listing>,
+    /// Those that are not there.
+    pub missing: Vec<Remark>,
+}
+
+/// Lists the basis directories, and hashes there, and in the source, what is compared by content.
+pub fn list(
+    into: &Into,
+    wish: &Wish,
+    (source, from): (&dyn Source, &mut Listing),
+    meter: &Meter,
+) -> vellum_sync::Result<Found> {
+    let mut found = Found::default();
+    let Some(basis) = &wish.options.basis else { return Ok(found) };
+    for path in &basis.dirs {
+        let listing = match &into.remote {
+            Some(remote) => {
+                let destination = remote.path();
+                remote.aim(path.clone(), None);
+                let listed = list_one(remote, wish, (source, from), meter);
+                remote.aim(destination, None);
+                listed?
+            }
+            None => match Local::open(&through_missing(Path::new(OsStr::from_bytes(path)))) {
+                Ok(local) => list_one(&local, wish, (source, from), meter)?,
+                Err(error) if error.kind() == vellum_types::ErrorKind::NotFound => Into::nothing(),
+                Err(error) => return Err(error),
+            },
+        };
+        if listing.root().flags().has(Flags::IMPLIED) {
+            found.missing.push(Remark::BasisMissing { path: path.clone() });
+        }
+        found.listings.push(listing);
+    }
+    Ok(found)
+}
+
+fn list_one(
+    end: &dyn End,
+    wish: &Wish,
+    (source, from): (&dyn Source, &mut Listing),
+    meter: &Meter,
+) -> vellum_sync::Result<Listing> {
+    let mut listing = end.list(wish, meter)?;
+    if wish.options.compare.by == By::Content {
+        let (ours, theirs) = unsettled_in_basis(from, &listing, &wish.options);
+        settle(source, from, &ours, meter)?;
+        settle(end, &mut listing, &theirs, meter)?;
+    }
+    Ok(listing)
+}
