@@ -10,6 +10,7 @@ use vellum_volume::VolumeError;
 use super::mount;
 use crate::context::Context;
 use crate::error::{CliError, Outcome, Result};
+use crate::interrupt;
 use crate::mounting::control::Request;
 use crate::mounting::mountpoint;
 use crate::ui::format;
@@ -132,6 +133,8 @@ fn mounted(args: &Args, context: &Context, mountpoint: &Path) -> Result<Outcome>
         return Err(VolumeError::Exists { kind: "worktree", name: args.name.clone() }.into());
     }
     mountpoint::prepare(&mountpoint::resolve(&context.local_path(mountpoint))?)?;
+    // From here on there is something to be taken back. Once it is mounted the fork is whole, and stays.
+    let asked = interrupt::listen();
     let volume = match (here, &args.from) {
         (Some(here), None) => {
             here.sync()?;
@@ -154,7 +157,10 @@ fn mounted(args: &Args, context: &Context, mountpoint: &Path) -> Result<Outcome>
         }
     };
     let request = mount::Args::of_worktree(volume.state.root(), mountpoint, &args.name);
-    mount::run(&request, context).inspect_err(|_| {
+    let stopped = || CliError::Stopped { resume: "nothing was kept: 'vellum fork' again begins anew".into() };
+    let done = if interrupt::asked(&asked) { Err(stopped()) } else { mount::run(&request, context) };
+    // The process that was to serve it has got the signal, too.
+    done.map_err(|error| if interrupt::asked(&asked) { stopped() } else { error }).inspect_err(|_| {
         // Why it could not be mounted is what the user wants to know. One that is mounted after all is not removed.
         let _ = live::remove(&volume, &args.name);
     })

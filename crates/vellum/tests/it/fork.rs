@@ -120,3 +120,31 @@ fn a_fork_that_was_stopped_leaves_what_a_user_put_there_meanwhile() {
     assert_eq!(names(&side.join("shared")), ["mine"]);
     assert_eq!(worktrees(&world), ["main"]);
 }
+
+#[test]
+fn a_fork_that_was_stopped_is_mounted_or_leaves_nothing() {
+    let world = World::with_snapshot();
+    let mount = Mount::place(&world, "mnt");
+    let live = world.tree().join(".vellum/live/side");
+    for round in 0..5 {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_vellum"))
+            .args(["fork", "side", "--mount", "../mnt"])
+            .current_dir(world.tree())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until("it has begun", || worktrees(&world).len() == 2);
+        kill(i32::try_from(child.id()).unwrap(), "-INT");
+        let code = child.wait().unwrap().code();
+        if mount.is_mounted() {
+            assert_eq!(worktrees(&world), ["main", "side"], "round {round}");
+            mount.umount().ok();
+            world.run(&["worktree", "remove", "side"]).ok();
+        } else {
+            assert_eq!(code, Some(130), "round {round}");
+            assert_eq!(worktrees(&world), ["main"], "round {round}");
+            assert!(!live.exists(), "round {round}");
+        }
+    }
+}
