@@ -14,7 +14,7 @@ use vellum_types::limits::BLOB_MAX;
 use vellum_types::{BlobId, BlobKind, DecodeError, Reader, Writer};
 use zstd::bulk::{Compressor, Decompressor};
 
-pub(crate) use self::difference::{BasePlace, Difference, seal_difference};
+pub(crate) use self::difference::{BasePlace, Difference, NewDifference};
 use crate::pack::SEALED_MAX;
 
 const RAW: u8 = 0;
@@ -128,18 +128,23 @@ pub(crate) fn open(
     id: &BlobId,
     sealed: &[u8],
 ) -> Result<OpenedBody, BodyFault> {
-    if sealed.len() > SEALED_MAX {
-        return Err(BodyFault::TooLong(sealed.len()));
-    }
-    let mut body = Vec::with_capacity(sealed.len());
-    keys.open(Domain::Blob(kind), id.as_bytes(), sealed, &mut body)?;
-    match decode(body)? {
+    match unseal(keys, kind, id, sealed)? {
         DecodedBody::Difference(difference) => Ok(OpenedBody::Difference(difference)),
         DecodedBody::Content(plaintext) if keys.blob_id(kind, &plaintext) == *id => {
             Ok(OpenedBody::Content(plaintext))
         }
         DecodedBody::Content(_) => Err(BodyFault::Identity),
     }
+}
+
+/// What a sealed blob holds, authenticated; its content is not checked against its id.
+fn unseal(keys: &VolumeKeys, kind: BlobKind, id: &BlobId, sealed: &[u8]) -> Result<DecodedBody, BodyFault> {
+    if sealed.len() > SEALED_MAX {
+        return Err(BodyFault::TooLong(sealed.len()));
+    }
+    let mut body = Vec::with_capacity(sealed.len());
+    keys.open(Domain::Blob(kind), id.as_bytes(), sealed, &mut body)?;
+    decode(body)
 }
 
 pub(crate) fn decode(mut body: Vec<u8>) -> Result<DecodedBody, BodyFault> {
@@ -157,7 +162,8 @@ pub(crate) fn decode(mut body: Vec<u8>) -> Result<DecodedBody, BodyFault> {
             Ok(DecodedBody::Content(decompress(reader.take_rest(), len)?))
         }
         DIFFERENCE => Ok(DecodedBody::Difference(Difference::decode(&mut reader)?)),
-        _ => Err(DecodeError::Invalid("compression method").into()),
+        // Of a later version: it is authenticated, so that it is not damage.
+        method => Err(DecodeError::Version(method.into()).into()),
     }
 }
 

@@ -98,6 +98,8 @@ impl BlobError {
         match self {
             Self::Store(error) => error.kind(),
             Self::NotFound { .. } => ErrorKind::NotFound,
+            // Authenticated, and of a later version of the format.
+            Self::Damaged { fault: BodyFault::Decode(DecodeError::Version(_)), .. } => ErrorKind::Unsupported,
             Self::Missing { .. }
             | Self::Damaged { .. }
             | Self::Pack { .. }

@@ -21,7 +21,7 @@ use self::similar::{BlobEnds, SimilarBlobs};
 use self::stats::Stats;
 pub use self::stats::WriteStats;
 use self::upload::{Job, Uploads};
-use super::body::{BasePlace, BodyFault, OpenedBody};
+use super::body::{BasePlace, BodyFault, NewDifference, OpenedBody};
 use super::reliance::{PackReliance, Stored};
 use super::{BlobError, BlobStore, body};
 use crate::index::{Addition, Location};
@@ -180,10 +180,9 @@ impl BlobWriter {
         SEALED.with_borrow_mut(|sealed| {
             sealed.clear();
             if let Some(base) = ends.and_then(|ends| self.open_base(kind, id, &ends)) {
-                let blob = (kind, id, plaintext);
-                let body_len =
-                    body::seal_difference(keys, level, blob, (&base.place, &base.plaintext), sealed);
-                if let Some(body_len) = body_len
+                let difference =
+                    NewDifference { kind, id, plaintext, base: &base.place, base_plaintext: &base.plaintext };
+                if let Some(body_len) = difference.seal(keys, level, sealed)
                     && self.append_difference(kind, id, base.number, sealed)?
                 {
                     stats.new_blob(plaintext.len(), body_len);

@@ -9,7 +9,7 @@ use vellum_types::limits::BLOB_MAX;
 use vellum_types::{BlobId, BlobKind, DecodeError, Reader, Writer};
 use zstd::zstd_safe::{CCtx, CParameter, DCtx};
 
-use super::{BodyFault, DIFFERENCE, OpenedBody, open, plaintext_len};
+use super::{BodyFault, DIFFERENCE, DecodedBody, plaintext_len, unseal};
 
 /// A difference must have at most this fraction of the plaintext, a divisor: what saves less is not worth decoding
 /// two blobs for one.
@@ -63,7 +63,8 @@ impl Difference {
         id: &BlobId,
         base_sealed: &[u8],
     ) -> Result<Vec<u8>, BodyFault> {
-        let Ok(OpenedBody::Content(base)) = open(keys, kind, &self.base.id, base_sealed) else {
+        // That the base is the right one shows in the result, which is checked.
+        let Ok(DecodedBody::Content(base)) = unseal(keys, kind, &self.base.id, base_sealed) else {
             return Err(BodyFault::Base);
         };
         let plaintext = self.apply(&base)?;
@@ -71,6 +72,7 @@ impl Difference {
     }
 
     pub(crate) fn apply(&self, base: &[u8]) -> Result<Vec<u8>, BodyFault> {
+        // A context that borrows a prefix cannot outlive it: one a thread, as for whole blobs, is not to be had.
         let mut context = DCtx::try_create().ok_or(BodyFault::Compression)?;
         context.ref_prefix(base).map_err(|_| BodyFault::Compression)?;
         // The output buffer bounds the length, as decoding is in one piece.
@@ -80,24 +82,29 @@ impl Difference {
     }
 }
 
-/// Appends the sealed form of a blob as a difference to `base` and returns the length of its body; appends nothing if
-/// that would not be much shorter than the plaintext.
-pub(crate) fn seal_difference(
-    keys: &VolumeKeys,
-    level: i32,
-    (kind, id, plaintext): (BlobKind, &BlobId, &[u8]),
-    (place, base): (&BasePlace, &[u8]),
-    out: &mut Vec<u8>,
-) -> Option<usize> {
-    let mut head = Writer::new();
-    head.u8(DIFFERENCE).varint(plaintext.len() as u64).raw(place.id.as_bytes());
-    head.varint(u64::from(place.offset)).varint(u64::from(place.len));
-    let mut body = head.into_vec();
-    let data = compress(level, plaintext, base, (plaintext.len() / GAIN_MIN).checked_sub(body.len())?)?;
-    body.extend_from_slice(&data);
-    out.reserve(body.len() + keys.overhead());
-    keys.seal(Domain::Blob(kind), id.as_bytes(), &body, out);
-    Some(body.len())
+/// A blob that is to be stored as a difference.
+pub(crate) struct NewDifference<'a> {
+    pub(crate) kind: BlobKind,
+    pub(crate) id: &'a BlobId,
+    pub(crate) plaintext: &'a [u8],
+    pub(crate) base: &'a BasePlace,
+    pub(crate) base_plaintext: &'a [u8],
+}
+
+impl NewDifference<'_> {
+    /// Appends the sealed form to `out` and returns the length of its body; appends nothing if that would not be much
+    /// shorter than the plaintext.
+    pub(crate) fn seal(&self, keys: &VolumeKeys, level: i32, out: &mut Vec<u8>) -> Option<usize> {
+        let mut head = Writer::new();
+        head.u8(DIFFERENCE).varint(self.plaintext.len() as u64).raw(self.base.id.as_bytes());
+        head.varint(u64::from(self.base.offset)).varint(u64::from(self.base.len));
+        let mut body = head.into_vec();
+        let room = (self.plaintext.len() / GAIN_MIN).checked_sub(body.len())?;
+        body.extend_from_slice(&compress(level, self.plaintext, self.base_plaintext, room)?);
+        out.reserve(body.len() + keys.overhead());
+        keys.seal(Domain::Blob(self.kind), self.id.as_bytes(), &body, out);
+        Some(body.len())
+    }
 }
 
 fn compress(level: i32, plaintext: &[u8], base: &[u8], room: usize) -> Option<Vec<u8>> {
