@@ -87,6 +87,8 @@ fn allocate(file: &OwnedFd, bytes: u64) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use std::fs::File;
 
     use super::*;

@@ -132,6 +132,8 @@ fn without_secrets(scheme: &str, rest: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use super::*;
 
     #[test]
