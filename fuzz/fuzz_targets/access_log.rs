@@ -3,18 +3,18 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_bench::access::{Filter, Profile, Request};
+use vellum_bench::access::{AccessFilter, AccessProfile, LoggedRequest};
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut profile = Profile::new(Filter::default());
+    let mut profile = AccessProfile::new(AccessFilter::default());
     for line in bytes.split(|byte| *byte == b'\n') {
         profile.line(line, true);
         let text = String::from_utf8_lossy(line);
-        let Some(request) = Request::parse(&text) else { continue };
+        let Some(request) = LoggedRequest::parse(&text) else { continue };
         assert!(request.arguments.starts_with(request.file()));
         // No line that was cut is a whole one.
         for end in text.char_indices().map(|(end, _)| end) {
-            assert_eq!(Request::parse(&text[..end]), None);
+            assert_eq!(LoggedRequest::parse(&text[..end]), None);
         }
     }
     let summary = profile.take(10);

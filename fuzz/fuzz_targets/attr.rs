@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_types::Attr;
+use vellum_types::InodeAttr;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(decoded) = Attr::decode(bytes) {
+    if let Ok(decoded) = InodeAttr::decode(bytes) {
         assert_eq!(decoded.encode(), bytes);
     }
 });

@@ -3,13 +3,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_chunker::{Chunker, Params};
-use vellum_types::{Reader, Writer};
+use vellum_chunker::{ChunkSizes, Chunker};
+use vellum_types::{FieldReader, FieldWriter};
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut reader = Reader::new(bytes);
-    let Ok(params) = Params::decode(&mut reader) else { return };
-    let mut writer = Writer::new();
+    let mut reader = FieldReader::new(bytes);
+    let Ok(params) = ChunkSizes::decode(&mut reader) else { return };
+    let mut writer = FieldWriter::new();
     params.encode(&mut writer);
     assert_eq!(writer.as_slice(), &bytes[..bytes.len() - reader.remaining()]);
     let chunker = Chunker::new(params, &[7; 32]);

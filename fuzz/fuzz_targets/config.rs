@@ -4,10 +4,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use vellum_crypto::VolumeKeys;
-use vellum_volume::config::Config;
+use vellum_volume::config::VolumeConfig;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(config) = Config::decode(bytes) else { return };
+    let Ok(config) = VolumeConfig::decode(bytes) else { return };
     let keys = VolumeKeys::plain(config.volume);
     if config.authenticate(bytes, &keys).is_ok() {
         assert_eq!(config.encode(&keys), bytes);

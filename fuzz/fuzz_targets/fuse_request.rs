@@ -4,14 +4,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_fuse::wire::{Operation, Request};
+use vellum_fuse::wire::{FuseOperation, FuseRequest};
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(request) = Request::decode(bytes) else { return };
+    let Ok(request) = FuseRequest::decode(bytes) else { return };
     match request.operation() {
-        Ok(Operation::Write { data, .. }) => assert!(data.len() < bytes.len()),
-        Ok(Operation::BatchForget(forgets)) => assert!(forgets.nodes().count() * 16 < bytes.len()),
-        Ok(Operation::Rename { name, to_name, .. }) => assert!(!name.contains(&0) && !to_name.contains(&0)),
+        Ok(FuseOperation::Write { data, .. }) => assert!(data.len() < bytes.len()),
+        Ok(FuseOperation::BatchForget(forgets)) => assert!(forgets.nodes().count() * 16 < bytes.len()),
+        Ok(FuseOperation::Rename { name, to_name, .. }) => {
+            assert!(!name.contains(&0) && !to_name.contains(&0))
+        }
         Ok(_) | Err(_) => {}
     }
 });

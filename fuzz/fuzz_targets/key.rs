@@ -3,15 +3,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_types::{Key, KeyRef};
+use vellum_types::{MapKey, MapKeyRef};
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(parsed) = KeyRef::parse(bytes) else { return };
+    let Ok(parsed) = MapKeyRef::parse(bytes) else { return };
     let built = match parsed {
-        KeyRef::Attr(ino) => Key::attr(ino),
-        KeyRef::Dentry(dir, name) => Key::dentry(dir, name),
-        KeyRef::Xattr(ino, name) => Key::xattr(ino, name),
-        KeyRef::Extent(ino, offset) => Key::extent(ino, offset),
+        MapKeyRef::Attr(ino) => MapKey::attr(ino),
+        MapKeyRef::Dentry(dir, name) => MapKey::dentry(dir, name),
+        MapKeyRef::Xattr(ino, name) => MapKey::xattr(ino, name),
+        MapKeyRef::Extent(ino, offset) => MapKey::extent(ino, offset),
     };
     assert_eq!(built.as_bytes(), bytes);
 });

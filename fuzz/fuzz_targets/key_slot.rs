@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_crypto::Slot;
+use vellum_crypto::KeySlot;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = vellum_volume::keyring::split(bytes);
-    if let Ok(slot) = Slot::decode(bytes) {
+    if let Ok(slot) = KeySlot::decode(bytes) {
         assert_eq!(slot.encode(), bytes);
         let _ = (slot.id().to_string(), slot.label().len(), slot.kdf());
     }

@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_map::Node;
+use vellum_map::MapNode;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(node) = Node::decode(bytes.to_vec()) else { return };
+    let Ok(node) = MapNode::decode(bytes.to_vec()) else { return };
     assert_eq!(node.entries().count(), node.len());
     assert!(node.entries().map(|(key, _)| key).is_sorted_by(|a, b| a < b));
     assert_eq!(node.children().count(), if node.is_leaf() { 0 } else { node.len() });

@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_volume::session::Session;
+use vellum_volume::session::SessionObject;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(session) = Session::decode(bytes) {
+    if let Ok(session) = SessionObject::decode(bytes) {
         assert_eq!(session.encode(), bytes);
         let _ = session.process_is_gone() || session.is_expired();
     }

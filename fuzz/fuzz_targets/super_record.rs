@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_types::value::Super;
+use vellum_types::value::SuperBlock;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(decoded) = Super::decode(bytes) {
+    if let Ok(decoded) = SuperBlock::decode(bytes) {
         assert_eq!(decoded.encode(), bytes);
     }
 });

@@ -3,12 +3,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_sync::two_way::{Archive, Pair};
+use vellum_sync::two_way::{TwoWayArchive, TwoWayPair};
 
 fuzz_target!(|bytes: &[u8]| {
-    let pair = Pair([0; 32]);
-    let Ok(archive) = Archive::decode_body(bytes, pair) else { return };
+    let pair = TwoWayPair([0; 32]);
+    let Ok(archive) = TwoWayArchive::decode_body(bytes, pair) else { return };
     let encoded = archive.encode();
-    let again = Archive::decode(&encoded, pair);
+    let again = TwoWayArchive::decode(&encoded, pair);
     assert!(again.is_ok_and(|again| again == archive));
 });

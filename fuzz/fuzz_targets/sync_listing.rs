@@ -4,10 +4,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_sync::listing::Listing;
+use vellum_sync::listing::TreeListing;
 use vellum_sync::wire::{ListingDecoder, WireError, encode_listing};
 
-fn decode<'p>(payloads: impl Iterator<Item = &'p [u8]>) -> Option<Listing> {
+fn decode<'p>(payloads: impl Iterator<Item = &'p [u8]>) -> Option<TreeListing> {
     let mut decoder = ListingDecoder::default();
     for payload in payloads {
         match decoder.take(payload) {
@@ -35,5 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
     });
     assert!(sent.is_ok());
     let twice = decode(again.iter().map(Vec::as_slice));
-    assert!(twice.is_some_and(|twice| twice.iter().map(|entry| entry.path()).eq(listing.iter().map(|entry| entry.path()))));
+    assert!(twice.is_some_and(|twice| {
+        twice.iter().map(|entry| entry.path()).eq(listing.iter().map(|entry| entry.path()))
+    }));
 });

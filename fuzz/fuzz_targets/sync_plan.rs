@@ -3,17 +3,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_sync::delta::{Matcher, Signature};
-use vellum_sync::listing::{Block, EntryId, Fresh, Listing};
+use vellum_sync::delta::{FileSignature, SignatureMatcher};
+use vellum_sync::listing::{DirectoryBlock, ListingEntryId, NewListingEntry, TreeListing};
 use vellum_sync::wire::PlanDecoder;
 
-fn listing() -> Listing {
-    let mut listing = Listing::new(&Fresh::dir(), None);
-    let mut block = Block::default();
+fn listing() -> TreeListing {
+    let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
+    let mut block = DirectoryBlock::default();
     for name in [b"a", b"b", b"c"] {
-        assert!(block.push(name, &Fresh::dir(), None).is_ok());
+        assert!(block.push(name, &NewListingEntry::dir(), None).is_ok());
     }
-    assert!(listing.attach(EntryId::ROOT, &mut block).is_ok());
+    assert!(listing.attach(ListingEntryId::ROOT, &mut block).is_ok());
     listing
 }
 
@@ -22,14 +22,14 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(None) = PlanDecoder::default().take(bytes, &listing, &listing) {
         // More may follow; nothing is carried out before the end.
     }
-    if let Ok(signature) = Signature::decode(bytes) {
+    if let Ok(signature) = FileSignature::decode(bytes) {
         assert_eq!(signature.encode(), bytes);
         let mut len = 0;
         let new = [bytes, bytes].concat();
-        let scanned = Matcher::new(signature).scan(&mut &*new, new.len() as u64, &mut |op| {
+        let scanned = SignatureMatcher::new(signature).scan(&mut &*new, new.len() as u64, &mut |op| {
             len += match op {
-                vellum_sync::delta::Op::Copy { len, .. } => len,
-                vellum_sync::delta::Op::Data(bytes) => bytes.len() as u64,
+                vellum_sync::delta::DeltaOperation::Copy { len, .. } => len,
+                vellum_sync::delta::DeltaOperation::Data(bytes) => bytes.len() as u64,
             };
             Ok(())
         });

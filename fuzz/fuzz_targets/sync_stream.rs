@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vellum_sync::wire::{Codec, FrameReader, Greeting};
+use vellum_sync::wire::{Greeting, WireCodec, WireReader};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut rest = bytes;
-    let codec = Greeting::receive(&mut rest).map_or(Codec::Plain, |greeting| greeting.codec);
-    let Ok(mut frames) = FrameReader::new(std::io::Cursor::new(rest.to_vec()), codec) else { return };
+    let codec = Greeting::receive(&mut rest).map_or(WireCodec::Plain, |greeting| greeting.codec);
+    let Ok(mut frames) = WireReader::new(std::io::Cursor::new(rest.to_vec()), codec) else { return };
     while frames.read().is_ok() {}
 });

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fjall::{KeyspaceCreateOptions, PersistMode, SingleWriterTxDatabase, SingleWriterTxKeyspace};
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
-use vellum_live::{Embedded, LiveStore, NoHooks, Sequence};
+use vellum_live::{CommitSequence, EmbeddedStore, LiveStore, NoDurabilityHooks};
 
 /// Result of anything here: a failure ends the run.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -26,14 +26,14 @@ pub trait Engine {
 pub fn open(name: &str, dir: &Path) -> Result<Box<dyn Engine>> {
     std::fs::create_dir_all(dir)?;
     Ok(match name {
-        "vellum" => Box::new(Vellum(Embedded::open(dir, NoHooks)?)),
+        "vellum" => Box::new(Vellum(EmbeddedStore::open(dir, NoDurabilityHooks)?)),
         "redb" => Box::new(Redb::open(dir)?),
         "fjall" => Box::new(Fjall::open(dir)?),
         _ => return Err("no such engine".into()),
     })
 }
 
-struct Vellum(Embedded);
+struct Vellum(EmbeddedStore);
 
 impl Engine for Vellum {
     fn transact(&self, reads: &[&[u8]], writes: &[(&[u8], &[u8])]) -> Result<()> {
@@ -51,7 +51,7 @@ impl Engine for Vellum {
 
     fn flush(&self) -> Result<()> {
         // An empty transaction has the sequence that stands for all before it.
-        let last: Sequence = self.0.transact(&mut |_| Ok(()))?;
+        let last: CommitSequence = self.0.transact(&mut |_| Ok(()))?;
         Ok(self.0.wait_durable(last)?)
     }
 

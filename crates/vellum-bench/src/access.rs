@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use vellum_types::Histogram;
+use vellum_types::DurationHistogram;
 
 mod line;
 
-pub use line::Request;
+pub use line::LoggedRequest;
 
 /// Files that are told apart.
 const FILES_MAX: usize = 100_000;
@@ -24,22 +24,22 @@ const DROPPED: &str = "# lines were dropped";
 
 /// Whose requests count.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Filter {
+pub struct AccessFilter {
     /// Of this user only.
     pub uid: Option<u32>,
     /// Of this process only.
     pub pid: Option<u32>,
 }
 
-impl Filter {
-    fn lets(&self, request: &Request<'_>) -> bool {
+impl AccessFilter {
+    fn lets(&self, request: &LoggedRequest<'_>) -> bool {
         self.uid.is_none_or(|uid| uid == request.uid) && self.pid.is_none_or(|pid| pid == request.pid)
     }
 }
 
 /// One kind of request, over some time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Operation {
+pub struct OperationSummary {
     /// What was asked.
     pub operation: String,
     /// How often.
@@ -60,7 +60,7 @@ pub struct Operation {
 
 /// A file that took long.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Slow {
+pub struct SlowFile {
     /// The node, and the name in it.
     pub about: String,
     /// How often it was asked about.
@@ -73,7 +73,7 @@ pub struct Slow {
 
 /// A line that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Damaged {
+pub struct DamagedLine {
     /// Its number, from 1.
     pub line: u64,
     /// What is there of it.
@@ -82,30 +82,30 @@ pub struct Damaged {
 
 /// What some lines say together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Summary {
+pub struct AccessSummary {
     /// Requests that count.
     pub requests: u64,
     /// By kind; those that took longest together come first.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<OperationSummary>,
     /// The files that took longest together.
-    pub slowest: Vec<Slow>,
+    pub slowest: Vec<SlowFile>,
     /// How often the log says that lines are missing.
     pub dropped: u64,
     /// The first lines that are damaged.
-    pub damaged: Vec<Damaged>,
+    pub damaged: Vec<DamagedLine>,
     /// How many are.
     pub damaged_lines: u64,
 }
 
 #[derive(Default)]
-struct Kind {
-    times: Histogram,
+struct OperationTotals {
+    times: DurationHistogram,
     longest: Duration,
     failed: u64,
 }
 
 #[derive(Default)]
-struct Touched {
+struct FileTotals {
     count: u64,
     total: Duration,
     longest: Duration,
@@ -113,21 +113,21 @@ struct Touched {
 
 /// Lines, as they are read.
 #[derive(Default)]
-pub struct Profile {
-    filter: Filter,
-    kinds: HashMap<String, Kind>,
-    files: HashMap<String, Touched>,
+pub struct AccessProfile {
+    filter: AccessFilter,
+    kinds: HashMap<String, OperationTotals>,
+    files: HashMap<String, FileTotals>,
     lines: u64,
     understood: u64,
     dropped: u64,
-    damaged: Vec<Damaged>,
+    damaged: Vec<DamagedLine>,
     damaged_lines: u64,
 }
 
-impl Profile {
+impl AccessProfile {
     /// Nothing yet.
     #[must_use]
-    pub fn new(filter: Filter) -> Self {
+    pub fn new(filter: AccessFilter) -> Self {
         Self { filter, ..Self::default() }
     }
 
@@ -140,10 +140,10 @@ impl Profile {
             self.dropped += 1;
             return None;
         }
-        let Some(request) = Request::parse(&text).filter(|_| whole) else {
+        let Some(request) = LoggedRequest::parse(&text).filter(|_| whole) else {
             self.damaged_lines += 1;
             if self.damaged.len() < DAMAGED_MAX {
-                self.damaged.push(Damaged { line: self.lines, text: text.chars().take(200).collect() });
+                self.damaged.push(DamagedLine { line: self.lines, text: text.chars().take(200).collect() });
             }
             return None;
         };
@@ -160,7 +160,7 @@ impl Profile {
         self.lines > 0 && self.understood == 0
     }
 
-    fn count(&mut self, request: &Request<'_>) {
+    fn count(&mut self, request: &LoggedRequest<'_>) {
         let kind = match self.kinds.get_mut(request.operation) {
             Some(kind) => kind,
             None => self.kinds.entry(request.operation.into()).or_default(),
@@ -180,7 +180,7 @@ impl Profile {
     }
 
     /// What was read since the last time; `slowest` files are told. Damaged lines are told once.
-    pub fn take(&mut self, slowest: usize) -> Summary {
+    pub fn take(&mut self, slowest: usize) -> AccessSummary {
         let (kinds, files) = (std::mem::take(&mut self.kinds), std::mem::take(&mut self.files));
         let all: Duration = files.values().map(|file| file.total).sum();
         let mut operations: Vec<_> =
@@ -188,13 +188,13 @@ impl Profile {
         operations.sort_by(|a, b| b.total.total_cmp(&a.total).then_with(|| a.operation.cmp(&b.operation)));
         let mut files: Vec<_> = files.into_iter().collect();
         files.sort_by(|a, b| b.1.total.cmp(&a.1.total).then_with(|| a.0.cmp(&b.0)));
-        let slow = |(about, file): (String, Touched)| Slow {
+        let slow = |(about, file): (String, FileTotals)| SlowFile {
             about,
             count: file.count,
             total: file.total.as_secs_f64(),
             longest: file.longest.as_secs_f64(),
         };
-        Summary {
+        AccessSummary {
             requests: operations.iter().map(|operation| operation.count).sum(),
             operations,
             slowest: files.into_iter().take(slowest).map(slow).collect(),
@@ -205,13 +205,13 @@ impl Profile {
     }
 }
 
-impl Kind {
-    fn told(self, operation: String, all: Duration) -> Operation {
+impl OperationTotals {
+    fn told(self, operation: String, all: Duration) -> OperationSummary {
         let read = self.times.read();
         let (count, total) = (read.count(), read.sum().as_secs_f64());
         // A class of durations ends later than the longest of them.
         let quantile = |part| read.quantile(part).min(self.longest).as_secs_f64();
-        Operation {
+        OperationSummary {
             operation,
             count,
             failed: self.failed,
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn kinds_and_files_are_counted_and_damage_is_told_with_its_line() {
-        let mut profile = Profile::new(Filter::default());
+        let mut profile = AccessProfile::new(AccessFilter::default());
         assert!(!profile.is_foreign(), "nothing was read");
         for micros in 1..=100 {
             let line = format!("1.5 [uid:0,gid:0,pid:1] read (2,4096,0): ok 4096 <0.{micros:06}>");
@@ -261,13 +261,13 @@ mod tests {
     #[test]
     fn a_filter_lets_through_one_user_or_process() {
         let count = |filter| {
-            let mut profile = Profile::new(filter);
+            let mut profile = AccessProfile::new(filter);
             profile.line(LINE.as_bytes(), true);
             profile.take(0).requests
         };
-        assert_eq!(count(Filter { uid: Some(5), pid: None }), 1);
-        assert_eq!(count(Filter { uid: Some(0), pid: None }), 0);
-        assert_eq!(count(Filter { uid: Some(5), pid: Some(8) }), 0);
-        assert_eq!(count(Filter { uid: None, pid: Some(7) }), 1);
+        assert_eq!(count(AccessFilter { uid: Some(5), pid: None }), 1);
+        assert_eq!(count(AccessFilter { uid: Some(0), pid: None }), 0);
+        assert_eq!(count(AccessFilter { uid: Some(5), pid: Some(8) }), 0);
+        assert_eq!(count(AccessFilter { uid: None, pid: Some(7) }), 1);
     }
 }

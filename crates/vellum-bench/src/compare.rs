@@ -8,7 +8,7 @@ use serde::Serialize;
 use vellum_types::ErrorKind;
 
 use crate::error::{BenchError, Result};
-use crate::report::{Better, Report, Row};
+use crate::report::{BenchReport, BenchRow, BetterDirection};
 
 /// The least change that matters unless told otherwise, as a part.
 pub const TOLERANCE: f64 = 0.10;
@@ -25,7 +25,7 @@ const TOLERANCE_OF_FEW: f64 = 0.25;
 
 /// What became of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Verdict {
+pub enum ComparisonVerdict {
     /// As good, or better, or not worse by more than noise.
     #[serde(rename = "OK")]
     Ok,
@@ -36,7 +36,7 @@ pub enum Verdict {
 
 /// One row on both sides.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Compared {
+pub struct ComparedRow {
     /// What was measured.
     pub name: String,
     /// Of the figures.
@@ -50,16 +50,16 @@ pub struct Compared {
     /// How much worse it may be.
     pub tolerance: f64,
     /// What became of it.
-    pub verdict: Verdict,
+    pub verdict: ComparisonVerdict,
 }
 
 /// Two reports, compared.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Comparison {
+pub struct ReportComparison {
     /// What both measured.
     pub bench: String,
     /// The rows that both have.
-    pub rows: Vec<Compared>,
+    pub rows: Vec<ComparedRow>,
     /// Rows that are gone.
     pub only_base: Vec<String>,
     /// Rows that are new.
@@ -68,16 +68,16 @@ pub struct Comparison {
     pub elsewhere: bool,
 }
 
-impl Comparison {
+impl ReportComparison {
     /// How many rows are worse.
     #[must_use]
     pub fn regressions(&self) -> usize {
-        self.rows.iter().filter(|row| row.verdict == Verdict::Regression).count()
+        self.rows.iter().filter(|row| row.verdict == ComparisonVerdict::Regression).count()
     }
 }
 
 /// Compares two reports; `tolerance` is the least change that matters, as a part.
-pub fn compare(base: &Report, new: &Report, tolerance: f64) -> Result<Comparison> {
+pub fn compare(base: &BenchReport, new: &BenchReport, tolerance: f64) -> Result<ReportComparison> {
     if base.bench != new.bench {
         let reason = format!("it is of the bench '{}', the first of '{}'", new.bench, base.bench);
         return Err(mismatch(reason));
@@ -85,12 +85,12 @@ pub fn compare(base: &Report, new: &Report, tolerance: f64) -> Result<Comparison
     if let Some(name) = different(base, new) {
         return Err(mismatch(format!("it was made with another {name} than the first")));
     }
-    let compared = |row: &Row| Some(judge(row, new.row(&row.name)?, tolerance)).flatten();
-    let missing = |from: &Report, side: &Report| {
+    let compared = |row: &BenchRow| Some(judge(row, new.row(&row.name)?, tolerance)).flatten();
+    let missing = |from: &BenchReport, side: &BenchReport| {
         let rows = from.rows.iter().filter(|row| side.row(&row.name).is_none());
         rows.map(|row| row.name.clone()).collect()
     };
-    Ok(Comparison {
+    Ok(ReportComparison {
         bench: base.bench.clone(),
         rows: base.rows.iter().filter_map(compared).collect(),
         only_base: missing(base, new),
@@ -104,32 +104,32 @@ fn mismatch(reason: String) -> BenchError {
 }
 
 /// The first parameter in which they differ. How often they ran may differ.
-fn different(base: &Report, new: &Report) -> Option<String> {
+fn different(base: &BenchReport, new: &BenchReport) -> Option<String> {
     let names = base.parameters.keys().chain(new.parameters.keys()).filter(|name| *name != "runs");
     names.into_iter().find(|name| base.parameters.get(*name) != new.parameters.get(*name)).cloned()
 }
 
 /// None where a side has no runs.
-fn judge(base: &Row, new: &Row, least: f64) -> Option<Compared> {
+fn judge(base: &BenchRow, new: &BenchRow, least: f64) -> Option<ComparedRow> {
     let (before, now) = (base.summary()?, new.summary()?);
     let few = base.runs.len().min(new.runs.len()) < RUNS_ENOUGH;
     let least = if few { least.max(TOLERANCE_OF_FEW) } else { least };
     let noise = SPREADS * before.spread().hypot(now.spread());
     // As ratios, so that half as fast and twice as slow are the same change.
     let ratio = match base.better {
-        Better::Higher => now.median / before.median.max(f64::MIN_POSITIVE),
-        Better::Lower => before.median / now.median.max(f64::MIN_POSITIVE),
+        BetterDirection::Higher => now.median / before.median.max(f64::MIN_POSITIVE),
+        BetterDirection::Lower => before.median / now.median.max(f64::MIN_POSITIVE),
     };
     let tolerance = least.max(noise);
     let worse = ratio < 1.0 / (1.0 + tolerance);
-    Some(Compared {
+    Some(ComparedRow {
         name: base.name.clone(),
         unit: base.unit.clone(),
         base: before.median,
         new: now.median,
         change: ratio - 1.0,
         tolerance: 1.0 - 1.0 / (1.0 + tolerance),
-        verdict: if worse { Verdict::Regression } else { Verdict::Ok },
+        verdict: if worse { ComparisonVerdict::Regression } else { ComparisonVerdict::Ok },
     })
 }
 
@@ -139,13 +139,13 @@ mod tests {
 
     use super::*;
 
-    fn report(better: Better, runs: &[f64]) -> Report {
-        let mut report = Report::new("filesystem", BTreeMap::new(), &[("threads", 1)]);
+    fn report(better: BetterDirection, runs: &[f64]) -> BenchReport {
+        let mut report = BenchReport::new("filesystem", BTreeMap::new(), &[("threads", 1)]);
         runs.iter().for_each(|figure| report.add("row", "x", better, *figure));
         report
     }
 
-    fn verdict(better: Better, base: &[f64], new: &[f64]) -> Verdict {
+    fn verdict(better: BetterDirection, base: &[f64], new: &[f64]) -> ComparisonVerdict {
         let compared = compare(&report(better, base), &report(better, new), TOLERANCE).unwrap();
         compared.rows[0].verdict
     }
@@ -153,30 +153,36 @@ mod tests {
     #[test]
     fn steady_rows_that_are_worse_are_regressions_whichever_way_is_better() {
         let (steady, less) = ([100.0, 101.0, 99.0], [80.0, 81.0, 79.0]);
-        assert_eq!(verdict(Better::Higher, &steady, &less), Verdict::Regression);
-        assert_eq!(verdict(Better::Higher, &less, &steady), Verdict::Ok);
-        assert_eq!(verdict(Better::Lower, &less, &steady), Verdict::Regression);
-        assert_eq!(verdict(Better::Lower, &steady, &less), Verdict::Ok);
-        assert_eq!(verdict(Better::Higher, &steady, &[95.0, 96.0, 94.0]), Verdict::Ok);
+        assert_eq!(verdict(BetterDirection::Higher, &steady, &less), ComparisonVerdict::Regression);
+        assert_eq!(verdict(BetterDirection::Higher, &less, &steady), ComparisonVerdict::Ok);
+        assert_eq!(verdict(BetterDirection::Lower, &less, &steady), ComparisonVerdict::Regression);
+        assert_eq!(verdict(BetterDirection::Lower, &steady, &less), ComparisonVerdict::Ok);
+        assert_eq!(verdict(BetterDirection::Higher, &steady, &[95.0, 96.0, 94.0]), ComparisonVerdict::Ok);
     }
 
     #[test]
     fn rows_that_vary_much_anyway_are_not_regressions() {
-        assert_eq!(verdict(Better::Higher, &[100.0, 60.0, 140.0], &[80.0, 81.0, 79.0]), Verdict::Ok);
+        assert_eq!(
+            verdict(BetterDirection::Higher, &[100.0, 60.0, 140.0], &[80.0, 81.0, 79.0]),
+            ComparisonVerdict::Ok
+        );
         // One wild run is no noise: the others agree.
         let wild = [100.0, 101.0, 99.0, 100.0, 900.0];
-        assert_eq!(verdict(Better::Higher, &wild, &[80.0, 81.0, 79.0]), Verdict::Regression);
+        assert_eq!(
+            verdict(BetterDirection::Higher, &wild, &[80.0, 81.0, 79.0]),
+            ComparisonVerdict::Regression
+        );
     }
 
     #[test]
     fn few_runs_need_a_greater_change() {
-        assert_eq!(verdict(Better::Higher, &[100.0], &[85.0]), Verdict::Ok);
-        assert_eq!(verdict(Better::Higher, &[100.0], &[50.0]), Verdict::Regression);
+        assert_eq!(verdict(BetterDirection::Higher, &[100.0], &[85.0]), ComparisonVerdict::Ok);
+        assert_eq!(verdict(BetterDirection::Higher, &[100.0], &[50.0]), ComparisonVerdict::Regression);
     }
 
     #[test]
     fn what_cannot_be_compared_is_refused() {
-        let base = report(Better::Higher, &[1.0]);
+        let base = report(BetterDirection::Higher, &[1.0]);
         let mut other = base.clone();
         other.parameters.insert("threads".into(), 2);
         let error = compare(&base, &other, TOLERANCE).unwrap_err();

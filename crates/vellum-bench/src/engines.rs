@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use crate::error::{BenchError, Result, go_on};
-use crate::ground::{self, Ground};
-use crate::report::{Better, Curve, Report};
+use crate::ground::{self, BenchDirectory};
+use crate::report::{BenchCurve, BenchReport, BetterDirection};
 
 /// The numbers of one bench.
 #[derive(Debug, Clone)]
-pub struct Parameters {
+pub struct EngineBenchParameters {
     /// Bytes of all files of a worktree together.
     pub sizes: Vec<u64>,
     /// How many files these are.
@@ -45,7 +45,11 @@ const MIB: u64 = 1 << 20;
 const COUNT_MAX: u64 = 10_000_000;
 
 /// Measures in the directory at `path`. What cannot be done there is left out, and told of in the second result.
-pub fn run(path: &Path, parameters: &Parameters, meter: &Meter) -> Result<(Report, Vec<String>)> {
+pub fn run(
+    path: &Path,
+    parameters: &EngineBenchParameters,
+    meter: &ProgressMeter,
+) -> Result<(BenchReport, Vec<String>)> {
     let most = parameters.sizes.iter().max().copied().unwrap_or_default();
     let counts = parameters.counts.iter().all(|count| (1..=COUNT_MAX).contains(count));
     if parameters.sizes.is_empty() || parameters.counts.is_empty() || parameters.runs == 0 || !counts {
@@ -53,9 +57,9 @@ pub fn run(path: &Path, parameters: &Parameters, meter: &Meter) -> Result<(Repor
             "there is at least one size, one count of 1 to {COUNT_MAX} files, and one run"
         )));
     }
-    let ground = Ground::make(path, most.saturating_mul(COPIES))?;
-    let mut report = Report::new("engines", ground::facts(path), &[("runs", parameters.runs as u64)]);
-    let mut trial = Trial { place: ground.place(), parameters, meter, left_out: Vec::new() };
+    let ground = BenchDirectory::make(path, most.saturating_mul(COPIES))?;
+    let mut report = BenchReport::new("engines", ground::facts(path), &[("runs", parameters.runs as u64)]);
+    let mut trial = EngineTrial { place: ground.place(), parameters, meter, left_out: Vec::new() };
     let done = trial.all(&mut report);
     let cleared = trial.clear();
     done?;
@@ -67,31 +71,31 @@ pub fn run(path: &Path, parameters: &Parameters, meter: &Meter) -> Result<(Repor
 
 /// One shape of worktree.
 #[derive(Debug, Clone, Copy)]
-struct Shape {
+struct WorktreeShape {
     size: u64,
     count: u64,
 }
 
-impl Shape {
+impl WorktreeShape {
     fn name(self) -> String {
         let (size, unit) = if self.size < MIB { (self.size >> 10, "KiB") } else { (self.size >> 20, "MiB") };
         format!("{size} {unit} in {} files", self.count)
     }
 }
 
-struct Trial<'a> {
+struct EngineTrial<'a> {
     place: PathBuf,
-    parameters: &'a Parameters,
-    meter: &'a Meter,
+    parameters: &'a EngineBenchParameters,
+    meter: &'a ProgressMeter,
     left_out: Vec<String>,
 }
 
-impl Trial<'_> {
-    fn all(&mut self, report: &mut Report) -> Result<()> {
+impl EngineTrial<'_> {
+    fn all(&mut self, report: &mut BenchReport) -> Result<()> {
         for _ in 0..self.parameters.runs {
             for size in self.parameters.sizes.clone() {
                 for count in self.parameters.counts.clone() {
-                    let shape = Shape { size, count };
+                    let shape = WorktreeShape { size, count };
                     self.checked_out(shape, report)?;
                     self.clear()?;
                     self.mounted(shape, report)?;
@@ -102,11 +106,12 @@ impl Trial<'_> {
         Ok(())
     }
 
-    fn checked_out(&mut self, shape: Shape, report: &mut Report) -> Result<()> {
+    fn checked_out(&mut self, shape: WorktreeShape, report: &mut BenchReport) -> Result<()> {
         let tree = self.place.join("tree");
         self.make(&tree, shape)?;
         self.vellum(&tree, &["init", "--quiet"])?;
-        let mut time = |name: &str, seconds| report.add(&row(name, shape), "s", Better::Lower, seconds);
+        let mut time =
+            |name: &str, seconds| report.add(&row(name, shape), "s", BetterDirection::Lower, seconds);
         time("checked out: first snapshot", self.vellum(&tree, &["snapshot", "--tag", "first"])?);
         time("checked out: snapshot of no change", self.vellum(&tree, &["snapshot"])?);
         self.change(&tree, shape)?;
@@ -127,7 +132,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    fn mounted(&mut self, shape: Shape, report: &mut Report) -> Result<()> {
+    fn mounted(&mut self, shape: WorktreeShape, report: &mut BenchReport) -> Result<()> {
         let (tree, work, fork) = (self.place.join("tree"), self.place.join("work"), self.place.join("fork"));
         for directory in [&tree, &work, &fork] {
             fs::create_dir_all(directory).map_err(BenchError::io("make", directory.display().to_string()))?;
@@ -142,7 +147,8 @@ impl Trial<'_> {
             }
             Err(error) => return Err(error),
         }
-        let mut time = |name: &str, seconds| report.add(&row(name, shape), "s", Better::Lower, seconds);
+        let mut time =
+            |name: &str, seconds| report.add(&row(name, shape), "s", BetterDirection::Lower, seconds);
         let files = work.join("files");
         self.make(&files, shape)?;
         time("mounted: first snapshot", self.vellum(&work, &["snapshot", "--tag", "first"])?);
@@ -182,7 +188,7 @@ impl Trial<'_> {
     }
 
     /// Makes the files of a worktree.
-    fn make(&self, tree: &Path, shape: Shape) -> Result<()> {
+    fn make(&self, tree: &Path, shape: WorktreeShape) -> Result<()> {
         let size = usize::try_from(shape.size / shape.count).unwrap_or(usize::MAX);
         let mut bytes = vec![0; size];
         let failed = |path: &Path| BenchError::io("write", path.display().to_string());
@@ -202,7 +208,7 @@ impl Trial<'_> {
     }
 
     /// Changes every file: a byte in its middle.
-    fn change(&self, tree: &Path, shape: Shape) -> Result<()> {
+    fn change(&self, tree: &Path, shape: WorktreeShape) -> Result<()> {
         let middle = shape.size / shape.count / 2;
         for path in paths(tree, shape) {
             go_on(self.meter)?;
@@ -245,11 +251,11 @@ impl Trial<'_> {
     }
 }
 
-fn row(name: &str, shape: Shape) -> String {
+fn row(name: &str, shape: WorktreeShape) -> String {
     format!("{name}, {}", shape.name())
 }
 
-fn paths(tree: &Path, shape: Shape) -> impl Iterator<Item = PathBuf> {
+fn paths(tree: &Path, shape: WorktreeShape) -> impl Iterator<Item = PathBuf> {
     let tree = tree.to_path_buf();
     (0..shape.count)
         .map(move |number| tree.join(format!("d{}", number / IN_A_DIRECTORY)).join(format!("f{number}")))
@@ -265,7 +271,7 @@ fn is_mounted(path: &Path) -> bool {
     table.lines().any(|line| line.split(' ').nth(4) == Some(&wanted))
 }
 
-/// What [`Shape::name`] says of the size.
+/// What [`WorktreeShape::name`] says of the size.
 fn bytes(size: &str) -> Option<f64> {
     let (number, unit) = size.split_once(' ')?;
     let factor = if unit == "KiB" { 1 << 10 } else { MIB };
@@ -273,8 +279,8 @@ fn bytes(size: &str) -> Option<f64> {
 }
 
 /// Cost against bytes, by what was done and with how many files.
-fn curves(report: &Report) -> Vec<Curve> {
-    let mut curves: Vec<Curve> = Vec::new();
+fn curves(report: &BenchReport) -> Vec<BenchCurve> {
+    let mut curves: Vec<BenchCurve> = Vec::new();
     for row in &report.rows {
         let Some((name, shape)) = row.name.split_once(", ") else { continue };
         let (size, files) = shape.split_once(" in ").unwrap_or((shape, ""));
@@ -283,9 +289,12 @@ fn curves(report: &Report) -> Vec<Curve> {
         let point = (bytes, summary.median);
         match curves.iter_mut().find(|curve| curve.name == name) {
             Some(curve) => curve.points.push(point),
-            None => {
-                curves.push(Curve { name, x_unit: "bytes".into(), y_unit: "s".into(), points: vec![point] })
-            }
+            None => curves.push(BenchCurve {
+                name,
+                x_unit: "bytes".into(),
+                y_unit: "s".into(),
+                points: vec![point],
+            }),
         }
     }
     curves

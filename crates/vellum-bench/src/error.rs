@@ -5,7 +5,7 @@ use std::io;
 use vellum_checkout::beneath::BeneathError;
 use vellum_store::{BlobError, StoreError};
 use vellum_types::ErrorKind;
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, BenchError>;
@@ -106,6 +106,6 @@ impl BenchError {
 }
 
 /// An error once somebody asked to stop.
-pub(crate) fn go_on(meter: &Meter) -> Result<()> {
+pub(crate) fn go_on(meter: &ProgressMeter) -> Result<()> {
     meter.check().map_err(|_| BenchError::Interrupted)
 }

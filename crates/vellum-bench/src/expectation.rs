@@ -1,14 +1,14 @@
 //! What a filesystem can be expected to do: green, yellow, red.
 //!
-//! Expectations are parts of the machine's own yardsticks ([`crate::machine::Yardsticks`]), so that they hold on a slow
+//! Expectations are parts of the machine's own yardsticks ([`crate::machine::MachineYardsticks`]), so that they hold on a slow
 //! machine as on a fast one: data against copying memory, names against the cheapest system call. The parts were
 //! recorded on one machine, which every grade names. They are what a local filesystem does; one across a network is
 //! expected to be red where it has to ask.
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::Yardsticks;
-use crate::report::Report;
+use crate::machine::MachineYardsticks;
+use crate::report::BenchReport;
 
 /// Where the parts were recorded.
 pub const RECORDED_ON: &str = "ext4 on a virtual disk, 2 cores of an Intel Xeon (2026-11)";
@@ -22,7 +22,7 @@ const YELLOW: f64 = 0.1;
 /// How a figure does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Grade {
+pub enum ExpectationGrade {
     /// As good as expected, or half as good.
     Green,
     /// A tenth as good.
@@ -33,9 +33,9 @@ pub enum Grade {
 
 /// A figure against what was expected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Graded {
+pub struct GradedFigure {
     /// How it does.
-    pub grade: Grade,
+    pub grade: ExpectationGrade,
     /// What is expected on this machine, in the row's unit.
     pub expected: f64,
     /// Where the expectation was recorded.
@@ -44,7 +44,7 @@ pub struct Graded {
 
 /// What a row is measured with.
 #[derive(Debug, Clone, Copy)]
-enum Yard {
+enum YardstickKind {
     /// A part of the rate at which memory is copied.
     Copy(f64),
     /// A part of the rate of the cheapest system call; of as many threads as there are cores.
@@ -53,42 +53,42 @@ enum Yard {
 
 /// The rows that have expectations: medians of `vellum bench --runs 9` with nothing else at work, as parts of the
 /// yardsticks of the same run.
-const EXPECTED: &[(&str, Yard)] = &[
-    ("big write", Yard::Copy(0.48)),
-    ("big write, flushed", Yard::Copy(0.15)),
-    ("big read, cold", Yard::Copy(0.14)),
-    ("big read, warm", Yard::Copy(0.65)),
-    ("small write", Yard::Calls(0.00036)),
-    ("small read, cold", Yard::Calls(0.00065)),
-    ("small read, warm", Yard::Calls(0.0029)),
-    ("stat", Yard::Calls(0.17)),
-    ("create", Yard::Calls(0.00044)),
-    ("mkdir", Yard::Calls(0.00053)),
-    ("rename", Yard::Calls(0.015)),
-    ("readdir", Yard::Calls(0.28)),
-    ("unlink", Yard::Calls(0.043)),
-    ("rmdir", Yard::Calls(0.0037)),
-    ("fsync", Yard::Calls(0.0015)),
+const EXPECTED: &[(&str, YardstickKind)] = &[
+    ("big write", YardstickKind::Copy(0.48)),
+    ("big write, flushed", YardstickKind::Copy(0.15)),
+    ("big read, cold", YardstickKind::Copy(0.14)),
+    ("big read, warm", YardstickKind::Copy(0.65)),
+    ("small write", YardstickKind::Calls(0.00036)),
+    ("small read, cold", YardstickKind::Calls(0.00065)),
+    ("small read, warm", YardstickKind::Calls(0.0029)),
+    ("stat", YardstickKind::Calls(0.17)),
+    ("create", YardstickKind::Calls(0.00044)),
+    ("mkdir", YardstickKind::Calls(0.00053)),
+    ("rename", YardstickKind::Calls(0.015)),
+    ("readdir", YardstickKind::Calls(0.28)),
+    ("unlink", YardstickKind::Calls(0.043)),
+    ("rmdir", YardstickKind::Calls(0.0037)),
+    ("fsync", YardstickKind::Calls(0.0015)),
 ];
 
 /// The grade of a rate.
 #[must_use]
-pub fn grade(rate: f64, expected: f64) -> Grade {
+pub fn grade(rate: f64, expected: f64) -> ExpectationGrade {
     match rate / expected.max(f64::MIN_POSITIVE) {
-        part if part >= GREEN => Grade::Green,
-        part if part >= YELLOW => Grade::Yellow,
-        _ => Grade::Red,
+        part if part >= GREEN => ExpectationGrade::Green,
+        part if part >= YELLOW => ExpectationGrade::Yellow,
+        _ => ExpectationGrade::Red,
     }
 }
 
 /// Grades the rows of a report that something is expected of.
-pub fn apply(report: &mut Report) {
+pub fn apply(report: &mut BenchReport) {
     let yardsticks = report.machine.yardsticks;
     for row in &mut report.rows {
         let yard = EXPECTED.iter().find(|(name, _)| *name == row.name).map(|(_, yard)| *yard);
         let (Some(yard), Some(summary)) = (yard, row.summary()) else { continue };
         let expected = yard.of(yardsticks);
-        row.graded = Some(Graded {
+        row.graded = Some(GradedFigure {
             grade: grade(summary.median, expected),
             expected,
             recorded_on: RECORDED_ON.into(),
@@ -96,8 +96,8 @@ pub fn apply(report: &mut Report) {
     }
 }
 
-impl Yard {
-    fn of(self, yardsticks: Yardsticks) -> f64 {
+impl YardstickKind {
+    fn of(self, yardsticks: MachineYardsticks) -> f64 {
         match self {
             Self::Copy(part) => part * yardsticks.copy,
             Self::Calls(part) => part * yardsticks.calls,
@@ -110,29 +110,29 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::report::Better;
+    use crate::report::BetterDirection;
 
     #[test]
     fn half_of_what_is_expected_is_green_and_a_tenth_is_yellow() {
-        assert_eq!(grade(50.0, 100.0), Grade::Green);
-        assert_eq!(grade(49.0, 100.0), Grade::Yellow);
-        assert_eq!(grade(10.0, 100.0), Grade::Yellow);
-        assert_eq!(grade(9.0, 100.0), Grade::Red);
-        assert_eq!(grade(1.0, 0.0), Grade::Green);
+        assert_eq!(grade(50.0, 100.0), ExpectationGrade::Green);
+        assert_eq!(grade(49.0, 100.0), ExpectationGrade::Yellow);
+        assert_eq!(grade(10.0, 100.0), ExpectationGrade::Yellow);
+        assert_eq!(grade(9.0, 100.0), ExpectationGrade::Red);
+        assert_eq!(grade(1.0, 0.0), ExpectationGrade::Green);
     }
 
     #[test]
     fn a_slow_machine_is_expected_to_do_less() {
-        let mut report = Report::new("filesystem", BTreeMap::new(), &[]);
-        report.add("big read, warm", "MiB/s", Better::Higher, 1000.0);
-        report.add("of which nothing is expected", "op/s", Better::Higher, 1.0);
+        let mut report = BenchReport::new("filesystem", BTreeMap::new(), &[]);
+        report.add("big read, warm", "MiB/s", BetterDirection::Higher, 1000.0);
+        report.add("of which nothing is expected", "op/s", BetterDirection::Higher, 1.0);
         let mut expected = |copy| {
-            report.machine.yardsticks = Yardsticks { copy, calls: 1e6 };
+            report.machine.yardsticks = MachineYardsticks { copy, calls: 1e6 };
             apply(&mut report);
             report.rows[0].graded.clone().unwrap()
         };
         let (slow, fast) = (expected(1000.0), expected(50_000.0));
-        assert_eq!((slow.grade, fast.grade), (Grade::Green, Grade::Red));
+        assert_eq!((slow.grade, fast.grade), (ExpectationGrade::Green, ExpectationGrade::Red));
         assert!(slow.expected < fast.expected);
         assert_eq!(report.rows[1].graded, None);
     }

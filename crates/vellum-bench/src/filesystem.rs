@@ -12,17 +12,17 @@ mod small;
 
 use std::path::Path;
 
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use crate::error::{BenchError, Result, go_on};
 use crate::expectation;
 use crate::gang::THREADS_MAX;
-use crate::ground::{self, Ground};
-use crate::report::Report;
+use crate::ground::{self, BenchDirectory};
+use crate::report::BenchReport;
 
 /// The numbers of one bench. A size or count of 0 leaves out what it is of.
 #[derive(Debug, Clone, Copy)]
-pub struct Parameters {
+pub struct FilesystemBenchParameters {
     /// How many threads work at once, each on files of its own.
     pub threads: usize,
     /// Bytes of each thread's big file.
@@ -46,7 +46,7 @@ const RUNS_MAX: usize = 1000;
 /// Most small files of a thread.
 const COUNT_MAX: u64 = 100_000_000;
 
-impl Default for Parameters {
+impl Default for FilesystemBenchParameters {
     fn default() -> Self {
         Self {
             threads: 1,
@@ -59,7 +59,7 @@ impl Default for Parameters {
     }
 }
 
-impl Parameters {
+impl FilesystemBenchParameters {
     /// Refuses numbers that make no sense.
     fn check(&self) -> Result<()> {
         let Self { threads, io_size, runs, small_file_count, small_file_size, .. } = *self;
@@ -87,15 +87,15 @@ impl Parameters {
 }
 
 /// What a step of a run is given.
-struct Step<'a> {
-    ground: &'a Ground,
-    parameters: &'a Parameters,
-    meter: &'a Meter,
+struct FilesystemBenchStep<'a> {
+    ground: &'a BenchDirectory,
+    parameters: &'a FilesystemBenchParameters,
+    meter: &'a ProgressMeter,
     /// Which run it is, so that no two write the same bytes.
     run: usize,
 }
 
-impl Step<'_> {
+impl FilesystemBenchStep<'_> {
     /// Called between two operations: counts, and stops on request.
     fn did(&self, bytes: u64) -> Result<()> {
         self.meter.add(1, bytes);
@@ -109,12 +109,16 @@ impl Step<'_> {
 }
 
 /// Measures the directory at `path`.
-pub fn run(path: &Path, parameters: &Parameters, meter: &Meter) -> Result<Report> {
+pub fn run(
+    path: &Path,
+    parameters: &FilesystemBenchParameters,
+    meter: &ProgressMeter,
+) -> Result<BenchReport> {
     parameters.check()?;
-    let ground = Ground::make(path, parameters.space())?;
-    let mut report = Report::new("filesystem", ground::facts(path), &listed(parameters));
+    let ground = BenchDirectory::make(path, parameters.space())?;
+    let mut report = BenchReport::new("filesystem", ground::facts(path), &listed(parameters));
     for run in 0..parameters.runs {
-        let step = Step { ground: &ground, parameters, meter, run };
+        let step = FilesystemBenchStep { ground: &ground, parameters, meter, run };
         if parameters.big_file_size > 0 {
             big::run(&step, &mut report)?;
         }
@@ -123,13 +127,14 @@ pub fn run(path: &Path, parameters: &Parameters, meter: &Meter) -> Result<Report
             names::run(&step, &mut report)?;
         }
     }
-    report.scaling = scaling::run(&Step { ground: &ground, parameters, meter, run: parameters.runs })?;
+    report.scaling =
+        scaling::run(&FilesystemBenchStep { ground: &ground, parameters, meter, run: parameters.runs })?;
     ground.remove()?;
     expectation::apply(&mut report);
     Ok(report)
 }
 
-fn listed(parameters: &Parameters) -> [(&'static str, u64); 6] {
+fn listed(parameters: &FilesystemBenchParameters) -> [(&'static str, u64); 6] {
     [
         ("threads", parameters.threads as u64),
         ("big_file_size", parameters.big_file_size),

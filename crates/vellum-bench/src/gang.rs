@@ -12,7 +12,7 @@ use crate::error::{BenchError, Result};
 pub const THREADS_MAX: usize = 1024;
 
 /// What some threads did.
-pub struct Gang<T> {
+pub struct ThreadGroupResult<T> {
     /// When the first began.
     pub start: Instant,
     /// Until the last had ended.
@@ -21,7 +21,7 @@ pub struct Gang<T> {
     pub results: Vec<T>,
 }
 
-impl<T> Gang<T> {
+impl<T> ThreadGroupResult<T> {
     /// How long it took, in seconds.
     pub fn seconds(&self) -> f64 {
         self.elapsed.as_secs_f64()
@@ -30,9 +30,9 @@ impl<T> Gang<T> {
 
 /// Closed until all threads are there, so that they start at once.
 #[derive(Default)]
-struct Gate(Mutex<Option<bool>>, Condvar);
+struct StartBarrier(Mutex<Option<bool>>, Condvar);
 
-impl Gate {
+impl StartBarrier {
     /// Lets all go; or tells them to go home.
     fn open(&self, work: bool) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
@@ -47,8 +47,11 @@ impl Gate {
 }
 
 /// Runs `work` in so many threads, each with its number. The first failure is the result, once all have ended.
-pub fn together<T: Send>(threads: usize, work: impl Fn(usize) -> Result<T> + Sync) -> Result<Gang<T>> {
-    let gate = Gate::default();
+pub fn together<T: Send>(
+    threads: usize,
+    work: impl Fn(usize) -> Result<T> + Sync,
+) -> Result<ThreadGroupResult<T>> {
+    let gate = StartBarrier::default();
     let one = |number: usize| {
         if !gate.wait() {
             return Err(BenchError::Interrupted);
@@ -81,7 +84,7 @@ pub fn together<T: Send>(threads: usize, work: impl Fn(usize) -> Result<T> + Syn
     let start = done.iter().map(|(start, ..)| *start).min().unwrap_or_else(Instant::now);
     let end = done.iter().map(|(_, end, _)| *end).max().unwrap_or(start);
     let results = done.into_iter().map(|(.., result)| result).collect();
-    Ok(Gang { start, elapsed: end.duration_since(start), results })
+    Ok(ThreadGroupResult { start, elapsed: end.duration_since(start), results })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::os::linux::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::StatVfsMountFlags;
-use vellum_checkout::beneath::{BeneathError, Dir};
+use vellum_checkout::beneath::{BeneathError, HeldDir};
 
 use crate::error::{BenchError, Result};
 
@@ -20,20 +20,20 @@ const SPARE: u64 = 16 << 20;
 
 /// A directory that a bench made.
 #[derive(Debug)]
-pub struct Ground {
-    parent: Dir,
+pub struct BenchDirectory {
+    parent: HeldDir,
     name: Vec<u8>,
-    dir: Dir,
+    dir: HeldDir,
     path: String,
     removed: bool,
 }
 
-impl Ground {
+impl BenchDirectory {
     /// Makes one in the directory at `path`, if `needed` bytes fit there.
     pub fn make(path: &Path, needed: u64) -> Result<Self> {
         let shown = shown(path);
         let fail = |source| BenchError::Ground { path: shown.clone(), source };
-        let parent = Dir::open_root(path).map_err(fail)?;
+        let parent = HeldDir::open_root(path).map_err(fail)?;
         let space = rustix::fs::fstatvfs(&parent)
             .map_err(|errno| BenchError::io("read the free space of", shown.clone())(errno.into()))?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
@@ -57,7 +57,7 @@ impl Ground {
 
     /// The directory.
     #[must_use]
-    pub fn dir(&self) -> &Dir {
+    pub fn dir(&self) -> &HeldDir {
         &self.dir
     }
 
@@ -73,7 +73,7 @@ impl Ground {
     }
 
     /// Makes a directory in it.
-    pub fn folder(&self, name: &str) -> Result<Dir> {
+    pub fn folder(&self, name: &str) -> Result<HeldDir> {
         let made = self.dir.make_dir(name.as_bytes(), 0o755);
         made.and_then(|()| self.dir.open_dir_to_read(name.as_bytes())).map_err(|error| self.blame(error))
     }
@@ -98,7 +98,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for BenchDirectory {
     fn drop(&mut self) {
         if !self.removed {
             // The bench has failed already, and says why.
@@ -118,7 +118,7 @@ pub(crate) fn unique(stem: &str) -> Result<String> {
 }
 
 /// Removes what a bench made in a directory; says whether that was all that is in it.
-fn empty(dir: &Dir) -> std::result::Result<bool, BeneathError> {
+fn empty(dir: &HeldDir) -> std::result::Result<bool, BeneathError> {
     let mut all = true;
     for listed in dir.names()?.iter() {
         if !listed.name.starts_with(PREFIX.as_bytes()) {
@@ -169,7 +169,7 @@ mod tests {
     fn what_a_bench_made_is_removed_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("bench-mine"), "mine").unwrap();
-        let ground = Ground::make(dir.path(), 0).unwrap();
+        let ground = BenchDirectory::make(dir.path(), 0).unwrap();
         fs::create_dir_all(ground.place().join("bench-a/bench-b")).unwrap();
         fs::write(ground.place().join("bench-a/bench-b/bench-c"), "x").unwrap();
         std::os::unix::fs::symlink(dir.path(), ground.place().join("bench-link")).unwrap();
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn what_others_put_into_its_directory_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let ground = Ground::make(dir.path(), 0).unwrap();
+        let ground = BenchDirectory::make(dir.path(), 0).unwrap();
         let place = ground.place();
         fs::create_dir_all(place.join("bench-a")).unwrap();
         fs::write(place.join("bench-a/letter"), "x").unwrap();
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_disk_that_would_be_filled_is_refused_before_anything_is_made() {
         let dir = tempfile::tempdir().unwrap();
-        let error = Ground::make(dir.path(), u64::MAX / 2).unwrap_err();
+        let error = BenchDirectory::make(dir.path(), u64::MAX / 2).unwrap_err();
         assert!(matches!(error, BenchError::Space { .. }), "{error}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }

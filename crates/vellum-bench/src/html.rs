@@ -8,8 +8,8 @@ mod curves;
 
 use std::fmt::Write;
 
-use crate::expectation::Grade;
-use crate::report::{Report, Row};
+use crate::expectation::ExpectationGrade;
+use crate::report::{BenchReport, BenchRow};
 
 /// How the page looks; light and dark as the reader has it.
 const STYLE: &str = "\
@@ -28,7 +28,7 @@ figure{margin:1rem 0}svg{max-width:100%;height:auto}svg text{font:11px system-ui
 
 /// The page of a report.
 #[must_use]
-pub fn page(report: &Report) -> String {
+pub fn page(report: &BenchReport) -> String {
     let title = format!("Vellum bench: {}", report.bench);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -42,18 +42,18 @@ pub fn page(report: &Report) -> String {
         "Each mark is a run; the box holds the middle half, its line is the median.",
         &table(report),
     );
-    let curves = |kind: curves::Scale, list: &[crate::report::Curve]| -> String {
+    let curves = |kind: curves::AxisScale, list: &[crate::report::BenchCurve]| -> String {
         list.iter().filter_map(|curve| curves::figure(curve, kind)).collect()
     };
     page += &section(
         "Throughput over time",
         "The last run, all threads together.",
-        &curves(curves::Scale::Linear, &report.timelines),
+        &curves(curves::AxisScale::Linear, &report.timelines),
     );
     page += &section(
         "Cost by size",
         "Both axes by powers: a straight line up by half a right angle is cost that grows as its cause does.",
-        &curves(curves::Scale::Powers, &report.scaling),
+        &curves(curves::AxisScale::Powers, &report.scaling),
     );
     page + "</body>\n</html>\n"
 }
@@ -65,7 +65,7 @@ fn section(title: &str, words: &str, content: &str) -> String {
     format!("<section>\n<h2>{title}</h2>\n<p>{words}</p>\n{content}</section>\n")
 }
 
-fn facts(report: &Report) -> String {
+fn facts(report: &BenchReport) -> String {
     let machine = &report.machine;
     let mut text = String::from("<dl>\n");
     let mut add = |name: &str, fact: &str| {
@@ -87,7 +87,7 @@ fn facts(report: &Report) -> String {
     text + "</dl>\n"
 }
 
-fn table(report: &Report) -> String {
+fn table(report: &BenchReport) -> String {
     let mut text = String::new();
     for row in &report.rows {
         let Some(summary) = row.summary() else { continue };
@@ -109,12 +109,12 @@ fn table(report: &Report) -> String {
     )
 }
 
-fn graded(row: &Row) -> String {
+fn graded(row: &BenchRow) -> String {
     let Some(graded) = &row.graded else { return String::new() };
     let class = match graded.grade {
-        Grade::Green => "green",
-        Grade::Yellow => "yellow",
-        Grade::Red => "red",
+        ExpectationGrade::Green => "green",
+        ExpectationGrade::Yellow => "yellow",
+        ExpectationGrade::Red => "red",
     };
     format!(
         "<span class=\"{class}\" title=\"recorded on {}, scaled to this machine\">{class}</span> ({})",
@@ -152,17 +152,17 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::{Better, Curve};
+    use crate::report::{BenchCurve, BetterDirection};
 
     use super::*;
 
-    fn report() -> Report {
+    fn report() -> BenchReport {
         let target = [("path".to_owned(), "/tmp/<script>alert('x')</script>".to_owned())].into();
-        let mut report = Report::new("filesystem", target, &[("runs", 3)]);
+        let mut report = BenchReport::new("filesystem", target, &[("runs", 3)]);
         [3.0, 1.0, 2.0]
             .into_iter()
-            .for_each(|figure| report.add("big & write", "MiB/s", Better::Higher, figure));
-        let curve = |points: &[(f64, f64)]| Curve {
+            .for_each(|figure| report.add("big & write", "MiB/s", BetterDirection::Higher, figure));
+        let curve = |points: &[(f64, f64)]| BenchCurve {
             name: "c".into(),
             x_unit: "s".into(),
             y_unit: "MiB/s".into(),
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn an_empty_report_is_a_page() {
-        let page = page(&Report::new("x", Default::default(), &[]));
+        let page = page(&BenchReport::new("x", Default::default(), &[]));
         assert!(page.ends_with("</html>\n") && !page.contains("<table>"));
     }
 }

@@ -23,4 +23,4 @@ pub mod report;
 pub mod statistics;
 
 pub use error::{BenchError, Result};
-pub use report::Report;
+pub use report::BenchReport;

@@ -19,7 +19,7 @@ const COPIED: usize = 8 << 20;
 
 /// A machine, as far as its figures depend on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineDescription {
     /// The processor's name.
     pub processor: String,
     /// How many of it this process may use.
@@ -31,19 +31,19 @@ pub struct Machine {
     /// Processes that were running or ready, on average of the minute before.
     pub load: f64,
     /// How fast it is by itself.
-    pub yardsticks: Yardsticks,
+    pub yardsticks: MachineYardsticks,
 }
 
 /// What the machine does without a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Yardsticks {
+pub struct MachineYardsticks {
     /// Copying memory, MiB a second on one core.
     pub copy: f64,
     /// The cheapest system call, a second on one core.
     pub calls: f64,
 }
 
-impl Machine {
+impl MachineDescription {
     /// This machine, now. Takes a third of a second.
     #[must_use]
     pub fn here() -> Self {
@@ -55,7 +55,7 @@ impl Machine {
             memory: memory(),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             load: (load * 100.0).round() / 100.0,
-            yardsticks: Yardsticks::measure(),
+            yardsticks: MachineYardsticks::measure(),
         }
     }
 
@@ -66,7 +66,7 @@ impl Machine {
     }
 }
 
-impl Yardsticks {
+impl MachineYardsticks {
     fn measure() -> Self {
         let (from, mut to) = (vec![1_u8; COPIED], vec![0_u8; COPIED]);
         let copy = best(|| {

@@ -3,17 +3,17 @@
 
 use std::path::Path;
 
-use vellum_checkout::beneath::{BeneathError, Dir};
-use vellum_volume::Meter;
+use vellum_checkout::beneath::{BeneathError, HeldDir};
+use vellum_volume::ProgressMeter;
 
 use crate::error::{BenchError, Result, go_on};
 use crate::gang::{THREADS_MAX, together};
-use crate::ground::{self, Ground};
-use crate::report::Report;
+use crate::ground::{self, BenchDirectory};
+use crate::report::BenchReport;
 
 /// The shape of a tree.
 #[derive(Debug, Clone, Copy)]
-pub struct Parameters {
+pub struct MdtestParameters {
     /// Directories above each other, beside the top.
     pub depth: u32,
     /// Directories in each directory that is not at the bottom.
@@ -32,13 +32,13 @@ const DEPTH_MAX: u32 = 64;
 /// Most names in all.
 const NAMES_MAX: u64 = 100_000_000;
 
-impl Default for Parameters {
+impl Default for MdtestParameters {
     fn default() -> Self {
         Self { depth: 2, branch: 5, files: 20, threads: 1, runs: 3 }
     }
 }
 
-impl Parameters {
+impl MdtestParameters {
     /// Directories of one tree, its top left out: it is there before.
     fn directories(&self) -> Option<u64> {
         let level = |depth| self.branch.checked_pow(depth);
@@ -72,25 +72,25 @@ impl Parameters {
 }
 
 /// What one phase does with each directory, before (`down`) and after (`up`) those in it.
-struct Phase<'a> {
+struct MdtestPhase<'a> {
     name: &'static str,
     unit: &'static str,
-    down: &'a (dyn Fn(&Dir) -> Outcome + Sync),
-    up: &'a (dyn Fn(&Dir) -> Outcome + Sync),
+    down: &'a (dyn Fn(&HeldDir) -> MdtestOutcome + Sync),
+    up: &'a (dyn Fn(&HeldDir) -> MdtestOutcome + Sync),
 }
 
-type Outcome = std::result::Result<(), BeneathError>;
+type MdtestOutcome = std::result::Result<(), BeneathError>;
 
 /// One bench under way.
-struct Trees<'a> {
-    parameters: &'a Parameters,
-    meter: &'a Meter,
+struct MdtestTrees<'a> {
+    parameters: &'a MdtestParameters,
+    meter: &'a ProgressMeter,
 }
 
 /// Measures the directory at `path`.
-pub fn run(path: &Path, parameters: &Parameters, meter: &Meter) -> Result<Report> {
+pub fn run(path: &Path, parameters: &MdtestParameters, meter: &ProgressMeter) -> Result<BenchReport> {
     let (directories, files) = parameters.counts()?;
-    let ground = Ground::make(path, 0)?;
+    let ground = BenchDirectory::make(path, 0)?;
     let listed = [
         ("depth", u64::from(parameters.depth)),
         ("branch", parameters.branch),
@@ -98,9 +98,9 @@ pub fn run(path: &Path, parameters: &Parameters, meter: &Meter) -> Result<Report
         ("threads", parameters.threads as u64),
         ("runs", parameters.runs as u64),
     ];
-    let mut report = Report::new("mdtest", ground::facts(path), &listed);
+    let mut report = BenchReport::new("mdtest", ground::facts(path), &listed);
     meter.expect((4 * files + 2 * directories).saturating_mul(parameters.runs as u64), 0);
-    let trees = Trees { parameters, meter };
+    let trees = MdtestTrees { parameters, meter };
     for _ in 0..parameters.runs {
         trees.measure(&ground, &mut report, (directories, files))?;
         ground.empty()?;
@@ -109,39 +109,44 @@ pub fn run(path: &Path, parameters: &Parameters, meter: &Meter) -> Result<Report
     Ok(report)
 }
 
-impl Trees<'_> {
-    fn measure(&self, ground: &Ground, report: &mut Report, (directories, files): (u64, u64)) -> Result<()> {
+impl MdtestTrees<'_> {
+    fn measure(
+        &self,
+        ground: &BenchDirectory,
+        report: &mut BenchReport,
+        (directories, files): (u64, u64),
+    ) -> Result<()> {
         let tops = (0..self.parameters.threads)
             .map(|thread| ground.folder(&format!("bench-tree-{thread}")))
             .collect::<Result<Vec<_>>>()?;
-        let nothing = |_: &Dir| Ok(());
-        let make = |dir: &Dir| self.names("d", self.parameters.branch, |name| dir.make_dir(name, 0o755));
-        let seconds = self.walk(ground, &tops, &Making(&make))?;
+        let nothing = |_: &HeldDir| Ok(());
+        let make = |dir: &HeldDir| self.names("d", self.parameters.branch, |name| dir.make_dir(name, 0o755));
+        let seconds = self.walk(ground, &tops, &DirectoryMaker(&make))?;
         if directories > 0 {
             report.rate("directory create", "op/s", directories as f64, seconds);
         }
-        let all = |work: &(dyn Fn(&Dir, &[u8]) -> Outcome + Sync), dir: &Dir| {
+        let all = |work: &(dyn Fn(&HeldDir, &[u8]) -> MdtestOutcome + Sync), dir: &HeldDir| {
             self.names("f", self.parameters.files, |name| work(dir, name))
         };
-        let create = |dir: &Dir| all(&|dir, name| dir.create_file(name, 0o644).map(drop), dir);
-        let stat = |dir: &Dir| all(&|dir, name| dir.stat(name).map(drop), dir);
-        let open = |dir: &Dir| all(&|dir, name| dir.open_file(name).map(drop), dir);
-        let unlink = |dir: &Dir| all(&Dir::unlink, dir);
-        let list = |dir: &Dir| dir.names().map(drop);
-        let phases: [Phase<'_>; 5] = [
-            Phase { name: "file create", unit: "op/s", down: &create, up: &nothing },
-            Phase { name: "file stat", unit: "op/s", down: &stat, up: &nothing },
-            Phase { name: "file open", unit: "op/s", down: &open, up: &nothing },
-            Phase { name: "list", unit: "names/s", down: &list, up: &nothing },
-            Phase { name: "file remove", unit: "op/s", down: &nothing, up: &unlink },
+        let create = |dir: &HeldDir| all(&|dir, name| dir.create_file(name, 0o644).map(drop), dir);
+        let stat = |dir: &HeldDir| all(&|dir, name| dir.stat(name).map(drop), dir);
+        let open = |dir: &HeldDir| all(&|dir, name| dir.open_file(name).map(drop), dir);
+        let unlink = |dir: &HeldDir| all(&HeldDir::unlink, dir);
+        let list = |dir: &HeldDir| dir.names().map(drop);
+        let phases: [MdtestPhase<'_>; 5] = [
+            MdtestPhase { name: "file create", unit: "op/s", down: &create, up: &nothing },
+            MdtestPhase { name: "file stat", unit: "op/s", down: &stat, up: &nothing },
+            MdtestPhase { name: "file open", unit: "op/s", down: &open, up: &nothing },
+            MdtestPhase { name: "list", unit: "names/s", down: &list, up: &nothing },
+            MdtestPhase { name: "file remove", unit: "op/s", down: &nothing, up: &unlink },
         ];
         for phase in phases.iter().filter(|_| files > 0) {
             let seconds = self.walk(ground, &tops, phase)?;
             let names = if phase.unit == "names/s" { directories + files } else { files };
             report.rate(phase.name, phase.unit, names as f64, seconds);
         }
-        let remove = |dir: &Dir| self.names("d", self.parameters.branch, |name| dir.remove_dir(name));
-        let removing = Phase { name: "", unit: "", down: &nothing, up: &remove };
+        let remove = |dir: &HeldDir| self.names("d", self.parameters.branch, |name| dir.remove_dir(name));
+        let removing = MdtestPhase { name: "", unit: "", down: &nothing, up: &remove };
         let seconds = self.walk(ground, &tops, &removing)?;
         if directories > 0 {
             report.rate("directory remove", "op/s", directories as f64, seconds);
@@ -150,7 +155,7 @@ impl Trees<'_> {
     }
 
     /// Does something with the names of a directory's entries of one kind.
-    fn names(&self, kind: &str, count: u64, mut work: impl FnMut(&[u8]) -> Outcome) -> Outcome {
+    fn names(&self, kind: &str, count: u64, mut work: impl FnMut(&[u8]) -> MdtestOutcome) -> MdtestOutcome {
         for number in 0..count {
             work(format!("bench-{kind}{number}").as_bytes())?;
             self.meter.add(1, 0);
@@ -162,7 +167,12 @@ impl Trees<'_> {
     }
 
     /// One phase of all threads; gives the seconds that it took.
-    fn walk(&self, ground: &Ground, tops: &[Dir], visit: &(impl Visit + Sync)) -> Result<f64> {
+    fn walk(
+        &self,
+        ground: &BenchDirectory,
+        tops: &[HeldDir],
+        visit: &(impl TreeVisitor + Sync),
+    ) -> Result<f64> {
         let gang = together(tops.len(), |thread| {
             let Some(top) = tops.get(thread) else { return Ok(()) };
             self.visit(top, 0, visit).map_err(|error| ground.blame(error))
@@ -171,7 +181,7 @@ impl Trees<'_> {
         Ok(gang.seconds())
     }
 
-    fn visit(&self, dir: &Dir, depth: u32, visit: &impl Visit) -> Outcome {
+    fn visit(&self, dir: &HeldDir, depth: u32, visit: &impl TreeVisitor) -> MdtestOutcome {
         let bottom = depth >= self.parameters.depth;
         visit.down(dir, bottom)?;
         if !bottom {
@@ -188,31 +198,31 @@ impl Trees<'_> {
 }
 
 /// What is done on the way down and up.
-trait Visit {
-    fn down(&self, dir: &Dir, bottom: bool) -> Outcome;
-    fn up(&self, dir: &Dir, bottom: bool) -> Outcome;
+trait TreeVisitor {
+    fn down(&self, dir: &HeldDir, bottom: bool) -> MdtestOutcome;
+    fn up(&self, dir: &HeldDir, bottom: bool) -> MdtestOutcome;
 }
 
-impl Visit for Phase<'_> {
-    fn down(&self, dir: &Dir, _bottom: bool) -> Outcome {
+impl TreeVisitor for MdtestPhase<'_> {
+    fn down(&self, dir: &HeldDir, _bottom: bool) -> MdtestOutcome {
         (self.down)(dir)
     }
 
-    fn up(&self, dir: &Dir, bottom: bool) -> Outcome {
+    fn up(&self, dir: &HeldDir, bottom: bool) -> MdtestOutcome {
         // Those at the bottom have no directories to be removed.
         if bottom && self.name.is_empty() { Ok(()) } else { (self.up)(dir) }
     }
 }
 
 /// Makes the directories of each directory that is not at the bottom.
-struct Making<'a>(&'a (dyn Fn(&Dir) -> Outcome + Sync));
+struct DirectoryMaker<'a>(&'a (dyn Fn(&HeldDir) -> MdtestOutcome + Sync));
 
-impl Visit for Making<'_> {
-    fn down(&self, dir: &Dir, bottom: bool) -> Outcome {
+impl TreeVisitor for DirectoryMaker<'_> {
+    fn down(&self, dir: &HeldDir, bottom: bool) -> MdtestOutcome {
         if bottom { Ok(()) } else { (self.0)(dir) }
     }
 
-    fn up(&self, _dir: &Dir, _bottom: bool) -> Outcome {
+    fn up(&self, _dir: &HeldDir, _bottom: bool) -> MdtestOutcome {
         Ok(())
     }
 }
@@ -223,8 +233,9 @@ mod tests {
 
     #[test]
     fn a_tree_is_counted_before_it_is_made() {
-        let of =
-            |depth, branch, files, threads| Parameters { depth, branch, files, threads, runs: 1 }.counts();
+        let of = |depth, branch, files, threads| {
+            MdtestParameters { depth, branch, files, threads, runs: 1 }.counts()
+        };
         assert_eq!(of(2, 3, 10, 2).unwrap(), (2 * (3 + 9), 2 * 10 * (1 + 3 + 9)));
         assert_eq!(of(0, 3, 10, 1).unwrap(), (0, 10));
         assert_eq!(of(1, 4, 0, 1).unwrap(), (4, 0));
@@ -238,8 +249,8 @@ mod tests {
     #[test]
     fn every_phase_is_measured_and_nothing_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let parameters = Parameters { depth: 2, branch: 2, files: 3, threads: 2, runs: 2 };
-        let meter = Meter::default();
+        let parameters = MdtestParameters { depth: 2, branch: 2, files: 3, threads: 2, runs: 2 };
+        let meter = ProgressMeter::default();
         let report = run(dir.path(), &parameters, &meter).unwrap();
         let rows: Vec<_> = report.rows.iter().map(|row| (&*row.name, row.runs.len())).collect();
         let names = [
@@ -261,9 +272,9 @@ mod tests {
     #[test]
     fn stopped_it_removes_what_it_made() {
         let dir = tempfile::tempdir().unwrap();
-        let meter = Meter::default();
+        let meter = ProgressMeter::default();
         meter.stop();
-        let stopped = run(dir.path(), &Parameters::default(), &meter);
+        let stopped = run(dir.path(), &MdtestParameters::default(), &meter);
         assert!(matches!(stopped, Err(BenchError::Interrupted)));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

@@ -1,7 +1,7 @@
 //! An object store: which of the promises that Vellum relies on it keeps, then how fast it is.
 //!
 //! Invariant: only keys in one folder with a name of the bench's own are touched, and they are deleted however the
-//! bench ends; so is a store that was made for it ([`Container`]).
+//! bench ends; so is a store that was made for it ([`BenchStore`]).
 
 mod container;
 mod promises;
@@ -11,18 +11,18 @@ use std::time::Duration;
 
 use serde::Serialize;
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use crate::error::{BenchError, Result, go_on};
 use crate::gang::THREADS_MAX;
-use crate::report::Report;
+use crate::report::BenchReport;
 
-pub use container::Container;
-pub use promises::{Checked, Verdict};
+pub use container::BenchStore;
+pub use promises::{CheckedPromise, StoreVerdict};
 
 /// The numbers of one bench.
 #[derive(Debug, Clone, Copy)]
-pub struct Parameters {
+pub struct ObjectBenchParameters {
     /// Bytes of a small object.
     pub small_object_size: u64,
     /// Small objects in all; 0: only the promises are looked at.
@@ -42,7 +42,7 @@ pub struct Parameters {
 /// Largest object, bytes: it is in memory whole.
 const OBJECT_MAX: u64 = 1 << 30;
 
-impl Default for Parameters {
+impl Default for ObjectBenchParameters {
     fn default() -> Self {
         Self {
             small_object_size: 128 << 10,
@@ -56,7 +56,7 @@ impl Default for Parameters {
     }
 }
 
-impl Parameters {
+impl ObjectBenchParameters {
     fn check(&self) -> Result<()> {
         let Self { small_object_size, block_size, threads, runs, .. } = *self;
         let wrong = if small_object_size > OBJECT_MAX || !(1..=OBJECT_MAX).contains(&block_size) {
@@ -72,22 +72,22 @@ impl Parameters {
 
 /// What was found.
 #[derive(Debug, Serialize)]
-pub struct Findings {
+pub struct ObjectBenchFindings {
     /// Whether Vellum can use the store.
-    pub verdict: Verdict,
+    pub verdict: StoreVerdict,
     /// Promise by promise.
-    pub promises: Vec<Checked>,
+    pub promises: Vec<CheckedPromise>,
     /// How fast it is.
     #[serde(flatten)]
-    pub report: Report,
+    pub report: BenchReport,
 }
 
 /// Keys of one bench, all in one folder.
-struct Keys {
+struct BenchKeys {
     folder: String,
 }
 
-impl Keys {
+impl BenchKeys {
     fn new() -> Result<Self> {
         Ok(Self { folder: crate::ground::unique("vellum-objbench")? })
     }
@@ -98,18 +98,27 @@ impl Keys {
 }
 
 /// Measures a store that is there.
-pub fn run(store: &dyn ObjectStore, parameters: &Parameters, meter: &Meter) -> Result<Findings> {
+pub fn run(
+    store: &dyn ObjectStore,
+    parameters: &ObjectBenchParameters,
+    meter: &ProgressMeter,
+) -> Result<ObjectBenchFindings> {
     parameters.check()?;
-    let keys = Keys::new()?;
+    let keys = BenchKeys::new()?;
     let found = measure(store, &keys, parameters, meter);
     let swept = sweep(store, &keys);
     match (found, swept) {
-        (Ok(found), Err(error)) if found.verdict != Verdict::Unfit => Err(error.into()),
+        (Ok(found), Err(error)) if found.verdict != StoreVerdict::Unfit => Err(error.into()),
         (found, _) => found,
     }
 }
 
-fn measure(store: &dyn ObjectStore, keys: &Keys, parameters: &Parameters, meter: &Meter) -> Result<Findings> {
+fn measure(
+    store: &dyn ObjectStore,
+    keys: &BenchKeys,
+    parameters: &ObjectBenchParameters,
+    meter: &ProgressMeter,
+) -> Result<ObjectBenchFindings> {
     let listed = [
         ("small_object_size", parameters.small_object_size),
         ("small_objects", parameters.small_objects),
@@ -119,19 +128,19 @@ fn measure(store: &dyn ObjectStore, keys: &Keys, parameters: &Parameters, meter:
         ("runs", parameters.runs as u64),
     ];
     let target = [("store".to_owned(), store.describe())].into();
-    let mut report = Report::new("objects", target, &listed);
+    let mut report = BenchReport::new("objects", target, &listed);
     let promises = promises::check(store, keys, parameters, meter)?;
-    let verdict = Verdict::of(&promises);
+    let verdict = StoreVerdict::of(&promises);
     go_on(meter)?;
     // A store that does not keep what it was given has no speed.
-    if verdict != Verdict::Unfit {
-        speed::run(&speed::Trial { store, keys, parameters, meter }, &mut report)?;
+    if verdict != StoreVerdict::Unfit {
+        speed::run(&speed::SpeedTrial { store, keys, parameters, meter }, &mut report)?;
     }
-    Ok(Findings { verdict, promises, report })
+    Ok(ObjectBenchFindings { verdict, promises, report })
 }
 
 /// Deletes everything in the bench's folder.
-fn sweep(store: &dyn ObjectStore, keys: &Keys) -> std::result::Result<(), StoreError> {
+fn sweep(store: &dyn ObjectStore, keys: &BenchKeys) -> std::result::Result<(), StoreError> {
     let mut first = Ok(());
     let mut delete = |key: &ObjectKey| {
         if let Err(error) = store.delete(key)

@@ -12,19 +12,19 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use vellum_crypto::{MasterKey, VolumeKeys};
-use vellum_store::{BlobStore, Options};
+use vellum_store::{BlobOptions, BlobStore};
 use vellum_types::VolumeId;
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use crate::error::{BenchError, Result};
 use crate::gang::THREADS_MAX;
-use crate::report::Report;
+use crate::report::BenchReport;
 
-pub use kinds::Kind;
+pub use kinds::FileKindSavings;
 
 /// The numbers of one bench.
 #[derive(Debug, Clone)]
-pub struct Parameters {
+pub struct PipelineParameters {
     /// Bytes that go through at once.
     pub sizes: Vec<u64>,
     /// Threads of the rows that have several.
@@ -38,7 +38,7 @@ pub struct Parameters {
 /// Largest piece, bytes: it is in memory whole.
 const SIZE_MAX: u64 = 1 << 30;
 
-impl Parameters {
+impl PipelineParameters {
     fn check(&self) -> Result<()> {
         let sizes = self.sizes.iter().all(|size| (1..=SIZE_MAX).contains(size));
         if sizes && (1..=THREADS_MAX).contains(&self.threads) && self.runs > 0 {
@@ -52,28 +52,28 @@ impl Parameters {
 
 /// What was found.
 #[derive(Debug, Serialize)]
-pub struct Findings {
+pub struct PipelineFindings {
     /// The figures of the stages.
     #[serde(flatten)]
-    pub report: Report,
+    pub report: BenchReport,
     /// What is saved, by kind of file.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<FileKindSavings>,
     /// Files that could not be read.
     pub unread: u64,
 }
 
 /// Measures.
-pub fn run(parameters: &Parameters, meter: &Meter) -> Result<Findings> {
+pub fn run(parameters: &PipelineParameters, meter: &ProgressMeter) -> Result<PipelineFindings> {
     parameters.check()?;
     let mut listed = vec![("threads", parameters.threads as u64), ("runs", parameters.runs as u64)];
     listed.extend(parameters.sizes.iter().max().map(|size| ("largest_size", *size)));
-    let mut report = Report::new("pipeline", Default::default(), &listed);
+    let mut report = BenchReport::new("pipeline", Default::default(), &listed);
     for _ in 0..parameters.runs {
         for size in &parameters.sizes {
             stages::run(*size, parameters.threads, &mut report, meter)?;
         }
     }
-    let mut found = Findings { report, kinds: Vec::new(), unread: 0 };
+    let mut found = PipelineFindings { report, kinds: Vec::new(), unread: 0 };
     if !parameters.paths.is_empty() {
         (found.kinds, found.unread) = kinds::run(&parameters.paths, meter)?;
     }
@@ -86,16 +86,21 @@ fn keys() -> Arc<VolumeKeys> {
 }
 
 /// A blob store that forgets what it is given.
-fn store(keys: &Arc<VolumeKeys>) -> Result<(BlobStore, Local)> {
-    let local = Local::make()?;
-    let store = BlobStore::open(Arc::new(void::Void::new()?), keys.clone(), &local.0, Options::default())?;
+fn store(keys: &Arc<VolumeKeys>) -> Result<(BlobStore, TemporaryIndexDir)> {
+    let local = TemporaryIndexDir::make()?;
+    let store = BlobStore::open(
+        Arc::new(void::DiscardingStore::new()?),
+        keys.clone(),
+        &local.0,
+        BlobOptions::default(),
+    )?;
     Ok((store, local))
 }
 
 /// A folder for an index, which goes when this is dropped.
-struct Local(PathBuf);
+struct TemporaryIndexDir(PathBuf);
 
-impl Local {
+impl TemporaryIndexDir {
     fn make() -> Result<Self> {
         let path = std::env::temp_dir().join(crate::ground::unique("vellum-bench")?);
         std::fs::create_dir(&path).map_err(BenchError::io("make", path.display().to_string()))?;
@@ -103,7 +108,7 @@ impl Local {
     }
 }
 
-impl Drop for Local {
+impl Drop for TemporaryIndexDir {
     fn drop(&mut self) {
         // Nobody else knows its name. What cannot be removed is in a directory for what is temporary.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -116,8 +121,9 @@ mod tests {
 
     #[test]
     fn every_stage_is_measured_for_every_size() {
-        let parameters = Parameters { sizes: vec![4096, 300_000], threads: 2, runs: 1, paths: Vec::new() };
-        let found = run(&parameters, &Meter::default()).unwrap();
+        let parameters =
+            PipelineParameters { sizes: vec![4096, 300_000], threads: 2, runs: 1, paths: Vec::new() };
+        let found = run(&parameters, &ProgressMeter::default()).unwrap();
         assert_eq!(found.report.rows.len(), 2 * 7);
         assert!(found.report.rows.iter().all(|row| row.runs.iter().all(|rate| *rate > 0.0)));
         let names: Vec<_> = found.report.rows.iter().map(|row| row.name.as_str()).collect();
@@ -137,7 +143,7 @@ mod tests {
         write("none", b"x");
         std::os::unix::fs::symlink("/", dir.path().join("link.bin")).unwrap();
         let paths = vec![dir.path().to_path_buf()];
-        let (kinds, unread) = kinds::run(&paths, &Meter::default()).unwrap();
+        let (kinds, unread) = kinds::run(&paths, &ProgressMeter::default()).unwrap();
         assert_eq!(unread, 0);
         let of = |name: &str| kinds.iter().find(|kind| kind.kind == name).unwrap();
         let bin = of(".bin");

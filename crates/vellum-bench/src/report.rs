@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use vellum_types::ErrorKind;
 
 use crate::error::{BenchError, Result};
-use crate::expectation::Graded;
-use crate::machine::Machine;
-use crate::statistics::Summary;
+use crate::expectation::GradedFigure;
+use crate::machine::MachineDescription;
+use crate::statistics::RunSummary;
 
 /// Version of JSON results; see docs/json.md.
 pub const VERSION: u64 = 1;
@@ -19,7 +19,7 @@ pub const VERSION: u64 = 1;
 /// Whether more is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Better {
+pub enum BetterDirection {
     /// Rates.
     Higher,
     /// Times, and sizes.
@@ -28,37 +28,37 @@ pub enum Better {
 
 /// One thing that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct BenchRow {
     /// What: "big write".
     pub name: String,
     /// Of the figures: "MiB/s".
     pub unit: String,
     /// Whether more is better.
-    pub better: Better,
+    pub better: BetterDirection,
     /// The figure of each run.
     pub runs: Vec<f64>,
     /// How it does against what was expected, where something was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub graded: Option<Graded>,
+    pub graded: Option<GradedFigure>,
 }
 
-impl Row {
+impl BenchRow {
     /// A row without figures yet.
     #[must_use]
-    pub fn new(name: &str, unit: &str, better: Better) -> Self {
+    pub fn new(name: &str, unit: &str, better: BetterDirection) -> Self {
         Self { name: name.into(), unit: unit.into(), better, runs: Vec::new(), graded: None }
     }
 
     /// What its runs say together.
     #[must_use]
-    pub fn summary(&self) -> Option<Summary> {
-        Summary::of(&self.runs)
+    pub fn summary(&self) -> Option<RunSummary> {
+        RunSummary::of(&self.runs)
     }
 }
 
 /// One line of a chart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Curve {
+pub struct BenchCurve {
     /// What it shows.
     pub name: String,
     /// What stands below: "s", "files", "bytes".
@@ -71,33 +71,33 @@ pub struct Curve {
 
 /// All that a bench found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct BenchReport {
     /// Which bench: "filesystem".
     pub bench: String,
     /// What was measured: a path and its filesystem, or a store.
     pub target: BTreeMap<String, String>,
     /// Where.
-    pub machine: Machine,
+    pub machine: MachineDescription,
     /// With which numbers.
     pub parameters: BTreeMap<String, u64>,
     /// The figures.
-    pub rows: Vec<Row>,
+    pub rows: Vec<BenchRow>,
     /// Throughput while time passes, of the last run.
     #[serde(default)]
-    pub timelines: Vec<Curve>,
+    pub timelines: Vec<BenchCurve>,
     /// Cost against files or bytes.
     #[serde(default)]
-    pub scaling: Vec<Curve>,
+    pub scaling: Vec<BenchCurve>,
 }
 
-impl Report {
+impl BenchReport {
     /// A report without figures yet.
     #[must_use]
     pub fn new(bench: &str, target: BTreeMap<String, String>, parameters: &[(&str, u64)]) -> Self {
         Self {
             bench: bench.into(),
             target,
-            machine: Machine::here(),
+            machine: MachineDescription::here(),
             parameters: parameters.iter().map(|(name, value)| ((*name).into(), *value)).collect(),
             rows: Vec::new(),
             timelines: Vec::new(),
@@ -106,11 +106,11 @@ impl Report {
     }
 
     /// Adds the figure of one more run to a row, which is made when it is the first.
-    pub fn add(&mut self, name: &str, unit: &str, better: Better, figure: f64) {
+    pub fn add(&mut self, name: &str, unit: &str, better: BetterDirection, figure: f64) {
         let place = self.rows.iter().position(|row| row.name == name);
         let row = match place.and_then(|place| self.rows.get_mut(place)) {
             Some(row) => row,
-            None => self.rows.push_mut(Row::new(name, unit, better)),
+            None => self.rows.push_mut(BenchRow::new(name, unit, better)),
         };
         row.runs.push(figure);
     }
@@ -118,12 +118,12 @@ impl Report {
     /// Adds a rate: how many a second.
     pub fn rate(&mut self, name: &str, unit: &str, amount: f64, seconds: f64) {
         // A clock that stood still says nothing; a rate without end would spoil every comparison.
-        self.add(name, unit, Better::Higher, amount / seconds.max(1e-9));
+        self.add(name, unit, BetterDirection::Higher, amount / seconds.max(1e-9));
     }
 
     /// The row of this name.
     #[must_use]
-    pub fn row(&self, name: &str) -> Option<&Row> {
+    pub fn row(&self, name: &str) -> Option<&BenchRow> {
         self.rows.iter().find(|row| row.name == name)
     }
 
@@ -149,7 +149,7 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn written(report: &Report, version: u64) -> Vec<u8> {
+    fn written(report: &BenchReport, version: u64) -> Vec<u8> {
         let mut value = serde_json::to_value(report).unwrap();
         value["version"] = version.into();
         serde_json::to_vec(&value).unwrap()
@@ -157,12 +157,12 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_and_another_version_is_refused() {
-        let mut report = Report::new("filesystem", BTreeMap::new(), &[("runs", 2)]);
+        let mut report = BenchReport::new("filesystem", BTreeMap::new(), &[("runs", 2)]);
         report.rate("stat", "op/s", 10.0, 2.0);
         report.rate("stat", "op/s", 10.0, 4.0);
         assert_eq!(report.row("stat").unwrap().runs, [5.0, 2.5]);
-        assert_eq!(Report::parse("a", &written(&report, 1)).unwrap(), report);
-        let error = Report::parse("a.json", &written(&report, 2)).unwrap_err();
+        assert_eq!(BenchReport::parse("a", &written(&report, 1)).unwrap(), report);
+        let error = BenchReport::parse("a.json", &written(&report, 2)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("a.json") && error.to_string().contains("version 2"), "{error}");
     }
@@ -172,7 +172,11 @@ mod tests {
         for text in
             ["", "{", "[]", "{}", "{\"version\":1}", "{\"version\":\"1\"}", "{\"version\":1,\"rows\":3}"]
         {
-            assert_eq!(Report::parse("x", text.as_bytes()).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
+            assert_eq!(
+                BenchReport::parse("x", text.as_bytes()).unwrap_err().kind(),
+                ErrorKind::Corrupt,
+                "{text}"
+            );
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Five numbers about some runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct RunSummary {
     /// The least.
     pub min: f64,
     /// A quarter is below.
@@ -19,7 +19,7 @@ pub struct Summary {
     pub max: f64,
 }
 
-impl Summary {
+impl RunSummary {
     /// The summary of some figures; None of none.
     #[must_use]
     pub fn of(figures: &[f64]) -> Option<Self> {
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn of_five_runs_the_third_is_the_median_and_a_wild_one_does_not_move_it() {
-        let summary = Summary::of(&[5.0, 1.0, 3.0, 1000.0, 2.0]).unwrap();
+        let summary = RunSummary::of(&[5.0, 1.0, 3.0, 1000.0, 2.0]).unwrap();
         assert_eq!((summary.min, summary.lower, summary.median), (1.0, 2.0, 3.0));
         assert_eq!((summary.upper, summary.max), (5.0, 1000.0));
         assert!((summary.spread() - 0.5).abs() < 1e-9);
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn of_two_runs_the_median_is_between_and_of_none_there_is_none() {
-        assert_eq!(Summary::of(&[1.0, 2.0]).unwrap().median, 1.5);
-        assert_eq!(Summary::of(&[7.0]).unwrap().spread(), 0.0);
-        assert!(Summary::of(&[]).is_none());
+        assert_eq!(RunSummary::of(&[1.0, 2.0]).unwrap().median, 1.5);
+        assert_eq!(RunSummary::of(&[7.0]).unwrap().spread(), 0.0);
+        assert!(RunSummary::of(&[]).is_none());
     }
 }

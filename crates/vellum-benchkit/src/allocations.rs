@@ -14,9 +14,9 @@ thread_local! {
 
 /// The system's allocator, counted. A binary that wants counts has it as its `#[global_allocator]`.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Counting;
+pub struct CountingAllocator;
 
-impl Counting {
+impl CountingAllocator {
     fn note(bytes: usize) {
         // While a thread ends, its cell may be gone; what it allocates then is nobody's figure.
         let _ = COUNT.try_with(|count| count.set(count.get() + 1));
@@ -29,7 +29,7 @@ impl Counting {
 }
 
 // SAFETY: everything is the system allocator's; counting touches a cell of this thread.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Self::note(layout.size());
         // SAFETY: the caller's promise is handed on.
@@ -56,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// How often this thread allocates while it does something. 0 unless [`Counting`] is the binary's allocator.
+/// How often this thread allocates while it does something. 0 unless [`CountingAllocator`] is the binary's allocator.
 pub fn allocations(work: impl FnOnce()) -> u64 {
     let before = COUNT.get();
     work();
@@ -64,7 +64,7 @@ pub fn allocations(work: impl FnOnce()) -> u64 {
 }
 
 /// Bytes that this thread still holds of what it allocates while it does something, as it asked for them. 0 unless
-/// [`Counting`] is the binary's allocator.
+/// [`CountingAllocator`] is the binary's allocator.
 pub fn allocated(work: impl FnOnce()) -> i64 {
     let before = HELD.get();
     work();
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[global_allocator]
-    static ALLOCATOR: Counting = Counting;
+    static ALLOCATOR: CountingAllocator = CountingAllocator;
 
     #[test]
     fn boxes_are_counted_and_sums_are_not() {

@@ -9,9 +9,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Processor time, of one thread or of all of the process.
 #[derive(Debug, Clone, Copy)]
-pub struct Busy(ClockId);
+pub struct ProcessorTime(ClockId);
 
-impl Busy {
+impl ProcessorTime {
     /// Of the thread that runs the bench.
     pub const THREAD: Self = Self(ClockId::ThreadCPUTime);
     /// Of all threads, where work is handed to others.
@@ -32,7 +32,7 @@ impl Busy {
     }
 }
 
-impl Measurement for Busy {
+impl Measurement for ProcessorTime {
     type Intermediate = Duration;
     type Value = Duration;
 
@@ -76,13 +76,14 @@ mod tests {
     fn a_clock_of_work_moves_with_work() {
         let mut sum = 0_u64;
         let mut work = || (0..1_000_000_u64).for_each(|number| sum = std::hint::black_box(sum ^ number));
-        let (thread, process) = (Busy::THREAD.time(&mut work), Busy::PROCESS.time(&mut work));
+        let (thread, process) =
+            (ProcessorTime::THREAD.time(&mut work), ProcessorTime::PROCESS.time(&mut work));
         assert!(thread > Duration::from_nanos(1), "{thread:?}");
         assert!(process > Duration::from_nanos(1), "{process:?}");
     }
 
     #[test]
     fn nothing_takes_more_than_no_time() {
-        assert!(Busy::THREAD.time(&mut || ()) > Duration::ZERO);
+        assert!(ProcessorTime::THREAD.time(&mut || ()) > Duration::ZERO);
     }
 }

@@ -2,9 +2,9 @@
 
 /// Numbers that look random (SplitMix64).
 #[derive(Debug, Clone)]
-pub struct Random(pub u64);
+pub struct RandomData(pub u64);
 
-impl Random {
+impl RandomData {
     /// The next number.
     #[expect(
         clippy::should_implement_trait,
@@ -26,7 +26,7 @@ impl Random {
 /// Bytes that no compressor makes smaller.
 #[must_use]
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut random = Random(seed);
+    let mut random = RandomData(seed);
     let mut bytes = vec![0; len];
     for part in bytes.chunks_mut(8) {
         part.copy_from_slice(&random.next().to_le_bytes()[..part.len()]);

@@ -22,11 +22,11 @@ pub use criterion;
 use criterion::Criterion;
 use criterion::measurement::{Measurement, WallTime};
 
-pub use allocations::{Counting, allocated, allocations, assert_allocates};
-pub use clock::{Busy, elapsed};
-pub use data::{Random, noise, text};
+pub use allocations::{CountingAllocator, allocated, allocations, assert_allocates};
+pub use clock::{ProcessorTime, elapsed};
+pub use data::{RandomData, noise, text};
 pub use figure::figure;
-pub use renewed::Renewed;
+pub use renewed::RenewedFixture;
 pub use scale::{measures, scale, scratch};
 
 /// Before anything is measured: caches are warm and the processor is awake after this.
@@ -39,14 +39,14 @@ const RESAMPLES: usize = 10_000;
 
 /// Benches of one thread at work, in its processor time. Takes Criterion's arguments from the command line.
 #[must_use]
-pub fn busy() -> Criterion<Busy> {
-    configured(Criterion::default().with_measurement(Busy::THREAD))
+pub fn busy() -> Criterion<ProcessorTime> {
+    configured(Criterion::default().with_measurement(ProcessorTime::THREAD))
 }
 
 /// Benches that hand work to other threads, in the processor time of all. Takes the same arguments.
 #[must_use]
-pub fn busy_in_all() -> Criterion<Busy> {
-    configured(Criterion::default().with_measurement(Busy::PROCESS))
+pub fn busy_in_all() -> Criterion<ProcessorTime> {
+    configured(Criterion::default().with_measurement(ProcessorTime::PROCESS))
 }
 
 /// Benches that wait for a disk or for other threads, in real time. Takes Criterion's arguments from the command line.

@@ -6,13 +6,13 @@
 use std::time::Duration;
 
 /// Something that takes a number of operations and is replaced then.
-pub struct Renewed<S, F> {
+pub struct RenewedFixture<S, F> {
     make: F,
     limit: u64,
     held: Option<(S, u64)>,
 }
 
-impl<S, F: FnMut() -> S> Renewed<S, F> {
+impl<S, F: FnMut() -> S> RenewedFixture<S, F> {
     /// States that `make` makes, each for at most `limit` operations.
     pub fn new(limit: u64, make: F) -> Self {
         Self { make, limit, held: None }
@@ -56,7 +56,7 @@ mod tests {
             work();
             Duration::from_secs(1)
         };
-        let mut renewed = Renewed::new(3, || {
+        let mut renewed = RenewedFixture::new(3, || {
             made += 1;
             made
         });

@@ -14,10 +14,10 @@ use std::sync::Once;
 use tempfile::TempDir;
 use vellum_benchkit::criterion::Criterion;
 use vellum_benchkit::criterion::measurement::WallTime;
-use vellum_benchkit::{Busy, Renewed, busy, figure, scale, scratch, waiting};
-use vellum_checkout::beneath::{Dir, Replace, Staging};
-use vellum_checkout::scan::{EntryRef, Options, Tree, scan};
-use vellum_checkout::statcache::{Recorded, Stamp, StatCache, write_tree};
+use vellum_benchkit::{ProcessorTime, RenewedFixture, busy, figure, scale, scratch, waiting};
+use vellum_checkout::beneath::{HeldDir, ReplacePolicy, StagingMethod};
+use vellum_checkout::scan::{ScanEntryRef, ScanOptions, ScanTree, scan};
+use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_tree};
 use vellum_types::{BlobId, Ino};
 
 /// Files of each directory of the tree that is made.
@@ -37,8 +37,8 @@ fn main() {
 
 /// A tree, and a directory that holds what is remembered of it.
 struct Place {
-    root: Dir,
-    state: Dir,
+    root: HeldDir,
+    state: HeldDir,
     _dirs: [TempDir; 2],
 }
 
@@ -50,26 +50,26 @@ impl Place {
         if path == tree.path() {
             make(tree.path(), scale("VELLUM_BENCH_FILES", FILES));
         }
-        let (root, open) = (Dir::open_root(&path).unwrap(), Dir::open_root(state.path()).unwrap());
+        let (root, open) = (HeldDir::open_root(&path).unwrap(), HeldDir::open_root(state.path()).unwrap());
         let place = Self { root, state: open, _dirs: [tree, state] };
         place.remember(&place.scan(None, 0));
         place
     }
 
-    fn scan(&self, cache: Option<StatCache>, threads: usize) -> Tree {
-        scan(&self.root, Options { cache, threads, ..Options::default() }).unwrap()
+    fn scan(&self, cache: Option<StatCache>, threads: usize) -> ScanTree {
+        scan(&self.root, ScanOptions { cache, threads, ..ScanOptions::default() }).unwrap()
     }
 
     fn load(&self) -> StatCache {
         StatCache::load(&self.state, b"cache").unwrap()
     }
 
-    fn remember(&self, tree: &Tree) {
-        let stamp = Stamp::take(&self.state).unwrap();
+    fn remember(&self, tree: &ScanTree) {
+        let stamp = FilesystemTime::take(&self.state).unwrap();
         let mut next = 1;
-        let recorded = |_: EntryRef<'_>| {
+        let recorded = |_: ScanEntryRef<'_>| {
             next += 1;
-            Some(Recorded { ino: Ino(next), stat: None })
+            Some(RecordedEntry { ino: Ino(next), stat: None })
         };
         write_tree((&self.state, b"cache"), (BlobId([0; 32]), stamp), tree, Ino::ROOT, recorded).unwrap();
     }
@@ -86,7 +86,7 @@ fn make(path: &Path, files: u64) {
     }
 }
 
-fn scans<F: FnOnce() -> Place>(criterion: &mut Criterion<Busy>, place: &LazyCell<Place, F>) {
+fn scans<F: FnOnce() -> Place>(criterion: &mut Criterion<ProcessorTime>, place: &LazyCell<Place, F>) {
     let mut group = criterion.benchmark_group("checkout/scan-by-one");
     group.sample_size(20);
     group.bench_function("without-cache", |bencher| bencher.iter_with_large_drop(|| place.scan(None, 1)));
@@ -114,7 +114,7 @@ fn scans_by_all<F: FnOnce() -> Place>(criterion: &mut Criterion<WallTime>, place
     group.finish();
 }
 
-fn caches<F: FnOnce() -> Place>(criterion: &mut Criterion<Busy>, place: &LazyCell<Place, F>) {
+fn caches<F: FnOnce() -> Place>(criterion: &mut Criterion<ProcessorTime>, place: &LazyCell<Place, F>) {
     let told = Once::new();
     let tree = LazyCell::new(|| place.scan(Some(place.load()), 0));
     let mut group = criterion.benchmark_group("checkout/stat-cache");
@@ -139,27 +139,27 @@ fn caches<F: FnOnce() -> Place>(criterion: &mut Criterion<Busy>, place: &LazyCel
 #[derive(Clone, Copy)]
 enum Manner {
     Direct,
-    Staged(Staging),
+    Staged(StagingMethod),
 }
 
 /// Small files, in three manners.
-fn creates(criterion: &mut Criterion<Busy>) {
+fn creates(criterion: &mut Criterion<ProcessorTime>) {
     let manners = [
         ("direct", Manner::Direct),
-        ("named", Manner::Staged(Staging::Named)),
-        ("anonymous", Manner::Staged(Staging::Anonymous)),
+        ("named", Manner::Staged(StagingMethod::Named)),
+        ("anonymous", Manner::Staged(StagingMethod::Anonymous)),
     ];
     let mut group = criterion.benchmark_group("checkout/create");
     for (name, manner) in manners {
-        let mut dirs = Renewed::new(MADE, || {
+        let mut dirs = RenewedFixture::new(MADE, || {
             let dir = scratch();
-            (Dir::open_root(dir.path()).unwrap(), dir)
+            (HeldDir::open_root(dir.path()).unwrap(), dir)
         });
         group.bench_function(name, |bencher| {
             bencher.iter_custom(|times| {
                 dirs.time(
                     times,
-                    |work| Busy::THREAD.time(work),
+                    |work| ProcessorTime::THREAD.time(work),
                     |(dir, _), number| {
                         create(dir, manner, format!("file-{number:06}").as_bytes());
                     },
@@ -170,14 +170,14 @@ fn creates(criterion: &mut Criterion<Busy>) {
     group.finish();
 }
 
-fn create(dir: &Dir, manner: Manner, name: &[u8]) {
+fn create(dir: &HeldDir, manner: Manner, name: &[u8]) {
     let content = [b'x'; 1000];
     match manner {
         Manner::Direct => dir.create_file(name, 0o600).unwrap().write_all(&content).unwrap(),
         Manner::Staged(staging) => {
             let file = dir.new_file_staged(staging).unwrap();
             file.file().unwrap().write_all(&content).unwrap();
-            file.commit(name, Replace::Never).unwrap();
+            file.commit(name, ReplacePolicy::Never).unwrap();
         }
     }
 }

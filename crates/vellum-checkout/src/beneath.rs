@@ -1,6 +1,6 @@
 //! The only caller of path system calls: every one names a single component below a directory held open.
 //!
-//! Invariant: no call follows a symlink, and none leaves the directory that [`Dir::open_root`] was given, whatever
+//! Invariant: no call follows a symlink, and none leaves the directory that [`HeldDir::open_root`] was given, whatever
 //! others rename or replace meanwhile; but for those to read in `follow`, which say so in their names. FIFOs, sockets
 //! and devices are never opened for their content. Deliberately absent: policy. What to do about an error is the
 //! caller's affair.
@@ -20,15 +20,17 @@ mod node;
 mod notice;
 mod xattr;
 
-pub use create::{NewFile, Replace, Staging, TEMP_PREFIX, is_temp_name, sweep_temps, temp_name};
-pub use dir::{Dir, Special};
-pub use error::{BeneathError, ShownPath};
+pub use create::{
+    ReplacePolicy, StagedFile, StagingMethod, TEMP_PREFIX, is_temp_name, sweep_temps, temp_name,
+};
+pub use dir::{HeldDir, SpecialFile};
+pub use error::{BeneathError, EscapedPath};
 pub use file::{OpenedFile, stat_file};
 pub use hidden::{HiddenDir, sweep_hidden};
 pub use limit::raise_open_files_limit;
-pub use list::{ListedName, Names};
-pub use node::Node;
-pub use xattr::Xattr;
+pub use list::{DirNames, ListedName};
+pub use node::HeldNode;
+pub use xattr::ExtendedAttribute;
 
 #[cfg(test)]
 mod tests;

@@ -17,23 +17,23 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rayon::prelude::*;
 use vellum_chunker::Chunker;
-use vellum_types::{Ino, Key};
-use vellum_volume::{FsTree, Meter, Statistics};
+use vellum_types::{Ino, MapKey};
+use vellum_volume::{FsTree, ProgressMeter, SnapshotStatistics};
 
-use crate::beneath::Dir;
-use crate::error::{Problem, Result};
-use crate::meta::Stat;
-use crate::scan::{EntryId, EntryRef, OpenDirs, Tree};
-use crate::statcache::Recorded;
+use crate::beneath::HeldDir;
+use crate::error::{CheckoutProblem, Result};
+use crate::meta::FileStat;
+use crate::scan::{OpenTreeDirs, ScanEntryId, ScanEntryRef, ScanTree};
+use crate::statcache::RecordedEntry;
 
-pub use content::{ChunkSink, Content};
+pub use content::{ChunkSink, RecordedContent};
 pub use sink::{ChangeSink, LayerSink, TreeSink};
 
 use content::ContentReader;
-use inode::{InodeReader, Outcome, Trouble};
-use jobs::Job;
-use number::Numbers;
-use unseen::{Gaps, Name, Unseen};
+use inode::{InodeOutcome, InodeReader, UnreadablePolicy};
+use jobs::CaptureJob;
+use number::InodeNumbers;
+use unseen::{DirEntryName, UnexaminedEntries, UnscannedLinkNames};
 
 /// Jobs that are worked on together, at most: enough to keep all threads busy.
 const BATCH_JOBS: usize = 512;
@@ -45,11 +45,11 @@ const BATCH_BYTES: u64 = 8 << 20;
 const JOB_COST: u64 = 8 << 10;
 
 /// A scan, and what it is compared with.
-pub struct Capture<'a> {
+pub struct CaptureRequest<'a> {
     /// The directory that was scanned.
-    pub root: &'a Dir,
+    pub root: &'a HeldDir,
     /// What was found in it.
-    pub tree: &'a Tree,
+    pub tree: &'a ScanTree,
     /// The state that changes are relative to; None before the first snapshot. The scan's cache, if it has one,
     /// describes this state.
     pub base: Option<&'a FsTree>,
@@ -58,60 +58,60 @@ pub struct Capture<'a> {
     /// Inodes of the base that are read though they did not change: the store has lost their content.
     pub renewed: &'a BTreeSet<Ino>,
     /// The base's statistics.
-    pub statistics: Statistics,
+    pub statistics: SnapshotStatistics,
     /// Whether only some paths were scanned.
     pub partial: bool,
     /// Finds chunk boundaries.
     pub chunker: &'a Chunker,
     /// Counts, and knows when to stop.
-    pub meter: &'a Meter,
+    pub meter: &'a ProgressMeter,
 }
 
 /// What was captured.
-pub struct Captured {
-    numbers: Numbers,
-    later: HashMap<EntryId, Option<Stat>>,
+pub struct CaptureResult {
+    numbers: InodeNumbers,
+    later: HashMap<ScanEntryId, Option<FileStat>>,
     /// Inodes that could not be read or kept changing.
     unknown: HashSet<Ino>,
     /// What the state holds now, in numbers.
-    pub statistics: Statistics,
+    pub statistics: SnapshotStatistics,
     /// What could not be read.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<CheckoutProblem>,
     /// Entries to take out of the state again, since they turned out to be unreadable or gone.
-    pub corrections: Vec<Correction>,
+    pub corrections: Vec<UnreadableNewEntry>,
     /// Whether a cached entry was too young to be trusted: then a new cache pays, though nothing changed.
     pub was_racy: bool,
 }
 
 /// A new entry that could not be read after all.
 #[derive(Debug, Clone)]
-pub struct Correction {
+pub struct UnreadableNewEntry {
     /// Its names, each with its directory.
-    pub names: Vec<Name>,
+    pub names: Vec<DirEntryName>,
     /// Keys of its own to remove.
     pub keys: Vec<Vec<u8>>,
 }
 
-impl Correction {
+impl UnreadableNewEntry {
     /// The keys to remove.
     pub fn removed_keys(&self) -> impl Iterator<Item = Vec<u8>> {
-        let names = self.names.iter().map(|(dir, name)| Key::dentry(*dir, name).into_bytes());
+        let names = self.names.iter().map(|(dir, name)| MapKey::dentry(*dir, name).into_bytes());
         names.chain(self.keys.iter().cloned())
     }
 }
 
-impl Capture<'_> {
+impl CaptureRequest<'_> {
     /// Reads what may have changed and hands the changes to `changes`, in the order of their keys; content goes to
     /// `chunks`.
-    pub fn run(&self, chunks: ChunkSink<'_>, changes: &mut (dyn ChangeSink + Send)) -> Result<Captured> {
-        let numbers = Numbers::assign(self.tree, self.base, self.first_number, self.partial)?;
-        let gaps = Gaps::of(self.tree);
+    pub fn run(&self, chunks: ChunkSink<'_>, changes: &mut (dyn ChangeSink + Send)) -> Result<CaptureResult> {
+        let numbers = InodeNumbers::assign(self.tree, self.base, self.first_number, self.partial)?;
+        let gaps = UnexaminedEntries::of(self.tree);
         let plan = jobs::plan(self, &numbers, &gaps)?;
         let unseen = match self.base {
             Some(base) if self.partial || !self.tree.is_complete() => {
-                Unseen::find(self.tree, base, &numbers, &gaps, &plan.jobs)?
+                UnscannedLinkNames::find(self.tree, base, &numbers, &gaps, &plan.jobs)?
             }
-            _ => Unseen::default(),
+            _ => UnscannedLinkNames::default(),
         };
         let (count, bytes) = plan.cost(self.tree);
         self.meter.expect(count, bytes);
@@ -121,14 +121,14 @@ impl Capture<'_> {
             numbers: &numbers,
             gaps: &gaps,
             unseen: &unseen,
-            dirs: OpenDirs::new(self.tree, self.root),
+            dirs: OpenTreeDirs::new(self.tree, self.root),
             content: ContentReader { chunker: self.chunker, sink: chunks, meter: self.meter },
         };
-        let mut sum = Sum { statistics: self.statistics, ..Sum::default() };
+        let mut sum = CaptureTotals { statistics: self.statistics, ..CaptureTotals::default() };
         if numbers.changed_super(self.base)? {
-            changes.change(Key::attr(Ino::SUPER).as_bytes(), Some(&numbers.super_record().encode()))?;
+            changes.change(MapKey::attr(Ino::SUPER).as_bytes(), Some(&numbers.super_record().encode()))?;
         }
-        let mut done: Vec<Outcome> = Vec::new();
+        let mut done: Vec<InodeOutcome> = Vec::new();
         for batch in plan.batches(self.tree) {
             self.meter.check()?;
             reader.content.sink.keep_alive()?;
@@ -146,15 +146,15 @@ impl Capture<'_> {
 
 /// What the jobs came to, so far.
 #[derive(Default)]
-struct Sum {
-    statistics: Statistics,
-    later: HashMap<EntryId, Option<Stat>>,
-    problems: Vec<Problem>,
-    corrections: Vec<Correction>,
+struct CaptureTotals {
+    statistics: SnapshotStatistics,
+    later: HashMap<ScanEntryId, Option<FileStat>>,
+    problems: Vec<CheckoutProblem>,
+    corrections: Vec<UnreadableNewEntry>,
 }
 
-impl Sum {
-    fn emit(&mut self, outcomes: Vec<Outcome>, changes: &mut (dyn ChangeSink + Send)) -> Result<()> {
+impl CaptureTotals {
+    fn emit(&mut self, outcomes: Vec<InodeOutcome>, changes: &mut (dyn ChangeSink + Send)) -> Result<()> {
         for outcome in outcomes {
             for (key, value) in &outcome.changes {
                 changes.change(key, value.as_deref())?;
@@ -165,8 +165,8 @@ impl Sum {
             }
             match outcome.trouble {
                 None => {}
-                Some(Trouble::Reported(problem)) => self.problems.push(problem),
-                Some(Trouble::Corrected(problem, correction)) => {
+                Some(UnreadablePolicy::Reported(problem)) => self.problems.push(problem),
+                Some(UnreadablePolicy::Corrected(problem, correction)) => {
                     self.problems.extend(problem);
                     self.corrections.push(correction);
                 }
@@ -175,55 +175,55 @@ impl Sum {
         Ok(())
     }
 
-    fn finish(mut self, numbers: Numbers, tree: &Tree) -> Captured {
-        self.problems.extend(tree.problems().iter().map(Problem::from));
+    fn finish(mut self, numbers: InodeNumbers, tree: &ScanTree) -> CaptureResult {
+        self.problems.extend(tree.problems().iter().map(CheckoutProblem::from));
         self.problems.sort_by(|a, b| a.path.cmp(&b.path));
         let was_racy = numbers.was_racy;
         let Self { statistics, later, problems, corrections } = self;
         let unknown =
             later.iter().filter(|(_, stat)| stat.is_none()).map(|(id, _)| numbers.of(*id)).collect();
-        Captured { numbers, later, unknown, statistics, problems, corrections, was_racy }
+        CaptureResult { numbers, later, unknown, statistics, problems, corrections, was_racy }
     }
 }
 
-impl Captured {
+impl CaptureResult {
     /// The inode number of an entry.
     #[must_use]
-    pub fn number(&self, id: EntryId) -> Ino {
+    pub fn number(&self, id: ScanEntryId) -> Ino {
         self.numbers.of(id)
     }
 
     /// What the stat cache is to remember of an entry; nothing of one that could not be read or kept changing. Of a
     /// directory of which not all was recorded, only the number: it is to be looked at again.
     #[must_use]
-    pub fn recorded(&self, entry: EntryRef<'_>) -> Option<Recorded> {
+    pub fn recorded(&self, entry: ScanEntryRef<'_>) -> Option<RecordedEntry> {
         let ino = self.numbers.of(entry.id());
         if entry.looked_into().is_some_and(|dir| !dir.is_whole()) {
-            return Some(Recorded { ino, stat: Some(entry.stat().outdated()) });
+            return Some(RecordedEntry { ino, stat: Some(entry.stat().outdated()) });
         }
         if self.unknown.contains(&ino) {
             return None;
         }
-        Some(Recorded { ino, stat: self.later.get(&entry.id()).copied().flatten() })
+        Some(RecordedEntry { ino, stat: self.later.get(&entry.id()).copied().flatten() })
     }
 }
 
 /// Which jobs there are, in the order of inode numbers.
-pub(crate) struct Plan {
-    jobs: Vec<Job>,
+pub(crate) struct CapturePlan {
+    jobs: Vec<CaptureJob>,
 }
 
-impl Plan {
-    fn cost(&self, tree: &Tree) -> (u64, u64) {
+impl CapturePlan {
+    fn cost(&self, tree: &ScanTree) -> (u64, u64) {
         (self.jobs.len() as u64, self.jobs.iter().map(|job| job.bytes(tree)).sum())
     }
 
     /// The jobs in portions that fit in memory and keep all threads busy.
-    fn batches<'p>(&'p self, tree: &'p Tree) -> impl Iterator<Item = &'p [Job]> {
+    fn batches<'p>(&'p self, tree: &'p ScanTree) -> impl Iterator<Item = &'p [CaptureJob]> {
         let mut rest = self.jobs.as_slice();
         std::iter::from_fn(move || {
             let mut bytes = 0;
-            let fits = |job: &&Job| {
+            let fits = |job: &&CaptureJob| {
                 bytes += job.bytes(tree) + JOB_COST;
                 bytes <= BATCH_BYTES
             };

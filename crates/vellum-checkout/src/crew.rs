@@ -7,24 +7,24 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The stack, and how many workers are at a task.
 #[derive(Debug)]
-pub struct Crew<T> {
-    state: Mutex<State<T>>,
+pub struct WorkerPool<T> {
+    state: Mutex<WorkerPoolState<T>>,
     wake: Condvar,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct WorkerPoolState<T> {
     tasks: Vec<T>,
     busy: usize,
     has_given_up: bool,
 }
 
-impl<T> Crew<T> {
+impl<T> WorkerPool<T> {
     /// A crew that begins with one task.
     #[must_use]
     pub fn new(first: T) -> Self {
         Self {
-            state: Mutex::new(State { tasks: vec![first], busy: 0, has_given_up: false }),
+            state: Mutex::new(WorkerPoolState { tasks: vec![first], busy: 0, has_given_up: false }),
             wake: Condvar::new(),
         }
     }
@@ -38,7 +38,7 @@ impl<T> Crew<T> {
     pub fn work_once(&self, perform: impl FnOnce(T)) -> bool {
         let Some(task) = self.next() else { return false };
         // Even a panic must release the others, who would wait for this task for ever.
-        let _busy = Busy(self);
+        let _busy = BusyWorker(self);
         perform(task);
         true
     }
@@ -84,15 +84,15 @@ impl<T> Crew<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, WorkerPoolState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A worker at work; when it ends, all may have to wake.
-struct Busy<'c, T>(&'c Crew<T>);
+struct BusyWorker<'c, T>(&'c WorkerPool<T>);
 
-impl<T> Drop for Busy<'_, T> {
+impl<T> Drop for BusyWorker<'_, T> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.busy -= 1;
@@ -107,10 +107,10 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::Crew;
+    use super::WorkerPool;
 
     /// Each task of a height above 0 brings two lower ones.
-    fn grow(crew: &Crew<u32>, height: u32) {
+    fn grow(crew: &WorkerPool<u32>, height: u32) {
         if height > 0 {
             crew.add([height - 1, height - 1]);
         }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn all_that_tasks_bring_is_done_once() {
-        let (crew, done) = (Crew::new(12), AtomicUsize::new(0));
+        let (crew, done) = (WorkerPool::new(12), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_task_added_last_is_taken_first() {
-        let crew = Crew::new(0);
+        let crew = WorkerPool::new(0);
         let mut order = Vec::new();
         crew.work(|task| {
             order.push(task);
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_panics_leaves_the_others_free_to_end() {
-        let crew = Crew::new(3);
+        let crew = WorkerPool::new(3);
         std::thread::scope(|scope| {
             let work =
                 || crew.work(|height| if height == 0 { panic!("on purpose") } else { grow(&crew, height) });
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn nothing_is_begun_after_giving_up() {
-        let (crew, mut done) = (Crew::new(9), 0);
+        let (crew, mut done) = (WorkerPool::new(9), 0);
         crew.work(|height| {
             done += 1;
             grow(&crew, height);

@@ -97,15 +97,15 @@ impl From<vellum_store::BlobError> for CheckoutError {
 
 /// Something that could not be done, while all else was.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct CheckoutProblem {
     /// The path that it concerns.
     pub path: Vec<u8>,
     /// What happened.
     pub message: String,
 }
 
-impl From<&crate::scan::Problem> for Problem {
-    fn from(problem: &crate::scan::Problem) -> Self {
+impl From<&crate::scan::ScanProblem> for CheckoutProblem {
+    fn from(problem: &crate::scan::ScanProblem) -> Self {
         Self { path: problem.path.clone(), message: with_causes(&problem.cause) }
     }
 }

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use vellum_types::{FileKind, Ino};
-use vellum_volume::{FsTree, Meter, Volume};
+use vellum_volume::{FsTree, ProgressMeter, Volume};
 
-use crate::beneath::Dir;
-use crate::error::{Problem, Result};
+use crate::beneath::HeldDir;
+use crate::error::{CheckoutProblem, Result};
 use crate::fork::make_empty_dir;
-use crate::materialize::Materialize;
-use crate::plan::{Place, Planner, Steps, Write};
+use crate::materialize::MaterializeRequest;
+use crate::plan::{FileWrite, PlanInput, PlanSteps, TargetEntry};
 
 /// Writes what is at `ino` into `dest`: a directory's entries into an empty directory, which is made if need be;
 /// anything else under its own name into a directory that is there. Gives what could not be done.
@@ -18,19 +18,27 @@ pub fn export_dir(
     tree: &FsTree,
     ino: Ino,
     dest: &Path,
-    meter: &Meter,
-) -> Result<Vec<Problem>> {
+    meter: &ProgressMeter,
+) -> Result<Vec<CheckoutProblem>> {
     let attr = tree.attr_of(ino)?;
     let (base, root, steps) = if attr.kind == FileKind::Dir {
-        let root = Dir::open_root(&make_empty_dir(dest)?)?;
-        let planner = Planner { target: tree, now: None, paths: &[], base: ino, elsewhere: true };
+        let root = HeldDir::open_root(&make_empty_dir(dest)?)?;
+        let planner = PlanInput { target: tree, now: None, paths: &[], base: ino, elsewhere: true };
         (ino, root, planner.run()?)
     } else {
-        let place = Place { dir: attr.parent, name: attr.name, ino, kind: attr.kind };
-        let write = Write { place, replaces: None, overwrites: false, same_content: None };
-        (attr.parent, Dir::open_root(dest)?, Steps { writes: vec![write], ..Steps::default() })
+        let place = TargetEntry { dir: attr.parent, name: attr.name, ino, kind: attr.kind };
+        let write = FileWrite { place, replaces: None, overwrites: false, same_content: None };
+        (attr.parent, HeldDir::open_root(dest)?, PlanSteps { writes: vec![write], ..PlanSteps::default() })
     };
-    let work =
-        Materialize { volume, target: tree, root: &root, base, now: None, clones: None, engine: None, meter };
+    let work = MaterializeRequest {
+        volume,
+        target: tree,
+        root: &root,
+        base,
+        now: None,
+        clones: None,
+        engine: None,
+        meter,
+    };
     Ok(work.run(&steps)?.problems)
 }

@@ -6,18 +6,18 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use vellum_types::Ino;
-use vellum_volume::history::Entry;
+use vellum_volume::history::HistoryEntry;
 use vellum_volume::state::STATE_DIR;
-use vellum_volume::{Meter, StateDir};
+use vellum_volume::{ProgressMeter, StateDir};
 
-use crate::beneath::{Dir, stat_file};
-use crate::clone::{Strategy, copy_content};
-use crate::error::{CheckoutError, Problem, Result};
-use crate::materialize::{Engine, Materialize, Source};
-use crate::plan::{Now, Planner};
+use crate::beneath::{HeldDir, stat_file};
+use crate::clone::{CopyStrategy, copy_content};
+use crate::error::{CheckoutError, CheckoutProblem, Result};
+use crate::materialize::{CloneSource, ForkEngine, MaterializeRequest};
+use crate::plan::{CurrentDir, PlanInput};
 use crate::restore::RestoreRequest;
-use crate::scan::OpenDirs;
-use crate::worktree::Worktree;
+use crate::scan::OpenTreeDirs;
+use crate::worktree::CheckoutWorktree;
 
 /// What to fork.
 #[derive(Debug, Clone)]
@@ -27,14 +27,14 @@ pub struct ForkRequest {
     /// Where its files go: a directory that is empty or not there.
     pub to: PathBuf,
     /// The snapshot that it begins with.
-    pub from: Entry,
+    pub from: HistoryEntry,
     /// How its files are made; None: as well as can be.
-    pub engine: Option<Engine>,
+    pub engine: Option<ForkEngine>,
 }
 
 /// What a fork did.
 #[derive(Debug)]
-pub struct ForkOutcome {
+pub struct ForkReport {
     /// Files that share blocks with this worktree's.
     pub reflinked: u64,
     /// Files copied from this worktree.
@@ -44,16 +44,16 @@ pub struct ForkOutcome {
     /// Bytes of content.
     pub bytes: u64,
     /// What could not be done.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<CheckoutProblem>,
 }
 
-impl Worktree {
+impl CheckoutWorktree {
     /// Makes a new worktree. What fails leaves nothing; killed, the same fork run again finishes.
-    pub fn fork(&self, request: &ForkRequest, meter: &Meter) -> Result<ForkOutcome> {
+    pub fn fork(&self, request: &ForkRequest, meter: &ProgressMeter) -> Result<ForkReport> {
         if let Some(fork) = self.begun_fork(request)? {
             return finish(&fork, request, meter);
         }
-        let was_there = Dir::open_root(&request.to).is_ok();
+        let was_there = HeldDir::open_root(&request.to).is_ok();
         let fork = self.begin_fork(request).inspect_err(|_| remove_made_dir(&request.to, was_there))?;
         self.fill_fork(&fork, request, meter).inspect_err(|_| {
             // Nobody stands on it yet; if it stays, it is listed.
@@ -64,19 +64,19 @@ impl Worktree {
         })
     }
 
-    fn fill_fork(&self, fork: &Self, request: &ForkRequest, meter: &Meter) -> Result<ForkOutcome> {
+    fn fill_fork(&self, fork: &Self, request: &ForkRequest, meter: &ProgressMeter) -> Result<ForkReport> {
         let looked = self.look(&[], meter)?;
         let target = self.volume.tree(request.from.record.root);
-        let steps = Planner {
+        let steps = PlanInput {
             target: &target,
-            now: Some(Now { tree: &looked.tree, captured: &looked.captured, state: &looked.state }),
+            now: Some(CurrentDir { tree: &looked.tree, captured: &looked.captured, state: &looked.state }),
             paths: &[],
             base: Ino::ROOT,
             elsewhere: true,
         }
         .run()?;
-        let clones = Source { tree: &looked.tree, dirs: OpenDirs::new(&looked.tree, &self.root) };
-        let done = Materialize {
+        let clones = CloneSource { tree: &looked.tree, dirs: OpenTreeDirs::new(&looked.tree, &self.root) };
+        let done = MaterializeRequest {
             volume: &self.volume,
             target: &target,
             root: &fork.root,
@@ -90,7 +90,7 @@ impl Worktree {
         fork.volume.set_head(request.from.id)?;
         fork.remember_restored(&request.from, &target, &done.problems);
         fork.end_restore()?;
-        Ok(ForkOutcome {
+        Ok(ForkReport {
             reflinked: done.reflinked,
             copied: done.copied,
             from_chunks: done.from_chunks,
@@ -121,7 +121,7 @@ impl Worktree {
         let to = make_dir_for_fork(&request.to)?;
         let state = StateDir::create(&to)?;
         let begin = || -> Result<Self> {
-            if request.engine == Some(Engine::Reflink) {
+            if request.engine == Some(ForkEngine::Reflink) {
                 self.probe_reflink(&to)?;
             }
             let fork = Self::of(self.volume.fork_into(&state, &request.name)?)?;
@@ -137,16 +137,16 @@ impl Worktree {
 
     /// Tries to share a block between the two worktrees before anything depends on it.
     fn probe_reflink(&self, to: &Path) -> Result<()> {
-        let state = |root: &Dir| root.open_dir(STATE_DIR.as_bytes()).and_then(|dir| dir.new_file());
-        let (from, into) = (state(&self.root)?, state(&Dir::open_root(to)?)?);
+        let state = |root: &HeldDir| root.open_dir(STATE_DIR.as_bytes()).and_then(|dir| dir.new_file());
+        let (from, into) = (state(&self.root)?, state(&HeldDir::open_root(to)?)?);
         let failed = |error| CheckoutError::path("probe", STATE_DIR.as_bytes())(error);
         from.file()?.write_all_at(&[0; 4096], 0).map_err(failed)?;
         let stat = stat_file(from.file()?)?;
         match copy_content(from.file()?, into.file()?, &stat) {
-            Ok(copied) if copied.strategy == Strategy::Reflink => Ok(()),
+            Ok(copied) if copied.strategy == CopyStrategy::Reflink => Ok(()),
             Ok(_) | Err(_) => {
                 let reason = "the two directories do not lie on one filesystem that can share blocks".into();
-                Err(CheckoutError::Engine { engine: Engine::Reflink.noun(), reason })
+                Err(CheckoutError::Engine { engine: ForkEngine::Reflink.noun(), reason })
             }
         }
     }
@@ -164,7 +164,7 @@ fn remove_made_dir(dir: &Path, was_there: bool) {
     }
 }
 
-fn holds_state_only(dir: &Dir) -> Result<bool> {
+fn holds_state_only(dir: &HeldDir) -> Result<bool> {
     Ok(dir.names()?.iter().all(|listed| listed.name == STATE_DIR.as_bytes()))
 }
 
@@ -172,7 +172,7 @@ fn holds_state_only(dir: &Dir) -> Result<bool> {
 fn make_dir_for_fork(to: &Path) -> Result<PathBuf> {
     match make_empty_dir(to) {
         Err(CheckoutError::NotEmpty(_))
-            if holds_state_only(&Dir::open_root(to)?)? && StateDir::find(to).is_err() =>
+            if holds_state_only(&HeldDir::open_root(to)?)? && StateDir::find(to).is_err() =>
         {
             make_dir(to)
         }
@@ -183,7 +183,7 @@ fn make_dir_for_fork(to: &Path) -> Result<PathBuf> {
 /// Makes the directory if it is not there, and refuses one that holds something.
 pub(crate) fn make_empty_dir(to: &Path) -> Result<PathBuf> {
     let to = make_dir(to)?;
-    if Dir::open_root(&to)?.names()?.is_empty() {
+    if HeldDir::open_root(&to)?.names()?.is_empty() {
         Ok(to)
     } else {
         Err(CheckoutError::NotEmpty(vellum_volume::tree::show(to.as_os_str().as_encoded_bytes())))
@@ -201,12 +201,12 @@ fn make_dir(to: &Path) -> Result<PathBuf> {
     to.canonicalize().map_err(failed)
 }
 
-fn finish(fork: &Worktree, request: &ForkRequest, meter: &Meter) -> Result<ForkOutcome> {
+fn finish(fork: &CheckoutWorktree, request: &ForkRequest, meter: &ProgressMeter) -> Result<ForkReport> {
     let restore = RestoreRequest { target: request.from.clone(), paths: Vec::new(), discard: false };
     let plan = fork.plan_restore(&restore, meter)?;
     let done = fork.restore(plan, meter)?;
     let (reflinked, copied) = (0, 0);
-    Ok(ForkOutcome {
+    Ok(ForkReport {
         reflinked,
         copied,
         from_chunks: done.written,

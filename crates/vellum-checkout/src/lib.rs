@@ -21,9 +21,11 @@ pub mod scan;
 pub mod statcache;
 mod worktree;
 
-pub use error::{CheckoutError, Problem, Result};
+pub use error::{CheckoutError, CheckoutProblem, Result};
 pub use export::export_dir;
-pub use fork::{ForkOutcome, ForkRequest};
-pub use materialize::Engine;
-pub use restore::{Interrupted, RestoreOutcome, RestorePlan, RestoreRequest, Step, StepKind};
-pub use worktree::{DirectoryDiff, SnapshotOutcome, SnapshotRequest, Worktree};
+pub use fork::{ForkReport, ForkRequest};
+pub use materialize::ForkEngine;
+pub use restore::{
+    InterruptedRestore, RestorePlan, RestoreReport, RestoreRequest, RestoreStep, RestoreStepKind,
+};
+pub use worktree::{CheckoutSnapshotRequest, CheckoutWorktree, DirectoryDiff, SnapshotReport};

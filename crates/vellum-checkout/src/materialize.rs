@@ -13,56 +13,56 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vellum_types::{FileKind, Ino};
-use vellum_volume::tree::Inode;
-use vellum_volume::{FsTree, Meter, Volume};
+use vellum_volume::tree::InodeRecord;
+use vellum_volume::{FsTree, ProgressMeter, Volume};
 
-use crate::beneath::{BeneathError, Dir, Special, Xattr};
-use crate::error::{CheckoutError, Problem, Result, with_causes};
-use crate::meta::{Caller, FreshFile, Wanted, apply, apply_to_fresh};
-use crate::plan::{Link, Place, Steps, Write};
-use crate::scan::{EntryId, OpenDirs, Tree};
+use crate::beneath::{BeneathError, ExtendedAttribute, HeldDir, SpecialFile};
+use crate::error::{CheckoutError, CheckoutProblem, Result, with_causes};
+use crate::meta::{FreshFileDefaults, MetadataCaller, TargetMetadata, apply, apply_to_fresh};
+use crate::plan::{FileWrite, LinkStep, PlanSteps, TargetEntry};
+use crate::scan::{OpenTreeDirs, ScanEntryId, ScanTree};
 
-pub use files::Engine;
+pub use files::ForkEngine;
 
 use dirs::TargetDirs;
-use files::Batch;
-use unlock::Unlocked;
-use unseen::UnseenDirs;
+use files::FileBatch;
+use unlock::UnlockedDirs;
+use unseen::HiddenDirs;
 
 /// Permissions of a directory while it is filled: its own come at the end.
 const WORKING_MODE: u32 = 0o700;
 
 /// A scanned directory whose files may be cloned.
-pub struct Source<'a> {
+pub struct CloneSource<'a> {
     /// What was scanned.
-    pub tree: &'a Tree,
+    pub tree: &'a ScanTree,
     /// The directory itself.
-    pub dirs: OpenDirs<'a>,
+    pub dirs: OpenTreeDirs<'a>,
 }
 
 /// What is carried out, and where.
-pub struct Materialize<'a> {
+pub struct MaterializeRequest<'a> {
     /// Where content comes from.
     pub volume: &'a Volume,
     /// The state to be reached.
     pub target: &'a FsTree,
     /// The directory that is to hold it.
-    pub root: &'a Dir,
+    pub root: &'a HeldDir,
     /// The directory of the state that this is.
     pub base: Ino,
     /// The directory as it was scanned: what may be replaced and removed.
-    pub now: Option<Source<'a>>,
+    pub now: Option<CloneSource<'a>>,
     /// A directory whose unchanged files may be cloned.
-    pub clones: Option<Source<'a>>,
+    pub clones: Option<CloneSource<'a>>,
     /// How files may be cloned; None: as well as can be.
-    pub engine: Option<Engine>,
+    pub engine: Option<ForkEngine>,
     /// Counts, and knows when to stop.
-    pub meter: &'a Meter,
+    pub meter: &'a ProgressMeter,
 }
 
 /// What was done.
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct MaterializeReport {
     /// Files written.
     pub written: u64,
     /// Entries removed.
@@ -76,12 +76,12 @@ pub struct Done {
     /// Files made from chunks.
     pub from_chunks: u64,
     /// What could not be done.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<CheckoutProblem>,
 }
 
 /// Counters that all threads add to.
 #[derive(Debug, Default)]
-struct Counters {
+struct MaterializeCounters {
     bytes: AtomicU64,
     reflinked: AtomicU64,
     copied: AtomicU64,
@@ -89,31 +89,31 @@ struct Counters {
 }
 
 /// A plan under way.
-struct Work<'a> {
-    what: &'a Materialize<'a>,
+struct MaterializeRun<'a> {
+    what: &'a MaterializeRequest<'a>,
     dirs: TargetDirs<'a>,
-    unseen: UnseenDirs<'a>,
-    caller: Caller,
-    counters: Counters,
-    done: Done,
+    unseen: HiddenDirs<'a>,
+    caller: MetadataCaller,
+    counters: MaterializeCounters,
+    done: MaterializeReport,
     /// Files that could not be made.
     failed: HashSet<Ino>,
 }
 
-impl Materialize<'_> {
+impl MaterializeRequest<'_> {
     /// Carries out the steps.
-    pub fn run(&self, steps: &Steps) -> Result<Done> {
-        let mut work = Work {
+    pub fn run(&self, steps: &PlanSteps) -> Result<MaterializeReport> {
+        let mut work = MaterializeRun {
             what: self,
             dirs: TargetDirs::new(self.target, self.root, self.base),
-            unseen: UnseenDirs::of(steps),
-            caller: Caller::current(),
-            counters: Counters::default(),
-            done: Done::default(),
+            unseen: HiddenDirs::of(steps),
+            caller: MetadataCaller::current(),
+            counters: MaterializeCounters::default(),
+            done: MaterializeReport::default(),
             failed: HashSet::new(),
         };
         self.meter.expect((steps.writes.len() + steps.links.len() + steps.deletes.len()) as u64, 0);
-        let unlocked = Unlocked::open(&work, steps);
+        let unlocked = UnlockedDirs::open(&work, steps);
         work.delete(&steps.deletes)?;
         work.make_dirs(&steps.make_dirs)?;
         work.write(&steps.writes)?;
@@ -125,8 +125,8 @@ impl Materialize<'_> {
     }
 }
 
-impl Work<'_> {
-    fn finish(self) -> Done {
+impl MaterializeRun<'_> {
+    fn finish(self) -> MaterializeReport {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut done = self.done;
         done.bytes = count(&self.counters.bytes);
@@ -138,7 +138,7 @@ impl Work<'_> {
     }
 
     /// Children are removed before their directories, which is the reverse of the order planned.
-    fn delete(&mut self, deletes: &[EntryId]) -> Result<()> {
+    fn delete(&mut self, deletes: &[ScanEntryId]) -> Result<()> {
         let Some(now) = &self.what.now else { return Ok(()) };
         for id in deletes.iter().rev() {
             self.what.meter.check()?;
@@ -155,7 +155,7 @@ impl Work<'_> {
                 Err(error) if error.is_not_found() => {}
                 Err(error) if error.errno() == Some(rustix::io::Errno::NOTEMPTY) => {
                     let message = "it stays: something is in it that no snapshot holds".into();
-                    self.done.problems.push(Problem { path: entry.path(), message });
+                    self.done.problems.push(CheckoutProblem { path: entry.path(), message });
                 }
                 Err(error) => fatal_or_noted(error, entry.path(), &mut self.done)?,
             }
@@ -164,7 +164,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn make_dirs(&mut self, places: &[Place]) -> Result<()> {
+    fn make_dirs(&mut self, places: &[TargetEntry]) -> Result<()> {
         for place in places {
             self.what.meter.check()?;
             if self.unseen.contains(place.ino) {
@@ -176,7 +176,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn make_dir(&self, place: &Place) -> Result<()> {
+    fn make_dir(&self, place: &TargetEntry) -> Result<()> {
         let dir = self.dirs.get(place.dir)?;
         match dir.make_dir(&place.name, WORKING_MODE) {
             // Made by an earlier, interrupted run, or something that was left out of the scan.
@@ -186,7 +186,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn write(&mut self, writes: &[Write]) -> Result<()> {
+    fn write(&mut self, writes: &[FileWrite]) -> Result<()> {
         let what = self.what;
         let mut rest = writes;
         let mut next = gather_some(what, rest)?;
@@ -211,7 +211,7 @@ impl Work<'_> {
     }
 
     /// Lets everybody see the new directories that a batch has filled.
-    fn name_dirs(&mut self, batch: &Batch<'_>) -> Result<()> {
+    fn name_dirs(&mut self, batch: &FileBatch<'_>) -> Result<()> {
         for filled in self.unseen.count(batch.sizes()) {
             let place = filled.place;
             let named = self.dirs.get(place.dir).and_then(|parent| filled.name(&parent));
@@ -224,7 +224,7 @@ impl Work<'_> {
     }
 
     /// What came of one file: an error that concerns this file alone is noted.
-    fn settle<T>(&mut self, place: &Place, outcome: Result<T>) -> Result<Option<T>> {
+    fn settle<T>(&mut self, place: &TargetEntry, outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Ok(done) => Ok(Some(done)),
             Err(error) if ends_everything(&error) => Err(error),
@@ -235,7 +235,7 @@ impl Work<'_> {
         }
     }
 
-    fn link(&mut self, links: &[Link]) -> Result<()> {
+    fn link(&mut self, links: &[LinkStep]) -> Result<()> {
         for link in links {
             self.what.meter.check()?;
             if self.failed.contains(&link.place.ino) {
@@ -252,7 +252,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn link_one(&self, link: &Link) -> Result<()> {
+    fn link_one(&self, link: &LinkStep) -> Result<()> {
         let from = self.dirs.get(link.leader.0)?;
         let to = self.dirs.get(link.place.dir)?;
         if link.replaces.is_none() && !link.overwrites {
@@ -263,14 +263,14 @@ impl Work<'_> {
     }
 
     /// What stands in the way must be what the scan saw.
-    fn check_replaced(&self, dir: &Dir, name: &[u8], replaces: Option<EntryId>) -> Result<()> {
+    fn check_replaced(&self, dir: &HeldDir, name: &[u8], replaces: Option<ScanEntryId>) -> Result<()> {
         if let (Some(id), Some(now)) = (replaces, &self.what.now) {
             check_unchanged(dir, name, now.tree, id)?;
         }
         Ok(())
     }
 
-    fn metas(&mut self, metas: &[(Place, EntryId)]) -> Result<()> {
+    fn metas(&mut self, metas: &[(TargetEntry, ScanEntryId)]) -> Result<()> {
         for (place, there) in metas {
             let inode = self.what.target.inode(place.ino)?;
             let applied = self.dirs.get(place.dir).and_then(|dir| {
@@ -286,7 +286,7 @@ impl Work<'_> {
     }
 
     /// Directories get their permissions and times last, the deepest first: the plan lists parents before children.
-    fn finish_dirs(&mut self, steps: &Steps) -> Result<()> {
+    fn finish_dirs(&mut self, steps: &PlanSteps) -> Result<()> {
         let mut dirs: Vec<(usize, Ino)> = Vec::with_capacity(steps.dirs.len());
         for ino in &steps.dirs {
             dirs.push((self.what.target.path_of(*ino)?.len(), *ino));
@@ -302,41 +302,41 @@ impl Work<'_> {
             let path = self.what.target.path_of(ino)?;
             self.done
                 .problems
-                .extend(problems.into_iter().map(|message| Problem { path: path.clone(), message }));
+                .extend(problems.into_iter().map(|message| CheckoutProblem { path: path.clone(), message }));
         }
         Ok(())
     }
 
     /// Applies metadata; gives what could not be applied.
-    fn apply(&self, node: &crate::beneath::Node<'_>, inode: &Inode, times: bool) -> Vec<String> {
+    fn apply(&self, node: &crate::beneath::HeldNode<'_>, inode: &InodeRecord, times: bool) -> Vec<String> {
         self.apply_beside(node, inode, times, None)
     }
 
     /// The same to a file of which is known what it was made like.
     fn apply_to_fresh(
         &self,
-        node: &crate::beneath::Node<'_>,
-        inode: &Inode,
-        fresh: &FreshFile,
+        node: &crate::beneath::HeldNode<'_>,
+        inode: &InodeRecord,
+        fresh: &FreshFileDefaults,
     ) -> Vec<String> {
         self.apply_beside(node, inode, true, Some(fresh))
     }
 
     fn apply_beside(
         &self,
-        node: &crate::beneath::Node<'_>,
-        inode: &Inode,
+        node: &crate::beneath::HeldNode<'_>,
+        inode: &InodeRecord,
         times: bool,
-        fresh: Option<&FreshFile>,
+        fresh: Option<&FreshFileDefaults>,
     ) -> Vec<String> {
-        let xattrs: Vec<Xattr> = inode
+        let xattrs: Vec<ExtendedAttribute> = inode
             .xattrs
             .iter()
-            .map(|(name, value)| Xattr { name: name.clone(), value: value.clone() })
+            .map(|(name, value)| ExtendedAttribute { name: name.clone(), value: value.clone() })
             .collect();
         let attr = &inode.attr;
         let times = times.then_some((attr.atime, attr.mtime));
-        let wanted = Wanted { mode: attr.mode, uid: attr.uid, gid: attr.gid, times, xattrs: &xattrs };
+        let wanted = TargetMetadata { mode: attr.mode, uid: attr.uid, gid: attr.gid, times, xattrs: &xattrs };
         let applied = match fresh {
             Some(fresh) => apply_to_fresh(node, &wanted, self.caller, fresh),
             None => apply(node, &wanted, self.caller),
@@ -348,38 +348,38 @@ impl Work<'_> {
         problems
     }
 
-    fn note(&mut self, place: &Place, problems: Vec<String>) -> Result<()> {
+    fn note(&mut self, place: &TargetEntry, problems: Vec<String>) -> Result<()> {
         if !problems.is_empty() {
             let path = self.path(place)?;
             self.done
                 .problems
-                .extend(problems.into_iter().map(|message| Problem { path: path.clone(), message }));
+                .extend(problems.into_iter().map(|message| CheckoutProblem { path: path.clone(), message }));
         }
         Ok(())
     }
 
-    fn path(&self, place: &Place) -> Result<Vec<u8>> {
+    fn path(&self, place: &TargetEntry) -> Result<Vec<u8>> {
         Ok(self.what.target.path_in(place.dir, &place.name)?)
     }
 
-    fn make_special(&self, dir: &Dir, name: &[u8], inode: &Inode) -> Result<()> {
-        match Special::of(inode.attr.kind, inode.attr.rdev) {
+    fn make_special(&self, dir: &HeldDir, name: &[u8], inode: &InodeRecord) -> Result<()> {
+        match SpecialFile::of(inode.attr.kind, inode.attr.rdev) {
             Some(special) => Ok(dir.make_special(name, special, WORKING_MODE)?),
             None => Ok(dir.make_symlink(name, &inode.attr.target)?),
         }
     }
 }
 
-fn gather_some<'a>(what: &Materialize<'_>, writes: &'a [Write]) -> Result<Option<Batch<'a>>> {
-    if writes.is_empty() { Ok(None) } else { Batch::gather(what, writes).map(Some) }
+fn gather_some<'a>(what: &MaterializeRequest<'_>, writes: &'a [FileWrite]) -> Result<Option<FileBatch<'a>>> {
+    if writes.is_empty() { Ok(None) } else { FileBatch::gather(what, writes).map(Some) }
 }
 
 /// Refuses to go on with an entry that is no more what the scan saw: somebody works on it.
 fn check_unchanged(
-    dir: &Dir,
+    dir: &HeldDir,
     name: &[u8],
-    tree: &Tree,
-    id: EntryId,
+    tree: &ScanTree,
+    id: ScanEntryId,
 ) -> std::result::Result<(), BeneathError> {
     let seen = tree.entry(id);
     let now = dir.stat(name)?;
@@ -407,11 +407,11 @@ fn ends_everything(error: &CheckoutError) -> bool {
     }
 }
 
-fn fatal_or_noted(error: BeneathError, path: Vec<u8>, done: &mut Done) -> Result<()> {
+fn fatal_or_noted(error: BeneathError, path: Vec<u8>, done: &mut MaterializeReport) -> Result<()> {
     let error = CheckoutError::from(error);
     if ends_everything(&error) {
         return Err(error);
     }
-    done.problems.push(Problem { path, message: with_causes(&error) });
+    done.problems.push(CheckoutProblem { path, message: with_causes(&error) });
     Ok(())
 }

@@ -6,8 +6,8 @@
 mod apply;
 mod stat;
 
-pub use apply::{Applied, Caller, FreshFile, Wanted, apply, apply_to_fresh};
-pub use stat::Stat;
+pub use apply::{AppliedMetadata, FreshFileDefaults, MetadataCaller, TargetMetadata, apply, apply_to_fresh};
+pub use stat::FileStat;
 
 #[cfg(test)]
 mod tests;

@@ -9,17 +9,17 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use vellum_types::{Dentry, FileKind, Ino};
-use vellum_volume::diff::{Comparison, compare, within};
-use vellum_volume::tree::{Inode, show};
+use vellum_volume::diff::{StateComparison, compare, within};
+use vellum_volume::tree::{InodeRecord, show};
 use vellum_volume::{FsTree, VolumeError};
 
-use crate::capture::Captured;
+use crate::capture::CaptureResult;
 use crate::error::Result;
-use crate::scan::{DirIndex, DirView, EntryId, EntryRef, STATE_DIR, Tree};
+use crate::scan::{STATE_DIR, ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree};
 
 /// An entry of the target: its directory there, its name, its inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct TargetEntry {
     /// The directory.
     pub dir: Ino,
     /// The name in it.
@@ -32,48 +32,48 @@ pub struct Place {
 
 /// A file to be made, or made anew.
 #[derive(Debug, Clone)]
-pub struct Write {
+pub struct FileWrite {
     /// What is to be there.
-    pub place: Place,
+    pub place: TargetEntry,
     /// What is there now, which goes in the same step.
-    pub replaces: Option<EntryId>,
+    pub replaces: Option<ScanEntryId>,
     /// What the scan left out may stand there, and goes too.
     pub overwrites: bool,
     /// A file of the scanned directory that has the same content.
-    pub same_content: Option<EntryId>,
+    pub same_content: Option<ScanEntryId>,
 }
 
 /// Another name for a file.
 #[derive(Debug, Clone)]
-pub struct Link {
+pub struct LinkStep {
     /// The new name.
-    pub place: Place,
+    pub place: TargetEntry,
     /// Directory and name of the first one.
     pub leader: (Ino, Vec<u8>),
     /// What is there now, which goes in the same step.
-    pub replaces: Option<EntryId>,
+    pub replaces: Option<ScanEntryId>,
     /// What the scan left out may stand there, and goes too.
     pub overwrites: bool,
 }
 
 /// Everything to be done, by kind, in the order of execution.
 #[derive(Debug, Default)]
-pub struct Steps {
+pub struct PlanSteps {
     /// Entries to be removed, directories before what is in them.
-    pub deletes: Vec<EntryId>,
+    pub deletes: Vec<ScanEntryId>,
     /// Directories to be made, parents first.
-    pub make_dirs: Vec<Place>,
+    pub make_dirs: Vec<TargetEntry>,
     /// Files, symlinks, fifos, sockets and devices to be made.
-    pub writes: Vec<Write>,
+    pub writes: Vec<FileWrite>,
     /// Names to be added, when all files are there.
-    pub links: Vec<Link>,
+    pub links: Vec<LinkStep>,
     /// Entries of which only metadata differ, with what is there.
-    pub metas: Vec<(Place, EntryId)>,
+    pub metas: Vec<(TargetEntry, ScanEntryId)>,
     /// Directories that get their metadata at the end, since what is done in them changes their times.
     pub dirs: BTreeSet<Ino>,
 }
 
-impl Steps {
+impl PlanSteps {
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -87,11 +87,11 @@ impl Steps {
 }
 
 /// What is planned from.
-pub struct Planner<'a> {
+pub struct PlanInput<'a> {
     /// The state to be reached.
     pub target: &'a FsTree,
     /// The scanned directory; None for one that is empty.
-    pub now: Option<Now<'a>>,
+    pub now: Option<CurrentDir<'a>>,
     /// Only these paths; empty: everything.
     pub paths: &'a [Vec<u8>],
     /// The directory of the target to begin at.
@@ -101,31 +101,31 @@ pub struct Planner<'a> {
 }
 
 /// A directory as it is.
-pub struct Now<'a> {
+pub struct CurrentDir<'a> {
     /// Its files.
-    pub tree: &'a Tree,
+    pub tree: &'a ScanTree,
     /// Their inodes.
-    pub captured: &'a Captured,
+    pub captured: &'a CaptureResult,
     /// The state that these are of.
     pub state: &'a FsTree,
 }
 
-impl Planner<'_> {
+impl PlanInput<'_> {
     /// Draws the plan.
-    pub fn run(&self) -> Result<Steps> {
+    pub fn run(&self) -> Result<PlanSteps> {
         let skip = self.unchanged()?;
-        let mut work = Planning {
+        let mut work = PlanBuilder {
             planner: self,
             skip,
-            steps: Steps::default(),
+            steps: PlanSteps::default(),
             leaders: HashMap::new(),
             kept: HashMap::new(),
             stack: Vec::new(),
             path: Vec::new(),
             settles: false,
         };
-        let root = self.now.as_ref().map(|_| DirIndex::ROOT);
-        work.stack.push(Task { dir: self.base, place: (Ino::SUPER, Vec::new()), now: root, above: 0 });
+        let root = self.now.as_ref().map(|_| ScanDirIndex::ROOT);
+        work.stack.push(PlanTask { dir: self.base, place: (Ino::SUPER, Vec::new()), now: root, above: 0 });
         while let Some(task) = work.stack.pop() {
             let mut path = std::mem::take(&mut work.path);
             path.truncate(task.above);
@@ -139,7 +139,7 @@ impl Planner<'_> {
     /// Which directories may be passed over: those that are not in the set, if both sides have the same inode.
     fn unchanged(&self) -> Result<Option<HashSet<Ino>>> {
         let Some(now) = self.now.as_ref().filter(|_| !self.elsewhere) else { return Ok(None) };
-        let (touched, linked) = Comparison { from: now.state, to: self.target }.touched()?;
+        let (touched, linked) = StateComparison { from: now.state, to: self.target }.touched()?;
         if linked {
             return Ok(None);
         }
@@ -168,11 +168,11 @@ fn climb(tree: &FsTree, ino: Ino, above: &mut HashSet<Ino>) -> Result<()> {
     Ok(())
 }
 
-struct Task {
+struct PlanTask {
     dir: Ino,
     /// The directory and the name by which it was met.
     place: (Ino, Vec<u8>),
-    now: Option<DirIndex>,
+    now: Option<ScanDirIndex>,
     /// How much of the path at hand is that of the directory above it. Whole paths of all that waits would take memory
     /// with the square of the depth.
     above: usize,
@@ -185,16 +185,16 @@ fn push_name(path: &mut Vec<u8>, name: &[u8]) {
     path.extend_from_slice(name);
 }
 
-struct Planning<'a> {
-    planner: &'a Planner<'a>,
+struct PlanBuilder<'a> {
+    planner: &'a PlanInput<'a>,
     /// The directories that must be gone into; None: all.
     skip: Option<HashSet<Ino>>,
-    steps: Steps,
+    steps: PlanSteps,
     /// The first name of each target inode that has several, and the present inode that was kept for it.
     leaders: HashMap<Ino, (Ino, Vec<u8>, Option<Ino>)>,
     /// The target inode that each present inode with several names was kept for.
     kept: HashMap<Ino, Ino>,
-    stack: Vec<Task>,
+    stack: Vec<PlanTask>,
     /// The path of the directory that was last gone into.
     path: Vec<u8>,
     /// Whether the directory at hand gets its metadata at the end, if anything is done in it: not one that only lies
@@ -202,8 +202,8 @@ struct Planning<'a> {
     settles: bool,
 }
 
-impl<'a> Planning<'a> {
-    fn directory(&mut self, task: &Task, here: &[u8]) -> Result<()> {
+impl<'a> PlanBuilder<'a> {
+    fn directory(&mut self, task: &PlanTask, here: &[u8]) -> Result<()> {
         let target = self.planner.target.inode(task.dir)?;
         self.check(task, here, &target)?;
         self.settles = self.is_selected(here) || self.steps.dirs.contains(&task.dir);
@@ -218,7 +218,7 @@ impl<'a> Planning<'a> {
             push_name(&mut path, name);
             let Some(part) = self.part(&path) else { continue };
             let there = view.and_then(|view| view.find(name));
-            let place = Place { dir: task.dir, name: name.clone(), ino: dentry.ino, kind: dentry.kind };
+            let place = TargetEntry { dir: task.dir, name: name.clone(), ino: dentry.ino, kind: dentry.kind };
             self.entry(place, *dentry, there, (here.len(), part))?;
         }
         self.stack.get_mut(first_child..).unwrap_or_default().reverse();
@@ -234,7 +234,7 @@ impl<'a> Planning<'a> {
 
     /// Refuses a tree that a worktree cannot have made: writing finds directories by what their inodes say of where
     /// they are, so that must be where the walk met them. This ends circles too.
-    fn check(&self, task: &Task, here: &[u8], target: &Inode) -> Result<()> {
+    fn check(&self, task: &PlanTask, here: &[u8], target: &InodeRecord) -> Result<()> {
         let refuse = |what: &str| {
             let place = show(here);
             Err(VolumeError::BadTree(format!("'{place}' {what}")).into())
@@ -264,7 +264,7 @@ impl<'a> Planning<'a> {
         }
     }
 
-    fn view(&self, now: Option<DirIndex>) -> Option<DirView<'a>> {
+    fn view(&self, now: Option<ScanDirIndex>) -> Option<ScanDir<'a>> {
         Some(self.planner.now.as_ref()?.tree.dir(now?))
     }
 
@@ -272,15 +272,15 @@ impl<'a> Planning<'a> {
         self.planner.paths.is_empty() || self.planner.paths.iter().any(|scope| within(path, scope))
     }
 
-    fn part(&self, path: &[u8]) -> Option<Part> {
+    fn part(&self, path: &[u8]) -> Option<PlannedPart> {
         if self.is_selected(path) {
-            return Some(Part::Whole);
+            return Some(PlannedPart::Whole);
         }
-        self.planner.paths.iter().any(|scope| within(scope, path)).then_some(Part::OnTheWay)
+        self.planner.paths.iter().any(|scope| within(scope, path)).then_some(PlannedPart::OnTheWay)
     }
 
     /// What is here and not in the target goes.
-    fn surplus(&mut self, view: &DirView<'_>, target: &Inode, task: &Task) -> Result<()> {
+    fn surplus(&mut self, view: &ScanDir<'_>, target: &InodeRecord, task: &PlanTask) -> Result<()> {
         for entry in view.entries() {
             let known =
                 target.entries.binary_search_by(|(name, _)| name.as_slice().cmp(entry.name())).is_ok();
@@ -292,7 +292,7 @@ impl<'a> Planning<'a> {
         Ok(())
     }
 
-    fn delete(&mut self, entry: &EntryRef<'_>) {
+    fn delete(&mut self, entry: &ScanEntryRef<'_>) {
         let mut waiting = vec![*entry];
         while let Some(entry) = waiting.pop() {
             self.steps.deletes.push(entry.id());
@@ -304,10 +304,10 @@ impl<'a> Planning<'a> {
 
     fn entry(
         &mut self,
-        place: Place,
+        place: TargetEntry,
         dentry: Dentry,
-        there: Option<EntryRef<'_>>,
-        (above, part): (usize, Part),
+        there: Option<ScanEntryRef<'_>>,
+        (above, part): (usize, PlannedPart),
     ) -> Result<()> {
         let elsewhere = self.planner.elsewhere;
         let same_kind = there.filter(|there| there.kind() == dentry.kind);
@@ -322,24 +322,24 @@ impl<'a> Planning<'a> {
             }
             if !self.may_skip(&place, same_kind.as_ref()) {
                 let now = same_kind.and_then(|there| there.child());
-                self.stack.push(Task { dir: place.ino, place: (place.dir, place.name), now, above });
+                self.stack.push(PlanTask { dir: place.ino, place: (place.dir, place.name), now, above });
             }
             return Ok(());
         }
         match part {
-            Part::OnTheWay => Ok(()),
-            Part::Whole => self.file(place, same_kind),
+            PlannedPart::OnTheWay => Ok(()),
+            PlannedPart::Whole => self.file(place, same_kind),
         }
     }
 
-    fn may_skip(&self, place: &Place, there: Option<&EntryRef<'_>>) -> bool {
+    fn may_skip(&self, place: &TargetEntry, there: Option<&ScanEntryRef<'_>>) -> bool {
         let (Some(above), Some(there), Some(now)) = (&self.skip, there, &self.planner.now) else {
             return false;
         };
         now.captured.number(there.id()) == place.ino && !above.contains(&place.ino)
     }
 
-    fn file(&mut self, place: Place, there: Option<EntryRef<'_>>) -> Result<()> {
+    fn file(&mut self, place: TargetEntry, there: Option<ScanEntryRef<'_>>) -> Result<()> {
         let target = self.planner.target.inode(place.ino)?;
         if target.attr.kind != place.kind {
             let message = format!("the entry of inode {} says it is another kind of file", place.ino);
@@ -353,7 +353,7 @@ impl<'a> Planning<'a> {
                 let leader = (*dir, name.clone());
                 self.touch(place.dir);
                 let replaces = there.map(|there| there.id()).filter(|_| !self.planner.elsewhere);
-                self.steps.links.push(Link { place, leader, replaces, overwrites: false });
+                self.steps.links.push(LinkStep { place, leader, replaces, overwrites: false });
             }
             return Ok(());
         }
@@ -367,10 +367,10 @@ impl<'a> Planning<'a> {
     /// Plans a file; gives the present inode if that stays.
     fn keep_or_write(
         &mut self,
-        place: &Place,
-        target: &Inode,
-        there: Option<EntryRef<'_>>,
-        present: Option<(Ino, Inode)>,
+        place: &TargetEntry,
+        target: &InodeRecord,
+        there: Option<ScanEntryRef<'_>>,
+        present: Option<(Ino, InodeRecord)>,
     ) -> Option<Ino> {
         let aspects = present.as_ref().map(|(_, inode)| compare(inode, target));
         let same_content = aspects.is_some_and(|aspects| !aspects.content && !aspects.kind);
@@ -387,11 +387,11 @@ impl<'a> Planning<'a> {
         self.touch(place.dir);
         let there = there.map(|there| there.id());
         let (replaces, same_content) = (there.filter(|_| !elsewhere), there.filter(|_| same_content));
-        self.steps.writes.push(Write { place: place.clone(), replaces, overwrites: false, same_content });
+        self.steps.writes.push(FileWrite { place: place.clone(), replaces, overwrites: false, same_content });
         None
     }
 
-    fn present(&self, there: Option<&EntryRef<'_>>) -> Result<Option<(Ino, Inode)>> {
+    fn present(&self, there: Option<&ScanEntryRef<'_>>) -> Result<Option<(Ino, InodeRecord)>> {
         let (Some(there), Some(now)) = (there, &self.planner.now) else { return Ok(None) };
         let ino = now.captured.number(there.id());
         // An entry that could not be read has no inode in the state.
@@ -401,7 +401,7 @@ impl<'a> Planning<'a> {
         })
     }
 
-    fn differs_as_dir(&self, target: &Inode, view: &DirView<'_>) -> Result<bool> {
+    fn differs_as_dir(&self, target: &InodeRecord, view: &ScanDir<'_>) -> Result<bool> {
         let Some(now) = &self.planner.now else { return Ok(true) };
         let ino = view.entry().map_or(Ino::ROOT, |entry| now.captured.number(entry.id()));
         let Some(attr) = now.state.attr(ino)? else { return Ok(true) };
@@ -411,7 +411,7 @@ impl<'a> Planning<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum PlannedPart {
     Whole,
     OnTheWay,
 }

@@ -4,32 +4,32 @@
 //! out, as far as one of them can be read: an old number never comes to mean another file.
 
 use vellum_types::{ErrorKind, Ino};
-use vellum_volume::history::{Ancestors, Entry};
-use vellum_volume::lost::Renewal;
+use vellum_volume::history::{AncestorWalk, HistoryEntry};
+use vellum_volume::lost::LostContent;
 
 use crate::error::{CheckoutError, Result};
-use crate::worktree::Worktree;
+use crate::worktree::CheckoutWorktree;
 
 /// Numbers that are left out after those of a forerunner: what came between it and the lost tree may have used them.
 const NUMBERS_SKIPPED: u64 = 1 << 20;
 /// How many forerunners are asked for their numbers.
 const FORERUNNERS_ASKED: usize = 100;
 
-impl Worktree {
+impl CheckoutWorktree {
     /// What a snapshot on top of `head` has to store again.
-    pub(crate) fn plan_renewal(&self, head: Option<&Entry>) -> Result<Renewal> {
+    pub(crate) fn plan_renewal(&self, head: Option<&HistoryEntry>) -> Result<LostContent> {
         match head {
             Some(head) => Ok(self.volume.plan_renewal(head.record.root)?),
-            None => Ok(Renewal::Nothing),
+            None => Ok(LostContent::Nothing),
         }
     }
 
     /// The first inode number that no snapshot before `head`, nor that one, has used, as far as can be told.
-    pub(crate) fn first_unused_number(&self, head: &Entry) -> Result<Ino> {
+    pub(crate) fn first_unused_number(&self, head: &HistoryEntry) -> Result<Ino> {
         if let Ok(record) = self.volume.tree(head.record.root).super_record() {
             return Ok(record.next_ino);
         }
-        let entries = Ancestors::of(&self.volume.catalog, [head.id])?.take(FORERUNNERS_ASKED);
+        let entries = AncestorWalk::of(&self.volume.catalog, [head.id])?.take(FORERUNNERS_ASKED);
         let next = entries
             .filter_map(|entry| self.volume.tree(entry.ok()?.record.root).super_record().ok())
             .map(|record| record.next_ino.0)

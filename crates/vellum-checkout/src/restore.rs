@@ -7,25 +7,25 @@ mod journal;
 mod unsaved;
 
 use vellum_types::{Ino, SnapshotId};
-use vellum_volume::history::Entry;
-use vellum_volume::{FsTree, Meter, Origin};
+use vellum_volume::history::HistoryEntry;
+use vellum_volume::{FsTree, ProgressMeter, SnapshotOrigin};
 
-use crate::beneath::{Dir, sweep_temps};
-use crate::error::{CheckoutError, Problem, Result};
-use crate::materialize::{Done, Materialize, Source};
-use crate::plan::{Now, Planner, Steps};
-use crate::scan::{EntryId, OpenDirs};
-use crate::worktree::{Looked, SnapshotRequest, Worktree};
+use crate::beneath::{HeldDir, sweep_temps};
+use crate::error::{CheckoutError, CheckoutProblem, Result};
+use crate::materialize::{CloneSource, MaterializeReport, MaterializeRequest};
+use crate::plan::{CurrentDir, PlanInput, PlanSteps};
+use crate::scan::{OpenTreeDirs, ScanEntryId};
+use crate::worktree::{CapturedDirectory, CheckoutSnapshotRequest, CheckoutWorktree};
 
-pub use journal::Interrupted;
+pub use journal::InterruptedRestore;
 
-use unsaved::{Known, Unsaved};
+use unsaved::{SnapshottedState, UnsavedSearch};
 
 /// What to restore.
 #[derive(Debug, Clone)]
 pub struct RestoreRequest {
     /// The snapshot.
-    pub target: Entry,
+    pub target: HistoryEntry,
     /// Only these paths, relative to the root; empty: everything.
     pub paths: Vec<Vec<u8>>,
     /// Lose what no snapshot holds.
@@ -34,7 +34,7 @@ pub struct RestoreRequest {
 
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StepKind {
+pub enum RestoreStepKind {
     /// Something that is not there is made.
     Create,
     /// What is there is replaced.
@@ -47,22 +47,22 @@ pub enum StepKind {
 
 /// One thing that a restore would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct RestoreStep {
     /// Where.
     pub path: Vec<u8>,
     /// What.
-    pub kind: StepKind,
+    pub kind: RestoreStepKind,
 }
 
-impl Step {
+impl RestoreStep {
     /// What it does, as a verb.
     #[must_use]
     pub fn verb(&self) -> &'static str {
         match self.kind {
-            StepKind::Create => "create",
-            StepKind::Replace => "replace",
-            StepKind::Metadata => "change",
-            StepKind::Delete => "delete",
+            RestoreStepKind::Create => "create",
+            RestoreStepKind::Replace => "replace",
+            RestoreStepKind::Metadata => "change",
+            RestoreStepKind::Delete => "delete",
         }
     }
 }
@@ -74,15 +74,15 @@ pub struct RestorePlan {
     /// Paths that would be overwritten or removed, and that no snapshot holds as they are.
     pub unsaved: Vec<Vec<u8>>,
     /// Files that could not be read while planning.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<CheckoutProblem>,
     target: FsTree,
-    looked: Looked,
-    work: Steps,
+    looked: CapturedDirectory,
+    work: PlanSteps,
 }
 
 /// What a restore did.
 #[derive(Debug)]
-pub struct RestoreOutcome {
+pub struct RestoreReport {
     /// The automatic snapshot of what would have been lost; restoring it undoes.
     pub safety: Option<SnapshotId>,
     /// Files written.
@@ -92,23 +92,23 @@ pub struct RestoreOutcome {
     /// Bytes of content written.
     pub bytes: u64,
     /// What could not be done.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<CheckoutProblem>,
 }
 
 impl RestorePlan {
     /// All steps, by path.
-    pub fn steps(&self) -> Result<Vec<Step>> {
+    pub fn steps(&self) -> Result<Vec<RestoreStep>> {
         let mut steps = Vec::new();
-        let mut add = |path, kind| steps.push(Step { path, kind });
+        let mut add = |path, kind| steps.push(RestoreStep { path, kind });
         for id in &self.work.deletes {
-            add(self.looked.tree.entry(*id).path(), StepKind::Delete);
+            add(self.looked.tree.entry(*id).path(), RestoreStepKind::Delete);
         }
-        let kind = |replaces: Option<EntryId>| match replaces {
-            Some(_) => StepKind::Replace,
-            None => StepKind::Create,
+        let kind = |replaces: Option<ScanEntryId>| match replaces {
+            Some(_) => RestoreStepKind::Replace,
+            None => RestoreStepKind::Create,
         };
         for place in &self.work.make_dirs {
-            add(self.target.path_in(place.dir, &place.name)?, StepKind::Create);
+            add(self.target.path_in(place.dir, &place.name)?, RestoreStepKind::Create);
         }
         for write in &self.work.writes {
             add(self.target.path_in(write.place.dir, &write.place.name)?, kind(write.replaces));
@@ -117,7 +117,7 @@ impl RestorePlan {
             add(self.target.path_in(link.place.dir, &link.place.name)?, kind(link.replaces));
         }
         for (place, _) in &self.work.metas {
-            add(self.target.path_in(place.dir, &place.name)?, StepKind::Metadata);
+            add(self.target.path_in(place.dir, &place.name)?, RestoreStepKind::Metadata);
         }
         steps.sort_by(|a, b| a.path.cmp(&b.path).then(a.kind.cmp(&b.kind)));
         Ok(steps)
@@ -130,17 +130,17 @@ impl RestorePlan {
     }
 }
 
-impl Worktree {
+impl CheckoutWorktree {
     /// Says what a restore would do; changes nothing.
-    pub fn plan_restore(&self, request: &RestoreRequest, meter: &Meter) -> Result<RestorePlan> {
+    pub fn plan_restore(&self, request: &RestoreRequest, meter: &ProgressMeter) -> Result<RestorePlan> {
         let looked = self.look(&request.paths, meter)?;
         let target = self.volume.tree(request.target.record.root);
         let there = |path: &Vec<u8>| target.find(path, "").is_ok() || looked.state.find(path, "").is_ok();
         if let Some(missing) = request.paths.iter().find(|path| !there(path)) {
             return Err(self.no_such_path(missing, Some(&request.target)));
         }
-        let now = Now { tree: &looked.tree, captured: &looked.captured, state: &looked.state };
-        let planner = Planner {
+        let now = CurrentDir { tree: &looked.tree, captured: &looked.captured, state: &looked.state };
+        let planner = PlanInput {
             target: &target,
             now: Some(now),
             paths: &request.paths,
@@ -149,8 +149,8 @@ impl Worktree {
         };
         let mut work = planner.run()?;
         let known = self.known()?;
-        let found =
-            Unsaved { root: &self.root, target: &target, looked: &looked, known: &known }.find(&work)?;
+        let found = UnsavedSearch { root: &self.root, target: &target, looked: &looked, known: &known }
+            .find(&work)?;
         if request.discard {
             unsaved::allow_overwriting(&mut work);
         } else if !found.in_the_way.is_empty() {
@@ -161,7 +161,7 @@ impl Worktree {
     }
 
     /// Carries out a plan. The caller holds the lock since before it was drawn.
-    pub fn restore(&self, plan: RestorePlan, meter: &Meter) -> Result<RestoreOutcome> {
+    pub fn restore(&self, plan: RestorePlan, meter: &ProgressMeter) -> Result<RestoreReport> {
         let RestorePlan { request, unsaved, target, looked, work, .. } = plan;
         let interrupted = self.interrupted_restore()?;
         let safety = if unsaved.is_empty() || request.discard {
@@ -173,8 +173,8 @@ impl Worktree {
             sweep(&looked, &self.root)?;
         }
         self.begin_restore(&request, safety)?;
-        let now = Source { tree: &looked.tree, dirs: OpenDirs::new(&looked.tree, &self.root) };
-        let done = Materialize {
+        let now = CloneSource { tree: &looked.tree, dirs: OpenTreeDirs::new(&looked.tree, &self.root) };
+        let done = MaterializeRequest {
             volume: &self.volume,
             target: &target,
             root: &self.root,
@@ -190,12 +190,12 @@ impl Worktree {
             self.remember_restored(&request.target, &target, &done.problems);
         }
         self.end_restore()?;
-        let Done { written, deleted, bytes, problems, .. } = done;
-        Ok(RestoreOutcome { safety, written, deleted, bytes, problems })
+        let MaterializeReport { written, deleted, bytes, problems, .. } = done;
+        Ok(RestoreReport { safety, written, deleted, bytes, problems })
     }
 
     /// What snapshots are known to hold, beside the last one.
-    fn known(&self) -> Result<Known> {
+    fn known(&self) -> Result<SnapshottedState> {
         let tree =
             |id: SnapshotId| -> Result<FsTree> { Ok(self.volume.tree(self.volume.catalog.get(&id)?.root)) };
         let head = self.head()?.map(|head| self.volume.tree(head.record.root));
@@ -204,13 +204,18 @@ impl Worktree {
         let ids = interrupted.into_iter().flat_map(|it| it.safety.into_iter().chain([it.target]));
         // One that was forgotten since holds nothing.
         let saved = ids.filter_map(|id| tree(id).ok()).collect();
-        Ok(Known { head, saved, was_interrupted })
+        Ok(SnapshottedState { head, saved, was_interrupted })
     }
 
     /// Takes the snapshot that undoes a restore. If it cannot hold all that would be lost, nothing is restored.
-    fn save(&self, request: &RestoreRequest, unsaved: &[Vec<u8>], meter: &Meter) -> Result<SnapshotId> {
+    fn save(
+        &self,
+        request: &RestoreRequest,
+        unsaved: &[Vec<u8>],
+        meter: &ProgressMeter,
+    ) -> Result<SnapshotId> {
         let note = format!("before the restore of {}", self.volume.short_id(&request.target.id)?);
-        let request = SnapshotRequest { note, paths: Vec::new(), origin: Origin::Safety };
+        let request = CheckoutSnapshotRequest { note, paths: Vec::new(), origin: SnapshotOrigin::Safety };
         let outcome = self.snapshot(&request, meter)?;
         let lost: Vec<_> = outcome
             .problems
@@ -223,8 +228,8 @@ impl Worktree {
 }
 
 /// Removes the temporary files of the run that was interrupted.
-fn sweep(looked: &Looked, root: &Dir) -> Result<()> {
-    let dirs = OpenDirs::new(&looked.tree, root);
+fn sweep(looked: &CapturedDirectory, root: &HeldDir) -> Result<()> {
+    let dirs = OpenTreeDirs::new(&looked.tree, root);
     for dir in looked.tree.dirs().filter(|dir| dir.left_out() > 0) {
         match dirs.get(dir.index()).and_then(|dir| sweep_temps(&dir)) {
             Err(error) if error.kind() == vellum_types::ErrorKind::NoSpace => return Err(error.into()),

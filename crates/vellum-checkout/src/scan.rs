@@ -1,6 +1,6 @@
 //! Walking a directory tree: one `statx` for each entry, several directories at a time.
 //!
-//! Invariant: the resulting [`Tree`] holds no entry that was not seen, and what could not be read is a [`Problem`] and
+//! Invariant: the resulting [`ScanTree`] holds no entry that was not seen, and what could not be read is a [`ScanProblem`] and
 //! marked as unread, never taken for empty. Symlinks are not followed, files are not opened (but for rule files),
 //! and depth costs heap, not stack. Deliberately absent: what a difference means.
 
@@ -13,14 +13,14 @@ mod tree;
 mod visit;
 mod walk;
 
-use crate::beneath::{BeneathError, Dir};
+use crate::beneath::{BeneathError, HeldDir};
 use crate::statcache::StatCache;
 
-pub use open_dirs::OpenDirs;
-pub use problem::{Problem, ProblemCause};
+pub use open_dirs::OpenTreeDirs;
+pub use problem::{ScanProblem, ScanProblemCause};
 pub use rules::RULES_FILE;
-pub use selection::Selection;
-pub use tree::{DirIndex, DirView, EntryId, EntryRef, Tree, Walked};
+pub use selection::PathSelection;
+pub use tree::{ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree, ScanTreeWalk};
 
 /// The folder in a worktree's root where its volume's state is kept; never part of a tree.
 pub const STATE_DIR: &[u8] = b".vellum";
@@ -29,17 +29,17 @@ const THREADS_MAX: usize = 16;
 
 /// How to scan.
 #[derive(Debug, Default)]
-pub struct Options {
+pub struct ScanOptions {
     /// What was there last time: entries are matched with it, and its device is brought up to date.
     pub cache: Option<StatCache>,
     /// Look at these paths only (and at the directories on the way to them).
-    pub selection: Option<Selection>,
+    pub selection: Option<PathSelection>,
     /// Worker threads; 0 chooses by the machine.
     pub threads: usize,
 }
 
 /// Scans the tree below `root`. Fails only if the root itself cannot be examined.
-pub fn scan(root: &Dir, options: Options) -> Result<Tree, BeneathError> {
+pub fn scan(root: &HeldDir, options: ScanOptions) -> Result<ScanTree, BeneathError> {
     let root_stat = root.stat_self()?;
     let mut cache = options.cache;
     if let Some(cache) = &mut cache {
@@ -50,7 +50,7 @@ pub fn scan(root: &Dir, options: Options) -> Result<Tree, BeneathError> {
         threads => threads,
     };
     let selection = options.selection.filter(|selection| !selection.is_everything());
-    let walked = walk::Walk::new(root, root_stat, cache.as_ref(), selection.as_ref(), threads).run();
+    let walked = walk::ScanWalk::new(root, root_stat, cache.as_ref(), selection.as_ref(), threads).run();
     Ok(finish::build(walked, root_stat, cache))
 }
 

@@ -1,7 +1,7 @@
 //! What every file looked like when it was last recorded, so that an unchanged one need not be read again.
 //!
 //! Invariant: the cache only ever saves work. A missing, torn, damaged or foreign file is no cache; an entry counts
-//! as unchanged only if no change since its content was read could have left its attributes alone (see [`Stamp`]).
+//! as unchanged only if no change since its content was read could have left its attributes alone (see [`FilesystemTime`]).
 //! docs/format.md draws every byte.
 
 mod format;
@@ -11,9 +11,9 @@ mod stamp;
 mod write;
 
 pub use load::{CachedDir, CachedEntry, StatCache, StatCacheError};
-pub use merge::{Recorded, write_tree};
-pub use stamp::Stamp;
-pub use write::{BlockId, NewEntry, StatCacheWriter};
+pub use merge::{RecordedEntry, write_tree};
+pub use stamp::FilesystemTime;
+pub use write::{NewStatCacheEntry, StatCacheBlockId, StatCacheWriter};
 
 #[cfg(test)]
 mod tests;

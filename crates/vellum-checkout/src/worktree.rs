@@ -6,22 +6,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vellum_chunker::Chunker;
-use vellum_map::{Root, apply};
-use vellum_types::{Attr, FileKind, Ino, SnapshotId, Time};
-use vellum_volume::diff::{Comparison, FileChange, within};
-use vellum_volume::history::{Ancestors, Entry};
-use vellum_volume::lost::Renewal;
+use vellum_map::{MapRoot, apply};
+use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId, UnixTime};
+use vellum_volume::diff::{FileChange, StateComparison, within};
+use vellum_volume::history::{AncestorWalk, HistoryEntry};
+use vellum_volume::lost::LostContent;
 use vellum_volume::session::{host_name, now, user_name};
 use vellum_volume::state::{STATE_DIR, WorktreeLock};
-use vellum_volume::{FsTree, Meter, Origin, SnapshotRecord, StateDir, Statistics, Volume, WriteSession};
+use vellum_volume::{
+    FsTree, ProgressMeter, SnapshotOrigin, SnapshotRecord, SnapshotStatistics, StateDir, Volume, WriteSession,
+};
 
-use crate::beneath::{Dir, raise_open_files_limit};
-use crate::capture::{Capture, Captured, ChunkSink, LayerSink, TreeSink};
-use crate::error::{CheckoutError, Problem, Result};
-use crate::meta::{Caller, Stat};
+use crate::beneath::{HeldDir, raise_open_files_limit};
+use crate::capture::{CaptureRequest, CaptureResult, ChunkSink, LayerSink, TreeSink};
+use crate::error::{CheckoutError, CheckoutProblem, Result};
+use crate::meta::{FileStat, MetadataCaller};
 use crate::renew::is_lost_base;
-use crate::scan::{DirIndex, EntryId, EntryRef, Options, Selection, Tree, scan};
-use crate::statcache::{Recorded, Stamp, StatCache, write_tree};
+use crate::scan::{PathSelection, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanOptions, ScanTree, scan};
+use crate::statcache::{FilesystemTime, RecordedEntry, StatCache, write_tree};
 
 /// Name of the stat cache in the state directory.
 const STATCACHE_FILE: &[u8] = b"statcache";
@@ -30,33 +32,33 @@ const STATCACHE_FILE: &[u8] = b"statcache";
 const CLOCK_TICK: Duration = Duration::from_millis(25);
 
 /// A worktree that is open.
-pub struct Worktree {
+pub struct CheckoutWorktree {
     /// The volume that it belongs to.
     pub volume: Volume,
-    pub(crate) root: Dir,
+    pub(crate) root: HeldDir,
     pub(crate) chunker: Chunker,
 }
 
 /// What to snapshot.
 #[derive(Debug, Clone)]
-pub struct SnapshotRequest {
+pub struct CheckoutSnapshotRequest {
     /// A note for people.
     pub note: String,
     /// Paths relative to the root; all else stays as in the parent snapshot. Empty: everything.
     pub paths: Vec<Vec<u8>>,
     /// Why it is made.
-    pub origin: Origin,
+    pub origin: SnapshotOrigin,
 }
 
 /// A snapshot that was made.
 #[derive(Debug)]
-pub struct SnapshotOutcome {
+pub struct SnapshotReport {
     /// Its id.
     pub id: SnapshotId,
     /// What was recorded.
     pub record: SnapshotRecord,
     /// What could not be recorded as it is.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<CheckoutProblem>,
     /// Whether its tree is the parent's.
     pub unchanged: bool,
     /// Blobs that were stored again, because the store had lost them.
@@ -72,18 +74,18 @@ pub struct DirectoryDiff {
     /// The differences, by path.
     pub changes: Vec<FileChange>,
     /// What could not be read.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<CheckoutProblem>,
 }
 
 /// A directory as it was scanned and captured.
-pub(crate) struct Looked {
-    pub tree: Tree,
-    pub captured: Captured,
+pub(crate) struct CapturedDirectory {
+    pub tree: ScanTree,
+    pub captured: CaptureResult,
     /// The state that the directory is in: the head's with a layer over it.
     pub state: FsTree,
 }
 
-impl Worktree {
+impl CheckoutWorktree {
     /// Opens the worktree that `start` lies in.
     pub fn open(start: &Path) -> Result<Self> {
         let state = StateDir::find(start)?;
@@ -93,7 +95,7 @@ impl Worktree {
     /// The worktree whose state directory `volume` was opened from.
     pub fn of(volume: Volume) -> Result<Self> {
         raise_open_files_limit();
-        let root = Dir::open_root(volume.state.root())?;
+        let root = HeldDir::open_root(volume.state.root())?;
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
         Ok(Self { volume, root, chunker })
     }
@@ -126,7 +128,7 @@ impl Worktree {
         let Some(head) = self.volume.head()? else { return Ok(None) };
         let state = self.root.open_dir(STATE_DIR.as_bytes())?;
         let Ok(cache) = StatCache::load(&state, STATCACHE_FILE) else { return Ok(Some(head)) };
-        for entry in Ancestors::of(&self.volume.catalog, [head])? {
+        for entry in AncestorWalk::of(&self.volume.catalog, [head])? {
             let entry = entry?;
             if entry.record.root.0 == cache.base() {
                 return Ok(Some(entry.id));
@@ -136,22 +138,26 @@ impl Worktree {
     }
 
     /// The snapshot that it stands on.
-    pub fn head(&self) -> Result<Option<Entry>> {
+    pub fn head(&self) -> Result<Option<HistoryEntry>> {
         let Some(id) = self.volume.head()? else { return Ok(None) };
-        Ok(Some(Entry { id, record: self.volume.catalog.get(&id)? }))
+        Ok(Some(HistoryEntry { id, record: self.volume.catalog.get(&id)? }))
     }
 
     /// Records the directory as it is now. The caller holds the lock. What the store has lost of the last snapshot is
     /// stored again, as far as the directory has it.
-    pub fn snapshot(&self, request: &SnapshotRequest, meter: &Meter) -> Result<SnapshotOutcome> {
+    pub fn snapshot(
+        &self,
+        request: &CheckoutSnapshotRequest,
+        meter: &ProgressMeter,
+    ) -> Result<SnapshotReport> {
         let head = self.head()?;
         let renewal = self.plan_renewal(head.as_ref())?;
-        if renewal == Renewal::Tree && request.paths.is_empty() {
+        if renewal == LostContent::Tree && request.paths.is_empty() {
             return self.snapshot_with(head.as_ref(), &renewal, request, meter);
         }
         match self.snapshot_with(head.as_ref(), &renewal, request, meter) {
             Err(error) if request.paths.is_empty() && head.is_some() && is_lost_base(&error) => {
-                self.snapshot_with(head.as_ref(), &Renewal::Tree, request, meter)
+                self.snapshot_with(head.as_ref(), &LostContent::Tree, request, meter)
             }
             other => other,
         }
@@ -159,20 +165,21 @@ impl Worktree {
 
     fn snapshot_with(
         &self,
-        head: Option<&Entry>,
-        renewal: &Renewal,
-        request: &SnapshotRequest,
-        meter: &Meter,
-    ) -> Result<SnapshotOutcome> {
-        let is_lost = *renewal == Renewal::Tree && request.paths.is_empty();
+        head: Option<&HistoryEntry>,
+        renewal: &LostContent,
+        request: &CheckoutSnapshotRequest,
+        meter: &ProgressMeter,
+    ) -> Result<SnapshotReport> {
+        let is_lost = *renewal == LostContent::Tree && request.paths.is_empty();
         let readable = head.filter(|_| !is_lost);
         let base = readable.map(|head| self.volume.tree(head.record.root));
         self.check_paths(&request.paths, base.as_ref(), None)?;
         self.check_parents(&request.paths)?;
         let (stamp, tree) = self.scan(readable, &request.paths)?;
         let none = BTreeSet::new();
-        let renewed = if let Renewal::Files(files) = renewal { files } else { &none };
-        let mut capture = Capture { renewed, ..self.capture(&tree, base.as_ref(), readable, request, meter) };
+        let renewed = if let LostContent::Files(files) = renewal { files } else { &none };
+        let mut capture =
+            CaptureRequest { renewed, ..self.capture(&tree, base.as_ref(), readable, request, meter) };
         if let (true, Some(head)) = (is_lost, head) {
             capture.first_number = self.first_unused_number(head)?;
         }
@@ -183,7 +190,7 @@ impl Worktree {
         let record = self.record(head, root, &captured, written.bytes_stored, request);
         let id = self.volume.commit(record.clone())?;
         session.end()?;
-        if *renewal != Renewal::Nothing && captured.problems.is_empty() && request.paths.is_empty() {
+        if *renewal != LostContent::Nothing && captured.problems.is_empty() && request.paths.is_empty() {
             self.volume.note_renewed(root);
         }
         let unchanged = base_root == Some(root);
@@ -192,11 +199,16 @@ impl Worktree {
             let _ = self.remember(&tree, (root, stamp), &captured);
         }
         let renewed = written.blobs_renewed;
-        Ok(SnapshotOutcome { id, record, problems: captured.problems, unchanged, renewed })
+        Ok(SnapshotReport { id, record, problems: captured.problems, unchanged, renewed })
     }
 
     /// A path that is named must mean something: a typing error must not record that a file is gone.
-    fn check_paths(&self, paths: &[Vec<u8>], base: Option<&FsTree>, entry: Option<&Entry>) -> Result<()> {
+    fn check_paths(
+        &self,
+        paths: &[Vec<u8>],
+        base: Option<&FsTree>,
+        entry: Option<&HistoryEntry>,
+    ) -> Result<()> {
         for path in paths {
             let here = self.root.resolve_parent(path).and_then(|(dir, name)| match name {
                 b"" => dir.stat_self(),
@@ -210,7 +222,7 @@ impl Worktree {
         Ok(())
     }
 
-    pub(crate) fn no_such_path(&self, path: &[u8], entry: Option<&Entry>) -> CheckoutError {
+    pub(crate) fn no_such_path(&self, path: &[u8], entry: Option<&HistoryEntry>) -> CheckoutError {
         let short = entry.and_then(|entry| self.volume.short_id(&entry.id).ok());
         let place = short.map_or_else(|| "the last snapshot".into(), |short| format!("snapshot {short}"));
         CheckoutError::NoSuchPath { path: vellum_volume::tree::show(path), place }
@@ -234,10 +246,10 @@ impl Worktree {
 
     fn store(
         &self,
-        capture: &Capture<'_>,
-        base: Option<&Root>,
+        capture: &CaptureRequest<'_>,
+        base: Option<&MapRoot>,
         session: &mut WriteSession,
-    ) -> Result<(Captured, Root)> {
+    ) -> Result<(CaptureResult, MapRoot)> {
         let (captured, root) = {
             let mut sink = TreeSink::new(&self.volume, session, base)?;
             let captured = capture.run(ChunkSink::Store(session), &mut sink)?;
@@ -259,11 +271,11 @@ impl Worktree {
 
     fn record(
         &self,
-        head: Option<&Entry>,
-        root: Root,
-        captured: &Captured,
+        head: Option<&HistoryEntry>,
+        root: MapRoot,
+        captured: &CaptureResult,
         stored: u64,
-        request: &SnapshotRequest,
+        request: &CheckoutSnapshotRequest,
     ) -> SnapshotRecord {
         SnapshotRecord {
             nonce: Default::default(),
@@ -277,12 +289,17 @@ impl Worktree {
             note: request.note.clone(),
             origin: request.origin,
             paths: request.paths.clone(),
-            statistics: Statistics { stored, ..captured.statistics },
+            statistics: SnapshotStatistics { stored, ..captured.statistics },
         }
     }
 
     /// Compares a snapshot (the head, if None is named) with the directory as it is now.
-    pub fn compare(&self, from: Option<&Entry>, paths: &[Vec<u8>], meter: &Meter) -> Result<DirectoryDiff> {
+    pub fn compare(
+        &self,
+        from: Option<&HistoryEntry>,
+        paths: &[Vec<u8>],
+        meter: &ProgressMeter,
+    ) -> Result<DirectoryDiff> {
         let head = self.head()?;
         let state = from.or(head.as_ref()).map(|entry| self.volume.tree(entry.record.root));
         self.check_paths(paths, state.as_ref(), from)?;
@@ -294,7 +311,7 @@ impl Worktree {
             (Some(from), Some(head)) => self.volume.shared_numbers(from, head.id)?,
             _ => None,
         };
-        let mut changes = Comparison { from: &from, to: &looked.state }.run_sharing(shared)?;
+        let mut changes = StateComparison { from: &from, to: &looked.state }.run_sharing(shared)?;
         if !paths.is_empty() {
             changes.retain(|change| {
                 let sides = [&change.old, &change.new].into_iter().flatten();
@@ -305,11 +322,15 @@ impl Worktree {
     }
 
     /// Looks at the directory without storing anything.
-    pub(crate) fn look(&self, paths: &[Vec<u8>], meter: &Meter) -> Result<Looked> {
+    pub(crate) fn look(&self, paths: &[Vec<u8>], meter: &ProgressMeter) -> Result<CapturedDirectory> {
         let head = self.head()?;
         let base = head.as_ref().map(|head| self.volume.tree(head.record.root));
         let (stamp, tree) = self.scan(head.as_ref(), paths)?;
-        let request = SnapshotRequest { note: String::new(), paths: paths.to_vec(), origin: Origin::User };
+        let request = CheckoutSnapshotRequest {
+            note: String::new(),
+            paths: paths.to_vec(),
+            origin: SnapshotOrigin::User,
+        };
         let mut sink = LayerSink::default();
         let captured = {
             let capture = self.capture(&tree, base.as_ref(), head.as_ref(), &request, meter);
@@ -323,36 +344,42 @@ impl Worktree {
             self.remember_if_free(&tree, (root, stamp), &captured);
         }
         let state = self.volume.tree_with(root, vec![Arc::new(sink.layer)]);
-        Ok(Looked { tree, captured, state })
+        Ok(CapturedDirectory { tree, captured, state })
     }
 
-    pub(crate) fn scan(&self, head: Option<&Entry>, paths: &[Vec<u8>]) -> Result<(Stamp, Tree)> {
+    pub(crate) fn scan(
+        &self,
+        head: Option<&HistoryEntry>,
+        paths: &[Vec<u8>],
+    ) -> Result<(FilesystemTime, ScanTree)> {
         let state = self.root.open_dir(STATE_DIR.as_bytes())?;
-        let stamp = Stamp::take(&state)?;
+        let stamp = FilesystemTime::take(&state)?;
         let cache = StatCache::load(&state, STATCACHE_FILE).ok();
         let cache = cache.filter(|cache| head.is_some_and(|head| head.record.root.0 == cache.base()));
         let selection = match paths {
             [] => None,
-            paths => Some(Selection::new(paths.iter().map(Vec::as_slice))?),
+            paths => Some(PathSelection::new(paths.iter().map(Vec::as_slice))?),
         };
-        let tree = scan(&self.root, Options { cache, selection, threads: 0 })?;
+        let tree = scan(&self.root, ScanOptions { cache, selection, threads: 0 })?;
         Ok((stamp, tree))
     }
 
     fn capture<'a>(
         &'a self,
-        tree: &'a Tree,
+        tree: &'a ScanTree,
         base: Option<&'a FsTree>,
-        head: Option<&Entry>,
-        request: &SnapshotRequest,
-        meter: &'a Meter,
-    ) -> Capture<'a> {
-        Capture {
+        head: Option<&HistoryEntry>,
+        request: &CheckoutSnapshotRequest,
+        meter: &'a ProgressMeter,
+    ) -> CaptureRequest<'a> {
+        CaptureRequest {
             root: &self.root,
             tree,
             base,
-            statistics: head
-                .map_or_else(Statistics::default, |head| Statistics { changed: 0, ..head.record.statistics }),
+            statistics: head.map_or_else(SnapshotStatistics::default, |head| SnapshotStatistics {
+                changed: 0,
+                ..head.record.statistics
+            }),
             partial: !request.paths.is_empty(),
             first_number: Ino(Ino::ROOT.0 + 1),
             renewed: const { &BTreeSet::new() },
@@ -362,14 +389,19 @@ impl Worktree {
     }
 
     /// Writes the stat cache.
-    fn remember(&self, tree: &Tree, (root, stamp): (Root, Stamp), captured: &Captured) -> Result<()> {
+    fn remember(
+        &self,
+        tree: &ScanTree,
+        (root, stamp): (MapRoot, FilesystemTime),
+        captured: &CaptureResult,
+    ) -> Result<()> {
         let state = self.root.open_dir(STATE_DIR.as_bytes())?;
-        let recorded = |entry: EntryRef<'_>| captured.recorded(entry);
+        let recorded = |entry: ScanEntryRef<'_>| captured.recorded(entry);
         Ok(write_tree((&state, STATCACHE_FILE), (root.0, stamp), tree, Ino::ROOT, recorded)?)
     }
 
     /// The same after a mere look: only if no other command is at work.
-    fn remember_if_free(&self, tree: &Tree, base: (Root, Stamp), captured: &Captured) {
+    fn remember_if_free(&self, tree: &ScanTree, base: (MapRoot, FilesystemTime), captured: &CaptureResult) {
         if let Ok(Some(_lock)) = self.volume.state.try_lock() {
             // A look must not fail for the sake of the next one.
             let _ = self.remember(tree, base, captured);
@@ -379,14 +411,19 @@ impl Worktree {
     /// Writes the stat cache of a directory that was just made to hold a snapshot. An entry is remembered if it looks
     /// as it was made; the stamp is taken when the clock has ticked, so that a later edit shows. What could not be
     /// done is not remembered, so that it shows too. If all this fails, only work is lost.
-    pub(crate) fn remember_restored(&self, entry: &Entry, target: &FsTree, problems: &[Problem]) {
+    pub(crate) fn remember_restored(
+        &self,
+        entry: &HistoryEntry,
+        target: &FsTree,
+        problems: &[CheckoutProblem],
+    ) {
         let remember = || -> Result<()> {
             std::thread::sleep(CLOCK_TICK);
             let (stamp, tree) = self.scan(None, &[])?;
             let numbers = restored_numbers(&tree, target, problems)?;
-            let recorded = |entry: EntryRef<'_>| {
+            let recorded = |entry: ScanEntryRef<'_>| {
                 let (ino, as_made) = numbers.get(&entry.id())?;
-                Some(Recorded { ino: *ino, stat: (!as_made).then(|| entry.stat().outdated()) })
+                Some(RecordedEntry { ino: *ino, stat: (!as_made).then(|| entry.stat().outdated()) })
             };
             let state = self.root.open_dir(STATE_DIR.as_bytes())?;
             let base = (entry.record.root.0, stamp);
@@ -409,14 +446,14 @@ impl Worktree {
 
 /// The inode numbers of entries, and whether they look as the target says; other files are left out.
 fn restored_numbers(
-    tree: &Tree,
+    tree: &ScanTree,
     target: &FsTree,
-    problems: &[Problem],
-) -> Result<HashMap<EntryId, (Ino, bool)>> {
+    problems: &[CheckoutProblem],
+) -> Result<HashMap<ScanEntryId, (Ino, bool)>> {
     let failed: HashSet<&[u8]> = problems.iter().map(|problem| problem.path.as_slice()).collect();
-    let privileged = Caller::current().is_privileged();
+    let privileged = MetadataCaller::current().is_privileged();
     let mut numbers = HashMap::new();
-    let mut dirs = HashMap::from([(DirIndex::ROOT, Ino::ROOT)]);
+    let mut dirs = HashMap::from([(ScanDirIndex::ROOT, Ino::ROOT)]);
     for dir in tree.dirs() {
         let Some(ino) = dirs.get(&dir.index()).copied() else { continue };
         let entries: HashMap<_, _> = target.entries(ino)?.into_iter().collect();
@@ -438,7 +475,7 @@ fn restored_numbers(
 }
 
 /// Whether a file has the attributes that it was given. Who is not root may not have been able to give them all.
-fn is_as_made(attr: &Attr, stat: &Stat, privileged: bool) -> bool {
+fn is_as_made(attr: &InodeAttr, stat: &FileStat, privileged: bool) -> bool {
     let sized = attr.kind != FileKind::File || attr.size == stat.size;
     let moded = attr.kind == FileKind::Symlink || attr.mode == stat.mode;
     sized
@@ -447,6 +484,6 @@ fn is_as_made(attr: &Attr, stat: &Stat, privileged: bool) -> bool {
 }
 
 /// The present time, but not before the parent's: a history does not run backwards because a clock did.
-fn monotonic_now(head: Option<&Entry>) -> Time {
+fn monotonic_now(head: Option<&HistoryEntry>) -> UnixTime {
     head.map_or(now(), |head| now().max(head.record.time))
 }

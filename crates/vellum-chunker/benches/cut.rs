@@ -5,8 +5,8 @@ use std::hint::black_box;
 use std::sync::Once;
 
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{Busy, busy, figure, noise};
-use vellum_chunker::{Chunker, Params};
+use vellum_benchkit::{ProcessorTime, busy, figure, noise};
+use vellum_chunker::{ChunkSizes, Chunker};
 
 const SIZE: usize = 8 << 20;
 
@@ -15,8 +15,8 @@ fn main() {
     cut(&mut criterion);
 }
 
-fn cut(criterion: &mut Criterion<Busy>) {
-    let chunker = Chunker::new(Params::DEFAULT, &[7; 32]);
+fn cut(criterion: &mut Criterion<ProcessorTime>) {
+    let chunker = Chunker::new(ChunkSizes::DEFAULT, &[7; 32]);
     let random = LazyCell::new(|| noise(1, SIZE));
     let text = || random.iter().map(|byte| b"etaoin shrdlu\ncmf"[usize::from(byte % 17)]).collect::<Vec<_>>();
     let text = LazyCell::new(text);

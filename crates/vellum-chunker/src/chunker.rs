@@ -7,8 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::params::Params;
-use crate::secrets::{CANDIDATE_BITS, Secrets};
+use crate::params::ChunkSizes;
+use crate::secrets::{CANDIDATE_BITS, ChunkerSecrets};
 
 /// Bytes that the rolling hash covers: each step shifts a 64-bit word by one.
 const WINDOW: usize = 64;
@@ -19,8 +19,8 @@ const NORMALISATION: usize = 4;
 /// Cuts content into chunks. Cheap to clone, free of state: one serves any number of files and threads.
 #[derive(Clone)]
 pub struct Chunker {
-    params: Params,
-    secrets: Arc<Secrets>,
+    params: ChunkSizes,
+    secrets: Arc<ChunkerSecrets>,
     // The length from which boundaries become likelier: where the average comes out at the target.
     switch: usize,
     early: u64,
@@ -30,10 +30,10 @@ pub struct Chunker {
 impl Chunker {
     /// A chunker for a volume's parameters and chunker key.
     #[must_use]
-    pub fn new(params: Params, key: &[u8; 32]) -> Self {
+    pub fn new(params: ChunkSizes, key: &[u8; 32]) -> Self {
         Self {
             params,
-            secrets: Arc::new(Secrets::derive(key)),
+            secrets: Arc::new(ChunkerSecrets::derive(key)),
             switch: params.target() / 16 * 13,
             early: threshold(params.target() * NORMALISATION),
             late: threshold(params.target() / NORMALISATION),
@@ -42,7 +42,7 @@ impl Chunker {
 
     /// The sizes it cuts to.
     #[must_use]
-    pub fn params(&self) -> Params {
+    pub fn params(&self) -> ChunkSizes {
         self.params
     }
 
@@ -61,7 +61,7 @@ impl Chunker {
         // The window of the first possible boundary; before it, nothing needs to be looked at.
         let warm = reach.get(min - WINDOW..min)?;
         let hash = warm.iter().fold(0, |hash, byte| step(&self.secrets.gear, hash, *byte));
-        let mut scan = Scan { chunker: self, hash, decided: None };
+        let mut scan = ChunkScan { chunker: self, hash, decided: None };
         if self.secrets.test.accepts(hash) && scan.decide(hash, self.early) {
             return Some(min);
         }
@@ -86,19 +86,19 @@ impl fmt::Debug for Chunker {
 }
 
 /// One pass over a chunk.
-struct Scan<'a> {
+struct ChunkScan<'a> {
     chunker: &'a Chunker,
     hash: u64,
     // The last decision: in runs of one byte every position has the same hash, and deciding each anew would be slow.
     decided: Option<(u64, u64)>,
 }
 
-impl Scan<'_> {
+impl ChunkScan<'_> {
     // Length of the shortest prefix of `bytes` after which there is a boundary.
     fn run(&mut self, bytes: &[u8], threshold: u64) -> Option<usize> {
         // Locals, so that the loop keeps them in registers, and blocks of known length, so that it is unrolled: it
         // runs at half the speed otherwise.
-        let Secrets { gear, test, .. } = &*self.chunker.secrets;
+        let ChunkerSecrets { gear, test, .. } = &*self.chunker.secrets;
         let (test, mut hash) = (*test, self.hash);
         let (blocks, rest) = bytes.as_chunks::<8>();
         for (index, block) in blocks.iter().enumerate() {

@@ -13,4 +13,4 @@ mod secrets;
 pub use chunker::Chunker;
 pub use fixed::fixed_cut;
 pub use in_place::{HEAD_LEN, looks_rewritten_in_place};
-pub use params::Params;
+pub use params::ChunkSizes;

@@ -3,7 +3,7 @@
 //! Invariant: parameters that exist are in range and in order, so that the chunker needs no checks of its own.
 
 use vellum_types::limits::BLOB_MAX;
-use vellum_types::{DecodeError, Reader, Writer};
+use vellum_types::{DecodeError, FieldReader, FieldWriter};
 
 /// Least minimum, bytes: far above the window of the rolling hash, and above it a chunk outweighs its index entry.
 const MIN_FLOOR: usize = 1 << 10;
@@ -14,13 +14,13 @@ const ALGORITHM: u8 = 1;
 
 /// Sizes of chunks, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Params {
+pub struct ChunkSizes {
     min: usize,
     target: usize,
     max: usize,
 }
 
-impl Params {
+impl ChunkSizes {
     /// For new volumes: 16 KiB at least, 64 KiB on average, 256 KiB at most.
     pub const DEFAULT: Self = Self { min: 16 << 10, target: 64 << 10, max: 256 << 10 };
 
@@ -54,7 +54,7 @@ impl Params {
     }
 
     /// Appends the stored form: the algorithm's number, then the three sizes.
-    pub fn encode(self, writer: &mut Writer) {
+    pub fn encode(self, writer: &mut FieldWriter) {
         writer.u8(ALGORITHM);
         for size in [self.min, self.target, self.max] {
             writer.varint(size as u64);
@@ -62,7 +62,7 @@ impl Params {
     }
 
     /// Reads the stored form.
-    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let algorithm = reader.u8()?;
         if algorithm != ALGORITHM {
             return Err(DecodeError::Version(algorithm.into()));
@@ -72,7 +72,7 @@ impl Params {
     }
 }
 
-impl Default for Params {
+impl Default for ChunkSizes {
     fn default() -> Self {
         Self::DEFAULT
     }
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn the_default_is_within_the_limits() {
-        let Params { min, target, max } = Params::DEFAULT;
-        assert_eq!(Params::new(min, target, max), Ok(Params::DEFAULT));
+        let ChunkSizes { min, target, max } = ChunkSizes::DEFAULT;
+        assert_eq!(ChunkSizes::new(min, target, max), Ok(ChunkSizes::DEFAULT));
     }
 
     #[test]
@@ -102,26 +102,26 @@ mod tests {
             (usize::MAX, usize::MAX, usize::MAX),
         ];
         for (min, target, max) in refused {
-            assert!(Params::new(min, target, max).is_err(), "{min} {target} {max}");
+            assert!(ChunkSizes::new(min, target, max).is_err(), "{min} {target} {max}");
         }
     }
 
     #[test]
     fn the_stored_form_never_changes() {
-        let mut writer = Writer::new();
-        Params::DEFAULT.encode(&mut writer);
+        let mut writer = FieldWriter::new();
+        ChunkSizes::DEFAULT.encode(&mut writer);
         assert_eq!(writer.as_slice(), [1, 0x80, 0x80, 1, 0x80, 0x80, 4, 0x80, 0x80, 0x10]);
-        assert_eq!(Params::decode(&mut Reader::new(writer.as_slice())), Ok(Params::DEFAULT));
-        assert_eq!(Params::decode(&mut Reader::new(&[2, 0, 0, 0])), Err(DecodeError::Version(2)));
+        assert_eq!(ChunkSizes::decode(&mut FieldReader::new(writer.as_slice())), Ok(ChunkSizes::DEFAULT));
+        assert_eq!(ChunkSizes::decode(&mut FieldReader::new(&[2, 0, 0, 0])), Err(DecodeError::Version(2)));
     }
 
     proptest! {
         #[test]
         fn what_decodes_is_valid_and_encodes_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..24)) {
-            let mut reader = Reader::new(&bytes);
-            if let Ok(params) = Params::decode(&mut reader) {
-                prop_assert_eq!(Params::new(params.min(), params.target(), params.max()), Ok(params));
-                let mut writer = Writer::new();
+            let mut reader = FieldReader::new(&bytes);
+            if let Ok(params) = ChunkSizes::decode(&mut reader) {
+                prop_assert_eq!(ChunkSizes::new(params.min(), params.target(), params.max()), Ok(params));
+                let mut writer = FieldWriter::new();
                 params.encode(&mut writer);
                 prop_assert_eq!(writer.as_slice(), &bytes[..bytes.len() - reader.remaining()]);
             }

@@ -34,14 +34,14 @@ impl CandidateTest {
 }
 
 /// All secrets of one chunker.
-pub(crate) struct Secrets {
+pub(crate) struct ChunkerSecrets {
     /// One random word for each byte value.
     pub gear: [u64; 256],
     pub test: CandidateTest,
     decision: [u8; 32],
 }
 
-impl Secrets {
+impl ChunkerSecrets {
     pub(crate) fn derive(key: &[u8; 32]) -> Self {
         let mut stream = Hasher::new_derive_key(CONTEXT_SCAN).update(key).finalize_xof();
         let mut word = || {
@@ -64,7 +64,7 @@ impl Secrets {
     }
 }
 
-impl Drop for Secrets {
+impl Drop for ChunkerSecrets {
     fn drop(&mut self) {
         self.gear.zeroize();
         self.test.mask.zeroize();

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{Busy, busy};
+use vellum_benchkit::{ProcessorTime, busy};
 use vellum_crypto::{MasterKey, VolumeKeys};
 use vellum_types::{BlobKind, VolumeId};
 
@@ -14,7 +14,7 @@ fn main() {
     ids(&mut criterion);
 }
 
-fn ids(criterion: &mut Criterion<Busy>) {
+fn ids(criterion: &mut Criterion<ProcessorTime>) {
     let sealed = VolumeKeys::sealed(&MasterKey::random(), VOLUME);
     let plain = VolumeKeys::plain(VOLUME);
     for (mode, keys) in [("sealed", &sealed), ("plain", &plain)] {

@@ -4,11 +4,11 @@ use std::hint::black_box;
 
 use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{Busy, busy, waiting};
-use vellum_crypto::{Domain, KdfParams, MasterKey, Secret, Slot, VolumeKeys};
+use vellum_benchkit::{ProcessorTime, busy, waiting};
+use vellum_crypto::{KdfParams, KeySlot, MasterKey, RecordDomain, SlotSecret, VolumeKeys};
 use vellum_types::{BlobKind, VolumeId};
 
-const CHUNK: Domain = Domain::Blob(BlobKind::Chunk);
+const CHUNK: RecordDomain = RecordDomain::Blob(BlobKind::Chunk);
 const VOLUME: VolumeId = VolumeId([1; 16]);
 const SIZES_KIB: [usize; 3] = [4, 64, 256];
 
@@ -23,7 +23,7 @@ fn main() {
     slot(&mut waiting());
 }
 
-fn seal(criterion: &mut Criterion<Busy>, mode: &str, keys: &VolumeKeys) {
+fn seal(criterion: &mut Criterion<ProcessorTime>, mode: &str, keys: &VolumeKeys) {
     let mut group = criterion.benchmark_group(format!("seal/{mode}"));
     for kib in SIZES_KIB {
         let content = vec![7; kib << 10];
@@ -40,7 +40,7 @@ fn seal(criterion: &mut Criterion<Busy>, mode: &str, keys: &VolumeKeys) {
     group.finish();
 }
 
-fn open(criterion: &mut Criterion<Busy>, mode: &str, keys: &VolumeKeys) {
+fn open(criterion: &mut Criterion<ProcessorTime>, mode: &str, keys: &VolumeKeys) {
     let mut group = criterion.benchmark_group(format!("open/{mode}"));
     for kib in SIZES_KIB {
         let content = vec![7; kib << 10];
@@ -66,7 +66,7 @@ fn slot(criterion: &mut Criterion<WallTime>) {
     group.sample_size(10);
     group.bench_function("create", |bencher| {
         bencher.iter(|| {
-            Slot::create(Secret::Passphrase(b"x"), &master, VOLUME, "", KdfParams::DEFAULT)
+            KeySlot::create(SlotSecret::Passphrase(b"x"), &master, VOLUME, "", KdfParams::DEFAULT)
                 .expect("it can be made")
         });
     });

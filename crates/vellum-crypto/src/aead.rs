@@ -13,7 +13,7 @@ pub(crate) const TAG_LEN: usize = 16;
 
 /// The bytes did not authenticate.
 #[derive(Debug)]
-pub(crate) struct Forged;
+pub(crate) struct AuthenticationFailure;
 
 /// Appends nonce ‖ ciphertext ‖ tag to `out`.
 ///
@@ -32,9 +32,14 @@ pub(crate) fn seal(key: &[u8; 32], nonce: &[u8; NONCE_LEN], ad: &[u8], plaintext
 }
 
 /// Appends the plaintext of nonce ‖ ciphertext ‖ tag to `out`, or nothing.
-pub(crate) fn open(key: &[u8; 32], ad: &[u8], sealed: &[u8], out: &mut Vec<u8>) -> Result<(), Forged> {
-    let (nonce, rest) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(Forged)?;
-    let (ciphertext, tag) = rest.split_last_chunk::<TAG_LEN>().ok_or(Forged)?;
+pub(crate) fn open(
+    key: &[u8; 32],
+    ad: &[u8],
+    sealed: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), AuthenticationFailure> {
+    let (nonce, rest) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(AuthenticationFailure)?;
+    let (ciphertext, tag) = rest.split_last_chunk::<TAG_LEN>().ok_or(AuthenticationFailure)?;
     let start = out.len();
     out.extend_from_slice(ciphertext);
     let (cipher, short_nonce) = subcipher(key, nonce);
@@ -43,7 +48,7 @@ pub(crate) fn open(key: &[u8; 32], ad: &[u8], sealed: &[u8], out: &mut Vec<u8>) 
         .is_ok();
     if !opened {
         out.truncate(start);
-        return Err(Forged);
+        return Err(AuthenticationFailure);
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use vellum_types::BlobKind;
 
 /// What a record is: keeps one sort of object from being passed off as another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Domain {
+pub enum RecordDomain {
     /// A blob in a pack.
     Blob(BlobKind),
     /// The table of contents at a pack's end.
@@ -28,7 +28,7 @@ pub enum Domain {
 }
 
 /// The BLAKE3 context strings of one domain's keys.
-pub(crate) struct Contexts {
+pub(crate) struct DomainContexts {
     pub seal: &'static str,
     pub id: &'static str,
     pub name: &'static str,
@@ -36,7 +36,7 @@ pub(crate) struct Contexts {
 
 macro_rules! contexts {
     ($mode:literal, $domain:literal) => {
-        Contexts {
+        DomainContexts {
             seal: concat!("vellum 2026-11-21 v1 ", $mode, " ", $domain, " seal"),
             id: concat!("vellum 2026-11-21 v1 ", $mode, " ", $domain, " id"),
             name: concat!("vellum 2026-11-21 v1 ", $mode, " ", $domain, " name"),
@@ -61,14 +61,14 @@ macro_rules! all_contexts {
     };
 }
 
-impl Domain {
+impl RecordDomain {
     /// How many domains there are.
     pub(crate) const COUNT: usize = 10;
 
-    /// Contexts for volumes with a master key, in the order of [`Self::slot`].
-    pub(crate) const SEALED_CONTEXTS: [Contexts; Self::COUNT] = all_contexts!("sealed");
-    /// Contexts for volumes without one.
-    pub(crate) const PLAIN_CONTEXTS: [Contexts; Self::COUNT] = all_contexts!("plain");
+    /// DomainContexts for volumes with a master key, in the order of [`Self::slot`].
+    pub(crate) const SEALED_CONTEXTS: [DomainContexts; Self::COUNT] = all_contexts!("sealed");
+    /// DomainContexts for volumes without one.
+    pub(crate) const PLAIN_CONTEXTS: [DomainContexts; Self::COUNT] = all_contexts!("plain");
 
     /// The byte that stands for this domain in associated data.
     #[must_use]
@@ -100,9 +100,9 @@ mod tests {
 
     #[test]
     fn no_two_keys_share_a_context() {
-        let all: Vec<_> = Domain::SEALED_CONTEXTS
+        let all: Vec<_> = RecordDomain::SEALED_CONTEXTS
             .iter()
-            .chain(&Domain::PLAIN_CONTEXTS)
+            .chain(&RecordDomain::PLAIN_CONTEXTS)
             .flat_map(|contexts| [contexts.seal, contexts.id, contexts.name])
             .collect();
         assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
@@ -111,21 +111,21 @@ mod tests {
     #[test]
     fn every_domain_has_its_place_in_the_tables() {
         let places = [
-            (Domain::Blob(BlobKind::Chunk), "chunk"),
-            (Domain::Blob(BlobKind::Node), "node"),
-            (Domain::PackToc, "pack-toc"),
-            (Domain::Index, "index"),
-            (Domain::Snapshot, "snapshot"),
-            (Domain::Ref, "ref"),
-            (Domain::Session, "session"),
-            (Domain::Config, "config"),
-            (Domain::Condemned, "condemned"),
-            (Domain::Local, "local"),
+            (RecordDomain::Blob(BlobKind::Chunk), "chunk"),
+            (RecordDomain::Blob(BlobKind::Node), "node"),
+            (RecordDomain::PackToc, "pack-toc"),
+            (RecordDomain::Index, "index"),
+            (RecordDomain::Snapshot, "snapshot"),
+            (RecordDomain::Ref, "ref"),
+            (RecordDomain::Session, "session"),
+            (RecordDomain::Config, "config"),
+            (RecordDomain::Condemned, "condemned"),
+            (RecordDomain::Local, "local"),
         ];
-        assert_eq!(places.len(), Domain::COUNT);
+        assert_eq!(places.len(), RecordDomain::COUNT);
         for (domain, word) in places {
             let expected = format!("vellum 2026-11-21 v1 sealed {word} seal");
-            assert_eq!(Domain::SEALED_CONTEXTS[domain.slot()].seal, expected);
+            assert_eq!(RecordDomain::SEALED_CONTEXTS[domain.slot()].seal, expected);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use vellum_types::{BlobId, BlobKind, ErrorKind, VolumeId};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::domain::{Contexts, Domain};
+use crate::domain::{DomainContexts, RecordDomain};
 use crate::{MasterKey, aead, checksum, nonce};
 
 /// Bytes that sealing adds in a sealed volume: the nonce and the tag.
@@ -28,7 +28,7 @@ const BOUNDARY_PLAIN: &str = "vellum 2026-11-21 v1 plain node boundary";
 
 /// Why sealed bytes could not be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
+pub enum UnsealError {
     /// Shorter than what sealing adds.
     #[error("it has {found} bytes, fewer than any sealed record has")]
     Short {
@@ -40,7 +40,7 @@ pub enum OpenError {
     Forged,
 }
 
-impl OpenError {
+impl UnsealError {
     /// What a caller can do about it.
     #[must_use]
     pub fn kind(self) -> ErrorKind {
@@ -55,7 +55,7 @@ struct DomainKeys {
 }
 
 impl DomainKeys {
-    fn derive(contexts: &Contexts, material: &[u8]) -> Self {
+    fn derive(contexts: &DomainContexts, material: &[u8]) -> Self {
         Self {
             seal: blake3::derive_key(contexts.seal, material),
             id: blake3::derive_key(contexts.id, material),
@@ -77,7 +77,7 @@ pub struct VolumeKeys {
     volume: VolumeId,
     plain: bool,
     // Boxed, so that moving the struct leaves no copies of keys behind.
-    domains: Box<[DomainKeys; Domain::COUNT]>,
+    domains: Box<[DomainKeys; RecordDomain::COUNT]>,
     chunker: Zeroizing<[u8; 32]>,
     boundary_seed: u64,
 }
@@ -87,20 +87,26 @@ impl VolumeKeys {
     #[must_use]
     pub fn sealed(master: &MasterKey, volume: VolumeId) -> Self {
         let material = master.as_bytes();
-        Self::derive(volume, false, material, &Domain::SEALED_CONTEXTS, [CHUNKER_SEALED, BOUNDARY_SEALED])
+        Self::derive(
+            volume,
+            false,
+            material,
+            &RecordDomain::SEALED_CONTEXTS,
+            [CHUNKER_SEALED, BOUNDARY_SEALED],
+        )
     }
 
     /// The keys of a volume without a secret: ids are public hashes, sealing adds a checksum.
     #[must_use]
     pub fn plain(volume: VolumeId) -> Self {
-        Self::derive(volume, true, &[], &Domain::PLAIN_CONTEXTS, [CHUNKER_PLAIN, BOUNDARY_PLAIN])
+        Self::derive(volume, true, &[], &RecordDomain::PLAIN_CONTEXTS, [CHUNKER_PLAIN, BOUNDARY_PLAIN])
     }
 
     fn derive(
         volume: VolumeId,
         plain: bool,
         material: &[u8],
-        contexts: &[Contexts; Domain::COUNT],
+        contexts: &[DomainContexts; RecordDomain::COUNT],
         [chunker, boundary]: [&str; 2],
     ) -> Self {
         let domains = Box::new(std::array::from_fn(|i| DomainKeys::derive(&contexts[i], material)));
@@ -131,18 +137,18 @@ impl VolumeKeys {
     /// The identity of a blob with this content.
     #[must_use]
     pub fn blob_id(&self, kind: BlobKind, plaintext: &[u8]) -> BlobId {
-        BlobId(self.record_id(Domain::Blob(kind), plaintext))
+        BlobId(self.record_id(RecordDomain::Blob(kind), plaintext))
     }
 
     /// The identity of any record with this content, such as a snapshot's.
     #[must_use]
-    pub fn record_id(&self, domain: Domain, plaintext: &[u8]) -> [u8; 32] {
+    pub fn record_id(&self, domain: RecordDomain, plaintext: &[u8]) -> [u8; 32] {
         blake3::keyed_hash(&self.of(domain).id, plaintext).into()
     }
 
     /// An object name that tells an outsider nothing about `name`.
     #[must_use]
-    pub fn name_id(&self, domain: Domain, name: &[u8]) -> [u8; 32] {
+    pub fn name_id(&self, domain: RecordDomain, name: &[u8]) -> [u8; 32] {
         blake3::keyed_hash(&self.of(domain).name, name).into()
     }
 
@@ -151,7 +157,7 @@ impl VolumeKeys {
     ///
     /// # Panics
     /// When the operating system has no randomness to give.
-    pub fn seal(&self, domain: Domain, aad: &[u8], plaintext: &[u8], out: &mut Vec<u8>) {
+    pub fn seal(&self, domain: RecordDomain, aad: &[u8], plaintext: &[u8], out: &mut Vec<u8>) {
         let ad = self.associated_data(domain, aad);
         let key = &self.of(domain).seal;
         if self.plain {
@@ -164,21 +170,21 @@ impl VolumeKeys {
     /// Appends the plaintext of `sealed` to `out`; on an error `out` is as it was.
     pub fn open(
         &self,
-        domain: Domain,
+        domain: RecordDomain,
         aad: &[u8],
         sealed: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), UnsealError> {
         if sealed.len() < self.overhead() {
-            return Err(OpenError::Short { found: sealed.len() });
+            return Err(UnsealError::Short { found: sealed.len() });
         }
         let ad = self.associated_data(domain, aad);
         let key = &self.of(domain).seal;
         if self.plain {
-            out.extend_from_slice(checksum::open(key, &ad, sealed).ok_or(OpenError::Forged)?);
+            out.extend_from_slice(checksum::open(key, &ad, sealed).ok_or(UnsealError::Forged)?);
             return Ok(());
         }
-        aead::open(key, &ad, sealed, out).map_err(|aead::Forged| OpenError::Forged)
+        aead::open(key, &ad, sealed, out).map_err(|aead::AuthenticationFailure| UnsealError::Forged)
     }
 
     /// The secret from which chunk boundaries are drawn.
@@ -193,11 +199,11 @@ impl VolumeKeys {
         self.boundary_seed
     }
 
-    fn of(&self, domain: Domain) -> &DomainKeys {
+    fn of(&self, domain: RecordDomain) -> &DomainKeys {
         &self.domains[domain.slot()]
     }
 
-    fn associated_data(&self, domain: Domain, aad: &[u8]) -> Vec<u8> {
+    fn associated_data(&self, domain: RecordDomain, aad: &[u8]) -> Vec<u8> {
         let mut ad = Vec::with_capacity(AD_PREFIX_LEN + aad.len());
         ad.push(SEAL_VERSION);
         ad.extend_from_slice(self.volume.as_bytes());

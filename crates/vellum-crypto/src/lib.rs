@@ -13,11 +13,11 @@ mod nonce;
 pub mod recovery;
 pub mod slots;
 
-pub use domain::Domain;
-pub use keys::{OpenError, PLAIN_OVERHEAD, SEAL_OVERHEAD, VolumeKeys};
+pub use domain::RecordDomain;
+pub use keys::{PLAIN_OVERHEAD, SEAL_OVERHEAD, UnsealError, VolumeKeys};
 pub use master::MasterKey;
 pub use nonce::{check_randomness, fill_random};
 pub use recovery::RecoveryCode;
-pub use slots::{KdfParams, Secret, Slot, SlotKind};
+pub use slots::{KdfParams, KeySlot, KeySlotKind, SlotSecret};
 /// Wipes what it holds when dropped; for passphrases and other secrets on their way here.
 pub use zeroize::Zeroizing;

@@ -30,14 +30,14 @@ pub fn fill_random(out: &mut [u8]) {
     }
 }
 
-struct Pool {
+struct NoncePool {
     bytes: [u8; NONCE_LEN * NONCES_PER_REFILL],
     used: usize,
     // The process that filled the buffer: a forked child has a copy of it, and must not use the same nonces.
     owner: u32,
 }
 
-impl Pool {
+impl NoncePool {
     const EMPTY: Self =
         Self { bytes: [0; NONCE_LEN * NONCES_PER_REFILL], used: NONCE_LEN * NONCES_PER_REFILL, owner: 0 };
 
@@ -57,7 +57,7 @@ impl Pool {
 }
 
 thread_local! {
-    static POOL: RefCell<Pool> = const { RefCell::new(Pool::EMPTY) };
+    static POOL: RefCell<NoncePool> = const { RefCell::new(NoncePool::EMPTY) };
 }
 
 /// A nonce that was never handed out before.
@@ -86,9 +86,9 @@ mod tests {
 
     #[test]
     fn a_forked_copy_of_the_buffer_is_not_used() {
-        let mut parent = Pool::EMPTY;
+        let mut parent = NoncePool::EMPTY;
         parent.take(1);
-        let mut child = Pool { bytes: parent.bytes, used: parent.used, owner: parent.owner };
+        let mut child = NoncePool { bytes: parent.bytes, used: parent.used, owner: parent.owner };
         assert_ne!(parent.take(1), child.take(2));
     }
 }

@@ -29,20 +29,20 @@ const WRAPPED_LEN: usize = NONCE_LEN + MasterKey::LEN + aead::TAG_LEN;
 
 /// The name of a slot: random, the last part of its object's key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SlotId(pub [u8; SlotId::LEN]);
+pub struct KeySlotId(pub [u8; KeySlotId::LEN]);
 
-impl SlotId {
+impl KeySlotId {
     /// Length in bytes.
     pub const LEN: usize = 16;
 }
 
-impl fmt::Display for SlotId {
+impl fmt::Display for KeySlotId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for SlotId {
+impl fmt::Debug for KeySlotId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SlotId({self})")
     }
@@ -50,7 +50,7 @@ impl fmt::Debug for SlotId {
 
 /// What opens a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SlotKind {
+pub enum KeySlotKind {
     /// Something a person remembers; stretched by Argon2id.
     Passphrase,
     /// The bytes of a file; stretched by Argon2id too, since nobody knows how random they are.
@@ -59,7 +59,7 @@ pub enum SlotKind {
     Recovery,
 }
 
-impl SlotKind {
+impl KeySlotKind {
     fn as_byte(self) -> u8 {
         match self {
             Self::Passphrase => 1,
@@ -78,7 +78,7 @@ impl SlotKind {
     }
 }
 
-impl fmt::Display for SlotKind {
+impl fmt::Display for KeySlotKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Passphrase => "passphrase",
@@ -90,7 +90,7 @@ impl fmt::Display for SlotKind {
 
 /// A secret in its owner's hands, with what it is.
 #[derive(Clone, Copy)]
-pub enum Secret<'a> {
+pub enum SlotSecret<'a> {
     /// A passphrase, byte for byte as typed.
     Passphrase(&'a [u8]),
     /// The content of a key file.
@@ -99,14 +99,14 @@ pub enum Secret<'a> {
     Recovery(&'a RecoveryCode),
 }
 
-impl Secret<'_> {
+impl SlotSecret<'_> {
     /// The kind of slot that it opens.
     #[must_use]
-    pub fn kind(&self) -> SlotKind {
+    pub fn kind(&self) -> KeySlotKind {
         match self {
-            Self::Passphrase(_) => SlotKind::Passphrase,
-            Self::KeyFile(_) => SlotKind::KeyFile,
-            Self::Recovery(_) => SlotKind::Recovery,
+            Self::Passphrase(_) => KeySlotKind::Passphrase,
+            Self::KeyFile(_) => KeySlotKind::KeyFile,
+            Self::Recovery(_) => KeySlotKind::Recovery,
         }
     }
 
@@ -118,7 +118,7 @@ impl Secret<'_> {
     }
 }
 
-impl fmt::Debug for Secret<'_> {
+impl fmt::Debug for SlotSecret<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Secret({})", self.kind())
     }
@@ -126,13 +126,13 @@ impl fmt::Debug for Secret<'_> {
 
 /// Why a slot could not be made or read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SlotError {
+pub enum KeySlotError {
     /// The secret has no bytes at all.
     #[error("the {0} is empty")]
-    EmptySecret(SlotKind),
+    EmptySecret(KeySlotKind),
     /// The secret is longer than [`SECRET_MAX`].
     #[error("the {0} is longer than {SECRET_MAX} bytes")]
-    LongSecret(SlotKind),
+    LongSecret(KeySlotKind),
     /// The label is too long or contains control characters.
     #[error("a key slot's label has at most {LABEL_MAX} bytes and no control characters")]
     Label,
@@ -144,7 +144,7 @@ pub enum SlotError {
     Decode(#[from] DecodeError),
 }
 
-impl SlotError {
+impl KeySlotError {
     /// What a caller can do about it.
     #[must_use]
     pub fn kind(self) -> ErrorKind {
@@ -162,14 +162,14 @@ impl SlotError {
 pub enum UnlockError {
     /// The secret is not this slot's, or the slot was changed: the two cannot be told apart.
     #[error("the {0} does not open this key slot: it is wrong, or the slot was changed")]
-    Wrong(SlotKind),
+    Wrong(KeySlotKind),
     /// The slot wants another kind of secret.
     #[error("this key slot opens with a {wanted}, not with a {given}")]
     OtherKind {
         /// What the slot was made for.
-        wanted: SlotKind,
+        wanted: KeySlotKind,
         /// What was offered.
-        given: SlotKind,
+        given: KeySlotKind,
     },
     /// The slot was copied from another volume.
     #[error("this key slot belongs to volume {found}, not to {expected}")]
@@ -198,10 +198,10 @@ impl UnlockError {
 
 /// One wrapped copy of a volume's master key.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Slot {
-    id: SlotId,
+pub struct KeySlot {
+    id: KeySlotId,
     volume: VolumeId,
-    kind: SlotKind,
+    kind: KeySlotKind,
     label: String,
     // None for recovery codes, which are random enough to need no stretching.
     kdf: Option<KdfParams>,
@@ -209,37 +209,37 @@ pub struct Slot {
     wrapped: [u8; WRAPPED_LEN],
 }
 
-impl Slot {
+impl KeySlot {
     /// Wraps `master` so that `secret` opens it. `params` are unused for recovery codes.
     ///
     /// # Panics
     /// When the operating system has no randomness to give.
     pub fn create(
-        secret: Secret<'_>,
+        secret: SlotSecret<'_>,
         master: &MasterKey,
         volume: VolumeId,
         label: &str,
         params: KdfParams,
-    ) -> Result<Self, SlotError> {
+    ) -> Result<Self, KeySlotError> {
         let kind = secret.kind();
         match secret.bytes().len() {
-            0 => return Err(SlotError::EmptySecret(kind)),
-            len if len > SECRET_MAX => return Err(SlotError::LongSecret(kind)),
-            _ => codec::check_label(label).map_err(|_| SlotError::Label)?,
+            0 => return Err(KeySlotError::EmptySecret(kind)),
+            len if len > SECRET_MAX => return Err(KeySlotError::LongSecret(kind)),
+            _ => codec::check_label(label).map_err(|_| KeySlotError::Label)?,
         }
-        let (mut id, mut salt) = ([0; SlotId::LEN], [0; SALT_LEN]);
+        let (mut id, mut salt) = ([0; KeySlotId::LEN], [0; SALT_LEN]);
         fill_random(&mut id);
         fill_random(&mut salt);
-        let kdf = if kind == SlotKind::Recovery { None } else { Some(params.check()?) };
+        let kdf = if kind == KeySlotKind::Recovery { None } else { Some(params.check()?) };
         let wrapped = [0; WRAPPED_LEN];
-        let mut slot = Self { id: SlotId(id), volume, kind, label: label.to_owned(), kdf, salt, wrapped };
+        let mut slot = Self { id: KeySlotId(id), volume, kind, label: label.to_owned(), kdf, salt, wrapped };
         slot.wrap(secret, master, &fresh())?;
         Ok(slot)
     }
 
     fn wrap(
         &mut self,
-        secret: Secret<'_>,
+        secret: SlotSecret<'_>,
         master: &MasterKey,
         nonce: &[u8; NONCE_LEN],
     ) -> Result<(), KdfError> {
@@ -251,7 +251,7 @@ impl Slot {
     }
 
     /// The master key, if `secret` is the right one and the slot is of `volume` and unchanged.
-    pub fn unlock(&self, secret: Secret<'_>, volume: VolumeId) -> Result<MasterKey, UnlockError> {
+    pub fn unlock(&self, secret: SlotSecret<'_>, volume: VolumeId) -> Result<MasterKey, UnlockError> {
         let given = secret.kind();
         if self.volume != volume {
             return Err(UnlockError::OtherVolume { expected: volume, found: self.volume });
@@ -267,11 +267,11 @@ impl Slot {
         // Reserved whole: growing would leave copies of the key in freed memory.
         let mut opened = Zeroizing::new(Vec::with_capacity(MasterKey::LEN));
         aead::open(&key, &self.header(), &self.wrapped, &mut opened)
-            .map_err(|aead::Forged| UnlockError::Wrong(given))?;
+            .map_err(|aead::AuthenticationFailure| UnlockError::Wrong(given))?;
         MasterKey::from_slice(&opened).ok_or(UnlockError::Wrong(given))
     }
 
-    fn wrapping_key(&self, secret: Secret<'_>) -> Result<Zeroizing<[u8; 32]>, KdfError> {
+    fn wrapping_key(&self, secret: SlotSecret<'_>) -> Result<Zeroizing<[u8; 32]>, KdfError> {
         match self.kdf {
             Some(params) => kdf::stretch(params, self.kind, secret.bytes(), &self.salt),
             None => Ok(kdf::derive(self.kind, secret.bytes(), &self.salt)),
@@ -280,7 +280,7 @@ impl Slot {
 
     /// The slot's name.
     #[must_use]
-    pub fn id(&self) -> SlotId {
+    pub fn id(&self) -> KeySlotId {
         self.id
     }
 
@@ -292,7 +292,7 @@ impl Slot {
 
     /// What opens it.
     #[must_use]
-    pub fn kind(&self) -> SlotKind {
+    pub fn kind(&self) -> KeySlotKind {
         self.kind
     }
 
@@ -309,7 +309,7 @@ impl Slot {
     }
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for KeySlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, volume, kind, label, kdf, .. } = self;
         f.debug_struct("Slot")

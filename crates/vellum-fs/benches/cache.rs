@@ -8,22 +8,25 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use vellum_benchkit::criterion::Criterion;
-use vellum_benchkit::{Busy, Counting, Renewed, allocated, assert_allocates, busy, figure, scale, scratch};
-use vellum_fs::cache::{InodeCache, Ticket};
-use vellum_fs::head::Head;
-use vellum_fs::{Caller, Fs, Options, WriteLog};
+use vellum_benchkit::{
+    CountingAllocator, ProcessorTime, RenewedFixture, allocated, assert_allocates, busy, figure, scale,
+    scratch,
+};
+use vellum_fs::cache::{InodeCache, InsertTicket};
+use vellum_fs::head::LiveHead;
+use vellum_fs::{LiveFilesystem, LiveOptions, RequestCaller, WriteLog};
 use vellum_live::MemoryStore;
-use vellum_types::{Attr, Dentry, FileKind, Ino, Key};
+use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{StateDir, Statistics, Volume};
+use vellum_volume::{SnapshotStatistics, StateDir, Volume};
 
 /// Operations in which allocations are counted, inodes put into one cache, and files of the directory looked up.
 const COUNT: u64 = 20_000;
 const NAME: &[u8] = b"some-file.rs";
-const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
+const CALLER: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0o022 };
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() {
     let inodes = scale("VELLUM_BENCH_INODES", 100_000);
@@ -65,8 +68,8 @@ fn scattered(number: u64, below: u64) -> Ino {
     Ino(2 + number.wrapping_mul(7_919_993) % below)
 }
 
-fn attr() -> Arc<Attr> {
-    Arc::new(Attr { name: NAME.to_vec(), ..Attr::new(FileKind::File, 0o644) })
+fn attr() -> Arc<InodeAttr> {
+    Arc::new(InodeAttr { name: NAME.to_vec(), ..InodeAttr::new(FileKind::File, 0o644) })
 }
 
 fn filled(inodes: u64) -> InodeCache {
@@ -86,7 +89,7 @@ fn filled(inodes: u64) -> InodeCache {
 /// A question to the cache: whether it was answered.
 type Question = fn(&InodeCache, Ino) -> bool;
 
-fn questions(criterion: &mut Criterion<Busy>, inodes: u64) {
+fn questions(criterion: &mut Criterion<ProcessorTime>, inodes: u64) {
     let cache = LazyCell::new(|| filled(inodes));
     let kinds: [(&str, bool, Question); 4] = [
         ("hit-attr", true, |cache, ino| cache.attr(ino).is_ok()),
@@ -112,16 +115,16 @@ fn questions(criterion: &mut Criterion<Busy>, inodes: u64) {
     group.finish();
 }
 
-fn puts(criterion: &mut Criterion<Busy>) {
+fn puts(criterion: &mut Criterion<ProcessorTime>) {
     let attr = attr();
     let mut group = criterion.benchmark_group("inode/put");
     for (name, capacity) in [("with-room", 1 << 30), ("when-full", 1 << 20)] {
-        let mut states = Renewed::new(COUNT, || empty(capacity));
+        let mut states = RenewedFixture::new(COUNT, || empty(capacity));
         group.bench_function(name, |bencher| {
             bencher.iter_custom(|times| {
                 states.time(
                     times,
-                    |work| Busy::THREAD.time(work),
+                    |work| ProcessorTime::THREAD.time(work),
                     |(cache, tickets), number| {
                         cache.put_attr(Ino(number), &attr, tickets[number as usize]);
                     },
@@ -133,22 +136,22 @@ fn puts(criterion: &mut Criterion<Busy>) {
 }
 
 /// A cache, and the tickets to put something into it.
-fn empty(capacity: usize) -> (InodeCache, Vec<Ticket>) {
+fn empty(capacity: usize) -> (InodeCache, Vec<InsertTicket>) {
     let cache = InodeCache::new(capacity);
     let tickets = (0..COUNT).map(|number| cache.attr(Ino(number)).expect_err("it is empty")).collect();
     (cache, tickets)
 }
 
-fn forget(criterion: &mut Criterion<Busy>, inodes: u64) {
+fn forget(criterion: &mut Criterion<ProcessorTime>, inodes: u64) {
     let mut group = criterion.benchmark_group("inode/forget");
-    let mut caches = Renewed::new(inodes, || filled(inodes));
+    let mut caches = RenewedFixture::new(inodes, || filled(inodes));
     group.bench_function("attr", |bencher| {
         bencher.iter_custom(|times| {
             caches.time(
                 times,
-                |work| Busy::THREAD.time(work),
+                |work| ProcessorTime::THREAD.time(work),
                 |cache, number| {
-                    cache.forget(&[Key::attr(scattered(number, inodes))]);
+                    cache.forget(&[MapKey::attr(scattered(number, inodes))]);
                 },
             )
         });
@@ -159,7 +162,7 @@ fn forget(criterion: &mut Criterion<Busy>, inodes: u64) {
 /// A directory ten levels down, with many files.
 struct Deep {
     _dir: tempfile::TempDir,
-    fs: Fs,
+    fs: LiveFilesystem,
     path: Vec<u8>,
     /// The directory, and the last of its files.
     at: Ino,
@@ -185,7 +188,7 @@ impl Deep {
     }
 }
 
-fn lookups(criterion: &mut Criterion<Busy>) {
+fn lookups(criterion: &mut Criterion<ProcessorTime>) {
     let deep = LazyCell::new(Deep::new);
     let mut group = criterion.benchmark_group("lookup");
     group.bench_function("path-of-10-levels/warm", |bencher| {
@@ -208,13 +211,13 @@ fn lookups(criterion: &mut Criterion<Busy>) {
     group.finish();
 }
 
-fn open(dir: &std::path::Path) -> Fs {
+fn open(dir: &std::path::Path) -> LiveFilesystem {
     let state = StateDir::create(dir).expect("a state directory");
     let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
     let volume =
         Volume::init(&state, &new, || unreachable!("a new volume asks for nothing")).expect("made").volume;
     let log = Arc::new(WriteLog::open(&state.join("log"), 1 << 30).expect("a log"));
-    let fresh = Head::new(volume.empty_root(), Statistics::default(), None);
+    let fresh = LiveHead::new(volume.empty_root(), SnapshotStatistics::default(), None);
     let live = Arc::new(MemoryStore::default());
-    Fs::open(Arc::new(volume), live, log, &fresh, Options::default()).expect("opened")
+    LiveFilesystem::open(Arc::new(volume), live, log, &fresh, LiveOptions::default()).expect("opened")
 }

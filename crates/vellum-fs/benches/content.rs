@@ -13,21 +13,21 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{Busy, Random, Renewed, busy, elapsed, noise, scratch, waiting};
-use vellum_fs::head::Head;
+use vellum_benchkit::{ProcessorTime, RandomData, RenewedFixture, busy, elapsed, noise, scratch, waiting};
+use vellum_fs::head::LiveHead;
 use vellum_fs::log::LogHooks;
-use vellum_fs::{Caller, Fs, OpenFlags, Options, WriteLog};
-use vellum_live::Embedded;
+use vellum_fs::{LiveFilesystem, LiveOptions, OpenFlags, RequestCaller, WriteLog};
+use vellum_live::EmbeddedStore;
 use vellum_types::Ino;
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{StateDir, Statistics, Volume};
+use vellum_volume::{SnapshotStatistics, StateDir, Volume};
 
 const PAGE: usize = 4096;
 /// Small operations after which a filesystem is made anew.
 const SMALL: u64 = 10_000;
 /// Bytes of a file that is read or overwritten, or appended to before its filesystem is made anew.
 const FILE: u64 = 32 << 20;
-const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0 };
+const CALLER: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0 };
 
 fn main() {
     let mut criterion = busy();
@@ -42,7 +42,7 @@ fn main() {
 
 struct Bench {
     _dir: TempDir,
-    fs: Fs,
+    fs: LiveFilesystem,
     /// The file that is worked on.
     ino: Ino,
 }
@@ -56,9 +56,9 @@ impl Bench {
         let new = NewWorktree { store: None, name: "main".into(), encrypted: true };
         let volume = Volume::init(&state, &new, || panic!("a new volume asks for nothing")).unwrap().volume;
         let log = Arc::new(WriteLog::open(&dir.path().join("log"), u64::MAX).unwrap());
-        let live = Arc::new(Embedded::open(&dir.path().join("live"), LogHooks(log.clone())).unwrap());
-        let head = Head::new(volume.empty_root(), Statistics::default(), None);
-        let fs = Fs::open(Arc::new(volume), live, log, &head, Options::default()).unwrap();
+        let live = Arc::new(EmbeddedStore::open(&dir.path().join("live"), LogHooks(log.clone())).unwrap());
+        let head = LiveHead::new(volume.empty_root(), SnapshotStatistics::default(), None);
+        let fs = LiveFilesystem::open(Arc::new(volume), live, log, &head, LiveOptions::default()).unwrap();
         let ino = fs.create(Ino::ROOT, b"file", 0o644, CALLER).unwrap().ino;
         Self { _dir: dir, fs, ino }
     }
@@ -83,21 +83,21 @@ impl Bench {
 
 /// Places of pages, all over a file.
 fn pages(seed: u64, below: u64) -> impl FnMut() -> u64 {
-    let mut random = Random(seed);
+    let mut random = RandomData(seed);
     move || random.below(below / PAGE as u64) * PAGE as u64
 }
 
 /// A file whose content stands in its inode.
-fn small(criterion: &mut Criterion<Busy>) {
+fn small(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("content/inline");
     let data = [1; 1000];
     group.throughput(Throughput::Bytes(data.len() as u64));
-    let mut benches = Renewed::new(SMALL, Bench::new);
+    let mut benches = RenewedFixture::new(SMALL, Bench::new);
     group.bench_function("write-1000", |bencher| {
         bencher.iter_custom(|times| {
             benches.time(
                 times,
-                |work| Busy::THREAD.time(work),
+                |work| ProcessorTime::THREAD.time(work),
                 |bench, _| {
                     bench.fs.write(bench.ino, 0, &data, false).unwrap();
                 },
@@ -117,18 +117,18 @@ fn small(criterion: &mut Criterion<Busy>) {
 }
 
 /// A file that grows, and what was written, read from the log.
-fn appends(criterion: &mut Criterion<Busy>) {
+fn appends(criterion: &mut Criterion<ProcessorTime>) {
     let filled = LazyCell::new(Bench::filled);
     for (name, len) in [("4KiB", PAGE), ("128KiB", 128 << 10), ("1MiB", 1 << 20)] {
         let data = noise(1, len);
         let mut group = criterion.benchmark_group("content/append");
         group.throughput(Throughput::Bytes(len as u64));
-        let mut benches = Renewed::new(FILE / len as u64, Bench::new);
+        let mut benches = RenewedFixture::new(FILE / len as u64, Bench::new);
         group.bench_function(name, |bencher| {
             bencher.iter_custom(|times| {
                 benches.time(
                     times,
-                    |work| Busy::THREAD.time(work),
+                    |work| ProcessorTime::THREAD.time(work),
                     |bench, _| {
                         bench.fs.append(bench.ino, &data).unwrap();
                     },
@@ -151,16 +151,16 @@ fn appends(criterion: &mut Criterion<Busy>) {
 }
 
 /// Pages anywhere in a file, written over and read.
-fn overwrites(criterion: &mut Criterion<Busy>) {
+fn overwrites(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("content/overwrite");
     group.throughput(Throughput::Bytes(PAGE as u64));
-    let mut benches = Renewed::new(SMALL, Bench::filled);
+    let mut benches = RenewedFixture::new(SMALL, Bench::filled);
     let (data, mut place) = ([1; PAGE], pages(1, FILE));
     group.bench_function("4KiB", |bencher| {
         bencher.iter_custom(|times| {
             benches.time(
                 times,
-                |work| Busy::THREAD.time(work),
+                |work| ProcessorTime::THREAD.time(work),
                 |bench, _| {
                     bench.fs.write(bench.ino, place(), &data, false).unwrap();
                 },
@@ -184,7 +184,7 @@ fn overwrites(criterion: &mut Criterion<Busy>) {
 }
 
 /// Pages of chunks that are decoded already.
-fn chunks(criterion: &mut Criterion<Busy>) {
+fn chunks(criterion: &mut Criterion<ProcessorTime>) {
     const HOT: u64 = 8 << 20;
     let held = LazyCell::new(|| {
         let bench = Bench::published();
@@ -205,7 +205,7 @@ fn cold(criterion: &mut Criterion<WallTime>) {
     const LEN: u64 = 128 << 10;
     let mut group = criterion.benchmark_group("content/read-cold");
     group.sample_size(10).throughput(Throughput::Bytes(LEN));
-    let mut benches = Renewed::new(FILE / LEN, || {
+    let mut benches = RenewedFixture::new(FILE / LEN, || {
         let bench = Bench::published();
         bench.fs.open_file(bench.ino, OpenFlags::default()).unwrap();
         bench
@@ -237,7 +237,7 @@ fn fsyncs(criterion: &mut Criterion<WallTime>) {
 
 /// What `times` files take that several writers make. Fewer than the writers are not made: each makes one at least,
 /// and the time is told in proportion.
-fn flushed(fs: &Fs, next: &AtomicU64, writers: u64, times: u64) -> Duration {
+fn flushed(fs: &LiveFilesystem, next: &AtomicU64, writers: u64, times: u64) -> Duration {
     let each = times.div_ceil(writers);
     let start = Instant::now();
     std::thread::scope(|scope| {

@@ -10,7 +10,7 @@ use std::cell::LazyCell;
 use tempfile::TempDir;
 use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{Busy, Renewed, busy, elapsed, noise, scratch, waiting};
+use vellum_benchkit::{ProcessorTime, RenewedFixture, busy, elapsed, noise, scratch, waiting};
 use vellum_fs::WriteLog;
 
 /// Bytes after which a log is made anew.
@@ -29,17 +29,17 @@ fn open() -> (WriteLog, TempDir) {
     (WriteLog::open(&dir.path().join("log"), u64::MAX).unwrap(), dir)
 }
 
-fn appends(criterion: &mut Criterion<Busy>) {
+fn appends(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("log/append");
     for kib in SIZES_KIB {
         let data = noise(1, kib as usize * 1024);
         group.throughput(Throughput::Bytes(data.len() as u64));
-        let mut logs = Renewed::new(LOG / data.len() as u64, open);
+        let mut logs = RenewedFixture::new(LOG / data.len() as u64, open);
         group.bench_function(format!("{kib}KiB"), |bencher| {
             bencher.iter_custom(|times| {
                 logs.time(
                     times,
-                    |work| Busy::THREAD.time(work),
+                    |work| ProcessorTime::THREAD.time(work),
                     |(log, _), _| drop(log.append(&data).unwrap()),
                 )
             });
@@ -54,7 +54,7 @@ fn syncs(criterion: &mut Criterion<WallTime>) {
     for kib in SIZES_KIB {
         let data = noise(1, kib as usize * 1024);
         group.throughput(Throughput::Bytes(data.len() as u64));
-        let mut logs = Renewed::new(LOG / data.len() as u64, open);
+        let mut logs = RenewedFixture::new(LOG / data.len() as u64, open);
         group.bench_function(format!("{kib}KiB"), |bencher| {
             bencher.iter_custom(|times| {
                 logs.time(times, elapsed, |(log, _), _| {
@@ -67,7 +67,7 @@ fn syncs(criterion: &mut Criterion<WallTime>) {
     group.finish();
 }
 
-fn reads(criterion: &mut Criterion<Busy>) {
+fn reads(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("log/read");
     for kib in SIZES_KIB {
         let mut data = noise(1, kib as usize * 1024);

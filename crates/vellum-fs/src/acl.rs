@@ -5,10 +5,10 @@
 //! Deliberately absent: deciding about access, which is the kernel's affair.
 
 use rustix::io::Errno;
-use vellum_types::{Attr, FileKind, Ino, Key};
+use vellum_types::{FileKind, Ino, InodeAttr, MapKey};
 
 use crate::error::Result;
-use crate::tree::{Reading, Txn};
+use crate::tree::{LiveTransaction, MapReader};
 
 /// Name of the list that rules access.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -21,7 +21,7 @@ const NOBODY: u32 = u32::MAX;
 const PERMISSIONS: u32 = 0o777;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Tag {
+enum AclTag {
     Owner,
     User,
     OwningGroup,
@@ -30,7 +30,7 @@ enum Tag {
     Others,
 }
 
-impl Tag {
+impl AclTag {
     const ALL: [Self; 6] =
         [Self::Owner, Self::User, Self::OwningGroup, Self::Group, Self::Mask, Self::Others];
 
@@ -51,8 +51,8 @@ impl Tag {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry {
-    tag: Tag,
+struct AclEntry {
+    tag: AclTag,
     /// Read, write, execute: the lowest three bits.
     allowed: u32,
     id: u32,
@@ -60,9 +60,9 @@ struct Entry {
 
 /// A valid list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Acl(Vec<Entry>);
+pub struct AccessControlList(Vec<AclEntry>);
 
-impl Acl {
+impl AccessControlList {
     /// Reads the kernel's form. None is the empty list, which stands for no list.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Option<Self>, Errno> {
         let (version, rest) = bytes.split_first_chunk::<4>().ok_or(Errno::INVAL)?;
@@ -83,7 +83,7 @@ impl Acl {
     /// The kernel's form.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
-        for Entry { tag, allowed, id } in &self.0 {
+        for AclEntry { tag, allowed, id } in &self.0 {
             bytes.extend_from_slice(&tag.number().to_le_bytes());
             bytes.extend_from_slice(&(*allowed as u16).to_le_bytes());
             bytes.extend_from_slice(&id.to_le_bytes());
@@ -96,9 +96,9 @@ impl Acl {
         let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
         let named = self.0.iter().any(|entry| entry.tag.names_somebody());
         self.0.is_sorted_by_key(|entry| entry.tag)
-            && [Tag::Owner, Tag::OwningGroup, Tag::Others].into_iter().all(|tag| count(tag) == 1)
-            && count(Tag::Mask) <= 1
-            && (count(Tag::Mask) == 1 || !named)
+            && [AclTag::Owner, AclTag::OwningGroup, AclTag::Others].into_iter().all(|tag| count(tag) == 1)
+            && count(AclTag::Mask) <= 1
+            && (count(AclTag::Mask) == 1 || !named)
     }
 
     /// Whether it says more than a mode can.
@@ -108,11 +108,14 @@ impl Acl {
 
     /// The entries that the class bits of a mode stand for, each with the place of its bits.
     fn classes(&mut self) -> impl Iterator<Item = (&mut u32, u32)> {
-        let group =
-            if self.0.iter().any(|entry| entry.tag == Tag::Mask) { Tag::Mask } else { Tag::OwningGroup };
+        let group = if self.0.iter().any(|entry| entry.tag == AclTag::Mask) {
+            AclTag::Mask
+        } else {
+            AclTag::OwningGroup
+        };
         self.0.iter_mut().filter_map(move |entry| match entry.tag {
-            Tag::Owner => Some((&mut entry.allowed, 6)),
-            Tag::Others => Some((&mut entry.allowed, 0)),
+            AclTag::Owner => Some((&mut entry.allowed, 6)),
+            AclTag::Others => Some((&mut entry.allowed, 0)),
             tag if tag == group => Some((&mut entry.allowed, 3)),
             _ => None,
         })
@@ -134,21 +137,21 @@ impl Acl {
     }
 }
 
-fn decode_entry(bytes: &[u8; 8]) -> std::result::Result<Entry, Errno> {
+fn decode_entry(bytes: &[u8; 8]) -> std::result::Result<AclEntry, Errno> {
     let [tag_low, tag_high, allowed_low, allowed_high, id @ ..] = *bytes;
     let number = u16::from_le_bytes([tag_low, tag_high]);
-    let tag = Tag::ALL.into_iter().find(|tag| tag.number() == number).ok_or(Errno::INVAL)?;
+    let tag = AclTag::ALL.into_iter().find(|tag| tag.number() == number).ok_or(Errno::INVAL)?;
     let allowed = u32::from(u16::from_le_bytes([allowed_low, allowed_high]));
     let id = u32::from_le_bytes(id);
     if allowed > 7 || tag.names_somebody() && id == NOBODY {
         return Err(Errno::INVAL);
     }
-    Ok(Entry { tag, allowed, id: if tag.names_somebody() { id } else { NOBODY } })
+    Ok(AclEntry { tag, allowed, id: if tag.names_somebody() { id } else { NOBODY } })
 }
 
 /// What something new gets from its directory.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Inherited {
+pub struct InheritedAccess {
     /// Its mode.
     pub mode: u32,
     /// Its access list.
@@ -157,22 +160,22 @@ pub struct Inherited {
 
 /// What something new gets that is asked for with a mode: the directory's default list decides, or else the mask of
 /// who asks.
-pub fn inherit(default: Option<&[u8]>, mode: u32, umask: u32) -> Inherited {
+pub fn inherit(default: Option<&[u8]>, mode: u32, umask: u32) -> InheritedAccess {
     // A list that cannot be read (an older one, of a hostile tree) must not allow more than none would.
-    let acl = default.and_then(|bytes| Acl::decode(bytes).ok().flatten());
+    let acl = default.and_then(|bytes| AccessControlList::decode(bytes).ok().flatten());
     let Some(mut acl) = acl else {
-        return Inherited { mode: mode & !(umask & PERMISSIONS), access: None };
+        return InheritedAccess { mode: mode & !(umask & PERMISSIONS), access: None };
     };
     acl.restrict(mode);
     let mode = mode & !PERMISSIONS | acl.mode();
-    Inherited { mode, access: acl.is_extended().then(|| acl.encode()) }
+    InheritedAccess { mode, access: acl.is_extended().then(|| acl.encode()) }
 }
 
 /// The access list of an inode follows its new mode.
-pub fn follow_mode(txn: &mut Txn<'_>, ino: Ino, mode: u32) -> Result<()> {
-    let key = Key::xattr(ino, ACCESS);
+pub fn follow_mode(txn: &mut LiveTransaction<'_>, ino: Ino, mode: u32) -> Result<()> {
+    let key = MapKey::xattr(ino, ACCESS);
     let held = txn.value(&key)?;
-    if let Some(mut acl) = held.and_then(|bytes| Acl::decode(&bytes).ok().flatten()) {
+    if let Some(mut acl) = held.and_then(|bytes| AccessControlList::decode(&bytes).ok().flatten()) {
         acl.set_mode(mode);
         txn.put(key, &acl.encode());
     }
@@ -180,11 +183,17 @@ pub fn follow_mode(txn: &mut Txn<'_>, ino: Ino, mode: u32) -> Result<()> {
 }
 
 /// Sets a list, and the mode with it. The caller puts the attributes.
-pub fn set(txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, name: &[u8], value: &[u8]) -> Result<()> {
+pub fn set(
+    txn: &mut LiveTransaction<'_>,
+    ino: Ino,
+    attr: &mut InodeAttr,
+    name: &[u8],
+    value: &[u8],
+) -> Result<()> {
     if attr.kind == FileKind::Symlink {
         return Err(Errno::OPNOTSUPP.into());
     }
-    let acl = Acl::decode(value)?;
+    let acl = AccessControlList::decode(value)?;
     if name == DEFAULT && attr.kind != FileKind::Dir && acl.is_some() {
         return Err(Errno::ACCESS.into());
     }
@@ -195,7 +204,7 @@ pub fn set(txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, name: &[u8], value: &[u
         }
         acl => acl.map(|acl| acl.encode()),
     };
-    let key = Key::xattr(ino, name);
+    let key = MapKey::xattr(ino, name);
     match kept {
         Some(value) => txn.put(key, &value),
         None if txn.value(&key)?.is_some() => txn.delete(key),

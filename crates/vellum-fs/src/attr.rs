@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use rustix::io::Errno;
 use vellum_types::limits::FILE_SIZE_MAX;
 use vellum_types::value::MODE_MASK;
-use vellum_types::{Attr, FileKind, Ino, Key, Time};
+use vellum_types::{FileKind, Ino, InodeAttr, MapKey, UnixTime};
 
 use crate::acl;
 use crate::clock::{now, stamp_change};
 use crate::content::{drop_set_ids, extents};
 use crate::error::Result;
-use crate::fs::{Caller, Fs, Node};
-use crate::tree::{Reading, Txn};
+use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
+use crate::tree::{LiveTransaction, MapReader};
 use crate::xattr::CAPABILITY;
 
 /// An access is recorded at the latest when the last one recorded is this old, in seconds: relatime.
@@ -21,7 +21,7 @@ const ACCESS_AGE: i64 = 24 * 60 * 60;
 
 /// What to set; None stays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SetAttr {
+pub struct AttributeChanges {
     /// Permission bits, set-id bits and the sticky bit.
     pub mode: Option<u32>,
     /// Owner.
@@ -31,24 +31,24 @@ pub struct SetAttr {
     /// Bytes of content, of files only.
     pub size: Option<u64>,
     /// Last access.
-    pub atime: Option<SetTime>,
+    pub atime: Option<TimeChange>,
     /// Last change of content.
-    pub mtime: Option<SetTime>,
+    pub mtime: Option<TimeChange>,
     /// Last change of attributes: for a kernel that has kept it; otherwise it is now.
-    pub ctime: Option<Time>,
+    pub ctime: Option<UnixTime>,
 }
 
 /// What a time is set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SetTime {
+pub enum TimeChange {
     /// The time of the operation.
     Now,
     /// This moment.
-    At(Time),
+    At(UnixTime),
 }
 
-impl SetTime {
-    fn at(self, now: Time) -> Time {
+impl TimeChange {
+    fn at(self, now: UnixTime) -> UnixTime {
         match self {
             Self::Now => now,
             Self::At(time) => time,
@@ -56,14 +56,14 @@ impl SetTime {
     }
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// The attributes of an inode.
-    pub fn getattr(&self, ino: Ino) -> Result<Node> {
-        Ok(Node { ino, attr: self.attr(ino)? })
+    pub fn getattr(&self, ino: Ino) -> Result<InodeAttributes> {
+        Ok(InodeAttributes { ino, attr: self.attr(ino)? })
     }
 
     /// How many bytes an inode takes: of a file, those that are no holes.
-    pub fn stored(&self, node: &Node) -> Result<u64> {
+    pub fn stored(&self, node: &InodeAttributes) -> Result<u64> {
         if node.attr.inline.is_some() || node.attr.size == 0 {
             return Ok(node.attr.size);
         }
@@ -71,7 +71,7 @@ impl Fs {
     }
 
     /// The attributes of an inode, without its number.
-    pub(crate) fn attr(&self, ino: Ino) -> Result<Arc<Attr>> {
+    pub(crate) fn attr(&self, ino: Ino) -> Result<Arc<InodeAttr>> {
         let ticket = match self.inodes.attr(ino) {
             Ok(attr) => return Ok(attr),
             Err(ticket) => ticket,
@@ -85,7 +85,12 @@ impl Fs {
 
     /// Sets attributes, all of them or none. What Linux changes beside them changes, too: set-id bits go when the
     /// owner changes, an access control list follows the mode.
-    pub fn setattr(&self, ino: Ino, set: &SetAttr, caller: Caller) -> Result<Node> {
+    pub fn setattr(
+        &self,
+        ino: Ino,
+        set: &AttributeChanges,
+        caller: RequestCaller,
+    ) -> Result<InodeAttributes> {
         self.attr(ino)?;
         if set.mode.is_some() {
             self.xattr(ino, acl::ACCESS)?;
@@ -115,7 +120,7 @@ impl Fs {
             attr.atime = set.atime.map_or(attr.atime, |time| time.at(now));
             attr.mtime = set.mtime.map_or(attr.mtime, |time| time.at(now));
             txn.put_attr(ino, &attr);
-            Ok(Node { ino, attr: Arc::new(attr) })
+            Ok(InodeAttributes { ino, attr: Arc::new(attr) })
         })
     }
 
@@ -128,13 +133,13 @@ impl Fs {
         let now = now();
         if is_access_due(&*self.attr(ino)?, now) {
             self.tree.accesses().note(ino, now);
-            self.inodes.forget(&[Key::attr(ino)]);
+            self.inodes.forget(&[MapKey::attr(ino)]);
         }
         Ok(())
     }
 }
 
-fn is_access_due(attr: &Attr, now: Time) -> bool {
+fn is_access_due(attr: &InodeAttr, now: UnixTime) -> bool {
     // Within one tick of the clock an access is not later than the change before it: nothing would be recorded.
     if now <= attr.atime && attr.atime <= attr.mtime.max(attr.ctime) {
         return false;
@@ -142,7 +147,7 @@ fn is_access_due(attr: &Attr, now: Time) -> bool {
     attr.atime <= attr.mtime.max(attr.ctime) || now.secs.saturating_sub(attr.atime.secs) >= ACCESS_AGE
 }
 
-fn check_size(attr: &Attr, size: u64) -> Result<()> {
+fn check_size(attr: &InodeAttr, size: u64) -> Result<()> {
     match attr.kind {
         FileKind::File if size <= FILE_SIZE_MAX => Ok(()),
         FileKind::File => Err(Errno::FBIG.into()),
@@ -151,7 +156,7 @@ fn check_size(attr: &Attr, size: u64) -> Result<()> {
     }
 }
 
-fn set_mode(txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, mode: u32) -> Result<()> {
+fn set_mode(txn: &mut LiveTransaction<'_>, ino: Ino, attr: &mut InodeAttr, mode: u32) -> Result<()> {
     if attr.kind == FileKind::Symlink {
         return Err(Errno::OPNOTSUPP.into());
     }
@@ -159,7 +164,12 @@ fn set_mode(txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, mode: u32) -> Result<(
     acl::follow_mode(txn, ino, attr.mode)
 }
 
-fn set_owner(txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, set: &SetAttr) -> Result<()> {
+fn set_owner(
+    txn: &mut LiveTransaction<'_>,
+    ino: Ino,
+    attr: &mut InodeAttr,
+    set: &AttributeChanges,
+) -> Result<()> {
     if set.uid.is_none() && set.gid.is_none() {
         return Ok(());
     }
@@ -167,7 +177,7 @@ fn set_owner(txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, set: &SetAttr) -> Res
     attr.gid = set.gid.unwrap_or(attr.gid);
     if attr.kind != FileKind::Dir {
         drop_set_ids(attr);
-        let capability = Key::xattr(ino, CAPABILITY);
+        let capability = MapKey::xattr(ino, CAPABILITY);
         if txn.value(&capability)?.is_some() {
             txn.delete(capability);
         }

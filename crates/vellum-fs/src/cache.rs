@@ -10,11 +10,11 @@ mod sharded;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
-use vellum_types::{Attr, Dentry, Ino, Key, KeyRef};
+use vellum_types::{Dentry, Ino, InodeAttr, MapKey, MapKeyRef};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-pub use sharded::Ticket;
-use sharded::{Counts, Sharded};
+pub use sharded::InsertTicket;
+use sharded::{CacheCounts, ShardedCache};
 
 /// What it holds unless told otherwise, bytes: the inodes of about a hundred thousand files.
 pub const CAPACITY: usize = 64 << 20;
@@ -28,13 +28,13 @@ const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
 /// The cache.
 pub struct InodeCache {
     seed: u64,
-    attrs: Sharded<Ino, Arc<Attr>>,
-    dentries: Sharded<Named, Option<Dentry>>,
-    xattrs: Sharded<Named, Option<Arc<[u8]>>>,
+    attrs: ShardedCache<Ino, Arc<InodeAttr>>,
+    dentries: ShardedCache<NamedKey, Option<Dentry>>,
+    xattrs: ShardedCache<NamedKey, Option<Arc<[u8]>>>,
 }
 
 /// What has a name within an inode.
-type Named = (Ino, Box<[u8]>);
+type NamedKey = (Ino, Box<[u8]>);
 
 /// What the cache did and holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,56 +75,58 @@ impl InodeCache {
         let [attrs, dentries, xattrs] = shares(capacity);
         Self {
             seed: RandomState::new().build_hasher().finish(),
-            attrs: Sharded::new(attrs),
-            dentries: Sharded::new(dentries),
-            xattrs: Sharded::new(xattrs),
+            attrs: ShardedCache::new(attrs),
+            dentries: ShardedCache::new(dentries),
+            xattrs: ShardedCache::new(xattrs),
         }
     }
 
     /// The attributes of an inode, or the ticket to put them.
-    pub fn attr(&self, ino: Ino) -> Result<Arc<Attr>, Ticket> {
+    pub fn attr(&self, ino: Ino) -> Result<Arc<InodeAttr>, InsertTicket> {
         self.attrs.get(self.hash_ino(ino), |held| *held == ino)
     }
 
     /// Keeps what was read after a miss.
-    pub fn put_attr(&self, ino: Ino, attr: &Arc<Attr>, ticket: Ticket) {
+    pub fn put_attr(&self, ino: Ino, attr: &Arc<InodeAttr>, ticket: InsertTicket) {
         let inline = attr.inline.as_ref().map_or(0, Vec::capacity);
-        let weight = ENTRY + size_of::<Attr>() + attr.name.capacity() + attr.target.capacity() + inline;
+        let weight = ENTRY + size_of::<InodeAttr>() + attr.name.capacity() + attr.target.capacity() + inline;
         self.attrs.put(self.hash_ino(ino), ino, Arc::clone(attr), weight, ticket);
     }
 
     /// What a directory holds under a name (None: nothing), or the ticket to put it.
-    pub fn dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>, Ticket> {
+    pub fn dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>, InsertTicket> {
         self.dentries.get(self.hash_named(dir, name), is(dir, name))
     }
 
     /// Keeps what was read after a miss.
-    pub fn put_dentry(&self, dir: Ino, name: &[u8], dentry: Option<Dentry>, ticket: Ticket) {
+    pub fn put_dentry(&self, dir: Ino, name: &[u8], dentry: Option<Dentry>, ticket: InsertTicket) {
         let weight = ENTRY + size_of::<Dentry>() + name.len();
         self.dentries.put(self.hash_named(dir, name), (dir, name.into()), dentry, weight, ticket);
     }
 
     /// An extended attribute (None: it is not there), or the ticket to put it.
-    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Arc<[u8]>>, Ticket> {
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Arc<[u8]>>, InsertTicket> {
         self.xattrs.get(self.hash_named(ino, name), is(ino, name))
     }
 
     /// Keeps what was read after a miss.
-    pub fn put_xattr(&self, ino: Ino, name: &[u8], value: Option<Arc<[u8]>>, ticket: Ticket) {
+    pub fn put_xattr(&self, ino: Ino, name: &[u8], value: Option<Arc<[u8]>>, ticket: InsertTicket) {
         let weight = ENTRY + name.len() + value.as_ref().map_or(0, |value| value.len());
         self.xattrs.put(self.hash_named(ino, name), (ino, name.into()), value, weight, ticket);
     }
 
     /// Forgets what was changed, and makes tickets for it worthless: to be called after each commit.
-    pub fn forget(&self, changed: &[Key]) {
+    pub fn forget(&self, changed: &[MapKey]) {
         for key in changed {
-            match KeyRef::parse(key.as_bytes()) {
-                Ok(KeyRef::Attr(ino)) => self.attrs.forget(self.hash_ino(ino), |held| *held == ino),
-                Ok(KeyRef::Dentry(dir, name)) => {
+            match MapKeyRef::parse(key.as_bytes()) {
+                Ok(MapKeyRef::Attr(ino)) => self.attrs.forget(self.hash_ino(ino), |held| *held == ino),
+                Ok(MapKeyRef::Dentry(dir, name)) => {
                     self.dentries.forget(self.hash_named(dir, name), is(dir, name));
                 }
-                Ok(KeyRef::Xattr(ino, name)) => self.xattrs.forget(self.hash_named(ino, name), is(ino, name)),
-                Ok(KeyRef::Extent(..)) | Err(_) => {}
+                Ok(MapKeyRef::Xattr(ino, name)) => {
+                    self.xattrs.forget(self.hash_named(ino, name), is(ino, name))
+                }
+                Ok(MapKeyRef::Extent(..)) | Err(_) => {}
             }
         }
     }
@@ -148,7 +150,7 @@ impl InodeCache {
     #[must_use]
     pub fn statistics(&self) -> CacheStatistics {
         let mut sum = CacheStatistics::default();
-        for Counts { hits, misses, evictions, entries, bytes, capacity } in
+        for CacheCounts { hits, misses, evictions, entries, bytes, capacity } in
             [self.attrs.counts(), self.dentries.counts(), self.xattrs.counts()]
         {
             sum.hits += hits;
@@ -172,7 +174,7 @@ impl InodeCache {
     }
 }
 
-fn is(ino: Ino, name: &[u8]) -> impl Fn(&Named) -> bool {
+fn is(ino: Ino, name: &[u8]) -> impl Fn(&NamedKey) -> bool {
     move |held| held.0 == ino && *held.1 == *name
 }
 

@@ -5,7 +5,7 @@
 //! differ from what it was told when the file was made. Invariant: every time of an inode that is "now" is of this clock.
 
 use rustix::time::{ClockId, clock_gettime};
-use vellum_types::{Attr, Time};
+use vellum_types::{InodeAttr, UnixTime};
 
 use crate::snapshot::just_after;
 
@@ -14,14 +14,14 @@ const AHEAD_MAX: i64 = 1;
 
 /// The present time, as of the kernel's last tick.
 #[must_use]
-pub fn now() -> Time {
+pub fn now() -> UnixTime {
     let now = clock_gettime(ClockId::RealtimeCoarse);
-    Time { secs: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or_default() }
+    UnixTime { secs: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or_default() }
 }
 
 /// Gives an inode a later time of change than it had, if only by a nanosecond: by that one sees that something in it has
 /// changed, within one tick too.
-pub(crate) fn stamp_change(attr: &mut Attr, now: Time) {
+pub(crate) fn stamp_change(attr: &mut InodeAttr, now: UnixTime) {
     let before = attr.ctime;
     let is_ahead = before.secs.saturating_sub(now.secs) > AHEAD_MAX;
     attr.ctime = if now > before || is_ahead { now } else { just_after(before) };
@@ -44,9 +44,9 @@ mod tests {
 
     #[test]
     fn each_change_has_a_later_time() {
-        let at = |secs, nanos| Time { secs, nanos };
+        let at = |secs, nanos| UnixTime { secs, nanos };
         let stamped = |before, now| {
-            let mut attr = Attr { ctime: before, ..Attr::new(vellum_types::FileKind::File, 0) };
+            let mut attr = InodeAttr { ctime: before, ..InodeAttr::new(vellum_types::FileKind::File, 0) };
             stamp_change(&mut attr, now);
             attr.ctime
         };
@@ -61,7 +61,7 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let before = now();
         let made = tempfile::tempfile().unwrap().metadata().unwrap();
-        let stamped = Time { secs: made.mtime(), nanos: u32::try_from(made.mtime_nsec()).unwrap() };
+        let stamped = UnixTime { secs: made.mtime(), nanos: u32::try_from(made.mtime_nsec()).unwrap() };
         assert!(before <= stamped);
     }
 }

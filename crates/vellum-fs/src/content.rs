@@ -17,19 +17,19 @@ mod write;
 
 use rustix::io::Errno;
 use vellum_types::limits::BLOB_MAX;
-use vellum_types::{Attr, FileKind, Ino, Time};
+use vellum_types::{FileKind, Ino, InodeAttr, UnixTime};
 
 use crate::clock::stamp_change;
 use crate::error::Result;
-use crate::tree::Reading;
+use crate::tree::MapReader;
 
-pub(crate) use chunks::Chunks;
+pub(crate) use chunks::ChunkCache;
 pub(crate) use copy::EXTENTS_MAX;
 pub(crate) use open::remove_inode;
-pub(crate) use read::Streams;
+pub(crate) use read::ReadStreams;
 pub(crate) use released::ReleasedOrphans;
-pub use resize::FallocMode;
-pub use seek::Seek;
+pub use resize::AllocateMode;
+pub use seek::SeekTarget;
 pub(crate) use seek::find as seek_in;
 
 /// Longest extent, bytes: as long as the longest chunk, so that what covers an offset is found by looking back no
@@ -43,7 +43,7 @@ pub(crate) const SET_GID: u32 = 0o2000;
 const GROUP_EXEC: u32 = 0o010;
 
 /// The attributes of an inode that must be a regular file.
-fn file_attr<R: Reading + ?Sized>(view: &R, ino: Ino) -> Result<Attr> {
+fn file_attr<R: MapReader + ?Sized>(view: &R, ino: Ino) -> Result<InodeAttr> {
     let attr = view.attr_of(ino)?;
     match attr.kind {
         FileKind::File => Ok(attr),
@@ -57,13 +57,13 @@ fn file_attr<R: Reading + ?Sized>(view: &R, ino: Ino) -> Result<Attr> {
 }
 
 /// Notes that content was changed.
-fn touch(attr: &mut Attr, now: Time) {
+fn touch(attr: &mut InodeAttr, now: UnixTime) {
     attr.mtime = now;
     stamp_change(attr, now);
 }
 
 /// Takes away what lets a program run as somebody else.
-pub(crate) fn drop_set_ids(attr: &mut Attr) {
+pub(crate) fn drop_set_ids(attr: &mut InodeAttr) {
     attr.mode &= !SET_UID;
     if attr.mode & GROUP_EXEC != 0 {
         attr.mode &= !SET_GID;

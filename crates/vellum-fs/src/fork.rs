@@ -7,22 +7,26 @@ use std::path::Path;
 use std::sync::PoisonError;
 
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::head::Head;
+use crate::fs::LiveFilesystem;
+use crate::head::LiveHead;
 
 /// The folders of a live state.
 #[derive(Debug, Clone, Copy)]
-pub struct Folders<'f> {
+pub struct LiveStateFolders<'f> {
     /// Metadata.
     pub meta: &'f Path,
     /// The write log.
     pub log: &'f Path,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Makes the live state of a fork in new folders. `enter` is called when it is there, with the head that it stands
     /// on, and until it returns nothing goes that the fork needs: to tell the store that it exists.
-    pub fn fork_into<T>(&self, to: Folders<'_>, enter: impl FnOnce(&Head) -> Result<T>) -> Result<T> {
+    pub fn fork_into<T>(
+        &self,
+        to: LiveStateFolders<'_>,
+        enter: impl FnOnce(&LiveHead) -> Result<T>,
+    ) -> Result<T> {
         // Segments go when something was published, and trees that nobody names when the ref was changed.
         let _nothing_is_published = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         let _nothing_is_restored = self.enter();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use rustix::io::Errno;
-use vellum_types::{Attr, BlobId, BlobKind, FileKind, Ino};
-use vellum_volume::tree::{Inode, Piece, part, pieces};
+use vellum_types::{BlobId, BlobKind, FileKind, Ino, InodeAttr};
+use vellum_volume::tree::{FilePiece, InodeRecord, part, pieces};
 use vellum_volume::{FsTree, Volume};
 
 use crate::error::{FsError, Result};
@@ -24,17 +24,17 @@ const ENTRY: u64 = 64;
 const CHUNKS_KEPT: u64 = 32 << 20;
 
 /// Decoded chunks and files, shared by all snapshots that somebody reads.
-pub struct Chunks {
+pub struct FrozenChunks {
     volume: Arc<Volume>,
-    kept: Cache<BlobId, Arc<Vec<u8>>, ByLength>,
+    kept: Cache<BlobId, Arc<Vec<u8>>, ChunkLengthWeighter>,
     /// By the root of the tree and the inode in it.
-    files: Cache<(BlobId, Ino), Arc<File>, FileWeighter>,
+    files: Cache<(BlobId, Ino), Arc<FrozenFile>, FileWeighter>,
 }
 
 #[derive(Debug, Clone)]
-struct ByLength;
+struct ChunkLengthWeighter;
 
-impl Weighter<BlobId, Arc<Vec<u8>>> for ByLength {
+impl Weighter<BlobId, Arc<Vec<u8>>> for ChunkLengthWeighter {
     fn weight(&self, _: &BlobId, chunk: &Arc<Vec<u8>>) -> u64 {
         chunk.len() as u64 + ENTRY
     }
@@ -43,23 +43,23 @@ impl Weighter<BlobId, Arc<Vec<u8>>> for ByLength {
 #[derive(Debug, Clone)]
 struct FileWeighter;
 
-impl Weighter<(BlobId, Ino), Arc<File>> for FileWeighter {
-    fn weight(&self, _: &(BlobId, Ino), file: &Arc<File>) -> u64 {
-        let File { inode, pieces } = &**file;
+impl Weighter<(BlobId, Ino), Arc<FrozenFile>> for FileWeighter {
+    fn weight(&self, _: &(BlobId, Ino), file: &Arc<FrozenFile>) -> u64 {
+        let FrozenFile { inode, pieces } = &**file;
         let xattrs: usize = inode.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
         let inline = inode.attr.inline.as_ref().map_or(0, Vec::len) + inode.attr.target.len();
         let parts = size_of_val(&pieces[..]) + size_of_val(&inode.extents[..]);
-        (size_of::<File>() + parts + xattrs + inline) as u64 + ENTRY
+        (size_of::<FrozenFile>() + parts + xattrs + inline) as u64 + ENTRY
     }
 }
 
-impl Chunks {
+impl FrozenChunks {
     /// The chunks of a volume.
     #[must_use]
     pub fn new(volume: Arc<Volume>) -> Self {
         let expected = usize::try_from(CHUNKS_KEPT >> 16).unwrap_or(usize::MAX);
-        let kept = Cache::with_weighter(expected, CHUNKS_KEPT, ByLength);
-        let expected = usize::try_from(FILES_KEPT / size_of::<File>() as u64).unwrap_or(usize::MAX);
+        let kept = Cache::with_weighter(expected, CHUNKS_KEPT, ChunkLengthWeighter);
+        let expected = usize::try_from(FILES_KEPT / size_of::<FrozenFile>() as u64).unwrap_or(usize::MAX);
         Self { volume, kept, files: Cache::with_weighter(expected, FILES_KEPT, FileWeighter) }
     }
 
@@ -72,37 +72,37 @@ impl Chunks {
 }
 
 /// A snapshot's tree.
-pub struct Frozen {
+pub struct FrozenTree {
     tree: FsTree,
-    chunks: Arc<Chunks>,
+    chunks: Arc<FrozenChunks>,
 }
 
 /// An inode with its content's pieces.
-struct File {
-    inode: Inode,
-    pieces: Vec<Piece>,
+struct FrozenFile {
+    inode: InodeRecord,
+    pieces: Vec<FilePiece>,
 }
 
-impl Frozen {
+impl FrozenTree {
     /// The tree of a snapshot.
     #[must_use]
-    pub fn new(tree: FsTree, chunks: Arc<Chunks>) -> Self {
+    pub fn new(tree: FsTree, chunks: Arc<FrozenChunks>) -> Self {
         Self { tree, chunks }
     }
 
     /// The inode that a name stands for.
-    pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<(Ino, Attr)> {
+    pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<(Ino, InodeAttr)> {
         let dentry = self.tree.lookup(dir, name)?.ok_or(Errno::NOENT)?;
         Ok((dentry.ino, self.tree.attr_of(dentry.ino)?))
     }
 
     /// Attributes of an inode.
-    pub fn attr(&self, ino: Ino) -> Result<Attr> {
+    pub fn attr(&self, ino: Ino) -> Result<InodeAttr> {
         Ok(self.tree.attr_of(ino)?)
     }
 
     /// How many bytes an inode takes: of a file, those that are no holes.
-    pub fn stored(&self, ino: Ino, attr: &Attr) -> Result<u64> {
+    pub fn stored(&self, ino: Ino, attr: &InodeAttr) -> Result<u64> {
         if attr.kind != FileKind::File || attr.inline.is_some() || attr.size == 0 {
             return Ok(attr.size);
         }
@@ -153,7 +153,7 @@ impl Frozen {
     }
 
     /// Appends the bytes from `from` to `to` of the file, which lie in `piece`.
-    fn append(&self, ino: Ino, piece: &Piece, from: u64, to: u64, bytes: &mut Vec<u8>) -> Result<()> {
+    fn append(&self, ino: Ino, piece: &FilePiece, from: u64, to: u64, bytes: &mut Vec<u8>) -> Result<()> {
         let (skip, len) = (from - piece.offset, to - from);
         match piece.chunk {
             None => bytes.resize(bytes.len() + usize::try_from(len).map_err(|_| Errno::OVERFLOW)?, 0),
@@ -184,11 +184,11 @@ impl Frozen {
         }
     }
 
-    fn file(&self, ino: Ino) -> Result<Arc<File>> {
+    fn file(&self, ino: Ino) -> Result<Arc<FrozenFile>> {
         self.chunks.files.get_or_insert_with(&(self.tree.view().base.0, ino), || {
             let inode = self.tree.inode(ino)?;
             let pieces = pieces(&inode)?;
-            Ok(Arc::new(File { inode, pieces }))
+            Ok(Arc::new(FrozenFile { inode, pieces }))
         })
     }
 }
@@ -200,19 +200,19 @@ mod tests {
     /// What a mount keeps of all snapshots that were ever looked at must not grow with their number.
     #[test]
     fn a_file_weighs_what_its_pieces_and_attributes_take() {
-        let inode = Inode {
+        let inode = InodeRecord {
             ino: Ino(7),
-            attr: Attr::new(FileKind::File, 0o644),
+            attr: InodeAttr::new(FileKind::File, 0o644),
             entries: Vec::new(),
             xattrs: vec![(b"user.key".to_vec(), vec![0; 1000])],
             extents: Vec::new(),
         };
-        let piece = Piece { offset: 0, len: 1, chunk: None };
+        let piece = FilePiece { offset: 0, len: 1, chunk: None };
         let weigh = |pieces: usize| {
-            let file = File { inode: inode.clone(), pieces: vec![piece; pieces] };
+            let file = FrozenFile { inode: inode.clone(), pieces: vec![piece; pieces] };
             FileWeighter.weight(&(BlobId([0; 32]), Ino(7)), &Arc::new(file))
         };
-        assert!(weigh(0) > 1000 + size_of::<File>() as u64);
-        assert_eq!(weigh(5000) - weigh(0), 5000 * size_of::<Piece>() as u64);
+        assert!(weigh(0) > 1000 + size_of::<FrozenFile>() as u64);
+        assert_eq!(weigh(5000) - weigh(0), 5000 * size_of::<FilePiece>() as u64);
     }
 }

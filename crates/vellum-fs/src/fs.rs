@@ -4,30 +4,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vellum_chunker::Chunker;
-use vellum_live::{LiveStore, Sequence};
-use vellum_types::value::Super;
-use vellum_types::{Attr, FileKind, Ino, Key, SnapshotId};
+use vellum_live::{CommitSequence, LiveStore};
+use vellum_types::value::SuperBlock;
+use vellum_types::{FileKind, Ino, InodeAttr, MapKey, SnapshotId};
 use vellum_volume::Volume;
-use vellum_volume::lease::Tenure;
-use vellum_volume::refs::Quota;
+use vellum_volume::lease::HeldLease;
+use vellum_volume::refs::WorktreeQuota;
 
 use crate::cache::InodeCache;
 use crate::clock::now;
-use crate::content::{Chunks, ReleasedOrphans, Streams};
+use crate::content::{ChunkCache, ReadStreams, ReleasedOrphans};
 use crate::error::Result;
-use crate::head::{Head, State};
+use crate::head::{LayeredState, LiveHead};
 use crate::log::WriteLog;
 use crate::memory;
-use crate::metrics::Times;
-use crate::names::Places;
-use crate::numbers::Numbers;
-use crate::opened::Opened;
+use crate::metrics::LiveTimes;
+use crate::names::HardLinks;
+use crate::numbers::InodeNumberPool;
+use crate::opened::OpenInodes;
 use crate::past::Epochs;
-use crate::tree::{Committed, LiveTree, Txn};
+use crate::tree::{CommittedChanges, LiveMap, LiveTransaction};
 
 /// Who asks, for the owner of what is made and for what only owners may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caller {
+pub struct RequestCaller {
     /// User.
     pub uid: u32,
     /// Group.
@@ -38,79 +38,79 @@ pub struct Caller {
 
 /// An inode with its attributes.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub struct InodeAttributes {
     /// Its number.
     pub ino: Ino,
     /// Its attributes; an orphan has no links.
-    pub attr: Arc<Attr>,
+    pub attr: Arc<InodeAttr>,
 }
 
 /// What can be chosen about a live worktree.
 #[derive(Clone)]
-pub struct Options {
+pub struct LiveOptions {
     /// Its name; None: it is the one that the volume was opened for.
     pub worktree: Option<String>,
     /// Bytes of decoded chunks kept in memory; unless told otherwise a sixteenth of it, 64 MiB to 1 GiB.
     pub chunk_cache: u64,
     /// How much it may hold.
-    pub quota: Quota,
+    pub quota: WorktreeQuota,
     /// The lease with which it is changed, if it has one.
-    pub tenure: Option<Arc<Tenure>>,
+    pub tenure: Option<Arc<HeldLease>>,
 }
 
-impl Default for Options {
+impl Default for LiveOptions {
     fn default() -> Self {
         let chunk_cache = memory::share_for_chunks(memory::limit());
-        Self { worktree: None, chunk_cache, quota: Quota::default(), tenure: None }
+        Self { worktree: None, chunk_cache, quota: WorktreeQuota::default(), tenure: None }
     }
 }
 
 /// A live worktree.
-pub struct Fs {
+pub struct LiveFilesystem {
     pub(crate) volume: Arc<Volume>,
-    pub(crate) tree: LiveTree,
+    pub(crate) tree: LiveMap,
     pub(crate) log: Arc<WriteLog>,
     pub(crate) inodes: InodeCache,
-    pub(crate) opened: Opened,
+    pub(crate) opened: OpenInodes,
     pub(crate) released: ReleasedOrphans,
     pub(crate) epochs: Epochs,
-    pub(crate) streams: Streams,
+    pub(crate) streams: ReadStreams,
     /// Accesses are not noted.
     pub(crate) keeps_access_times: AtomicBool,
     /// Layers may be left that no state stands on.
     pub(crate) litter: AtomicBool,
-    pub(crate) chunks: Chunks,
+    pub(crate) chunks: ChunkCache,
     /// Finds the boundaries of what is published.
     pub(crate) chunker: Chunker,
-    pub(crate) times: Times,
+    pub(crate) times: LiveTimes,
     /// Held while something is published: one at a time, and in order.
     pub(crate) publishing: Mutex<()>,
     /// A sealed state of which nothing can be published: it keeps files that are open and have no name.
-    pub(crate) remainder: Mutex<Option<State>>,
-    pub(crate) numbers: Numbers,
-    pub(crate) places: Places,
+    pub(crate) remainder: Mutex<Option<LayeredState>>,
+    pub(crate) numbers: InodeNumberPool,
+    pub(crate) places: HardLinks,
     /// The snapshot that the worktree's ref names, as far as this process told it.
     pub(crate) told: Mutex<Option<SnapshotId>>,
-    pub(crate) tenure: Option<Arc<Tenure>>,
+    pub(crate) tenure: Option<Arc<HeldLease>>,
     worktree: String,
     /// The last transaction that was committed.
     committed: AtomicU64,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Opens the worktree that `live` holds, or makes one that stands on `fresh`. What lost its last name while it
     /// was open goes now.
     pub fn open(
         volume: Arc<Volume>,
         live: Arc<dyn LiveStore>,
         log: Arc<WriteLog>,
-        fresh: &Head,
-        options: Options,
+        fresh: &LiveHead,
+        options: LiveOptions,
     ) -> Result<Self> {
-        let tree = LiveTree::open(live, volume.nodes.clone(), fresh)?;
+        let tree = LiveMap::open(live, volume.nodes.clone(), fresh)?;
         tree.usage().set_quota(options.quota);
-        let chunks = Chunks::new(volume.blobs.clone(), options.chunk_cache);
-        let (inodes, opened) = (InodeCache::default(), Opened::default());
+        let chunks = ChunkCache::new(volume.blobs.clone(), options.chunk_cache);
+        let (inodes, opened) = (InodeCache::default(), OpenInodes::default());
         let chunker = Chunker::new(volume.config.chunker, &volume.keys.chunker_key());
         let worktree = options.worktree.unwrap_or_else(|| volume.worktree.worktree.clone());
         let fs = Self {
@@ -124,12 +124,12 @@ impl Fs {
             released: ReleasedOrphans::default(),
             chunks,
             chunker,
-            times: Times::default(),
-            numbers: Numbers::default(),
-            places: Places::default(),
+            times: LiveTimes::default(),
+            numbers: InodeNumberPool::default(),
+            places: HardLinks::default(),
             publishing: Mutex::default(),
             epochs: Epochs::default(),
-            streams: Streams::default(),
+            streams: ReadStreams::default(),
             keeps_access_times: AtomicBool::new(false),
             litter: AtomicBool::new(true),
             remainder: Mutex::default(),
@@ -157,7 +157,7 @@ impl Fs {
 
     /// The merged view and its head.
     #[must_use]
-    pub fn tree(&self) -> &LiveTree {
+    pub fn tree(&self) -> &LiveMap {
         &self.tree
     }
 
@@ -174,9 +174,9 @@ impl Fs {
     }
 
     /// Changes the worktree, and lets the caches forget what was changed. The body may run several times.
-    pub(crate) fn change<T>(&self, body: impl FnMut(&mut Txn<'_>) -> Result<T>) -> Result<T> {
+    pub(crate) fn change<T>(&self, body: impl FnMut(&mut LiveTransaction<'_>) -> Result<T>) -> Result<T> {
         self.admit()?;
-        let (value, Committed { changed, sequence }) = self.tree.transact(body)?;
+        let (value, CommittedChanges { changed, sequence }) = self.tree.transact(body)?;
         self.committed.fetch_max(sequence.0, Ordering::AcqRel);
         self.tree.accesses().forget(&changed);
         self.inodes.forget(&changed);
@@ -184,7 +184,7 @@ impl Fs {
     }
 
     /// Forgets all that is remembered of the worktree's state, since it stands on another one. To be called in the
-    /// body of [`LiveTree::change_head`]: no operation is under way then, and none goes on with what it knew.
+    /// body of [`LiveMap::change_head`]: no operation is under way then, and none goes on with what it knew.
     pub fn forget_state(&self) {
         self.inodes.clear();
         self.tree.accesses().clear();
@@ -199,19 +199,19 @@ impl Fs {
     }
 
     /// The last change that was committed.
-    pub(crate) fn last_change(&self) -> Sequence {
-        Sequence(self.committed.load(Ordering::Acquire))
+    pub(crate) fn last_change(&self) -> CommitSequence {
+        CommitSequence(self.committed.load(Ordering::Acquire))
     }
 }
 
 /// An empty root directory that belongs to this process, as a checked-out directory's is recorded.
-fn make_root(txn: &mut Txn<'_>) -> Result<()> {
-    let mut root = Attr::new(FileKind::Dir, 0o755);
+fn make_root(txn: &mut LiveTransaction<'_>) -> Result<()> {
+    let mut root = InodeAttr::new(FileKind::Dir, 0o755);
     root.uid = rustix::process::geteuid().as_raw();
     root.gid = rustix::process::getegid().as_raw();
     root.nlink = 2;
     root.set_times(now());
-    txn.put(Key::attr(Ino::SUPER), &Super { next_ino: Ino(Ino::ROOT.0 + 1) }.encode());
+    txn.put(MapKey::attr(Ino::SUPER), &SuperBlock { next_ino: Ino(Ino::ROOT.0 + 1) }.encode());
     txn.put_new_attr(Ino::ROOT, &root);
     Ok(())
 }

@@ -5,9 +5,9 @@
 //! `o ‖ inode (u64, big endian)` an inode that lost its last name while it was open; `s ‖ number (u64, big endian)` a
 //! snapshot that is not published yet; `b ‖ number (u64, big endian)` a tree that content was taken from.
 
-use vellum_map::Root;
-use vellum_types::{BlobId, DecodeError, Ino, Reader, SnapshotId, Time, Writer};
-use vellum_volume::Statistics;
+use vellum_map::MapRoot;
+use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter, Ino, SnapshotId, UnixTime};
+use vellum_volume::SnapshotStatistics;
 
 const VERSION: u8 = 1;
 
@@ -20,40 +20,40 @@ pub struct LayerId(pub u64);
 
 /// A filesystem state: a published tree and layers over it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct State {
+pub struct LayeredState {
     /// The published tree beneath all layers.
-    pub base: Root,
+    pub base: MapRoot,
     /// What the published tree holds; `changed` and `stored` count since the last snapshot of the line.
-    pub counted: Statistics,
+    pub counted: SnapshotStatistics,
     /// Newest first.
     pub layers: Vec<LayerId>,
 }
 
 /// A snapshot of the line, as its successor needs to know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ancestor {
+pub struct AncestorSnapshot {
     /// Which.
     pub id: SnapshotId,
     /// Its place in the line.
     pub counter: u64,
     /// When it was made.
-    pub time: Time,
+    pub time: UnixTime,
 }
 
 /// Where a worktree stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub struct LiveHead {
     /// What it holds. The first layer is the top layer, the only one that changes.
-    pub state: State,
+    pub state: LayeredState,
     /// The number of the next layer.
     pub next_layer: LayerId,
     /// The last snapshot of the line, published or not.
-    pub snapshot: Option<Ancestor>,
+    pub snapshot: Option<AncestorSnapshot>,
     /// The number of the next snapshot that waits to be published.
     pub next_pending: u64,
 }
 
-impl State {
+impl LayeredState {
     /// Whether these layers, and the tree beneath them, are the lowest ones of `other`.
     #[must_use]
     pub fn is_below(&self, other: &Self) -> bool {
@@ -61,7 +61,7 @@ impl State {
     }
 
     /// Adds the stored form.
-    pub fn encode(&self, writer: &mut Writer) {
+    pub fn encode(&self, writer: &mut FieldWriter) {
         writer.raw(self.base.0.as_bytes()).varint(self.layers.len() as u64);
         for layer in &self.layers {
             writer.varint(layer.0);
@@ -70,19 +70,19 @@ impl State {
     }
 
     /// Reads the stored form.
-    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let base = Root(BlobId(reader.array()?));
+    pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let base = MapRoot(BlobId(reader.array()?));
         let layers =
             (0..reader.count(LAYERS_MAX)?).map(|_| reader.varint().map(LayerId)).collect::<Result<_, _>>()?;
-        Ok(Self { base, layers, counted: Statistics::decode(reader)? })
+        Ok(Self { base, layers, counted: SnapshotStatistics::decode(reader)? })
     }
 }
 
-impl Head {
+impl LiveHead {
     /// The head of a worktree without changes.
     #[must_use]
-    pub fn new(base: Root, counted: Statistics, snapshot: Option<Ancestor>) -> Self {
-        let state = State { base, counted, layers: vec![LayerId(0)] };
+    pub fn new(base: MapRoot, counted: SnapshotStatistics, snapshot: Option<AncestorSnapshot>) -> Self {
+        let state = LayeredState { base, counted, layers: vec![LayerId(0)] };
         Self { state, next_layer: LayerId(1), snapshot, next_pending: 0 }
     }
 
@@ -94,9 +94,9 @@ impl Head {
 
     /// The state beneath the top layer: it changes no more.
     #[must_use]
-    pub fn sealed(&self) -> State {
+    pub fn sealed(&self) -> LayeredState {
         let layers = self.state.layers.get(1..).unwrap_or_default().to_vec();
-        State { layers, ..self.state }
+        LayeredState { layers, ..self.state }
     }
 
     /// Seals the top layer: what follows goes to a new one.
@@ -115,7 +115,7 @@ impl Head {
     /// The stored form.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new();
+        let mut writer = FieldWriter::new();
         writer.u8(VERSION).varint(self.next_layer.0).varint(self.next_pending);
         match &self.snapshot {
             None => writer.u8(0),
@@ -130,7 +130,7 @@ impl Head {
 
     /// Reads the stored form.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let version = reader.u8()?;
         if version != VERSION {
             return Err(DecodeError::Version(u32::from(version)));
@@ -140,12 +140,12 @@ impl Head {
             0 => None,
             1 => {
                 let (id, counter) = (SnapshotId(reader.array()?), reader.varint()?);
-                let time = Time { secs: reader.varint_signed()?, nanos: reader.varint_u32()? };
-                Some(Ancestor { id, counter, time })
+                let time = UnixTime { secs: reader.varint_signed()?, nanos: reader.varint_u32()? };
+                Some(AncestorSnapshot { id, counter, time })
             }
             _ => return Err(DecodeError::Invalid("snapshot")),
         };
-        let state = State::decode(&mut reader)?;
+        let state = LayeredState::decode(&mut reader)?;
         reader.finish()?;
         if state.layers.is_empty() || state.layers.iter().any(|layer| *layer >= next_layer) {
             return Err(DecodeError::Invalid("layers"));

@@ -5,29 +5,29 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use vellum_live::LiveStore;
-use vellum_map::{Root, Span};
+use vellum_map::{KeySpan, MapRoot};
 use vellum_types::SnapshotId;
 use vellum_volume::VolumeError;
 use vellum_volume::refs::WorktreeHead;
 
 use crate::error::{FsError, Result};
-use crate::fs::Fs;
-use crate::head::{HEAD_KEY, Head, PENDING, State, layer_prefix};
+use crate::fs::LiveFilesystem;
+use crate::head::{HEAD_KEY, LayeredState, LiveHead, PENDING, layer_prefix};
 use crate::tree::damaged;
 
 /// A published tree that nothing here stands on yet: as long as this lives, the worktree's ref names it.
-pub(crate) struct Named<'f> {
-    fs: &'f Fs,
-    state: State,
+pub(crate) struct NamedTree<'f> {
+    fs: &'f LiveFilesystem,
+    state: LayeredState,
 }
 
-impl Drop for Named<'_> {
+impl Drop for NamedTree<'_> {
     fn drop(&mut self) {
         self.fs.tree.views().end(&self.state);
     }
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// An error if another took the worktree over: what is changed here would never reach the store.
     pub(crate) fn admit(&self) -> Result<()> {
         Ok(self.tenure.as_ref().map_or(Ok(()), |tenure| tenure.admit())?)
@@ -42,10 +42,10 @@ impl Fs {
 
     /// Lets the worktree's ref name a published snapshot's tree before anything stands on it, so that no collection takes
     /// it if the snapshot is forgotten in the next moment. An error if it was forgotten before that.
-    pub(crate) fn name_first(&self, id: SnapshotId) -> Result<Named<'_>> {
+    pub(crate) fn name_first(&self, id: SnapshotId) -> Result<NamedTree<'_>> {
         let (state, ..) = self.published(id)?;
         self.tree.views().begin_sealed(&state);
-        let named = Named { fs: self, state };
+        let named = NamedTree { fs: self, state };
         let Some(tenure) = &self.tenure else { return Ok(named) };
         match tenure.renew().map_err(FsError::from) {
             // Whoever forgets it from now on, a collection that does not find it among the snapshots finds it here.
@@ -60,7 +60,7 @@ impl Fs {
     /// The published trees that something here stands on: the worktree, those of which it has taken content, snapshots that
     /// wait, what it stood on before a restore as long as somebody holds a file of it, and views. In this order, as no more
     /// than some are kept.
-    pub fn bases(&self) -> Result<Vec<Root>> {
+    pub fn bases(&self) -> Result<Vec<MapRoot>> {
         let head = self.tree.head();
         let mut bases = vec![head.state.base];
         bases.extend(self.lenders()?);
@@ -89,16 +89,16 @@ impl Fs {
 }
 
 /// Where the worktree stands that a live store holds, if it holds one.
-pub fn stored_head(live: &dyn LiveStore) -> Result<Option<Head>> {
+pub fn stored_head(live: &dyn LiveStore) -> Result<Option<LiveHead>> {
     let stored = live.get(HEAD_KEY)?;
-    stored.map(|bytes| Head::decode(&bytes).map_err(damaged("the head"))).transpose()
+    stored.map(|bytes| LiveHead::decode(&bytes).map_err(damaged("the head"))).transpose()
 }
 
 /// Whether a live store holds changes that are not in the volume's store.
 pub fn has_unpublished(live: &dyn LiveStore) -> Result<bool> {
     let Some(head) = stored_head(live)? else { return Ok(false) };
     let mut found = !head.sealed().layers.is_empty();
-    for span in [Span::prefix(layer_prefix(head.top())), Span::prefix(PENDING)] {
+    for span in [KeySpan::prefix(layer_prefix(head.top())), KeySpan::prefix(PENDING)] {
         live.scan(&span, &mut |_, _| {
             found = true;
             ControlFlow::Break(())

@@ -18,15 +18,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quick_cache::sync::Cache;
-use vellum_live::folder::{File, Folder, LocalFolder};
+use vellum_live::folder::{EngineFile, EngineFolder, LocalFolder};
 
 use crate::error::{FsError, Result};
 use frame::{HEADER, frame_len, header};
-use room::Room;
-use segment::{Open, Segment, failed, name_of, number_of};
+use room::LogRoom;
+use segment::{LogSegment, OpenLogSegment, failed, name_of, number_of};
 
 pub use hooks::LogHooks;
-pub use room::{Attempt, Disk, Usage};
+pub use room::{LogDisk, LogUsage, PublishAttempt};
 
 /// Bytes at which a segment is closed: few files, and little that waits for its last reader.
 const SEGMENT_SIZE: u64 = 64 << 20;
@@ -41,24 +41,24 @@ const OPEN_FILES: usize = 64;
 
 /// The segments.
 pub struct WriteLog {
-    folder: Arc<dyn Folder>,
-    state: Mutex<State>,
-    room: Room,
+    folder: Arc<dyn EngineFolder>,
+    state: Mutex<WriteLogState>,
+    room: LogRoom,
     /// Frames that were written whole.
     written: AtomicU64,
     /// How many of these are durable. Held while flushing, so that all who wait share one flush.
     flushed: Mutex<u64>,
     /// A flush failed: what is in memory may never have reached the disk.
     poisoned: AtomicBool,
-    files: Cache<u64, Arc<dyn File>>,
+    files: Cache<u64, Arc<dyn EngineFile>>,
 }
 
-struct State {
-    segments: BTreeMap<u64, Arc<Segment>>,
+struct WriteLogState {
+    segments: BTreeMap<u64, Arc<LogSegment>>,
     /// Where frames go.
-    current: Option<Arc<Open>>,
+    current: Option<Arc<OpenLogSegment>>,
     /// Full segments that are not flushed yet, oldest first.
-    full: Vec<Arc<Open>>,
+    full: Vec<Arc<OpenLogSegment>>,
     /// Number of the next segment.
     next: u64,
     /// How often it was asked which segments are sealed.
@@ -67,28 +67,28 @@ struct State {
 
 /// Where a piece of data stands. While this is held, its segment stays, whether anything names it or not.
 #[derive(Debug)]
-pub struct Appended {
+pub struct AppendedData {
     /// Number of the segment.
     pub segment: u64,
     /// Offset of its first byte in the segment.
     pub offset: u64,
     /// Bytes.
     pub len: u64,
-    pinned: Arc<Segment>,
+    pinned: Arc<LogSegment>,
 }
 
 /// Segments that nothing is written to any more, as of some moment.
 #[derive(Debug)]
-pub struct Sealed {
+pub struct SealedSegments {
     segments: Vec<u64>,
     generation: u64,
 }
 
 /// A frame's place before it is written.
-struct Reserved {
-    open: Arc<Open>,
+struct ReservedFrame {
+    open: Arc<OpenLogSegment>,
     position: u64,
-    pinned: Arc<Segment>,
+    pinned: Arc<LogSegment>,
 }
 
 impl WriteLog {
@@ -100,20 +100,20 @@ impl WriteLog {
     }
 
     /// The same in a folder that is open already.
-    pub fn open_in(folder: Arc<dyn Folder>, limit: u64) -> Result<Self> {
+    pub fn open_in(folder: Arc<dyn EngineFolder>, limit: u64) -> Result<Self> {
         let mut segments = BTreeMap::new();
         for name in folder.list().map_err(failed("list", folder.describe("")))? {
             if let Some(number) = number_of(&name) {
-                segments.insert(number, Arc::new(Segment::recover(&*folder, number)?));
+                segments.insert(number, Arc::new(LogSegment::recover(&*folder, number)?));
             }
         }
         let used = segments.values().map(|segment| segment.len.load(Ordering::Relaxed)).sum();
         let next = segments.keys().next_back().map_or(0, |last| last + 1);
-        let state = State { segments, current: None, full: Vec::new(), next, generation: 0 };
+        let state = WriteLogState { segments, current: None, full: Vec::new(), next, generation: 0 };
         Ok(Self {
             folder,
             state: Mutex::new(state),
-            room: Room::new(used, limit),
+            room: LogRoom::new(used, limit),
             written: AtomicU64::new(0),
             flushed: Mutex::new(0),
             poisoned: AtomicBool::new(false),
@@ -123,7 +123,7 @@ impl WriteLog {
 
     /// Appends data of at most [`FRAME_MAX`] bytes. Waits while the log is full; `ENOSPC` if a disk is, and nothing can be
     /// freed.
-    pub fn append(&self, data: &[u8]) -> Result<Appended> {
+    pub fn append(&self, data: &[u8]) -> Result<AppendedData> {
         self.room.wait(frame_len(data.len() as u64))?;
         if self.lock().full.len() > UNFLUSHED_MAX {
             self.flush_full()?;
@@ -132,25 +132,25 @@ impl WriteLog {
     }
 
     /// The same without waiting, for a few bytes within a transaction.
-    pub(crate) fn append_now(&self, data: &[u8]) -> Result<Appended> {
-        let Reserved { open, position, pinned } = self.reserve(data.len() as u64)?;
+    pub(crate) fn append_now(&self, data: &[u8]) -> Result<AppendedData> {
+        let ReservedFrame { open, position, pinned } = self.reserve(data.len() as u64)?;
         let segment = pinned.number;
         let done = open.write(&header(segment, position, data), data, position);
         open.writing.fetch_sub(1, Ordering::Release);
-        let appended = Appended { segment, offset: position + HEADER, len: data.len() as u64, pinned };
+        let appended = AppendedData { segment, offset: position + HEADER, len: data.len() as u64, pinned };
         done?;
         self.written.fetch_add(1, Ordering::AcqRel);
         Ok(appended)
     }
 
     /// Takes a place for a frame.
-    fn reserve(&self, len: u64) -> Result<Reserved> {
+    fn reserve(&self, len: u64) -> Result<ReservedFrame> {
         if self.poisoned.load(Ordering::Acquire) {
             return Err(self.poison());
         }
         let need = frame_len(len);
         let mut state = self.lock();
-        let full = |open: &Arc<Open>| {
+        let full = |open: &Arc<OpenLogSegment>| {
             open.segment.len.load(Ordering::Relaxed) + need
                 > (SEGMENT_SIZE).min(self.room.limit() / SEGMENTS_MIN)
         };
@@ -166,11 +166,11 @@ impl WriteLog {
         open.writing.fetch_add(1, Ordering::AcqRel);
         let position = pinned.len.fetch_add(need, Ordering::AcqRel);
         self.room.take(need);
-        Ok(Reserved { open, position, pinned })
+        Ok(ReservedFrame { open, position, pinned })
     }
 
-    fn begin_segment(&self, state: &mut State) -> Result<Arc<Open>> {
-        let open = Arc::new(Open::create(&*self.folder, state.next)?);
+    fn begin_segment(&self, state: &mut WriteLogState) -> Result<Arc<OpenLogSegment>> {
+        let open = Arc::new(OpenLogSegment::create(&*self.folder, state.next)?);
         state.next += 1;
         state.segments.insert(open.segment.number, open.segment.clone());
         state.current = Some(open.clone());
@@ -214,8 +214,8 @@ impl WriteLog {
         done
     }
 
-    fn flush_segments(&self, full: &[Arc<Open>], current: Option<&Open>) -> Result<()> {
-        let is_new = |open: &Open| !open.listed.load(Ordering::Acquire);
+    fn flush_segments(&self, full: &[Arc<OpenLogSegment>], current: Option<&OpenLogSegment>) -> Result<()> {
+        let is_new = |open: &OpenLogSegment| !open.listed.load(Ordering::Acquire);
         let any_new = full.iter().map(|open| &**open).chain(current).any(is_new);
         for open in full {
             // A frame that is still being written is named by nothing yet; the next flush is for it.
@@ -261,7 +261,7 @@ impl WriteLog {
         read.map_err(|error| failed("read", self.folder.describe(&name_of(segment)))(error))
     }
 
-    fn file(&self, segment: u64) -> io::Result<Arc<dyn File>> {
+    fn file(&self, segment: u64) -> io::Result<Arc<dyn EngineFile>> {
         self.files.get_or_insert_with(&segment, || self.folder.open(&name_of(segment)))
     }
 
@@ -272,27 +272,27 @@ impl WriteLog {
     }
 
     /// The segments that could be removed if nothing names them. To be asked before looking at what is named: first
-    /// this, then a moment without transactions ([`crate::tree::LiveTree::change_head`] is one), then the look, then
+    /// this, then a moment without transactions ([`crate::tree::LiveMap::change_head`] is one), then the look, then
     /// the wait until all that is durable, then [`Self::retain`].
     #[must_use]
-    pub fn sealed(&self) -> Sealed {
+    pub fn sealed(&self) -> SealedSegments {
         let mut state = self.lock();
         state.generation += 1;
         let current = state.current.as_ref().map(|open| open.segment.number);
-        let idle = |segment: &&Arc<Segment>| {
+        let idle = |segment: &&Arc<LogSegment>| {
             Some(segment.number) != current && segment.pins.load(Ordering::Acquire) == 0
         };
         let segments = state.segments.values().filter(idle).map(|segment| segment.number).collect();
-        Sealed { segments, generation: state.generation }
+        SealedSegments { segments, generation: state.generation }
     }
 
     /// Removes those of the sealed segments that are not in `named`.
-    pub fn retain(&self, sealed: &Sealed, named: &BTreeSet<u64>) -> Result<()> {
+    pub fn retain(&self, sealed: &SealedSegments, named: &BTreeSet<u64>) -> Result<()> {
         for number in sealed.segments.iter().filter(|number| !named.contains(number)) {
             let removed = {
                 let mut state = self.lock();
                 let stale =
-                    |segment: &Arc<Segment>| segment.named.load(Ordering::Acquire) < sealed.generation;
+                    |segment: &Arc<LogSegment>| segment.named.load(Ordering::Acquire) < sealed.generation;
                 if !state.segments.get(number).is_some_and(stale) {
                     continue;
                 }
@@ -318,7 +318,7 @@ impl WriteLog {
 
     /// How full it is.
     #[must_use]
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> LogUsage {
         self.room.usage()
     }
 
@@ -340,7 +340,7 @@ impl WriteLog {
     }
 
     /// Sets what tells how full the disk beneath is. Without it only writing finds that out.
-    pub fn on_disk(&self, probe: impl Fn() -> Option<Disk> + Send + Sync + 'static) {
+    pub fn on_disk(&self, probe: impl Fn() -> Option<LogDisk> + Send + Sync + 'static) {
         self.room.on_disk(Box::new(probe));
     }
 
@@ -350,27 +350,27 @@ impl WriteLog {
     }
 
     /// To be told when publishing begins that was asked for because of pressure.
-    pub fn begin_freeing(&self) -> Attempt {
+    pub fn begin_freeing(&self) -> PublishAttempt {
         self.room.begin()
     }
 
     /// To be told when it has ended. `is_full`: the store has no room.
-    pub fn end_freeing(&self, attempt: Attempt, is_full: bool) {
+    pub fn end_freeing(&self, attempt: PublishAttempt, is_full: bool) {
         self.room.end(attempt, is_full);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WriteLogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl WriteLogState {
     fn close_current(&mut self) {
         self.full.extend(self.current.take());
     }
 }
 
-impl Drop for Appended {
+impl Drop for AppendedData {
     fn drop(&mut self) {
         self.pinned.pins.fetch_sub(1, Ordering::AcqRel);
     }

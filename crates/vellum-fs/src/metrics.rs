@@ -1,20 +1,20 @@
 //! What a live worktree tells of its work: figures that are always counted, as text for whoever asks.
 
-use vellum_types::{Exposition, Histogram};
+use vellum_types::{DurationHistogram, MetricsExposition};
 
 use crate::cache::CacheStatistics;
-use crate::fs::Fs;
+use crate::fs::LiveFilesystem;
 
 /// How long the work of a worktree took, beside what its live store and its objects tell.
 #[derive(Debug, Default)]
-pub(crate) struct Times {
+pub(crate) struct LiveTimes {
     /// Publishing: from the layers to a tree in the store.
-    pub publish: Histogram,
+    pub publish: DurationHistogram,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Tells all figures.
-    pub fn expose(&self, out: &mut Exposition) {
+    pub fn expose(&self, out: &mut MetricsExposition) {
         let log = self.log.usage();
         out.gauge("vellum_log_used_bytes", "", log.used);
         out.gauge("vellum_log_limit_bytes", "", log.limit);
@@ -32,7 +32,7 @@ impl Fs {
 }
 
 /// One name after the other, each for all caches: that is how the format wants them.
-fn caches(out: &mut Exposition, all: &[(&str, CacheStatistics)]) {
+fn caches(out: &mut MetricsExposition, all: &[(&str, CacheStatistics)]) {
     let label = |name: &str| format!("cache=\"{name}\"");
     for (name, cache) in all {
         out.counter("vellum_cache_hits_total", &label(name), cache.hits);

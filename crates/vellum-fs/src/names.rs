@@ -16,28 +16,28 @@ mod rename;
 
 use rustix::io::Errno;
 use vellum_types::limits::NAME_MAX;
-use vellum_types::{Attr, Dentry, FileKind, Ino, Time};
+use vellum_types::{Dentry, FileKind, Ino, InodeAttr, UnixTime};
 use vellum_volume::state::STATE_DIR;
 
 use crate::clock::stamp_change;
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::tree::{Reading, Txn};
+use crate::fs::LiveFilesystem;
+use crate::tree::{LiveTransaction, MapReader};
 
 pub(crate) use copy::hidden_name;
-pub(crate) use places::Places;
+pub(crate) use places::HardLinks;
 pub use read::DirEntry;
 pub(crate) use read::entries_of;
 pub use rename::RenameFlags;
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place<'a> {
+pub(crate) struct NameInDir<'a> {
     pub dir: Ino,
     pub name: &'a [u8],
 }
 
-impl<'a> Place<'a> {
+impl<'a> NameInDir<'a> {
     /// The place of a legal name.
     fn new(dir: Ino, name: &'a [u8]) -> Result<Self> {
         check_name(name)?;
@@ -52,7 +52,7 @@ impl<'a> Place<'a> {
     }
 
     /// Whether the attributes of an inode say that this is its first link.
-    fn is_first_of(&self, attr: &Attr) -> bool {
+    fn is_first_of(&self, attr: &InodeAttr) -> bool {
         attr.parent == self.dir && attr.name == self.name
     }
 }
@@ -69,31 +69,31 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
 }
 
 /// The attributes of a directory in which something is to be changed.
-fn dir_of(txn: &Txn<'_>, dir: Ino) -> Result<Attr> {
+fn dir_of(txn: &LiveTransaction<'_>, dir: Ino) -> Result<InodeAttr> {
     let attr = txn.attr_of(dir)?;
     check_dir(&attr)?;
     if attr.nlink == 0 { Err(Errno::NOENT.into()) } else { Ok(attr) }
 }
 
-pub(crate) fn check_dir(attr: &Attr) -> Result<()> {
+pub(crate) fn check_dir(attr: &InodeAttr) -> Result<()> {
     if attr.kind == FileKind::Dir { Ok(()) } else { Err(Errno::NOTDIR.into()) }
 }
 
 /// A directory whose entries change has other times, and another link count if a directory comes or goes.
-fn touch_dir(attr: &mut Attr, time: Time) {
+fn touch_dir(attr: &mut InodeAttr, time: UnixTime) {
     attr.mtime = time;
     stamp_change(attr, time);
 }
 
-fn add_links(attr: &mut Attr, count: i32) -> Result<()> {
+fn add_links(attr: &mut InodeAttr, count: i32) -> Result<()> {
     attr.nlink = attr.nlink.checked_add_signed(count).ok_or(Errno::MLINK)?;
     Ok(())
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// What a directory holds under a name.
-    pub(crate) fn dentry(&self, place: &Place<'_>) -> Result<Option<Dentry>> {
-        let Place { dir, name } = *place;
+    pub(crate) fn dentry(&self, place: &NameInDir<'_>) -> Result<Option<Dentry>> {
+        let NameInDir { dir, name } = *place;
         let ticket = match self.inodes.dentry(dir, name) {
             Ok(dentry) => return Ok(dentry),
             Err(ticket) => ticket,
@@ -104,7 +104,7 @@ impl Fs {
     }
 
     /// The same, of what must be there.
-    pub(crate) fn entry(&self, place: &Place<'_>) -> Result<Dentry> {
+    pub(crate) fn entry(&self, place: &NameInDir<'_>) -> Result<Dentry> {
         if let Some(dentry) = self.dentry(place)? {
             return Ok(dentry);
         }

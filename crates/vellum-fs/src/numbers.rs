@@ -7,19 +7,19 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vellum_types::value::Super;
-use vellum_types::{Ino, Key};
+use vellum_types::value::SuperBlock;
+use vellum_types::{Ino, MapKey};
 
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::tree::Reading;
+use crate::fs::LiveFilesystem;
+use crate::tree::MapReader;
 
 /// Numbers that are taken from the record at once: one transaction more for so many files.
 const POOL: u64 = 4096;
 
 /// Numbers to give out.
 #[derive(Debug, Default)]
-pub struct Numbers {
+pub struct InodeNumberPool {
     pool: Mutex<Range<u64>>,
     /// Counts the states that the worktree stood on.
     era: AtomicU64,
@@ -27,13 +27,13 @@ pub struct Numbers {
 
 /// A number that no inode has, as long as the worktree stands on the same state.
 #[derive(Debug, Clone, Copy)]
-pub struct NewNumber {
+pub struct ReservedInodeNumber {
     /// The number.
     pub ino: Ino,
     era: u64,
 }
 
-impl Numbers {
+impl InodeNumberPool {
     /// Forgets the pool: the worktree stands on another state. Numbers that were taken for the old one are worthless.
     pub fn clear(&self) {
         let mut pool = self.lock();
@@ -42,7 +42,7 @@ impl Numbers {
     }
 
     /// Whether a number may be used still: to be asked in the transaction that uses it.
-    pub fn is_good(&self, number: &NewNumber) -> bool {
+    pub fn is_good(&self, number: &ReservedInodeNumber) -> bool {
         self.era.load(Ordering::Acquire) == number.era
     }
 
@@ -51,14 +51,14 @@ impl Numbers {
     }
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// A number that no inode has. Not to be called in a transaction.
-    pub(crate) fn new_number(&self) -> Result<NewNumber> {
+    pub(crate) fn new_number(&self) -> Result<ReservedInodeNumber> {
         loop {
             let era = self.numbers.era.load(Ordering::Acquire);
             let mut pool = self.numbers.lock();
             if let Some(number) = pool.next() {
-                return Ok(NewNumber { ino: Ino(number), era });
+                return Ok(ReservedInodeNumber { ino: Ino(number), era });
             }
             // Not under the lock: whoever changes the state holds the head, and then wants the lock.
             drop(pool);
@@ -72,7 +72,7 @@ impl Fs {
         let reserved = self.change(|txn| {
             let Ino(first) = txn.super_record()?.next_ino;
             let next = first.saturating_add(POOL);
-            txn.put(Key::attr(Ino::SUPER), &Super { next_ino: Ino(next) }.encode());
+            txn.put(MapKey::attr(Ino::SUPER), &SuperBlock { next_ino: Ino(next) }.encode());
             Ok(first..next)
         })?;
         let mut pool = self.numbers.lock();

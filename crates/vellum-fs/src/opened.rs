@@ -8,11 +8,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use vellum_types::Ino;
 
-use crate::past::Held;
+use crate::past::HeldInodes;
 
 /// An open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Handle(pub u64);
+pub struct FileHandle(pub u64);
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,34 +27,34 @@ pub struct OpenFlags {
 
 /// An inode in the table.
 #[derive(Debug)]
-enum Use {
+enum InodeUse {
     /// It is open by so many handles, and held so many times without one.
     Open { handles: u64, held: u64 },
     /// Somebody is removing it.
     Claimed,
 }
 
-const UNUSED: Use = Use::Open { handles: 0, held: 0 };
+const UNUSED: InodeUse = InodeUse::Open { handles: 0, held: 0 };
 
 #[derive(Debug, Default)]
-struct Table {
-    inodes: HashMap<Ino, Use>,
-    handles: HashMap<Handle, Ino>,
+struct OpenInodeMap {
+    inodes: HashMap<Ino, InodeUse>,
+    handles: HashMap<FileHandle, Ino>,
     last: u64,
 }
 
 /// The table of open inodes.
 #[derive(Debug, Default)]
-pub struct Opened {
-    table: Mutex<Table>,
+pub struct OpenInodes {
+    table: Mutex<OpenInodeMap>,
     unclaimed: Condvar,
 }
 
-impl Table {
+impl OpenInodeMap {
     /// Counts down; whether nobody uses the inode any more, and somebody did.
     fn reduce(&mut self, ino: Ino, count: impl FnOnce(&mut u64, &mut u64)) -> bool {
         let Entry::Occupied(mut entry) = self.inodes.entry(ino) else { return false };
-        let Use::Open { handles, held } = entry.get_mut() else { return false };
+        let InodeUse::Open { handles, held } = entry.get_mut() else { return false };
         count(handles, held);
         let unused = *handles == 0 && *held == 0;
         if unused {
@@ -66,26 +66,26 @@ impl Table {
 
 /// The right to remove an inode that nobody has open. Opening it waits until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Claim<'o> {
-    opened: &'o Opened,
+pub(crate) struct RemovalClaim<'o> {
+    opened: &'o OpenInodes,
     ino: Ino,
 }
 
-impl Opened {
+impl OpenInodes {
     /// Counts an opening.
-    pub(crate) fn add(&self, ino: Ino) -> Handle {
+    pub(crate) fn add(&self, ino: Ino) -> FileHandle {
         let mut table = self.wait_unclaimed(ino);
-        if let Use::Open { handles, .. } = table.inodes.entry(ino).or_insert(UNUSED) {
+        if let InodeUse::Open { handles, .. } = table.inodes.entry(ino).or_insert(UNUSED) {
             *handles += 1;
         }
         table.last += 1;
-        let handle = Handle(table.last);
+        let handle = FileHandle(table.last);
         table.handles.insert(handle, ino);
         handle
     }
 
     /// Counts a close; gives the inode if nobody has it open or holds it any more.
-    pub(crate) fn remove(&self, handle: Handle) -> Option<Ino> {
+    pub(crate) fn remove(&self, handle: FileHandle) -> Option<Ino> {
         let mut table = self.lock();
         let ino = table.handles.remove(&handle)?;
         table.reduce(ino, |handles, _| *handles = handles.saturating_sub(1)).then_some(ino)
@@ -93,7 +93,7 @@ impl Opened {
 
     /// Counts that somebody holds an inode, for whom there is no handle.
     pub(crate) fn hold(&self, ino: Ino) {
-        if let Use::Open { held, .. } = self.wait_unclaimed(ino).inodes.entry(ino).or_insert(UNUSED) {
+        if let InodeUse::Open { held, .. } = self.wait_unclaimed(ino).inodes.entry(ino).or_insert(UNUSED) {
             *held += 1;
         }
     }
@@ -104,57 +104,57 @@ impl Opened {
     }
 
     /// Takes what is held without a handle: it is of another state from now on.
-    pub(crate) fn take_held(&self) -> Held {
-        let mut taken = Held::new();
+    pub(crate) fn take_held(&self) -> HeldInodes {
+        let mut taken = HeldInodes::new();
         self.lock().inodes.retain(|ino, used| match used {
-            Use::Open { handles, held } => {
+            InodeUse::Open { handles, held } => {
                 if *held > 0 {
                     taken.insert(*ino, std::mem::take(held));
                 }
                 *handles > 0
             }
-            Use::Claimed => true,
+            InodeUse::Claimed => true,
         });
         taken
     }
 
     /// Claims an inode; None if somebody has it open.
-    pub(crate) fn claim(&self, ino: Ino) -> Option<Claim<'_>> {
+    pub(crate) fn claim(&self, ino: Ino) -> Option<RemovalClaim<'_>> {
         let mut table = self.wait_unclaimed(ino);
         match table.inodes.entry(ino) {
             Entry::Occupied(_) => None,
             Entry::Vacant(entry) => {
-                entry.insert(Use::Claimed);
-                Some(Claim { opened: self, ino })
+                entry.insert(InodeUse::Claimed);
+                Some(RemovalClaim { opened: self, ino })
             }
         }
     }
 
     /// Claims an inode, without waiting; None if somebody has it open, or is removing it.
-    pub(crate) fn try_claim(&self, ino: Ino) -> Option<Claim<'_>> {
+    pub(crate) fn try_claim(&self, ino: Ino) -> Option<RemovalClaim<'_>> {
         match self.lock().inodes.entry(ino) {
             Entry::Occupied(_) => None,
             Entry::Vacant(entry) => {
-                entry.insert(Use::Claimed);
-                Some(Claim { opened: self, ino })
+                entry.insert(InodeUse::Claimed);
+                Some(RemovalClaim { opened: self, ino })
             }
         }
     }
 
-    fn wait_unclaimed(&self, ino: Ino) -> MutexGuard<'_, Table> {
+    fn wait_unclaimed(&self, ino: Ino) -> MutexGuard<'_, OpenInodeMap> {
         let mut table = self.lock();
-        while matches!(table.inodes.get(&ino), Some(Use::Claimed)) {
+        while matches!(table.inodes.get(&ino), Some(InodeUse::Claimed)) {
             table = self.unclaimed.wait(table).unwrap_or_else(PoisonError::into_inner);
         }
         table
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, OpenInodeMap> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for RemovalClaim<'_> {
     fn drop(&mut self) {
         self.opened.lock().inodes.remove(&self.ino);
         self.opened.unclaimed.notify_all();
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_last_close_is_told() {
-        let opened = Opened::default();
+        let opened = OpenInodes::default();
         let (a, b) = (opened.add(INO), opened.add(INO));
         assert_ne!(a, b);
         assert_eq!(opened.remove(a), None);
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_is_held_and_open_goes_with_the_last_of_both() {
-        let opened = Opened::default();
+        let opened = OpenInodes::default();
         let handle = opened.add(INO);
         opened.hold(INO);
         opened.hold(INO);
@@ -190,18 +190,18 @@ mod tests {
 
     #[test]
     fn what_is_held_is_taken_and_what_is_open_stays() {
-        let opened = Opened::default();
+        let opened = OpenInodes::default();
         let handle = opened.add(INO);
         opened.hold(INO);
         opened.hold(Ino(8));
-        assert_eq!(opened.take_held(), Held::from([(INO, 1), (Ino(8), 1)]));
+        assert_eq!(opened.take_held(), HeldInodes::from([(INO, 1), (Ino(8), 1)]));
         assert!(opened.claim(Ino(8)).is_some() && opened.claim(INO).is_none());
         assert_eq!(opened.remove(handle), Some(INO));
     }
 
     #[test]
     fn what_is_open_cannot_be_claimed_and_what_is_claimed_cannot_be_opened() {
-        let opened = Opened::default();
+        let opened = OpenInodes::default();
         let handle = opened.add(INO);
         assert!(opened.claim(INO).is_none());
         opened.remove(handle);

@@ -6,20 +6,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_types::{Attr, FileKind, Ino, SnapshotId};
-use vellum_volume::Origin;
+use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId};
+use vellum_volume::SnapshotOrigin;
 use vellum_volume::tree::components;
 
-use crate::attr::SetAttr;
+use crate::attr::AttributeChanges;
 use crate::error::{FsError, Result};
-use crate::fs::{Caller, Fs};
+use crate::fs::{LiveFilesystem, RequestCaller};
 use crate::names::{DirEntry, RenameFlags, hidden_name};
-use crate::snapshot::SnapshotRequest;
-use crate::view::View;
+use crate::snapshot::LiveSnapshotRequest;
+use crate::view::LiveView;
 
 /// A name that may stand for something else now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replaced {
+pub struct ReplacedName {
     /// The directory.
     pub dir: Ino,
     /// The name in it.
@@ -28,14 +28,14 @@ pub struct Replaced {
 
 /// What was done.
 #[derive(Debug)]
-pub struct Restored {
+pub struct RestoredPaths {
     /// The snapshot that undoes it, if one was made.
     pub saved: Option<SnapshotId>,
     /// The names that were made, replaced or removed.
-    pub replaced: Vec<Replaced>,
+    pub replaced: Vec<ReplacedName>,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Brings paths from the root to what a snapshot has there, which may be nothing. What no snapshot holds is saved in
     /// one first, unless it is to be discarded. The worktree goes on standing where it stood.
     pub fn restore_paths(
@@ -43,14 +43,18 @@ impl Fs {
         target: SnapshotId,
         paths: &[Vec<u8>],
         discard: bool,
-    ) -> Result<Restored> {
+    ) -> Result<RestoredPaths> {
         self.admit()?;
         let _entered = self.enter();
         let saved = if discard || !self.is_changed()? {
             None
         } else {
             let note = format!("before the restore of paths of {}", self.volume.short_id(&target)?);
-            Some(self.snapshot(&SnapshotRequest { note, tags: Vec::new(), origin: Origin::Safety })?)
+            Some(self.snapshot(&LiveSnapshotRequest {
+                note,
+                tags: Vec::new(),
+                origin: SnapshotOrigin::Safety,
+            })?)
         };
         let view = self.view_of(target)?;
         let _borrowing = self.borrow(&view)?;
@@ -63,18 +67,18 @@ impl Fs {
             }
         }
         self.sync()?;
-        Ok(Restored { saved, replaced })
+        Ok(RestoredPaths { saved, replaced })
     }
 
     /// The root itself stays.
-    fn restore_all(&self, view: &View, replaced: &mut Vec<Replaced>) -> Result<()> {
+    fn restore_all(&self, view: &LiveView, replaced: &mut Vec<ReplacedName>) -> Result<()> {
         let names = |entries: Vec<DirEntry>| entries.into_iter().map(|entry| entry.name);
         let all: BTreeSet<Vec<u8>> =
             names(self.entries(Ino::ROOT)?).chain(names(view.entries(Ino::ROOT)?)).collect();
         all.iter().try_for_each(|name| self.restore_path(view, name, replaced))
     }
 
-    fn restore_path(&self, view: &View, path: &[u8], replaced: &mut Vec<Replaced>) -> Result<()> {
+    fn restore_path(&self, view: &LiveView, path: &[u8], replaced: &mut Vec<ReplacedName>) -> Result<()> {
         let names: Vec<&[u8]> = components(path).collect();
         let Some((name, above)) = names.split_last() else { return Err(Errno::INVAL.into()) };
         let (mut dir, mut was) = (Ino::ROOT, Some(Ino::ROOT));
@@ -86,7 +90,7 @@ impl Fs {
                 // Neither has it.
                 (None, None) => return Ok(()),
                 (None, Some(was)) => {
-                    replaced.push(Replaced { dir, name: name.to_vec() });
+                    replaced.push(ReplacedName { dir, name: name.to_vec() });
                     self.make_like(&view.attr(was)?, dir, name)?
                 }
             };
@@ -99,12 +103,12 @@ impl Fs {
             (Some(source), None) => drop(self.copy_borrowed(view, source.ino, dir, name)?),
             (Some(source), Some(_)) => self.replace(view, source.ino, dir, name)?,
         }
-        replaced.push(Replaced { dir, name: name.to_vec() });
+        replaced.push(ReplacedName { dir, name: name.to_vec() });
         Ok(())
     }
 
     /// The new one takes the old one's place, which goes then.
-    fn replace(&self, view: &View, source: Ino, dir: Ino, name: &[u8]) -> Result<()> {
+    fn replace(&self, view: &LiveView, source: Ino, dir: Ino, name: &[u8]) -> Result<()> {
         let aside = hidden_name()?;
         self.copy_borrowed(view, source, dir, &aside)?;
         let exchanged =
@@ -115,12 +119,17 @@ impl Fs {
     }
 
     /// An empty directory with the permissions and the owner of another.
-    fn make_like(&self, attr: &Attr, dir: Ino, name: &[u8]) -> Result<Ino> {
-        let caller = Caller { uid: attr.uid, gid: attr.gid, umask: 0 };
+    fn make_like(&self, attr: &InodeAttr, dir: Ino, name: &[u8]) -> Result<Ino> {
+        let caller = RequestCaller { uid: attr.uid, gid: attr.gid, umask: 0 };
         let ino = self.mkdir(dir, name, attr.mode, caller)?.ino;
-        let owner = SetAttr { uid: Some(attr.uid), gid: Some(attr.gid), ..SetAttr::default() };
+        let owner =
+            AttributeChanges { uid: Some(attr.uid), gid: Some(attr.gid), ..AttributeChanges::default() };
         self.setattr(ino, &owner, caller)?;
-        self.setattr(ino, &SetAttr { mode: Some(attr.mode), ..SetAttr::default() }, caller)?;
+        self.setattr(
+            ino,
+            &AttributeChanges { mode: Some(attr.mode), ..AttributeChanges::default() },
+            caller,
+        )?;
         Ok(ino)
     }
 }

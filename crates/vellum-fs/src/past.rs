@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::io::Errno;
-use vellum_types::{Attr, Ino, Key};
+use vellum_types::{Ino, InodeAttr, MapKey};
 
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::head::State;
-use crate::tree::Reading;
+use crate::fs::LiveFilesystem;
+use crate::head::LayeredState;
+use crate::tree::MapReader;
 
 /// Epochs that can be held at once: their numbers are part of what the kernel calls inodes.
 pub const EPOCHS_MAX: u16 = 1 << 15;
@@ -25,13 +25,13 @@ pub const EPOCHS_MAX: u16 = 1 << 15;
 pub struct Epoch(pub u16);
 
 /// How often each inode is held.
-pub(crate) type Held = HashMap<Ino, u64>;
+pub(crate) type HeldInodes = HashMap<Ino, u64>;
 
 /// A state that the worktree stands on no more.
 #[derive(Debug, Clone)]
-pub(crate) struct Past {
-    pub state: State,
-    held: Held,
+pub(crate) struct PastState {
+    pub state: LayeredState,
+    held: HeldInodes,
 }
 
 /// The present epoch and those before.
@@ -40,12 +40,12 @@ pub(crate) struct Epochs {
     present: RwLock<()>,
     /// The number of the present, for those who are in it.
     number: AtomicU16,
-    pasts: Mutex<BTreeMap<Epoch, Past>>,
+    pasts: Mutex<BTreeMap<Epoch, PastState>>,
 }
 
 /// While it lives, the worktree stays on the state that it stands on.
 #[derive(Debug)]
-pub struct Entered<'f> {
+pub struct EpochGuard<'f> {
     _present: RwLockReadGuard<'f, ()>,
 }
 
@@ -61,16 +61,16 @@ impl Epochs {
     }
 
     /// The pasts. To be locked after the head.
-    pub fn pasts(&self) -> MutexGuard<'_, BTreeMap<Epoch, Past>> {
+    pub fn pasts(&self) -> MutexGuard<'_, BTreeMap<Epoch, PastState>> {
         self.pasts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the present state for those who hold inodes of it, and lets another epoch begin. The head must be held
     /// still: who reads without entering, and finds the same epoch before and after, has read what belongs to it.
-    pub fn succeed(&self, present: Epoch, state: State, held: Held) -> Result<()> {
+    pub fn succeed(&self, present: Epoch, state: LayeredState, held: HeldInodes) -> Result<()> {
         let mut pasts = self.pasts();
         if !held.is_empty() {
-            pasts.insert(present, Past { state, held });
+            pasts.insert(present, PastState { state, held });
         }
         let next = (1..EPOCHS_MAX).map(|step| Epoch((present.0 + step) % EPOCHS_MAX));
         let next = next.into_iter().find(|epoch| !pasts.contains_key(epoch)).ok_or(Errno::NFILE)?;
@@ -79,10 +79,10 @@ impl Epochs {
     }
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Enters the present state: it is not restored to another one before what this gives is dropped.
-    pub fn enter(&self) -> Entered<'_> {
-        Entered { _present: self.epochs.present.read().unwrap_or_else(PoisonError::into_inner) }
+    pub fn enter(&self) -> EpochGuard<'_> {
+        EpochGuard { _present: self.epochs.present.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
     /// The present epoch. Who has not entered may find another one at once.
@@ -131,13 +131,13 @@ impl Fs {
     }
 
     /// The attributes of an inode as a past state has them.
-    pub fn past_attr(&self, epoch: Epoch, ino: Ino) -> Result<Attr> {
+    pub fn past_attr(&self, epoch: Epoch, ino: Ino) -> Result<InodeAttr> {
         self.read_past(epoch, |view| view.attr_of(ino))
     }
 
     /// An extended attribute of an inode as a past state has it.
     pub fn past_xattr(&self, epoch: Epoch, ino: Ino, name: &[u8]) -> Result<Arc<[u8]>> {
-        let value = self.read_past(epoch, |view| view.value(&Key::xattr(ino, name)))?;
+        let value = self.read_past(epoch, |view| view.value(&MapKey::xattr(ino, name)))?;
         Ok(value.ok_or(Errno::NODATA)?.as_bytes().into())
     }
 
@@ -145,7 +145,7 @@ impl Fs {
     pub(crate) fn read_past<T>(
         &self,
         epoch: Epoch,
-        body: impl FnOnce(&dyn Reading) -> Result<T>,
+        body: impl FnOnce(&dyn MapReader) -> Result<T>,
     ) -> Result<T> {
         // The head is held: publishing moves pasts onto its trees together with the head.
         let _head = self.tree.head();

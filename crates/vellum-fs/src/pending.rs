@@ -2,38 +2,38 @@
 
 use std::ops::ControlFlow;
 
-use vellum_live::{LiveError, Visit};
-use vellum_map::Span;
-use vellum_types::{DecodeError, Reader, SnapshotId, Writer};
+use vellum_live::{LiveError, VisitScan};
+use vellum_map::KeySpan;
+use vellum_types::{DecodeError, FieldReader, FieldWriter, SnapshotId};
 use vellum_volume::SnapshotRecord;
 
 use crate::error::Result;
-use crate::head::{PENDING, State, pending_key};
-use crate::tree::{Amount, damaged};
+use crate::head::{LayeredState, PENDING, pending_key};
+use crate::tree::{UsageAmount, damaged};
 
 /// Most tags that a snapshot gets when it is made.
 const TAGS_MAX: usize = 64;
 
 /// A snapshot whose tree is not in the store yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingSnapshot {
     /// What it holds.
-    pub state: State,
+    pub state: LayeredState,
     /// Its id.
     pub id: SnapshotId,
     /// Its record; root and statistics come with the tree.
     pub record: SnapshotRecord,
     /// How much that is.
-    pub used: Amount,
+    pub used: UsageAmount,
     /// The tags that it gets.
     pub tags: Vec<String>,
 }
 
-impl Pending {
+impl PendingSnapshot {
     /// The stored form.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new();
+        let mut writer = FieldWriter::new();
         self.state.encode(&mut writer);
         self.used.encode(&mut writer);
         writer.raw(self.id.as_bytes()).bytes(&self.record.encode()).varint(self.tags.len() as u64);
@@ -45,9 +45,9 @@ impl Pending {
 
     /// Reads the stored form.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
-        let state = State::decode(&mut reader)?;
-        let used = Amount::decode(&mut reader)?;
+        let mut reader = FieldReader::new(bytes);
+        let state = LayeredState::decode(&mut reader)?;
+        let used = UsageAmount::decode(&mut reader)?;
         let id = SnapshotId(reader.array()?);
         let record = SnapshotRecord::decode(reader.bytes(usize::MAX)?)?;
         let tags = (0..reader.count(TAGS_MAX)?)
@@ -60,12 +60,13 @@ impl Pending {
 
 /// All snapshots that wait, the oldest first, with their keys' numbers. `scan` is a store's or a transaction's.
 pub fn all_pending(
-    scan: impl FnOnce(&Span, &mut Visit<'_>) -> std::result::Result<(), LiveError>,
-) -> Result<Vec<(u64, Pending)>> {
+    scan: impl FnOnce(&KeySpan, &mut VisitScan<'_>) -> std::result::Result<(), LiveError>,
+) -> Result<Vec<(u64, PendingSnapshot)>> {
     let mut found: Vec<Result<_>> = Vec::new();
-    scan(&Span::prefix(PENDING), &mut |key, value| {
+    scan(&KeySpan::prefix(PENDING), &mut |key, value| {
         let number = key.last_chunk().map_or(0, |digits| u64::from_be_bytes(*digits));
-        let decoded = Pending::decode(value).map_err(damaged("a snapshot that waits to be published"));
+        let decoded =
+            PendingSnapshot::decode(value).map_err(damaged("a snapshot that waits to be published"));
         found.push(decoded.map(|pending| (number, pending)));
         ControlFlow::Continue(())
     })?;

@@ -18,25 +18,25 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use vellum_live::Transaction;
-use vellum_map::{Root, Span};
+use vellum_live::StoreTransaction;
+use vellum_map::{KeySpan, MapRoot};
 use vellum_types::{ErrorKind, Ino};
-use vellum_volume::refs::LiveTree;
-use vellum_volume::{SnapshotRecord, Statistics};
+use vellum_volume::refs::UnsnapshottedTree;
+use vellum_volume::{SnapshotRecord, SnapshotStatistics};
 
 use crate::error::{FsError, Result};
-use crate::fs::Fs;
-use crate::head::{Head, LAYERS_END, LayerId, State, layer_prefix};
+use crate::fs::LiveFilesystem;
+use crate::head::{LAYERS_END, LayerId, LayeredState, LiveHead, layer_prefix};
 use crate::loans;
-use crate::log::Sealed;
-use crate::past::{Epoch, Past};
-use crate::pending::{Pending, all_pending, key_of};
+use crate::log::SealedSegments;
+use crate::past::{Epoch, PastState};
+use crate::pending::{PendingSnapshot, all_pending, key_of};
 use crate::snapshot::LAYERS_MANY;
 
 /// A state with its tree in the store.
-pub(crate) struct Published {
-    pub root: Root,
-    pub counted: Statistics,
+pub(crate) struct PublishedState {
+    pub root: MapRoot,
+    pub counted: SnapshotStatistics,
     /// Files of which the content was cut or inlined: their extents in the new tree are not those of the layers.
     recut: HashSet<Ino>,
     /// Inodes without a name: the tree does not have them, but they may be open.
@@ -45,16 +45,16 @@ pub(crate) struct Published {
 
 /// What publishing did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum PublishProgress {
     /// Nothing was there to be done.
     Nothing,
     /// Some layers were published; there may be more.
     Some,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Publishes what waits longest: up to the oldest snapshot that waits, or else all sealed layers.
-    pub fn publish(&self) -> Result<Progress> {
+    pub fn publish(&self) -> Result<PublishProgress> {
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.sweep()?;
         self.admit()?;
@@ -65,13 +65,13 @@ impl Fs {
                 let sealed = self.tree.head().sealed();
                 if !self.can_publish(&sealed) {
                     self.tell_ref()?;
-                    return Ok(Progress::Nothing);
+                    return Ok(PublishProgress::Nothing);
                 }
                 self.publish_layers(&sealed)?;
             }
         }
         self.times.publish.record(start.elapsed());
-        Ok(Progress::Some)
+        Ok(PublishProgress::Some)
     }
 
     /// Seals what there is and publishes it.
@@ -110,7 +110,7 @@ impl Fs {
                 Ok(())
             })?;
         }
-        while self.publish()? == Progress::Some {}
+        while self.publish()? == PublishProgress::Some {}
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl Fs {
         let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if *told != Some(stands) {
             let root = self.volume.catalog.get(&stands)?.root;
-            let live = Some(LiveTree { root: head.state.base, counted: head.state.counted });
+            let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
             let live = live.filter(|live| live.root != root);
             self.update_head(|old| (old.head, old.live) = (Some(stands), live))?;
             *told = Some(stands);
@@ -137,7 +137,7 @@ impl Fs {
         Ok(())
     }
 
-    fn publish_snapshot(&self, number: u64, pending: Pending) -> Result<()> {
+    fn publish_snapshot(&self, number: u64, pending: PendingSnapshot) -> Result<()> {
         let mut session = self.volume.begin_write()?;
         let mut published = self.store_state(&pending.state, &session)?;
         published.counted.stored += session.flush()?.bytes_stored;
@@ -156,11 +156,11 @@ impl Fs {
         Ok(())
     }
 
-    fn publish_layers(&self, sealed: &State) -> Result<()> {
+    fn publish_layers(&self, sealed: &LayeredState) -> Result<()> {
         let mut session = self.volume.begin_write()?;
         let mut published = self.store_state(sealed, &session)?;
         published.counted.stored += session.flush()?.bytes_stored;
-        let live = LiveTree { root: published.root, counted: published.counted };
+        let live = UnsnapshottedTree { root: published.root, counted: published.counted };
         self.update_head(|head| head.live = Some(live))?;
         session.end()?;
         let rest = self.rebase(sealed, &published, None)?;
@@ -172,7 +172,7 @@ impl Fs {
     }
 
     /// Whether there is anything in a sealed state that can be in a tree.
-    pub(crate) fn can_publish(&self, sealed: &State) -> bool {
+    pub(crate) fn can_publish(&self, sealed: &LayeredState) -> bool {
         let remainder = self.remainder.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         !sealed.layers.is_empty() && remainder.as_ref() != Some(sealed)
     }
@@ -187,7 +187,12 @@ impl Fs {
 
     /// Lets every state that stands on the published layers stand on the new tree, and forgets the layers that no
     /// state needs any more. Gives what `done` has become.
-    fn rebase(&self, done: &State, published: &Published, snapshot: Option<u64>) -> Result<State> {
+    fn rebase(
+        &self,
+        done: &LayeredState,
+        published: &PublishedState,
+        snapshot: Option<u64>,
+    ) -> Result<LayeredState> {
         // Asked first: what is named after this moment, by transactions that the change of the head waits for, counts.
         let sealed = self.log.sealed();
         let mut pasts_before = None;
@@ -211,7 +216,7 @@ impl Fs {
                 loans::pass_on(txn, done, amendment)?;
             }
             let layers = amended.into_iter().collect();
-            let rest = State { base: published.root, counted: published.counted, layers };
+            let rest = LayeredState { base: published.root, counted: published.counted, layers };
             for state in states {
                 state.layers.truncate(state.layers.len() - done.layers.len());
                 state.layers.extend(&rest.layers);
@@ -260,9 +265,9 @@ impl Fs {
     /// The layers that states stand on, and those that views read.
     fn needed(
         &self,
-        head: &Head,
-        waiting: &[(u64, Pending)],
-        pasts: &BTreeMap<Epoch, Past>,
+        head: &LiveHead,
+        waiting: &[(u64, PendingSnapshot)],
+        pasts: &BTreeMap<Epoch, PastState>,
     ) -> BTreeSet<LayerId> {
         std::iter::once(&head.state)
             .chain(waiting.iter().map(|(_, pending)| &pending.state))
@@ -273,7 +278,7 @@ impl Fs {
     }
 
     /// Removes the segments of the write log that no layer names.
-    fn recycle(&self, sealed: &Sealed, layers: &BTreeSet<LayerId>) -> Result<()> {
+    fn recycle(&self, sealed: &SealedSegments, layers: &BTreeSet<LayerId>) -> Result<()> {
         let mut named = BTreeSet::new();
         for layer in layers {
             amend::visit_log_extents(&**self.tree.live(), *layer, &mut |segment| {
@@ -284,14 +289,14 @@ impl Fs {
     }
 
     /// The snapshots that wait to be published, the oldest first, with their numbers.
-    pub fn pending(&self) -> Result<Vec<(u64, Pending)>> {
+    pub fn pending(&self) -> Result<Vec<(u64, PendingSnapshot)>> {
         all_pending(|span, visit| self.tree.live().scan(span, visit))
     }
 
     pub(crate) fn is_top_empty(&self) -> Result<bool> {
         let top = self.tree.head().top();
         let mut empty = true;
-        self.tree.live().scan(&Span::prefix(layer_prefix(top)), &mut |_, _| {
+        self.tree.live().scan(&KeySpan::prefix(layer_prefix(top)), &mut |_, _| {
             empty = false;
             ControlFlow::Break(())
         })?;
@@ -300,11 +305,11 @@ impl Fs {
 }
 
 /// The layers of which there are keys.
-fn all_layers(txn: &dyn Transaction) -> Result<BTreeSet<LayerId>> {
+fn all_layers(txn: &dyn StoreTransaction) -> Result<BTreeSet<LayerId>> {
     let mut layers = BTreeSet::new();
     let mut from = Some(LayerId(0));
     while let Some(LayerId(number)) = from.take() {
-        let span = Span::between(layer_prefix(LayerId(number)), LAYERS_END);
+        let span = KeySpan::between(layer_prefix(LayerId(number)), LAYERS_END);
         txn.scan(&span, &mut |key, _| {
             let digits = key.get(1..9).and_then(|digits| digits.try_into().ok());
             from = digits.map(|digits| LayerId(u64::from_be_bytes(digits)));

@@ -9,12 +9,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use vellum_live::Sequence;
+use vellum_live::CommitSequence;
 use vellum_types::ErrorKind;
 
 use crate::error::{FsError, Result};
-use crate::fs::Fs;
-use crate::publish::Progress;
+use crate::fs::LiveFilesystem;
+use crate::publish::PublishProgress;
 
 /// How often it looks whether there is something to do.
 const TICK: Duration = Duration::from_millis(500);
@@ -32,13 +32,13 @@ const NICE: i32 = 10;
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Publishes a worktree until it is dropped.
-pub struct Publisher {
-    shared: Arc<Shared>,
+pub struct BackgroundPublisher {
+    shared: Arc<PublisherState>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
-    fs: Arc<Fs>,
+struct PublisherState {
+    fs: Arc<LiveFilesystem>,
     stop: AtomicBool,
     asked: Mutex<bool>,
     wake: Condvar,
@@ -46,18 +46,18 @@ struct Shared {
 }
 
 /// What the thread remembers between two looks.
-struct Watch {
-    seen: Sequence,
+struct PublisherWatch {
+    seen: CommitSequence,
     seen_at: Instant,
-    published: Sequence,
+    published: CommitSequence,
     published_at: Instant,
     backoff: Duration,
 }
 
-impl Publisher {
+impl BackgroundPublisher {
     /// Starts the thread.
-    pub fn start(fs: Arc<Fs>) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
+    pub fn start(fs: Arc<LiveFilesystem>) -> std::io::Result<Self> {
+        let shared = Arc::new(PublisherState {
             fs,
             stop: AtomicBool::new(false),
             asked: Mutex::new(false),
@@ -98,7 +98,7 @@ impl Publisher {
     }
 }
 
-impl Drop for Publisher {
+impl Drop for BackgroundPublisher {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake.notify_all();
@@ -109,7 +109,7 @@ impl Drop for Publisher {
     }
 }
 
-impl Shared {
+impl PublisherState {
     fn ask(&self) {
         *lock(&self.asked) = true;
         self.wake.notify_all();
@@ -117,8 +117,13 @@ impl Shared {
 
     fn work(&self, pool: &rayon::ThreadPool) {
         let (now, seen) = (Instant::now(), self.fs.last_change());
-        let mut watch =
-            Watch { seen, seen_at: now, published: Sequence(0), published_at: now, backoff: BACKOFF.0 };
+        let mut watch = PublisherWatch {
+            seen,
+            seen_at: now,
+            published: CommitSequence(0),
+            published_at: now,
+            backoff: BACKOFF.0,
+        };
         let mut asked = false;
         while !self.stop.load(Ordering::Acquire) {
             asked |= self.wait(TICK);
@@ -156,7 +161,7 @@ impl Shared {
         std::mem::take(&mut *asked)
     }
 
-    fn look(&self, asked: bool, watch: &mut Watch) -> Result<()> {
+    fn look(&self, asked: bool, watch: &mut PublisherWatch) -> Result<()> {
         let last = self.fs.last_change();
         if last != watch.seen {
             (watch.seen, watch.seen_at) = (last, Instant::now());
@@ -165,12 +170,12 @@ impl Shared {
             self.fs.flush()?;
             (watch.published, watch.published_at) = (last, Instant::now());
         } else {
-            while self.fs.publish()? == Progress::Some {}
+            while self.fs.publish()? == PublishProgress::Some {}
         }
         Ok(())
     }
 
-    fn is_due(&self, watch: &Watch) -> bool {
+    fn is_due(&self, watch: &PublisherWatch) -> bool {
         if watch.seen == watch.published {
             return false;
         }

@@ -10,32 +10,32 @@ use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
 use vellum_live::MemoryStore;
-use vellum_types::value::Super;
-use vellum_types::{Attr, Dentry, FileKind, Ino, Key, SnapshotId};
+use vellum_types::value::SuperBlock;
+use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
 use vellum_volume::tree::{components, show};
 use vellum_volume::{SnapshotRecord, VolumeError};
 
-use crate::attr::{SetAttr, SetTime};
+use crate::attr::{AttributeChanges, TimeChange};
 use crate::error::{FsError, Result};
-use crate::fs::{Caller, Fs, Options};
-use crate::head::{Ancestor, Head};
+use crate::fs::{LiveFilesystem, LiveOptions, RequestCaller};
+use crate::head::{AncestorSnapshot, LiveHead};
 use crate::partial::found;
-use crate::snapshot::{SnapshotRequest, just_after};
-use crate::tree::Reading;
-use crate::view::View;
+use crate::snapshot::{LiveSnapshotRequest, just_after};
+use crate::tree::MapReader;
+use crate::view::LiveView;
 use crate::xattr::XattrFlags;
 
 /// Nobody's wish decides over what is copied.
-const NOBODY: Caller = Caller { uid: 0, gid: 0, umask: 0 };
+const NOBODY: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0 };
 
 /// How often it is begun anew because another snapshot was made meanwhile.
 const TRIES: usize = 10;
 
-impl Fs {
+impl LiveFilesystem {
     /// Makes a snapshot of some paths, from the root. When it returns, the snapshot is in the store.
     pub fn snapshot_paths(
         self: &Arc<Self>,
-        request: &SnapshotRequest,
+        request: &LiveSnapshotRequest,
         paths: &[Vec<u8>],
     ) -> Result<SnapshotId> {
         self.admit()?;
@@ -54,7 +54,7 @@ impl Fs {
     /// None if another snapshot was made meanwhile.
     fn try_snapshot_paths(
         self: &Arc<Self>,
-        request: &SnapshotRequest,
+        request: &LiveSnapshotRequest,
         paths: &[Vec<u8>],
     ) -> Result<Option<SnapshotId>> {
         let last = self.tree.head().snapshot;
@@ -80,7 +80,7 @@ impl Fs {
         let mut record = SnapshotRecord { time, ..record };
         let id = self.volume.name_snapshot(&mut record)?;
         self.volume.catalog.put(&record)?;
-        let stands = Ancestor { id, counter: record.counter, time };
+        let stands = AncestorSnapshot { id, counter: record.counter, time };
         let (is_next, sequence) = self.tree.change_head(|head, _| {
             let is_next = head.snapshot == last;
             if is_next {
@@ -104,20 +104,20 @@ impl Fs {
     }
 
     /// The state of the last snapshot with the paths as the view has them, all of it sealed.
-    fn selected(&self, now: &View, last: Option<Ancestor>, paths: &[Vec<u8>]) -> Result<Self> {
+    fn selected(&self, now: &LiveView, last: Option<AncestorSnapshot>, paths: &[Vec<u8>]) -> Result<Self> {
         let fresh = match last {
             Some(last) => {
                 let (state, _, ancestor) = self.published(last.id)?;
-                Head::new(state.base, state.counted, Some(ancestor))
+                LiveHead::new(state.base, state.counted, Some(ancestor))
             }
-            None => Head::new(self.volume.empty_root(), Default::default(), None),
+            None => LiveHead::new(self.volume.empty_root(), Default::default(), None),
         };
-        let options = Options { worktree: Some(self.worktree().into()), ..Options::default() };
+        let options = LiveOptions { worktree: Some(self.worktree().into()), ..LiveOptions::default() };
         // The log too is shared: what is copied is where it was written.
         let live = Arc::new(MemoryStore::default());
         let selected = Self::open(self.volume.clone(), live, self.log.clone(), &fresh, options)?;
         selected.count_from(now)?;
-        let mut bringing = Bringing { fs: &selected, now, linked: HashMap::new() };
+        let mut bringing = SelectedRestore { fs: &selected, now, linked: HashMap::new() };
         let arounds: Vec<_> = paths.iter().map(|path| bringing.clear(path)).collect::<Result<_>>()?;
         paths.iter().zip(arounds).try_for_each(|(path, around)| bringing.fill(path, &around))?;
         selected.tree.change_head(|head, _| {
@@ -128,39 +128,39 @@ impl Fs {
     }
 
     /// New numbers are none that the view has.
-    fn count_from(&self, view: &View) -> Result<()> {
+    fn count_from(&self, view: &LiveView) -> Result<()> {
         let next = view.look(|state| state.super_record())?.next_ino;
         self.tree.read(|state| state.super_record())?;
         self.change(|txn| {
             let next_ino = txn.super_record()?.next_ino.max(next);
-            txn.put(Key::attr(Ino::SUPER), &Super { next_ino }.encode());
+            txn.put(MapKey::attr(Ino::SUPER), &SuperBlock { next_ino }.encode());
             Ok(())
         })
     }
 }
 
 /// A worktree that is brought to what a view has, path by path.
-struct Bringing<'b> {
-    fs: &'b Fs,
-    now: &'b View,
+struct SelectedRestore<'b> {
+    fs: &'b LiveFilesystem,
+    now: &'b LiveView,
     /// Files with several links that were made anew: what they became.
     linked: HashMap<Ino, Ino>,
 }
 
 /// A directory on both sides.
 #[derive(Debug, Clone, Copy)]
-struct Pair {
+struct DirectoryPair {
     now: Ino,
     then: Ino,
 }
 
 /// The last directory on the way to a path that was there before, as it was.
-type Around = (Ino, Arc<Attr>);
+type ExistingAncestor = (Ino, Arc<InodeAttr>);
 
-impl Bringing<'_> {
+impl SelectedRestore<'_> {
     /// Takes away what is not there any more, or stands for another inode, or another state of it: nobody sees this
     /// worktree before it is whole.
-    fn clear(&self, path: &[u8]) -> Result<Around> {
+    fn clear(&self, path: &[u8]) -> Result<ExistingAncestor> {
         let around = self.check(path)?;
         let around = (around, self.fs.getattr(around)?.attr);
         let (dir, source, name) = self.lead_to(path)?;
@@ -174,11 +174,18 @@ impl Bringing<'_> {
         Ok(around)
     }
 
-    fn clear_name(&self, source: Option<Dentry>, at: (Ino, &[u8]), below: &mut Vec<Pair>) -> Result<()> {
+    fn clear_name(
+        &self,
+        source: Option<Dentry>,
+        at: (Ino, &[u8]),
+        below: &mut Vec<DirectoryPair>,
+    ) -> Result<()> {
         let (dir, name) = at;
         let Some(there) = found(self.fs.find(dir, name))? else { return Ok(()) };
         match source.filter(|source| *source == there) {
-            Some(same) if same.kind == FileKind::Dir => below.push(Pair { now: same.ino, then: same.ino }),
+            Some(same) if same.kind == FileKind::Dir => {
+                below.push(DirectoryPair { now: same.ino, then: same.ino })
+            }
             // Whatever changes in an inode, its time of change does.
             Some(same) if self.now.attr(same.ino)? == *self.fs.getattr(same.ino)?.attr => {}
             _ => self.fs.remove_tree(dir, name)?,
@@ -191,7 +198,7 @@ impl Bringing<'_> {
     fn lead_to<'p>(&self, path: &'p [u8]) -> Result<(Ino, Option<Dentry>, &'p [u8])> {
         let names: Vec<&[u8]> = components(path).collect();
         let Some((name, above)) = names.split_last() else { return Err(Errno::INVAL.into()) };
-        let mut pair = Pair { now: Ino::ROOT, then: Ino::ROOT };
+        let mut pair = DirectoryPair { now: Ino::ROOT, then: Ino::ROOT };
         for name in above {
             let now = self.now.find(pair.now, name)?.ino;
             let there = found(self.fs.find(pair.then, name))?;
@@ -204,13 +211,13 @@ impl Bringing<'_> {
                     self.fs.copy_exactly(self.now, now, pair.then, name)?.ino
                 }
             };
-            pair = Pair { now, then };
+            pair = DirectoryPair { now, then };
         }
         Ok((pair.then, found(self.now.find(pair.now, name))?, name))
     }
 
     /// Brings what is missing.
-    fn fill(&mut self, path: &[u8], (around, was): &Around) -> Result<()> {
+    fn fill(&mut self, path: &[u8], (around, was): &ExistingAncestor) -> Result<()> {
         let (dir, source, name) = self.lead_to(path)?;
         let mut below = Vec::new();
         self.fill_name(source, (dir, name), &mut below)?;
@@ -221,14 +228,19 @@ impl Bringing<'_> {
                 self.fill_name(source, (pair.then, &name), &mut below)?;
             }
         }
-        for Pair { now, then } in pairs.into_iter().rev() {
+        for DirectoryPair { now, then } in pairs.into_iter().rev() {
             self.dir_attributes(&self.now.attr(now)?, now, then)?;
         }
         // What is around the path stays as it was: the times of the directory that something is put into, too.
         self.times(*around, was)
     }
 
-    fn fill_name(&mut self, source: Option<Dentry>, at: (Ino, &[u8]), below: &mut Vec<Pair>) -> Result<()> {
+    fn fill_name(
+        &mut self,
+        source: Option<Dentry>,
+        at: (Ino, &[u8]),
+        below: &mut Vec<DirectoryPair>,
+    ) -> Result<()> {
         let (dir, name) = at;
         let Some(source) = source else { return Ok(()) };
         let then = match (found(self.fs.find(dir, name))?, self.linked.get(&source.ino)) {
@@ -237,7 +249,7 @@ impl Bringing<'_> {
             (None, None) => self.fs.copy_exactly(self.now, source.ino, dir, name)?.ino,
         };
         if source.kind == FileKind::Dir {
-            below.push(Pair { now: source.ino, then });
+            below.push(DirectoryPair { now: source.ino, then });
         } else if self.now.attr(source.ino)?.nlink > 1 {
             self.linked.insert(source.ino, then);
         }
@@ -245,7 +257,7 @@ impl Bringing<'_> {
     }
 
     /// The names of a directory on either side, and what they stand for now.
-    fn names(&self, pair: Pair) -> Result<BTreeMap<Vec<u8>, Option<Dentry>>> {
+    fn names(&self, pair: DirectoryPair) -> Result<BTreeMap<Vec<u8>, Option<Dentry>>> {
         let then = self.fs.entries(pair.then)?.into_iter().map(|entry| (entry.name, None));
         let now = self.now.entries(pair.now)?.into_iter();
         let now = now.map(|entry| (entry.name, Some(Dentry { ino: entry.ino, kind: entry.kind })));
@@ -254,13 +266,16 @@ impl Bringing<'_> {
     }
 
     /// The directories on the way to a path that were made for it: those below `around`.
-    fn made(&self, path: &[u8], around: Ino) -> Result<Vec<Pair>> {
+    fn made(&self, path: &[u8], around: Ino) -> Result<Vec<DirectoryPair>> {
         let names: Vec<&[u8]> = components(path).collect();
-        let mut pair = Pair { now: Ino::ROOT, then: Ino::ROOT };
+        let mut pair = DirectoryPair { now: Ino::ROOT, then: Ino::ROOT };
         let (mut made, mut is_below) = (Vec::new(), false);
         for name in names.split_last().map_or(&[][..], |(_, above)| above) {
             is_below |= pair.then == around;
-            pair = Pair { now: self.now.find(pair.now, name)?.ino, then: self.fs.find(pair.then, name)?.ino };
+            pair = DirectoryPair {
+                now: self.now.find(pair.now, name)?.ino,
+                then: self.fs.find(pair.then, name)?.ino,
+            };
             if is_below {
                 made.push(pair);
             }
@@ -298,7 +313,7 @@ impl Bringing<'_> {
     }
 
     /// A directory's own attributes, when all in it is as it is to be.
-    fn dir_attributes(&self, attr: &Attr, now: Ino, then: Ino) -> Result<()> {
+    fn dir_attributes(&self, attr: &InodeAttr, now: Ino, then: Ino) -> Result<()> {
         let there = self.fs.getattr(then)?.attr;
         if there.ctime == attr.ctime && *there == *attr {
             return Ok(());
@@ -313,17 +328,22 @@ impl Bringing<'_> {
             let value = self.now.getxattr(now, &name)?;
             self.fs.setxattr(then, &name, &value, XattrFlags::default())?;
         }
-        let owner = SetAttr { uid: Some(attr.uid), gid: Some(attr.gid), ..SetAttr::default() };
+        let owner =
+            AttributeChanges { uid: Some(attr.uid), gid: Some(attr.gid), ..AttributeChanges::default() };
         self.fs.setattr(then, &owner, NOBODY)?;
-        self.fs.setattr(then, &SetAttr { mode: Some(attr.mode), ..SetAttr::default() }, NOBODY)?;
+        self.fs.setattr(
+            then,
+            &AttributeChanges { mode: Some(attr.mode), ..AttributeChanges::default() },
+            NOBODY,
+        )?;
         self.times(then, attr)
     }
 
-    fn times(&self, ino: Ino, attr: &Attr) -> Result<()> {
-        let (atime, mtime) = (Some(SetTime::At(attr.atime)), Some(SetTime::At(attr.mtime)));
+    fn times(&self, ino: Ino, attr: &InodeAttr) -> Result<()> {
+        let (atime, mtime) = (Some(TimeChange::At(attr.atime)), Some(TimeChange::At(attr.mtime)));
         self.fs.setattr(
             ino,
-            &SetAttr { atime, mtime, ctime: Some(attr.ctime), ..SetAttr::default() },
+            &AttributeChanges { atime, mtime, ctime: Some(attr.ctime), ..AttributeChanges::default() },
             NOBODY,
         )?;
         Ok(())

@@ -3,33 +3,33 @@
 
 use std::sync::atomic::Ordering;
 
-use vellum_types::{SnapshotId, Time};
+use vellum_types::{SnapshotId, UnixTime};
 use vellum_volume::session::{host_name, now, user_name};
-use vellum_volume::{Origin, SnapshotRecord, Statistics, resolve};
+use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, resolve};
 
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::head::{Ancestor, Head, State};
-use crate::pending::{Pending, all_pending, key_of};
-use crate::tree::Amount;
+use crate::fs::LiveFilesystem;
+use crate::head::{AncestorSnapshot, LayeredState, LiveHead};
+use crate::pending::{PendingSnapshot, all_pending, key_of};
+use crate::tree::UsageAmount;
 
 /// Layers of one head that are published before another is laid over them: well below what a head may have.
 pub(crate) const LAYERS_MANY: usize = 1024;
 
 /// What a snapshot is made with.
 #[derive(Debug, Clone)]
-pub struct SnapshotRequest {
+pub struct LiveSnapshotRequest {
     /// What the user says of it.
     pub note: String,
     /// Names that it gets.
     pub tags: Vec<String>,
     /// Why it is made.
-    pub origin: Origin,
+    pub origin: SnapshotOrigin,
 }
 
 /// What a live worktree has not published yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Unpublished {
+pub struct UnpublishedChanges {
     /// Snapshots that wait.
     pub snapshots: u64,
     /// Layers beneath the top one.
@@ -40,9 +40,9 @@ pub struct Unpublished {
     pub metadata_bytes: u64,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Makes a snapshot. When it returns, the snapshot survives a loss of power; its tree is published later.
-    pub fn snapshot(&self, request: &SnapshotRequest) -> Result<SnapshotId> {
+    pub fn snapshot(&self, request: &LiveSnapshotRequest) -> Result<SnapshotId> {
         self.admit()?;
         self.bound_layers(LAYERS_MANY)?;
         let mut record = self.new_record(request);
@@ -55,10 +55,11 @@ impl Fs {
             let id = self.volume.name_snapshot(&mut record)?;
             head.seal();
             let (state, used) = (head.sealed(), self.tree.usage().used());
-            let pending = Pending { state, used, id, record: record.clone(), tags: request.tags.clone() };
+            let pending =
+                PendingSnapshot { state, used, id, record: record.clone(), tags: request.tags.clone() };
             live.put(&key_of(head.next_pending), pending.encode().into());
             head.next_pending += 1;
-            head.snapshot = Some(Ancestor { id, counter: record.counter, time: record.time });
+            head.snapshot = Some(AncestorSnapshot { id, counter: record.counter, time: record.time });
             Ok(id)
         })?;
         self.log.sync()?;
@@ -79,7 +80,7 @@ impl Fs {
         }
     }
 
-    pub(crate) fn new_record(&self, request: &SnapshotRequest) -> SnapshotRecord {
+    pub(crate) fn new_record(&self, request: &LiveSnapshotRequest) -> SnapshotRecord {
         SnapshotRecord {
             nonce: Default::default(),
             root: self.volume.empty_root(),
@@ -92,7 +93,7 @@ impl Fs {
             note: request.note.clone(),
             origin: request.origin,
             paths: Vec::new(),
-            statistics: Statistics::default(),
+            statistics: SnapshotStatistics::default(),
         }
     }
 
@@ -109,7 +110,11 @@ impl Fs {
             // Not from the store's list, which may take long to be read: this is for people.
             let short = resolve::short(&target, &self.volume.catalog.remembered_ids());
             let note = format!("before the restore of {short}");
-            Some(self.snapshot(&SnapshotRequest { note, tags: Vec::new(), origin: Origin::Safety })?)
+            Some(self.snapshot(&LiveSnapshotRequest {
+                note,
+                tags: Vec::new(),
+                origin: SnapshotOrigin::Safety,
+            })?)
         };
         let (present, mut held) = (self.epoch(), None);
         let sequence = loop {
@@ -118,8 +123,8 @@ impl Fs {
                 let waiting = all_pending(|span, visit| live.scan(span, visit))?;
                 let (state, used, ancestor) = match waiting.into_iter().find(|(_, waits)| waits.id == target)
                 {
-                    Some((_, Pending { state, used, id, record, .. })) => {
-                        (state, used, Ancestor { id, counter: record.counter, time: record.time })
+                    Some((_, PendingSnapshot { state, used, id, record, .. })) => {
+                        (state, used, AncestorSnapshot { id, counter: record.counter, time: record.time })
                     }
                     None if named.is_none() => return Ok(false),
                     None => self.published(target)?,
@@ -143,11 +148,15 @@ impl Fs {
     }
 
     /// The state of a snapshot that is in the store.
-    pub(crate) fn published(&self, id: SnapshotId) -> Result<(State, Amount, Ancestor)> {
+    pub(crate) fn published(&self, id: SnapshotId) -> Result<(LayeredState, UsageAmount, AncestorSnapshot)> {
         let record = self.volume.catalog.get(&id)?;
-        let counted = Statistics { changed: 0, stored: 0, ..record.statistics };
-        let state = State { base: record.root, counted, layers: Vec::new() };
-        Ok((state, Amount::counted(&counted), Ancestor { id, counter: record.counter, time: record.time }))
+        let counted = SnapshotStatistics { changed: 0, stored: 0, ..record.statistics };
+        let state = LayeredState { base: record.root, counted, layers: Vec::new() };
+        Ok((
+            state,
+            UsageAmount::counted(&counted),
+            AncestorSnapshot { id, counter: record.counter, time: record.time },
+        ))
     }
 
     /// Whether anything changed since the last snapshot.
@@ -166,9 +175,9 @@ impl Fs {
     }
 
     /// What is not published yet.
-    pub fn unpublished(&self) -> Result<Unpublished> {
+    pub fn unpublished(&self) -> Result<UnpublishedChanges> {
         let live = self.tree.live();
-        Ok(Unpublished {
+        Ok(UnpublishedChanges {
             snapshots: self.pending()?.len() as u64,
             sealed_layers: self.tree.head().sealed().layers.len() as u64,
             log_bytes: self.log.used(),
@@ -178,7 +187,7 @@ impl Fs {
 }
 
 /// Puts an empty top layer over a state.
-fn stand_on(head: &mut Head, state: State, snapshot: Ancestor) {
+fn stand_on(head: &mut LiveHead, state: LayeredState, snapshot: AncestorSnapshot) {
     let top = head.new_layer();
     head.state = state;
     head.state.layers.insert(0, top);
@@ -186,9 +195,9 @@ fn stand_on(head: &mut Head, state: State, snapshot: Ancestor) {
 }
 
 /// The least moment after another: clocks go back, and a history must not; nor does an inode's time of change.
-pub(crate) fn just_after(time: Time) -> Time {
+pub(crate) fn just_after(time: UnixTime) -> UnixTime {
     match time.nanos + 1 {
-        1_000_000_000 => Time { secs: time.secs.saturating_add(1), nanos: 0 },
-        nanos => Time { secs: time.secs, nanos },
+        1_000_000_000 => UnixTime { secs: time.secs.saturating_add(1), nanos: 0 },
+        nanos => UnixTime { secs: time.secs, nanos },
     }
 }

@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use vellum_types::limits::NAME_MAX;
-use vellum_volume::refs::Quota;
+use vellum_volume::refs::WorktreeQuota;
 
 use crate::error::{FsError, Result};
-use crate::fs::Fs;
-use crate::log::Disk;
+use crate::fs::LiveFilesystem;
+use crate::log::LogDisk;
 
 /// Room and limits, as `statvfs(3)` tells them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Statfs {
+pub struct FilesystemStatistics {
     /// Bytes of a block.
     pub block_size: u32,
     /// Blocks in all.
@@ -31,10 +31,10 @@ pub struct Statfs {
 /// Free inodes, as far as anybody asks: numbers do not run out.
 const FILES_FREE: u64 = 1 << 40;
 
-impl Fs {
+impl LiveFilesystem {
     /// The room where what is written goes first, on the disk of the state directory; less if the worktree may not
     /// hold so much.
-    pub fn statfs(&self) -> Result<Statfs> {
+    pub fn statfs(&self) -> Result<FilesystemStatistics> {
         let mut room = self.disk()?;
         let (used, quota) = (self.tree.usage().used(), self.tree.usage().quota());
         let [bytes, inodes] = [used.bytes, used.inodes].map(|used| u64::try_from(used).unwrap_or(0));
@@ -51,19 +51,19 @@ impl Fs {
     }
 
     /// The most that the worktree may hold. What it holds already stays.
-    pub fn set_quota(&self, quota: Quota) -> Result<()> {
+    pub fn set_quota(&self, quota: WorktreeQuota) -> Result<()> {
         self.update_head(|head| head.quota = quota)?;
         self.tree.usage().set_quota(quota);
         Ok(())
     }
 
     /// The disk of the state directory, and what publishing will put onto it.
-    pub(crate) fn disk_beneath(&self) -> Option<Disk> {
+    pub(crate) fn disk_beneath(&self) -> Option<LogDisk> {
         let path = self.volume.state.path();
         let disk = rustix::fs::statvfs(path).ok()?;
         let device = |path: &Path| rustix::fs::stat(path).map(|stat| stat.st_dev).ok();
         let store = self.volume.objects.directory().and_then(device);
-        Some(Disk {
+        Some(LogDisk {
             size: disk.f_blocks.saturating_mul(disk.f_frsize),
             free: disk.f_bavail.saturating_mul(disk.f_frsize),
             metadata: self.tree.live().memory() as u64,
@@ -72,10 +72,10 @@ impl Fs {
     }
 
     /// The room of the disk alone.
-    pub(crate) fn disk(&self) -> Result<Statfs> {
+    pub(crate) fn disk(&self) -> Result<FilesystemStatistics> {
         let disk = rustix::fs::statvfs(self.volume.state.path()).map_err(FsError::Posix)?;
         let given_out = self.tree.read(|view| view.super_record())?.next_ino.0;
-        Ok(Statfs {
+        Ok(FilesystemStatistics {
             block_size: u32::try_from(disk.f_frsize).unwrap_or(u32::MAX),
             blocks: disk.f_blocks,
             blocks_free: disk.f_bfree,

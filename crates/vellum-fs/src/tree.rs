@@ -17,29 +17,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::io::Errno;
-use vellum_live::{LiveError, LiveStore, Sequence};
-use vellum_map::{NodeCache, NodeSource, Span};
-use vellum_types::value::Super;
-use vellum_types::{Attr, Dentry, Ino, Key, KeyRef, KeyTag};
+use vellum_live::{CommitSequence, LiveError, LiveStore};
+use vellum_map::{KeySpan, NodeCache, NodeSource};
+use vellum_types::value::SuperBlock;
+use vellum_types::{Dentry, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag};
 use vellum_volume::tree::NodeLoader;
 
 use crate::error::{FsError, Result};
-use crate::head::{HEAD_KEY, Head, State};
+use crate::head::{HEAD_KEY, LayeredState, LiveHead};
 
-pub use accesses::Accesses;
-use merge::{Changes, LiveRead, Merged, get_merged};
+pub use accesses::AccessTimes;
+use merge::{LayerChanges, LiveRead, MergedEntries, get_merged};
 pub(crate) use merge::{decode_change, encode_change, layer_key};
-use resident::Resident;
-pub use txn::Txn;
-pub use usage::{Amount, Usage};
-use views::{Changing, Views};
+use resident::ResidentNodes;
+pub use txn::LiveTransaction;
+pub use usage::{UsageAmount, WorktreeUsage};
+use views::{ChangeGuard, OpenViews};
 
 /// How often a transaction is begun anew for a node that is not in memory. One that needs more of them, more than
 /// memory holds maybe, fetches them while others wait.
 const FETCHES_MAX: usize = 64;
 
 /// Where nodes of the base come from.
-pub type Nodes = NodeCache<NodeLoader>;
+pub type NodeProvider = NodeCache<NodeLoader>;
 
 /// Called with each key and value of a scan, until it breaks off.
 pub type VisitEntry<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
@@ -47,63 +47,63 @@ pub type VisitEntry<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 pub type VisitDentry<'v> = dyn FnMut(&[u8], Dentry) -> ControlFlow<()> + 'v;
 
 /// A live worktree's map.
-pub struct LiveTree {
+pub struct LiveMap {
     live: Arc<dyn LiveStore>,
     retries: AtomicU64,
-    nodes: Arc<Nodes>,
-    head: RwLock<Head>,
-    views: Views,
-    accesses: Accesses,
-    usage: Usage,
+    nodes: Arc<NodeProvider>,
+    head: RwLock<LiveHead>,
+    views: OpenViews,
+    accesses: AccessTimes,
+    usage: WorktreeUsage,
 }
 
 /// What was committed.
 #[derive(Debug)]
-pub struct Committed {
+pub struct CommittedChanges {
     /// Its place in the order of all.
-    pub sequence: Sequence,
+    pub sequence: CommitSequence,
     /// The keys that were put or deleted: what caches must forget.
-    pub changed: Vec<Key>,
+    pub changed: Vec<MapKey>,
 }
 
-/// Reading the map as one head sees it. Bodies get it from [`LiveTree::read`] and [`LiveTree::transact`].
-pub trait Reading {
+/// Reading the map as one head sees it. Bodies get it from [`LiveMap::read`] and [`LiveMap::transact`].
+pub trait MapReader {
     /// The value under a key.
-    fn value(&self, key: &Key) -> Result<Option<vellum_map::Value>>;
+    fn value(&self, key: &MapKey) -> Result<Option<vellum_map::MapValue>>;
 
     /// Visits the entries of a span in ascending order of their keys, until `visit` breaks off.
-    fn scan(&self, span: Span, visit: &mut VisitEntry<'_>) -> Result<()>;
+    fn scan(&self, span: KeySpan, visit: &mut VisitEntry<'_>) -> Result<()>;
 
     /// The attributes of an inode, if it exists.
-    fn attr(&self, ino: Ino) -> Result<Option<Attr>> {
-        let value = self.value(&Key::attr(ino))?;
-        value.map(|value| Attr::decode(&value).map_err(damaged("an inode"))).transpose()
+    fn attr(&self, ino: Ino) -> Result<Option<InodeAttr>> {
+        let value = self.value(&MapKey::attr(ino))?;
+        value.map(|value| InodeAttr::decode(&value).map_err(damaged("an inode"))).transpose()
     }
 
     /// The attributes of an inode that somebody holds: stale if it is gone.
-    fn attr_of(&self, ino: Ino) -> Result<Attr> {
+    fn attr_of(&self, ino: Ino) -> Result<InodeAttr> {
         self.attr(ino)?.ok_or(FsError::Posix(Errno::STALE))
     }
 
     /// An entry of a directory.
     fn dentry(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
-        let value = self.value(&Key::dentry(dir, name))?;
+        let value = self.value(&MapKey::dentry(dir, name))?;
         value.map(|value| Dentry::decode(&value).map_err(damaged("a directory entry"))).transpose()
     }
 
     /// Visits the entries of a directory whose names come after `after`, in order.
     fn entries(&self, dir: Ino, after: Option<&[u8]>, visit: &mut VisitDentry<'_>) -> Result<()> {
-        let end = Key::first(dir, KeyTag::Xattr);
+        let end = MapKey::first(dir, MapKeyTag::Xattr);
         let span = match after {
-            None => Span::between(Key::first(dir, KeyTag::Dentry).as_bytes(), end.as_bytes()),
-            Some(name) => Span::between(Key::dentry(dir, name).as_bytes(), end.as_bytes())
-                .after(Key::dentry(dir, name).as_bytes()),
+            None => KeySpan::between(MapKey::first(dir, MapKeyTag::Dentry).as_bytes(), end.as_bytes()),
+            Some(name) => KeySpan::between(MapKey::dentry(dir, name).as_bytes(), end.as_bytes())
+                .after(MapKey::dentry(dir, name).as_bytes()),
         };
         let mut failed = None;
         self.scan(span, &mut |key, value| {
-            let entry = KeyRef::parse(key).and_then(|key| Ok((key, Dentry::decode(value)?)));
+            let entry = MapKeyRef::parse(key).and_then(|key| Ok((key, Dentry::decode(value)?)));
             match entry {
-                Ok((KeyRef::Dentry(_, name), dentry)) => visit(name, dentry),
+                Ok((MapKeyRef::Dentry(_, name), dentry)) => visit(name, dentry),
                 Ok(_) => ControlFlow::Break(()),
                 Err(error) => {
                     failed = Some(error);
@@ -115,11 +115,11 @@ pub trait Reading {
     }
 
     /// All keys of an inode, added to `keys`.
-    fn inode_keys(&self, ino: Ino, keys: &mut Vec<Key>) -> Result<()> {
-        let [start, end] = [ino, Ino(ino.0.saturating_add(1))].map(Key::attr);
+    fn inode_keys(&self, ino: Ino, keys: &mut Vec<MapKey>) -> Result<()> {
+        let [start, end] = [ino, Ino(ino.0.saturating_add(1))].map(MapKey::attr);
         let mut failed = None;
-        self.scan(Span::between(start.as_bytes(), end.as_bytes()), &mut |key, _| {
-            match KeyRef::parse(key) {
+        self.scan(KeySpan::between(start.as_bytes(), end.as_bytes()), &mut |key, _| {
+            match MapKeyRef::parse(key) {
                 Ok(key) => keys.push(key.into()),
                 Err(error) => failed = Some(error),
             }
@@ -129,10 +129,10 @@ pub trait Reading {
     }
 
     /// The filesystem's own record.
-    fn super_record(&self) -> Result<Super> {
-        match self.value(&Key::attr(Ino::SUPER))? {
-            Some(value) => Super::decode(&value).map_err(damaged("the filesystem's record")),
-            None => Ok(Super { next_ino: Ino(Ino::ROOT.0 + 1) }),
+    fn super_record(&self) -> Result<SuperBlock> {
+        match self.value(&MapKey::attr(Ino::SUPER))? {
+            Some(value) => SuperBlock::decode(&value).map_err(damaged("the filesystem's record")),
+            None => Ok(SuperBlock { next_ino: Ino(Ino::ROOT.0 + 1) }),
         }
     }
 }
@@ -143,19 +143,19 @@ pub(crate) fn damaged(what: &str) -> impl Fn(vellum_types::DecodeError) -> FsErr
 }
 
 /// Something to read from and the state to read.
-struct Snapshot<'a> {
+struct MapSnapshot<'a> {
     live: &'a dyn LiveRead,
-    state: &'a State,
-    nodes: &'a Nodes,
+    state: &'a LayeredState,
+    nodes: &'a NodeProvider,
 }
 
-impl Reading for Snapshot<'_> {
-    fn value(&self, key: &Key) -> Result<Option<vellum_map::Value>> {
+impl MapReader for MapSnapshot<'_> {
+    fn value(&self, key: &MapKey) -> Result<Option<vellum_map::MapValue>> {
         get_merged(self.live, self.state, self.nodes, key)
     }
 
-    fn scan(&self, span: Span, visit: &mut VisitEntry<'_>) -> Result<()> {
-        let mut merged = Merged::new(self.live, self.state, self.nodes, span)?;
+    fn scan(&self, span: KeySpan, visit: &mut VisitEntry<'_>) -> Result<()> {
+        let mut merged = MergedEntries::new(self.live, self.state, self.nodes, span)?;
         while let Some((key, value)) = merged.next()? {
             if visit(&key, &value).is_break() {
                 break;
@@ -165,11 +165,11 @@ impl Reading for Snapshot<'_> {
     }
 }
 
-impl LiveTree {
+impl LiveMap {
     /// The worktree that a live store holds; in an empty one, a new worktree that stands on `fresh`.
-    pub fn open(live: Arc<dyn LiveStore>, nodes: Arc<Nodes>, fresh: &Head) -> Result<Self> {
+    pub fn open(live: Arc<dyn LiveStore>, nodes: Arc<NodeProvider>, fresh: &LiveHead) -> Result<Self> {
         let head = match live.get(HEAD_KEY)? {
-            Some(bytes) => Head::decode(&bytes).map_err(damaged("the head"))?,
+            Some(bytes) => LiveHead::decode(&bytes).map_err(damaged("the head"))?,
             None => {
                 live.transact(&mut |txn| {
                     txn.put(HEAD_KEY, fresh.encode().into());
@@ -178,7 +178,7 @@ impl LiveTree {
                 fresh.clone()
             }
         };
-        let (views, accesses, usage) = (Views::new(&head), Accesses::default(), Usage::new());
+        let (views, accesses, usage) = (OpenViews::new(&head), AccessTimes::default(), WorktreeUsage::new());
         let tree =
             Self { live, retries: AtomicU64::new(0), nodes, head: RwLock::new(head), views, accesses, usage };
         tree.usage.set(tree.measure()?);
@@ -186,18 +186,19 @@ impl LiveTree {
     }
 
     /// What the worktree holds, by what its base holds and what the layers change: as much work as there are changes.
-    pub fn measure(&self) -> Result<Amount> {
+    pub fn measure(&self) -> Result<UsageAmount> {
         let state = self.head().state.clone();
-        let mut sum = Amount::counted(&state.counted);
+        let mut sum = UsageAmount::counted(&state.counted);
         self.visit_changes(&state, &mut |key, value| {
-            let KeyRef::Attr(ino) = KeyRef::parse(&key).map_err(damaged("a key of a layer"))? else {
+            let MapKeyRef::Attr(ino) = MapKeyRef::parse(&key).map_err(damaged("a key of a layer"))? else {
                 return Ok(());
             };
             if ino == Ino::SUPER {
                 return Ok(());
             }
-            let weight =
-                |value: &[u8]| Attr::decode(value).map(|attr| Amount::of(&attr)).map_err(damaged("an inode"));
+            let weight = |value: &[u8]| {
+                InodeAttr::decode(value).map(|attr| UsageAmount::of(&attr)).map_err(damaged("an inode"))
+            };
             if let Some(before) = vellum_map::get(&*self.nodes, &state.base, &key)? {
                 sum = sum.minus(weight(&before)?);
             }
@@ -211,13 +212,13 @@ impl LiveTree {
 
     /// When inodes were read.
     #[must_use]
-    pub fn accesses(&self) -> &Accesses {
+    pub fn accesses(&self) -> &AccessTimes {
         &self.accesses
     }
 
     /// How much there is, and may be.
     #[must_use]
-    pub fn usage(&self) -> &Usage {
+    pub fn usage(&self) -> &WorktreeUsage {
         &self.usage
     }
 
@@ -229,36 +230,40 @@ impl LiveTree {
 
     /// Where nodes come from.
     #[must_use]
-    pub fn nodes(&self) -> &Arc<Nodes> {
+    pub fn nodes(&self) -> &Arc<NodeProvider> {
         &self.nodes
     }
 
     /// The states that views read.
-    pub(crate) fn views(&self) -> &Views {
+    pub(crate) fn views(&self) -> &OpenViews {
         &self.views
     }
 
     /// Reads at one head. The body must not call `read` or `transact` again.
-    pub fn read<T>(&self, body: impl FnOnce(&dyn Reading) -> Result<T>) -> Result<T> {
+    pub fn read<T>(&self, body: impl FnOnce(&dyn MapReader) -> Result<T>) -> Result<T> {
         let head = self.head();
         let live: &dyn LiveStore = &*self.live;
-        body(&Snapshot { live: &live, state: &head.state, nodes: &self.nodes })
+        body(&MapSnapshot { live: &live, state: &head.state, nodes: &self.nodes })
     }
 
     /// Reads a sealed state.
-    pub fn read_sealed<T>(&self, state: &State, body: impl FnOnce(&dyn Reading) -> Result<T>) -> Result<T> {
+    pub fn read_sealed<T>(
+        &self,
+        state: &LayeredState,
+        body: impl FnOnce(&dyn MapReader) -> Result<T>,
+    ) -> Result<T> {
         let live: &dyn LiveStore = &*self.live;
-        body(&Snapshot { live: &live, state, nodes: &self.nodes })
+        body(&MapSnapshot { live: &live, state, nodes: &self.nodes })
     }
 
     /// The changes of a state's layers, merged: of each key the newest, in ascending order.
     pub fn visit_changes(
         &self,
-        state: &State,
-        visit: &mut dyn FnMut(Vec<u8>, Option<vellum_map::Value>) -> Result<()>,
+        state: &LayeredState,
+        visit: &mut dyn FnMut(Vec<u8>, Option<vellum_map::MapValue>) -> Result<()>,
     ) -> Result<()> {
         let live: &dyn LiveStore = &*self.live;
-        let mut changes = Changes::new(&live, &state.layers, &Span::all());
+        let mut changes = LayerChanges::new(&live, &state.layers, &KeySpan::all());
         while let Some((key, value)) = changes.next()? {
             visit(key, value)?;
         }
@@ -273,9 +278,12 @@ impl LiveTree {
 
     /// Changes the map: all that the body does, or nothing if it fails. The body may run several times. It must not
     /// call `read` or `transact` again.
-    pub fn transact<T>(&self, mut body: impl FnMut(&mut Txn<'_>) -> Result<T>) -> Result<(T, Committed)> {
+    pub fn transact<T>(
+        &self,
+        mut body: impl FnMut(&mut LiveTransaction<'_>) -> Result<T>,
+    ) -> Result<(T, CommittedChanges)> {
         for _ in 0..FETCHES_MAX {
-            let nodes = Resident::new(&self.nodes, false);
+            let nodes = ResidentNodes::new(&self.nodes, false);
             let done = self.try_transact(&nodes, &mut body);
             match nodes.missing().filter(|_| done.is_err()) {
                 Some(missing) => {
@@ -285,20 +293,20 @@ impl LiveTree {
                 None => return done,
             };
         }
-        self.try_transact(&Resident::new(&self.nodes, true), &mut body)
+        self.try_transact(&ResidentNodes::new(&self.nodes, true), &mut body)
     }
 
     fn try_transact<T>(
         &self,
-        nodes: &Resident<'_>,
-        body: &mut impl FnMut(&mut Txn<'_>) -> Result<T>,
-    ) -> Result<(T, Committed)> {
+        nodes: &ResidentNodes<'_>,
+        body: &mut impl FnMut(&mut LiveTransaction<'_>) -> Result<T>,
+    ) -> Result<(T, CommittedChanges)> {
         let (head, changing) = self.changeable()?;
-        let (mut outcome, mut changed, mut grown) = (None, Vec::new(), Amount::default());
+        let (mut outcome, mut changed, mut grown) = (None, Vec::new(), UsageAmount::default());
         let committed = self.live.transact(&mut |live| {
             // It may be another try.
             self.usage.give(std::mem::take(&mut grown));
-            let mut txn = Txn::new(live, &head, nodes, &self.accesses);
+            let mut txn = LiveTransaction::new(live, &head, nodes, &self.accesses);
             let done = body(&mut txn).and_then(|value| {
                 let (keys, by) = txn.finish()?;
                 self.usage.take(by)?;
@@ -318,7 +326,7 @@ impl LiveTree {
                 if !changed.is_empty() {
                     changing.wrote(head.top());
                 }
-                Ok((value, Committed { sequence, changed }))
+                Ok((value, CommittedChanges { sequence, changed }))
             }
             (_, Err(error)) => Err(error.into()),
             (None, Ok(_)) => Err(LiveError::Abandoned.into()),
@@ -326,7 +334,7 @@ impl LiveTree {
     }
 
     /// The head, held still, and the right to change its top layer: one that no view reads.
-    fn changeable(&self) -> Result<(RwLockReadGuard<'_, Head>, Changing<'_>)> {
+    fn changeable(&self) -> Result<(RwLockReadGuard<'_, LiveHead>, ChangeGuard<'_>)> {
         loop {
             let head = self.head();
             let changing = self.views.changing();
@@ -345,16 +353,17 @@ impl LiveTree {
     }
 
     /// The head, held still.
-    pub fn head(&self) -> RwLockReadGuard<'_, Head> {
+    pub fn head(&self) -> RwLockReadGuard<'_, LiveHead> {
         self.head.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the head, alone: waits until nobody reads or writes. `also` puts what else belongs to the change.
     pub fn change_head<T>(
         &self,
-        mut change: impl FnMut(&mut Head, &mut dyn vellum_live::Transaction) -> Result<T>,
-    ) -> Result<(T, Sequence)> {
-        let mut held: RwLockWriteGuard<'_, Head> = self.head.write().unwrap_or_else(PoisonError::into_inner);
+        mut change: impl FnMut(&mut LiveHead, &mut dyn vellum_live::StoreTransaction) -> Result<T>,
+    ) -> Result<(T, CommitSequence)> {
+        let mut held: RwLockWriteGuard<'_, LiveHead> =
+            self.head.write().unwrap_or_else(PoisonError::into_inner);
         let (mut outcome, mut new) = (None, held.clone());
         let committed = self.live.transact(&mut |live| {
             new = held.clone();

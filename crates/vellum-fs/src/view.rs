@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
-use vellum_types::{Attr, Dentry, FileKind, Ino, Key, SnapshotId};
+use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
 
-use crate::content::{Seek, seek_in};
+use crate::content::{SeekTarget, seek_in};
 use crate::error::Result;
-use crate::fs::{Fs, Node};
-use crate::head::State;
+use crate::fs::{InodeAttributes, LiveFilesystem};
+use crate::head::LayeredState;
 use crate::names::{DirEntry, check_dir, check_name, entries_of};
-use crate::tree::Reading;
+use crate::tree::MapReader;
 use crate::xattr::names;
 
 /// Layers of one head from which on reading is felt to be slower: views that are kept while the worktree is written
@@ -23,25 +23,25 @@ use crate::xattr::names;
 const LAYERS_SLOW: usize = 64;
 
 /// A state of a live worktree that does not change.
-pub struct View {
-    fs: Arc<Fs>,
-    state: State,
+pub struct LiveView {
+    fs: Arc<LiveFilesystem>,
+    state: LayeredState,
     /// The snapshot, if its tree is in the store.
     snapshot: Option<SnapshotId>,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// The worktree as it is now.
-    pub fn view(self: &Arc<Self>) -> Result<View> {
+    pub fn view(self: &Arc<Self>) -> Result<LiveView> {
         self.bound_layers(LAYERS_SLOW)?;
         let head = self.tree.head();
         let state = self.tree.views().begin(&head);
         drop(head);
-        Ok(View { fs: Arc::clone(self), state, snapshot: None })
+        Ok(LiveView { fs: Arc::clone(self), state, snapshot: None })
     }
 
     /// A snapshot, published or not.
-    pub fn view_of(self: &Arc<Self>, snapshot: SnapshotId) -> Result<View> {
+    pub fn view_of(self: &Arc<Self>, snapshot: SnapshotId) -> Result<LiveView> {
         // As long as the head is held still, what waits to be published is not forgotten.
         let head = self.tree.head();
         let waiting = self.pending()?.into_iter().find(|(_, waiting)| waiting.id == snapshot);
@@ -49,30 +49,30 @@ impl Fs {
         state.iter().for_each(|state| self.tree.views().begin_sealed(state));
         drop(head);
         if let Some(state) = state {
-            return Ok(View { fs: Arc::clone(self), state, snapshot: None });
+            return Ok(LiveView { fs: Arc::clone(self), state, snapshot: None });
         }
         let (state, ..) = self.published(snapshot)?;
         self.tree.views().begin_sealed(&state);
-        Ok(View { fs: Arc::clone(self), state, snapshot: Some(snapshot) })
+        Ok(LiveView { fs: Arc::clone(self), state, snapshot: Some(snapshot) })
     }
 }
 
-impl View {
+impl LiveView {
     /// The worktree.
     #[must_use]
-    pub fn fs(&self) -> &Arc<Fs> {
+    pub fn fs(&self) -> &Arc<LiveFilesystem> {
         &self.fs
     }
 
     /// The attributes of an inode.
-    pub fn attr(&self, ino: Ino) -> Result<Attr> {
+    pub fn attr(&self, ino: Ino) -> Result<InodeAttr> {
         self.look(|view| view.attr_of(ino))
     }
 
     /// The inode that a directory holds under a name.
-    pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Node> {
+    pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<InodeAttributes> {
         let ino = self.find(dir, name)?.ino;
-        Ok(Node { ino, attr: Arc::new(self.attr(ino)?) })
+        Ok(InodeAttributes { ino, attr: Arc::new(self.attr(ino)?) })
     }
 
     /// What a directory holds under a name.
@@ -103,7 +103,7 @@ impl View {
 
     /// The value of an extended attribute.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Arc<[u8]>> {
-        let value = self.look(|view| view.value(&Key::xattr(ino, name)))?;
+        let value = self.look(|view| view.value(&MapKey::xattr(ino, name)))?;
         Ok(value.ok_or(Errno::NODATA)?.as_bytes().into())
     }
 
@@ -118,11 +118,11 @@ impl View {
     }
 
     /// The first offset from `offset` on where there is what is looked for; `ENXIO` if there is none.
-    pub fn seek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64> {
+    pub fn seek(&self, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
         self.look(|view| seek_in(view, ino, offset, seek))
     }
 
-    pub(crate) fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &LayeredState {
         &self.state
     }
 
@@ -131,12 +131,12 @@ impl View {
         self.snapshot
     }
 
-    pub(crate) fn look<T>(&self, body: impl FnOnce(&dyn Reading) -> Result<T>) -> Result<T> {
+    pub(crate) fn look<T>(&self, body: impl FnOnce(&dyn MapReader) -> Result<T>) -> Result<T> {
         self.fs.tree.read_sealed(&self.state, body)
     }
 }
 
-impl Drop for View {
+impl Drop for LiveView {
     fn drop(&mut self) {
         self.fs.tree.views().end(&self.state);
         if !self.state.layers.is_empty() {

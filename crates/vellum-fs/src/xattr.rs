@@ -6,16 +6,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_map::Span;
+use vellum_map::KeySpan;
 use vellum_types::limits::{NAME_MAX, XATTR_VALUE_MAX};
-use vellum_types::{FileKind, Ino, Key, KeyRef, KeyTag};
+use vellum_types::{FileKind, Ino, MapKey, MapKeyRef, MapKeyTag};
 
 use crate::acl;
 use crate::clock::{now, stamp_change};
 use crate::content::SET_GID;
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::tree::{Reading, Txn, damaged};
+use crate::fs::LiveFilesystem;
+use crate::tree::{LiveTransaction, MapReader, damaged};
 
 /// Bytes of all names of an inode, with a NUL after each: `XATTR_LIST_MAX` of Linux, which lists no more.
 const LIST_MAX: usize = 64 << 10;
@@ -34,7 +34,7 @@ pub struct XattrFlags {
     pub drops_set_gid: bool,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// The value of an extended attribute.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Arc<[u8]>> {
         check_length(name)?;
@@ -47,7 +47,7 @@ impl Fs {
             Ok(value) => return Ok(value),
             Err(ticket) => ticket,
         };
-        let value = self.tree.read(|view| view.value(&Key::xattr(ino, name)))?;
+        let value = self.tree.read(|view| view.value(&MapKey::xattr(ino, name)))?;
         let value: Option<Arc<[u8]>> = value.map(|value| value.as_bytes().into());
         self.inodes.put_xattr(ino, name, value.clone(), ticket);
         Ok(value)
@@ -81,7 +81,7 @@ impl Fs {
                     attr.mode &= !SET_GID;
                 }
             } else {
-                txn.put(Key::xattr(ino, name), value);
+                txn.put(MapKey::xattr(ino, name), value);
             }
             stamp_change(&mut attr, now());
             txn.put_attr(ino, &attr);
@@ -99,7 +99,7 @@ impl Fs {
         }
         self.change(|txn| {
             let mut attr = txn.attr_of(ino)?;
-            let key = Key::xattr(ino, name);
+            let key = MapKey::xattr(ino, name);
             if txn.value(&key)?.is_none() {
                 return Err(Errno::NODATA.into());
             }
@@ -111,8 +111,8 @@ impl Fs {
     }
 }
 
-fn check_presence(txn: &Txn<'_>, ino: Ino, name: &[u8], flags: XattrFlags) -> Result<()> {
-    let is_there = txn.value(&Key::xattr(ino, name))?.is_some();
+fn check_presence(txn: &LiveTransaction<'_>, ino: Ino, name: &[u8], flags: XattrFlags) -> Result<()> {
+    let is_there = txn.value(&MapKey::xattr(ino, name))?.is_some();
     if flags.create && is_there {
         return Err(Errno::EXIST.into());
     }
@@ -128,12 +128,12 @@ fn check_presence(txn: &Txn<'_>, ino: Ino, name: &[u8], flags: XattrFlags) -> Re
 }
 
 /// The names of an inode's extended attributes, in order.
-pub(crate) fn names(view: &(impl Reading + ?Sized), ino: Ino) -> Result<Vec<Vec<u8>>> {
-    let [start, end] = [KeyTag::Xattr, KeyTag::Extent].map(|tag| Key::first(ino, tag));
+pub(crate) fn names(view: &(impl MapReader + ?Sized), ino: Ino) -> Result<Vec<Vec<u8>>> {
+    let [start, end] = [MapKeyTag::Xattr, MapKeyTag::Extent].map(|tag| MapKey::first(ino, tag));
     let (mut names, mut failed) = (Vec::new(), None);
-    view.scan(Span::between(start.as_bytes(), end.as_bytes()), &mut |key, _| {
-        match KeyRef::parse(key) {
-            Ok(KeyRef::Xattr(_, name)) => names.push(name.to_vec()),
+    view.scan(KeySpan::between(start.as_bytes(), end.as_bytes()), &mut |key, _| {
+        match MapKeyRef::parse(key) {
+            Ok(MapKeyRef::Xattr(_, name)) => names.push(name.to_vec()),
             Ok(_) => return ControlFlow::Break(()),
             Err(error) => failed = Some(error),
         }

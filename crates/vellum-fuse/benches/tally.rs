@@ -8,29 +8,31 @@ use std::io::Read;
 use std::sync::Arc;
 
 use vellum_benchkit::criterion::Criterion;
-use vellum_benchkit::{Busy, busy, scratch};
-use vellum_fuse::tally::{Asked, Op, Tally};
-use vellum_fuse::wire::{Header, Operation};
+use vellum_benchkit::{ProcessorTime, busy, scratch};
+use vellum_fuse::tally::{RequestKind, RequestMetrics, ServedRequest};
+use vellum_fuse::wire::{FuseOperation, RequestHeader};
 
 fn main() {
     let mut criterion = busy();
-    let tally = Tally::default();
+    let tally = RequestMetrics::default();
     watch(&mut criterion, "tally/request/log-not-read", &tally);
     log_read(&mut criterion, &tally);
 }
 
-fn watch(criterion: &mut Criterion<Busy>, id: &str, tally: &Tally) {
-    let head = Header { opcode: 15, unique: 1, node: 17, uid: 1000, gid: 1000, pid: 4403 };
-    let what = Operation::Read { offset: 8192, len: 4096, direct: false };
+fn watch(criterion: &mut Criterion<ProcessorTime>, id: &str, tally: &RequestMetrics) {
+    let head = RequestHeader { opcode: 15, unique: 1, node: 17, uid: 1000, gid: 1000, pid: 4403 };
+    let what = FuseOperation::Read { offset: 8192, len: 4096, direct: false };
     criterion.bench_function(id, |bench| {
         bench.iter(|| {
-            tally.watch(Asked { op: Op::Read, head: &head, what: &what }, || Ok(black_box(4096_u32)))
+            tally.watch(ServedRequest { op: RequestKind::Read, head: &head, what: &what }, || {
+                Ok(black_box(4096_u32))
+            })
         });
     });
 }
 
 /// The same, and a line is made of it. Who reads may be too slow: then lines are made and dropped.
-fn log_read(criterion: &mut Criterion<Busy>, tally: &Tally) {
+fn log_read(criterion: &mut Criterion<ProcessorTime>, tally: &RequestMetrics) {
     let dir = scratch();
     let path = dir.path().join("accesslog");
     let served = Arc::clone(&tally.log).serve(&path).expect("a pipe");

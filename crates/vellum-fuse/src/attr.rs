@@ -1,9 +1,9 @@
 //! Attributes as the kernel wants them, and back.
 
 use rustix::fs::{FileType, major, makedev, minor};
-use vellum_types::{Attr, FileKind};
+use vellum_types::{FileKind, InodeAttr};
 
-use crate::wire::Attributes;
+use crate::wire::NodeAttributes;
 
 /// What `stat` reports as the size for efficient input and output: as other Linux filesystems do.
 pub const BLOCK_SIZE: u32 = 4096;
@@ -41,8 +41,8 @@ pub fn kind_of_mode(mode: u32) -> Option<FileKind> {
 
 /// Attributes of a node for the kernel, of whose content so many bytes are stored.
 #[must_use]
-pub fn attributes(node: u64, attr: &Attr, stored: u64) -> Attributes {
-    Attributes {
+pub fn attributes(node: u64, attr: &InodeAttr, stored: u64) -> NodeAttributes {
+    NodeAttributes {
         ino: node,
         size: attr.size,
         blocks: stored.div_ceil(STAT_BLOCK),

@@ -20,18 +20,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use device::{Device, Notifier};
-use flushes::Flushes;
+pub use device::{FuseDevice, KernelNotifier};
+use flushes::FlushQueue;
 pub use handshake::shake_hands;
-use readers::Readers;
-use ring::{Ring, Slot};
-pub use rings::Rings;
+use readers::DeviceReaders;
+use ring::{RequestRing, RingSlot};
+pub use rings::RingTransport;
 use rustix::io::Errno;
 use rustix::thread::Pid;
 pub use watchdog::Watchdog;
-use watchdog::{InHand, Watched};
+use watchdog::{PendingRequests, WatchedService};
 
-use crate::wire::{Answer, Malformed, Operation, Request};
+use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, MalformedRequest};
 
 /// Bytes of the largest write that the kernel sends in one request: the most that it does without being told otherwise
 /// by its administrator.
@@ -45,9 +45,14 @@ const REQUEST_MAX: usize = MAX_WRITE + 4096;
 const FORGET_PAUSE: Duration = Duration::from_millis(10);
 
 /// Who answers requests.
-pub trait Service: Send + Sync + 'static {
-    /// Answers a request. With [`Answer::Later`], `later` must be used.
-    fn answer(&self, request: &Request<'_>, operation: Operation<'_>, later: Later<'_>) -> Answer;
+pub trait RequestService: Send + Sync + 'static {
+    /// Answers a request. With [`FuseAnswer::Later`], `later` must be used.
+    fn answer(
+        &self,
+        request: &FuseRequest<'_>,
+        operation: FuseOperation<'_>,
+        later: DeferredReply<'_>,
+    ) -> FuseAnswer;
 
     /// Whether content that is asked for only has to be copied. It may be said of none.
     fn is_at_hand(&self, _node: u64, _offset: u64, _len: u32) -> bool {
@@ -57,47 +62,47 @@ pub trait Service: Send + Sync + 'static {
 
 /// Where an answer goes: the way that the request came.
 #[derive(Clone)]
-enum Way {
-    Device(Arc<Device>),
-    Ring(Arc<Ring>, Slot),
+enum ReplyPath {
+    Device(Arc<FuseDevice>),
+    Ring(Arc<RequestRing>, RingSlot),
 }
 
 /// The right to answer a request later, from another thread.
 #[derive(Clone, Copy)]
-pub struct Later<'w> {
-    way: &'w Way,
+pub struct DeferredReply<'w> {
+    way: &'w ReplyPath,
     unique: u64,
-    in_hand: Option<&'w Arc<InHand>>,
+    in_hand: Option<&'w Arc<PendingRequests>>,
 }
 
 /// A request that is answered later: with an error, if it is dropped.
-pub struct Unanswered {
-    way: Way,
+pub struct PendingAnswer {
+    way: ReplyPath,
     unique: u64,
-    in_hand: Option<Arc<InHand>>,
+    in_hand: Option<Arc<PendingRequests>>,
     answered: bool,
 }
 
-impl Later<'_> {
+impl DeferredReply<'_> {
     /// Takes the request along.
     #[must_use]
-    pub fn take(self) -> Unanswered {
+    pub fn take(self) -> PendingAnswer {
         let (way, in_hand) = (self.way.clone(), self.in_hand.cloned());
-        Unanswered { way, unique: self.unique, in_hand, answered: false }
+        PendingAnswer { way, unique: self.unique, in_hand, answered: false }
     }
 }
 
-impl Unanswered {
+impl PendingAnswer {
     /// Answers it.
-    pub fn answer(mut self, answer: Answer) {
+    pub fn answer(mut self, answer: FuseAnswer) {
         self.tell(answer);
     }
 
-    fn tell(&mut self, answer: Answer) {
+    fn tell(&mut self, answer: FuseAnswer) {
         self.answered = true;
         match &self.way {
-            Way::Device(device) => device.answer(self.unique, answer),
-            Way::Ring(ring, slot) => {
+            ReplyPath::Device(device) => device.answer(self.unique, answer),
+            ReplyPath::Ring(ring, slot) => {
                 // If the ring is gone, nobody waits for the answer.
                 let _ = ring.answer(*slot, self.unique, answer);
                 ring.submit_elsewhere();
@@ -109,40 +114,40 @@ impl Unanswered {
     }
 }
 
-impl Drop for Unanswered {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         if !self.answered {
-            self.tell(Answer::Failed(Errno::IO));
+            self.tell(FuseAnswer::Failed(Errno::IO));
         }
     }
 }
 
 /// The threads that serve a mount.
-pub struct Connection {
+pub struct FuseConnection {
     threads: Vec<JoinHandle<io::Result<()>>>,
-    in_hand: Arc<InHand>,
+    in_hand: Arc<PendingRequests>,
 }
 
-impl Connection {
+impl FuseConnection {
     /// Lets threads answer requests: those of the rings, or else as many as said that read the device, each with a
     /// descriptor of its own. The handshake is done.
-    pub fn start<S: Service>(
-        device: Device,
-        rings: Option<Rings>,
+    pub fn start<S: RequestService>(
+        device: FuseDevice,
+        rings: Option<RingTransport>,
         service: S,
         threads: usize,
     ) -> io::Result<Self> {
-        let service = Arc::new(Watched::new(service));
+        let service = Arc::new(WatchedService::new(service));
         // Beside rings, the device says no more than what the kernel has forgotten.
         let (threads, pause) = if rings.is_some() { (1, Some(FORGET_PAUSE)) } else { (threads, None) };
         let mut serving = rings.map_or_else(|| Ok(Vec::new()), |rings| rings.start(&service))?;
-        let (flushes, waiting) = Flushes::start(&service)?;
+        let (flushes, waiting) = FlushQueue::start(&service)?;
         serving.extend(waiting);
-        let readers = Arc::new(Readers::new(threads));
+        let readers = Arc::new(DeviceReaders::new(threads));
         serving.extend(readers.start_watch(&device)?);
-        let clones: io::Result<Vec<Device>> = (1..threads).map(|_| device.reopen()).collect();
+        let clones: io::Result<Vec<FuseDevice>> = (1..threads).map(|_| device.reopen()).collect();
         let devices = clones?.into_iter().chain([device]);
-        let start = |(i, device): (usize, Device)| {
+        let start = |(i, device): (usize, FuseDevice)| {
             let (service, flushes, readers) = (service.clone(), flushes.clone(), readers.clone());
             let work = move || {
                 let thread = rustix::thread::gettid();
@@ -178,17 +183,17 @@ impl Connection {
 /// One of the threads that read the device.
 struct DeviceReader {
     thread: Pid,
-    device: Arc<Device>,
-    flushes: Flushes,
-    readers: Arc<Readers>,
+    device: Arc<FuseDevice>,
+    flushes: FlushQueue,
+    readers: Arc<DeviceReaders>,
 }
 
 impl DeviceReader {
     /// Answers requests until the mount is gone.
-    fn serve(&self, service: &impl Service, pause: Option<Duration>) -> io::Result<()> {
+    fn serve(&self, service: &impl RequestService, pause: Option<Duration>) -> io::Result<()> {
         let mut room = vec![0; REQUEST_MAX];
         while let Some(bytes) = self.device.read(&mut room)? {
-            let request = Request::decode(bytes).map_err(io::Error::other)?;
+            let request = FuseRequest::decode(bytes).map_err(io::Error::other)?;
             let operation = request.operation();
             self.readers.begin(
                 self.thread,
@@ -217,15 +222,17 @@ impl DeviceReader {
 
 /// What is answered to a request of the device.
 fn carry_out(
-    service: &impl Service,
-    device: &Arc<Device>,
-    request: &Request<'_>,
-    operation: Result<Operation<'_>, Malformed>,
-) -> Answer {
-    let (way, unique) = (Way::Device(device.clone()), request.header.unique);
+    service: &impl RequestService,
+    device: &Arc<FuseDevice>,
+    request: &FuseRequest<'_>,
+    operation: Result<FuseOperation<'_>, MalformedRequest>,
+) -> FuseAnswer {
+    let (way, unique) = (ReplyPath::Device(device.clone()), request.header.unique);
     match operation {
-        Ok(operation) => service.answer(request, operation, Later { way: &way, unique, in_hand: None }),
-        Err(_) => Answer::Failed(Errno::IO),
+        Ok(operation) => {
+            service.answer(request, operation, DeferredReply { way: &way, unique, in_hand: None })
+        }
+        Err(_) => FuseAnswer::Failed(Errno::IO),
     }
 }
 

@@ -29,7 +29,7 @@ const UNUSED_BITS: u32 = 2;
 
 /// A name in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedDirName {
     /// The name.
     pub name: Vec<u8>,
     /// The kernel's number of what it stands for.
@@ -40,11 +40,11 @@ pub struct Listed {
 
 /// A directory's names in the order of their places.
 #[derive(Debug, Default)]
-pub struct Listing(Vec<(u64, Listed)>);
+pub struct DirListing(Vec<(u64, ListedDirName)>);
 
-impl Listing {
+impl DirListing {
     /// The names behind a place, each with its own.
-    pub fn after(&self, place: u64) -> &[(u64, Listed)] {
+    pub fn after(&self, place: u64) -> &[(u64, ListedDirName)] {
         let start = self.0.partition_point(|(at, _)| *at <= place);
         self.0.get(start..).unwrap_or_default()
     }
@@ -52,25 +52,25 @@ impl Listing {
 
 /// The directories of a mount.
 #[derive(Debug)]
-pub struct Dirs {
+pub struct DirListings {
     seed: u64,
-    kept: Mutex<VecDeque<(u64, Arc<Listing>)>>,
+    kept: Mutex<VecDeque<(u64, Arc<DirListing>)>>,
 }
 
-impl Default for Dirs {
+impl Default for DirListings {
     fn default() -> Self {
         Self { seed: RandomState::new().build_hasher().finish(), kept: Mutex::default() }
     }
 }
 
-impl Dirs {
+impl DirListings {
     /// A directory's listing, to be read on from a place: made anew at the beginning.
     pub fn listing<E>(
         &self,
         node: u64,
         place: u64,
-        list: impl FnOnce() -> Result<Vec<Listed>, E>,
-    ) -> Result<Arc<Listing>, E> {
+        list: impl FnOnce() -> Result<Vec<ListedDirName>, E>,
+    ) -> Result<Arc<DirListing>, E> {
         let kept = self.take(node).filter(|_| place > 0);
         let listing = match kept {
             Some(kept) => kept,
@@ -83,7 +83,7 @@ impl Dirs {
         Ok(listing)
     }
 
-    fn order(&self, names: Vec<Listed>) -> Listing {
+    fn order(&self, names: Vec<ListedDirName>) -> DirListing {
         let mut placed: Vec<_> = names.into_iter().map(|listed| (self.place(&listed.name), listed)).collect();
         placed.sort_unstable_by(|(a, one), (b, other)| (a, &one.name).cmp(&(b, &other.name)));
         let mut last = 0;
@@ -91,7 +91,7 @@ impl Dirs {
             *place = (last + 1).max(*place);
             last = *place;
         }
-        Listing(placed)
+        DirListing(placed)
     }
 
     fn place(&self, name: &[u8]) -> u64 {
@@ -102,13 +102,13 @@ impl Dirs {
         }
     }
 
-    fn take(&self, node: u64) -> Option<Arc<Listing>> {
+    fn take(&self, node: u64) -> Option<Arc<DirListing>> {
         let mut kept = self.lock();
         let index = kept.iter().position(|(of, _)| *of == node)?;
         kept.remove(index).map(|(_, listing)| listing)
     }
 
-    fn keep(&self, node: u64, listing: Arc<Listing>) {
+    fn keep(&self, node: u64, listing: Arc<DirListing>) {
         let mut kept = self.lock();
         kept.push_back((node, listing));
         let mut names: usize = kept.iter().map(|(_, listing)| listing.0.len()).sum();
@@ -117,7 +117,7 @@ impl Dirs {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<Listing>)>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<DirListing>)>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -125,12 +125,12 @@ impl Dirs {
 /// Nodes of which the kernel may remember something: how a directory lists, what a file holds. Numbers of nodes lie close
 /// together: each takes a bit.
 #[derive(Debug, Default)]
-pub struct Remembered(Mutex<BTreeMap<u64, u64>>);
+pub struct KernelCachedNodes(Mutex<BTreeMap<u64, u64>>);
 
 /// Bits of a word.
 const WORD: u64 = u64::BITS as u64;
 
-impl Remembered {
+impl KernelCachedNodes {
     /// The kernel was told something of a node.
     pub fn note(&self, node: u64) {
         *self.lock().entry(node / WORD).or_default() |= 1 << (node % WORD);
@@ -171,21 +171,21 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    fn listed(name: &str) -> Listed {
-        Listed { name: name.into(), node: 2, kind: FileKind::File }
+    fn listed(name: &str) -> ListedDirName {
+        ListedDirName { name: name.into(), node: 2, kind: FileKind::File }
     }
 
-    fn names<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<Vec<Listed>, ()> {
+    fn names<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<Vec<ListedDirName>, ()> {
         Ok([".", ".."].into_iter().chain(names).map(listed).collect())
     }
 
-    fn told(listing: &Listing, place: u64) -> Vec<&[u8]> {
+    fn told(listing: &DirListing, place: u64) -> Vec<&[u8]> {
         listing.after(place).iter().map(|(_, listed)| &*listed.name).collect()
     }
 
     #[test]
     fn a_directory_is_listed_anew_from_the_beginning_and_kept_until_its_end() {
-        let dirs = Dirs::default();
+        let dirs = DirListings::default();
         let first = dirs.listing(7, 0, || names(["a"])).unwrap();
         assert_eq!(told(&first, 0), [&b"."[..], b"..", b"a"]);
         assert_eq!(told(&first, PARENT_PLACE), [b"a"]);
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn few_listings_are_kept() {
-        let dirs = Dirs::default();
+        let dirs = DirListings::default();
         for node in 0..3 * KEPT_MAX as u64 {
             dirs.listing(node, 0, || names(["a"])).unwrap();
         }
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn remembered_directories_are_told_once() {
-        let remembered = Remembered::default();
+        let remembered = KernelCachedNodes::default();
         let nodes = [1, 2, 63, 64, 1 << 40, u64::MAX];
         nodes.into_iter().chain([2]).for_each(|node| remembered.note(node));
         assert_eq!(remembered.take().collect::<Vec<_>>(), nodes);
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_is_not_remembered() {
-        let remembered = Remembered::default();
+        let remembered = KernelCachedNodes::default();
         [3, 4, 64].into_iter().for_each(|node| remembered.note(node));
         remembered.forget(3);
         remembered.forget(5);
@@ -235,7 +235,7 @@ mod tests {
             comes in prop::collection::btree_set("[0-9]{1,3}", 0..60),
             portion in 1usize..20,
         ) {
-            let dirs = Dirs::default();
+            let dirs = DirListings::default();
             let before: Vec<_> = stays.iter().chain(&goes).map(String::as_str).collect();
             let after: Vec<_> = stays.iter().chain(&comes).map(String::as_str).collect();
             let (mut place, mut met, mut changed) = (0, Vec::new(), false);

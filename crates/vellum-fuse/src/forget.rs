@@ -12,23 +12,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use vellum_fs::Epoch;
 use vellum_types::Ino;
 
-use crate::connection::Notifier;
-use crate::dirs::Remembered;
-use crate::node::Place;
-use crate::wire::Notice;
+use crate::connection::KernelNotifier;
+use crate::dirs::KernelCachedNodes;
+use crate::node::NodePlace;
+use crate::wire::Invalidation;
 
 /// Names remembered at most. A program that looks for more in the root than this is met with what it was told.
 const MISSED_MAX: usize = 100_000;
 
 /// Names that were looked up in the root in vain.
 #[derive(Debug, Default)]
-pub struct Missed {
+pub struct NegativeLookups {
     names: Mutex<HashSet<Vec<u8>>>,
     /// The kernel forgets all names at once: none has to be remembered.
     needless: AtomicBool,
 }
 
-impl Missed {
+impl NegativeLookups {
     /// Notes a name; false if there are too many already, so that the kernel must not remember this one.
     #[must_use]
     pub fn note(&self, name: &[u8]) -> bool {
@@ -45,22 +45,22 @@ impl Missed {
 }
 
 /// What the kernel may know.
-pub(crate) struct Known {
-    pub missed: Arc<Missed>,
-    pub remembered: Arc<Remembered>,
+pub(crate) struct KernelKnowledge {
+    pub missed: Arc<NegativeLookups>,
+    pub remembered: Arc<KernelCachedNodes>,
 }
 
 /// Tells the kernel what to forget. Never to be used by a thread that answers requests.
-pub struct Forgetter {
-    notifier: Notifier,
-    known: Known,
+pub struct CacheInvalidator {
+    notifier: KernelNotifier,
+    known: KernelKnowledge,
     /// Whether the kernel can forget all names at once.
     at_once: bool,
 }
 
-impl Forgetter {
-    pub(crate) fn new(notifier: Notifier, known: Known) -> Self {
-        let at_once = notifier.tell(Notice::Names).is_ok();
+impl CacheInvalidator {
+    pub(crate) fn new(notifier: KernelNotifier, known: KernelKnowledge) -> Self {
+        let at_once = notifier.tell(Invalidation::Names).is_ok();
         known.missed.needless.store(at_once, Ordering::Relaxed);
         Self { notifier, known, at_once }
     }
@@ -73,9 +73,9 @@ impl Forgetter {
 
     /// Lets the kernel forget what it knows of a name in a directory, and how that lists.
     pub fn forget_name(&self, epoch: Epoch, dir: Ino, name: &[u8]) {
-        let Some(node) = Place::Main(epoch, dir).node() else { return };
-        let _ = self.notifier.tell(Notice::Name { dir: node, name });
-        let _ = self.notifier.tell(Notice::Inode(node));
+        let Some(node) = NodePlace::Main(epoch, dir).node() else { return };
+        let _ = self.notifier.tell(Invalidation::Name { dir: node, name });
+        let _ = self.notifier.tell(Invalidation::Inode(node));
     }
 
     /// Lets the kernel forget everything that it knows of the worktree, but for what is open: `names` are those that
@@ -84,16 +84,16 @@ impl Forgetter {
         let mut all = self.known.missed.take();
         if self.at_once {
             // It did so when it was mounted.
-            let _ = self.notifier.tell(Notice::Names);
+            let _ = self.notifier.tell(Invalidation::Names);
         } else {
             all.extend(names);
             for name in all {
                 // What the kernel does not know is forgotten already.
-                let _ = self.notifier.tell(Notice::Name { dir: Ino::ROOT.0, name: &name });
+                let _ = self.notifier.tell(Invalidation::Name { dir: Ino::ROOT.0, name: &name });
             }
         }
         for dir in self.known.remembered.take().chain([Ino::ROOT.0]) {
-            let _ = self.notifier.tell(Notice::Inode(dir));
+            let _ = self.notifier.tell(Invalidation::Inode(dir));
         }
     }
 }

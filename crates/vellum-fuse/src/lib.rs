@@ -21,6 +21,6 @@ pub mod virt;
 pub mod wire;
 
 pub use error::{MountError, Result};
-pub use forget::Forgetter;
-pub use mount::{Mounted, Options, Source, mount};
+pub use forget::CacheInvalidator;
+pub use mount::{MountOptions, MountSource, ServedFilesystem, mount};
 pub use virt::MountFile;

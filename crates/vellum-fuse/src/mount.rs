@@ -1,29 +1,29 @@
 //! Making, serving and ending a mount.
 //!
 //! Invariant: when [`mount`] returns, the mount answers requests. Everything is ended by unmounting: whoever does it,
-//! [`Mounted::wait`] then returns.
+//! [`ServedFilesystem::wait`] then returns.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vellum_fs::Fs;
-use vellum_fs::frozen::{Chunks, Frozen};
+use vellum_fs::LiveFilesystem;
+use vellum_fs::frozen::{FrozenChunks, FrozenTree};
 use vellum_types::SnapshotId;
 use vellum_volume::Volume;
 
-use crate::adapter::removed::RemovedDirs;
-use crate::adapter::seeking::{Seeking, ToKernel};
-use crate::adapter::{Adapter, Main, Report};
-use crate::connection::{Connection, Device, Watchdog, shake_hands};
-use crate::dirs::{Dirs, Remembered};
+use crate::adapter::removed::RemovedDirNodes;
+use crate::adapter::seeking::{KernelChannel, SeekWorker};
+use crate::adapter::{FailureObserver, FuseAdapter, MountedState};
+use crate::connection::{FuseConnection, FuseDevice, Watchdog, shake_hands};
+use crate::dirs::{DirListings, KernelCachedNodes};
 use crate::error::{MountError, Result};
-use crate::forget::{Forgetter, Known};
-use crate::mounting::{Attachment, attach, detach};
+use crate::forget::{CacheInvalidator, KernelKnowledge};
+use crate::mounting::{MountParameters, attach, detach};
 use crate::orphans::OrphanRemover;
-use crate::tally::Tally;
-use crate::tally::access_log::Pipe;
-use crate::virt::{MountFile, Virtual};
+use crate::tally::RequestMetrics;
+use crate::tally::access_log::AccessLogPipe;
+use crate::virt::{MountFile, VirtualDir};
 
 /// Threads that answer requests from the device. Requests wait for disks and networks, so one would be too few; but the kernel wakes
 /// them in turns, and each that slept takes longer to answer. While one program asks, one of them does it alone.
@@ -37,15 +37,15 @@ const READ_AHEAD_KIB: u32 = 1024;
 const DIRTY_PERCENT: u32 = 5;
 
 /// What is mounted.
-pub enum Source {
+pub enum MountSource {
     /// A live worktree.
-    Live(Arc<Fs>),
+    Live(Arc<LiveFilesystem>),
     /// A snapshot, read-only.
     Snapshot(SnapshotId),
 }
 
 /// How it is mounted.
-pub struct Options {
+pub struct MountOptions {
     /// Nothing can be changed through it.
     pub read_only: bool,
     /// Other users than the one who mounts may use it.
@@ -57,30 +57,30 @@ pub struct Options {
     /// What `.vellum/mount.json` says.
     pub file: MountFile,
     /// Where failures beneath the filesystem are reported.
-    pub report: Arc<Report>,
+    pub report: Arc<FailureObserver>,
     /// The pipe to be made, from which lines about requests can be read.
     pub access_log: PathBuf,
     /// What counts its requests.
-    pub tally: Arc<Tally>,
+    pub tally: Arc<RequestMetrics>,
 }
 
 /// A mount that is served by threads of this process.
-pub struct Mounted {
-    connection: Connection,
-    _attached: Attached,
-    forgetter: Arc<Forgetter>,
+pub struct ServedFilesystem {
+    connection: FuseConnection,
+    _attached: AttachedMount,
+    forgetter: Arc<CacheInvalidator>,
     _watchdog: Option<Watchdog>,
-    _access_log: Pipe,
+    _access_log: AccessLogPipe,
 }
 
 /// A mount on a directory. It is taken out of sight when this is dropped, if it is still there: nobody would answer.
-struct Attached {
+struct AttachedMount {
     mountpoint: PathBuf,
     /// The end that is asked whether it is.
-    device: Device,
+    device: FuseDevice,
 }
 
-impl Drop for Attached {
+impl Drop for AttachedMount {
     fn drop(&mut self) {
         if self.device.is_connected() {
             // Who still sees it is told by the kernel that it is dead.
@@ -90,69 +90,85 @@ impl Drop for Attached {
 }
 
 /// Mounts on `mountpoint`, which must be an empty directory.
-pub fn mount(source: Source, volume: &Arc<Volume>, mountpoint: &Path, options: Options) -> Result<Mounted> {
-    let device = Device::open().map_err(MountError::NoDevice)?;
-    let attachment = Attachment {
+pub fn mount(
+    source: MountSource,
+    volume: &Arc<Volume>,
+    mountpoint: &Path,
+    options: MountOptions,
+) -> Result<ServedFilesystem> {
+    let device = FuseDevice::open().map_err(MountError::NoDevice)?;
+    let attachment = MountParameters {
         name: options.name.clone(),
-        read_only: options.read_only || matches!(source, Source::Snapshot(_)),
+        read_only: options.read_only || matches!(source, MountSource::Snapshot(_)),
         allow_other: options.allow_other,
     };
-    let kernel = ToKernel::default();
+    let kernel = KernelChannel::default();
     let adapter = adapter(source, volume, &options, kernel.clone())?;
-    let known = Known { missed: adapter.missed.clone(), remembered: adapter.remembered.clone() };
+    let known = KernelKnowledge { missed: adapter.missed.clone(), remembered: adapter.remembered.clone() };
     let access_log = adapter.tally.log.serve(&options.access_log).map_err(MountError::Session)?;
     let device = attach(device, mountpoint, &attachment)?;
     let end = device.share().map_err(MountError::Session)?;
-    let attached = Attached { mountpoint: mountpoint.into(), device: end };
+    let attached = AttachedMount { mountpoint: mountpoint.into(), device: end };
     let rings = shake_hands(&device, !options.no_rings).map_err(MountError::Session)?;
     // Nobody has told it before: it is new.
     let _ = kernel.set(device.notifier().map_err(MountError::Session)?);
     let notifier = device.notifier().map_err(MountError::Session)?;
-    let connection = Connection::start(device, rings, adapter, THREADS).map_err(MountError::Session)?;
+    let connection = FuseConnection::start(device, rings, adapter, THREADS).map_err(MountError::Session)?;
     let number = raise_limits(mountpoint);
     let watch = |number| connection.watch(number, options.report.clone()).map_err(MountError::Session);
     let watchdog = number.map(watch).transpose()?;
-    let forgetter = Arc::new(Forgetter::new(notifier, known));
-    Ok(Mounted { connection, _attached: attached, forgetter, _watchdog: watchdog, _access_log: access_log })
+    let forgetter = Arc::new(CacheInvalidator::new(notifier, known));
+    Ok(ServedFilesystem {
+        connection,
+        _attached: attached,
+        forgetter,
+        _watchdog: watchdog,
+        _access_log: access_log,
+    })
 }
 
-fn adapter(source: Source, volume: &Arc<Volume>, options: &Options, kernel: ToKernel) -> Result<Adapter> {
+fn adapter(
+    source: MountSource,
+    volume: &Arc<Volume>,
+    options: &MountOptions,
+    kernel: KernelChannel,
+) -> Result<FuseAdapter> {
     let tally = options.tally.clone();
-    let chunks = Arc::new(Chunks::new(volume.clone()));
+    let chunks = Arc::new(FrozenChunks::new(volume.clone()));
     let live = match &source {
-        Source::Live(fs) => Some(fs.clone()),
-        Source::Snapshot(_) => None,
+        MountSource::Live(fs) => Some(fs.clone()),
+        MountSource::Snapshot(_) => None,
     };
-    let virt = Virtual::new(volume.clone(), chunks.clone(), live, options);
+    let virt = VirtualDir::new(volume.clone(), chunks.clone(), live, options);
     let main = match source {
-        Source::Live(fs) => {
+        MountSource::Live(fs) => {
             if options.read_only {
                 fs.keep_access_times();
             }
-            Main::Live(fs)
+            MountedState::Live(fs)
         }
-        Source::Snapshot(id) => {
+        MountSource::Snapshot(id) => {
             let record =
                 volume.catalog.get(&id).map_err(|error| MountError::Session(io::Error::other(error)))?;
-            Main::Frozen(Arc::new(Frozen::new(volume.tree(record.root), chunks)))
+            MountedState::Frozen(Arc::new(FrozenTree::new(volume.tree(record.root), chunks)))
         }
     };
     let orphans = match &main {
-        Main::Live(fs) => Some(OrphanRemover::start(fs.clone(), options.report.clone())),
-        Main::Frozen(_) => None,
+        MountedState::Live(fs) => Some(OrphanRemover::start(fs.clone(), options.report.clone())),
+        MountedState::Frozen(_) => None,
     };
     let orphans = orphans.transpose().map_err(MountError::Session)?;
-    let seeking = Seeking::start(kernel).map_err(MountError::Session)?;
-    Ok(Adapter {
+    let seeking = SeekWorker::start(kernel).map_err(MountError::Session)?;
+    Ok(FuseAdapter {
         main,
         virt,
         tally,
-        dirs: Dirs::default(),
+        dirs: DirListings::default(),
         seeking,
         remembered: Arc::default(),
         missed: Arc::default(),
-        removed: RemovedDirs::default(),
-        paged: Remembered::default(),
+        removed: RemovedDirNodes::default(),
+        paged: KernelCachedNodes::default(),
         report: options.report.clone(),
         orphans,
     })
@@ -171,10 +187,10 @@ pub fn raise_limits(mountpoint: &Path) -> Option<u32> {
     Some(minor)
 }
 
-impl Mounted {
+impl ServedFilesystem {
     /// What tells the kernel to forget.
     #[must_use]
-    pub fn forgetter(&self) -> Arc<Forgetter> {
+    pub fn forgetter(&self) -> Arc<CacheInvalidator> {
         self.forgetter.clone()
     }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::connection::Device;
+use crate::connection::FuseDevice;
 use crate::error::{MountError, Result};
 
 /// How the mounts are called in `/proc/self/mountinfo`: `fuse.vellum`.
@@ -19,7 +19,7 @@ pub const SUBTYPE: &str = "vellum";
 
 /// What the kernel is told of a mount.
 #[derive(Debug, Clone)]
-pub struct Attachment {
+pub struct MountParameters {
     /// What is mounted, for `/proc/self/mountinfo` and `df`.
     pub name: String,
     /// Nothing can be changed through it.
@@ -28,7 +28,7 @@ pub struct Attachment {
     pub allow_other: bool,
 }
 
-impl Attachment {
+impl MountParameters {
     /// Options that the kernel and the helper understand alike. The kernel checks permissions by itself.
     fn options(&self) -> String {
         let other = if self.allow_other { ",allow_other" } else { "" };
@@ -37,7 +37,7 @@ impl Attachment {
 }
 
 /// Mounts on `mountpoint`, if we may with this device, else with the helper's.
-pub fn attach(device: Device, mountpoint: &Path, attachment: &Attachment) -> Result<Device> {
+pub fn attach(device: FuseDevice, mountpoint: &Path, attachment: &MountParameters) -> Result<FuseDevice> {
     let refused = |source| MountError::Refused { mountpoint: mountpoint.into(), source };
     let mountpoint = std::fs::canonicalize(mountpoint).map_err(refused)?;
     match attach_here(&device, &mountpoint, attachment) {
@@ -47,7 +47,11 @@ pub fn attach(device: Device, mountpoint: &Path, attachment: &Attachment) -> Res
     }
 }
 
-fn attach_here(device: &Device, mountpoint: &Path, attachment: &Attachment) -> rustix::io::Result<()> {
+fn attach_here(
+    device: &FuseDevice,
+    mountpoint: &Path,
+    attachment: &MountParameters,
+) -> rustix::io::Result<()> {
     let mode = rustix::fs::stat(mountpoint)?.st_mode;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let fd = device.as_fd().as_raw_fd();

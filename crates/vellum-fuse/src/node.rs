@@ -20,20 +20,20 @@ pub const SLOTS: usize = VIRTUAL as usize - 1;
 
 /// A snapshot that is in use below `.vellum/snapshots`; counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Slot(pub u16);
+pub struct SnapshotSlot(pub u16);
 
 /// What a node id stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum NodePlace {
     /// An inode of the mounted state, in this epoch of it.
     Main(Epoch, Ino),
     /// An inode of a snapshot.
-    Snapshot(Slot, Ino),
+    Snapshot(SnapshotSlot, Ino),
     /// A virtual file.
     Virtual(u64),
 }
 
-impl Place {
+impl NodePlace {
     /// What the kernel's number stands for.
     #[must_use]
     pub fn of(node: u64) -> Self {
@@ -41,7 +41,7 @@ impl Place {
         match u16::try_from(node >> NUMBER_BITS) {
             Ok(0) => Self::Main(Epoch(0), Ino(number)),
             Ok(VIRTUAL) | Err(_) => Self::Virtual(number),
-            Ok(slot) if slot < VIRTUAL => Self::Snapshot(Slot(slot), Ino(number)),
+            Ok(slot) if slot < VIRTUAL => Self::Snapshot(SnapshotSlot(slot), Ino(number)),
             Ok(space) => Self::Main(Epoch(space - FIRST_EPOCH), Ino(number)),
         }
     }
@@ -67,24 +67,24 @@ mod tests {
     proptest! {
         #[test]
         fn places_and_node_ids_correspond(node: u64) {
-            let place = Place::of(node);
+            let place = NodePlace::of(node);
             let told = place.node().unwrap();
-            prop_assert_eq!(Place::of(told).node(), Some(told));
+            prop_assert_eq!(NodePlace::of(told).node(), Some(told));
             // The first epoch has a space of its own, and the root is the same in all.
-            let is_twin = matches!(place, Place::Main(Epoch(0), _) | Place::Main(_, Ino::ROOT));
+            let is_twin = matches!(place, NodePlace::Main(Epoch(0), _) | NodePlace::Main(_, Ino::ROOT));
             prop_assert!(told == node || is_twin, "{:?}", place);
         }
     }
 
     #[test]
     fn the_root_is_the_kernels() {
-        assert_eq!(Place::Main(Epoch(0), Ino::ROOT).node(), Some(1));
-        assert_eq!(Place::Main(Epoch(7), Ino::ROOT).node(), Some(1));
+        assert_eq!(NodePlace::Main(Epoch(0), Ino::ROOT).node(), Some(1));
+        assert_eq!(NodePlace::Main(Epoch(7), Ino::ROOT).node(), Some(1));
     }
 
     #[test]
     fn numbers_that_do_not_fit_are_refused() {
-        assert_eq!(Place::Snapshot(Slot(1), Ino(1 << 48)).node(), None);
-        assert_eq!(Place::Main(Epoch(0), Ino(1 << 48)).node(), None);
+        assert_eq!(NodePlace::Snapshot(SnapshotSlot(1), Ino(1 << 48)).node(), None);
+        assert_eq!(NodePlace::Main(Epoch(0), Ino(1 << 48)).node(), None);
     }
 }

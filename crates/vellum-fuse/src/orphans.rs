@@ -9,36 +9,37 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use vellum_fs::Fs;
+use vellum_fs::LiveFilesystem;
 
-use crate::adapter::{Report, chain};
+use crate::adapter::{FailureObserver, chain};
 
 /// For how long released inodes gather.
 const GATHER: Duration = Duration::from_millis(10);
 
 /// Removes released inodes until it is dropped.
 pub(crate) struct OrphanRemover {
-    shared: Arc<Shared>,
+    shared: Arc<OrphanRemoverShared>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
-    fs: Arc<Fs>,
-    report: Arc<Report>,
-    state: Mutex<State>,
+struct OrphanRemoverShared {
+    fs: Arc<LiveFilesystem>,
+    report: Arc<FailureObserver>,
+    state: Mutex<OrphanRemoverState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OrphanRemoverState {
     is_asked: bool,
     is_over: bool,
 }
 
 impl OrphanRemover {
     /// Starts the thread.
-    pub fn start(fs: Arc<Fs>, report: Arc<Report>) -> io::Result<Self> {
-        let shared = Arc::new(Shared { fs, report, state: Mutex::default(), changed: Condvar::new() });
+    pub fn start(fs: Arc<LiveFilesystem>, report: Arc<FailureObserver>) -> io::Result<Self> {
+        let shared =
+            Arc::new(OrphanRemoverShared { fs, report, state: Mutex::default(), changed: Condvar::new() });
         let for_thread = shared.clone();
         let thread =
             std::thread::Builder::new().name("vellum-orphans".into()).spawn(move || for_thread.work())?;
@@ -65,7 +66,7 @@ impl Drop for OrphanRemover {
     }
 }
 
-impl Shared {
+impl OrphanRemoverShared {
     fn work(&self) {
         loop {
             let is_over = self.wait();
@@ -84,16 +85,16 @@ impl Shared {
 
     /// Waits until somebody has asked, and others may have joined in; true at the end.
     fn wait(&self) -> bool {
-        let idle = |state: &mut State| !state.is_asked && !state.is_over;
+        let idle = |state: &mut OrphanRemoverState| !state.is_asked && !state.is_over;
         let state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
-        let going_on = |state: &mut State| !state.is_over;
+        let going_on = |state: &mut OrphanRemoverState| !state.is_over;
         let waited = self.changed.wait_timeout_while(state, GATHER, going_on);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.is_asked = false;
         state.is_over
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OrphanRemoverState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

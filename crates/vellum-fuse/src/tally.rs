@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use vellum_fs::Result;
-use vellum_types::{Exposition, Histogram};
+use vellum_types::{DurationHistogram, MetricsExposition};
 
-use crate::wire::{Header, Operation};
+use crate::wire::{FuseOperation, RequestHeader};
 use access_log::AccessLog;
-use line::{Noted, Told};
+use line::{LineDetail, LineNote};
 
 /// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "they are called what FUSE calls them")]
-pub enum Op {
+pub enum RequestKind {
     Lookup,
     Getattr,
     Setattr,
@@ -85,7 +85,7 @@ const EACH: u64 = 64;
 /// After these, one of so many is timed.
 const EVERY: u64 = 8;
 
-impl Op {
+impl RequestKind {
     fn name(self) -> &'static str {
         NAMES.get(self as usize).copied().unwrap_or("?")
     }
@@ -93,48 +93,48 @@ impl Op {
 
 /// A request that is served: of which kind, by whom, about which node, and with what.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct ServedRequest<'a> {
     /// What is asked.
-    pub op: Op,
+    pub op: RequestKind,
     /// Who asks, and about which node.
-    pub head: &'a Header,
+    pub head: &'a RequestHeader,
     /// All that is asked: told in the log.
-    pub what: &'a Operation<'a>,
+    pub what: &'a FuseOperation<'a>,
 }
 
 /// Counters, and the log of requests.
-pub struct Tally {
+pub struct RequestMetrics {
     asked: [AtomicU64; NAMES.len()],
-    times: [Histogram; NAMES.len()],
+    times: [DurationHistogram; NAMES.len()],
     failed: AtomicU64,
     read: AtomicU64,
     written: AtomicU64,
     /// The log of requests.
     pub log: Arc<AccessLog>,
-    beneath: Box<Beneath>,
+    beneath: Box<UnderlyingMetrics>,
 }
 
 /// Tells the figures of what lies beneath the mount.
-pub type Beneath = dyn Fn(&mut Exposition) + Send + Sync;
+pub type UnderlyingMetrics = dyn Fn(&mut MetricsExposition) + Send + Sync;
 
-impl Default for Tally {
+impl Default for RequestMetrics {
     fn default() -> Self {
         Self::over(|_| {})
     }
 }
 
-impl std::fmt::Debug for Tally {
+impl std::fmt::Debug for RequestMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tally").field("log", &self.log).finish_non_exhaustive()
     }
 }
 
-impl Tally {
+impl RequestMetrics {
     /// Nothing was done yet. `beneath` tells the figures of what the mount shows.
-    pub fn over(beneath: impl Fn(&mut Exposition) + Send + Sync + 'static) -> Self {
+    pub fn over(beneath: impl Fn(&mut MetricsExposition) + Send + Sync + 'static) -> Self {
         Self {
             asked: [const { AtomicU64::new(0) }; NAMES.len()],
-            times: std::array::from_fn(|_| Histogram::default()),
+            times: std::array::from_fn(|_| DurationHistogram::default()),
             failed: AtomicU64::new(0),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -144,7 +144,11 @@ impl Tally {
     }
 
     /// Carries out a request, counts it, and logs it if somebody reads the log.
-    pub fn watch<T: Told>(&self, asked: Asked<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn watch<T: LineDetail>(
+        &self,
+        asked: ServedRequest<'_>,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         let stands_for = self.stands_for(asked.op);
         let logged = self.log.is_read();
         let started = (stands_for > 0 || logged).then(Instant::now);
@@ -159,13 +163,13 @@ impl Tally {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(timed) = timed.filter(|_| logged) {
-            self.log.append(Noted::new(asked, timed, &done));
+            self.log.append(LineNote::new(asked, timed, &done));
         }
         done
     }
 
     /// For how many requests of its kind the next one is timed; 0: it is not.
-    fn stands_for(&self, op: Op) -> u64 {
+    fn stands_for(&self, op: RequestKind) -> u64 {
         match self.asked.get(op as usize).map(|asked| asked.fetch_add(1, Ordering::Relaxed)) {
             None => 0,
             Some(before) if before < EACH => 1,
@@ -187,7 +191,7 @@ impl Tally {
     /// All figures as text, in the format of Prometheus. Kinds of requests that there were none of are left out.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut out = Exposition::default();
+        let mut out = MetricsExposition::default();
         for (name, times) in NAMES.iter().zip(&self.times) {
             let read = times.read();
             if read.count() > 0 {
@@ -208,28 +212,35 @@ mod tests {
     use super::*;
     use rustix::io::Errno;
 
-    const HEAD: Header = Header { opcode: 0, unique: 0, node: 1, uid: 0, gid: 0, pid: 1 };
+    const HEAD: RequestHeader = RequestHeader { opcode: 0, unique: 0, node: 1, uid: 0, gid: 0, pid: 1 };
 
     #[test]
     fn requests_are_counted_and_failures_too() {
-        let tally = Tally::default();
-        let asked = Asked { op: Op::Lookup, head: &HEAD, what: &Operation::Lookup { name: b"x" } };
+        let tally = RequestMetrics::default();
+        let asked = ServedRequest {
+            op: RequestKind::Lookup,
+            head: &HEAD,
+            what: &FuseOperation::Lookup { name: b"x" },
+        };
         tally.watch(asked, || Ok(())).unwrap();
         tally.watch::<()>(asked, || Err(Errno::NOENT.into())).unwrap_err();
         let text = tally.text();
         assert!(text.contains("vellum_fuse_request_seconds_count{operation=\"lookup\"} 2\n"), "{text}");
         assert!(text.contains("vellum_fuse_failed_requests_total 1\n"), "{text}");
-        assert_eq!(Op::CopyFileRange.name(), "copy_file_range");
+        assert_eq!(RequestKind::CopyFileRange.name(), "copy_file_range");
     }
 
     #[test]
     fn of_what_is_asked_often_samples_are_timed_and_stand_for_all() {
-        let tally = Tally::default();
-        let asked =
-            Asked { op: Op::Read, head: &HEAD, what: &Operation::Read { offset: 0, len: 1, direct: false } };
+        let tally = RequestMetrics::default();
+        let asked = ServedRequest {
+            op: RequestKind::Read,
+            head: &HEAD,
+            what: &FuseOperation::Read { offset: 0, len: 1, direct: false },
+        };
         for count in 1..=EACH + 100 * EVERY {
             tally.watch(asked, || Ok(())).unwrap();
-            let told = tally.times[Op::Read as usize].read().count();
+            let told = tally.times[RequestKind::Read as usize].read().count();
             assert!(told.abs_diff(count) < EVERY, "{told} {count}");
             assert!(count > EACH || told == count);
         }

@@ -10,18 +10,18 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use vellum_fs::frozen::{Chunks, Frozen};
-use vellum_fs::{Epoch, Fs, Result};
-use vellum_types::{Attr, FileKind, Ino, Time};
+use vellum_fs::frozen::{FrozenChunks, FrozenTree};
+use vellum_fs::{Epoch, LiveFilesystem, Result};
+use vellum_types::{FileKind, Ino, InodeAttr, UnixTime};
 use vellum_volume::Volume;
 
-use crate::dirs::Listed;
-use crate::mount::Options;
-use crate::node::{Place, Slot};
-use crate::tally::Tally;
+use crate::dirs::ListedDirName;
+use crate::mount::MountOptions;
+use crate::node::{NodePlace, SnapshotSlot};
+use crate::tally::RequestMetrics;
 
-use snapshots::Snapshots;
-use texts::Texts;
+use snapshots::SnapshotsDir;
+use texts::VirtualTexts;
 
 /// Name of the directory.
 pub const NAME: &[u8] = b".vellum";
@@ -48,7 +48,7 @@ pub struct MountFile {
 
 /// The virtual files that have fixed numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fixed {
+enum FixedVirtualFile {
     Top,
     Snapshots,
     Stats,
@@ -56,15 +56,15 @@ enum Fixed {
     Mount,
 }
 
-const FIXED: [(Fixed, &[u8]); 5] = [
-    (Fixed::Top, NAME),
-    (Fixed::Snapshots, b"snapshots"),
-    (Fixed::Stats, b"stats"),
-    (Fixed::AccessLog, b"accesslog"),
-    (Fixed::Mount, b"mount.json"),
+const FIXED: [(FixedVirtualFile, &[u8]); 5] = [
+    (FixedVirtualFile::Top, NAME),
+    (FixedVirtualFile::Snapshots, b"snapshots"),
+    (FixedVirtualFile::Stats, b"stats"),
+    (FixedVirtualFile::AccessLog, b"accesslog"),
+    (FixedVirtualFile::Mount, b"mount.json"),
 ];
 
-impl Fixed {
+impl FixedVirtualFile {
     fn number(self) -> u64 {
         self as u64 + 1
     }
@@ -75,36 +75,41 @@ impl Fixed {
 }
 
 /// The directory.
-pub struct Virtual {
-    tally: Arc<Tally>,
-    snapshots: Snapshots,
-    texts: Texts,
+pub struct VirtualDir {
+    tally: Arc<RequestMetrics>,
+    snapshots: SnapshotsDir,
+    texts: VirtualTexts,
     mount_file: Arc<[u8]>,
     /// Where lines about requests can be read.
     pipe: Vec<u8>,
     owner: (u32, u32),
-    since: Time,
+    since: UnixTime,
 }
 
 /// A node below the directory.
 #[derive(Debug)]
-pub struct Found {
+pub struct VirtualNode {
     /// What it is.
-    pub place: Place,
+    pub place: NodePlace,
     /// Its attributes.
-    pub attr: Attr,
+    pub attr: InodeAttr,
 }
 
-impl Virtual {
+impl VirtualDir {
     /// The directory of a mount.
     #[must_use]
-    pub fn new(volume: Arc<Volume>, chunks: Arc<Chunks>, live: Option<Arc<Fs>>, options: &Options) -> Self {
+    pub fn new(
+        volume: Arc<Volume>,
+        chunks: Arc<FrozenChunks>,
+        live: Option<Arc<LiveFilesystem>>,
+        options: &MountOptions,
+    ) -> Self {
         let mut mount_file = serde_json::to_vec_pretty(&options.file).unwrap_or_default();
         mount_file.push(b'\n');
         Self {
             pipe: options.access_log.as_os_str().as_bytes().to_vec(),
-            snapshots: Snapshots::new(volume, chunks, live),
-            texts: Texts::default(),
+            snapshots: SnapshotsDir::new(volume, chunks, live),
+            texts: VirtualTexts::default(),
             tally: options.tally.clone(),
             mount_file: mount_file.into(),
             owner: (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
@@ -113,22 +118,25 @@ impl Virtual {
     }
 
     /// The directory itself.
-    pub fn top(&self) -> Result<Found> {
-        Ok(Found { place: Place::Virtual(Fixed::Top.number()), attr: self.attr(Fixed::Top.number())? })
+    pub fn top(&self) -> Result<VirtualNode> {
+        Ok(VirtualNode {
+            place: NodePlace::Virtual(FixedVirtualFile::Top.number()),
+            attr: self.attr(FixedVirtualFile::Top.number())?,
+        })
     }
 
     /// What a name in a virtual directory stands for.
-    pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<Found> {
-        match Fixed::of(dir) {
-            Some(Fixed::Top) => {
+    pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<VirtualNode> {
+        match FixedVirtualFile::of(dir) {
+            Some(FixedVirtualFile::Top) => {
                 let found = FIXED.into_iter().skip(1).find(|(_, known)| *known == name);
                 let number = match found.ok_or(Errno::NOENT)?.0 {
-                    Fixed::Stats => self.texts.add(self.tally.text().into_bytes().into()),
+                    FixedVirtualFile::Stats => self.texts.add(self.tally.text().into_bytes().into()),
                     file => file.number(),
                 };
-                Ok(Found { place: Place::Virtual(number), attr: self.attr(number)? })
+                Ok(VirtualNode { place: NodePlace::Virtual(number), attr: self.attr(number)? })
             }
-            Some(Fixed::Snapshots) => self.snapshots.lookup(name, self.link_attr()),
+            Some(FixedVirtualFile::Snapshots) => self.snapshots.lookup(name, self.link_attr()),
             _ => Err(Errno::NOTDIR.into()),
         }
     }
@@ -136,25 +144,27 @@ impl Virtual {
     /// What is told of the root while its own attributes cannot be read: that it is a directory, through which `.vellum`
     /// is found and by which the mount can be ended.
     #[must_use]
-    pub fn root_instead(&self) -> Attr {
-        let mut attr = Attr::new(FileKind::Dir, 0o555);
+    pub fn root_instead(&self) -> InodeAttr {
+        let mut attr = InodeAttr::new(FileKind::Dir, 0o555);
         (attr.nlink, (attr.uid, attr.gid)) = (2, self.owner);
         attr.set_times(self.since);
         attr
     }
 
     /// Attributes of a virtual file.
-    pub fn attr(&self, number: u64) -> Result<Attr> {
-        let mut attr = match Fixed::of(number) {
-            Some(Fixed::Top | Fixed::Snapshots) => Attr::new(FileKind::Dir, 0o555),
-            Some(Fixed::AccessLog) => Attr { size: self.pipe.len() as u64, ..self.link_attr() },
-            Some(Fixed::Stats) => Attr::new(FileKind::File, 0o444),
-            Some(Fixed::Mount) => {
-                Attr { size: self.mount_file.len() as u64, ..Attr::new(FileKind::File, 0o444) }
+    pub fn attr(&self, number: u64) -> Result<InodeAttr> {
+        let mut attr = match FixedVirtualFile::of(number) {
+            Some(FixedVirtualFile::Top | FixedVirtualFile::Snapshots) => InodeAttr::new(FileKind::Dir, 0o555),
+            Some(FixedVirtualFile::AccessLog) => {
+                InodeAttr { size: self.pipe.len() as u64, ..self.link_attr() }
+            }
+            Some(FixedVirtualFile::Stats) => InodeAttr::new(FileKind::File, 0o444),
+            Some(FixedVirtualFile::Mount) => {
+                InodeAttr { size: self.mount_file.len() as u64, ..InodeAttr::new(FileKind::File, 0o444) }
             }
             None => match self.texts.get(number) {
-                Some(text) => Attr { size: text.len() as u64, ..Attr::new(FileKind::File, 0o444) },
-                None => Attr { size: self.snapshots.target(number)?.len() as u64, ..self.link_attr() },
+                Some(text) => InodeAttr { size: text.len() as u64, ..InodeAttr::new(FileKind::File, 0o444) },
+                None => InodeAttr { size: self.snapshots.target(number)?.len() as u64, ..self.link_attr() },
             },
         };
         attr.nlink = if attr.kind == FileKind::Dir { 2 } else { 1 };
@@ -170,66 +180,66 @@ impl Virtual {
     /// Whether a virtual directory lists something else whenever there is a new snapshot: nobody tells the kernel.
     #[must_use]
     pub fn changes(&self, number: u64) -> bool {
-        number == Fixed::Snapshots.number()
+        number == FixedVirtualFile::Snapshots.number()
     }
 
     /// What a listing may say of a snapshot before anything of it is read.
     #[must_use]
-    pub fn unread(&self, kind: FileKind) -> Attr {
-        Attr { kind, mode: 0o555, ..self.link_attr() }
+    pub fn unread(&self, kind: FileKind) -> InodeAttr {
+        InodeAttr { kind, mode: 0o555, ..self.link_attr() }
     }
 
-    fn link_attr(&self) -> Attr {
-        let mut attr = Attr::new(FileKind::Symlink, 0o777);
+    fn link_attr(&self) -> InodeAttr {
+        let mut attr = InodeAttr::new(FileKind::Symlink, 0o777);
         (attr.uid, attr.gid) = self.owner;
         attr.set_times(self.since);
         attr
     }
 
     /// Names in a virtual directory.
-    pub fn entries(&self, dir: u64) -> Result<Vec<Listed>> {
-        match Fixed::of(dir) {
-            Some(Fixed::Top) => Ok(FIXED.into_iter().skip(1).map(listed).collect()),
-            Some(Fixed::Snapshots) => self.snapshots.entries(),
+    pub fn entries(&self, dir: u64) -> Result<Vec<ListedDirName>> {
+        match FixedVirtualFile::of(dir) {
+            Some(FixedVirtualFile::Top) => Ok(FIXED.into_iter().skip(1).map(listed).collect()),
+            Some(FixedVirtualFile::Snapshots) => self.snapshots.entries(),
             _ => Err(Errno::NOTDIR.into()),
         }
     }
 
     /// The directory that a virtual directory lies in.
     #[must_use]
-    pub fn parent(&self, dir: u64) -> Place {
-        if dir == Fixed::Top.number() {
-            Place::Main(Epoch(0), Ino::ROOT)
+    pub fn parent(&self, dir: u64) -> NodePlace {
+        if dir == FixedVirtualFile::Top.number() {
+            NodePlace::Main(Epoch(0), Ino::ROOT)
         } else {
-            Place::Virtual(Fixed::Top.number())
+            NodePlace::Virtual(FixedVirtualFile::Top.number())
         }
     }
 
     /// The directory that snapshots lie in.
     #[must_use]
-    pub fn snapshots_dir(&self) -> Place {
-        Place::Virtual(Fixed::Snapshots.number())
+    pub fn snapshots_dir(&self) -> NodePlace {
+        NodePlace::Virtual(FixedVirtualFile::Snapshots.number())
     }
 
     /// Target of a symlink.
     pub fn readlink(&self, number: u64) -> Result<Vec<u8>> {
-        match Fixed::of(number) {
-            Some(Fixed::AccessLog) => Ok(self.pipe.clone()),
+        match FixedVirtualFile::of(number) {
+            Some(FixedVirtualFile::AccessLog) => Ok(self.pipe.clone()),
             _ => self.snapshots.target(number),
         }
     }
 
     /// The tree of a snapshot that was looked up.
-    pub fn tree(&self, slot: Slot) -> Result<Arc<Frozen>> {
+    pub fn tree(&self, slot: SnapshotSlot) -> Result<Arc<FrozenTree>> {
         self.snapshots.tree(slot)
     }
 
     /// Reads a virtual file.
     pub fn read(&self, number: u64, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let text = match Fixed::of(number) {
-            Some(Fixed::Mount) => self.mount_file.clone(),
-            Some(Fixed::Top | Fixed::Snapshots) => return Err(Errno::ISDIR.into()),
-            Some(Fixed::Stats | Fixed::AccessLog) => return Err(Errno::INVAL.into()),
+        let text = match FixedVirtualFile::of(number) {
+            Some(FixedVirtualFile::Mount) => self.mount_file.clone(),
+            Some(FixedVirtualFile::Top | FixedVirtualFile::Snapshots) => return Err(Errno::ISDIR.into()),
+            Some(FixedVirtualFile::Stats | FixedVirtualFile::AccessLog) => return Err(Errno::INVAL.into()),
             None => self.texts.get(number).ok_or(Errno::STALE)?,
         };
         let rest = usize::try_from(offset).ok().and_then(|offset| text.get(offset..)).unwrap_or_default();
@@ -242,12 +252,12 @@ impl Virtual {
     }
 }
 
-fn listed((file, name): (Fixed, &[u8])) -> Listed {
+fn listed((file, name): (FixedVirtualFile, &[u8])) -> ListedDirName {
     let kind = match file {
-        Fixed::Top | Fixed::Snapshots => FileKind::Dir,
-        Fixed::AccessLog => FileKind::Symlink,
-        Fixed::Stats | Fixed::Mount => FileKind::File,
+        FixedVirtualFile::Top | FixedVirtualFile::Snapshots => FileKind::Dir,
+        FixedVirtualFile::AccessLog => FileKind::Symlink,
+        FixedVirtualFile::Stats | FixedVirtualFile::Mount => FileKind::File,
     };
-    let node = Place::Virtual(file.number()).node().unwrap_or(0);
-    Listed { name: name.to_vec(), node, kind }
+    let node = NodePlace::Virtual(file.number()).node().unwrap_or(0);
+    ListedDirName { name: name.to_vec(), node, kind }
 }

@@ -16,11 +16,11 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Answer, HEAD_LEN, Small, head};
-pub use attributes::{Attributes, Entry};
-pub use fields::Malformed;
-pub use init::{Init, InitAnswer, MAJOR, flags};
-pub use listing::{Listed, Listing};
-pub use notice::Notice;
-pub use operation::{Forgets, Operation, WriteFlags, operation_name};
-pub use request::{Header, REQUEST_HEAD_LEN, Request};
+pub use answer::{FuseAnswer, HEAD_LEN, SmallAnswer, head};
+pub use attributes::{EntryAnswer, NodeAttributes};
+pub use fields::MalformedRequest;
+pub use init::{InitAnswer, InitRequest, MAJOR, flags};
+pub use listing::{ListingAnswer, NameInAnswer};
+pub use notice::Invalidation;
+pub use operation::{ForgottenNodes, FuseOperation, WriteFlags, operation_name};
+pub use request::{FuseRequest, REQUEST_HEAD_LEN, RequestHeader};

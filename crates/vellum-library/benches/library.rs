@@ -9,9 +9,10 @@ use tempfile::TempDir;
 use vellum_benchkit::criterion::measurement::{Measurement, WallTime};
 use vellum_benchkit::criterion::{Bencher, Criterion};
 use vellum_benchkit::{
-    Busy, Counting, Random, Renewed, assert_allocates, busy, elapsed, scale, scratch, waiting,
+    CountingAllocator, ProcessorTime, RandomData, RenewedFixture, assert_allocates, busy, elapsed, scale,
+    scratch, waiting,
 };
-use vellum_library::{NewVolume, Tree, Volume, Worktree};
+use vellum_library::{Tree, Volume, VolumeOptions, Worktree};
 
 /// Views that are kept at once.
 const KEPT: u64 = 1000;
@@ -23,13 +24,13 @@ const FILES: u64 = 20_000;
 const STAT_ALLOCATIONS: u64 = 8;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() {
     let mut criterion = busy();
     views(&mut criterion);
     stats(&mut criterion);
-    snapshots(&mut criterion, "busy", |work| Busy::THREAD.time(work));
+    snapshots(&mut criterion, "busy", |work| ProcessorTime::THREAD.time(work));
     let mut criterion = waiting();
     snapshots(&mut criterion, "durable", elapsed);
     syncs(&mut criterion);
@@ -44,7 +45,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let dir = scratch();
-        let new = NewVolume { store: None, plain: false };
+        let new = VolumeOptions { store: None, plain: false };
         let volume = Volume::create_with(dir.path(), &new).expect("a volume").volume;
         let work = volume.create_worktree("work", None).expect("a worktree");
         work.write("file", "content").expect("written");
@@ -56,20 +57,20 @@ impl Place {
     }
 }
 
-fn views(criterion: &mut Criterion<Busy>) {
+fn views(criterion: &mut Criterion<ProcessorTime>) {
     let place = LazyCell::new(Place::new);
     let mut group = criterion.benchmark_group("library/view");
     group.bench_function("alone", |bencher| {
         let work = &place.work;
         bencher.iter(|| drop(work.view().expect("a view")));
     });
-    let mut kept = Renewed::new(KEPT, Vec::new);
+    let mut kept = RenewedFixture::new(KEPT, Vec::new);
     group.bench_function("1000-kept", |bencher| {
         let work = &place.work;
         bencher.iter_custom(|times| {
             kept.time(
                 times,
-                |work| Busy::THREAD.time(work),
+                |work| ProcessorTime::THREAD.time(work),
                 |kept, _| kept.push(work.view().expect("a view")),
             )
         });
@@ -96,7 +97,7 @@ fn snapshots<M: Measurement<Value = std::time::Duration> + 'static>(
     clock: impl Fn(&mut dyn FnMut()) -> std::time::Duration,
 ) {
     let place = LazyCell::new(Place::new);
-    let mut rounds = Renewed::new(SNAPSHOTS, || place.work.flush().expect("published"));
+    let mut rounds = RenewedFixture::new(SNAPSHOTS, || place.work.flush().expect("published"));
     let mut group = criterion.benchmark_group("library/snapshot");
     group.sample_size(10);
     group.bench_function(name, |bencher| {
@@ -143,7 +144,7 @@ impl Files {
         let files = scale("VELLUM_BENCH_FILES", FILES);
         let mut names: Vec<String> = (0..files).map(|number| format!("many/file-{number}")).collect();
         names.iter().for_each(|name| place.work.write(name, "x").expect("written"));
-        let mut random = Random(1);
+        let mut random = RandomData(1);
         names.sort_by_cached_key(|_| random.next());
         if published {
             place.work.flush().expect("published");
@@ -152,7 +153,7 @@ impl Files {
     }
 }
 
-fn stats(criterion: &mut Criterion<Busy>) {
+fn stats(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("library/stat");
     let files = LazyCell::new(|| Files::new(false));
     group.bench_function("path-of-10-levels", |bencher| {
@@ -180,7 +181,7 @@ fn stats(criterion: &mut Criterion<Busy>) {
     group.finish();
 }
 
-fn not_cached(bencher: &mut Bencher<'_, Busy>, files: &Files) {
+fn not_cached(bencher: &mut Bencher<'_, ProcessorTime>, files: &Files) {
     let (work, mut names) = (&files.place.work, files.names.iter().cycle());
     work.resize_cache(0);
     bencher.iter(|| work.stat(names.next().expect("a cycle has no end")).expect("there"));

@@ -9,37 +9,37 @@ mod names;
 
 use std::sync::Arc;
 
-use vellum_fs::{Caller, Fs};
+use vellum_fs::{LiveFilesystem, RequestCaller};
 use vellum_types::Dentry;
 
-use crate::paths::Reader;
-use crate::source::{Live, Source};
-use crate::tree::{Tree, sealed::Rooted};
+use crate::paths::PathReader;
+use crate::source::{OpenLiveWorktree, ReadSource};
+use crate::tree::{Tree, sealed::RootedTree};
 
 /// A directory of a live worktree. It can be cloned, and shared among threads.
 #[derive(Clone)]
 pub struct Dir {
-    reader: Reader,
-    live: Arc<Live>,
+    reader: PathReader,
+    live: Arc<OpenLiveWorktree>,
 }
 
 impl Dir {
     /// The whole worktree.
-    pub(crate) fn whole(live: Arc<Live>) -> Self {
-        Self { reader: Reader::new(Source::Live(live.clone())), live }
+    pub(crate) fn whole(live: Arc<OpenLiveWorktree>) -> Self {
+        Self { reader: PathReader::new(ReadSource::Live(live.clone())), live }
     }
 
-    pub(crate) fn live(&self) -> &Arc<Live> {
+    pub(crate) fn live(&self) -> &Arc<OpenLiveWorktree> {
         &self.live
     }
 
-    fn fs(&self) -> &Arc<Fs> {
+    fn fs(&self) -> &Arc<LiveFilesystem> {
         &self.live.fs
     }
 }
 
-impl Rooted for Dir {
-    fn reader(&self) -> &Reader {
+impl RootedTree for Dir {
+    fn reader(&self) -> &PathReader {
         &self.reader
     }
 
@@ -51,6 +51,10 @@ impl Rooted for Dir {
 impl Tree for Dir {}
 
 /// This process, for what it makes.
-fn caller() -> Caller {
-    Caller { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), umask: 0 }
+fn caller() -> RequestCaller {
+    RequestCaller {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        umask: 0,
+    }
 }

@@ -9,20 +9,20 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use vellum_fs::{Epoch, Fs, FsError};
-use vellum_types::{Attr, Dentry, FileKind, Ino};
+use vellum_fs::{Epoch, FsError, LiveFilesystem};
+use vellum_types::{Dentry, FileKind, Ino, InodeAttr};
 
 use crate::dir::Dir;
 use crate::error::{Error, Result};
 use crate::metadata::Metadata;
 use crate::options::OpenOptions;
-use crate::source::Source;
-use crate::tree::{bytes, sealed::Rooted};
+use crate::source::ReadSource;
+use crate::tree::{bytes, sealed::RootedTree};
 
 /// An open file. It can be shared among threads: what reads and writes one after the other shares one position, as
 /// after `dup(2)`; `*_at` have no part in it.
 pub struct File {
-    source: Source,
+    source: ReadSource,
     ino: Ino,
     /// Which state of a live worktree it is of.
     epoch: Epoch,
@@ -33,7 +33,7 @@ pub struct File {
 impl File {
     /// Holds what was just found, if it can be opened so. [`Self::opened`] does the rest, when the live worktree may be
     /// restored again: closing waits for that.
-    pub(crate) fn hold(source: &Source, at: Dentry, options: OpenOptions) -> vellum_fs::Result<Self> {
+    pub(crate) fn hold(source: &ReadSource, at: Dentry, options: OpenOptions) -> vellum_fs::Result<Self> {
         match at.kind {
             FileKind::File => {}
             FileKind::Dir if options.writes() => return Err(Errno::ISDIR.into()),
@@ -45,7 +45,7 @@ impl File {
             }
         }
         let epoch = source.epoch();
-        if let Source::Live(live) = source {
+        if let ReadSource::Live(live) = source {
             live.fs.hold(epoch, at.ino)?;
         }
         Ok(Self { source: source.clone(), ino: at.ino, epoch, options, position: Mutex::new(0) })
@@ -105,19 +105,19 @@ impl File {
     /// Waits until all that was written, to this file and before, survives a loss of power.
     pub fn sync(&self) -> Result<()> {
         match &self.source {
-            Source::Live(live) => Ok(live.fs.fsync(self.ino, false)?),
-            Source::View(_) | Source::Frozen(_) => Ok(()),
+            ReadSource::Live(live) => Ok(live.fs.fsync(self.ino, false)?),
+            ReadSource::View(_) | ReadSource::Frozen(_) => Ok(()),
         }
     }
 
     /// The first offset from `offset` on where there is data; None: there is none.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
-        self.next(offset, vellum_fs::Seek::Data)
+        self.next(offset, vellum_fs::SeekTarget::Data)
     }
 
     /// The first offset from `offset` on where there is a hole, or the end; None: the offset is beyond it.
     pub fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
-        self.next(offset, vellum_fs::Seek::Hole)
+        self.next(offset, vellum_fs::SeekTarget::Hole)
     }
 
     /// Gives it a name, which must be free: for a file that has none ([`Dir::temp_file`]) its first, and from then on
@@ -125,7 +125,7 @@ impl File {
     pub fn persist(&self, dir: &Dir, path: impl AsRef<Path>) -> Result<()> {
         let path = bytes(&path);
         let failed = Error::at("name a file", path);
-        let same = matches!(&self.source, Source::Live(live) if Arc::ptr_eq(live, dir.live()));
+        let same = matches!(&self.source, ReadSource::Live(live) if Arc::ptr_eq(live, dir.live()));
         let link = || {
             if !same {
                 return Err(Errno::XDEV.into());
@@ -138,7 +138,7 @@ impl File {
         link().map_err(failed)
     }
 
-    fn next(&self, offset: u64, seek: vellum_fs::Seek) -> Result<Option<u64>> {
+    fn next(&self, offset: u64, seek: vellum_fs::SeekTarget) -> Result<Option<u64>> {
         match self.now(|| self.source.seek(self.ino, offset, seek)) {
             Ok(found) => Ok(Some(found)),
             Err(FsError::Posix(Errno::NXIO)) => Ok(None),
@@ -146,9 +146,9 @@ impl File {
         }
     }
 
-    pub(crate) fn attr(&self) -> vellum_fs::Result<Arc<Attr>> {
+    pub(crate) fn attr(&self) -> vellum_fs::Result<Arc<InodeAttr>> {
         match &self.source {
-            Source::Live(live) => {
+            ReadSource::Live(live) => {
                 let _entered = live.fs.enter();
                 if self.epoch == live.fs.epoch() {
                     self.source.attr(self.ino)
@@ -156,13 +156,13 @@ impl File {
                     live.fs.past_attr(self.epoch, self.ino).map(Arc::new)
                 }
             }
-            Source::View(_) | Source::Frozen(_) => self.source.attr(self.ino),
+            ReadSource::View(_) | ReadSource::Frozen(_) => self.source.attr(self.ino),
         }
     }
 
     fn content(&self, offset: u64, len: usize) -> vellum_fs::Result<Vec<u8>> {
         match &self.source {
-            Source::Live(live) => {
+            ReadSource::Live(live) => {
                 let _entered = live.fs.enter();
                 if self.epoch == live.fs.epoch() {
                     self.source.read(self.ino, offset, len)
@@ -170,23 +170,26 @@ impl File {
                     live.fs.read_from(self.epoch, self.ino, offset, len)
                 }
             }
-            Source::View(_) | Source::Frozen(_) => self.source.read(self.ino, offset, len),
+            ReadSource::View(_) | ReadSource::Frozen(_) => self.source.read(self.ino, offset, len),
         }
     }
 
     /// Changes it; stale if the worktree was restored since it was opened.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&Fs) -> vellum_fs::Result<T>) -> vellum_fs::Result<T> {
+    pub(crate) fn change<T>(
+        &self,
+        change: impl FnOnce(&LiveFilesystem) -> vellum_fs::Result<T>,
+    ) -> vellum_fs::Result<T> {
         match &self.source {
-            Source::Live(live) => self.now(|| change(&live.fs)),
-            Source::View(_) | Source::Frozen(_) => Err(Errno::ROFS.into()),
+            ReadSource::Live(live) => self.now(|| change(&live.fs)),
+            ReadSource::View(_) | ReadSource::Frozen(_) => Err(Errno::ROFS.into()),
         }
     }
 
     /// Does something with what it is now; stale if that is another state than it was opened in.
     fn now<T>(&self, body: impl FnOnce() -> vellum_fs::Result<T>) -> vellum_fs::Result<T> {
         let _entered = match &self.source {
-            Source::Live(live) => Some(live.fs.enter()),
-            Source::View(_) | Source::Frozen(_) => None,
+            ReadSource::Live(live) => Some(live.fs.enter()),
+            ReadSource::View(_) | ReadSource::Frozen(_) => None,
         };
         self.check_epoch()?;
         body()
@@ -208,7 +211,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Source::Live(live) = &self.source {
+        if let ReadSource::Live(live) = &self.source {
             // What it leaves behind is removed when the worktree is opened again.
             let _ = live.fs.let_go(self.epoch, self.ino, 1);
         }

@@ -1,7 +1,7 @@
 //! The live state of a worktree, `live/<worktree>` in the state directory of the volume's directory: metadata, write
 //! log, the lock of the one process that may change it.
 //!
-//! Invariant: whoever has a [`Claim`] is the only writer.
+//! Invariant: whoever has a [`LiveStateClaim`] is the only writer.
 
 mod error;
 mod fork;
@@ -25,9 +25,9 @@ use vellum_volume::{Volume, VolumeError};
 
 pub use error::{OpenError, Result};
 pub use fork::fork;
-pub use holder::{Holder, Stage};
+pub use holder::{HolderStage, StateHolder};
 pub use keep::keep;
-pub use opening::{Limits, Live};
+pub use opening::{LiveLimits, OpenedLiveState};
 pub use rename::rename;
 
 const FOLDER: &str = "live";
@@ -43,7 +43,7 @@ const NOTICING_MAX: Duration = Duration::from_secs(5);
 
 /// The right to change a live state; given back when dropped, also by a killed process.
 #[derive(Debug)]
-pub struct Claim {
+pub struct LiveStateClaim {
     lock: File,
     dir: PathBuf,
     worktree: String,
@@ -135,7 +135,7 @@ pub fn remove(volume: &Volume, worktree: &str) -> Result<()> {
     }
 }
 
-impl Claim {
+impl LiveStateClaim {
     /// Claims the live state of a worktree; `mountpoint` says where it is going to be mounted, if it is.
     pub fn take(volume: &Volume, worktree: &str, mountpoint: Option<&Path>) -> Result<Self> {
         let dir = folder(volume, worktree);
@@ -152,7 +152,7 @@ impl Claim {
                 Err(rustix::io::Errno::WOULDBLOCK) => {}
                 Err(error) => return Err(OpenError::io("lock", &path)(error.into())),
             }
-            let holder = Holder::read(&mut lock).map_err(OpenError::io("lock", &path))?;
+            let holder = StateHolder::read(&mut lock).map_err(OpenError::io("lock", &path))?;
             let was_ending = holder.is_ending();
             std::thread::sleep(ENDING_TICK);
             // Between the signal that was taken and the end that has begun is a moment in which neither is seen.
@@ -166,14 +166,14 @@ impl Claim {
                 return Err(OpenError::Held { name: worktree.into(), holder });
             }
         }
-        Holder::this(mountpoint).write(&lock).map_err(OpenError::io("lock", &path))?;
+        StateHolder::this(mountpoint).write(&lock).map_err(OpenError::io("lock", &path))?;
         let mountpoint = mountpoint.map(|path| path.display().to_string());
         Ok(Self { lock, dir, worktree: worktree.into(), mountpoint })
     }
 
     /// Says what this process does with the live state, for those who want it.
-    pub fn tell_stage(&self, stage: Stage) -> Result<()> {
-        let holder = Holder { stage, ..Holder::this(self.mountpoint.as_deref().map(Path::new)) };
+    pub fn tell_stage(&self, stage: HolderStage) -> Result<()> {
+        let holder = StateHolder { stage, ..StateHolder::this(self.mountpoint.as_deref().map(Path::new)) };
         holder.write(&self.lock).map_err(OpenError::io("write", self.dir.join(LOCK_FILE)))
     }
 

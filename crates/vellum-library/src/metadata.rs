@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use vellum_types::{Attr, FileKind, Ino, Time};
+use vellum_types::{FileKind, Ino, InodeAttr, UnixTime};
 
 /// Attributes of a file, a directory or anything else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metadata {
     ino: Ino,
-    attr: Arc<Attr>,
+    attr: Arc<InodeAttr>,
 }
 
 /// An entry of a directory.
@@ -28,7 +28,7 @@ pub struct DirEntry {
 
 /// What a walk comes by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Walked {
+pub struct WalkEntry {
     /// Where: the path that the walk began with, and the names below it.
     pub path: PathBuf,
     /// What; symlinks are not followed.
@@ -36,7 +36,7 @@ pub struct Walked {
 }
 
 impl Metadata {
-    pub(crate) fn new(ino: Ino, attr: Arc<Attr>) -> Self {
+    pub(crate) fn new(ino: Ino, attr: Arc<InodeAttr>) -> Self {
         Self { ino, attr }
     }
 
@@ -138,7 +138,7 @@ impl From<vellum_fs::DirEntry> for DirEntry {
 }
 
 /// A moment as the standard library has it; the nearest one that it can say.
-pub(crate) fn system_time(time: Time) -> SystemTime {
+pub(crate) fn system_time(time: UnixTime) -> SystemTime {
     let whole = Duration::from_secs(time.secs.unsigned_abs());
     let epoch = SystemTime::UNIX_EPOCH;
     let second = if time.secs < 0 { epoch.checked_sub(whole) } else { epoch.checked_add(whole) };
@@ -146,15 +146,15 @@ pub(crate) fn system_time(time: Time) -> SystemTime {
 }
 
 /// A moment as a volume has it.
-pub(crate) fn time(moment: SystemTime) -> Time {
+pub(crate) fn time(moment: SystemTime) -> UnixTime {
     match moment.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => Time { secs: since.as_secs().cast_signed(), nanos: since.subsec_nanos() },
+        Ok(since) => UnixTime { secs: since.as_secs().cast_signed(), nanos: since.subsec_nanos() },
         Err(error) => {
             let before = error.duration();
             let secs = before.as_secs().cast_signed().saturating_neg();
             match before.subsec_nanos() {
-                0 => Time { secs, nanos: 0 },
-                nanos => Time { secs: secs.saturating_sub(1), nanos: 1_000_000_000 - nanos },
+                0 => UnixTime { secs, nanos: 0 },
+                nanos => UnixTime { secs: secs.saturating_sub(1), nanos: 1_000_000_000 - nanos },
             }
         }
     }
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn times_before_1970_are_kept() {
         for (secs, nanos) in [(0, 0), (5, 1), (-1, 999_999_999), (-7, 0), (1_700_000_000, 5)] {
-            let moment = Time { secs, nanos };
+            let moment = UnixTime { secs, nanos };
             assert_eq!(time(system_time(moment)), moment);
         }
     }

@@ -4,10 +4,10 @@
 //! symlinks that begin with a slash begin there. Symlinks are followed a limited number of times.
 
 use rustix::io::Errno;
-use vellum_fs::{Entered, Epoch, FsError, Result};
+use vellum_fs::{Epoch, EpochGuard, FsError, Result};
 use vellum_types::{Dentry, FileKind, Ino};
 
-use crate::source::{Seen, Source};
+use crate::source::{OpenedView, ReadSource};
 
 /// Symlinks that one path may lead through, as Linux has it.
 const LINKS_MAX: u32 = 40;
@@ -16,8 +16,8 @@ const PATH_MAX: usize = 4096;
 
 /// Something to read, from a directory on.
 #[derive(Clone)]
-pub struct Reader {
-    pub(crate) source: Source,
+pub struct PathReader {
+    pub(crate) source: ReadSource,
     root: Ino,
     /// Which state of a live worktree the root's number is of.
     epoch: Epoch,
@@ -25,7 +25,7 @@ pub struct Reader {
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'p> {
+pub(crate) struct ParentAndName<'p> {
     pub dir: Ino,
     pub name: &'p [u8],
     /// Whether a slash says that it is a directory's.
@@ -33,15 +33,15 @@ pub(crate) struct Place<'p> {
 }
 
 /// What a path leads to.
-pub(crate) enum Found {
+pub(crate) enum ResolvedPath {
     There(Dentry),
     /// Nothing; but it can be made there.
     Free(Ino, Vec<u8>),
 }
 
 /// A path being followed.
-struct Way<'r> {
-    source: &'r Source,
+struct PathResolution<'r> {
+    source: &'r ReadSource,
     /// The directories above, from the root on.
     above: Vec<Dentry>,
     at: Dentry,
@@ -50,9 +50,9 @@ struct Way<'r> {
     free: Option<(Ino, Vec<u8>)>,
 }
 
-impl Reader {
+impl PathReader {
     /// All of a source.
-    pub(crate) fn new(source: Source) -> Self {
+    pub(crate) fn new(source: ReadSource) -> Self {
         let epoch = source.epoch();
         Self { source, root: Ino::ROOT, epoch }
     }
@@ -63,10 +63,10 @@ impl Reader {
     }
 
     /// While it lives a live worktree is not restored to another state. Not to be called by who has one.
-    pub(crate) fn enter(&self) -> Option<Entered<'_>> {
+    pub(crate) fn enter(&self) -> Option<EpochGuard<'_>> {
         match &self.source {
-            Source::Live(live) => Some(live.fs.enter()),
-            Source::View(_) | Source::Frozen(_) => None,
+            ReadSource::Live(live) => Some(live.fs.enter()),
+            ReadSource::View(_) | ReadSource::Frozen(_) => None,
         }
     }
 
@@ -78,17 +78,17 @@ impl Reader {
     }
 
     /// The same, or where it can be made.
-    pub(crate) fn find_or_free(&self, path: &[u8]) -> Result<Found> {
+    pub(crate) fn find_or_free(&self, path: &[u8]) -> Result<ResolvedPath> {
         let mut way = self.way()?;
         match (way.begin(path, true), way.free) {
-            (Ok(()), _) => Ok(Found::There(way.at)),
-            (Err(FsError::Posix(Errno::NOENT)), Some((dir, name))) => Ok(Found::Free(dir, name)),
+            (Ok(()), _) => Ok(ResolvedPath::There(way.at)),
+            (Err(FsError::Posix(Errno::NOENT)), Some((dir, name))) => Ok(ResolvedPath::Free(dir, name)),
             (Err(error), _) => Err(error),
         }
     }
 
     /// The directory and the name that a path ends with; None if it ends with no name: with `.`, `..` or a root.
-    pub(crate) fn place<'p>(&self, path: &'p [u8]) -> Result<Option<Place<'p>>> {
+    pub(crate) fn place<'p>(&self, path: &'p [u8]) -> Result<Option<ParentAndName<'p>>> {
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let (whole, slashes) = path.split_at_checked(end).unwrap_or((path, &[]));
         let start = whole.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
@@ -103,19 +103,19 @@ impl Reader {
         if dir.kind != FileKind::Dir {
             return Err(Errno::NOTDIR.into());
         }
-        Ok(Some(Place { dir: dir.ino, name, is_dir: !slashes.is_empty() }))
+        Ok(Some(ParentAndName { dir: dir.ino, name, is_dir: !slashes.is_empty() }))
     }
 
     /// The same, as it is now: a live worktree goes on changing.
     pub(crate) fn frozen(&self) -> Result<Self> {
         match &self.source {
-            Source::Live(live) => {
-                let seen = Seen::new(live.fs.view()?, live);
+            ReadSource::Live(live) => {
+                let seen = OpenedView::new(live.fs.view()?, live);
                 self.check_root()?;
-                let source = Source::View(seen);
+                let source = ReadSource::View(seen);
                 Ok(Self { epoch: source.epoch(), source, root: self.root })
             }
-            Source::View(_) | Source::Frozen(_) => Ok(self.clone()),
+            ReadSource::View(_) | ReadSource::Frozen(_) => Ok(self.clone()),
         }
     }
 
@@ -125,14 +125,14 @@ impl Reader {
         if holds { Ok(()) } else { Err(Errno::STALE.into()) }
     }
 
-    fn way(&self) -> Result<Way<'_>> {
+    fn way(&self) -> Result<PathResolution<'_>> {
         self.check_root()?;
         let at = Dentry { ino: self.root, kind: FileKind::Dir };
-        Ok(Way { source: &self.source, above: Vec::with_capacity(16), at, links: 0, free: None })
+        Ok(PathResolution { source: &self.source, above: Vec::with_capacity(16), at, links: 0, free: None })
     }
 }
 
-impl Way<'_> {
+impl PathResolution<'_> {
     fn begin(&mut self, path: &[u8], follow: bool) -> Result<()> {
         check_length(path)?;
         if path.is_empty() { Ok(()) } else { self.go(path, follow, true) }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use vellum_fs::pending::Pending;
+use vellum_fs::pending::PendingSnapshot;
 use vellum_types::{Dentry, SnapshotId};
-use vellum_volume::{SnapshotRecord, Statistics};
+use vellum_volume::{SnapshotRecord, SnapshotStatistics};
 
 use crate::metadata::system_time;
-use crate::paths::Reader;
-use crate::source::{Live, Seen, Source};
-use crate::tree::{Tree, sealed::Rooted};
+use crate::paths::PathReader;
+use crate::source::{OpenLiveWorktree, OpenedView, ReadSource};
+use crate::tree::{Tree, sealed::RootedTree};
 
 /// The worktree as it was when [`crate::Worktree::view`] was called. It is in memory alone: it ends when it is
 /// dropped, and with the process.
@@ -18,14 +18,14 @@ use crate::tree::{Tree, sealed::Rooted};
 /// What a view shows is kept by the worktree. A collection of garbage by another process does not know of views: what
 /// must outlast one is for a snapshot.
 #[derive(Clone)]
-pub struct View {
-    reader: Reader,
+pub struct WorktreeView {
+    reader: PathReader,
 }
 
 /// A snapshot, open to be read.
 #[derive(Clone)]
 pub struct Snapshot {
-    reader: Reader,
+    reader: PathReader,
     info: Arc<SnapshotInfo>,
 }
 
@@ -47,17 +47,17 @@ pub struct SnapshotInfo {
     /// Where.
     pub host: String,
     /// What it holds; None: it is durable, but not in the store yet, and not counted.
-    pub statistics: Option<Statistics>,
+    pub statistics: Option<SnapshotStatistics>,
 }
 
-impl View {
-    pub(crate) fn new(view: vellum_fs::View, live: &Arc<Live>) -> Self {
-        Self { reader: Reader::new(Source::View(Seen::new(view, live))) }
+impl WorktreeView {
+    pub(crate) fn new(view: vellum_fs::LiveView, live: &Arc<OpenLiveWorktree>) -> Self {
+        Self { reader: PathReader::new(ReadSource::View(OpenedView::new(view, live))) }
     }
 }
 
-impl Rooted for View {
-    fn reader(&self) -> &Reader {
+impl RootedTree for WorktreeView {
+    fn reader(&self) -> &PathReader {
         &self.reader
     }
 
@@ -66,10 +66,10 @@ impl Rooted for View {
     }
 }
 
-impl Tree for View {}
+impl Tree for WorktreeView {}
 
 impl Snapshot {
-    pub(crate) fn new(reader: Reader, info: SnapshotInfo) -> Self {
+    pub(crate) fn new(reader: PathReader, info: SnapshotInfo) -> Self {
         Self { reader, info: Arc::new(info) }
     }
 
@@ -86,8 +86,8 @@ impl Snapshot {
     }
 }
 
-impl Rooted for Snapshot {
-    fn reader(&self) -> &Reader {
+impl RootedTree for Snapshot {
+    fn reader(&self) -> &PathReader {
         &self.reader
     }
 
@@ -106,7 +106,7 @@ impl SnapshotInfo {
     }
 
     /// Of one that is not in the store yet.
-    pub(crate) fn waiting(pending: &Pending) -> Self {
+    pub(crate) fn waiting(pending: &PendingSnapshot) -> Self {
         Self::of(pending.id, &pending.record, pending.tags.clone())
     }
 

@@ -3,36 +3,36 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_fs::frozen::Frozen;
-use vellum_fs::publisher::Publisher;
-use vellum_fs::{DirEntry, Epoch, Fs, FsError, Result, Seek, View};
-use vellum_types::{Attr, Dentry, Ino};
-use vellum_volume::lease::Keeper;
+use vellum_fs::frozen::FrozenTree;
+use vellum_fs::publisher::BackgroundPublisher;
+use vellum_fs::{DirEntry, Epoch, FsError, LiveFilesystem, LiveView, Result, SeekTarget};
+use vellum_types::{Dentry, Ino, InodeAttr};
+use vellum_volume::lease::LeaseKeeper;
 
 use vellum_fs::lease::has_unpublished;
-use vellum_volume::lease::Tenure;
+use vellum_volume::lease::HeldLease;
 
-use crate::live::Claim;
+use crate::live::LiveStateClaim;
 
 /// A live worktree that is open. Whatever was made from it keeps it open.
-pub(crate) struct Live {
+pub(crate) struct OpenLiveWorktree {
     /// Renews the lease.
-    pub _keeper: Keeper,
+    pub _keeper: LeaseKeeper,
     // Dropped first: it ends the thread.
-    pub publisher: Publisher,
-    pub _leaving: Leaving,
-    pub fs: Arc<Fs>,
+    pub publisher: BackgroundPublisher,
+    pub _leaving: LeaseRelease,
+    pub fs: Arc<LiveFilesystem>,
     // Dropped last: nobody else may write before everything is closed.
-    pub claim: Claim,
+    pub claim: LiveStateClaim,
 }
 
 /// Gives the lease up at the end, so that the worktree can be opened elsewhere at once: if all of it is in the store.
-pub(crate) struct Leaving {
-    pub fs: Arc<Fs>,
-    pub tenure: Arc<Tenure>,
+pub(crate) struct LeaseRelease {
+    pub fs: Arc<LiveFilesystem>,
+    pub tenure: Arc<HeldLease>,
 }
 
-impl Drop for Leaving {
+impl Drop for LeaseRelease {
     fn drop(&mut self) {
         if has_unpublished(&**self.fs.tree().live()).is_ok_and(|has| !has) {
             // One that cannot be given up expires.
@@ -42,27 +42,27 @@ impl Drop for Leaving {
 }
 
 /// A view, and the worktree that it keeps open.
-pub(crate) struct Seen {
-    pub view: View,
+pub(crate) struct OpenedView {
+    pub view: LiveView,
     // Dropped after the view.
-    _live: Arc<Live>,
+    _live: Arc<OpenLiveWorktree>,
 }
 
-impl Seen {
-    pub fn new(view: View, live: &Arc<Live>) -> Arc<Self> {
+impl OpenedView {
+    pub fn new(view: LiveView, live: &Arc<OpenLiveWorktree>) -> Arc<Self> {
         Arc::new(Self { view, _live: live.clone() })
     }
 }
 
 /// Where something is read from.
 #[derive(Clone)]
-pub(crate) enum Source {
-    Live(Arc<Live>),
-    View(Arc<Seen>),
-    Frozen(Arc<Frozen>),
+pub(crate) enum ReadSource {
+    Live(Arc<OpenLiveWorktree>),
+    View(Arc<OpenedView>),
+    Frozen(Arc<FrozenTree>),
 }
 
-impl Source {
+impl ReadSource {
     /// Which of its states a live worktree stands on; what does not change has one.
     pub fn epoch(&self) -> Epoch {
         match self {
@@ -83,7 +83,7 @@ impl Source {
         }
     }
 
-    pub fn attr(&self, ino: Ino) -> Result<Arc<Attr>> {
+    pub fn attr(&self, ino: Ino) -> Result<Arc<InodeAttr>> {
         match self {
             Self::Live(live) => Ok(live.fs.getattr(ino)?.attr),
             Self::View(seen) => seen.view.attr(ino).map(Arc::new),
@@ -143,11 +143,11 @@ impl Source {
     }
 
     /// The next data or hole from an offset on.
-    pub fn seek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64> {
+    pub fn seek(&self, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
         match self {
             Self::Live(live) => live.fs.seek(ino, offset, seek),
             Self::View(seen) => seen.view.seek(ino, offset, seek),
-            Self::Frozen(frozen) => frozen.seek(ino, offset, seek == Seek::Data),
+            Self::Frozen(frozen) => frozen.seek(ino, offset, seek == SeekTarget::Data),
         }
     }
 }

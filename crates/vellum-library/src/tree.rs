@@ -11,17 +11,17 @@ use crate::error::{Error, Result};
 use crate::file::File;
 use crate::metadata::{DirEntry, Metadata};
 use crate::options::OpenOptions;
-use crate::paths::Reader;
-use crate::walk::Walk;
+use crate::paths::PathReader;
+use crate::walk::TreeWalk;
 
 pub(crate) mod sealed {
-    use super::Reader;
+    use super::PathReader;
     use vellum_types::Dentry;
 
     /// Kept to this crate: what a [`super::Tree`] reads from.
-    pub trait Rooted {
+    pub trait RootedTree {
         /// What is read.
-        fn reader(&self) -> &Reader;
+        fn reader(&self) -> &PathReader;
         /// The same from a directory on that was just found.
         #[must_use]
         fn rooted(&self, root: Dentry) -> Self;
@@ -34,7 +34,7 @@ pub(crate) mod sealed {
 /// root itself. Each operation that
 /// looks up several names does so one after the other: in a live worktree others may change it in between, in a view
 /// or a snapshot nobody can.
-pub trait Tree: sealed::Rooted {
+pub trait Tree: sealed::RootedTree {
     /// What stands at a path, symlinks followed.
     fn stat(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         let path = bytes(&path);
@@ -144,8 +144,8 @@ pub trait Tree: sealed::Rooted {
 
     /// Everything at and below a path: directories before what is in them, names in order. Symlinks are not
     /// followed.
-    fn walk(&self, path: impl AsRef<Path>) -> Walk {
-        Walk::new(self.reader().clone(), path.as_ref().into())
+    fn walk(&self, path: impl AsRef<Path>) -> TreeWalk {
+        TreeWalk::new(self.reader().clone(), path.as_ref().into())
     }
 
     /// The tree below a directory. No path leads out of it, nor does a symlink.
@@ -168,7 +168,7 @@ pub(crate) fn bytes<P: AsRef<Path> + ?Sized>(path: &P) -> &[u8] {
     path.as_ref().as_os_str().as_bytes()
 }
 
-pub(crate) fn metadata(reader: &Reader, at: Dentry) -> vellum_fs::Result<Metadata> {
+pub(crate) fn metadata(reader: &PathReader, at: Dentry) -> vellum_fs::Result<Metadata> {
     Ok(Metadata::new(at.ino, reader.source.attr(at.ino)?))
 }
 

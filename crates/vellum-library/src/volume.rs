@@ -3,18 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use vellum_fs::frozen::{Chunks, Frozen};
-use vellum_fs::publisher::Publisher;
+use vellum_fs::frozen::{FrozenChunks, FrozenTree};
+use vellum_fs::publisher::BackgroundPublisher;
 use vellum_types::SnapshotId;
-use vellum_volume::lease::Keeper;
+use vellum_volume::lease::LeaseKeeper;
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{StateDir, VolumeError};
 
 use crate::error::{Error, Result};
-use crate::live::{self, Claim, Limits};
-use crate::paths::Reader;
+use crate::live::{self, LiveLimits, LiveStateClaim};
+use crate::paths::PathReader;
 use crate::snapshot::{Snapshot, SnapshotInfo};
-use crate::source::{Leaving, Live, Source};
+use crate::source::{LeaseRelease, OpenLiveWorktree, ReadSource};
 use crate::worktree::Worktree;
 
 /// The worktree that the volume's directory itself is: files that are checked out there by the command line.
@@ -25,12 +25,12 @@ const OWN_WORKTREE: &str = "main";
 pub struct Volume {
     inner: Arc<vellum_volume::Volume>,
     /// Content of snapshots that are read.
-    chunks: Arc<Chunks>,
+    chunks: Arc<FrozenChunks>,
 }
 
 /// How a volume is made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NewVolume {
+pub struct VolumeOptions {
     /// Path or URL of the store; None: it is in the directory itself.
     pub store: Option<String>,
     /// It is not encrypted: who can read the store can read everything.
@@ -38,7 +38,7 @@ pub struct NewVolume {
 }
 
 /// A volume that was made.
-pub struct Created {
+pub struct CreatedVolume {
     /// The volume, open.
     pub volume: Volume,
     /// What opens it when all else is lost; not to be had again. None for plain volumes.
@@ -47,19 +47,19 @@ pub struct Created {
 
 impl Volume {
     /// Makes an encrypted volume in a directory, which is made if it is missing. The key is kept there.
-    pub fn create(dir: impl AsRef<Path>) -> Result<Created> {
-        Self::create_with(dir, &NewVolume::default())
+    pub fn create(dir: impl AsRef<Path>) -> Result<CreatedVolume> {
+        Self::create_with(dir, &VolumeOptions::default())
     }
 
     /// The same in another way. A store that holds a volume already is refused.
-    pub fn create_with(dir: impl AsRef<Path>, new: &NewVolume) -> Result<Created> {
+    pub fn create_with(dir: impl AsRef<Path>, new: &VolumeOptions) -> Result<CreatedVolume> {
         let dir = std::path::absolute(dir.as_ref()).map_err(VolumeError::local(dir.as_ref()))?;
         let state = StateDir::create(&dir)?;
         let new = NewWorktree { store: new.store.clone(), name: OWN_WORKTREE.into(), encrypted: !new.plain };
         let taken = || VolumeError::Exists { kind: "volume", name: new.store.clone().unwrap_or_default() };
         let made = vellum_volume::Volume::init(&state, &new, || Err(taken()))?;
         let recovery_code = made.recovery.map(|code| code.to_text().to_string());
-        Ok(Created { volume: Self::over(made.volume), recovery_code })
+        Ok(CreatedVolume { volume: Self::over(made.volume), recovery_code })
     }
 
     /// Opens the volume of a directory, or of one above it.
@@ -70,7 +70,7 @@ impl Volume {
 
     fn over(volume: vellum_volume::Volume) -> Self {
         let inner = Arc::new(volume);
-        Self { chunks: Arc::new(Chunks::new(inner.clone())), inner }
+        Self { chunks: Arc::new(FrozenChunks::new(inner.clone())), inner }
     }
 
     /// What is beneath.
@@ -89,29 +89,35 @@ impl Volume {
     pub fn create_worktree(&self, name: &str, from: Option<&str>) -> Result<Worktree> {
         let from = from.map(|text| self.resolve(text)).transpose()?;
         live::create(&self.inner, name, from)?;
-        self.open_live(name, Limits::default())
+        self.open_live(name, LiveLimits::default())
     }
 
     /// Opens a live worktree. One process at a time has it open; a mount is one.
     pub fn worktree(&self, name: &str) -> Result<Worktree> {
-        self.worktree_with(name, Limits::default())
+        self.worktree_with(name, LiveLimits::default())
     }
 
     /// The same with limits of one's own.
-    pub fn worktree_with(&self, name: &str, limits: Limits) -> Result<Worktree> {
+    pub fn worktree_with(&self, name: &str, limits: LiveLimits) -> Result<Worktree> {
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.into() };
         live::find(&self.inner, name)?.ok_or_else(missing)?;
         self.open_live(name, limits)
     }
 
-    fn open_live(&self, name: &str, limits: Limits) -> Result<Worktree> {
-        let claim = Claim::take(&self.inner, name, None)?;
-        let live::Live { fs, tenure, .. } = claim.open(&self.inner, limits)?;
+    fn open_live(&self, name: &str, limits: LiveLimits) -> Result<Worktree> {
+        let claim = LiveStateClaim::take(&self.inner, name, None)?;
+        let live::OpenedLiveState { fs, tenure, .. } = claim.open(&self.inner, limits)?;
         // Whoever changes it is told by the next change if the lease is lost.
-        let leaving = Leaving { fs: fs.clone(), tenure: tenure.clone() };
-        let keeper = Keeper::start(tenure, |_| ()).map_err(Error::Thread)?;
-        let publisher = Publisher::start(fs.clone()).map_err(Error::Thread)?;
-        Ok(Worktree::new(Arc::new(Live { _keeper: keeper, publisher, _leaving: leaving, fs, claim })))
+        let leaving = LeaseRelease { fs: fs.clone(), tenure: tenure.clone() };
+        let keeper = LeaseKeeper::start(tenure, |_| ()).map_err(Error::Thread)?;
+        let publisher = BackgroundPublisher::start(fs.clone()).map_err(Error::Thread)?;
+        Ok(Worktree::new(Arc::new(OpenLiveWorktree {
+            _keeper: keeper,
+            publisher,
+            _leaving: leaving,
+            fs,
+            claim,
+        })))
     }
 
     /// The snapshots in the store, of all worktrees, the oldest first. One that was made a moment ago may be on its
@@ -128,9 +134,9 @@ impl Volume {
         let id = self.resolve(text)?;
         let record = self.inner.catalog.get(&id)?;
         let info = SnapshotInfo::published(id, &record, &self.inner.tags()?);
-        let frozen = Frozen::new(self.inner.tree(record.root), self.chunks.clone());
-        let source = Source::Frozen(Arc::new(frozen));
-        Ok(Snapshot::new(Reader::new(source), info))
+        let frozen = FrozenTree::new(self.inner.tree(record.root), self.chunks.clone());
+        let source = ReadSource::Frozen(Arc::new(frozen));
+        Ok(Snapshot::new(PathReader::new(source), info))
     }
 
     /// Names a snapshot.

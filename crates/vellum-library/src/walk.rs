@@ -9,43 +9,43 @@ use vellum_fs::{DirEntry, Epoch, FsError};
 use vellum_types::{Dentry, FileKind, Ino};
 
 use crate::error::{Error, Result};
-use crate::metadata::Walked;
-use crate::paths::Reader;
+use crate::metadata::WalkEntry;
+use crate::paths::PathReader;
 use crate::tree::{bytes, metadata};
 
 /// What [`crate::Tree::walk`] gives. What vanishes meanwhile is left out; after an error the walk goes on beside what
 /// could not be read. When a live worktree is
 /// restored it ends with an error.
-pub struct Walk {
-    reader: Reader,
+pub struct TreeWalk {
+    reader: PathReader,
     /// Where it begins; None: it has begun.
     start: Option<PathBuf>,
     /// The directories that it is in.
-    path: Vec<Level>,
+    path: Vec<WalkLevel>,
     /// Which state of a live worktree it walks over.
     epoch: Epoch,
 }
 
 /// A directory of which the entries are being visited.
-struct Level {
+struct WalkLevel {
     ino: Ino,
     path: PathBuf,
     entries: std::vec::IntoIter<DirEntry>,
 }
 
-impl Walk {
-    pub(crate) fn new(reader: Reader, start: PathBuf) -> Self {
+impl TreeWalk {
+    pub(crate) fn new(reader: PathReader, start: PathBuf) -> Self {
         Self { reader, start: Some(start), path: Vec::new(), epoch: Epoch::default() }
     }
 
-    fn begin(&mut self, start: PathBuf) -> Result<Walked> {
+    fn begin(&mut self, start: PathBuf) -> Result<WalkEntry> {
         let path = bytes(&start);
         self.epoch = self.reader.source.epoch();
         let at = self.reader.resolve(path, false).map_err(Error::at("walk", path))?;
         self.visit(at, start)
     }
 
-    fn visit(&mut self, at: Dentry, path: PathBuf) -> Result<Walked> {
+    fn visit(&mut self, at: Dentry, path: PathBuf) -> Result<WalkEntry> {
         let metadata = metadata(&self.reader, at).map_err(Error::at("stat", bytes(&path)))?;
         if at.kind == FileKind::Dir {
             // A tree that somebody made up may hold itself.
@@ -54,14 +54,14 @@ impl Walk {
                 return Err(Error::at("walk", bytes(&path))(circle));
             }
             let entries = self.reader.source.entries(at.ino).map_err(Error::at("list", bytes(&path)))?;
-            self.path.push(Level { ino: at.ino, path: path.clone(), entries: entries.into_iter() });
+            self.path.push(WalkLevel { ino: at.ino, path: path.clone(), entries: entries.into_iter() });
         }
-        Ok(Walked { path, metadata })
+        Ok(WalkEntry { path, metadata })
     }
 }
 
-impl Iterator for Walk {
-    type Item = Result<Walked>;
+impl Iterator for TreeWalk {
+    type Item = Result<WalkEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let reader = self.reader.clone();

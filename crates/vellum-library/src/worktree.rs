@@ -4,17 +4,17 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use vellum_fs::cache::CacheStatistics;
-use vellum_fs::pending::Pending;
-use vellum_fs::snapshot::{SnapshotRequest, Unpublished};
+use vellum_fs::pending::PendingSnapshot;
+use vellum_fs::snapshot::{LiveSnapshotRequest, UnpublishedChanges};
 use vellum_types::SnapshotId;
 use vellum_volume::refs::check_ref_name;
-use vellum_volume::{Origin, VolumeError};
+use vellum_volume::{SnapshotOrigin, VolumeError};
 
 use crate::dir::Dir;
 use crate::error::Result;
-use crate::paths::Reader;
-use crate::snapshot::{Snapshot, SnapshotInfo, View};
-use crate::source::{Live, Seen, Source};
+use crate::paths::PathReader;
+use crate::snapshot::{Snapshot, SnapshotInfo, WorktreeView};
+use crate::source::{OpenLiveWorktree, OpenedView, ReadSource};
 
 /// A live worktree. All that a [`Dir`] can do, it does from its root. It can be cloned, and shared among threads.
 ///
@@ -35,11 +35,11 @@ impl Deref for Worktree {
 }
 
 impl Worktree {
-    pub(crate) fn new(live: Arc<Live>) -> Self {
+    pub(crate) fn new(live: Arc<OpenLiveWorktree>) -> Self {
         Self { dir: Dir::whole(live) }
     }
 
-    fn live(&self) -> &Arc<Live> {
+    fn live(&self) -> &Arc<OpenLiveWorktree> {
         self.dir.live()
     }
 
@@ -56,9 +56,9 @@ impl Worktree {
     }
 
     /// The worktree as it is now, to be read while it changes. It costs no more than some memory, and no write.
-    pub fn view(&self) -> Result<View> {
+    pub fn view(&self) -> Result<WorktreeView> {
         let live = self.live();
-        Ok(View::new(live.fs.view()?, live))
+        Ok(WorktreeView::new(live.fs.view()?, live))
     }
 
     /// Makes a snapshot. When this returns, it survives a loss of power; it is published into the store in the
@@ -71,7 +71,7 @@ impl Worktree {
     pub fn snapshot_with(&self, note: &str, tags: &[&str]) -> Result<SnapshotId> {
         tags.iter().try_for_each(|tag| check_ref_name(tag))?;
         let tags = tags.iter().map(|tag| (*tag).into()).collect();
-        let request = SnapshotRequest { note: note.into(), tags, origin: Origin::User };
+        let request = LiveSnapshotRequest { note: note.into(), tags, origin: SnapshotOrigin::User };
         let id = self.live().fs.snapshot(&request)?;
         self.live().publisher.ask();
         Ok(id)
@@ -103,8 +103,8 @@ impl Worktree {
     pub fn open_snapshot(&self, text: &str) -> Result<Snapshot> {
         let live = self.live();
         let info = self.info(text)?;
-        let source = Source::View(Seen::new(live.fs.view_of(info.id)?, live));
-        Ok(Snapshot::new(Reader::new(source), info))
+        let source = ReadSource::View(OpenedView::new(live.fs.view_of(info.id)?, live));
+        Ok(Snapshot::new(PathReader::new(source), info))
     }
 
     /// What a text names, be it in the store or not: `HEAD` is where this worktree stands.
@@ -114,7 +114,7 @@ impl Worktree {
         // The head first: what it stands on either waits afterwards, or is in the store.
         let head = fs.tree().head().snapshot.as_ref().map(|last| last.id);
         let waiting = fs.pending()?;
-        let named = |pending: &&Pending| {
+        let named = |pending: &&PendingSnapshot| {
             pending.tags.iter().any(|tag| tag == base)
                 || base.len() >= ID_PREFIX_MIN && pending.id.to_string().starts_with(base)
         };
@@ -171,7 +171,7 @@ impl Worktree {
     }
 
     /// What is not in the store yet.
-    pub fn unpublished(&self) -> Result<Unpublished> {
+    pub fn unpublished(&self) -> Result<UnpublishedChanges> {
         Ok(self.live().fs.unpublished()?)
     }
 

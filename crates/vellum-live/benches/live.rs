@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{BatchSize, Criterion, Throughput};
-use vellum_benchkit::{Busy, Random, Renewed, busy_in_all, figure, scale, scratch, waiting};
-use vellum_live::{Embedded, LiveStore, NoHooks, Sequence};
-use vellum_map::Span;
+use vellum_benchkit::{
+    ProcessorTime, RandomData, RenewedFixture, busy_in_all, figure, scale, scratch, waiting,
+};
+use vellum_live::{CommitSequence, EmbeddedStore, LiveStore, NoDurabilityHooks};
+use vellum_map::KeySpan;
 
 /// Transactions of a store that is frozen or forked once.
 const ONCE: u64 = 20_000;
@@ -38,8 +40,8 @@ fn main() {
     }
 }
 
-fn open(path: &Path) -> Embedded {
-    Embedded::open(path, NoHooks).expect("a store")
+fn open(path: &Path) -> EmbeddedStore {
+    EmbeddedStore::open(path, NoDurabilityHooks).expect("a store")
 }
 
 fn layer_key(inode: u64, tag: u8, rest: &[u8]) -> Vec<u8> {
@@ -51,7 +53,7 @@ fn dentry(number: u64) -> Vec<u8> {
 }
 
 /// Creates a file: attributes of the directory and of the file, and a name.
-fn create(store: &Embedded, number: u64) -> Sequence {
+fn create(store: &EmbeddedStore, number: u64) -> CommitSequence {
     let parent = layer_key(1 + number / 1000, 0, b"");
     let (name, child) = (dentry(number), layer_key(1_000_000 + number, 0, b""));
     let done = store.transact(&mut |txn| {
@@ -66,7 +68,7 @@ fn create(store: &Embedded, number: u64) -> Sequence {
 
 /// A store in a directory of its own, with some files.
 struct Filled {
-    store: Embedded,
+    store: EmbeddedStore,
     dir: TempDir,
     count: u64,
 }
@@ -85,9 +87,9 @@ impl Filled {
     }
 }
 
-fn transactions(criterion: &mut Criterion<Busy>, count: u64) {
+fn transactions(criterion: &mut Criterion<ProcessorTime>, count: u64) {
     let told = Once::new();
-    let mut stores = Renewed::new(count, || Filled::new(0, false));
+    let mut stores = RenewedFixture::new(count, || Filled::new(0, false));
     let mut group = criterion.benchmark_group("live/transact");
     group.bench_function("create", |bencher| {
         told.call_once(|| {
@@ -99,7 +101,7 @@ fn transactions(criterion: &mut Criterion<Busy>, count: u64) {
         bencher.iter_custom(|times| {
             stores.time(
                 times,
-                |work| Busy::PROCESS.time(work),
+                |work| ProcessorTime::PROCESS.time(work),
                 |filled, number| {
                     create(&filled.store, number);
                 },
@@ -109,11 +111,15 @@ fn transactions(criterion: &mut Criterion<Busy>, count: u64) {
     group.finish();
 }
 
-fn reads<F: FnOnce() -> Filled>(criterion: &mut Criterion<Busy>, place: &str, filled: &LazyCell<Filled, F>) {
+fn reads<F: FnOnce() -> Filled>(
+    criterion: &mut Criterion<ProcessorTime>,
+    place: &str,
+    filled: &LazyCell<Filled, F>,
+) {
     let mut group = criterion.benchmark_group(format!("live/{place}"));
     for (name, end) in [("get", ""), ("get-absent", "x")] {
         group.bench_function(name, |bencher| {
-            let (store, mut random) = (&filled.store, Random(1));
+            let (store, mut random) = (&filled.store, RandomData(1));
             let names =
                 (0..10_000).map(|_| [&dentry(random.below(filled.count))[..], end.as_bytes()].concat());
             let names: Vec<_> = names.collect();
@@ -130,9 +136,9 @@ fn reads<F: FnOnce() -> Filled>(criterion: &mut Criterion<Busy>, place: &str, fi
 }
 
 /// Visits every entry.
-fn scan(store: &Embedded) -> u64 {
+fn scan(store: &EmbeddedStore) -> u64 {
     let mut entries = 0;
-    let visited = store.scan(&Span::all(), &mut |_, _| {
+    let visited = store.scan(&KeySpan::all(), &mut |_, _| {
         entries += 1;
         ControlFlow::Continue(())
     });
@@ -210,7 +216,7 @@ fn durable(criterion: &mut Criterion<WallTime>, threads: u64) {
 }
 
 /// What each of some transactions took until it was durable.
-fn waits(store: &Embedded, next: &AtomicU64, threads: u64, each: u64) -> Vec<Duration> {
+fn waits(store: &EmbeddedStore, next: &AtomicU64, threads: u64, each: u64) -> Vec<Duration> {
     let one = || {
         let start = Instant::now();
         let sequence = create(store, next.fetch_add(1, Ordering::Relaxed));

@@ -38,55 +38,59 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::time::Instant;
 
-use vellum_map::Span;
+use vellum_map::KeySpan;
 use vellum_types::ErrorKind;
 
-pub use engine::Limits;
-pub use hooks::{Hooks, NoHooks};
-pub use stats::Statistics;
+pub use engine::EngineLimits;
+pub use hooks::{DurabilityHooks, NoDurabilityHooks};
+pub use stats::EngineStatistics;
 
 use crate::error::LiveError;
-use crate::store::{Body, Bytes, LiveStore, Sequence, Times, Visit};
-use background::Background;
-use engine::{Engine, lock};
+use crate::store::{CommitSequence, LiveStore, StoreTimes, TransactionBody, ValueBytes, VisitScan};
+use background::BackgroundSync;
+use engine::{EmbeddedEngine, lock};
 use folder::LocalFolder;
-use groups::{Found, Groups};
+use groups::{KeyGroups, ValueLocation};
 use suffix::GROUP_LEN;
 
 /// A live store in a directory of this machine. One process at a time has it open.
-pub struct Embedded {
+pub struct EmbeddedStore {
     // Dropped first: it ends the thread and syncs what is left. None: whoever has the engine does its work.
-    _background: Option<Background>,
-    engine: Arc<Engine>,
+    _background: Option<BackgroundSync>,
+    engine: Arc<EmbeddedEngine>,
 }
 
-impl Embedded {
+impl EmbeddedStore {
     /// Opens the store in a directory; makes both if they are not there.
-    pub fn open(dir: &Path, hooks: impl Hooks) -> Result<Self, LiveError> {
-        Self::open_with(dir, hooks, Limits::default())
+    pub fn open(dir: &Path, hooks: impl DurabilityHooks) -> Result<Self, LiveError> {
+        Self::open_with(dir, hooks, EngineLimits::default())
     }
 
     /// The same with limits of one's own.
-    pub fn open_with(dir: &Path, hooks: impl Hooks, limits: Limits) -> Result<Self, LiveError> {
+    pub fn open_with(
+        dir: &Path,
+        hooks: impl DurabilityHooks,
+        limits: EngineLimits,
+    ) -> Result<Self, LiveError> {
         let locked = LocalFolder::lock(dir).map_err(|source| LiveError::Io {
             action: "open",
             path: dir.display().to_string(),
             source,
         })?;
         let folder = locked.ok_or_else(|| LiveError::InUse(dir.display().to_string()))?;
-        let engine = Arc::new(Engine::open(Arc::new(folder), Box::new(hooks), limits)?);
-        Ok(Self { _background: Some(Background::start(Arc::clone(&engine))?), engine })
+        let engine = Arc::new(EmbeddedEngine::open(Arc::new(folder), Box::new(hooks), limits)?);
+        Ok(Self { _background: Some(BackgroundSync::start(Arc::clone(&engine))?), engine })
     }
 
     /// Opens the store in a folder of a test, without the thread that syncs and tidies up: see [`Self::tidy`].
     #[cfg(any(test, feature = "sim"))]
     #[doc(hidden)]
     pub fn open_in(
-        folder: Arc<dyn folder::Folder>,
-        hooks: impl Hooks,
-        limits: Limits,
+        folder: Arc<dyn folder::EngineFolder>,
+        hooks: impl DurabilityHooks,
+        limits: EngineLimits,
     ) -> Result<Self, LiveError> {
-        let engine = Arc::new(Engine::open(folder, Box::new(hooks), limits)?);
+        let engine = Arc::new(EmbeddedEngine::open(folder, Box::new(hooks), limits)?);
         Ok(Self { _background: None, engine })
     }
 
@@ -99,10 +103,10 @@ impl Embedded {
 
     /// What it did and holds.
     #[must_use]
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> EngineStatistics {
         let journal = lock(&self.engine.writer).journal.len;
         let groups = self.groups();
-        Statistics {
+        EngineStatistics {
             memory: groups.weight() as u64,
             journal,
             runs: groups.runs().count() as u64,
@@ -112,21 +116,21 @@ impl Embedded {
         }
     }
 
-    fn groups(&self) -> RwLockReadGuard<'_, Groups> {
+    fn groups(&self) -> RwLockReadGuard<'_, KeyGroups> {
         self.engine.groups.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl LiveStore for Embedded {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError> {
+impl LiveStore for EmbeddedStore {
+    fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
         let found = self.groups().find(key);
         match found {
-            Found::Value(value) => Ok(value),
-            Found::InRun(run) => run.get(key.get(GROUP_LEN..).unwrap_or_default()),
+            ValueLocation::Value(value) => Ok(value),
+            ValueLocation::InRun(run) => run.get(key.get(GROUP_LEN..).unwrap_or_default()),
         }
     }
 
-    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError> {
+    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError> {
         let groups = self.groups();
         match groups.run_of(span) {
             None => groups.scan(span, visit),
@@ -138,7 +142,7 @@ impl LiveStore for Embedded {
         }
     }
 
-    fn transact(&self, body: &mut Body<'_>) -> Result<Sequence, LiveError> {
+    fn transact(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError> {
         let start = Instant::now();
         let done = match self.engine.transact(body) {
             // What was overwritten takes space in the journal still: who removes something must not fail for want of it.
@@ -148,14 +152,14 @@ impl LiveStore for Embedded {
             done => done,
         };
         self.engine.counters.times.transactions.record(start.elapsed());
-        done.map(Sequence)
+        done.map(CommitSequence)
     }
 
-    fn wait_durable(&self, upto: Sequence) -> Result<(), LiveError> {
+    fn wait_durable(&self, upto: CommitSequence) -> Result<(), LiveError> {
         self.engine.wait_durable(upto.0)
     }
 
-    fn settle(&self, upto: Sequence) -> Result<(), LiveError> {
+    fn settle(&self, upto: CommitSequence) -> Result<(), LiveError> {
         self.engine.settle(upto.0)
     }
 
@@ -177,7 +181,7 @@ impl LiveStore for Embedded {
         self.groups().weight()
     }
 
-    fn times(&self) -> Option<&Times> {
+    fn times(&self) -> Option<&StoreTimes> {
         Some(&self.engine.counters.times)
     }
 }

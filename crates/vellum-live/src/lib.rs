@@ -13,7 +13,11 @@ mod store;
 #[cfg(any(test, feature = "sim"))]
 #[doc(hidden)]
 pub use embedded::sim;
-pub use embedded::{Embedded, Hooks, Limits, NoHooks, Statistics, folder};
+pub use embedded::{
+    DurabilityHooks, EmbeddedStore, EngineLimits, EngineStatistics, NoDurabilityHooks, folder,
+};
 pub use error::LiveError;
 pub use memory::MemoryStore;
-pub use store::{Body, Bytes, LiveStore, Sequence, Times, Transaction, Visit};
+pub use store::{
+    CommitSequence, LiveStore, StoreTimes, StoreTransaction, TransactionBody, ValueBytes, VisitScan,
+};

@@ -5,40 +5,40 @@ use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError, RwLock};
 
-use vellum_map::Span;
+use vellum_map::KeySpan;
 
 use crate::error::LiveError;
-use crate::store::{Body, Bytes, LiveStore, Sequence, Transaction, Visit};
+use crate::store::{CommitSequence, LiveStore, StoreTransaction, TransactionBody, ValueBytes, VisitScan};
 
-type Entries = BTreeMap<Vec<u8>, Bytes>;
+type MemoryEntries = BTreeMap<Vec<u8>, ValueBytes>;
 
 /// Everything in one ordered map.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    entries: RwLock<Entries>,
+    entries: RwLock<MemoryEntries>,
     /// Held by the transaction under way.
-    writer: Mutex<Sequence>,
+    writer: Mutex<CommitSequence>,
 }
 
 /// Changes that are not committed yet.
-struct Pending<'s> {
+struct MemoryTransaction<'s> {
     store: &'s MemoryStore,
-    changes: BTreeMap<Vec<u8>, Option<Bytes>>,
+    changes: BTreeMap<Vec<u8>, Option<ValueBytes>>,
     dropped: Vec<Vec<u8>>,
 }
 
 impl MemoryStore {
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Entries> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, MemoryEntries> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl LiveStore for MemoryStore {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError> {
+    fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
         Ok(self.read().get(key).cloned())
     }
 
-    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError> {
+    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError> {
         for (key, value) in self.read().range::<[u8], _>(bounds(span)) {
             if visit(key, value) == ControlFlow::Break(()) {
                 break;
@@ -47,11 +47,11 @@ impl LiveStore for MemoryStore {
         Ok(())
     }
 
-    fn transact(&self, body: &mut Body<'_>) -> Result<Sequence, LiveError> {
+    fn transact(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError> {
         let mut last = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pending = Pending { store: self, changes: BTreeMap::new(), dropped: Vec::new() };
+        let mut pending = MemoryTransaction { store: self, changes: BTreeMap::new(), dropped: Vec::new() };
         body(&mut pending)?;
-        let Pending { changes, dropped, .. } = pending;
+        let MemoryTransaction { changes, dropped, .. } = pending;
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         for prefix in dropped {
             entries.retain(|key, _| !key.starts_with(&prefix));
@@ -66,7 +66,7 @@ impl LiveStore for MemoryStore {
         Ok(*last)
     }
 
-    fn wait_durable(&self, _upto: Sequence) -> Result<(), LiveError> {
+    fn wait_durable(&self, _upto: CommitSequence) -> Result<(), LiveError> {
         Ok(())
     }
 
@@ -83,8 +83,8 @@ impl LiveStore for MemoryStore {
     }
 }
 
-impl Transaction for Pending<'_> {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError> {
+impl StoreTransaction for MemoryTransaction<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
         if let Some(change) = self.changes.get(key) {
             return Ok(change.clone());
         }
@@ -94,8 +94,8 @@ impl Transaction for Pending<'_> {
         self.store.get(key)
     }
 
-    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError> {
-        let mut merged: Entries = BTreeMap::new();
+    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError> {
+        let mut merged: MemoryEntries = BTreeMap::new();
         self.store.scan(span, &mut |key, value| {
             if !self.dropped.iter().any(|prefix| key.starts_with(prefix)) {
                 merged.insert(key.to_vec(), value.clone());
@@ -116,7 +116,7 @@ impl Transaction for Pending<'_> {
         Ok(())
     }
 
-    fn put(&mut self, key: &[u8], value: Bytes) {
+    fn put(&mut self, key: &[u8], value: ValueBytes) {
         self.changes.insert(key.to_vec(), Some(value));
     }
 
@@ -131,7 +131,7 @@ impl Transaction for Pending<'_> {
 }
 
 /// The bounds of a span; one that ends before it starts is empty.
-fn bounds(span: &Span) -> (Bound<&[u8]>, Bound<&[u8]>) {
+fn bounds(span: &KeySpan) -> (Bound<&[u8]>, Bound<&[u8]>) {
     let start = span.start.as_slice();
     let end = match &span.end {
         Some(end) if end.as_slice() <= start => Bound::Excluded(start),

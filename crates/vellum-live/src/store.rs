@@ -8,32 +8,32 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use vellum_map::Span;
-use vellum_types::Histogram;
+use vellum_map::KeySpan;
+use vellum_types::DurationHistogram;
 
 use crate::error::LiveError;
 
 /// A value.
-pub type Bytes = Arc<[u8]>;
+pub type ValueBytes = Arc<[u8]>;
 
 /// The place of a committed transaction in the order of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Sequence(pub u64);
+pub struct CommitSequence(pub u64);
 
 /// Called with each entry of a scan, in ascending order of the keys, until it breaks off. It must not use the store.
-pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
+pub type VisitScan<'v> = dyn FnMut(&[u8], &ValueBytes) -> ControlFlow<()> + 'v;
 
 /// How long a store's work took, since it was opened.
 #[derive(Debug, Default)]
-pub struct Times {
+pub struct StoreTimes {
     /// Transactions, with the wait for those before them.
-    pub transactions: Histogram,
+    pub transactions: DurationHistogram,
     /// Flushes of the journal; of all who wait for one, one flushes.
-    pub syncs: Histogram,
+    pub syncs: DurationHistogram,
 }
 
 /// What a transaction does.
-pub type Body<'b> = dyn FnMut(&mut dyn Transaction) -> Result<(), LiveError> + 'b;
+pub type TransactionBody<'b> = dyn FnMut(&mut dyn StoreTransaction) -> Result<(), LiveError> + 'b;
 
 /// An ordered key-value store with transactions. Keys have at most 300 bytes or so.
 ///
@@ -42,26 +42,26 @@ pub type Body<'b> = dyn FnMut(&mut dyn Transaction) -> Result<(), LiveError> + '
 /// survives is always all transactions up to some sequence.
 pub trait LiveStore: Send + Sync + 'static {
     /// The value under a key.
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError>;
+    fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError>;
 
     /// Visits the entries of a span as they are at one moment.
-    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError>;
+    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError>;
 
     /// Carries out a transaction: all of it or, if the body fails, nothing.
-    fn transact(&self, body: &mut Body<'_>) -> Result<Sequence, LiveError>;
+    fn transact(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError>;
 
     /// Waits until everything up to a sequence survives a loss of power.
-    fn wait_durable(&self, upto: Sequence) -> Result<(), LiveError>;
+    fn wait_durable(&self, upto: CommitSequence) -> Result<(), LiveError>;
 
     /// Waits until everything up to a sequence is durable, and known to be: what overwritten and deleted values up to
     /// there pointed to will never be asked for again, and can be destroyed.
-    fn settle(&self, upto: Sequence) -> Result<(), LiveError> {
+    fn settle(&self, upto: CommitSequence) -> Result<(), LiveError> {
         self.wait_durable(upto)
     }
 
     /// Promises that no key with this prefix will be put or deleted one by one any more: an engine may move them out
     /// of memory, and refuse what breaks the promise ([`LiveError::Frozen`]). They go by
-    /// [`Transaction::delete_prefix`] of this prefix or a shorter one; then the promise has ended. Prefixes have up
+    /// [`StoreTransaction::delete_prefix`] of this prefix or a shorter one; then the promise has ended. Prefixes have up
     /// to 9 bytes: a tag and a number.
     fn freeze(&self, prefix: &[u8]) -> Result<(), LiveError>;
 
@@ -78,21 +78,21 @@ pub trait LiveStore: Send + Sync + 'static {
     fn memory(&self) -> usize;
 
     /// How long its work took, if it measures that.
-    fn times(&self) -> Option<&Times> {
+    fn times(&self) -> Option<&StoreTimes> {
         None
     }
 }
 
 /// A transaction under way: reads see its own changes.
-pub trait Transaction {
+pub trait StoreTransaction {
     /// The value under a key.
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError>;
+    fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError>;
 
     /// Visits the entries of a span.
-    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError>;
+    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError>;
 
     /// Sets a key.
-    fn put(&mut self, key: &[u8], value: Bytes);
+    fn put(&mut self, key: &[u8], value: ValueBytes);
 
     /// Removes a key.
     fn delete(&mut self, key: &[u8]);

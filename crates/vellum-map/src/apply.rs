@@ -16,27 +16,30 @@ use std::sync::Arc;
 use vellum_types::limits::{KEY_MAX, VALUE_MAX};
 
 use crate::error::MapError;
-use crate::node::Node;
-use crate::shape::Shape;
-use crate::source::{NodeSink, NodeSource, Root};
+use crate::node::MapNode;
+use crate::shape::MapShape;
+use crate::source::{MapRoot, NodeSink, NodeSource};
 
 mod tower;
 
 pub use tower::NoSource;
-use tower::Tower;
+use tower::NodeTower;
 
 /// Takes changes in ascending order of their keys, and makes the root of the changed map.
 #[derive(Debug)]
-pub struct Applier<'a, S: ?Sized, K: ?Sized> {
-    tower: Tower<'a, S, K>,
-    order: Order,
+pub struct MapApplier<'a, S: ?Sized, K: ?Sized> {
+    tower: NodeTower<'a, S, K>,
+    order: KeyOrderCheck,
 }
 
-impl<'a, S: NodeSource + ?Sized, K: NodeSink + ?Sized> Applier<'a, S, K> {
+impl<'a, S: NodeSource + ?Sized, K: NodeSink + ?Sized> MapApplier<'a, S, K> {
     /// Changes the map at `root`, which stays as it is.
-    pub fn new(source: &'a S, sink: &'a K, shape: Shape, root: &Root) -> Result<Self, MapError> {
+    pub fn new(source: &'a S, sink: &'a K, shape: MapShape, root: &MapRoot) -> Result<Self, MapError> {
         let top = source.node(&root.0)?;
-        Ok(Self { tower: Tower::over(source, sink, shape, (*root, top)), order: Order::default() })
+        Ok(Self {
+            tower: NodeTower::over(source, sink, shape, (*root, top)),
+            order: KeyOrderCheck::default(),
+        })
     }
 
     /// Sets a key, which must be above those before.
@@ -53,7 +56,7 @@ impl<'a, S: NodeSource + ?Sized, K: NodeSink + ?Sized> Applier<'a, S, K> {
     }
 
     /// Completes the tree. Its nodes are with the sink then.
-    pub fn finish(self) -> Result<Root, MapError> {
+    pub fn finish(self) -> Result<MapRoot, MapError> {
         self.tower.finish()
     }
 }
@@ -62,10 +65,10 @@ impl<'a, S: NodeSource + ?Sized, K: NodeSink + ?Sized> Applier<'a, S, K> {
 pub fn apply<S, K, C, B, V>(
     source: &S,
     sink: &K,
-    shape: Shape,
-    root: &Root,
+    shape: MapShape,
+    root: &MapRoot,
     changes: C,
-) -> Result<Root, MapError>
+) -> Result<MapRoot, MapError>
 where
     S: NodeSource + ?Sized,
     K: NodeSink + ?Sized,
@@ -73,7 +76,7 @@ where
     B: AsRef<[u8]>,
     V: AsRef<[u8]>,
 {
-    let mut applier = Applier::new(source, sink, shape, root)?;
+    let mut applier = MapApplier::new(source, sink, shape, root)?;
     for (key, value) in changes {
         match value {
             Some(value) => applier.put(key.as_ref(), value.as_ref())?,
@@ -85,15 +88,15 @@ where
 
 /// Makes a whole map from its entries in ascending order.
 #[derive(Debug)]
-pub struct Builder<'a, K: ?Sized> {
-    tower: Tower<'a, NoSource, K>,
-    order: Order,
+pub struct MapBuilder<'a, K: ?Sized> {
+    tower: NodeTower<'a, NoSource, K>,
+    order: KeyOrderCheck,
 }
 
-impl<'a, K: NodeSink + ?Sized> Builder<'a, K> {
+impl<'a, K: NodeSink + ?Sized> MapBuilder<'a, K> {
     /// Starts with the empty map.
-    pub fn new(shape: Shape, sink: &'a K) -> Self {
-        Self { tower: Tower::from_nothing(sink, shape), order: Order::default() }
+    pub fn new(shape: MapShape, sink: &'a K) -> Self {
+        Self { tower: NodeTower::from_nothing(sink, shape), order: KeyOrderCheck::default() }
     }
 
     /// Adds an entry, whose key must be above those before.
@@ -104,7 +107,7 @@ impl<'a, K: NodeSink + ?Sized> Builder<'a, K> {
     }
 
     /// Completes the tree. Its nodes are with the sink then.
-    pub fn finish(self) -> Result<Root, MapError> {
+    pub fn finish(self) -> Result<MapRoot, MapError> {
         self.tower.finish()
     }
 }
@@ -115,11 +118,11 @@ fn check_value(value: &[u8]) -> Result<(), MapError> {
 
 /// Remembers the last key, to refuse one that is not above it.
 #[derive(Debug, Default)]
-struct Order {
+struct KeyOrderCheck {
     last: Option<Vec<u8>>,
 }
 
-impl Order {
+impl KeyOrderCheck {
     fn check(&mut self, key: &[u8]) -> Result<(), MapError> {
         if key.len() > KEY_MAX {
             return Err(MapError::KeyTooLong(key.len()));
@@ -138,7 +141,7 @@ impl Order {
 
 /// An old node whose entries are being copied, and the position of the next.
 #[derive(Debug)]
-struct Open {
-    node: Arc<Node>,
+struct OpenNode {
+    node: Arc<MapNode>,
     next: usize,
 }

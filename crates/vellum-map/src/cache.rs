@@ -9,7 +9,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use vellum_types::BlobId;
 
 use crate::error::MapError;
-use crate::node::Node;
+use crate::node::MapNode;
 use crate::source::NodeSource;
 
 /// Fetches the plaintext of a node. Whoever implements it answers for the bytes being those that the id names.
@@ -47,14 +47,14 @@ const NODE_WEIGHT: u64 = 20 << 10;
 /// Nodes by id, the most useful ones up to a number of bytes. Two threads that ask for one node load it once.
 pub struct NodeCache<L> {
     loader: L,
-    nodes: Cache<BlobId, Arc<Node>, Weight, IdHash>,
+    nodes: Cache<BlobId, Arc<MapNode>, NodeWeighter, IdHash>,
 }
 
 impl<L: LoadBytes> NodeCache<L> {
     /// Caches up to `capacity` bytes of what `loader` gives.
     pub fn new(loader: L, capacity: u64) -> Self {
         let items = usize::try_from(capacity / NODE_WEIGHT).unwrap_or(usize::MAX).max(16);
-        let nodes = Cache::with(items, capacity, Weight, IdHash, DefaultLifecycle::default());
+        let nodes = Cache::with(items, capacity, NodeWeighter, IdHash, DefaultLifecycle::default());
         Self { loader, nodes }
     }
 
@@ -64,12 +64,12 @@ impl<L: LoadBytes> NodeCache<L> {
     }
 
     /// A node, if it is in memory.
-    pub fn resident(&self, id: &BlobId) -> Option<Arc<Node>> {
+    pub fn resident(&self, id: &BlobId) -> Option<Arc<MapNode>> {
         self.nodes.get(id)
     }
 
     /// Puts a node there that the caller has just made and expects to be asked for.
-    pub fn insert(&self, id: BlobId, node: Arc<Node>) {
+    pub fn insert(&self, id: BlobId, node: Arc<MapNode>) {
         self.nodes.insert(id, node);
     }
 
@@ -78,14 +78,14 @@ impl<L: LoadBytes> NodeCache<L> {
         self.nodes.weight()
     }
 
-    fn load(&self, id: &BlobId) -> Result<Arc<Node>, MapError> {
-        let node = Node::decode(self.loader.load(id)?);
+    fn load(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
+        let node = MapNode::decode(self.loader.load(id)?);
         node.map(Arc::new).map_err(|source| MapError::Node { id: *id, source })
     }
 }
 
 impl<L: LoadBytes> NodeSource for NodeCache<L> {
-    fn node(&self, id: &BlobId) -> Result<Arc<Node>, MapError> {
+    fn node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
         match self.nodes.get(id) {
             Some(node) => Ok(node),
             None => self.nodes.get_or_insert_with(id, || self.load(id)),
@@ -107,10 +107,10 @@ impl<L> fmt::Debug for NodeCache<L> {
 }
 
 #[derive(Clone)]
-struct Weight;
+struct NodeWeighter;
 
-impl Weighter<BlobId, Arc<Node>> for Weight {
-    fn weight(&self, _id: &BlobId, node: &Arc<Node>) -> u64 {
+impl Weighter<BlobId, Arc<MapNode>> for NodeWeighter {
+    fn weight(&self, _id: &BlobId, node: &Arc<MapNode>) -> u64 {
         node.weight() as u64
     }
 }

@@ -10,53 +10,58 @@ use std::sync::Arc;
 use vellum_types::BlobId;
 
 use crate::error::MapError;
-use crate::node::{Node, key_slice, value_slice};
+use crate::node::{MapNode, key_slice, value_slice};
 use crate::path::{check_follows, load_child};
-use crate::range::Span;
-use crate::slice::{Slice, Value};
-use crate::source::{NodeSource, Root};
+use crate::range::KeySpan;
+use crate::slice::{MapValue, SharedSlice};
+use crate::source::{MapRoot, NodeSource};
 
 /// A key under which two maps hold different values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct MapChange {
     /// The key.
-    pub key: Slice,
+    pub key: SharedSlice,
     /// What the first map holds.
-    pub before: Option<Value>,
+    pub before: Option<MapValue>,
     /// What the second map holds.
-    pub after: Option<Value>,
+    pub after: Option<MapValue>,
 }
 
 /// The changes from one map to another in ascending order of their keys. Ends after an error.
-pub struct Diff<'a, S: ?Sized> {
+pub struct MapDiff<'a, S: ?Sized> {
     source: &'a S,
-    before: Side,
-    after: Side,
-    span: Span,
+    before: DiffSide,
+    after: DiffSide,
+    span: KeySpan,
     ended: bool,
 }
 
 /// The changes that lead from map `a` to map `b`.
-pub fn diff<'a, S: NodeSource + ?Sized>(source: &'a S, a: &Root, b: &Root) -> Diff<'a, S> {
-    diff_span(source, a, b, Span::all())
+pub fn diff<'a, S: NodeSource + ?Sized>(source: &'a S, a: &MapRoot, b: &MapRoot) -> MapDiff<'a, S> {
+    diff_span(source, a, b, KeySpan::all())
 }
 
 /// Those of them in a span of keys. Nodes that hold nothing of it are not read.
-pub fn diff_span<'a, S: NodeSource + ?Sized>(source: &'a S, a: &Root, b: &Root, span: Span) -> Diff<'a, S> {
-    Diff { source, before: Side::new(*a), after: Side::new(*b), span, ended: a == b }
+pub fn diff_span<'a, S: NodeSource + ?Sized>(
+    source: &'a S,
+    a: &MapRoot,
+    b: &MapRoot,
+    span: KeySpan,
+) -> MapDiff<'a, S> {
+    MapDiff { source, before: DiffSide::new(*a), after: DiffSide::new(*b), span, ended: a == b }
 }
 
-impl<S: NodeSource + ?Sized> Diff<'_, S> {
-    fn find_next(&mut self) -> Result<Option<Change>, MapError> {
+impl<S: NodeSource + ?Sized> MapDiff<'_, S> {
+    fn find_next(&mut self) -> Result<Option<MapChange>, MapError> {
         loop {
             self.before.skip_outside(&self.span);
             self.after.skip_outside(&self.span);
             match (self.before.place(), self.after.place()) {
-                (Place::Node(_, a), Place::Node(_, b)) if a == b => {
+                (DiffPosition::Node(_, a), DiffPosition::Node(_, b)) if a == b => {
                     self.before.skip();
                     self.after.skip();
                 }
-                (Place::Node(level, _), Place::Node(other, _)) => {
+                (DiffPosition::Node(level, _), DiffPosition::Node(other, _)) => {
                     if level >= other {
                         self.before.open(self.source)?;
                     }
@@ -64,12 +69,12 @@ impl<S: NodeSource + ?Sized> Diff<'_, S> {
                         self.after.open(self.source)?;
                     }
                 }
-                (Place::Node(..), _) => self.before.open(self.source)?,
-                (_, Place::Node(..)) => self.after.open(self.source)?,
-                (Place::End, Place::End) => return Ok(None),
-                (Place::Entry, Place::End) => return Ok(self.before.take().map(removed)),
-                (Place::End, Place::Entry) => return Ok(self.after.take().map(added)),
-                (Place::Entry, Place::Entry) => {
+                (DiffPosition::Node(..), _) => self.before.open(self.source)?,
+                (_, DiffPosition::Node(..)) => self.after.open(self.source)?,
+                (DiffPosition::End, DiffPosition::End) => return Ok(None),
+                (DiffPosition::Entry, DiffPosition::End) => return Ok(self.before.take().map(removed)),
+                (DiffPosition::End, DiffPosition::Entry) => return Ok(self.after.take().map(added)),
+                (DiffPosition::Entry, DiffPosition::Entry) => {
                     if let Some(change) = self.compare_entries() {
                         return Ok(Some(change));
                     }
@@ -79,7 +84,7 @@ impl<S: NodeSource + ?Sized> Diff<'_, S> {
     }
 
     /// Goes over one entry, or one on each side; a change if they differ.
-    fn compare_entries(&mut self) -> Option<Change> {
+    fn compare_entries(&mut self) -> Option<MapChange> {
         let (a_key, a_value) = self.before.entry()?;
         let (b_key, b_value) = self.after.entry()?;
         match a_key.cmp(b_key) {
@@ -93,22 +98,22 @@ impl<S: NodeSource + ?Sized> Diff<'_, S> {
             Ordering::Equal => {
                 let (key, before) = self.before.take()?;
                 let (_, after) = self.after.take()?;
-                Some(Change { key, before: Some(before), after: Some(after) })
+                Some(MapChange { key, before: Some(before), after: Some(after) })
             }
         }
     }
 }
 
-fn removed((key, value): (Slice, Value)) -> Change {
-    Change { key, before: Some(value), after: None }
+fn removed((key, value): (SharedSlice, MapValue)) -> MapChange {
+    MapChange { key, before: Some(value), after: None }
 }
 
-fn added((key, value): (Slice, Value)) -> Change {
-    Change { key, before: None, after: Some(value) }
+fn added((key, value): (SharedSlice, MapValue)) -> MapChange {
+    MapChange { key, before: None, after: Some(value) }
 }
 
-impl<S: NodeSource + ?Sized> Iterator for Diff<'_, S> {
-    type Item = Result<Change, MapError>;
+impl<S: NodeSource + ?Sized> Iterator for MapDiff<'_, S> {
+    type Item = Result<MapChange, MapError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {
@@ -121,41 +126,41 @@ impl<S: NodeSource + ?Sized> Iterator for Diff<'_, S> {
 }
 
 /// What a side stands before.
-enum Place {
+enum DiffPosition {
     Node(u8, BlobId),
     Entry,
     End,
 }
 
 /// A place in one of the trees.
-struct Side {
+struct DiffSide {
     /// The root, until it is opened or skipped.
-    root: Option<Root>,
-    frames: Vec<(Arc<Node>, usize)>,
+    root: Option<MapRoot>,
+    frames: Vec<(Arc<MapNode>, usize)>,
 }
 
-impl Side {
-    fn new(root: Root) -> Self {
+impl DiffSide {
+    fn new(root: MapRoot) -> Self {
         Self { root: Some(root), frames: Vec::new() }
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> DiffPosition {
         if let Some(root) = self.root {
             // The level of a root is unknown before it is read: both sides open theirs, if they differ.
-            return Place::Node(u8::MAX, root.0);
+            return DiffPosition::Node(u8::MAX, root.0);
         }
         match self.frames.last() {
-            None => Place::End,
+            None => DiffPosition::End,
             Some((node, index)) => match node.child(*index) {
-                Some(child) => Place::Node(node.level() - 1, child.id),
-                None => Place::Entry,
+                Some(child) => DiffPosition::Node(node.level() - 1, child.id),
+                None => DiffPosition::Entry,
             },
         }
     }
 
     /// Goes past nodes and entries before a span, and to the end if what comes next is beyond it.
-    fn skip_outside(&mut self, span: &Span) {
-        if *span == Span::default() {
+    fn skip_outside(&mut self, span: &KeySpan) {
+        if *span == KeySpan::default() {
             return;
         }
         while let Some((node, index)) = self.frames.last() {
@@ -213,7 +218,7 @@ impl Side {
         node.entry(*index)
     }
 
-    fn take(&mut self) -> Option<(Slice, Value)> {
+    fn take(&mut self) -> Option<(SharedSlice, MapValue)> {
         let (node, index) = self.frames.last()?;
         let entry = (key_slice(node, *index)?, value_slice(node, *index)?);
         self.skip();

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::range::Span;
+use crate::range::KeySpan;
 
 /// An ordered set of changed keys, each with its value or a tombstone.
 #[derive(Debug, Default, Clone)]
-pub struct Layer {
+pub struct ChangeLayer {
     changes: BTreeMap<Arc<[u8]>, Option<Arc<[u8]>>>,
     bytes: usize,
 }
@@ -17,7 +17,7 @@ pub struct Layer {
 /// node, as measured; an estimate that bounds memory.
 const CHANGE_OVERHEAD: usize = 96;
 
-impl Layer {
+impl ChangeLayer {
     /// No changes.
     #[must_use]
     pub fn new() -> Self {
@@ -69,7 +69,7 @@ impl Layer {
         self.bytes
     }
 
-    /// All changes in ascending order of their keys, as [`crate::apply`] takes them.
+    /// All changes in ascending order of their keys, as [`crate::apply()`] takes them.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<[u8]>, Option<&Arc<[u8]>>)> {
         self.changes.iter().map(|(key, value)| (key, value.as_ref()))
     }
@@ -77,7 +77,7 @@ impl Layer {
     /// The changes within a span.
     pub fn range<'a>(
         &'a self,
-        span: &Span,
+        span: &KeySpan,
     ) -> impl Iterator<Item = (&'a Arc<[u8]>, Option<&'a Arc<[u8]>>)> + use<'a> {
         let end = match &span.end {
             // A range that ends before it starts is empty; the tree would panic.

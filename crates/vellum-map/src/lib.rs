@@ -1,11 +1,11 @@
 //! The map: an ordered map from small keys to small values, kept as a Merkle search tree of blobs.
 //!
-//! Invariant: the root of a map is a function of its entries and its [`Shape`] alone, whatever the order and
+//! Invariant: the root of a map is a function of its entries and its [`MapShape`] alone, whatever the order and
 //! grouping of the changes that led to it. Nodes come from a [`NodeSource`] and go to a [`NodeSink`]; where blobs
 //! live, what files are and what the keys mean is deliberately unknown here.
 //!
-//! Reading: [`get`], [`range`], [`diff`], [`walk`]. Writing: [`Builder`] for a whole map, [`apply`] (or the
-//! [`Applier`] under it) for sorted changes. [`Layer`] holds changes in memory, [`View`] merges layers with a root.
+//! Reading: [`get`], [`range()`], [`diff()`], [`walk()`]. Writing: [`MapBuilder`] for a whole map, [`apply()`] (or the
+//! [`MapApplier`] under it) for sorted changes. [`ChangeLayer`] holds changes in memory, [`MapView`] merges layers with a root.
 
 mod apply;
 mod cache;
@@ -24,17 +24,17 @@ mod source;
 mod view;
 mod walk;
 
-pub use apply::{Applier, Builder, apply};
+pub use apply::{MapApplier, MapBuilder, apply};
 pub use cache::{LoadBytes, NodeCache};
-pub use diff::{Change, Diff, diff, diff_span};
+pub use diff::{MapChange, MapDiff, diff, diff_span};
 pub use error::MapError;
-pub use layer::Layer;
-pub use memory::MemoryNodes;
-pub use node::{Child, LEVEL_MAX, NODE_MAX, Node, NodeError};
-pub use range::{Entry, EntryRef, Range, Span, range};
+pub use layer::ChangeLayer;
+pub use memory::MemoryNodeStore;
+pub use node::{ChildDescription, LEVEL_MAX, MapNode, NODE_MAX, NodeError};
+pub use range::{KeySpan, MapEntry, MapEntryRef, MapRange, range};
 pub use read::{get, len};
-pub use shape::Shape;
-pub use slice::{Slice, Value};
-pub use source::{NodeSink, NodeSource, Root};
-pub use view::View;
+pub use shape::MapShape;
+pub use slice::{MapValue, SharedSlice};
+pub use source::{MapRoot, NodeSink, NodeSource};
+pub use view::MapView;
 pub use walk::walk;

@@ -7,16 +7,16 @@ use vellum_types::{BlobId, ErrorKind};
 
 use crate::cache::LoadBytes;
 use crate::error::MapError;
-use crate::node::Node;
+use crate::node::MapNode;
 use crate::source::{NodeSink, NodeSource};
 
 /// Keeps the bytes of nodes under their (unkeyed) BLAKE3.
 #[derive(Debug, Default)]
-pub struct MemoryNodes {
+pub struct MemoryNodeStore {
     nodes: RwLock<HashMap<BlobId, Arc<[u8]>>>,
 }
 
-impl MemoryNodes {
+impl MemoryNodeStore {
     /// Without nodes.
     #[must_use]
     pub fn new() -> Self {
@@ -41,7 +41,7 @@ impl MemoryNodes {
     }
 }
 
-impl NodeSink for MemoryNodes {
+impl NodeSink for MemoryNodeStore {
     fn put(&self, bytes: &[u8]) -> Result<BlobId, MapError> {
         let id = BlobId(*blake3::hash(bytes).as_bytes());
         self.insert(id, bytes);
@@ -49,7 +49,7 @@ impl NodeSink for MemoryNodes {
     }
 }
 
-impl LoadBytes for MemoryNodes {
+impl LoadBytes for MemoryNodeStore {
     fn load(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
         let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
         let bytes = nodes.get(id).ok_or_else(|| MapError::load(*id, ErrorKind::NotFound, "no such node"))?;
@@ -57,9 +57,9 @@ impl LoadBytes for MemoryNodes {
     }
 }
 
-impl NodeSource for MemoryNodes {
-    fn node(&self, id: &BlobId) -> Result<Arc<Node>, MapError> {
-        let node = Node::decode(self.load(id)?);
+impl NodeSource for MemoryNodeStore {
+    fn node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
+        let node = MapNode::decode(self.load(id)?);
         node.map(Arc::new).map_err(|source| MapError::Node { id: *id, source })
     }
 }

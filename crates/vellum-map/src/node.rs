@@ -1,6 +1,6 @@
 //! One page of the tree: decoding, validation and search.
 //!
-//! Invariant: a `Node` that exists is valid: entries strictly sorted, within the limits, in their one encoding; an
+//! Invariant: a `MapNode` that exists is valid: entries strictly sorted, within the limits, in their one encoding; an
 //! inner node has children, whose counts do not overflow. What a node cannot know of itself (that its children
 //! are as it says) is checked by whoever goes from parent to child. Encoding lives in `packer.rs`.
 //!
@@ -19,16 +19,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use vellum_types::BlobId;
-use vellum_types::codec::{DecodeError, Reader};
+use vellum_types::codec::{DecodeError, FieldReader};
 use vellum_types::limits::{KEY_MAX, VALUE_MAX};
 
-use crate::slice::{Slice, Value};
+use crate::slice::{MapValue, SharedSlice};
 
 mod index;
 #[cfg(test)]
 mod tests;
 
-use index::Index;
+use index::EntryIndex;
 
 pub(crate) const MAGIC: [u8; 4] = *b"VmNd";
 pub(crate) const VERSION: u8 = 1;
@@ -59,17 +59,17 @@ pub enum NodeError {
 
 /// A validated page.
 #[derive(Debug)]
-pub struct Node {
+pub struct MapNode {
     bytes: Box<[u8]>,
     level: u8,
     /// Keys in leaves under it.
     total: u64,
-    index: Index,
+    index: EntryIndex,
 }
 
 /// A parent's description of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Child<'a> {
+pub struct ChildDescription<'a> {
     /// The last key under it.
     pub last_key: &'a [u8],
     /// Its id.
@@ -78,13 +78,13 @@ pub struct Child<'a> {
     pub count: u64,
 }
 
-impl Node {
+impl MapNode {
     /// Validates bytes, which may be hostile.
     pub fn decode(bytes: Vec<u8>) -> Result<Self, NodeError> {
         if bytes.len() > NODE_MAX {
             return Err(NodeError::TooLong(bytes.len()));
         }
-        let mut reader = Reader::new(&bytes);
+        let mut reader = FieldReader::new(&bytes);
         if reader.array()? != MAGIC {
             return Err(DecodeError::Magic.into());
         }
@@ -101,7 +101,7 @@ impl Node {
         if level > 0 && count == 0 {
             return Err(NodeError::Children);
         }
-        let index = Index::new(&starts, |start| key_at(&bytes, start).unwrap_or_default());
+        let index = EntryIndex::new(&starts, |start| key_at(&bytes, start).unwrap_or_default());
         Ok(Self { bytes: bytes.into_boxed_slice(), level, total, index })
     }
 
@@ -173,17 +173,17 @@ impl Node {
 
     /// The child at a position of an inner node.
     #[must_use]
-    pub fn child(&self, index: usize) -> Option<Child<'_>> {
+    pub fn child(&self, index: usize) -> Option<ChildDescription<'_>> {
         if self.is_leaf() {
             return None;
         }
         let (last_key, value) = self.entry(index)?;
         let (id, count) = parse_child(value).ok()?;
-        Some(Child { last_key, id, count })
+        Some(ChildDescription { last_key, id, count })
     }
 
     /// All children of an inner node in order; none of a leaf.
-    pub fn children(&self) -> impl Iterator<Item = Child<'_>> {
+    pub fn children(&self) -> impl Iterator<Item = ChildDescription<'_>> {
         (0..self.len()).filter_map(|index| self.child(index))
     }
 
@@ -205,7 +205,7 @@ fn entry_bounds(bytes: &[u8], start: usize) -> Option<(Range<usize>, Range<usize
     let (key_len, value_len, head) = match rest {
         [key, value, ..] if key | value < 0x80 => (usize::from(*key), usize::from(*value), 2),
         _ => {
-            let mut reader = Reader::new(rest);
+            let mut reader = FieldReader::new(rest);
             let key = usize::try_from(reader.varint().ok()?).ok()?;
             let value = usize::try_from(reader.varint().ok()?).ok()?;
             (key, value, rest.len() - reader.remaining())
@@ -222,14 +222,14 @@ fn key_at(bytes: &[u8], start: u32) -> Option<&[u8]> {
 }
 
 /// Key and value at a position, as slices that keep the node alive.
-pub(crate) fn key_slice(node: &Arc<Node>, index: usize) -> Option<Slice> {
+pub(crate) fn key_slice(node: &Arc<MapNode>, index: usize) -> Option<SharedSlice> {
     let (key, _) = node.bounds(index)?;
-    Some(Slice::in_node(Arc::clone(node), narrow(key)?))
+    Some(SharedSlice::in_node(Arc::clone(node), narrow(key)?))
 }
 
-pub(crate) fn value_slice(node: &Arc<Node>, index: usize) -> Option<Value> {
+pub(crate) fn value_slice(node: &Arc<MapNode>, index: usize) -> Option<MapValue> {
     let (_, value) = node.bounds(index)?;
-    Some(Slice::in_node(Arc::clone(node), narrow(value)?))
+    Some(SharedSlice::in_node(Arc::clone(node), narrow(value)?))
 }
 
 fn narrow(range: Range<usize>) -> Option<(u32, u32)> {
@@ -237,7 +237,7 @@ fn narrow(range: Range<usize>) -> Option<(u32, u32)> {
 }
 
 fn parse_child(value: &[u8]) -> Result<(BlobId, u64), DecodeError> {
-    let mut reader = Reader::new(value);
+    let mut reader = FieldReader::new(value);
     let id = BlobId(reader.array()?);
     let count = reader.varint()?;
     reader.finish()?;
@@ -246,7 +246,7 @@ fn parse_child(value: &[u8]) -> Result<(BlobId, u64), DecodeError> {
 
 /// Checks every entry; gives where each starts, and the number of keys in leaves.
 fn check_entries(
-    mut reader: Reader<'_>,
+    mut reader: FieldReader<'_>,
     whole: usize,
     count: usize,
     level: u8,

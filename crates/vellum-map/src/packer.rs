@@ -1,38 +1,38 @@
 //! Gathers entries into the bytes of one node after the other; the encoder of the format in `node.rs`.
 
 use vellum_types::BlobId;
-use vellum_types::codec::Writer;
+use vellum_types::codec::FieldWriter;
 
 use crate::node::{HEADER_LEN, MAGIC, VERSION};
-use crate::shape::{Fill, Shape};
+use crate::shape::{MapShape, NodeFill};
 
 /// The node of one level that is being filled.
 #[derive(Debug)]
-pub(crate) struct Packer {
-    shape: Shape,
+pub(crate) struct NodePacker {
+    shape: MapShape,
     level: u8,
     bytes: Vec<u8>,
-    fill: Fill,
+    fill: NodeFill,
     total: u64,
     /// Length of the last entry's value, at the end of `bytes`; its key stands before.
-    last: LastEntry,
+    last: LastEntryHash,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct LastEntry {
+struct LastEntryHash {
     key: usize,
     value: usize,
 }
 
-impl Packer {
-    pub(crate) fn new(shape: Shape, level: u8) -> Self {
+impl NodePacker {
+    pub(crate) fn new(shape: MapShape, level: u8) -> Self {
         let mut packer = Self {
             shape,
             level,
             bytes: Vec::new(),
-            fill: Fill::default(),
+            fill: NodeFill::default(),
             total: 0,
-            last: LastEntry::default(),
+            last: LastEntryHash::default(),
         };
         packer.clear();
         packer
@@ -70,7 +70,7 @@ impl Packer {
         self.bytes.extend_from_slice(value);
         // Entries are bounded by the limits on keys and values, and nodes end at their maximum: both fit.
         let entry = (self.bytes.len() - start) as u32;
-        self.fill = Fill { count: self.fill.count + 1, size: self.fill.size + entry };
+        self.fill = NodeFill { count: self.fill.count + 1, size: self.fill.size + entry };
         self.total += keys;
         self.shape.ends(self.level, key, entry, self.fill)
     }
@@ -88,15 +88,15 @@ impl Packer {
         self.bytes.clear();
         self.bytes.extend_from_slice(&MAGIC);
         self.bytes.extend_from_slice(&[VERSION, self.level, 0, 0, 0, 0]);
-        self.fill = Fill::default();
+        self.fill = NodeFill::default();
         self.total = 0;
-        self.last = LastEntry { key: HEADER_LEN, value: HEADER_LEN };
+        self.last = LastEntryHash { key: HEADER_LEN, value: HEADER_LEN };
     }
 }
 
 /// The value of an inner node's entry.
 pub(crate) fn child_value(id: &BlobId, count: u64) -> Vec<u8> {
-    let mut writer = Writer::over(Vec::with_capacity(BlobId::LEN + 10));
+    let mut writer = FieldWriter::over(Vec::with_capacity(BlobId::LEN + 10));
     writer.raw(id.as_bytes()).varint(count);
     writer.into_vec()
 }

@@ -8,22 +8,22 @@ use std::sync::Arc;
 use vellum_types::BlobId;
 
 use crate::error::MapError;
-use crate::node::{Child, Node};
+use crate::node::{ChildDescription, MapNode};
 use crate::source::NodeSource;
 
 /// Loads the child at a position, and checks that it is as its parent says. None past the last child.
 pub(crate) fn load_child<S: NodeSource + ?Sized>(
     source: &S,
-    parent: &Node,
+    parent: &MapNode,
     index: usize,
-) -> Result<Option<(BlobId, Arc<Node>)>, MapError> {
+) -> Result<Option<(BlobId, Arc<MapNode>)>, MapError> {
     let Some(child) = parent.child(index) else { return Ok(None) };
     let node = source.node(&child.id)?;
     check_child(parent, &child, &node)?;
     Ok(Some((child.id, node)))
 }
 
-fn check_child(parent: &Node, child: &Child<'_>, node: &Node) -> Result<(), MapError> {
+fn check_child(parent: &MapNode, child: &ChildDescription<'_>, node: &MapNode) -> Result<(), MapError> {
     check_level(parent, child.id, node)?;
     let what = if node.last_key() != Some(child.last_key) {
         "its last key is another"
@@ -36,7 +36,7 @@ fn check_child(parent: &Node, child: &Child<'_>, node: &Node) -> Result<(), MapE
 }
 
 /// Checks that a node is one level below its parent: no chain of nodes is endless.
-pub(crate) fn check_level(parent: &Node, id: BlobId, node: &Node) -> Result<(), MapError> {
+pub(crate) fn check_level(parent: &MapNode, id: BlobId, node: &MapNode) -> Result<(), MapError> {
     if node.level().checked_add(1) == Some(parent.level()) {
         Ok(())
     } else {
@@ -45,7 +45,7 @@ pub(crate) fn check_level(parent: &Node, id: BlobId, node: &Node) -> Result<(), 
 }
 
 /// Checks that a node that follows `before` has only greater keys.
-pub(crate) fn check_follows(id: BlobId, node: &Node, before: &[u8]) -> Result<(), MapError> {
+pub(crate) fn check_follows(id: BlobId, node: &MapNode, before: &[u8]) -> Result<(), MapError> {
     match node.key(0) {
         Some(first) if first <= before => {
             Err(MapError::Misplaced { id, what: "its first key is not above the keys before it" })
@@ -55,31 +55,31 @@ pub(crate) fn check_follows(id: BlobId, node: &Node, before: &[u8]) -> Result<()
 }
 
 #[derive(Debug)]
-struct Frame {
-    node: Arc<Node>,
+struct PathFrame {
+    node: Arc<MapNode>,
     index: usize,
 }
 
 /// Stands on a node of one level (the floor), between two, or at the end.
 #[derive(Debug)]
-pub(crate) struct Path {
+pub(crate) struct NodePath {
     floor: u8,
     /// Inner nodes above the floor with the child to go to; empty if the root is at the floor.
-    frames: Vec<Frame>,
+    frames: Vec<PathFrame>,
     /// The node that it stands on; None until it is loaded, or when it was stepped over.
-    current: Option<Arc<Node>>,
+    current: Option<Arc<MapNode>>,
     /// All was stepped over.
     ended: bool,
 }
 
-impl Path {
+impl NodePath {
     /// Stands before the first node of level `floor`, which must not be above the root's.
-    pub(crate) fn new(top: Arc<Node>, floor: u8) -> Self {
+    pub(crate) fn new(top: Arc<MapNode>, floor: u8) -> Self {
         let mut path = Self { floor, frames: Vec::new(), current: None, ended: false };
         if top.level() <= floor {
             path.current = Some(top);
         } else {
-            path.frames.push(Frame { node: top, index: 0 });
+            path.frames.push(PathFrame { node: top, index: 0 });
         }
         path
     }
@@ -88,7 +88,7 @@ impl Path {
     pub(crate) fn current<S: NodeSource + ?Sized>(
         &mut self,
         source: &S,
-    ) -> Result<Option<Arc<Node>>, MapError> {
+    ) -> Result<Option<Arc<MapNode>>, MapError> {
         if self.current.is_none() && !self.ended {
             self.descend(source, |_| 0)?;
         }
@@ -101,8 +101,8 @@ impl Path {
         &mut self,
         source: &S,
         key: &[u8],
-    ) -> Result<Option<Arc<Node>>, MapError> {
-        let covers = |node: &Node| node.last_key().is_some_and(|last| last >= key);
+    ) -> Result<Option<Arc<MapNode>>, MapError> {
+        let covers = |node: &MapNode| node.last_key().is_some_and(|last| last >= key);
         if self.ended || self.current.as_deref().is_some_and(covers) {
             return Ok(self.current.clone());
         }
@@ -138,7 +138,7 @@ impl Path {
     fn descend<S: NodeSource + ?Sized>(
         &mut self,
         source: &S,
-        choose: impl Fn(&Node) -> usize,
+        choose: impl Fn(&MapNode) -> usize,
     ) -> Result<(), MapError> {
         while let Some(frame) = self.frames.last() {
             let Some((id, node)) = load_child(source, &frame.node, frame.index)? else { break };
@@ -150,7 +150,7 @@ impl Path {
                 return Ok(());
             }
             let index = choose(&node);
-            self.frames.push(Frame { node, index });
+            self.frames.push(PathFrame { node, index });
         }
         self.ended = true;
         Ok(())

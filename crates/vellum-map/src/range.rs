@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use crate::error::MapError;
-use crate::node::{Node, key_slice, value_slice};
-use crate::path::Path;
-use crate::slice::{Slice, Value};
-use crate::source::{NodeSource, Root};
+use crate::node::{MapNode, key_slice, value_slice};
+use crate::path::NodePath;
+use crate::slice::{MapValue, SharedSlice};
+use crate::source::{MapRoot, NodeSource};
 
 /// Which keys: from `start` on, and below `end` if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Span {
+pub struct KeySpan {
     /// The least key that belongs to it.
     pub start: Vec<u8>,
     /// The least key that is beyond it; None: it goes to the end.
     pub end: Option<Vec<u8>>,
 }
 
-impl Span {
+impl KeySpan {
     /// Every key.
     #[must_use]
     pub fn all() -> Self {
@@ -71,25 +71,25 @@ impl Span {
 }
 
 /// A key and its value, borrowed.
-pub type EntryRef<'a> = (&'a [u8], &'a [u8]);
+pub type MapEntryRef<'a> = (&'a [u8], &'a [u8]);
 
 /// A key with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct MapEntry {
     /// The key.
-    pub key: Slice,
+    pub key: SharedSlice,
     /// What the map holds under it.
-    pub value: Value,
+    pub value: MapValue,
 }
 
 /// Walks over the entries of a span. Ends after an error.
 #[derive(Debug)]
-pub struct Range<'a, S: ?Sized> {
+pub struct MapRange<'a, S: ?Sized> {
     source: &'a S,
-    path: Path,
-    span: Span,
+    path: NodePath,
+    span: KeySpan,
     /// The leaf it is in and the position of the next entry.
-    leaf: Option<(Arc<Node>, usize)>,
+    leaf: Option<(Arc<MapNode>, usize)>,
     started: bool,
     ended: bool,
 }
@@ -97,18 +97,18 @@ pub struct Range<'a, S: ?Sized> {
 /// The entries of a span in ascending order of their keys.
 pub fn range<'a, S: NodeSource + ?Sized>(
     source: &'a S,
-    root: &Root,
-    span: Span,
-) -> Result<Range<'a, S>, MapError> {
+    root: &MapRoot,
+    span: KeySpan,
+) -> Result<MapRange<'a, S>, MapError> {
     let top = source.node(&root.0)?;
     // As in a lookup: what lies beyond the last key is known without another node.
     let ended = top.last_key().is_none_or(|last| last < span.start.as_slice());
-    Ok(Range { source, path: Path::new(top, 0), span, leaf: None, started: false, ended })
+    Ok(MapRange { source, path: NodePath::new(top, 0), span, leaf: None, started: false, ended })
 }
 
-impl<S: NodeSource + ?Sized> Range<'_, S> {
+impl<S: NodeSource + ?Sized> MapRange<'_, S> {
     /// The next entry, borrowed: for scans that copy nothing.
-    pub fn step(&mut self) -> Result<Option<EntryRef<'_>>, MapError> {
+    pub fn step(&mut self) -> Result<Option<MapEntryRef<'_>>, MapError> {
         if !self.find_next()? {
             return Ok(None);
         }
@@ -149,8 +149,8 @@ impl<S: NodeSource + ?Sized> Range<'_, S> {
     }
 }
 
-impl<S: NodeSource + ?Sized> Iterator for Range<'_, S> {
-    type Item = Result<Entry, MapError>;
+impl<S: NodeSource + ?Sized> Iterator for MapRange<'_, S> {
+    type Item = Result<MapEntry, MapError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.find_next() {
@@ -158,7 +158,7 @@ impl<S: NodeSource + ?Sized> Iterator for Range<'_, S> {
                 let (leaf, next) = self.leaf.as_ref()?;
                 let key = key_slice(leaf, next - 1)?;
                 let value = value_slice(leaf, next - 1)?;
-                Some(Ok(Entry { key, value }))
+                Some(Ok(MapEntry { key, value }))
             }
             Ok(false) => None,
             Err(error) => Some(Err(error)),

@@ -3,11 +3,15 @@
 use crate::error::MapError;
 use crate::node::value_slice;
 use crate::path::check_level;
-use crate::slice::Value;
-use crate::source::{NodeSource, Root};
+use crate::slice::MapValue;
+use crate::source::{MapRoot, NodeSource};
 
 /// What the map holds under a key.
-pub fn get<S: NodeSource + ?Sized>(source: &S, root: &Root, key: &[u8]) -> Result<Option<Value>, MapError> {
+pub fn get<S: NodeSource + ?Sized>(
+    source: &S,
+    root: &MapRoot,
+    key: &[u8],
+) -> Result<Option<MapValue>, MapError> {
     let mut node = source.node(&root.0)?;
     while !node.is_leaf() {
         let Some(child) = node.child(node.lower_bound(key)) else { return Ok(None) };
@@ -21,6 +25,6 @@ pub fn get<S: NodeSource + ?Sized>(source: &S, root: &Root, key: &[u8]) -> Resul
 }
 
 /// Number of keys in the map.
-pub fn len<S: NodeSource + ?Sized>(source: &S, root: &Root) -> Result<u64, MapError> {
+pub fn len<S: NodeSource + ?Sized>(source: &S, root: &MapRoot) -> Result<u64, MapError> {
     Ok(source.node(&root.0)?.total())
 }

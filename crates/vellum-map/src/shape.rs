@@ -21,14 +21,14 @@ const CHILDREN_MIN: u32 = 2;
 
 /// The boundary parameters of one volume's maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct MapShape {
     seed: u64,
     min: u32,
     full: u32,
     spread: u64,
 }
 
-impl Shape {
+impl MapShape {
     /// The standard sizes with a volume's own seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
@@ -48,7 +48,7 @@ impl Shape {
 
     /// Whether a node of `level` ends after the entry with this key and encoded size, when it holds `count`
     /// entries of `size` bytes with it.
-    pub(crate) fn ends(&self, level: u8, key: &[u8], entry: u32, fill: Fill) -> bool {
+    pub(crate) fn ends(&self, level: u8, key: &[u8], entry: u32, fill: NodeFill) -> bool {
         if level > 0 && fill.count < CHILDREN_MIN {
             return false;
         }
@@ -72,7 +72,7 @@ impl Shape {
 
 /// How full a node is.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Fill {
+pub(crate) struct NodeFill {
     pub count: u32,
     pub size: u32,
 }

@@ -4,43 +4,43 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::node::Node;
+use crate::node::MapNode;
 
 /// A key or a value: a part of a node, or shared bytes of a layer.
 #[derive(Clone)]
-pub struct Slice(Holder);
+pub struct SharedSlice(SliceHolder);
 
 /// What a map holds under a key.
-pub type Value = Slice;
+pub type MapValue = SharedSlice;
 
 #[derive(Clone)]
-enum Holder {
-    Node { node: Arc<Node>, start: u32, end: u32 },
+enum SliceHolder {
+    Node { node: Arc<MapNode>, start: u32, end: u32 },
     Shared(Arc<[u8]>),
 }
 
-impl Slice {
-    pub(crate) fn in_node(node: Arc<Node>, (start, end): (u32, u32)) -> Self {
-        Self(Holder::Node { node, start, end })
+impl SharedSlice {
+    pub(crate) fn in_node(node: Arc<MapNode>, (start, end): (u32, u32)) -> Self {
+        Self(SliceHolder::Node { node, start, end })
     }
 
     /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Holder::Node { node, start, end } => node.slice(*start, *end),
-            Holder::Shared(bytes) => bytes,
+            SliceHolder::Node { node, start, end } => node.slice(*start, *end),
+            SliceHolder::Shared(bytes) => bytes,
         }
     }
 }
 
-impl From<Arc<[u8]>> for Slice {
+impl From<Arc<[u8]>> for SharedSlice {
     fn from(bytes: Arc<[u8]>) -> Self {
-        Self(Holder::Shared(bytes))
+        Self(SliceHolder::Shared(bytes))
     }
 }
 
-impl Deref for Slice {
+impl Deref for SharedSlice {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -48,21 +48,21 @@ impl Deref for Slice {
     }
 }
 
-impl AsRef<[u8]> for Slice {
+impl AsRef<[u8]> for SharedSlice {
     fn as_ref(&self) -> &[u8] {
         self.as_bytes()
     }
 }
 
-impl PartialEq for Slice {
+impl PartialEq for SharedSlice {
     fn eq(&self, other: &Self) -> bool {
         self.as_bytes() == other.as_bytes()
     }
 }
 
-impl Eq for Slice {}
+impl Eq for SharedSlice {}
 
-impl fmt::Debug for Slice {
+impl fmt::Debug for SharedSlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.as_bytes().fmt(f)
     }

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use vellum_types::BlobId;
 
 use crate::error::MapError;
-use crate::node::Node;
+use crate::node::MapNode;
 
 /// The top node of a map. Every map has one, also the empty one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Root(pub BlobId);
+pub struct MapRoot(pub BlobId);
 
 /// Gives nodes by id. Caching is the implementor's; [`crate::NodeCache`] is one.
 pub trait NodeSource: Sync {
     /// The node with this id, validated.
-    fn node(&self, id: &BlobId) -> Result<Arc<Node>, MapError>;
+    fn node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError>;
 
     /// Says that these nodes are about to be asked for, so that a source for which each request is dear can
     /// bring them in one. A hint: errors are for the later [`NodeSource::node`] to report.
@@ -28,7 +28,7 @@ pub trait NodeSink {
 }
 
 impl<T: NodeSource + ?Sized> NodeSource for &T {
-    fn node(&self, id: &BlobId) -> Result<Arc<Node>, MapError> {
+    fn node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
         (**self).node(id)
     }
 
@@ -38,7 +38,7 @@ impl<T: NodeSource + ?Sized> NodeSource for &T {
 }
 
 impl<T: NodeSource + Send + ?Sized> NodeSource for Arc<T> {
-    fn node(&self, id: &BlobId) -> Result<Arc<Node>, MapError> {
+    fn node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
         (**self).node(id)
     }
 

@@ -6,37 +6,37 @@ use std::iter::Peekable;
 use std::sync::Arc;
 
 use crate::apply::apply;
-use crate::diff::Change;
+use crate::diff::MapChange;
 use crate::error::MapError;
-use crate::layer::Layer;
-use crate::range::{Entry, Range, Span, range};
+use crate::layer::ChangeLayer;
+use crate::range::{KeySpan, MapEntry, MapRange, range};
 use crate::read::get;
-use crate::shape::Shape;
-use crate::slice::{Slice, Value};
-use crate::source::{NodeSink, NodeSource, Root};
+use crate::shape::MapShape;
+use crate::slice::{MapValue, SharedSlice};
+use crate::source::{MapRoot, NodeSink, NodeSource};
 
 /// A state of a worktree: a base and what changed since. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct MapView {
     /// Newest first.
-    pub layers: Vec<Arc<Layer>>,
+    pub layers: Vec<Arc<ChangeLayer>>,
     /// What lies beneath them all.
-    pub base: Root,
+    pub base: MapRoot,
 }
 
 type LayerChange<'a> = (&'a Arc<[u8]>, Option<&'a Arc<[u8]>>);
 
-impl View {
+impl MapView {
     /// A root with nothing on it.
     #[must_use]
-    pub fn new(base: Root) -> Self {
+    pub fn new(base: MapRoot) -> Self {
         Self { layers: Vec::new(), base }
     }
 
     /// What it holds under a key.
-    pub fn get<S: NodeSource + ?Sized>(&self, source: &S, key: &[u8]) -> Result<Option<Value>, MapError> {
+    pub fn get<S: NodeSource + ?Sized>(&self, source: &S, key: &[u8]) -> Result<Option<MapValue>, MapError> {
         match self.layers.iter().find_map(|layer| layer.get(key)) {
-            Some(change) => Ok(change.map(|value| Value::from(Arc::clone(value)))),
+            Some(change) => Ok(change.map(|value| MapValue::from(Arc::clone(value)))),
             None => get(source, &self.base, key),
         }
     }
@@ -45,14 +45,14 @@ impl View {
     pub fn range<'a, S: NodeSource + ?Sized>(
         &'a self,
         source: &'a S,
-        span: Span,
-    ) -> Result<impl Iterator<Item = Result<Entry, MapError>> + use<'a, S>, MapError> {
+        span: KeySpan,
+    ) -> Result<impl Iterator<Item = Result<MapEntry, MapError>> + use<'a, S>, MapError> {
         let changes = self.changes(&span);
-        Ok(Merged { changes: changes.peekable(), base: range(source, &self.base, span)?.peekable() })
+        Ok(MergedRange { changes: changes.peekable(), base: range(source, &self.base, span)?.peekable() })
     }
 
     /// The changes of all layers in a span, merged: of each key the newest, in ascending order.
-    pub fn changes<'a>(&'a self, span: &Span) -> impl Iterator<Item = LayerChange<'a>> + use<'a> {
+    pub fn changes<'a>(&'a self, span: &KeySpan) -> impl Iterator<Item = LayerChange<'a>> + use<'a> {
         let mut layers: Vec<_> = self.layers.iter().map(|layer| layer.range(span).peekable()).collect();
         std::iter::from_fn(move || {
             let key = layers.iter_mut().filter_map(|layer| layer.peek()).map(|(key, _)| *key).min()?;
@@ -69,35 +69,36 @@ impl View {
     pub fn diff_base<'a, S: NodeSource + ?Sized>(
         &'a self,
         source: &'a S,
-    ) -> impl Iterator<Item = Result<Change, MapError>> + use<'a, S> {
-        self.changes(&Span::all()).filter_map(move |(key, value)| {
+    ) -> impl Iterator<Item = Result<MapChange, MapError>> + use<'a, S> {
+        self.changes(&KeySpan::all()).filter_map(move |(key, value)| {
             let before = match get(source, &self.base, key) {
                 Ok(before) => before,
                 Err(error) => return Some(Err(error)),
             };
-            let after = value.map(|value| Value::from(Arc::clone(value)));
-            (before != after).then(|| Ok(Change { key: Slice::from(Arc::clone(key)), before, after }))
+            let after = value.map(|value| MapValue::from(Arc::clone(value)));
+            (before != after)
+                .then(|| Ok(MapChange { key: SharedSlice::from(Arc::clone(key)), before, after }))
         })
     }
 
     /// Merges the layers into the base: the root of the same map without layers.
-    pub fn fold<S, K>(&self, source: &S, sink: &K, shape: Shape) -> Result<Root, MapError>
+    pub fn fold<S, K>(&self, source: &S, sink: &K, shape: MapShape) -> Result<MapRoot, MapError>
     where
         S: NodeSource + ?Sized,
         K: NodeSink + ?Sized,
     {
-        apply(source, sink, shape, &self.base, self.changes(&Span::all()))
+        apply(source, sink, shape, &self.base, self.changes(&KeySpan::all()))
     }
 }
 
 /// Entries of a base with changes merged in.
-struct Merged<'a, C: Iterator, S: NodeSource + ?Sized> {
+struct MergedRange<'a, C: Iterator, S: NodeSource + ?Sized> {
     changes: Peekable<C>,
-    base: Peekable<Range<'a, S>>,
+    base: Peekable<MapRange<'a, S>>,
 }
 
-impl<'a, C: Iterator<Item = LayerChange<'a>>, S: NodeSource + ?Sized> Iterator for Merged<'_, C, S> {
-    type Item = Result<Entry, MapError>;
+impl<'a, C: Iterator<Item = LayerChange<'a>>, S: NodeSource + ?Sized> Iterator for MergedRange<'_, C, S> {
+    type Item = Result<MapEntry, MapError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -112,8 +113,8 @@ impl<'a, C: Iterator<Item = LayerChange<'a>>, S: NodeSource + ?Sized> Iterator f
             }
             let (key, value) = self.changes.next()?;
             if let Some(value) = value {
-                let (key, value) = (Slice::from(Arc::clone(key)), Value::from(Arc::clone(value)));
-                return Some(Ok(Entry { key, value }));
+                let (key, value) = (SharedSlice::from(Arc::clone(key)), MapValue::from(Arc::clone(value)));
+                return Some(Ok(MapEntry { key, value }));
             }
         }
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use vellum_types::BlobId;
 
 use crate::error::MapError;
-use crate::node::Node;
+use crate::node::MapNode;
 use crate::path::{check_follows, load_child};
-use crate::source::{NodeSource, Root};
+use crate::source::{MapRoot, NodeSource};
 
 /// Visits the nodes of a map.
 ///
@@ -15,11 +15,11 @@ use crate::source::{NodeSource, Root};
 /// collector says no to what it has marked already (and so walks several maps that share nodes, each node once);
 /// given levels, a caller can stop above the leaves and share these out among threads. The level of the root is
 /// not known before it is read: it is asked for with None.
-pub fn walk<S, W, V, E>(source: &S, root: &Root, mut wants: W, mut visit: V) -> Result<(), E>
+pub fn walk<S, W, V, E>(source: &S, root: &MapRoot, mut wants: W, mut visit: V) -> Result<(), E>
 where
     S: NodeSource + ?Sized,
     W: FnMut(&BlobId, Option<u8>) -> bool,
-    V: FnMut(&BlobId, &Arc<Node>) -> Result<(), E>,
+    V: FnMut(&BlobId, &Arc<MapNode>) -> Result<(), E>,
     E: From<MapError>,
 {
     if !wants(&root.0, None) {
@@ -27,7 +27,7 @@ where
     }
     let top = source.node(&root.0)?;
     visit(&root.0, &top)?;
-    let mut frames = vec![Frame::new(top, &mut wants)];
+    let mut frames = vec![WalkFrame::new(top, &mut wants)];
     while let Some(frame) = frames.last_mut() {
         let Some(index) = frame.next(source) else {
             frames.pop();
@@ -40,14 +40,14 @@ where
         }
         visit(&id, &node)?;
         if !node.is_leaf() {
-            frames.push(Frame::new(node, &mut wants));
+            frames.push(WalkFrame::new(node, &mut wants));
         }
     }
     Ok(())
 }
 
-struct Frame {
-    node: Arc<Node>,
+struct WalkFrame {
+    node: Arc<MapNode>,
     /// Positions of the children that are wanted.
     wanted: Vec<usize>,
     next: usize,
@@ -55,8 +55,8 @@ struct Frame {
     at: usize,
 }
 
-impl Frame {
-    fn new(node: Arc<Node>, wants: &mut impl FnMut(&BlobId, Option<u8>) -> bool) -> Self {
+impl WalkFrame {
+    fn new(node: Arc<MapNode>, wants: &mut impl FnMut(&BlobId, Option<u8>) -> bool) -> Self {
         let level = node.level().checked_sub(1);
         let wanted = (0..node.len())
             .filter(|index| node.child(*index).is_some_and(|child| wants(&child.id, level)))

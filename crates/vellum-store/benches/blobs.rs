@@ -10,9 +10,11 @@ use std::sync::{Arc, Once};
 use tempfile::TempDir;
 use vellum_benchkit::criterion::measurement::WallTime;
 use vellum_benchkit::criterion::{BatchSize, Criterion, SamplingMode, Throughput};
-use vellum_benchkit::{Busy, Renewed, busy, elapsed, figure, noise, scale, scratch, text, waiting};
+use vellum_benchkit::{
+    ProcessorTime, RenewedFixture, busy, elapsed, figure, noise, scale, scratch, text, waiting,
+};
 use vellum_crypto::{MasterKey, VolumeKeys};
-use vellum_store::{BlobStore, LocalDir, ObjectStore, Options};
+use vellum_store::{BlobOptions, BlobStore, LocalStore, ObjectStore};
 use vellum_types::{BlobId, BlobKind, VolumeId};
 
 const BLOB: usize = 64 << 10;
@@ -51,12 +53,12 @@ impl Place {
 
 fn open(dir: &TempDir) -> BlobStore {
     let keys = VolumeKeys::sealed(&MasterKey::from_bytes([1; 32]), VolumeId([2; 16]));
-    let objects = Arc::new(LocalDir::create(dir.path().join("store")).unwrap());
-    BlobStore::open(objects, Arc::new(keys), &dir.path().join("index"), Options::default()).unwrap()
+    let objects = Arc::new(LocalStore::create(dir.path().join("store")).unwrap());
+    BlobStore::open(objects, Arc::new(keys), &dir.path().join("index"), BlobOptions::default()).unwrap()
 }
 
 /// Id, compress, seal, pack: a session that puts 16 MiB and ends.
-fn puts(criterion: &mut Criterion<Busy>) {
+fn puts(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("store/put");
     group.sample_size(10).sampling_mode(SamplingMode::Flat).throughput(Throughput::Bytes(SESSION as u64));
     for (name, make) in contents() {
@@ -88,7 +90,7 @@ fn put_all(store: &BlobStore, data: &[u8]) -> Vec<BlobId> {
     ids
 }
 
-fn reads(criterion: &mut Criterion<Busy>) {
+fn reads(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("store/read");
     for (name, make) in contents() {
         let held = LazyCell::new(|| Place::with(&make()));
@@ -113,7 +115,7 @@ fn reads(criterion: &mut Criterion<Busy>) {
 }
 
 /// Which blobs are there is asked for each chunk that is written.
-fn lookups(criterion: &mut Criterion<Busy>) {
+fn lookups(criterion: &mut Criterion<ProcessorTime>) {
     let blobs = scale("VELLUM_BENCH_BLOBS", 200_000);
     let keys = VolumeKeys::sealed(&MasterKey::from_bytes([1; 32]), VolumeId([2; 16]));
     let id = |number: u64| keys.blob_id(BlobKind::Node, &number.to_le_bytes());
@@ -137,7 +139,7 @@ fn lookups(criterion: &mut Criterion<Busy>) {
     }
     group.finish();
     let mut group = criterion.benchmark_group("store/put-tiny");
-    let mut places = Renewed::new(blobs, || {
+    let mut places = RenewedFixture::new(blobs, || {
         let place = Place::new();
         let writer = place.store.writer();
         (writer, place)
@@ -146,7 +148,7 @@ fn lookups(criterion: &mut Criterion<Busy>) {
         bencher.iter_custom(|times| {
             places.time(
                 times,
-                |work| Busy::THREAD.time(work),
+                |work| ProcessorTime::THREAD.time(work),
                 |(writer, _), number| {
                     writer.put(BlobKind::Node, &number.to_le_bytes()).unwrap();
                 },
@@ -165,7 +167,7 @@ fn commits(criterion: &mut Criterion<WallTime>) {
     };
     let mut group = criterion.benchmark_group("store/commit");
     group.sample_size(10);
-    let mut places = Renewed::new(COMMITS, Place::new);
+    let mut places = RenewedFixture::new(COMMITS, Place::new);
     group.bench_function("4KiB", |bencher| {
         bencher
             .iter_custom(|times| places.time(times, elapsed, |place, number| commit(&place.store, number)));
@@ -178,7 +180,7 @@ fn commits(criterion: &mut Criterion<WallTime>) {
     });
     group.bench_function("open-after-500", |bencher| {
         told.call_once(|| {
-            let objects = LocalDir::open(many.path().join("store")).unwrap();
+            let objects = LocalStore::open(many.path().join("store")).unwrap();
             let count = objects.list_names("index").unwrap().len();
             figure("store/commit/open-after-500", "index objects", count as f64, "count");
         });

@@ -18,26 +18,26 @@ use std::sync::Arc;
 use vellum_crypto::VolumeKeys;
 use vellum_types::{BlobId, BlobKind, PackId};
 
-use self::body::{BodyFault, OpenedBody};
+use self::body::{BlobBodyFault, OpenedBody};
 pub use self::error::BlobError;
-pub use self::fetch::Fetched;
+pub use self::fetch::FetchedBlobs;
 pub use self::gc::{PackInfo, RepackStats};
 pub use self::verify::RebuildStats;
 pub use self::writer::{BlobWriter, WriteStats};
-use crate::index::{Index, Location};
+use crate::index::{BlobIndex, BlobLocation};
 use crate::object::ObjectStore;
 use crate::pack::pack_key;
 
 /// How blobs are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct BlobOptions {
     /// zstd level, 1 to 19; 0 stores everything raw.
     pub level: i32,
     /// Bytes at which a pack is closed.
     pub pack_size: usize,
 }
 
-impl Options {
+impl BlobOptions {
     /// Smallest useful pack, bytes: below it requests cost more than transfer.
     const PACK_SIZE_MIN: usize = 64 << 10;
     /// Largest pack written, bytes: two are open and two under way at once.
@@ -53,24 +53,24 @@ impl Options {
     }
 }
 
-impl Default for Options {
+impl Default for BlobOptions {
     fn default() -> Self {
         Self { level: 3, pack_size: 16 << 20 }
     }
 }
 
-struct Inner {
+struct BlobStoreInner {
     objects: Arc<dyn ObjectStore>,
     keys: Arc<VolumeKeys>,
-    index: Index,
-    options: Options,
+    index: BlobIndex,
+    options: BlobOptions,
     lost: reliance::LostCopies,
 }
 
 /// The blobs of one volume. Cheap to clone; all clones are one store.
 #[derive(Clone)]
 pub struct BlobStore {
-    inner: Arc<Inner>,
+    inner: Arc<BlobStoreInner>,
 }
 
 impl BlobStore {
@@ -80,11 +80,11 @@ impl BlobStore {
         objects: Arc<dyn ObjectStore>,
         keys: Arc<VolumeKeys>,
         local: &Path,
-        options: Options,
+        options: BlobOptions,
     ) -> Result<Self, BlobError> {
-        let index = Index::open(objects.clone(), keys.clone(), local)?;
+        let index = BlobIndex::open(objects.clone(), keys.clone(), local)?;
         Ok(Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(BlobStoreInner {
                 objects,
                 keys,
                 index,
@@ -120,14 +120,14 @@ impl BlobStore {
 
     /// Where the blob is, as far as the index knows; also in a condemned pack.
     #[must_use]
-    pub fn locate(&self, id: &BlobId) -> Option<Location> {
+    pub fn locate(&self, id: &BlobId) -> Option<BlobLocation> {
         let view = self.inner.index.view();
         view.find_live(id).or_else(|| view.find_all(id).first().copied())
     }
 
     /// As [`Self::locate`], but a place in a pack that is `present` comes before all others.
     #[must_use]
-    pub fn locate_present(&self, id: &BlobId, present: impl Fn(&PackId) -> bool) -> Option<Location> {
+    pub fn locate_present(&self, id: &BlobId, present: impl Fn(&PackId) -> bool) -> Option<BlobLocation> {
         let view = self.inner.index.view();
         if let Some(place) = view.find_live(id).filter(|place| present(&place.pack)) {
             return Some(place);
@@ -139,7 +139,7 @@ impl BlobStore {
     /// The blob's content, checked.
     pub fn read(&self, kind: BlobKind, id: &BlobId) -> Result<Vec<u8>, BlobError> {
         let (mut last, mut unreadable) = (None, Vec::new());
-        for attempt in [Attempt::First, Attempt::Refreshed, Attempt::Healed] {
+        for attempt in [ReadAttempt::First, ReadAttempt::Refreshed, ReadAttempt::Healed] {
             if !self.prepare(attempt)? {
                 continue;
             }
@@ -163,18 +163,18 @@ impl BlobStore {
     }
 
     /// Whether the attempt is worth making.
-    fn prepare(&self, attempt: Attempt) -> Result<bool, BlobError> {
+    fn prepare(&self, attempt: ReadAttempt) -> Result<bool, BlobError> {
         match attempt {
-            Attempt::First => Ok(true),
-            Attempt::Refreshed => self.inner.index.refresh().map(|()| true),
-            Attempt::Healed => self.inner.index.heal(),
+            ReadAttempt::First => Ok(true),
+            ReadAttempt::Refreshed => self.inner.index.refresh().map(|()| true),
+            ReadAttempt::Healed => self.inner.index.heal(),
         }
     }
 
     /// Reads at one place. [`BlobError::Store`] means that the store did not answer; other places may be tried
     /// after any other error.
-    fn read_at(&self, kind: BlobKind, id: &BlobId, place: &Location) -> Result<Vec<u8>, BlobError> {
-        let Location { pack, offset, len, .. } = *place;
+    fn read_at(&self, kind: BlobKind, id: &BlobId, place: &BlobLocation) -> Result<Vec<u8>, BlobError> {
+        let BlobLocation { pack, offset, len, .. } = *place;
         let damaged = |fault| BlobError::Damaged { kind, id: *id, pack, fault };
         let get = |offset: u32, len: u32| {
             let sealed = self.inner.objects.get_range(&pack_key(&pack), offset.into(), len.into());
@@ -190,7 +190,7 @@ impl BlobStore {
             OpenedBody::Difference(difference) => get(difference.base.offset, difference.base.len)?,
             OpenedBody::Content(_) => Vec::new(),
         };
-        opened.resolve(keys, kind, id, |_| Ok::<_, BodyFault>(base)).map_err(damaged)
+        opened.resolve(keys, kind, id, |_| Ok::<_, BlobBodyFault>(base)).map_err(damaged)
     }
 
     /// A new writer. Writers are independent: one does not see what another has not finished.
@@ -200,7 +200,7 @@ impl BlobStore {
     }
 }
 
-enum Attempt {
+enum ReadAttempt {
     First,
     Refreshed,
     Healed,

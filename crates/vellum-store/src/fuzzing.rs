@@ -6,7 +6,7 @@
 use vellum_types::{BlobId, VolumeId};
 
 use crate::blob::body;
-use crate::index::{Record, Run, RunId, build_run};
+use crate::index::{IndexRecord, IndexRun, IndexRunId, build_run};
 use crate::pack;
 
 /// The body of a blob after opening.
@@ -30,9 +30,9 @@ pub fn pack(bytes: &[u8]) {
 /// # Panics
 /// When it does not.
 pub fn index_body(bytes: &[u8]) {
-    let Ok(record) = Record::decode(bytes) else { return };
+    let Ok(record) = IndexRecord::decode(bytes) else { return };
     assert_eq!(record.encode(), bytes, "one content has one encoding");
-    let run = Run::in_memory(build_run(&record, VolumeId([0; 16]), RunId([0; 32])));
+    let run = IndexRun::in_memory(build_run(&record, VolumeId([0; 16]), IndexRunId([0; 32])));
     let run = run.unwrap_or_else(|error| panic!("a run that was just built: {error}"));
     assert!(run.iter().eq(record.blobs()), "a local run says what its record says");
     assert!(record.blobs().all(|(id, place)| run.find(&id) == Some(place)), "and finds it");
@@ -40,7 +40,7 @@ pub fn index_body(bytes: &[u8]) {
 
 /// The file of a local run.
 pub fn local_run(bytes: &[u8]) {
-    let Ok(run) = Run::in_memory(bytes.to_vec()) else { return };
+    let Ok(run) = IndexRun::in_memory(bytes.to_vec()) else { return };
     run.iter().for_each(|(id, _)| {
         run.find(&id);
     });

@@ -15,11 +15,11 @@ use std::fmt;
 
 use vellum_types::{BlobId, BlobKind, PackId};
 
-pub(crate) use self::active::Index;
-pub(crate) use self::commit::{Addition, now};
+pub(crate) use self::active::BlobIndex;
+pub(crate) use self::commit::{IndexAddition, now};
 pub(crate) use self::layout::build as build_run;
-pub(crate) use self::record::{Condemned, Record};
-pub(crate) use self::run::Run;
+pub(crate) use self::record::{CondemnedPack, IndexRecord};
+pub(crate) use self::run::IndexRun;
 use crate::object::ObjectKey;
 use crate::pack::PackEntry;
 
@@ -32,7 +32,7 @@ pub(crate) const RUN_ENTRIES_MAX: usize = 2 << 20;
 
 /// Where a blob's sealed bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Location {
+pub struct BlobLocation {
     /// The pack.
     pub pack: PackId,
     /// Where they begin in it.
@@ -43,7 +43,7 @@ pub struct Location {
     pub kind: BlobKind,
 }
 
-impl Location {
+impl BlobLocation {
     pub(crate) fn of(pack: PackId, entry: &PackEntry) -> Self {
         Self { pack, offset: entry.offset, len: entry.len, kind: entry.kind }
     }
@@ -51,9 +51,9 @@ impl Location {
 
 /// Name of an index object: BLAKE3 of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct RunId(pub(crate) [u8; 32]);
+pub(crate) struct IndexRunId(pub(crate) [u8; 32]);
 
-impl RunId {
+impl IndexRunId {
     pub(crate) fn of(bytes: &[u8]) -> Self {
         Self(blake3::hash(bytes).into())
     }
@@ -68,13 +68,13 @@ impl RunId {
     }
 }
 
-impl fmt::Display for RunId {
+impl fmt::Display for IndexRunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         BlobId(self.0).fmt(f)
     }
 }
 
-impl fmt::Debug for RunId {
+impl fmt::Debug for IndexRunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RunId({self})")
     }

@@ -15,14 +15,16 @@ mod reserve;
 mod waiting;
 
 pub use blob::{
-    BlobError, BlobStore, BlobWriter, Fetched, Options, PackInfo, RebuildStats, RepackStats, WriteStats,
+    BlobError, BlobOptions, BlobStore, BlobWriter, FetchedBlobs, PackInfo, RebuildStats, RepackStats,
+    WriteStats,
 };
 pub use error::StoreError;
-pub use index::Location;
+pub use index::BlobLocation;
 pub use object::{
-    Counts, LocalDir, Metered, ObjectInfo, ObjectKey, ObjectStore, OpendalStore, absolute, create, open,
+    LocalStore, MeteredStore, ObjectInfo, ObjectKey, ObjectStore, OpendalStore, RequestCounts, absolute,
+    create, open,
 };
 pub use owner::give_to_owner_of;
-pub use pack::{Finding, PackEntry};
+pub use pack::{PackEntry, PackFinding};
 pub use reserve::DiskReserve;
 pub use waiting::{LockObserver, LockWait, lock_exclusive, observe_lock_waits};

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::time::SystemTime;
 
 pub use self::key::ObjectKey;
-pub use self::local::LocalDir;
-pub use self::metered::{Counts, Metered};
+pub use self::local::LocalStore;
+pub use self::metered::{MeteredStore, RequestCounts};
 pub use self::opendal::OpendalStore;
 pub use self::url::{absolute, create, open};
 
@@ -90,7 +90,7 @@ pub trait ObjectStore: Send + Sync {
     fn release_reserve(&self) {}
 
     /// What was asked of it, if that is counted.
-    fn metered(&self) -> Option<&Metered> {
+    fn metered(&self) -> Option<&MeteredStore> {
         None
     }
 }

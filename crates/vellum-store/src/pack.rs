@@ -7,13 +7,13 @@
 mod build;
 mod check;
 
-use vellum_crypto::{Domain, OpenError, VolumeKeys};
+use vellum_crypto::{RecordDomain, UnsealError, VolumeKeys};
 use vellum_types::limits::BLOB_MAX;
-use vellum_types::{BlobId, BlobKind, DecodeError, PackId, Reader, Writer};
+use vellum_types::{BlobId, BlobKind, DecodeError, FieldReader, FieldWriter, PackId};
 
 pub(crate) use self::build::PackBuilder;
 pub(crate) use self::check::is_whole;
-pub use self::check::{Finding, Flaw, check_pack, read_toc};
+pub use self::check::{PackFinding, PackFlaw, check_pack, read_toc};
 
 use crate::object::ObjectKey;
 
@@ -57,7 +57,7 @@ pub enum PackFault {
     Decode(#[from] DecodeError),
     /// The table does not authenticate.
     #[error("its table of contents: {0}")]
-    Open(#[from] OpenError),
+    Open(#[from] UnsealError),
     /// It is longer than any pack may be.
     #[error("it has {0} bytes or more, which is too long")]
     TooLong(u64),
@@ -84,7 +84,7 @@ fn header(kind: BlobKind) -> [u8; HEADER_LEN] {
 }
 
 fn read_header(bytes: &[u8]) -> Result<BlobKind, DecodeError> {
-    let mut reader = Reader::new(bytes);
+    let mut reader = FieldReader::new(bytes);
     if reader.array::<8>()? != MAGIC {
         return Err(DecodeError::Magic);
     }
@@ -106,7 +106,7 @@ fn footer(table_len: u32) -> [u8; FOOTER_LEN] {
 
 /// The length of the sealed table in a pack of `pack_len` bytes.
 fn read_footer(bytes: &[u8], pack_len: u64) -> Result<u32, DecodeError> {
-    let mut reader = Reader::new(bytes);
+    let mut reader = FieldReader::new(bytes);
     let table_len = reader.u32()?;
     if reader.array::<4>()? != FOOTER_MAGIC {
         return Err(DecodeError::Magic);
@@ -122,10 +122,10 @@ fn read_footer(bytes: &[u8], pack_len: u64) -> Result<u32, DecodeError> {
 /// Random bytes at the head of a table: no two packs have one name, also where nothing is sealed. Without them, a
 /// pack that is written again after it was collected would be taken for the one that the index was told to forget,
 /// and one that is written while it is being collected would go with it.
-type Salt = [u8; 16];
+type TableSalt = [u8; 16];
 
-fn encode_table(salt: &Salt, entries: &[PackEntry]) -> Vec<u8> {
-    let mut writer = Writer::over(Vec::with_capacity(24 + entries.len() * (BlobId::LEN + 4)));
+fn encode_table(salt: &TableSalt, entries: &[PackEntry]) -> Vec<u8> {
+    let mut writer = FieldWriter::over(Vec::with_capacity(24 + entries.len() * (BlobId::LEN + 4)));
     writer.raw(salt).varint(entries.len() as u64);
     for entry in entries {
         writer.raw(entry.id.as_bytes()).varint(u64::from(entry.len));
@@ -135,8 +135,8 @@ fn encode_table(salt: &Salt, entries: &[PackEntry]) -> Vec<u8> {
 
 /// Reads a table; its blobs must fill exactly the bytes from the header up to `table_start`.
 fn decode_table(bytes: &[u8], kind: BlobKind, table_start: u64) -> Result<Vec<PackEntry>, DecodeError> {
-    let mut reader = Reader::new(bytes);
-    reader.array::<{ size_of::<Salt>() }>()?;
+    let mut reader = FieldReader::new(bytes);
+    reader.array::<{ size_of::<TableSalt>() }>()?;
     let count = reader.count(PACK_ENTRIES_MAX)?;
     let mut entries = Vec::with_capacity(count.min(reader.remaining() / BlobId::LEN + 1));
     let mut offset = HEADER_LEN as u64;
@@ -166,7 +166,7 @@ fn open_table(
 ) -> Result<Vec<PackEntry>, PackFault> {
     let kind = read_header(header_bytes)?;
     let mut table = Vec::new();
-    keys.open(Domain::PackToc, &header(kind), sealed, &mut table)?;
+    keys.open(RecordDomain::PackToc, &header(kind), sealed, &mut table)?;
     Ok(decode_table(&table, kind, table_start)?)
 }
 

@@ -4,8 +4,8 @@ use std::cell::LazyCell;
 use std::hint::black_box;
 
 use vellum_benchkit::criterion::{Criterion, Throughput};
-use vellum_benchkit::{Busy, busy, noise};
-use vellum_sync::delta::{Matcher, Signature};
+use vellum_benchkit::{ProcessorTime, busy, noise};
+use vellum_sync::delta::{FileSignature, SignatureMatcher};
 
 const SIZE: usize = 32 << 20;
 
@@ -14,10 +14,10 @@ fn main() {
     delta(&mut criterion);
 }
 
-fn delta(criterion: &mut Criterion<Busy>) {
+fn delta(criterion: &mut Criterion<ProcessorTime>) {
     let old = LazyCell::new(|| noise(6, SIZE));
     let new = LazyCell::new(|| noise(7, SIZE));
-    let matcher = LazyCell::new(|| Matcher::new(signature(&old)));
+    let matcher = LazyCell::new(|| SignatureMatcher::new(signature(&old)));
     let mut group = criterion.benchmark_group("delta");
     group.throughput(Throughput::Bytes(SIZE as u64));
     group.bench_function("signature", |bencher| bencher.iter(|| signature(&old)));
@@ -26,12 +26,12 @@ fn delta(criterion: &mut Criterion<Busy>) {
     group.finish();
 }
 
-fn signature(bytes: &[u8]) -> Signature {
-    let read = Signature::read(&mut black_box(bytes), bytes.len() as u64);
+fn signature(bytes: &[u8]) -> FileSignature {
+    let read = FileSignature::read(&mut black_box(bytes), bytes.len() as u64);
     read.expect("memory is read").expect("the file is not too large")
 }
 
-fn scan(matcher: &Matcher, mut bytes: &[u8]) {
+fn scan(matcher: &SignatureMatcher, mut bytes: &[u8]) {
     let len = bytes.len() as u64;
     matcher
         .scan(&mut bytes, len, &mut |op| {

@@ -4,13 +4,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::io::Errno;
-use vellum_checkout::beneath::{BeneathError, ShownPath};
+use vellum_checkout::beneath::{BeneathError, EscapedPath};
 use vellum_checkout::clone::CloneError;
 use vellum_types::ErrorKind;
-use vellum_volume::own_place::OwnPlace;
+use vellum_volume::own_place::ReservedDirectory;
 
 use crate::listing::ListingError;
-use crate::plan::Refusal;
+use crate::plan::PlanRefusal;
 
 /// Result of a part of a run.
 pub type Result<T> = std::result::Result<T, SyncError>;
@@ -65,9 +65,9 @@ pub enum SyncError {
     Rules(#[from] crate::rules::RuleError),
     /// The plan is not to be carried out.
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(PlanRefusal),
     /// An end that is neither a file nor a directory, or not there.
-    #[error("{} '{}': {why}", .what, ShownPath(.path))]
+    #[error("{} '{}': {why}", .what, EscapedPath(.path))]
     End {
         /// Which end, a noun.
         what: &'static str,
@@ -103,7 +103,7 @@ pub enum SyncError {
     },
     /// The archive of a two-way run cannot be kept.
     #[error(transparent)]
-    Archive(#[from] crate::two_way::StoreError),
+    Archive(#[from] crate::two_way::ArchiveStoreError),
     /// A version of a conflict cannot be kept.
     #[error(transparent)]
     Rename(#[from] crate::two_way::RenameError),
@@ -156,7 +156,7 @@ impl SyncError {
 
     /// A path is, or lies in, a directory that Vellum keeps for itself.
     #[must_use]
-    pub fn own_place(path: &Path, place: &OwnPlace) -> Self {
+    pub fn own_place(path: &Path, place: &ReservedDirectory) -> Self {
         let here = if place.path() == path { "it is" } else { "it lies in" };
         Self::End {
             what: "refused to write to or delete from",

@@ -11,31 +11,31 @@ mod granularity;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use vellum_types::{FileKind, Time};
+use vellum_types::{FileKind, UnixTime};
 
-pub use build::{Block, Fresh, ListingError};
-pub use entry::{Detail, Entry, EntryId, Flags};
+pub use build::{DirectoryBlock, ListingError, NewListingEntry};
+pub use entry::{EntryDetail, EntryFlags, ListingEntry, ListingEntryId};
 pub use granularity::TimeGranularity;
 
-use entry::Record;
+use entry::EntryRecord;
 
 /// The BLAKE3 hash of a file's content.
-pub type Digest = [u8; 32];
+pub type ContentDigest = [u8; 32];
 
 /// The names of owners and groups, by number: what a side calls them whose numbers may differ from the other's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Owners {
+pub struct OwnerNames {
     /// Users.
     pub users: BTreeMap<u32, String>,
     /// Groups.
     pub groups: BTreeMap<u32, String>,
     /// Of a destination: who receives there, if it is not root.
-    pub receiver: Option<crate::options::Receiver>,
+    pub receiver: Option<crate::options::UnprivilegedReceiver>,
 }
 
 /// Something that could not be listed. While there is one at the source, nothing is deleted at the destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unlisted {
+pub struct UnlistedEntry {
     /// Its path from the root.
     pub path: Vec<u8>,
     /// Why.
@@ -46,21 +46,21 @@ pub struct Unlisted {
 
 /// A tree as it was found.
 #[derive(Debug, Clone)]
-pub struct Listing {
-    records: Vec<Record>,
+pub struct TreeListing {
+    records: Vec<EntryRecord>,
     names: Vec<u8>,
-    details: Vec<Detail>,
-    digests: HashMap<EntryId, Digest>,
+    details: Vec<EntryDetail>,
+    digests: HashMap<ListingEntryId, ContentDigest>,
     /// Entries that are symlinks, listed as what they lead to.
-    followed: HashSet<EntryId>,
+    followed: HashSet<ListingEntryId>,
     /// By place; shorter, or empty, where nobody asked.
     stamps: Vec<u64>,
     /// When it was begun, by the clock of the host that it is of; if stamps were asked for.
-    pub begun: Option<Time>,
+    pub begun: Option<UnixTime>,
     /// How finely the filesystem keeps times, as far as those that it has tell.
     pub granularity: TimeGranularity,
     /// What could not be listed.
-    pub unlisted: Vec<Unlisted>,
+    pub unlisted: Vec<UnlistedEntry>,
     /// Of files with several names: the device and the inode of each group, from the first group on; empty where the
     /// numbers mean nothing, as those of another host.
     pub(crate) linked_files: Vec<(u64, u64)>,
@@ -69,13 +69,13 @@ pub struct Listing {
     /// Temporary files that a killed run may have left; not among the entries.
     pub leftovers: Vec<Vec<u8>>,
     /// What owners and groups are called; empty if nobody asked.
-    pub owners: Owners,
+    pub owners: OwnerNames,
 }
 
-impl Listing {
+impl TreeListing {
     /// Every entry, the root first, directories before what is in them.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Entry<'_>> {
-        (0..self.records.len()).map(|index| Entry { listing: self, id: EntryId::at(index) })
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = ListingEntry<'_>> {
+        (0..self.records.len()).map(|index| ListingEntry { listing: self, id: ListingEntryId::at(index) })
     }
 
     /// How many entries there are, the root included.
@@ -92,14 +92,14 @@ impl Listing {
 
     /// The root, a directory with an empty name.
     #[must_use]
-    pub fn root(&self) -> Entry<'_> {
-        Entry { listing: self, id: EntryId::ROOT }
+    pub fn root(&self) -> ListingEntry<'_> {
+        ListingEntry { listing: self, id: ListingEntryId::ROOT }
     }
 
     /// The entry of this number; None for one that came from elsewhere and is too large.
     #[must_use]
-    pub fn get(&self, id: EntryId) -> Option<Entry<'_>> {
-        (id.index() < self.records.len()).then_some(Entry { listing: self, id })
+    pub fn get(&self, id: ListingEntryId) -> Option<ListingEntry<'_>> {
+        (id.index() < self.records.len()).then_some(ListingEntry { listing: self, id })
     }
 
     /// The entry of a number that this very listing gave.
@@ -108,14 +108,14 @@ impl Listing {
     ///
     /// If it did not.
     #[must_use]
-    pub fn entry(&self, id: EntryId) -> Entry<'_> {
+    pub fn entry(&self, id: ListingEntryId) -> ListingEntry<'_> {
         assert!(id.index() < self.records.len(), "a number of another listing");
-        Entry { listing: self, id }
+        ListingEntry { listing: self, id }
     }
 
     /// The entry at a path from the root.
     #[must_use]
-    pub fn find(&self, path: &[u8]) -> Option<Entry<'_>> {
+    pub fn find(&self, path: &[u8]) -> Option<ListingEntry<'_>> {
         let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         names.try_fold(self.root(), |here, name| here.child(name))
     }
@@ -133,34 +133,34 @@ impl Listing {
 
     /// What the content of a file was found to be.
     #[must_use]
-    pub fn digest(&self, id: EntryId) -> Option<&Digest> {
+    pub fn digest(&self, id: ListingEntryId) -> Option<&ContentDigest> {
         self.digests.get(&id)
     }
 
     /// Notes what the content of a file was found to be.
-    pub fn set_digest(&mut self, id: EntryId, digest: Digest) {
+    pub fn set_digest(&mut self, id: ListingEntryId, digest: ContentDigest) {
         self.digests.insert(id, digest);
     }
 
     /// Whether the entry is a symlink that was followed: a listing that came over the wire does not know.
     #[must_use]
-    pub fn is_followed(&self, id: EntryId) -> bool {
+    pub fn is_followed(&self, id: ListingEntryId) -> bool {
         self.followed.contains(&id)
     }
 
     /// Notes that the entry is a symlink that was followed.
-    pub(crate) fn set_followed(&mut self, id: EntryId) {
+    pub(crate) fn set_followed(&mut self, id: ListingEntryId) {
         self.followed.insert(id);
     }
 
     /// When anything of an entry was last changed, as a number to be compared; 0 if that is not known.
     #[must_use]
-    pub fn stamp(&self, id: EntryId) -> u64 {
+    pub fn stamp(&self, id: ListingEntryId) -> u64 {
         self.stamps.get(id.index()).copied().unwrap_or(0)
     }
 
     /// Notes when anything of an entry was last changed.
-    pub fn set_stamp(&mut self, id: EntryId, stamp: u64) {
+    pub fn set_stamp(&mut self, id: ListingEntryId, stamp: u64) {
         if self.stamps.len() <= id.index() {
             self.stamps.resize(self.records.len().max(id.index() + 1), 0);
         }

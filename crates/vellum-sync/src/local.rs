@@ -10,59 +10,59 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use vellum_checkout::beneath::{BeneathError, Dir, sweep_hidden};
-use vellum_checkout::meta::Stat;
+use vellum_checkout::beneath::{BeneathError, HeldDir, sweep_hidden};
+use vellum_checkout::meta::FileStat;
 use vellum_types::FileKind;
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
-pub(crate) use dirs::{OpenDirs, Steps};
+pub(crate) use dirs::{DirectoryRoute, OpenListingDirs};
 
 use crate::error::{Result, SyncError};
-use crate::listing::{Digest, Entry, EntryId, Listing, Owners};
-use crate::receive::{Destination, Job, Report};
+use crate::listing::{ContentDigest, ListingEntry, ListingEntryId, OwnerNames, TreeListing};
+use crate::receive::{DestinationEnd, SyncJob, SyncReport};
 use crate::scan;
-use crate::source::{Content, End, OldVersion, Source, Wish};
+use crate::source::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd};
 use crate::transfer;
 
 /// A directory of this host, or one entry of one.
-pub struct Local {
-    root: Dir,
+pub struct LocalEnd {
+    root: HeldDir,
     /// The entry that stands for all, and the name that it goes by.
     single: Option<(Vec<u8>, Vec<u8>)>,
-    dirs: OpenDirs,
+    dirs: OpenListingDirs,
 }
 
-impl Local {
+impl LocalEnd {
     /// All that is in a directory.
     #[must_use]
-    pub fn new(root: Dir) -> Self {
-        let dirs = OpenDirs::as_listed(root.clone());
+    pub fn new(root: HeldDir) -> Self {
+        let dirs = OpenListingDirs::as_listed(root.clone());
         Self { root, single: None, dirs }
     }
 
     /// All that is in the directory at a path.
     pub fn open(path: &Path) -> Result<Self> {
-        Ok(Self::new(Dir::open_root(path)?))
+        Ok(Self::new(HeldDir::open_root(path)?))
     }
 
     /// One entry of a directory, which goes by the name `shown`.
     #[must_use]
-    pub fn single(dir: Dir, name: &[u8], shown: &[u8]) -> Self {
+    pub fn single(dir: HeldDir, name: &[u8], shown: &[u8]) -> Self {
         Self { single: Some((name.to_vec(), shown.to_vec())), ..Self::new(dir) }
     }
 
     /// The root's attributes.
-    pub fn stat(&self) -> Result<Stat> {
+    pub fn stat(&self) -> Result<FileStat> {
         Ok(self.root.stat_self()?)
     }
 
     /// The root.
     #[must_use]
-    pub fn root(&self) -> &Dir {
+    pub fn root(&self) -> &HeldDir {
         &self.root
     }
 
-    fn open_file(&self, file: &Entry<'_>) -> Result<vellum_checkout::beneath::OpenedFile> {
+    fn open_file(&self, file: &ListingEntry<'_>) -> Result<vellum_checkout::beneath::OpenedFile> {
         self.open_by(file, |dir, name| match file.listing().is_followed(file.id()) {
             true => dir.open_file_followed(name),
             false => dir.open_file(name),
@@ -72,8 +72,8 @@ impl Local {
     /// Opens a file by a call that takes its directory and its name there.
     fn open_by<T>(
         &self,
-        file: &Entry<'_>,
-        open: impl FnOnce(&Dir, &[u8]) -> std::result::Result<T, BeneathError>,
+        file: &ListingEntry<'_>,
+        open: impl FnOnce(&HeldDir, &[u8]) -> std::result::Result<T, BeneathError>,
     ) -> Result<T> {
         let parent = file.parent().unwrap_or(*file);
         let dir = self.dirs.get(&parent)?;
@@ -85,7 +85,7 @@ impl Local {
     }
 
     /// Takes away what a killed run left, files and directories, unless another run is writing it.
-    pub(crate) fn sweep(&self, listing: &Listing, keep: &dyn Fn(&[u8]) -> bool) {
+    pub(crate) fn sweep(&self, listing: &TreeListing, keep: &dyn Fn(&[u8]) -> bool) {
         use rustix::fs::{FlockOperation, flock};
         for path in listing.leftovers.iter().filter(|path| !keep(path)) {
             // What cannot be removed now is found by the next run.
@@ -101,8 +101,8 @@ impl Local {
     }
 }
 
-impl End for Local {
-    fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+impl SyncEnd for LocalEnd {
+    fn list(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
         // Entries of another listing have other numbers.
         self.dirs.forget();
         let mut listing = match &self.single {
@@ -110,12 +110,17 @@ impl End for Local {
             None => scan::scan(&self.root, wish, meter)?,
         };
         if wish.owners {
-            listing.owners = Owners::here(wish.side, &listing, !wish.options.preserve.numeric_ids);
+            listing.owners = OwnerNames::here(wish.side, &listing, !wish.options.preserve.numeric_ids);
         }
         Ok(listing)
     }
 
-    fn digest(&self, listing: &Listing, files: &[EntryId], meter: &Meter) -> Result<Vec<Option<Digest>>> {
+    fn digest(
+        &self,
+        listing: &TreeListing,
+        files: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<Vec<Option<ContentDigest>>> {
         let found = Mutex::new(vec![None; files.len()]);
         let next = AtomicUsize::new(0);
         let work = || {
@@ -148,15 +153,15 @@ impl End for Local {
     }
 }
 
-impl Source for Local {
-    fn open(&self, file: Entry<'_>, _old: Option<OldVersion<'_>>) -> Result<Content> {
-        self.open_file(&file).map(Content::File)
+impl SourceEnd for LocalEnd {
+    fn open(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<FileContent> {
+        self.open_file(&file).map(FileContent::File)
     }
 
-    fn open_unseen(&self, file: Entry<'_>) -> Result<Option<File>> {
+    fn open_unseen(&self, file: ListingEntry<'_>) -> Result<Option<File>> {
         match file.listing().is_followed(file.id()) {
             true => Ok(None),
-            false => self.open_by(&file, Dir::open_unseen).map(Some),
+            false => self.open_by(&file, HeldDir::open_unseen).map(Some),
         }
     }
 
@@ -164,7 +169,12 @@ impl Source for Local {
         false
     }
 
-    fn take_away(&self, listing: &Listing, entries: &[EntryId], meter: &Meter) -> Result<Report> {
+    fn take_away(
+        &self,
+        listing: &TreeListing,
+        entries: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<SyncReport> {
         Ok(crate::moving::remove(listing, entries, meter, |entry| {
             let name = self.single.as_ref().map_or(entry.name(), |(name, _)| name);
             Ok((self.dirs.get(&entry.parent().unwrap_or(*entry))?, name.to_vec()))
@@ -172,8 +182,8 @@ impl Source for Local {
     }
 }
 
-impl Destination for Local {
-    fn carry_out(&self, job: &Job<'_>, meter: &Meter) -> Result<Report> {
+impl DestinationEnd for LocalEnd {
+    fn carry_out(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
         transfer::carry_out(self, job, meter)
     }
 }

@@ -6,33 +6,33 @@
 
 use std::collections::HashSet;
 
-use vellum_checkout::beneath::Dir;
+use vellum_checkout::beneath::HeldDir;
 use vellum_types::FileKind;
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use crate::error::{Result, SyncError};
-use crate::listing::{Entry, EntryId, Flags, Listing};
-use crate::receive::{Job, Problem, Report};
+use crate::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
+use crate::receive::{SyncJob, SyncProblem, SyncReport};
 
 /// Takes away at the source what a plan moved, except for what something is told of; tells what came of it in the report.
-pub fn take_away(job: &Job<'_>, report: &mut Report, meter: &Meter) -> Result<()> {
+pub fn take_away(job: &SyncJob<'_>, report: &mut SyncReport, meter: &ProgressMeter) -> Result<()> {
     if job.plan.moved.is_empty() || report.stopped {
         return Ok(());
     }
     if !report.durable {
         let message =
             "the destination may not have everything for good, so nothing was taken away at the source";
-        report.problems.push(Problem { path: Vec::new(), message: message.into(), vanished: false });
+        report.problems.push(SyncProblem { path: Vec::new(), message: message.into(), vanished: false });
         return Ok(());
     }
     let told: HashSet<&[u8]> = report.problems.iter().map(|problem| problem.path.as_slice()).collect();
     // Of a directory that could not be made nothing may be there.
-    let arrived = |id: &&EntryId| {
+    let arrived = |id: &&ListingEntryId| {
         let path = job.from.entry(**id).path();
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
         ends.chain([path.len()]).all(|end| path.get(..end).is_none_or(|above| !told.contains(above)))
     };
-    let entries: Vec<EntryId> = job.plan.moved.iter().filter(arrived).copied().collect();
+    let entries: Vec<ListingEntryId> = job.plan.moved.iter().filter(arrived).copied().collect();
     let taken = job.source.take_away(job.from, &entries, meter)?;
     report.taken = taken.taken;
     report.stopped |= taken.stopped;
@@ -43,12 +43,12 @@ pub fn take_away(job: &Job<'_>, report: &mut Report, meter: &Meter) -> Result<()
 /// Takes entries away that still are as they were listed; `dir` opens the directory of one, `name` says what it is called
 /// there.
 pub(crate) fn remove<'l>(
-    listing: &'l Listing,
-    entries: &[EntryId],
-    meter: &Meter,
-    place: impl Fn(&Entry<'l>) -> Result<(Dir, Vec<u8>)>,
-) -> Report {
-    let mut report = Report::default();
+    listing: &'l TreeListing,
+    entries: &[ListingEntryId],
+    meter: &ProgressMeter,
+    place: impl Fn(&ListingEntry<'l>) -> Result<(HeldDir, Vec<u8>)>,
+) -> SyncReport {
+    let mut report = SyncReport::default();
     for entry in entries.iter().filter_map(|id| listing.get(*id)) {
         if meter.stopped() {
             report.stopped = true;
@@ -59,14 +59,14 @@ pub(crate) fn remove<'l>(
             Ok(()) => report.taken += 1,
             Err(error) => {
                 let message = format!("not taken away at the source: {}", error.chain());
-                report.problems.push(Problem { path: entry.path(), message, vanished: false });
+                report.problems.push(SyncProblem { path: entry.path(), message, vanished: false });
             }
         }
     }
     report
 }
 
-fn remove_one(dir: &Dir, name: &[u8], entry: &Entry<'_>) -> Result<()> {
+fn remove_one(dir: &HeldDir, name: &[u8], entry: &ListingEntry<'_>) -> Result<()> {
     let stat = match dir.stat(name) {
         // Somebody else took it away.
         Err(error) if error.is_not_found() => return Ok(()),
@@ -75,7 +75,7 @@ fn remove_one(dir: &Dir, name: &[u8], entry: &Entry<'_>) -> Result<()> {
     let size = if stat.kind == FileKind::File { stat.size } else { 0 };
     let same = (entry.kind(), entry.size(), entry.mtime()) == (stat.kind, size, stat.mtime);
     // Names that come and go change the time of a file with several.
-    let stamp = if entry.flags().has(Flags::LINKED) { 0 } else { entry.listing().stamp(entry.id()) };
+    let stamp = if entry.flags().has(EntryFlags::LINKED) { 0 } else { entry.listing().stamp(entry.id()) };
     if !same || entry.is_dir() || stamp != 0 && stamp != crate::scan::identity(&stat) {
         return Err(SyncError::Changed);
     }
@@ -89,40 +89,44 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::local::Local;
-    use crate::options::{Options, Preserve, Symlinks};
-    use crate::plan::Plan;
-    use crate::receive::Destination;
-    use crate::scan::Everything;
-    use crate::source::{End, Side, Source, Wish};
+    use crate::local::LocalEnd;
+    use crate::options::{PreserveOptions, SymlinkHandling, SyncOptions};
+    use crate::plan::SyncPlan;
+    use crate::receive::DestinationEnd;
+    use crate::scan::NoFilter;
+    use crate::source::{ListingRequest, SourceEnd, SyncEnd, SyncSide};
 
-    fn options() -> Options {
-        let preserve =
-            Preserve { recursive: true, times: true, symlinks: Symlinks::Keep, ..Preserve::default() };
-        Options { preserve, stamps: true, moves: true, ..Options::default() }
+    fn options() -> SyncOptions {
+        let preserve = PreserveOptions {
+            recursive: true,
+            times: true,
+            symlinks: SymlinkHandling::Keep,
+            ..PreserveOptions::default()
+        };
+        SyncOptions { preserve, stamps: true, moves: true, ..SyncOptions::default() }
     }
 
-    fn list(end: &Local, side: Side) -> Listing {
-        let wish = Wish {
+    fn list(end: &LocalEnd, side: SyncSide) -> TreeListing {
+        let wish = ListingRequest {
             side,
             options: Arc::new(options()),
-            rules: Arc::new(Everything),
+            rules: Arc::new(NoFilter),
             top: Vec::new(),
             avoid: None,
             owners: false,
         };
-        end.list(&wish, &Meter::default()).unwrap()
+        end.list(&wish, &ProgressMeter::default()).unwrap()
     }
 
     /// Copies `from` to `to`; meddles with `from` before it is taken away.
-    fn moved(root: &Path, meddle: impl Fn(&Path, &mut Report)) -> Report {
+    fn moved(root: &Path, meddle: impl Fn(&Path, &mut SyncReport)) -> SyncReport {
         let (from, to) = (root.join("from"), root.join("to"));
         fs::create_dir_all(&to).unwrap();
-        let (source, destination) = (Local::open(&from).unwrap(), Local::open(&to).unwrap());
-        let (ours, theirs) = (list(&source, Side::Source), list(&destination, Side::Destination));
-        let (options, meter) = (options(), Meter::default());
-        let plan = Plan::new(&ours, &theirs, &options);
-        let job = Job { plan: &plan, source: &source, from: &ours, to: &theirs, options: &options };
+        let (source, destination) = (LocalEnd::open(&from).unwrap(), LocalEnd::open(&to).unwrap());
+        let (ours, theirs) = (list(&source, SyncSide::Source), list(&destination, SyncSide::Destination));
+        let (options, meter) = (options(), ProgressMeter::default());
+        let plan = SyncPlan::new(&ours, &theirs, &options);
+        let job = SyncJob { plan: &plan, source: &source, from: &ours, to: &theirs, options: &options };
         let mut report = destination.carry_out(&job, &meter).unwrap();
         assert!(report.durable && report.problems.is_empty(), "{report:?}");
         meddle(&from, &mut report);
@@ -168,13 +172,21 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         make(temp.path());
         let report = moved(temp.path(), |_, report| {
-            report.problems.push(Problem { path: b"a".to_vec(), message: String::new(), vanished: false });
+            report.problems.push(SyncProblem {
+                path: b"a".to_vec(),
+                message: String::new(),
+                vanished: false,
+            });
         });
         assert_eq!(report.taken, 4);
         assert!(temp.path().join("from/a").exists());
         make(temp.path());
         let report = moved(temp.path(), |_, report| {
-            report.problems.push(Problem { path: b"d".to_vec(), message: String::new(), vanished: false });
+            report.problems.push(SyncProblem {
+                path: b"d".to_vec(),
+                message: String::new(),
+                vanished: false,
+            });
         });
         assert_eq!(report.taken, 4);
         assert!(temp.path().join("from/d/e").exists());
@@ -189,30 +201,30 @@ mod tests {
     #[test]
     fn a_source_that_never_changes_gives_nothing_away() {
         struct Fixed;
-        impl End for Fixed {
-            fn list(&self, _: &Wish, _: &Meter) -> Result<Listing> {
+        impl SyncEnd for Fixed {
+            fn list(&self, _: &ListingRequest, _: &ProgressMeter) -> Result<TreeListing> {
                 Err(SyncError::Stopped)
             }
             fn digest(
                 &self,
-                _: &Listing,
-                _: &[EntryId],
-                _: &Meter,
-            ) -> Result<Vec<Option<crate::listing::Digest>>> {
+                _: &TreeListing,
+                _: &[ListingEntryId],
+                _: &ProgressMeter,
+            ) -> Result<Vec<Option<crate::listing::ContentDigest>>> {
                 Err(SyncError::Stopped)
             }
         }
-        impl Source for Fixed {
+        impl SourceEnd for Fixed {
             fn open(
                 &self,
-                _: Entry<'_>,
+                _: ListingEntry<'_>,
                 _: Option<crate::source::OldVersion<'_>>,
-            ) -> Result<crate::source::Content> {
+            ) -> Result<crate::source::FileContent> {
                 Err(SyncError::Stopped)
             }
         }
-        let listing = Listing::new(&crate::listing::Fresh::dir(), None);
-        let refused = Fixed.take_away(&listing, &[], &Meter::default());
+        let listing = TreeListing::new(&crate::listing::NewListingEntry::dir(), None);
+        let refused = Fixed.take_away(&listing, &[], &ProgressMeter::default());
         assert!(matches!(refused, Err(SyncError::Unchangeable)));
     }
 }

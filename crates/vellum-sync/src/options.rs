@@ -13,22 +13,22 @@ pub const RETRIES: u32 = 1;
 
 /// Everything that a run is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Options {
+pub struct SyncOptions {
     /// What is copied.
-    pub preserve: Preserve,
+    pub preserve: PreserveOptions,
     /// When two files count as equal, and which are left alone.
-    pub compare: Compare,
+    pub compare: CompareOptions,
     /// What is deleted.
-    pub delete: Delete,
+    pub delete: DeleteOptions,
     /// How files are written.
-    pub writing: Writing,
+    pub writing: WriteOptions,
     /// Trees that have what the destination lacks.
     #[serde(default)]
     pub basis: Option<Basis>,
     /// What becomes of attributes on their way.
-    pub changes: Changes,
+    pub changes: AttributeRewrites,
     /// How much of the machine and the line is used.
-    pub effort: Effort,
+    pub effort: EffortOptions,
     /// Files that were renamed at the source are renamed at the destination instead of being sent.
     pub detect_renames: bool,
     /// Directories on other filesystems are made, and not entered.
@@ -47,7 +47,7 @@ pub struct Options {
 
 /// What is copied.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Preserve {
+pub struct PreserveOptions {
     /// What is below directories; without it a directory is left out.
     pub recursive: bool,
     /// Times of last change.
@@ -66,7 +66,7 @@ pub struct Preserve {
     pub groups: bool,
     /// Who receives, if it is not root; known when the destination was listed.
     #[serde(default)]
-    pub receiver: Option<Receiver>,
+    pub receiver: Option<UnprivilegedReceiver>,
     /// Owners and groups go by number, even if the other side has the same names under other numbers.
     pub numeric_ids: bool,
     /// Directories, though they are not entered, where not all that is below them is copied.
@@ -77,9 +77,9 @@ pub struct Preserve {
     #[serde(default)]
     pub bare_way: bool,
     /// What becomes of symlinks.
-    pub symlinks: Symlinks,
+    pub symlinks: SymlinkHandling,
     /// Which symlinks are not copied, but what they lead to.
-    pub follow: Follow,
+    pub follow: FollowSymlinks,
     /// Symlinks that lead out of what is copied are left out.
     pub safe_links: bool,
     /// Device nodes.
@@ -100,7 +100,7 @@ pub struct Preserve {
 
 /// Somebody who is not root: sets only groups that they are in, and only of what is theirs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Receiver {
+pub struct UnprivilegedReceiver {
     /// Who.
     pub user: u32,
     /// Their groups, sorted.
@@ -109,7 +109,7 @@ pub struct Receiver {
 
 /// What becomes of symlinks at the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Symlinks {
+pub enum SymlinkHandling {
     /// They are left out.
     #[default]
     Skip,
@@ -119,7 +119,7 @@ pub enum Symlinks {
 
 /// Which symlinks at the source are followed. Those at the destination never are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Follow {
+pub enum FollowSymlinks {
     /// None.
     #[default]
     Never,
@@ -133,9 +133,9 @@ pub enum Follow {
 
 /// When two files count as equal, and which are left alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Compare {
+pub struct CompareOptions {
     /// What is looked at.
-    pub by: By,
+    pub by: CompareMethod,
     /// Times that differ by no more count as equal, nanoseconds.
     pub modify_window: u64,
     /// Files that are newer at the destination are left alone.
@@ -146,7 +146,7 @@ pub struct Compare {
     pub ignore_existing: bool,
 }
 
-impl Compare {
+impl CompareOptions {
     /// Takes times for equal that a filesystem cannot tell apart, too.
     pub fn widen(&mut self, window: u64) {
         self.modify_window = self.modify_window.max(window);
@@ -155,7 +155,7 @@ impl Compare {
 
 /// What is looked at when two files are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum By {
+pub enum CompareMethod {
     /// Size and time.
     #[default]
     SizeAndTime,
@@ -169,11 +169,11 @@ pub enum By {
 
 /// What is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Delete {
+pub struct DeleteOptions {
     /// Whether, and when.
-    pub when: When,
+    pub when: DeletePhase,
     /// At most so much; more, and nothing is deleted.
-    pub max: Option<Most>,
+    pub max: Option<DeleteLimit>,
     /// More than half of the destination, or all of it for an empty source, may go.
     pub force: bool,
     /// What the rules leave out is deleted too.
@@ -184,7 +184,7 @@ pub struct Delete {
 
 /// When what the source does not have is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum When {
+pub enum DeletePhase {
     /// Never.
     #[default]
     Never,
@@ -196,7 +196,7 @@ pub enum When {
 
 /// A limit on what is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Most {
+pub enum DeleteLimit {
     /// Entries.
     Entries(u64),
     /// A share of the destination's entries, percent.
@@ -205,7 +205,7 @@ pub enum Most {
 
 /// How files are written.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Writing {
+pub struct WriteOptions {
     /// Whether the old file's blocks are used.
     pub delta: DeltaMode,
     /// Over the old file, instead of beside it: a reader, or a run that was killed, can see a mixture.
@@ -220,7 +220,7 @@ pub struct Writing {
     /// What arrived of a file when a run was cut off is kept, and taken up by the next one.
     pub resume: bool,
     /// What is replaced or deleted is kept.
-    pub backup: Option<Backup>,
+    pub backup: Option<BackupLocation>,
     /// What is replaced or deleted goes to a dated directory in the destination's trash.
     pub trash: bool,
     /// What is replaced or deleted must be as it was listed, else it stays and is a problem to show.
@@ -233,14 +233,14 @@ pub struct Writing {
 
 /// Where the old version of a file is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Backup {
+pub struct BackupLocation {
     /// The directory, a path from the destination's root; none: beside the new one.
     pub dir: Option<Vec<u8>>,
     /// What is appended to its name.
     pub suffix: Vec<u8>,
 }
 
-impl Backup {
+impl BackupLocation {
     /// Whether a path of the destination is the directory that old versions go to, or in it.
     #[must_use]
     pub fn holds(&self, path: &[u8]) -> bool {
@@ -267,7 +267,7 @@ pub enum DeltaMode {
 
 /// What becomes of attributes on their way.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Changes {
+pub struct AttributeRewrites {
     /// Changes of modes, one after the other.
     pub modes: Vec<ModeChange>,
     /// Everything belongs to this user.
@@ -306,11 +306,11 @@ pub enum OwnerPattern {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModeChange {
     /// What it applies to.
-    pub of: Subjects,
+    pub of: ModeSubjects,
     /// The bits that the clause speaks of (of whom): `u`, `g`, `o` or all, with their set-id and sticky bits.
     pub whom: u32,
     /// What is done.
-    pub operation: Operation,
+    pub operation: ModeOperation,
     /// The bits, for all whom it may concern.
     pub bits: u32,
     /// `X`: execution too, for directories and what anybody may execute.
@@ -325,7 +325,7 @@ pub struct ModeChange {
 
 /// What a change of modes applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Subjects {
+pub enum ModeSubjects {
     /// Everything.
     All,
     /// Directories.
@@ -336,7 +336,7 @@ pub enum Subjects {
 
 /// What a change of modes does with its bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Operation {
+pub enum ModeOperation {
     /// They are added.
     Add,
     /// They are taken away.
@@ -350,9 +350,9 @@ impl ModeChange {
     #[must_use]
     pub fn apply(&self, mode: u32, is_dir: bool) -> u32 {
         let concerns = match self.of {
-            Subjects::All => true,
-            Subjects::Dirs => is_dir,
-            Subjects::Files => !is_dir,
+            ModeSubjects::All => true,
+            ModeSubjects::Dirs => is_dir,
+            ModeSubjects::Files => !is_dir,
         };
         if !concerns {
             return mode;
@@ -366,16 +366,16 @@ impl ModeChange {
         };
         let bits = (self.bits | execute | (copied * 0o111)) & self.whom & !self.masked;
         match self.operation {
-            Operation::Add => mode | bits,
-            Operation::Remove => mode & !bits,
-            Operation::Set => mode & !self.whom | bits,
+            ModeOperation::Add => mode | bits,
+            ModeOperation::Remove => mode & !bits,
+            ModeOperation::Set => mode & !self.whom | bits,
         }
     }
 }
 
 /// How much of the machine and the line is used.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Effort {
+pub struct EffortOptions {
     /// Threads; none: as many as do good.
     pub jobs: Option<u32>,
     /// Bytes a second at most.
@@ -386,7 +386,7 @@ pub struct Effort {
     pub timeout: Option<u64>,
 }
 
-impl Effort {
+impl EffortOptions {
     /// How many threads to use: all that the machine has, within bounds, unless told otherwise.
     #[must_use]
     pub fn threads(&self) -> usize {
@@ -412,34 +412,34 @@ mod tests {
             masked: 0,
             copies: 0,
         };
-        let go_x = clause(Subjects::All, 0o2077 | 0o1000, Operation::Add, 0o444, true);
+        let go_x = clause(ModeSubjects::All, 0o2077 | 0o1000, ModeOperation::Add, 0o444, true);
         assert_eq!(go_x.apply(0o600, false), 0o644);
         assert_eq!(go_x.apply(0o700, false), 0o755);
         assert_eq!(go_x.apply(0o600, true), 0o655);
-        let dirs = clause(Subjects::Dirs, 0o7777, Operation::Set, 0o755, false);
+        let dirs = clause(ModeSubjects::Dirs, 0o7777, ModeOperation::Set, 0o755, false);
         assert_eq!(dirs.apply(0o7700, true), 0o755);
         assert_eq!(dirs.apply(0o700, false), 0o700);
-        let less = clause(Subjects::Files, 0o0070, Operation::Remove, 0o222, false);
+        let less = clause(ModeSubjects::Files, 0o0070, ModeOperation::Remove, 0o222, false);
         assert_eq!(less.apply(0o666, false), 0o646);
     }
 
     #[test]
     fn a_backup_directory_holds_itself_and_what_is_in_it() {
-        let backup = |dir: &str| Backup { dir: Some(dir.into()), suffix: Vec::new() };
+        let backup = |dir: &str| BackupLocation { dir: Some(dir.into()), suffix: Vec::new() };
         assert!(backup("old/").holds(b"old") && backup("./old").holds(b"old/d/f"));
         assert!(backup("a/old").holds(b"a/old/f") && !backup("a/old").holds(b"a"));
         assert!(!backup("old").holds(b"older") && !backup("old").holds(b"d/old"));
         assert!(!backup("/old").holds(b"old") && !backup(".").holds(b"f"));
-        assert!(!Backup { dir: None, suffix: Vec::new() }.holds(b"f"));
+        assert!(!BackupLocation { dir: None, suffix: Vec::new() }.holds(b"f"));
     }
 
     #[test]
     fn options_survive_the_wire() {
-        let options = Options {
-            delete: Delete { max: Some(Most::Percent(3)), ..Delete::default() },
-            ..Options::default()
+        let options = SyncOptions {
+            delete: DeleteOptions { max: Some(DeleteLimit::Percent(3)), ..DeleteOptions::default() },
+            ..SyncOptions::default()
         };
         let text = serde_json::to_string(&options).unwrap_or_default();
-        assert_eq!(serde_json::from_str::<Options>(&text).ok(), Some(options));
+        assert_eq!(serde_json::from_str::<SyncOptions>(&text).ok(), Some(options));
     }
 }

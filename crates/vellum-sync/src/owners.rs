@@ -8,27 +8,27 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use rustix::process::{getegid, geteuid, getgroups};
-use vellum_checkout::beneath::Dir;
+use vellum_checkout::beneath::HeldDir;
 
 use crate::error::{Result, SyncError};
-use crate::listing::{Listing, Owners};
-use crate::options::{Options, OwnerPattern, OwnerRule, Receiver};
+use crate::listing::{OwnerNames, TreeListing};
+use crate::options::{OwnerPattern, OwnerRule, SyncOptions, UnprivilegedReceiver};
 use crate::rules::matches_name;
-use crate::source::Side;
+use crate::source::SyncSide;
 
 /// Most names of a table that are told: beyond that a table is no file.
 const NAMES_MAX: usize = 100_000;
 
-impl Owners {
+impl OwnerNames {
     /// What this host calls owners, if they go by name: of a source those that its listing has; of a destination all, and
     /// who receives.
     #[must_use]
-    pub fn here(side: Side, listing: &Listing, by_name: bool) -> Self {
+    pub fn here(side: SyncSide, listing: &TreeListing, by_name: bool) -> Self {
         let names = |file: &[u8]| if by_name { table(file) } else { BTreeMap::new() };
         let (users, groups) = (names(b"passwd"), names(b"group"));
         match side {
-            Side::Destination => Self { users, groups, receiver: receiver() },
-            Side::Source => {
+            SyncSide::Destination => Self { users, groups, receiver: receiver() },
+            SyncSide::Source => {
                 let (mut uids, mut gids) = (BTreeSet::new(), BTreeSet::new());
                 for entry in listing.iter() {
                     uids.insert(entry.uid());
@@ -45,7 +45,7 @@ impl Owners {
 }
 
 /// Who receives here, if it is not root, who may everything.
-fn receiver() -> Option<Receiver> {
+fn receiver() -> Option<UnprivilegedReceiver> {
     if geteuid().is_root() {
         return None;
     }
@@ -53,12 +53,12 @@ fn receiver() -> Option<Receiver> {
     groups.push(getegid().as_raw());
     groups.sort_unstable();
     groups.dedup();
-    Some(Receiver { user: geteuid().as_raw(), groups })
+    Some(UnprivilegedReceiver { user: geteuid().as_raw(), groups })
 }
 
 /// The numbers of a file of `/etc`, and the first name of each.
 fn table(name: &[u8]) -> BTreeMap<u32, String> {
-    let text = Dir::open_root(Path::new("/etc"))
+    let text = HeldDir::open_root(Path::new("/etc"))
         .ok()
         .and_then(|dir| crate::scan::read_rules(&dir, name).ok().flatten())
         .unwrap_or_default();
@@ -82,7 +82,11 @@ fn parse(text: &str) -> BTreeMap<u32, String> {
 /// Gives the source's entries the numbers that their owners have at the destination, and gives the options as they are
 /// for who receives, and for a filesystem that may keep times less finely. Fails if a rule names an owner whom the
 /// destination does not know.
-pub fn settle(source: &mut Listing, destination: &Listing, options: &Options) -> Result<Options> {
+pub fn settle(
+    source: &mut TreeListing,
+    destination: &TreeListing,
+    options: &SyncOptions,
+) -> Result<SyncOptions> {
     let mut options = options.clone();
     options.compare.widen(destination.granularity.window());
     options.preserve.receiver.clone_from(&destination.owners.receiver);
@@ -152,24 +156,25 @@ mod tests {
     use vellum_types::FileKind;
 
     use super::*;
-    use crate::listing::{Block, EntryId, Fresh};
+    use crate::listing::{DirectoryBlock, ListingEntryId, NewListingEntry};
 
     fn names(pairs: &[(u32, &str)]) -> BTreeMap<u32, String> {
         pairs.iter().map(|(id, name)| (*id, (*name).to_owned())).collect()
     }
 
-    fn listing(ids: &[(u32, u32)]) -> Listing {
-        let mut listing = Listing::new(&Fresh::dir(), None);
-        let mut block = Block::default();
+    fn listing(ids: &[(u32, u32)]) -> TreeListing {
+        let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
+        let mut block = DirectoryBlock::default();
         for (number, (uid, gid)) in ids.iter().enumerate() {
-            let fresh = Fresh { kind: FileKind::File, uid: *uid, gid: *gid, ..Fresh::dir() };
+            let fresh =
+                NewListingEntry { kind: FileKind::File, uid: *uid, gid: *gid, ..NewListingEntry::dir() };
             block.push(format!("{number}").as_bytes(), &fresh, None).unwrap();
         }
-        listing.attach(EntryId::ROOT, &mut block).unwrap();
+        listing.attach(ListingEntryId::ROOT, &mut block).unwrap();
         listing
     }
 
-    fn ids(listing: &Listing) -> Vec<(u32, u32)> {
+    fn ids(listing: &TreeListing) -> Vec<(u32, u32)> {
         listing.iter().skip(1).map(|entry| (entry.uid(), entry.gid())).collect()
     }
 
@@ -177,11 +182,11 @@ mod tests {
     fn names_go_across_and_numbers_where_there_is_none() {
         let mut from = listing(&[(0, 0), (1000, 100), (1001, 101), (1002, 0), (7, 7)]);
         let there = names(&[(0, "root"), (1000, "ann"), (1001, "bob"), (7, "root")]);
-        from.owners = Owners { users: there, groups: names(&[(100, "team")]), receiver: None };
+        from.owners = OwnerNames { users: there, groups: names(&[(100, "team")]), receiver: None };
         let mut to = listing(&[]);
         let here = names(&[(0, "root"), (500, "ann"), (1000, "carl")]);
-        to.owners = Owners { users: here, groups: names(&[(7, "team")]), receiver: None };
-        let options = Options::default();
+        to.owners = OwnerNames { users: here, groups: names(&[(7, "team")]), receiver: None };
+        let options = SyncOptions::default();
         let mut mapped = from.clone();
         settle(&mut mapped, &to, &options).unwrap();
         assert_eq!(ids(&mapped), [(0, 0), (500, 7), (1001, 101), (1002, 0), (7, 7)]);

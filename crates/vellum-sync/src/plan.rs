@@ -15,40 +15,45 @@ mod wanted;
 
 pub(crate) use compare::content;
 pub use compare::{attributes, unsettled, unsettled_in_basis};
-pub(crate) use delete::Deletions;
-pub use refusal::{Refusal, Remark};
-pub use step::{Action, Counts, How, Phase, Step, What};
-pub use wanted::Wanted;
+pub(crate) use delete::DeletionCounts;
+pub use refusal::{PlanRefusal, PlanRemark};
+pub use step::{Differences, StepAction, StepCounts, StepPhase, SyncStep, WriteMethod};
+pub use wanted::WantedAttributes;
 
-use crate::listing::{EntryId, Listing};
-use crate::options::Options;
+use crate::listing::{ListingEntryId, TreeListing};
+use crate::options::SyncOptions;
 
 /// What a run will do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct SyncPlan {
     /// All steps, in the order in which they are carried out.
-    pub steps: Vec<Step>,
+    pub steps: Vec<SyncStep>,
     /// Why none of it may be carried out.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<PlanRefusal>,
     /// What a person should know.
-    pub remarks: Vec<Remark>,
+    pub remarks: Vec<PlanRemark>,
     /// How much there is to do.
-    pub counts: Counts,
+    pub counts: StepCounts,
     /// Entries of the source that the destination has once all is done, and that are to be taken away then.
-    pub moved: Vec<EntryId>,
+    pub moved: Vec<ListingEntryId>,
 }
 
-impl Plan {
+impl SyncPlan {
     /// What makes the destination what the source is, as far as the options go.
     #[must_use]
-    pub fn new(source: &Listing, destination: &Listing, options: &Options) -> Self {
+    pub fn new(source: &TreeListing, destination: &TreeListing, options: &SyncOptions) -> Self {
         Self::with_basis(source, destination, &[], options)
     }
 
     /// The same, with listings of the basis directories in the order of the options.
     #[must_use]
-    pub fn with_basis(source: &Listing, destination: &Listing, basis: &[Listing], options: &Options) -> Self {
-        walk::Planner::new(source, destination, options).with_basis(basis).run()
+    pub fn with_basis(
+        source: &TreeListing,
+        destination: &TreeListing,
+        basis: &[TreeListing],
+        options: &SyncOptions,
+    ) -> Self {
+        walk::SyncPlanner::new(source, destination, options).with_basis(basis).run()
     }
 
     /// Whether there is nothing to do.
@@ -59,7 +64,7 @@ impl Plan {
 
     /// The steps of a phase.
     #[must_use]
-    pub fn phase(&self, phase: Phase) -> &[Step] {
+    pub fn phase(&self, phase: StepPhase) -> &[SyncStep] {
         let start = self.steps.partition_point(|step| step.phase < phase);
         let end = self.steps.partition_point(|step| step.phase <= phase);
         self.steps.get(start..end).unwrap_or_default()

@@ -20,45 +20,45 @@ mod resume;
 mod small;
 mod times;
 
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
-use attributes::Newcomer;
+use attributes::PreviousOccupant;
 pub use attributes::umask;
-pub(crate) use content::{Flow, SMALL, hash_zeros};
-pub(crate) use file::{Home, Receiver, hash, taken};
-pub(crate) use keep::Keeper;
+pub(crate) use content::{SMALL, TransferControl, hash_zeros};
+pub(crate) use file::{EntryDestination, EntryWriter, hash, taken};
+pub(crate) use keep::BackupKeeper;
 pub(crate) use partial::name_for as partial_name;
-pub(crate) use ranges::{Hands, RANGE};
+pub(crate) use ranges::{IdleWorkers, RANGE};
 
 use crate::error::Result;
-use crate::listing::Listing;
-use crate::options::Options;
-use crate::plan::Plan;
-use crate::source::{End, Source};
+use crate::listing::TreeListing;
+use crate::options::SyncOptions;
+use crate::plan::SyncPlan;
+use crate::source::{SourceEnd, SyncEnd};
 
 /// A plan with all that is needed to carry it out.
-pub struct Job<'a> {
+pub struct SyncJob<'a> {
     /// What is to be done.
-    pub plan: &'a Plan,
+    pub plan: &'a SyncPlan,
     /// Where content comes from.
-    pub source: &'a dyn Source,
+    pub source: &'a dyn SourceEnd,
     /// What is there.
-    pub from: &'a Listing,
+    pub from: &'a TreeListing,
     /// What is at the destination.
-    pub to: &'a Listing,
+    pub to: &'a TreeListing,
     /// What was asked for.
-    pub options: &'a Options,
+    pub options: &'a SyncOptions,
 }
 
 /// The end where entries go.
-pub trait Destination: End {
+pub trait DestinationEnd: SyncEnd {
     /// Carries out a plan, exactly; goes on after the failure of one entry, and tells it.
-    fn carry_out(&self, job: &Job<'_>, meter: &Meter) -> Result<Report>;
+    fn carry_out(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport>;
 }
 
 /// What became of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct SyncReport {
     /// Steps that were carried out.
     pub steps: u64,
     /// Bytes of data written.
@@ -66,7 +66,7 @@ pub struct Report {
     /// Bytes that needed not be written: blocks shared with the source, or of the old file.
     pub spared: u64,
     /// What could not be done.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<SyncProblem>,
     /// It was stopped before it was done.
     pub stopped: bool,
     /// Everything was tried, and what was written is on the disk; looked at if entries are moved.
@@ -77,7 +77,7 @@ pub struct Report {
 
 /// Something that could not be done, while all else was.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct SyncProblem {
     /// The path from the root.
     pub path: Vec<u8>,
     /// What happened.

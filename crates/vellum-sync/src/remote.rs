@@ -9,48 +9,53 @@ mod child;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
-pub use address::{Address, AddressError, Shell};
-use child::Connected;
+pub use address::{AddressError, RemoteAddress, RemoteShell};
+use child::ConnectedProgram;
 
 use crate::error::{Result, SyncError};
-use crate::listing::{Digest, Entry, EntryId, Listing};
-use crate::receive::{Destination, Job, Report};
-use crate::session::{Begin, Found, Role, Settings};
-use crate::source::{Content, End, OldVersion, Source, Wanted, Wish};
+use crate::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use crate::receive::{DestinationEnd, SyncJob, SyncReport};
+use crate::session::{BeginRequest, FoundPath, LinkSettings, ServerRole};
+use crate::source::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, WantedFile};
 
 /// One end of a run, on another host. Clones are the same end.
 #[derive(Clone)]
-pub struct Remote {
-    inner: Arc<Inner>,
+pub struct RemoteEnd {
+    inner: Arc<RemoteEndInner>,
 }
 
-struct Inner {
-    address: Address,
-    shell: Shell,
-    settings: Settings,
-    state: Mutex<State>,
+struct RemoteEndInner {
+    address: RemoteAddress,
+    shell: RemoteShell,
+    settings: LinkSettings,
+    state: Mutex<RemoteEndState>,
 }
 
-struct State {
-    begin: Begin,
+struct RemoteEndState {
+    begin: BeginRequest,
     /// The server knows what is meant.
     is_asked: bool,
-    connected: Arc<Connected>,
+    connected: Arc<ConnectedProgram>,
     /// Bytes sent and received by connections before this one.
     before: (u64, u64),
     /// How many of those had stood and were lost.
     cuts: u32,
 }
 
-impl Remote {
+impl RemoteEnd {
     /// Connects. The end is asked for when it is looked at or listed.
-    pub fn connect(address: Address, shell: Shell, role: Role, settings: Settings) -> Result<Self> {
-        let begin = Begin { role, path: address.path.clone(), name: None, timeout: settings.timeout };
-        let connected = Arc::new(Connected::start(&address, &shell, &settings)?);
-        let state = Mutex::new(State { begin, is_asked: false, connected, before: (0, 0), cuts: 0 });
-        Ok(Self { inner: Arc::new(Inner { address, shell, settings, state }) })
+    pub fn connect(
+        address: RemoteAddress,
+        shell: RemoteShell,
+        role: ServerRole,
+        settings: LinkSettings,
+    ) -> Result<Self> {
+        let begin = BeginRequest { role, path: address.path.clone(), name: None, timeout: settings.timeout };
+        let connected = Arc::new(ConnectedProgram::start(&address, &shell, &settings)?);
+        let state = Mutex::new(RemoteEndState { begin, is_asked: false, connected, before: (0, 0), cuts: 0 });
+        Ok(Self { inner: Arc::new(RemoteEndInner { address, shell, settings, state }) })
     }
 
     /// The same end through a connection of its own: what is listed there changes no numbers here.
@@ -78,7 +83,7 @@ impl Remote {
     }
 
     /// Looks at what stands there.
-    pub fn look(&self) -> Result<Found> {
+    pub fn look(&self) -> Result<FoundPath> {
         let (begin, connected) = {
             let state = self.state();
             (state.begin.clone(), Arc::clone(&state.connected))
@@ -88,11 +93,11 @@ impl Remote {
         Ok(found)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RemoteEndState> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn connected(&self) -> Arc<Connected> {
+    fn connected(&self) -> Arc<ConnectedProgram> {
         Arc::clone(&self.state().connected)
     }
 
@@ -127,7 +132,7 @@ impl Remote {
         }
         let (before, cuts) = (self.traffic(), self.cuts());
         let inner = &*self.inner;
-        let connected = Arc::new(Connected::start(&inner.address, &inner.shell, &inner.settings)?);
+        let connected = Arc::new(ConnectedProgram::start(&inner.address, &inner.shell, &inner.settings)?);
         let mut state = self.state();
         let gone = std::mem::replace(&mut state.connected, connected);
         state.is_asked = false;
@@ -138,7 +143,7 @@ impl Remote {
         Ok(())
     }
 
-    fn explain(&self, connected: &Connected, error: SyncError) -> SyncError {
+    fn explain(&self, connected: &ConnectedProgram, error: SyncError) -> SyncError {
         match (error, connected.client.link().lost()) {
             (SyncError::Lost, Some(why)) => SyncError::LostTo { host: self.inner.address.host.clone(), why },
             (error, _) => error,
@@ -146,8 +151,8 @@ impl Remote {
     }
 }
 
-impl End for Remote {
-    fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+impl SyncEnd for RemoteEnd {
+    fn list(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
         self.connect_again()?;
         let (begin, connected) = {
             let mut state = self.state();
@@ -157,35 +162,45 @@ impl End for Remote {
         connected.client.list(begin.as_ref(), wish, meter).map_err(|error| self.explain(&connected, error))
     }
 
-    fn digest(&self, _: &Listing, files: &[EntryId], _: &Meter) -> Result<Vec<Option<Digest>>> {
+    fn digest(
+        &self,
+        _: &TreeListing,
+        files: &[ListingEntryId],
+        _: &ProgressMeter,
+    ) -> Result<Vec<Option<ContentDigest>>> {
         let connected = self.connected();
         connected.client.digest(files).map_err(|error| self.explain(&connected, error))
     }
 }
 
-impl Source for Remote {
-    fn expect(&self, listing: &Listing, files: &[Wanted]) {
+impl SourceEnd for RemoteEnd {
+    fn expect(&self, listing: &TreeListing, files: &[WantedFile]) {
         self.connected().client.source().expect(listing, files);
     }
 
-    fn open(&self, file: Entry<'_>, old: Option<OldVersion<'_>>) -> Result<Content> {
+    fn open(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
         let connected = self.connected();
         connected.client.source().open(file, old).map_err(|error| self.explain(&connected, error))
     }
 
-    fn take_away(&self, _: &Listing, entries: &[EntryId], meter: &Meter) -> Result<Report> {
+    fn take_away(
+        &self,
+        _: &TreeListing,
+        entries: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<SyncReport> {
         let connected = self.connected();
         connected.client.take_away(entries, meter).map_err(|error| self.explain(&connected, error))
     }
 }
 
-impl Destination for Remote {
-    fn carry_out(&self, job: &Job<'_>, meter: &Meter) -> Result<Report> {
+impl DestinationEnd for RemoteEnd {
+    fn carry_out(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
         if let Some(refusal) = &job.plan.refusal {
             return Err(SyncError::Refused(refusal.clone()));
         }
         if job.plan.is_empty() && job.plan.moved.is_empty() {
-            return Ok(Report::default());
+            return Ok(SyncReport::default());
         }
         let connected = self.connected();
         meter.begin(job.plan.steps.len() as u64, job.plan.counts.write_bytes);

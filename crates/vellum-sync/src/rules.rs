@@ -1,8 +1,8 @@
 //! What takes part in a synchronisation: rsync's filter language, lists of files, ignore files, limits.
 //!
-//! [`RuleSet::compile`] turns what was typed into data that can go over the wire; [`Rules::new`] makes a matcher of it.
-//! A walk starts in [`Rules::top`], calls [`Rules::enter`] for each directory that it goes into, and asks
-//! [`Rules::judge`] about each entry. [`Filters`] is all of it together, as a scan asks for it.
+//! [`RuleSet::compile`] turns what was typed into data that can go over the wire; [`SyncRules::new`] makes a matcher of it.
+//! A walk starts in [`SyncRules::top`], calls [`SyncRules::enter`] for each directory that it goes into, and asks
+//! [`SyncRules::judge`] about each entry. [`SyncFilters`] is all of it together, as a scan asks for it.
 //!
 //! Invariant: files of rules are read by the caller's function, those of the tree by who walks it. The time that a verdict takes
 //! is bounded by the lengths of rules and path. Files above the root, where a rule asks for such, are read when a judge
@@ -20,17 +20,17 @@ mod scope;
 mod selection;
 mod wild;
 
-pub use compile::ReadFile;
+pub use compile::ReadRuleFile;
 pub use error::RuleError;
-pub use judge::Filters;
-pub use limits::{Limits, parse_size};
-pub use rule::{DirMerge, Effect, Entry, Modifiers, Rule, RuleArg, RuleSet, Sides};
-pub use scope::{ReadHere, Rules, Scope, Verdict};
-pub use selection::{Listed, Selection};
+pub use judge::SyncFilters;
+pub use limits::{FileLimits, parse_size};
+pub use rule::{DirMergeRule, FilterRule, RuleArg, RuleEffect, RuleEntry, RuleModifiers, RuleSet, RuleSides};
+pub use scope::{ReadDirectoryFile, RuleScope, RuleVerdict, SyncRules};
+pub use selection::{ListedPath, ListedPaths};
 
 /// Whether a name matches a pattern of `*`, `?` and `[`.
 pub(crate) fn matches_name(pattern: &str, name: &str) -> bool {
-    pattern::Pattern::new(pattern.as_bytes()).matches(name.as_bytes(), false)
+    pattern::RulePattern::new(pattern.as_bytes()).matches(name.as_bytes(), false)
 }
 
 #[cfg(test)]

@@ -9,18 +9,18 @@ mod judge;
 mod visit;
 mod walk;
 
-use vellum_checkout::beneath::{Dir, is_temp_name};
-use vellum_volume::Meter;
+use vellum_checkout::beneath::{HeldDir, is_temp_name};
+use vellum_volume::ProgressMeter;
 use vellum_volume::state::STATE_DIR;
 
-pub use judge::{Everything, Judge, ReadRules, Verdict};
+pub use judge::{EntryFilter, EntryVerdict, NoFilter, ReadScanRules};
 pub(crate) use judge::{left_out, takes_named};
 pub(crate) use visit::{identity, stamp};
 pub(crate) use walk::read_rules;
 
 use crate::error::Result;
-use crate::listing::{Flags, Fresh, Listing};
-use crate::source::Wish;
+use crate::listing::{EntryFlags, NewListingEntry, TreeListing};
+use crate::source::ListingRequest;
 
 /// Where deleted and replaced entries go if that is asked for, at the destination's root.
 pub const TRASH_DIR: &[u8] = b".vellum-trash";
@@ -32,26 +32,27 @@ pub fn is_own(name: &[u8]) -> bool {
 }
 
 /// Lists what is in a directory.
-pub fn scan(root: &Dir, wish: &Wish, meter: &Meter) -> Result<Listing> {
+pub fn scan(root: &HeldDir, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
     if !wish.top.is_empty() && !takes_named(wish, &wish.top, true)? {
         return Ok(left_out());
     }
-    walk::Walk::new(root, wish, meter)?.run()
+    walk::DirectoryWalk::new(root, wish, meter)?.run()
 }
 
 /// Lists one entry of a directory as the only one, under the name `shown`.
-pub fn scan_one(dir: &Dir, name: &[u8], shown: &[u8], wish: &Wish) -> Result<Listing> {
+pub fn scan_one(dir: &HeldDir, name: &[u8], shown: &[u8], wish: &ListingRequest) -> Result<TreeListing> {
     if !takes_named(wish, name, false)? {
         return Ok(left_out());
     }
-    let mut listing = Listing::new(&Fresh { flags: Flags::IMPLIED, ..Fresh::dir() }, None);
-    let mut found = visit::Found::with_capacity(1);
-    visit::Looker::new(wish).look(dir, name, shown, &mut found)?;
+    let mut listing =
+        TreeListing::new(&NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::dir() }, None);
+    let mut found = visit::DirectoryContents::with_capacity(1);
+    visit::DirectoryVisitor::new(wish).look(dir, name, shown, &mut found)?;
     for (place, device, inode) in &found.linked {
         found.block.set_group(*place as usize, 1);
         listing.linked_files = vec![(*device, *inode)];
     }
-    let first = listing.attach(crate::listing::EntryId::ROOT, &mut found.block)?;
+    let first = listing.attach(crate::listing::ListingEntryId::ROOT, &mut found.block)?;
     for (place, stamp) in &found.stamps {
         listing.set_stamp(first.plus(*place), *stamp);
     }

@@ -7,18 +7,23 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vellum_checkout::beneath::Xattr;
-use vellum_map::Root;
-use vellum_store::Fetched;
+use vellum_checkout::beneath::ExtendedAttribute;
+use vellum_map::MapRoot;
+use vellum_store::FetchedBlobs;
 use vellum_types::{BlobKind, FileKind, Ino};
-use vellum_volume::tree::{FsTree, Inode, Piece as Stored, part, pieces};
-use vellum_volume::{Meter, Volume};
+use vellum_volume::tree::{FilePiece as Stored, FsTree, InodeRecord, part, pieces};
+use vellum_volume::{ProgressMeter, Volume};
 
 use crate::error::{Result, SyncError};
-use crate::listing::{Block, Detail, Digest, Entry, EntryId, Flags, Fresh, Listing};
+use crate::listing::{
+    ContentDigest, DirectoryBlock, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry,
+    TreeListing,
+};
 use crate::receive::RANGE;
-use crate::scan::{Judge, left_out, takes_named};
-use crate::source::{Content, End, OldVersion, Part, Piece, Pieces, Source, Wish};
+use crate::scan::{EntryFilter, left_out, takes_named};
+use crate::source::{
+    ContentPieces, FileContent, FilePart, ListingRequest, OldVersion, SourceEnd, SyncEnd, TransferPiece,
+};
 
 /// ACLs are attributes whose names begin so.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
@@ -26,14 +31,14 @@ const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 const BATCH: usize = 16;
 
 /// A directory of a snapshot, or one entry of it.
-pub struct Snapshot {
+pub struct SnapshotEnd {
     volume: Arc<Volume>,
     tree: FsTree,
     top: Ino,
     /// The entry stands for all.
     single: Option<SingleEntry>,
     /// What was listed last.
-    inodes: Mutex<HashMap<EntryId, Ino>>,
+    inodes: Mutex<HashMap<ListingEntryId, Ino>>,
 }
 
 /// An entry that is all there is of a source.
@@ -46,7 +51,7 @@ pub struct SingleEntry {
 }
 
 /// An entry that was seen, by its place among those of its directory.
-struct Seen {
+struct SnapshotDirEntry {
     place: u32,
     ino: Ino,
     /// The name, if it is a directory that is entered.
@@ -54,28 +59,28 @@ struct Seen {
 }
 
 /// A directory that waits to be listed.
-struct Task {
-    id: EntryId,
+struct ListingTask {
+    id: ListingEntryId,
     ino: Ino,
     name: Vec<u8>,
-    judge: Arc<dyn Judge>,
+    judge: Arc<dyn EntryFilter>,
 }
 
-impl Snapshot {
+impl SnapshotEnd {
     /// What is at `top` in the tree of this root; with `single`, that entry alone.
     #[must_use]
-    pub fn new(volume: Volume, root: Root, top: Ino, single: Option<SingleEntry>) -> Self {
+    pub fn new(volume: Volume, root: MapRoot, top: Ino, single: Option<SingleEntry>) -> Self {
         let tree = volume.tree(root);
         Self { volume: Arc::new(volume), tree, top, single, inodes: Mutex::default() }
     }
 
-    fn fresh(inode: &Inode, flags: Flags) -> Fresh {
+    fn fresh(inode: &InodeRecord, flags: EntryFlags) -> NewListingEntry {
         let attr = &inode.attr;
         let (kind, mode, uid, gid) = (attr.kind, attr.mode, attr.uid, attr.gid);
-        Fresh { kind, mode, uid, gid, size: attr.size, mtime: attr.mtime, flags }
+        NewListingEntry { kind, mode, uid, gid, size: attr.size, mtime: attr.mtime, flags }
     }
 
-    fn detail(inode: &Inode, wish: &Wish, judge: &dyn Judge) -> Option<Detail> {
+    fn detail(inode: &InodeRecord, wish: &ListingRequest, judge: &dyn EntryFilter) -> Option<EntryDetail> {
         let preserve = &wish.options.preserve;
         let attr = &inode.attr;
         let takes = |name: &[u8]| match name.starts_with(ACL_PREFIX) {
@@ -83,14 +88,15 @@ impl Snapshot {
             false => preserve.xattrs && judge.takes_xattr(name),
         };
         let xattrs = inode.xattrs.iter().filter(|(name, _)| takes(name));
-        let mut xattrs: Vec<Xattr> =
-            xattrs.map(|(name, value)| Xattr { name: name.clone(), value: value.clone() }).collect();
+        let mut xattrs: Vec<ExtendedAttribute> = xattrs
+            .map(|(name, value)| ExtendedAttribute { name: name.clone(), value: value.clone() })
+            .collect();
         xattrs.sort_unstable();
         let linked = preserve.hard_links && attr.nlink > 1 && attr.kind != FileKind::Dir;
         let is_device = matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice);
         let any =
             !xattrs.is_empty() || linked || is_device || attr.kind == FileKind::Symlink || preserve.atimes;
-        any.then(|| Detail {
+        any.then(|| EntryDetail {
             target: attr.target.clone().into(),
             rdev: attr.rdev,
             group: if linked { u32::try_from(inode.ino.0).unwrap_or(0) } else { 0 },
@@ -100,9 +106,14 @@ impl Snapshot {
     }
 
     /// The entries of a directory, and the directories among them.
-    fn directory(&self, task: &Task, wish: &Wish, files: &mut u64) -> Result<(Block, Vec<Seen>, bool)> {
+    fn directory(
+        &self,
+        task: &ListingTask,
+        wish: &ListingRequest,
+        files: &mut u64,
+    ) -> Result<(DirectoryBlock, Vec<SnapshotDirEntry>, bool)> {
         let entries = self.tree.entries(task.ino)?;
-        let mut block = Block::with_capacity(entries.len());
+        let mut block = DirectoryBlock::with_capacity(entries.len());
         let (mut inodes, mut keeps) = (Vec::with_capacity(entries.len()), false);
         for (name, dentry) in entries {
             let is_dir = dentry.kind == FileKind::Dir;
@@ -115,37 +126,40 @@ impl Snapshot {
             let is_file = inode.attr.kind == FileKind::File;
             let withheld = is_file && !task.judge.admits(inode.attr.size, inode.attr.mtime);
             let is_bare = is_dir && wish.options.preserve.bare_way && verdict.is_between;
-            let flags = Flags::default().with_if(Flags::WITHHELD, withheld).with_if(Flags::IMPLIED, is_bare);
+            let flags = EntryFlags::default()
+                .with_if(EntryFlags::WITHHELD, withheld)
+                .with_if(EntryFlags::IMPLIED, is_bare);
             let place = block.len() as u32;
             block.push(&name, &Self::fresh(&inode, flags), Self::detail(&inode, wish, &*task.judge))?;
             *files += u64::from(is_file);
             let enters = is_dir && (verdict.is_way || wish.options.preserve.recursive);
-            inodes.push(Seen { place, ino: dentry.ino, enters: enters.then_some(name) });
+            inodes.push(SnapshotDirEntry { place, ino: dentry.ino, enters: enters.then_some(name) });
         }
         Ok((block, inodes, keeps))
     }
 
-    fn list_single(&self, single: &SingleEntry, wish: &Wish) -> Result<Listing> {
+    fn list_single(&self, single: &SingleEntry, wish: &ListingRequest) -> Result<TreeListing> {
         if !takes_named(wish, &single.name, false)? {
             return Ok(left_out());
         }
-        let mut listing = Listing::new(&Fresh { flags: Flags::IMPLIED, ..Fresh::dir() }, None);
+        let mut listing =
+            TreeListing::new(&NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::dir() }, None);
         let inode = self.tree.inode(self.top)?;
         let is_withheld =
             inode.attr.kind == FileKind::File && !wish.rules.admits(inode.attr.size, inode.attr.mtime);
-        let flags = Flags::default().with_if(Flags::WITHHELD, is_withheld);
-        let mut block = Block::default();
+        let flags = EntryFlags::default().with_if(EntryFlags::WITHHELD, is_withheld);
+        let mut block = DirectoryBlock::default();
         block.push(&single.shown, &Self::fresh(&inode, flags), Self::detail(&inode, wish, &*wish.rules))?;
-        let id = listing.attach(EntryId::ROOT, &mut block)?;
+        let id = listing.attach(ListingEntryId::ROOT, &mut block)?;
         self.remember(HashMap::from([(id, self.top)]));
         Ok(listing)
     }
 
-    fn remember(&self, inodes: HashMap<EntryId, Ino>) {
+    fn remember(&self, inodes: HashMap<ListingEntryId, Ino>) {
         *self.inodes.lock().unwrap_or_else(PoisonError::into_inner) = inodes;
     }
 
-    fn pieces(&self, id: EntryId) -> Result<SnapshotPieces> {
+    fn pieces(&self, id: ListingEntryId) -> Result<SnapshotPieces> {
         let known = self.inodes.lock().unwrap_or_else(PoisonError::into_inner).get(&id).copied();
         let inode = self.tree.inode(known.ok_or(SyncError::Vanished)?)?;
         let stored: Arc<[Stored]> = pieces(&inode)?.into();
@@ -155,8 +169,8 @@ impl Snapshot {
     }
 }
 
-impl End for Snapshot {
-    fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+impl SyncEnd for SnapshotEnd {
+    fn list(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
         if let Some(single) = &self.single {
             return self.list_single(single, wish);
         }
@@ -164,14 +178,16 @@ impl End for Snapshot {
             return Ok(left_out());
         }
         let inode = self.tree.inode(self.top)?;
-        let flags = Flags::default().with_if(Flags::IMPLIED, wish.implies_root());
-        let mut listing = Listing::new(&Self::fresh(&inode, flags), Self::detail(&inode, wish, &*wish.rules));
+        let flags = EntryFlags::default().with_if(EntryFlags::IMPLIED, wish.implies_root());
+        let mut listing =
+            TreeListing::new(&Self::fresh(&inode, flags), Self::detail(&inode, wish, &*wish.rules));
         let judge = match wish.top.is_empty() {
             true => None,
             false => wish.rules.enter(b"", &|_| Ok(None))?,
         };
         let judge = judge.unwrap_or_else(|| wish.rules.clone());
-        let mut tasks = vec![Task { id: EntryId::ROOT, ino: self.top, name: wish.top.clone(), judge }];
+        let mut tasks =
+            vec![ListingTask { id: ListingEntryId::ROOT, ino: self.top, name: wish.top.clone(), judge }];
         let mut inodes = HashMap::new();
         while let Some(mut task) = tasks.pop() {
             meter.check()?;
@@ -183,14 +199,14 @@ impl End for Snapshot {
             let (mut block, found, keeps) = self.directory(&task, wish, &mut files)?;
             let first = listing.attach(task.id, &mut block)?;
             if keeps {
-                listing.mark(task.id, Flags::KEEPS);
+                listing.mark(task.id, EntryFlags::KEEPS);
             }
             meter.add(files, 0);
-            for Seen { place, ino, enters } in found {
+            for SnapshotDirEntry { place, ino, enters } in found {
                 let id = first.plus(place);
                 inodes.insert(id, ino);
                 if let Some(name) = enters {
-                    tasks.push(Task { id, ino, name, judge: task.judge.clone() });
+                    tasks.push(ListingTask { id, ino, name, judge: task.judge.clone() });
                 }
             }
         }
@@ -198,18 +214,23 @@ impl End for Snapshot {
         Ok(listing)
     }
 
-    fn digest(&self, _: &Listing, files: &[EntryId], meter: &Meter) -> Result<Vec<Option<Digest>>> {
-        let hash = |id: &EntryId| {
+    fn digest(
+        &self,
+        _: &TreeListing,
+        files: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<Vec<Option<ContentDigest>>> {
+        let hash = |id: &ListingEntryId| {
             let mut pieces = self.pieces(*id).ok()?;
             let mut hasher = blake3::Hasher::new();
             loop {
                 match pieces.next().ok()? {
                     None => return Some(*hasher.finalize().as_bytes()),
-                    Some(Piece::Data(bytes)) => {
+                    Some(TransferPiece::Data(bytes)) => {
                         hasher.update(bytes);
                     }
-                    Some(Piece::Hole(len)) => crate::receive::hash_zeros(&mut hasher, len),
-                    Some(Piece::Old { .. }) => return None,
+                    Some(TransferPiece::Hole(len)) => crate::receive::hash_zeros(&mut hasher, len),
+                    Some(TransferPiece::Old { .. }) => return None,
                 }
             }
         };
@@ -223,7 +244,7 @@ impl End for Snapshot {
     }
 }
 
-impl Snapshot {
+impl SnapshotEnd {
     fn read_rules(&self, dir: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let Some(dentry) = self.tree.lookup(dir, name)? else { return Ok(None) };
         let inode = self.tree.inode(dentry.ino)?;
@@ -236,9 +257,9 @@ impl Snapshot {
     }
 }
 
-impl Source for Snapshot {
-    fn open(&self, file: Entry<'_>, _old: Option<OldVersion<'_>>) -> Result<Content> {
-        Ok(Content::Pieces(Box::new(self.pieces(file.id())?)))
+impl SourceEnd for SnapshotEnd {
+    fn open(&self, file: ListingEntry<'_>, _old: Option<OldVersion<'_>>) -> Result<FileContent> {
+        Ok(FileContent::Pieces(Box::new(self.pieces(file.id())?)))
     }
 
     fn looks_at_old(&self) -> bool {
@@ -253,7 +274,7 @@ struct SnapshotPieces {
     stored: Arc<[Stored]>,
     left: Range<usize>,
     /// The chunks of the present batch, how many of them were taken, and the pieces that are left of it.
-    fetched: Option<(Fetched, usize)>,
+    fetched: Option<(FetchedBlobs, usize)>,
     ready: usize,
     /// What the last piece was cut from; at first the content that stands beside the attributes.
     current: Vec<u8>,
@@ -277,10 +298,10 @@ impl SnapshotPieces {
     }
 }
 
-impl Pieces for SnapshotPieces {
-    fn next(&mut self) -> Result<Option<Piece<'_>>> {
+impl ContentPieces for SnapshotPieces {
+    fn next(&mut self) -> Result<Option<TransferPiece<'_>>> {
         if !std::mem::replace(&mut self.begun, true) && self.stored.is_empty() && !self.current.is_empty() {
-            return Ok(Some(Piece::Data(&self.current)));
+            return Ok(Some(TransferPiece::Data(&self.current)));
         }
         if self.left.is_empty() {
             return Ok(None);
@@ -291,20 +312,20 @@ impl Pieces for SnapshotPieces {
         let piece = self.left.next().and_then(|place| self.stored.get(place)).copied();
         self.ready -= 1;
         let Some(piece) = piece else { return Ok(None) };
-        let Some((id, skip)) = piece.chunk else { return Ok(Some(Piece::Hole(piece.len))) };
+        let Some((id, skip)) = piece.chunk else { return Ok(Some(TransferPiece::Hole(piece.len))) };
         let Some((fetched, taken)) = &mut self.fetched else { return Err(SyncError::Unequal) };
         self.current = fetched.open(*taken).map_err(vellum_volume::VolumeError::from)?;
         *taken += 1;
-        Ok(Some(Piece::Data(part(&self.current, id, skip, piece.len)?)))
+        Ok(Some(TransferPiece::Data(part(&self.current, id, skip, piece.len)?)))
     }
 
-    fn parts(&self) -> Option<Vec<Part>> {
+    fn parts(&self) -> Option<Vec<FilePart>> {
         let (mut parts, mut first, mut start, mut end) = (Vec::new(), 0, 0, 0);
         for (place, piece) in self.stored.iter().enumerate() {
             end += piece.len;
             if end - start >= RANGE || place + 1 == self.stored.len() {
                 let pieces = Self::of(self.volume.clone(), self.stored.clone(), first..place + 1);
-                parts.push(Part { start, end, pieces: Box::new(pieces) });
+                parts.push(FilePart { start, end, pieces: Box::new(pieces) });
                 (first, start) = (place + 1, end);
             }
         }

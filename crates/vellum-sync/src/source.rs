@@ -7,16 +7,16 @@ use std::fs::File;
 use std::sync::Arc;
 
 use vellum_checkout::beneath::OpenedFile;
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use crate::error::{Result, SyncError};
-use crate::listing::{Digest, Entry, EntryId, Listing};
-use crate::options::Options;
-use crate::receive::Report;
+use crate::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use crate::options::SyncOptions;
+use crate::receive::SyncReport;
 
 /// Which of the two sides is meant: rules mean different things on each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Side {
+pub enum SyncSide {
     /// Where entries come from.
     Source,
     /// Where they go.
@@ -25,13 +25,13 @@ pub enum Side {
 
 /// What a listing has to say.
 #[derive(Clone)]
-pub struct Wish {
+pub struct ListingRequest {
     /// Which side is listed.
-    pub side: Side,
+    pub side: SyncSide,
     /// The options of the run: which attributes are asked for.
-    pub options: Arc<Options>,
+    pub options: Arc<SyncOptions>,
     /// What is left out.
-    pub rules: Arc<dyn crate::scan::Judge>,
+    pub rules: Arc<dyn crate::scan::EntryFilter>,
     /// The name under which rules know the root: none, or that of a directory which was named without a slash.
     pub top: Vec<u8>,
     /// A directory (device and inode) that is not entered: the other end, if it lies in this one.
@@ -40,11 +40,11 @@ pub struct Wish {
     pub owners: bool,
 }
 
-impl Wish {
+impl ListingRequest {
     /// Whether the root only holds what was listed, or named by its whole path: then nothing of itself is copied.
     #[must_use]
     pub(crate) fn implies_root(&self) -> bool {
-        let filters = self.rules.filters().filter(|_| self.side == Side::Source && self.top.is_empty());
+        let filters = self.rules.filters().filter(|_| self.side == SyncSide::Source && self.top.is_empty());
         filters.is_some_and(|filters| {
             filters.selection.as_ref().is_some_and(|selection| !selection.takes_root())
         })
@@ -69,31 +69,41 @@ impl<'f> OldVersion<'f> {
 }
 
 /// One end of a run.
-pub trait End: Send + Sync {
+pub trait SyncEnd: Send + Sync {
     /// Lists all of it.
-    fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing>;
+    fn list(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing>;
 
     /// Reads files and hashes them; None for one that could not be read.
-    fn digest(&self, listing: &Listing, files: &[EntryId], meter: &Meter) -> Result<Vec<Option<Digest>>>;
+    fn digest(
+        &self,
+        listing: &TreeListing,
+        files: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<Vec<Option<ContentDigest>>>;
 }
 
 /// The end where entries come from.
-pub trait Source: End {
+pub trait SourceEnd: SyncEnd {
     /// Says which files will be opened, about in this order. A source to which the way is long asks for them ahead.
-    fn expect(&self, _listing: &Listing, _files: &[Wanted]) {}
+    fn expect(&self, _listing: &TreeListing, _files: &[WantedFile]) {}
 
     /// Opens a file's content. `old` is what the destination has under that name, if its blocks may be used; only a
     /// source to which the way is long looks at it.
-    fn open(&self, file: Entry<'_>, old: Option<OldVersion<'_>>) -> Result<Content>;
+    fn open(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent>;
 
     /// Opens a file that is to be read at once, without a look at it: who reads it looks afterwards. None where content
     /// is not a file of this host.
-    fn open_unseen(&self, _file: Entry<'_>) -> Result<Option<File>> {
+    fn open_unseen(&self, _file: ListingEntry<'_>) -> Result<Option<File>> {
         Ok(None)
     }
 
     /// Takes away entries that are as they were listed; directories stay. Tells what could not be taken away.
-    fn take_away(&self, _listing: &Listing, _entries: &[EntryId], _meter: &Meter) -> Result<Report> {
+    fn take_away(
+        &self,
+        _listing: &TreeListing,
+        _entries: &[ListingEntryId],
+        _meter: &ProgressMeter,
+    ) -> Result<SyncReport> {
         Err(SyncError::Unchangeable)
     }
 
@@ -105,50 +115,50 @@ pub trait Source: End {
 
 /// A file that will be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedFile {
     /// Which.
-    pub id: EntryId,
+    pub id: ListingEntryId,
     /// It will be opened with what the destination has.
     pub delta: bool,
 }
 
 /// The content of a file.
-pub enum Content {
+pub enum FileContent {
     /// A file of this host, which the receiver copies as is fastest, and looks at again after it was read.
     File(OpenedFile),
     /// Pieces that arrive one after the other.
-    Pieces(Box<dyn Pieces>),
+    Pieces(Box<dyn ContentPieces>),
 }
 
 /// Content that arrives piece by piece.
-pub trait Pieces: Send {
+pub trait ContentPieces: Send {
     /// The next piece; None at the end, when the source has said that the file stayed the same meanwhile.
-    fn next(&mut self) -> Result<Option<Piece<'_>>>;
+    fn next(&mut self) -> Result<Option<TransferPiece<'_>>>;
 
     /// What the whole file hashes to, once all pieces are there; None if the source does not say.
-    fn digest(&self) -> Option<Digest> {
+    fn digest(&self) -> Option<ContentDigest> {
         None
     }
 
     /// All of it in parts, one behind the other, which can be read at the same time; None if it has to arrive in order.
-    fn parts(&self) -> Option<Vec<Part>> {
+    fn parts(&self) -> Option<Vec<FilePart>> {
         None
     }
 }
 
 /// A part of a file that is read by itself.
-pub struct Part {
+pub struct FilePart {
     /// Its first byte.
     pub start: u64,
     /// The byte after its last.
     pub end: u64,
     /// What is there; never of the old file.
-    pub pieces: Box<dyn Pieces>,
+    pub pieces: Box<dyn ContentPieces>,
 }
 
 /// A piece of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum TransferPiece<'a> {
     /// Bytes.
     Data(&'a [u8]),
     /// Zeros that are not stored.

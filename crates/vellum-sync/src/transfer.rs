@@ -11,19 +11,19 @@ mod queue;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::syncfs;
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use crate::error::{Result, SyncError};
-use crate::listing::EntryId;
-use crate::local::Local;
-use crate::plan::{Action, How, Phase, Step};
-use crate::receive::{Flow, Job, Keeper, Problem, Receiver, Report};
-use crate::source::Wanted;
-use carrier::Carrier;
-use nest::Nests;
+use crate::listing::ListingEntryId;
+use crate::local::LocalEnd;
+use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod};
+use crate::receive::{BackupKeeper, EntryWriter, SyncJob, SyncProblem, SyncReport, TransferControl};
+use crate::source::WantedFile;
+use carrier::TransferContext;
+use nest::HiddenDirectories;
 
 /// Carries out a plan below the root of `to`.
-pub(crate) fn carry_out(to: &Local, job: &Job<'_>, meter: &Meter) -> Result<Report> {
+pub(crate) fn carry_out(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
     if let Some(refusal) = &job.plan.refusal {
         return Err(SyncError::Refused(refusal.clone()));
     }
@@ -33,16 +33,16 @@ pub(crate) fn carry_out(to: &Local, job: &Job<'_>, meter: &Meter) -> Result<Repo
         to.sweep(job.to, &|path| expected.iter().any(|name| path.ends_with(name)));
     }
     if job.plan.is_empty() && !options.moves {
-        return Ok(Report::default());
+        return Ok(SyncReport::default());
     }
     let counts = job.plan.counts;
     meter.begin(job.plan.steps.len() as u64, counts.write_bytes);
     job.source.expect(job.from, &expected_files(job));
     // Directories for what is kept are made when there is something to keep.
-    let replaces = job.plan.steps.iter().any(|step| step.old.is_some() && step.phase != Phase::Finish);
-    let keeper = if replaces { Keeper::new(to.root(), &options.writing)? } else { None };
-    let flow = Flow::new(meter, options.preserve.sparse, options.effort.bandwidth);
-    let carrier = Carrier::new(to.root(), Receiver::new(job, flow, keeper), meter);
+    let replaces = job.plan.steps.iter().any(|step| step.old.is_some() && step.phase != StepPhase::Finish);
+    let keeper = if replaces { BackupKeeper::new(to.root(), &options.writing)? } else { None };
+    let flow = TransferControl::new(meter, options.preserve.sparse, options.effort.bandwidth);
+    let carrier = TransferContext::new(to.root(), EntryWriter::new(job, flow, keeper), meter);
     run(&carrier, job);
     let mut durable = false;
     if options.writing.fsync || options.moves {
@@ -52,55 +52,57 @@ pub(crate) fn carry_out(to: &Local, job: &Job<'_>, meter: &Meter) -> Result<Repo
         }
     }
     let durable = durable && !carrier.is_over();
-    Ok(Report { durable, ..carrier.report() })
+    Ok(SyncReport { durable, ..carrier.report() })
 }
 
-fn run(carrier: &Carrier<'_>, job: &Job<'_>) {
+fn run(carrier: &TransferContext<'_>, job: &SyncJob<'_>) {
     let plan = job.plan;
-    let nests = Nests::of(job);
-    carrier.one_by_one(plan.phase(Phase::Clear));
-    carrier.one_by_one(plan.phase(Phase::Dirs).iter().filter(|step| !nests.make(step)));
-    carrier.one_by_one(plan.phase(Phase::Rename));
-    let files = plan.phase(Phase::Files);
+    let nests = HiddenDirectories::of(job);
+    carrier.one_by_one(plan.phase(StepPhase::Clear));
+    carrier.one_by_one(plan.phase(StepPhase::Dirs).iter().filter(|step| !nests.make(step)));
+    carrier.one_by_one(plan.phase(StepPhase::Rename));
+    let files = plan.phase(StepPhase::Files);
     if !nests.is_empty() {
         queue::in_parallel(carrier, files, &|step| nests.take(step, job), &|steps| {
             nests.fill(carrier, steps)
         });
     }
-    let asked = |step: &Step| !nests.take(step, job);
+    let asked = |step: &SyncStep| !nests.take(step, job);
     queue::in_parallel(carrier, files, &asked, &|steps| {
         carrier.one_by_one(steps.iter().filter(|step| asked(step)));
     });
-    carrier.one_by_one(plan.phase(Phase::Links));
-    let deletes = plan.phase(Phase::Delete);
+    carrier.one_by_one(plan.phase(StepPhase::Links));
+    let deletes = plan.phase(StepPhase::Delete);
     if !deletes.is_empty() && carrier.failed.load(Ordering::Relaxed) {
         let message =
             format!("not everything was written, so nothing was deleted; {} entries stay", deletes.len());
-        carrier.tell_problem(Problem { path: Vec::new(), message, vanished: false });
+        carrier.tell_problem(SyncProblem { path: Vec::new(), message, vanished: false });
     } else {
         carrier.one_by_one(deletes);
     }
-    carrier.one_by_one(plan.phase(Phase::Finish));
+    carrier.one_by_one(plan.phase(StepPhase::Finish));
 }
 
 /// Names under which what arrived of files may wait to be taken up.
-fn expected_partials(job: &Job<'_>) -> Vec<Vec<u8>> {
+fn expected_partials(job: &SyncJob<'_>) -> Vec<Vec<u8>> {
     if !job.options.writing.resume {
         return Vec::new();
     }
-    let files = job.plan.phase(Phase::Files).iter().filter(|step| matches!(step.action, Action::Write(_)));
+    let files =
+        job.plan.phase(StepPhase::Files).iter().filter(|step| matches!(step.action, StepAction::Write(_)));
     files
         .filter_map(|step| job.from.get(step.source?))
         .map(|entry| crate::receive::partial_name(&entry))
         .collect()
 }
 
-fn expected_files(job: &Job<'_>) -> Vec<Wanted> {
-    let wanted = |(id, how): (EntryId, How)| Wanted { id, delta: how != How::Whole };
-    let files = job.plan.phase(Phase::Files).iter();
+fn expected_files(job: &SyncJob<'_>) -> Vec<WantedFile> {
+    let wanted =
+        |(id, how): (ListingEntryId, WriteMethod)| WantedFile { id, delta: how != WriteMethod::Whole };
+    let files = job.plan.phase(StepPhase::Files).iter();
     files
         .filter_map(|step| match step.action {
-            Action::Write(how) => Some((step.source?, how)),
+            StepAction::Write(how) => Some((step.source?, how)),
             _ => None,
         })
         .map(wanted)

@@ -29,27 +29,27 @@ mod run;
 mod state;
 mod store;
 
-pub use archive::{Agreed, Archive};
+pub use archive::{AgreedEntry, TwoWayArchive};
 pub use codec::ArchiveError;
-pub use decide::{Conflict, Course};
-pub use far::Far;
-pub use plan::{Asked, TwoWayPlan, doubtful, unsettled};
-pub use rename::{RenameError, Renaming, Renamings};
-pub use rule::{Answer, Answers, Ending, Rule};
-pub use run::{BothWays, Lines, Sight, TwoWay, TwoWayReport};
-pub use state::{Change, Seen, State};
-pub use store::{Found, Shelf, StoreError};
+pub use decide::{EntryConflict, EntryCourse};
+pub use far::FarDirectory;
+pub use plan::{TwoWayPlan, TwoWayRequest, doubtful, unsettled};
+pub use rename::{RenameError, VersionRename, VersionRenames};
+pub use rule::{ConflictAnswer, ConflictAnswers, ConflictEnding, ConflictRule};
+pub use run::{ConnectionHealth, TwoWayEnd, TwoWayListings, TwoWayReport, TwoWaySync};
+pub use state::{ChangeExtent, EntryFacts, EntryState};
+pub use store::{ArchiveStoreError, FoundArchive, LockedArchive};
 
 /// Which of the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Which {
+pub enum TwoWaySide {
     /// The one that was named first: the source of a one-way run.
     First,
     /// The other.
     Second,
 }
 
-impl Which {
+impl TwoWaySide {
     /// Both, in their order.
     pub const BOTH: [Self; 2] = [Self::First, Self::Second];
 
@@ -81,9 +81,9 @@ impl Which {
 
 /// The identity of two ends, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Pair(pub [u8; 32]);
+pub struct TwoWayPair(pub [u8; 32]);
 
-impl Pair {
+impl TwoWayPair {
     /// Of two ends, each named so that no other end has its name: a host and an absolute path.
     #[must_use]
     pub fn of(first: &[u8], second: &[u8]) -> Self {

@@ -8,20 +8,23 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use crate::error::{Result, SyncError};
-use crate::listing::{Block, Digest, Entry, EntryId, Flags, Fresh, Listing, Unlisted};
-use crate::receive::Report;
-use crate::scan::Judge;
-use crate::source::{Content, End, OldVersion, Side, Source, Wanted, Wish};
+use crate::listing::{
+    ContentDigest, DirectoryBlock, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry, TreeListing,
+    UnlistedEntry,
+};
+use crate::receive::SyncReport;
+use crate::scan::EntryFilter;
+use crate::source::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide, WantedFile};
 
 /// One of the sources.
-pub struct Part {
+pub struct UnionPart {
     /// What it is.
-    pub source: Box<dyn Source>,
+    pub source: Box<dyn SourceEnd>,
     /// What is left out of it.
-    pub rules: Arc<dyn Judge>,
+    pub rules: Arc<dyn EntryFilter>,
     /// The name under which all of it stands; None for what is in it.
     pub under: Option<Vec<u8>>,
     /// A directory (device and inode) that is not entered.
@@ -29,42 +32,45 @@ pub struct Part {
 }
 
 /// All of them.
-pub struct Union {
-    parts: Vec<Part>,
-    listed: Mutex<Arc<Listed>>,
+pub struct SourceUnion {
+    parts: Vec<UnionPart>,
+    listed: Mutex<Arc<LastListed>>,
 }
 
 /// What was listed last.
 #[derive(Default)]
-struct Listed {
-    parts: Vec<Listing>,
+struct LastListed {
+    parts: Vec<TreeListing>,
     /// Where each entry of the union is from: a part, and its entry there.
-    origins: Vec<Origin>,
+    origins: Vec<EntryOrigin>,
 }
 
-type Origin = (usize, EntryId);
+type EntryOrigin = (usize, ListingEntryId);
 
-impl Union {
+impl SourceUnion {
     /// The sources in their order.
     #[must_use]
-    pub fn new(parts: Vec<Part>) -> Self {
+    pub fn new(parts: Vec<UnionPart>) -> Self {
         Self { parts, listed: Mutex::default() }
     }
 
-    fn listed(&self) -> Arc<Listed> {
+    fn listed(&self) -> Arc<LastListed> {
         Arc::clone(&self.listed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Listed {
-    fn origin(&self, id: EntryId) -> Option<(usize, Entry<'_>)> {
+impl LastListed {
+    fn origin(&self, id: ListingEntryId) -> Option<(usize, ListingEntry<'_>)> {
         let (part, id) = *self.origins.get(id.index())?;
         Some((part, self.parts.get(part)?.get(id)?))
     }
 
     /// Entries of the union, each with what goes along, as entries of their parts: a list for each part.
-    fn by_part<T>(&self, entries: impl Iterator<Item = (EntryId, T)>) -> Vec<Vec<(EntryId, T)>> {
-        let mut lists: Vec<Vec<(EntryId, T)>> = self.parts.iter().map(|_| Vec::new()).collect();
+    fn by_part<T>(
+        &self,
+        entries: impl Iterator<Item = (ListingEntryId, T)>,
+    ) -> Vec<Vec<(ListingEntryId, T)>> {
+        let mut lists: Vec<Vec<(ListingEntryId, T)>> = self.parts.iter().map(|_| Vec::new()).collect();
         for (id, with) in entries {
             if let Some((part, entry)) = self.origin(id)
                 && let Some(list) = lists.get_mut(part)
@@ -76,12 +82,12 @@ impl Listed {
     }
 }
 
-impl End for Union {
-    fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
-        let list = |part: &Part| {
+impl SyncEnd for SourceUnion {
+    fn list(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
+        let list = |part: &UnionPart| {
             part.source.list(
-                &Wish {
-                    side: Side::Source,
+                &ListingRequest {
+                    side: SyncSide::Source,
                     options: Arc::clone(&wish.options),
                     rules: Arc::clone(&part.rules),
                     top: part.under.clone().unwrap_or_default(),
@@ -92,24 +98,29 @@ impl End for Union {
             )
         };
         let listings = self.parts.iter().map(list).collect::<Result<Vec<_>>>()?;
-        let merge = Merge {
+        let merge = ListingMerge {
             parts: &self.parts,
             listings: &listings,
             groups: HashMap::new(),
             moves: wish.options.moves,
         };
         let (listing, origins) = merge.run()?;
-        let listed = Arc::new(Listed { parts: listings, origins });
+        let listed = Arc::new(LastListed { parts: listings, origins });
         *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = listed;
         Ok(listing)
     }
 
-    fn digest(&self, _: &Listing, files: &[EntryId], meter: &Meter) -> Result<Vec<Option<Digest>>> {
+    fn digest(
+        &self,
+        _: &TreeListing,
+        files: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<Vec<Option<ContentDigest>>> {
         let listed = self.listed();
         let mut found = vec![None; files.len()];
         let placed = files.iter().enumerate().map(|(place, id)| (*id, place));
         for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.by_part(placed)) {
-            let (ids, places): (Vec<EntryId>, Vec<usize>) = own.into_iter().unzip();
+            let (ids, places): (Vec<ListingEntryId>, Vec<usize>) = own.into_iter().unzip();
             let digests = part.source.digest(listing, &ids, meter)?;
             for (place, digest) in places.into_iter().zip(digests) {
                 if let Some(slot) = found.get_mut(place) {
@@ -121,34 +132,39 @@ impl End for Union {
     }
 }
 
-impl Source for Union {
-    fn expect(&self, _: &Listing, files: &[Wanted]) {
+impl SourceEnd for SourceUnion {
+    fn expect(&self, _: &TreeListing, files: &[WantedFile]) {
         let listed = self.listed();
         let wanted = files.iter().map(|wanted| (wanted.id, wanted.delta));
         for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.by_part(wanted)) {
-            let own: Vec<Wanted> = own.into_iter().map(|(id, delta)| Wanted { id, delta }).collect();
+            let own: Vec<WantedFile> = own.into_iter().map(|(id, delta)| WantedFile { id, delta }).collect();
             part.source.expect(listing, &own);
         }
     }
 
-    fn open(&self, file: Entry<'_>, old: Option<OldVersion<'_>>) -> Result<Content> {
+    fn open(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
         let listed = self.listed();
         let (number, entry) = listed.origin(file.id()).ok_or(SyncError::Vanished)?;
         self.parts.get(number).ok_or(SyncError::Vanished)?.source.open(entry, old)
     }
 
-    fn open_unseen(&self, file: Entry<'_>) -> Result<Option<File>> {
+    fn open_unseen(&self, file: ListingEntry<'_>) -> Result<Option<File>> {
         let listed = self.listed();
         let (number, entry) = listed.origin(file.id()).ok_or(SyncError::Vanished)?;
         self.parts.get(number).ok_or(SyncError::Vanished)?.source.open_unseen(entry)
     }
 
-    fn take_away(&self, _: &Listing, entries: &[EntryId], meter: &Meter) -> Result<Report> {
+    fn take_away(
+        &self,
+        _: &TreeListing,
+        entries: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<SyncReport> {
         let listed = self.listed();
-        let mut all = Report::default();
+        let mut all = SyncReport::default();
         let moved = entries.iter().map(|id| (*id, ()));
         for ((part, listing), own) in self.parts.iter().zip(&listed.parts).zip(listed.by_part(moved)) {
-            let ids: Vec<EntryId> = own.into_iter().map(|(id, ())| id).collect();
+            let ids: Vec<ListingEntryId> = own.into_iter().map(|(id, ())| id).collect();
             if ids.is_empty() {
                 continue;
             }
@@ -166,7 +182,7 @@ impl Source for Union {
     }
 }
 
-impl Part {
+impl UnionPart {
     /// The path in the union of what has this path in the source.
     fn path_in_union(&self, path: &[u8]) -> Vec<u8> {
         let names = [self.under.as_deref().unwrap_or_default(), path];
@@ -176,9 +192,9 @@ impl Part {
 }
 
 /// The listings being made one.
-struct Merge<'a> {
-    parts: &'a [Part],
-    listings: &'a [Listing],
+struct ListingMerge<'a> {
+    parts: &'a [UnionPart],
+    listings: &'a [TreeListing],
     /// Files with several names: their numbers in the union.
     groups: HashMap<LinkedFile, u32>,
     /// What is copied is taken away at its source.
@@ -195,35 +211,43 @@ enum LinkedFile {
 }
 
 /// Whether a rule leaves all of a source out.
-fn is_left_out(listing: &Listing) -> bool {
-    listing.root().flags().has(Flags::WITHHELD)
+fn is_left_out(listing: &TreeListing) -> bool {
+    listing.root().flags().has(EntryFlags::WITHHELD)
 }
 
 /// Directories of the parts that are one in the union, and its number there.
-struct Task {
-    id: EntryId,
-    from: Vec<Origin>,
+struct UnionTask {
+    id: ListingEntryId,
+    from: Vec<EntryOrigin>,
 }
 
 /// Entries of one name: it, the part, and the entry there.
-type Named<'a> = (Vec<u8>, usize, Entry<'a>);
+type NamedEntries<'a> = (Vec<u8>, usize, ListingEntry<'a>);
 
-impl<'a> Merge<'a> {
-    fn run(mut self) -> Result<(Listing, Vec<Origin>)> {
-        let content = |(_, part): &(usize, &Part)| part.under.is_none();
-        let of_root: Vec<Origin> =
-            self.parts.iter().enumerate().filter(content).map(|(part, _)| (part, EntryId::ROOT)).collect();
+impl<'a> ListingMerge<'a> {
+    fn run(mut self) -> Result<(TreeListing, Vec<EntryOrigin>)> {
+        let content = |(_, part): &(usize, &UnionPart)| part.under.is_none();
+        let of_root: Vec<EntryOrigin> = self
+            .parts
+            .iter()
+            .enumerate()
+            .filter(content)
+            .map(|(part, _)| (part, ListingEntryId::ROOT))
+            .collect();
         let first = of_root.iter().find_map(|origin| {
             let root = self.entry(*origin)?;
-            (!root.flags().has(Flags::IMPLIED)).then_some((*origin, root))
+            (!root.flags().has(EntryFlags::IMPLIED)).then_some((*origin, root))
         });
         let mut listing = match first {
-            Some((_, root)) => Listing::new(&Fresh::of(&root), root.detail().cloned()),
+            Some((_, root)) => TreeListing::new(&NewListingEntry::of(&root), root.detail().cloned()),
             None if self.listings.iter().all(is_left_out) => crate::scan::left_out(),
-            None => Listing::new(&Fresh { flags: Flags::IMPLIED, ..Fresh::dir() }, None),
+            None => TreeListing::new(
+                &NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::dir() },
+                None,
+            ),
         };
-        let mut origins = vec![first.map_or((0, EntryId::ROOT), |(origin, _)| origin)];
-        let mut tasks = VecDeque::from([Task { id: EntryId::ROOT, from: of_root }]);
+        let mut origins = vec![first.map_or((0, ListingEntryId::ROOT), |(origin, _)| origin)];
+        let mut tasks = VecDeque::from([UnionTask { id: ListingEntryId::ROOT, from: of_root }]);
         while let Some(task) = tasks.pop_front() {
             self.directory(&task, &mut listing, &mut origins, &mut tasks)?;
         }
@@ -231,18 +255,18 @@ impl<'a> Merge<'a> {
         Ok((listing, origins))
     }
 
-    fn entry(&self, (part, id): Origin) -> Option<Entry<'a>> {
+    fn entry(&self, (part, id): EntryOrigin) -> Option<ListingEntry<'a>> {
         self.listings.get(part)?.get(id)
     }
 
     /// What is in a directory, by name, in the order of the parts.
-    fn children(&self, task: &Task) -> Vec<Named<'a>> {
-        let mut all: Vec<Named<'a>> = Vec::new();
+    fn children(&self, task: &UnionTask) -> Vec<NamedEntries<'a>> {
+        let mut all: Vec<NamedEntries<'a>> = Vec::new();
         for origin in &task.from {
             let children = self.entry(*origin).into_iter().flat_map(|dir| dir.children());
             all.extend(children.map(|child| (child.name().to_vec(), origin.0, child)));
         }
-        if task.id == EntryId::ROOT {
+        if task.id == ListingEntryId::ROOT {
             let taken = self.parts.iter().zip(self.listings).enumerate();
             for (number, (part, listing)) in taken.filter(|(_, (_, listing))| !is_left_out(listing)) {
                 all.extend(part.under.clone().map(|name| (name, number, listing.root())));
@@ -254,30 +278,31 @@ impl<'a> Merge<'a> {
 
     fn directory(
         &mut self,
-        task: &Task,
-        listing: &mut Listing,
-        origins: &mut Vec<Origin>,
-        tasks: &mut VecDeque<Task>,
+        task: &UnionTask,
+        listing: &mut TreeListing,
+        origins: &mut Vec<EntryOrigin>,
+        tasks: &mut VecDeque<UnionTask>,
     ) -> Result<()> {
-        let kept = [Flags::KEEPS, Flags::UNREAD, Flags::MOUNT];
+        let kept = [EntryFlags::KEEPS, EntryFlags::UNREAD, EntryFlags::MOUNT];
         let flags = task.from.iter().filter_map(|origin| self.entry(*origin)).map(|dir| dir.flags());
-        let marks = flags.fold(Flags::default(), |marks, flags| {
+        let marks = flags.fold(EntryFlags::default(), |marks, flags| {
             kept.iter().fold(marks, |marks, mark| marks.with_if(*mark, flags.has(*mark)))
         });
         listing.mark(task.id, marks);
         let children = self.children(task);
-        let (mut block, mut dirs) = (Block::with_capacity(children.len()), Vec::new());
+        let (mut block, mut dirs) = (DirectoryBlock::with_capacity(children.len()), Vec::new());
         let mut stamps = Vec::new();
         for same in children.chunk_by(|a, b| a.0 == b.0) {
             // One that was named goes before one that is on the way to something else.
-            let is_named = |(.., entry): &&Named<'_>| entry.is_dir() && !entry.flags().has(Flags::IMPLIED);
+            let is_named =
+                |(.., entry): &&NamedEntries<'_>| entry.is_dir() && !entry.flags().has(EntryFlags::IMPLIED);
             let dir = same.iter().find(is_named).or_else(|| same.iter().find(|(.., entry)| entry.is_dir()));
             let Some((name, part, entry)) = dir.or(same.first()) else {
                 continue;
             };
             if entry.is_dir() {
                 let all = same.iter().filter(|(.., entry)| entry.is_dir());
-                let from: Vec<Origin> = all.map(|(_, part, entry)| (*part, entry.id())).collect();
+                let from: Vec<EntryOrigin> = all.map(|(_, part, entry)| (*part, entry.id())).collect();
                 dirs.push((block.len() as u32, from));
             }
             if same.iter().any(|(_, other, hidden)| self.is_shadowed((*part, entry), (*other, hidden))) {
@@ -290,14 +315,14 @@ impl<'a> Merge<'a> {
                 detail.group = self.group(*part, detail.group);
                 detail
             });
-            block.push(name, &Fresh::of(entry), detail)?;
+            block.push(name, &NewListingEntry::of(entry), detail)?;
             origins.push((*part, entry.id()));
         }
         let first = listing.attach(task.id, &mut block)?;
         for (place, stamp) in (0..).zip(stamps).filter(|(_, stamp)| *stamp != 0) {
             listing.set_stamp(first.plus(place), stamp);
         }
-        tasks.extend(dirs.into_iter().map(|(place, from)| Task { id: first.plus(place), from }));
+        tasks.extend(dirs.into_iter().map(|(place, from)| UnionTask { id: first.plus(place), from }));
         Ok(())
     }
 
@@ -317,18 +342,18 @@ impl<'a> Merge<'a> {
 
     /// Whether an entry of another part is left out for the one that is taken, and a person should know: it is something
     /// else, or stays at its source though it was to be moved.
-    fn is_shadowed(&self, taken: (usize, &Entry<'_>), other: (usize, &Entry<'_>)) -> bool {
-        let looks = |entry: &Entry<'_>| (entry.kind(), entry.size(), entry.mtime());
+    fn is_shadowed(&self, taken: (usize, &ListingEntry<'_>), other: (usize, &ListingEntry<'_>)) -> bool {
+        let looks = |entry: &ListingEntry<'_>| (entry.kind(), entry.size(), entry.mtime());
         taken.0 != other.0 && !other.1.is_dir() && (self.moves || looks(taken.1) != looks(other.1))
     }
 
     /// What could not be listed, and what owners are called.
-    fn tell(&self, union: &mut Listing) {
+    fn tell(&self, union: &mut TreeListing) {
         for (part, listing) in self.parts.iter().zip(self.listings) {
             for unlisted in &listing.unlisted {
                 union
                     .unlisted
-                    .push(Unlisted { path: part.path_in_union(&unlisted.path), ..unlisted.clone() });
+                    .push(UnlistedEntry { path: part.path_in_union(&unlisted.path), ..unlisted.clone() });
             }
             for (id, name) in &listing.owners.users {
                 union.owners.users.entry(*id).or_insert_with(|| name.clone());

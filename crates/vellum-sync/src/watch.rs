@@ -11,8 +11,8 @@
 mod settle;
 mod tree;
 
-pub use settle::{Pace, Settle};
-pub use tree::{Coverage, Noticed, WatchedTree};
+pub use settle::{SettleTimer, WatchPace};
+pub use tree::{WatchCoverage, WatchEvent, WatchedTree};
 
 #[cfg(test)]
 mod tests;

@@ -12,8 +12,8 @@ mod listing;
 mod plan;
 
 pub use error::WireError;
-pub use frame::{FRAME_MAX, Frame, FrameReader, FrameWriter, Kind};
-pub use greeting::{Codec, Greeting, VERSION};
+pub use frame::{FRAME_MAX, FrameKind, WireFrame, WireReader, WireWriter};
+pub use greeting::{Greeting, VERSION, WireCodec};
 pub use listing::{ListingDecoder, encode_listing};
 pub use plan::{PlanDecoder, encode_plan};
 

@@ -12,7 +12,7 @@ use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError};
 
 /// Kinds of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Op {
+pub enum StoreOperation {
     /// Whole gets.
     Get,
     /// Ranged gets.
@@ -31,20 +31,20 @@ pub enum Op {
 
 /// Which operations a fault hits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum When {
+pub enum FaultTrigger {
     /// The operation with this number, counted over all kinds.
     Nth(u64),
     /// This operation and all after it: the process or the machine has died.
     From(u64),
     /// Every operation of a kind on keys that begin with this.
-    Each(Op, String),
+    Each(StoreOperation, String),
     /// The first operation of a kind on keys that begin with this; then the fault is spent.
-    Once(Op, String),
+    Once(StoreOperation, String),
 }
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum StoreFault {
     /// It fails, and nothing has happened.
     Before,
     /// It happens, and the answer is lost: to the caller it failed.
@@ -61,29 +61,29 @@ pub enum Fault {
     NoSpace,
 }
 
-struct State {
-    script: Vec<(When, Fault)>,
+struct FaultyStoreState {
+    script: Vec<(FaultTrigger, StoreFault)>,
     put_since: Vec<ObjectKey>,
     space: Option<u64>,
 }
 
 /// A store that fails on demand.
-pub struct Faulty {
+pub struct FaultyStore {
     inner: Arc<dyn ObjectStore>,
     count: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<FaultyStoreState>,
 }
 
-impl Faulty {
+impl FaultyStore {
     /// A store that has no faults yet.
     #[must_use]
     pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        let state = State { script: Vec::new(), put_since: Vec::new(), space: None };
+        let state = FaultyStoreState { script: Vec::new(), put_since: Vec::new(), space: None };
         Self { inner, count: AtomicU64::new(0), state: Mutex::new(state) }
     }
 
     /// Replaces the script.
-    pub fn script(&self, script: impl IntoIterator<Item = (When, Fault)>) {
+    pub fn script(&self, script: impl IntoIterator<Item = (FaultTrigger, StoreFault)>) {
         let mut state = self.state();
         state.script = script.into_iter().collect();
         state.put_since.clear();
@@ -100,21 +100,23 @@ impl Faulty {
         self.count.load(Ordering::SeqCst)
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, FaultyStoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts an operation and says what goes wrong with it.
-    fn next(&self, op: Op, key: &str) -> Option<Fault> {
+    fn next(&self, op: StoreOperation, key: &str) -> Option<StoreFault> {
         let number = self.count.fetch_add(1, Ordering::SeqCst);
         let mut state = self.state();
         let position = state.script.iter().position(|(when, _)| match when {
-            When::Nth(at) => *at == number,
-            When::From(at) => *at <= number,
-            When::Each(kind, prefix) | When::Once(kind, prefix) => *kind == op && key.starts_with(prefix),
+            FaultTrigger::Nth(at) => *at == number,
+            FaultTrigger::From(at) => *at <= number,
+            FaultTrigger::Each(kind, prefix) | FaultTrigger::Once(kind, prefix) => {
+                *kind == op && key.starts_with(prefix)
+            }
         })?;
         let (when, fault) = state.script.get(position)?.clone();
-        if matches!(when, When::Once(..)) {
+        if matches!(when, FaultTrigger::Once(..)) {
             state.script.remove(position);
         }
         Some(fault)
@@ -131,26 +133,26 @@ impl Faulty {
 
     fn answer<T>(
         &self,
-        op: Op,
+        op: StoreOperation,
         key: &str,
         act: impl FnOnce() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         match self.next(op, key) {
-            Some(Fault::Before) => Err(self.broken(key, io::ErrorKind::TimedOut)),
-            Some(Fault::NoSpace) => Err(self.broken(key, io::ErrorKind::StorageFull)),
-            Some(Fault::After) => act().and(Err(self.broken(key, io::ErrorKind::TimedOut))),
+            Some(StoreFault::Before) => Err(self.broken(key, io::ErrorKind::TimedOut)),
+            Some(StoreFault::NoSpace) => Err(self.broken(key, io::ErrorKind::StorageFull)),
+            Some(StoreFault::After) => act().and(Err(self.broken(key, io::ErrorKind::TimedOut))),
             _ => act(),
         }
     }
 
     fn read(
         &self,
-        op: Op,
+        op: StoreOperation,
         key: &ObjectKey,
         act: impl FnOnce() -> Result<Vec<u8>, StoreError>,
     ) -> Result<Vec<u8>, StoreError> {
         match self.next(op, key.as_str()) {
-            Some(Fault::Before | Fault::NoSpace | Fault::After) => {
+            Some(StoreFault::Before | StoreFault::NoSpace | StoreFault::After) => {
                 Err(self.broken(key.as_str(), io::ErrorKind::TimedOut))
             }
             Some(fault) => act().map(|bytes| spoil(fault, bytes)),
@@ -171,51 +173,55 @@ impl Faulty {
     }
 
     fn is_stale(&self) -> bool {
-        self.state().script.iter().any(|(_, fault)| *fault == Fault::Stale)
+        self.state().script.iter().any(|(_, fault)| *fault == StoreFault::Stale)
     }
 }
 
-fn spoil(fault: Fault, mut bytes: Vec<u8>) -> Vec<u8> {
+fn spoil(fault: StoreFault, mut bytes: Vec<u8>) -> Vec<u8> {
     match fault {
-        Fault::Torn(len) => bytes.truncate(len),
-        Fault::Flip(bit) => {
+        StoreFault::Torn(len) => bytes.truncate(len),
+        StoreFault::Flip(bit) => {
             let bit = bit % (bytes.len() * 8).max(1);
             if let Some(byte) = bytes.get_mut(bit / 8) {
                 *byte ^= 1 << (bit % 8);
             }
         }
-        Fault::Before | Fault::After | Fault::Lost | Fault::Stale | Fault::NoSpace => {}
+        StoreFault::Before
+        | StoreFault::After
+        | StoreFault::Lost
+        | StoreFault::Stale
+        | StoreFault::NoSpace => {}
     }
     bytes
 }
 
-impl ObjectStore for Faulty {
+impl ObjectStore for FaultyStore {
     fn describe(&self) -> String {
         format!("faulty {}", self.inner.describe())
     }
 
     fn get(&self, key: &ObjectKey, max: u64) -> Result<Vec<u8>, StoreError> {
-        self.read(Op::Get, key, || self.inner.get(key, max))
+        self.read(StoreOperation::Get, key, || self.inner.get(key, max))
     }
 
     fn get_range(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Vec<u8>, StoreError> {
-        self.read(Op::GetRange, key, || self.inner.get_range(key, offset, len))
+        self.read(StoreOperation::GetRange, key, || self.inner.get_range(key, offset, len))
     }
 
     fn size(&self, key: &ObjectKey) -> Result<u64, StoreError> {
-        self.answer(Op::Size, key.as_str(), || self.inner.size(key))
+        self.answer(StoreOperation::Size, key.as_str(), || self.inner.size(key))
     }
 
     fn put(&self, key: &ObjectKey, bytes: &[u8]) -> Result<(), StoreError> {
-        let fault = self.next(Op::Put, key.as_str());
+        let fault = self.next(StoreOperation::Put, key.as_str());
         match fault {
-            Some(Fault::Before) => return Err(self.broken(key.as_str(), io::ErrorKind::TimedOut)),
-            Some(Fault::NoSpace) => return Err(self.broken(key.as_str(), io::ErrorKind::StorageFull)),
-            Some(Fault::Lost) => return Ok(()),
+            Some(StoreFault::Before) => return Err(self.broken(key.as_str(), io::ErrorKind::TimedOut)),
+            Some(StoreFault::NoSpace) => return Err(self.broken(key.as_str(), io::ErrorKind::StorageFull)),
+            Some(StoreFault::Lost) => return Ok(()),
             _ => self.reserve(key, bytes.len())?,
         }
         match fault {
-            Some(Fault::After) => {
+            Some(StoreFault::After) => {
                 self.inner.put(key, bytes).and(Err(self.broken(key.as_str(), io::ErrorKind::TimedOut)))
             }
             Some(fault) => self.inner.put(key, &spoil(fault, bytes.to_vec())),
@@ -224,11 +230,11 @@ impl ObjectStore for Faulty {
     }
 
     fn swap(&self, key: &ObjectKey, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), StoreError> {
-        self.answer(Op::Swap, key.as_str(), || self.inner.swap(key, expected, new))
+        self.answer(StoreOperation::Swap, key.as_str(), || self.inner.swap(key, expected, new))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, StoreError> {
-        let mut listed = self.answer(Op::List, folder, || self.inner.list(folder))?;
+        let mut listed = self.answer(StoreOperation::List, folder, || self.inner.list(folder))?;
         if self.is_stale() {
             let hidden = self.state().put_since.clone();
             listed.retain(|info| !hidden.contains(&info.key));
@@ -237,7 +243,7 @@ impl ObjectStore for Faulty {
     }
 
     fn delete(&self, key: &ObjectKey) -> Result<(), StoreError> {
-        self.answer(Op::Delete, key.as_str(), || self.inner.delete(key))
+        self.answer(StoreOperation::Delete, key.as_str(), || self.inner.delete(key))
     }
 
     fn parallel_gets(&self) -> usize {

@@ -9,4 +9,4 @@ pub mod live_conformance;
 pub mod model;
 pub mod random;
 
-pub use faulty::{Fault, Faulty, Op, When};
+pub use faulty::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};

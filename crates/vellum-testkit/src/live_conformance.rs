@@ -4,8 +4,8 @@
 
 use std::ops::ControlFlow;
 
-use vellum_live::{Bytes, LiveError, LiveStore, Sequence, Transaction};
-use vellum_map::Span;
+use vellum_live::{CommitSequence, LiveError, LiveStore, StoreTransaction, ValueBytes};
+use vellum_map::KeySpan;
 
 /// Threads that count one key up.
 const RACERS: u32 = 4;
@@ -27,10 +27,10 @@ pub fn check(store: &dyn LiveStore) {
     races(store);
     moments(store);
     transact(store, &mut |txn| txn.delete_prefix(b""));
-    assert!(keys(store, &Span::all()).is_empty(), "the empty prefix is every key's");
+    assert!(keys(store, &KeySpan::all()).is_empty(), "the empty prefix is every key's");
 }
 
-fn transact(store: &dyn LiveStore, body: &mut dyn FnMut(&mut dyn Transaction)) -> Sequence {
+fn transact(store: &dyn LiveStore, body: &mut dyn FnMut(&mut dyn StoreTransaction)) -> CommitSequence {
     let done = store.transact(&mut |txn| {
         body(txn);
         Ok(())
@@ -38,7 +38,7 @@ fn transact(store: &dyn LiveStore, body: &mut dyn FnMut(&mut dyn Transaction)) -
     done.expect("a transaction")
 }
 
-fn value(text: &[u8]) -> Bytes {
+fn value(text: &[u8]) -> ValueBytes {
     text.into()
 }
 
@@ -46,7 +46,7 @@ fn get(store: &dyn LiveStore, key: &[u8]) -> Option<Vec<u8>> {
     store.get(key).expect("get").map(|bytes| bytes.to_vec())
 }
 
-fn keys(store: &dyn LiveStore, span: &Span) -> Vec<Vec<u8>> {
+fn keys(store: &dyn LiveStore, span: &KeySpan) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
     let visited = store.scan(span, &mut |key, _| {
         keys.push(key.to_vec());
@@ -56,7 +56,7 @@ fn keys(store: &dyn LiveStore, span: &Span) -> Vec<Vec<u8>> {
     keys
 }
 
-fn keys_within(txn: &dyn Transaction, span: &Span) -> Vec<Vec<u8>> {
+fn keys_within(txn: &dyn StoreTransaction, span: &KeySpan) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
     let visited = txn.scan(span, &mut |key, _| {
         keys.push(key.to_vec());
@@ -92,7 +92,7 @@ fn puts_and_gets(store: &dyn LiveStore) {
 }
 
 fn abandoned(store: &dyn LiveStore) {
-    let before = keys(store, &Span::all());
+    let before = keys(store, &KeySpan::all());
     let failed = store.transact(&mut |txn| {
         txn.put(b"never", value(b"x"));
         txn.delete(b"a");
@@ -100,28 +100,29 @@ fn abandoned(store: &dyn LiveStore) {
         Err(LiveError::Abandoned)
     });
     assert!(matches!(failed, Err(LiveError::Abandoned)), "the body's error comes back");
-    assert_eq!(keys(store, &Span::all()), before, "an abandoned transaction changes nothing");
+    assert_eq!(keys(store, &KeySpan::all()), before, "an abandoned transaction changes nothing");
     let nothing = transact(store, &mut |_| {});
     store.wait_durable(nothing).expect("a transaction without changes can be waited for");
 }
 
 fn own_changes(store: &dyn LiveStore) {
     transact(store, &mut |txn| {
-        let get = |txn: &dyn Transaction, key: &[u8]| txn.get(key).expect("get").map(|bytes| bytes.to_vec());
+        let get =
+            |txn: &dyn StoreTransaction, key: &[u8]| txn.get(key).expect("get").map(|bytes| bytes.to_vec());
         assert_eq!(get(txn, b"a").as_deref(), Some(&b"new"[..]), "committed values are seen");
         txn.put(b"a", value(b"mine"));
         txn.put(b"c", value(b"too"));
         txn.delete(b"empty");
         assert_eq!(get(txn, b"a").as_deref(), Some(&b"mine"[..]), "own puts are seen");
         assert_eq!(get(txn, b"empty"), None, "own deletions are seen");
-        let seen = keys_within(txn, &Span::between(b"a", b"f"));
+        let seen = keys_within(txn, &KeySpan::between(b"a", b"f"));
         assert_eq!(seen, [&b"a"[..], b"c"], "scans see own changes");
         txn.delete_prefix(b"c");
         txn.put(b"d", value(b"4"));
         assert_eq!(get(txn, b"c"), None, "own puts go with their prefix");
-        assert_eq!(keys_within(txn, &Span::between(b"a", b"f")), [&b"a"[..], b"d"]);
+        assert_eq!(keys_within(txn, &KeySpan::between(b"a", b"f")), [&b"a"[..], b"d"]);
         let mut first = None;
-        let visited = txn.scan(&Span::all(), &mut |key, _| {
+        let visited = txn.scan(&KeySpan::all(), &mut |key, _| {
             first = Some(key.to_vec());
             ControlFlow::Break(())
         });
@@ -152,19 +153,19 @@ const ORDERED: &[&[u8]] = &[
 
 fn scans(store: &dyn LiveStore) {
     transact(store, &mut |txn| ORDERED.iter().rev().for_each(|key| txn.put(key, value(key))));
-    assert_eq!(keys(store, &Span::all()), ORDERED, "scans are in the order of the keys");
+    assert_eq!(keys(store, &KeySpan::all()), ORDERED, "scans are in the order of the keys");
     for (i, start) in ORDERED.iter().enumerate() {
-        assert_eq!(keys(store, &Span::from(start)), &ORDERED[i..], "from a key on");
-        assert_eq!(keys(store, &Span::all().after(start)), &ORDERED[i + 1..], "behind a key");
+        assert_eq!(keys(store, &KeySpan::from(start)), &ORDERED[i..], "from a key on");
+        assert_eq!(keys(store, &KeySpan::all().after(start)), &ORDERED[i + 1..], "behind a key");
         for (j, end) in ORDERED.iter().enumerate() {
             let wanted = ORDERED.get(i..j).unwrap_or_default();
-            let span = Span::between(start, end);
+            let span = KeySpan::between(start, end);
             assert_eq!(keys(store, &span), wanted, "from a key to below another");
             transact(store, &mut |txn| assert_eq!(keys_within(txn, &span), wanted, "in a transaction"));
         }
     }
     let mut count = 0;
-    let visited = store.scan(&Span::all(), &mut |key, found| {
+    let visited = store.scan(&KeySpan::all(), &mut |key, found| {
         assert_eq!(key, &**found, "each key with its value");
         count += 1;
         if count == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -178,12 +179,16 @@ fn prefixes(store: &dyn LiveStore) {
         [&b"a\0\0\0\0\0\0\0\x01"[..], b"a\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"a\0", b"nothing", b"a", b""]
     {
         let wanted: Vec<_> =
-            keys(store, &Span::all()).into_iter().filter(|key| !key.starts_with(prefix)).collect();
+            keys(store, &KeySpan::all()).into_iter().filter(|key| !key.starts_with(prefix)).collect();
         transact(store, &mut |txn| {
             txn.delete_prefix(prefix);
-            assert_eq!(keys_within(txn, &Span::all()), wanted, "a dropped prefix is not seen");
+            assert_eq!(keys_within(txn, &KeySpan::all()), wanted, "a dropped prefix is not seen");
         });
-        assert_eq!(keys(store, &Span::all()), wanted, "all keys with the prefix {prefix:?} went, no others");
+        assert_eq!(
+            keys(store, &KeySpan::all()),
+            wanted,
+            "all keys with the prefix {prefix:?} went, no others"
+        );
     }
 }
 
@@ -195,27 +200,27 @@ fn frozen(store: &dyn LiveStore) {
             (0..500).for_each(|i| txn.put(&key(number, i), value(&[number; 100])));
         });
     }
-    let before = keys(store, &Span::all());
+    let before = keys(store, &KeySpan::all());
     store.freeze(&layer(1)).expect("freeze");
     store.freeze(&layer(2)).expect("freeze");
     store.freeze(&layer(2)).expect("what is frozen can be frozen");
     store.freeze(&layer(9)).expect("what is not there can be frozen");
-    assert_eq!(keys(store, &Span::all()), before, "freezing changes nothing");
+    assert_eq!(keys(store, &KeySpan::all()), before, "freezing changes nothing");
     assert_eq!(get(store, &key(1, 499)), Some(vec![1; 100]));
     assert_eq!(get(store, &key(1, 500)), None);
-    assert_eq!(keys(store, &Span::between(key(1, 498), key(2, 2))).len(), 4, "scans cross layers");
+    assert_eq!(keys(store, &KeySpan::between(key(1, 498), key(2, 2))).len(), 4, "scans cross layers");
     transact(store, &mut |txn| {
         txn.put(&key(3, 0), value(b"changed"));
-        assert_eq!(keys_within(txn, &Span::between(key(1, 498), key(2, 2))).len(), 4);
+        assert_eq!(keys_within(txn, &KeySpan::between(key(1, 498), key(2, 2))).len(), 4);
         assert_eq!(txn.get(&key(2, 7)).expect("get").as_deref(), Some(&[2; 100][..]));
     });
     transact(store, &mut |txn| txn.delete_prefix(&layer(1)));
-    assert_eq!(keys(store, &Span::all()), &before[500..], "a frozen layer goes by its prefix");
+    assert_eq!(keys(store, &KeySpan::all()), &before[500..], "a frozen layer goes by its prefix");
     assert_eq!(get(store, &key(1, 0)), None);
     transact(store, &mut |txn| txn.put(&key(1, 5), value(b"again")));
     assert_eq!(get(store, &key(1, 5)).as_deref(), Some(&b"again"[..]), "and can come back");
     transact(store, &mut |txn| txn.delete_prefix(b"l"));
-    assert!(keys(store, &Span::all()).is_empty());
+    assert!(keys(store, &KeySpan::all()).is_empty());
 }
 
 fn durability(store: &dyn LiveStore) {
@@ -250,7 +255,7 @@ fn races(store: &dyn LiveStore) {
     });
     let count = get(store, b"count").map(|bytes| number(&bytes));
     assert_eq!(count, Some(RACERS * ROUNDS), "no increment is lost");
-    assert_eq!(keys(store, &Span::prefix(b"n")).len() as u32, RACERS * ROUNDS, "each read another count");
+    assert_eq!(keys(store, &KeySpan::prefix(b"n")).len() as u32, RACERS * ROUNDS, "each read another count");
     sequences.sort_unstable();
     sequences.dedup();
     assert_eq!(sequences.len() as u32, RACERS * ROUNDS, "each transaction has a sequence of its own");
@@ -263,14 +268,14 @@ fn moments(store: &dyn LiveStore) {
             for i in 0..300_u32 {
                 let bytes = value(&i.to_be_bytes());
                 transact(store, &mut |txn| {
-                    txn.put(b"m-first-part", Bytes::clone(&bytes));
-                    txn.put(b"m-second-part", Bytes::clone(&bytes));
+                    txn.put(b"m-first-part", ValueBytes::clone(&bytes));
+                    txn.put(b"m-second-part", ValueBytes::clone(&bytes));
                 });
             }
         });
         while !writer.is_finished() {
             let mut seen = Vec::new();
-            let visited = store.scan(&Span::prefix(b"m-"), &mut |_, found| {
+            let visited = store.scan(&KeySpan::prefix(b"m-"), &mut |_, found| {
                 seen.push(number(found));
                 ControlFlow::Continue(())
             });

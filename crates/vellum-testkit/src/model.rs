@@ -14,25 +14,25 @@ use rustix::io::Errno;
 use vellum_types::FileKind;
 use vellum_types::limits::XATTR_VALUE_MAX;
 
-pub use render::Shown;
+pub use render::RenderedEntry;
 
 /// Result of an operation.
 pub type Result<T> = std::result::Result<T, Errno>;
 
 /// A file of the model, whatever its names are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Id(pub u64);
+pub struct ModelFileId(pub u64);
 
 /// The root.
-pub const ROOT: Id = Id(1);
+pub const ROOT: ModelFileId = ModelFileId(1);
 
 /// A moment: the number of the change that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Tick(pub u64);
+pub struct ModelTime(pub u64);
 
 /// A file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct File {
+pub struct ModelFile {
     /// Its kind.
     pub kind: FileKind,
     /// The lowest twelve mode bits.
@@ -44,11 +44,11 @@ pub struct File {
     /// Device number.
     pub rdev: u64,
     /// Last change of content.
-    pub mtime: Tick,
+    pub mtime: ModelTime,
     /// Last change of attributes.
-    pub ctime: Tick,
+    pub ctime: ModelTime,
     /// Creation.
-    pub btime: Tick,
+    pub btime: ModelTime,
     /// Target of a symlink.
     pub target: Vec<u8>,
     /// Content of a file.
@@ -56,16 +56,16 @@ pub struct File {
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Entries of a directory.
-    pub entries: BTreeMap<Vec<u8>, Id>,
+    pub entries: BTreeMap<Vec<u8>, ModelFileId>,
     /// Directory that a directory lies in; None for the root and for what has no name.
-    pub parent: Option<Id>,
+    pub parent: Option<ModelFileId>,
     /// How often it is open.
     pub open: u32,
 }
 
 /// What is to be made.
 #[derive(Debug, Clone, Default)]
-pub struct New {
+pub struct NewModelFile {
     /// Its mode, before the umask.
     pub mode: u32,
     /// Device number.
@@ -82,7 +82,7 @@ pub struct New {
 
 /// The attributes that are to be set.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Set {
+pub struct ModelAttributes {
     /// Mode bits.
     pub mode: Option<u32>,
     /// Owner.
@@ -97,21 +97,21 @@ pub struct Set {
 
 /// The filesystem. A copy shares its files with the original until they change.
 #[derive(Debug, Clone)]
-pub struct Model {
-    files: BTreeMap<Id, Arc<File>>,
+pub struct ModelFilesystem {
+    files: BTreeMap<ModelFileId, Arc<ModelFile>>,
     next: u64,
     tick: u64,
 }
 
-impl Default for Model {
+impl Default for ModelFilesystem {
     fn default() -> Self {
-        let root = File { mode: 0o755, ..File::new(FileKind::Dir, Tick(0)) };
+        let root = ModelFile { mode: 0o755, ..ModelFile::new(FileKind::Dir, ModelTime(0)) };
         Self { files: BTreeMap::from([(ROOT, Arc::new(root))]), next: ROOT.0 + 1, tick: 0 }
     }
 }
 
-impl File {
-    fn new(kind: FileKind, time: Tick) -> Self {
+impl ModelFile {
+    fn new(kind: FileKind, time: ModelTime) -> Self {
         Self {
             kind,
             mode: 0,
@@ -141,24 +141,25 @@ impl File {
     }
 }
 
-impl Model {
+impl ModelFilesystem {
     /// A file.
-    pub fn file(&self, id: Id) -> Result<&File> {
+    pub fn file(&self, id: ModelFileId) -> Result<&ModelFile> {
         self.files.get(&id).map(|file| &**file).ok_or(Errno::STALE)
     }
 
     /// All files, those without names too.
-    pub fn files(&self) -> impl Iterator<Item = (Id, &File)> {
+    pub fn files(&self) -> impl Iterator<Item = (ModelFileId, &ModelFile)> {
         self.files.iter().map(|(id, file)| (*id, &**file))
     }
 
     /// How many links a file has.
     #[must_use]
-    pub fn links(&self, id: Id) -> usize {
-        let named = |file: &Arc<File>| file.entries.values().filter(|named| **named == id).count();
+    pub fn links(&self, id: ModelFileId) -> usize {
+        let named = |file: &Arc<ModelFile>| file.entries.values().filter(|named| **named == id).count();
         match self.files.get(&id) {
             Some(file) if file.kind == FileKind::Dir => {
-                let is_dir = |id: &&Id| self.files.get(id).is_some_and(|file| file.kind == FileKind::Dir);
+                let is_dir =
+                    |id: &&ModelFileId| self.files.get(id).is_some_and(|file| file.kind == FileKind::Dir);
                 let gone = id != ROOT && file.parent.is_none();
                 if gone { 0 } else { 2 + file.entries.values().filter(is_dir).count() }
             }
@@ -166,23 +167,23 @@ impl Model {
         }
     }
 
-    fn file_mut(&mut self, id: Id) -> Result<&mut File> {
+    fn file_mut(&mut self, id: ModelFileId) -> Result<&mut ModelFile> {
         self.files.get_mut(&id).map(Arc::make_mut).ok_or(Errno::STALE)
     }
 
-    fn next_tick(&mut self) -> Tick {
+    fn next_tick(&mut self) -> ModelTime {
         self.tick += 1;
-        Tick(self.tick)
+        ModelTime(self.tick)
     }
 
     /// Counts an opening.
-    pub fn open(&mut self, id: Id) -> Result<()> {
+    pub fn open(&mut self, id: ModelFileId) -> Result<()> {
         self.file_mut(id)?.open += 1;
         Ok(())
     }
 
     /// Counts a close; what has no name goes with the last one.
-    pub fn close(&mut self, id: Id) -> Result<()> {
+    pub fn close(&mut self, id: ModelFileId) -> Result<()> {
         self.file_mut(id)?.open -= 1;
         self.reap(id);
         Ok(())
@@ -199,14 +200,14 @@ impl Model {
         }
     }
 
-    fn reap(&mut self, id: Id) {
+    fn reap(&mut self, id: ModelFileId) {
         if self.links(id) == 0 && self.files.get(&id).is_some_and(|file| file.open == 0) {
             self.files.remove(&id);
         }
     }
 
     /// Sets attributes.
-    pub fn setattr(&mut self, id: Id, set: &Set) -> Result<()> {
+    pub fn setattr(&mut self, id: ModelFileId, set: &ModelAttributes) -> Result<()> {
         let file = self.file(id)?;
         match file.kind {
             FileKind::Dir if set.size.is_some() => return Err(Errno::ISDIR),
@@ -233,7 +234,7 @@ impl Model {
     }
 
     /// Writes content.
-    pub fn write(&mut self, id: Id, offset: usize, data: &[u8]) -> Result<()> {
+    pub fn write(&mut self, id: ModelFileId, offset: usize, data: &[u8]) -> Result<()> {
         match self.file(id)?.kind {
             FileKind::File => {}
             FileKind::Dir => return Err(Errno::ISDIR),
@@ -255,7 +256,7 @@ impl Model {
     /// Sets an extended attribute of a user, which must not be there (`create`), or must (`replace`).
     pub fn setxattr(
         &mut self,
-        id: Id,
+        id: ModelFileId,
         name: &[u8],
         value: &[u8],
         (create, replace): (bool, bool),
@@ -280,7 +281,7 @@ impl Model {
     }
 
     /// Removes an extended attribute.
-    pub fn removexattr(&mut self, id: Id, name: &[u8]) -> Result<()> {
+    pub fn removexattr(&mut self, id: ModelFileId, name: &[u8]) -> Result<()> {
         if !self.file(id)?.xattrs.contains_key(name) {
             return Err(Errno::NODATA);
         }

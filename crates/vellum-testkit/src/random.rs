@@ -26,9 +26,9 @@ pub fn rounds(usual: usize) -> usize {
 
 /// splitmix64.
 #[derive(Debug)]
-pub struct Random(u64);
+pub struct TestRandom(u64);
 
-impl Random {
+impl TestRandom {
     /// Numbers that follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {

@@ -4,11 +4,11 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use vellum_benchkit::busy;
-use vellum_types::Histogram;
+use vellum_types::DurationHistogram;
 
 fn main() {
     let mut criterion = busy();
-    let histogram = Histogram::default();
+    let histogram = DurationHistogram::default();
     let mut nanos = 0;
     criterion.bench_function("histogram/record/one-thread", |bench| {
         bench.iter(|| {

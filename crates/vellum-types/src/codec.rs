@@ -1,6 +1,6 @@
 //! Bytes in and out of stored formats: varints, byte strings, fixed integers.
 //!
-//! Invariant: a `Reader` never reads past its input, never panics, and never returns a length that its input
+//! Invariant: a `FieldReader` never reads past its input, never panics, and never returns a length that its input
 //! cannot hold, so that what is allocated is bounded by what was received. Varints have one encoding only.
 
 /// Why bytes could not be decoded.
@@ -25,11 +25,11 @@ pub enum DecodeError {
 
 /// A cursor over untrusted bytes.
 #[derive(Debug, Clone)]
-pub struct Reader<'a> {
+pub struct FieldReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     /// Reads from the start of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -136,13 +136,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends fields to a buffer; the counterpart of [`Reader`].
+/// Appends fields to a buffer; the counterpart of [`FieldReader`].
 #[derive(Debug, Default, Clone)]
-pub struct Writer {
+pub struct FieldWriter {
     out: Vec<u8>,
 }
 
-impl Writer {
+impl FieldWriter {
     /// An empty buffer.
     #[must_use]
     pub fn new() -> Self {
@@ -217,10 +217,10 @@ mod tests {
     proptest! {
         #[test]
         fn varints_round_trip(value: u64, signed: i64) {
-            let mut writer = Writer::new();
+            let mut writer = FieldWriter::new();
             writer.varint(value).varint_signed(signed);
             let bytes = writer.into_vec();
-            let mut reader = Reader::new(&bytes);
+            let mut reader = FieldReader::new(&bytes);
             prop_assert_eq!(reader.varint(), Ok(value));
             prop_assert_eq!(reader.varint_signed(), Ok(signed));
             prop_assert_eq!(reader.finish(), Ok(()));
@@ -228,9 +228,9 @@ mod tests {
 
         #[test]
         fn a_varint_has_one_encoding(bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
-            let mut reader = Reader::new(&bytes);
+            let mut reader = FieldReader::new(&bytes);
             if let Ok(value) = reader.varint() {
-                let mut writer = Writer::new();
+                let mut writer = FieldWriter::new();
                 writer.varint(value);
                 prop_assert_eq!(writer.as_slice(), &bytes[..bytes.len() - reader.remaining()]);
             }
@@ -239,9 +239,9 @@ mod tests {
 
     #[test]
     fn lengths_are_capped_by_limit_and_by_input() {
-        assert_eq!(Reader::new(&[5, 1, 2]).bytes(10), Err(DecodeError::Truncated));
-        assert_eq!(Reader::new(&[5, 1, 2, 3, 4, 5]).bytes(4), Err(DecodeError::Invalid("length")));
+        assert_eq!(FieldReader::new(&[5, 1, 2]).bytes(10), Err(DecodeError::Truncated));
+        assert_eq!(FieldReader::new(&[5, 1, 2, 3, 4, 5]).bytes(4), Err(DecodeError::Invalid("length")));
         let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
-        assert_eq!(Reader::new(&huge).count(usize::MAX), Err(DecodeError::Truncated));
+        assert_eq!(FieldReader::new(&huge).count(usize::MAX), Err(DecodeError::Truncated));
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::histogram::Distribution;
+use crate::histogram::DurationDistribution;
 
 /// Bounds of the classes that are told, as powers of two of nanoseconds: 1 µs to 17 s, each four times the one before.
 const POWERS: std::ops::RangeInclusive<u32> = 10..=34;
@@ -14,12 +14,12 @@ const POWER_STEP: usize = 2;
 
 /// A text under way.
 #[derive(Debug, Default)]
-pub struct Exposition {
+pub struct MetricsExposition {
     text: String,
     last: String,
 }
 
-impl Exposition {
+impl MetricsExposition {
     /// The text.
     #[must_use]
     pub fn into_text(self) -> String {
@@ -27,17 +27,17 @@ impl Exposition {
     }
 
     /// A figure that only grows. `labels` is `key="value"`, or empty.
-    pub fn counter(&mut self, name: &str, labels: &str, value: impl Into<Number>) {
+    pub fn counter(&mut self, name: &str, labels: &str, value: impl Into<MetricValue>) {
         self.sample("counter", name, labels, value.into());
     }
 
     /// A figure as it is now.
-    pub fn gauge(&mut self, name: &str, labels: &str, value: impl Into<Number>) {
+    pub fn gauge(&mut self, name: &str, labels: &str, value: impl Into<MetricValue>) {
         self.sample("gauge", name, labels, value.into());
     }
 
     /// Durations, in seconds.
-    pub fn histogram(&mut self, name: &str, labels: &str, read: &Distribution) {
+    pub fn histogram(&mut self, name: &str, labels: &str, read: &DurationDistribution) {
         self.kind("histogram", name);
         let comma = if labels.is_empty() { "" } else { "," };
         for power in POWERS.step_by(POWER_STEP) {
@@ -51,11 +51,11 @@ impl Exposition {
         self.line(&format!("{name}_count{braced} {count}"));
     }
 
-    fn sample(&mut self, kind: &str, name: &str, labels: &str, value: Number) {
+    fn sample(&mut self, kind: &str, name: &str, labels: &str, value: MetricValue) {
         self.kind(kind, name);
         let value = match value {
-            Number::Whole(value) => value.to_string(),
-            Number::Real(value) => value.to_string(),
+            MetricValue::Whole(value) => value.to_string(),
+            MetricValue::Real(value) => value.to_string(),
         };
         self.line(&format!("{name}{} {value}", braced(labels)));
     }
@@ -79,20 +79,20 @@ fn braced(labels: &str) -> String {
 
 /// A figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Number {
+pub enum MetricValue {
     /// Counts and bytes.
     Whole(u64),
     /// Seconds.
     Real(f64),
 }
 
-impl From<u64> for Number {
+impl From<u64> for MetricValue {
     fn from(value: u64) -> Self {
         Self::Whole(value)
     }
 }
 
-impl From<f64> for Number {
+impl From<f64> for MetricValue {
     fn from(value: f64) -> Self {
         Self::Real(value)
     }
@@ -113,15 +113,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::histogram::Histogram;
+    use crate::histogram::DurationHistogram;
 
     #[test]
     fn what_is_written_is_read() {
-        let histogram = Histogram::default();
+        let histogram = DurationHistogram::default();
         for micros in [1, 2, 3000] {
             histogram.record(Duration::from_micros(micros));
         }
-        let mut text = Exposition::default();
+        let mut text = MetricsExposition::default();
         text.counter("a_total", "kind=\"x\"", 3_u64);
         text.counter("a_total", "kind=\"y\"", 4_u64);
         text.gauge("b_seconds", "", 0.25);

@@ -18,32 +18,32 @@ const OCTAVES: u32 = 42;
 const CLASSES: usize = (OCTAVES - OCTAVE_BITS + 1) as usize * PER_OCTAVE;
 
 /// Durations, counted by any number of threads.
-pub struct Histogram {
+pub struct DurationHistogram {
     counts: [AtomicU64; CLASSES],
     nanos: AtomicU64,
 }
 
-/// A reading of a [`Histogram`].
+/// A reading of a [`DurationHistogram`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Distribution {
+pub struct DurationDistribution {
     counts: Vec<u64>,
     nanos: u64,
 }
 
-impl Default for Histogram {
+impl Default for DurationHistogram {
     fn default() -> Self {
         Self { counts: [const { AtomicU64::new(0) }; CLASSES], nanos: AtomicU64::new(0) }
     }
 }
 
-impl std::fmt::Debug for Histogram {
+impl std::fmt::Debug for DurationHistogram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let read = self.read();
         f.debug_struct("Histogram").field("count", &read.count()).field("sum", &read.sum()).finish()
     }
 }
 
-impl Histogram {
+impl DurationHistogram {
     /// Counts one duration.
     pub fn record(&self, took: Duration) {
         self.record_for(took, 1);
@@ -60,13 +60,13 @@ impl Histogram {
 
     /// What was counted so far.
     #[must_use]
-    pub fn read(&self) -> Distribution {
+    pub fn read(&self) -> DurationDistribution {
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-        Distribution { counts, nanos: self.nanos.load(Ordering::Relaxed) }
+        DurationDistribution { counts, nanos: self.nanos.load(Ordering::Relaxed) }
     }
 }
 
-impl Distribution {
+impl DurationDistribution {
     /// How many durations.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn quantiles_and_powers_are_as_counted() {
-        let histogram = Histogram::default();
+        let histogram = DurationHistogram::default();
         for micros in 1..=1000 {
             histogram.record(Duration::from_micros(micros));
         }
@@ -161,12 +161,12 @@ mod tests {
         // 2^19 ns are 524.288 µs.
         assert_eq!(read.below(19), 524);
         assert_eq!(read.below(63), 1000);
-        assert_eq!(Histogram::default().read().quantile(0.5), Duration::ZERO);
+        assert_eq!(DurationHistogram::default().read().quantile(0.5), Duration::ZERO);
     }
 
     #[test]
     fn threads_lose_nothing() {
-        let histogram = Histogram::default();
+        let histogram = DurationHistogram::default();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..10_000).for_each(|nanos| histogram.record(Duration::from_nanos(nanos))));

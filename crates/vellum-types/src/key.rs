@@ -8,7 +8,7 @@ use crate::limits::NAME_MAX;
 
 /// What a key's value describes. The order of the tags is the order in the map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum KeyTag {
+pub enum MapKeyTag {
     /// The inode itself; no suffix.
     Attr,
     /// A directory entry; the suffix is its name.
@@ -19,7 +19,7 @@ pub enum KeyTag {
     Extent,
 }
 
-impl KeyTag {
+impl MapKeyTag {
     /// The byte that stands for this tag in a key.
     #[must_use]
     pub const fn as_byte(self) -> u8 {
@@ -44,40 +44,40 @@ impl KeyTag {
 
 /// An owned key, as stored in nodes and layers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key(Vec<u8>);
+pub struct MapKey(Vec<u8>);
 
-impl Key {
+impl MapKey {
     /// The key of an inode's attributes.
     #[must_use]
     pub fn attr(ino: Ino) -> Self {
-        Self::with(ino, KeyTag::Attr, &[])
+        Self::with(ino, MapKeyTag::Attr, &[])
     }
 
     /// The key of a directory's entry.
     #[must_use]
     pub fn dentry(parent: Ino, name: &[u8]) -> Self {
-        Self::with(parent, KeyTag::Dentry, name)
+        Self::with(parent, MapKeyTag::Dentry, name)
     }
 
     /// The key of an extended attribute.
     #[must_use]
     pub fn xattr(ino: Ino, name: &[u8]) -> Self {
-        Self::with(ino, KeyTag::Xattr, name)
+        Self::with(ino, MapKeyTag::Xattr, name)
     }
 
     /// The key of the extent that starts at `offset`.
     #[must_use]
     pub fn extent(ino: Ino, offset: u64) -> Self {
-        Self::with(ino, KeyTag::Extent, &offset.to_be_bytes())
+        Self::with(ino, MapKeyTag::Extent, &offset.to_be_bytes())
     }
 
     /// The first possible key with this tag: the start of a range scan.
     #[must_use]
-    pub fn first(ino: Ino, tag: KeyTag) -> Self {
+    pub fn first(ino: Ino, tag: MapKeyTag) -> Self {
         Self::with(ino, tag, &[])
     }
 
-    fn with(ino: Ino, tag: KeyTag, suffix: &[u8]) -> Self {
+    fn with(ino: Ino, tag: MapKeyTag, suffix: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(9 + suffix.len());
         bytes.extend_from_slice(&ino.0.to_be_bytes());
         bytes.push(tag.as_byte());
@@ -98,20 +98,20 @@ impl Key {
     }
 }
 
-impl From<KeyRef<'_>> for Key {
-    fn from(key: KeyRef<'_>) -> Self {
+impl From<MapKeyRef<'_>> for MapKey {
+    fn from(key: MapKeyRef<'_>) -> Self {
         match key {
-            KeyRef::Attr(ino) => Self::attr(ino),
-            KeyRef::Dentry(dir, name) => Self::dentry(dir, name),
-            KeyRef::Xattr(ino, name) => Self::xattr(ino, name),
-            KeyRef::Extent(ino, offset) => Self::extent(ino, offset),
+            MapKeyRef::Attr(ino) => Self::attr(ino),
+            MapKeyRef::Dentry(dir, name) => Self::dentry(dir, name),
+            MapKeyRef::Xattr(ino, name) => Self::xattr(ino, name),
+            MapKeyRef::Extent(ino, offset) => Self::extent(ino, offset),
         }
     }
 }
 
 /// A key taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyRef<'a> {
+pub enum MapKeyRef<'a> {
     /// Attributes of an inode.
     Attr(Ino),
     /// The entry `name` of a directory.
@@ -122,21 +122,21 @@ pub enum KeyRef<'a> {
     Extent(Ino, u64),
 }
 
-impl<'a> KeyRef<'a> {
+impl<'a> MapKeyRef<'a> {
     /// Takes apart the bytes of a key, which may come from a hostile node.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let (ino, rest) = bytes.split_first_chunk::<8>().ok_or(DecodeError::Truncated)?;
         let (tag, suffix) = rest.split_first().ok_or(DecodeError::Truncated)?;
         let ino = Ino(u64::from_be_bytes(*ino));
-        match KeyTag::from_byte(*tag).ok_or(DecodeError::Invalid("key tag"))? {
-            KeyTag::Attr if suffix.is_empty() => Ok(Self::Attr(ino)),
-            KeyTag::Attr => Err(DecodeError::Trailing),
-            KeyTag::Dentry => check_name(suffix).map(|()| Self::Dentry(ino, suffix)),
-            KeyTag::Xattr if (1..=NAME_MAX).contains(&suffix.len()) && !suffix.contains(&0) => {
+        match MapKeyTag::from_byte(*tag).ok_or(DecodeError::Invalid("key tag"))? {
+            MapKeyTag::Attr if suffix.is_empty() => Ok(Self::Attr(ino)),
+            MapKeyTag::Attr => Err(DecodeError::Trailing),
+            MapKeyTag::Dentry => check_name(suffix).map(|()| Self::Dentry(ino, suffix)),
+            MapKeyTag::Xattr if (1..=NAME_MAX).contains(&suffix.len()) && !suffix.contains(&0) => {
                 Ok(Self::Xattr(ino, suffix))
             }
-            KeyTag::Xattr => Err(DecodeError::Invalid("xattr name")),
-            KeyTag::Extent => {
+            MapKeyTag::Xattr => Err(DecodeError::Invalid("xattr name")),
+            MapKeyTag::Extent => {
                 let offset = suffix.try_into().map_err(|_| DecodeError::Invalid("extent offset"))?;
                 Ok(Self::Extent(ino, u64::from_be_bytes(offset)))
             }
@@ -169,30 +169,33 @@ mod tests {
     #[test]
     fn keys_of_one_file_stand_together_and_in_order() {
         let keys = [
-            Key::attr(Ino(1)),
-            Key::dentry(Ino(1), b"a"),
-            Key::dentry(Ino(1), b"b"),
-            Key::xattr(Ino(1), b"user.x"),
-            Key::extent(Ino(1), 0),
-            Key::extent(Ino(1), 65_536),
-            Key::attr(Ino(2)),
-            Key::attr(Ino(256)),
+            MapKey::attr(Ino(1)),
+            MapKey::dentry(Ino(1), b"a"),
+            MapKey::dentry(Ino(1), b"b"),
+            MapKey::xattr(Ino(1), b"user.x"),
+            MapKey::extent(Ino(1), 0),
+            MapKey::extent(Ino(1), 65_536),
+            MapKey::attr(Ino(2)),
+            MapKey::attr(Ino(256)),
         ];
         assert!(keys.is_sorted());
     }
 
     #[test]
     fn keys_parse_back() {
-        assert_eq!(KeyRef::parse(Key::dentry(Ino(7), b"x").as_bytes()), Ok(KeyRef::Dentry(Ino(7), b"x")));
-        assert_eq!(KeyRef::parse(Key::extent(Ino(7), 9).as_bytes()), Ok(KeyRef::Extent(Ino(7), 9)));
-        assert_eq!(KeyRef::parse(Key::attr(Ino(7)).as_bytes()), Ok(KeyRef::Attr(Ino(7))));
+        assert_eq!(
+            MapKeyRef::parse(MapKey::dentry(Ino(7), b"x").as_bytes()),
+            Ok(MapKeyRef::Dentry(Ino(7), b"x"))
+        );
+        assert_eq!(MapKeyRef::parse(MapKey::extent(Ino(7), 9).as_bytes()), Ok(MapKeyRef::Extent(Ino(7), 9)));
+        assert_eq!(MapKeyRef::parse(MapKey::attr(Ino(7)).as_bytes()), Ok(MapKeyRef::Attr(Ino(7))));
     }
 
     #[test]
     fn hostile_names_are_refused() {
         for name in [&b""[..], b".", b"..", b"a/b", b"a\0b", &[b'x'; 256]] {
-            assert!(KeyRef::parse(Key::dentry(Ino(1), name).as_bytes()).is_err(), "{name:?}");
+            assert!(MapKeyRef::parse(MapKey::dentry(Ino(1), name).as_bytes()).is_err(), "{name:?}");
         }
-        assert!(KeyRef::parse(Key::dentry(Ino(1), &[b'x'; 255]).as_bytes()).is_ok());
+        assert!(MapKeyRef::parse(MapKey::dentry(Ino(1), &[b'x'; 255]).as_bytes()).is_ok());
     }
 }

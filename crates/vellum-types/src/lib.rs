@@ -12,10 +12,10 @@ pub mod key;
 pub mod limits;
 pub mod value;
 
-pub use codec::{DecodeError, Reader, Writer};
+pub use codec::{DecodeError, FieldReader, FieldWriter};
 pub use error::ErrorKind;
-pub use exposition::Exposition;
-pub use histogram::{Distribution, Histogram};
+pub use exposition::MetricsExposition;
+pub use histogram::{DurationDistribution, DurationHistogram};
 pub use id::{BlobId, BlobKind, Ino, PackId, SnapshotId, VolumeId};
-pub use key::{Key, KeyRef, KeyTag};
-pub use value::{Attr, Chunking, Dentry, Extent, ExtentSource, FileKind, Time};
+pub use key::{MapKey, MapKeyRef, MapKeyTag};
+pub use value::{ChunkingMode, Dentry, Extent, ExtentSource, FileKind, InodeAttr, UnixTime};

@@ -3,7 +3,7 @@
 //! Invariant: a value that decodes is in range (known kind, legal mode bits, nanoseconds below one second, sizes
 //! that `off_t` can say), and encoding it again gives the same bytes: equal states have equal encodings.
 
-use crate::codec::{DecodeError, Reader, Writer};
+use crate::codec::{DecodeError, FieldReader, FieldWriter};
 use crate::id::{BlobId, Ino};
 use crate::key::check_name;
 use crate::limits::{FILE_SIZE_MAX, INLINE_MAX, NAME_MAX, SYMLINK_MAX};
@@ -76,21 +76,21 @@ impl FileKind {
 
 /// A moment in Unix time, to the nanosecond; seconds may be negative (before 1970).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Time {
+pub struct UnixTime {
     /// Whole seconds since 1970, rounded down.
     pub secs: i64,
     /// Nanoseconds within the second, below 10^9.
     pub nanos: u32,
 }
 
-impl Time {
+impl UnixTime {
     /// Appends it as the formats have it.
-    pub fn encode(self, writer: &mut Writer) {
+    pub fn encode(self, writer: &mut FieldWriter) {
         writer.varint_signed(self.secs).varint(u64::from(self.nanos));
     }
 
     /// Reads what `encode` wrote; a second has less than 10^9 nanoseconds.
-    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let secs = reader.varint_signed()?;
         let nanos = reader.varint_u32()?;
         if nanos >= 1_000_000_000 {
@@ -102,7 +102,7 @@ impl Time {
 
 /// How a file's content is cut into chunks; a property that a file keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Chunking {
+pub enum ChunkingMode {
     /// Content-defined boundaries.
     #[default]
     Content,
@@ -110,12 +110,12 @@ pub enum Chunking {
     Fixed,
 }
 
-/// Block size of [`Chunking::Fixed`], bytes: the usual page group of databases.
+/// Block size of [`ChunkingMode::Fixed`], bytes: the usual page group of databases.
 pub const FIXED_BLOCK: usize = 16 << 10;
 
 /// An inode's attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Attr {
+pub struct InodeAttr {
     /// What sort of file it is.
     pub kind: FileKind,
     /// The lowest twelve mode bits.
@@ -130,13 +130,13 @@ pub struct Attr {
     /// has no name any more; published trees hold none.
     pub nlink: u32,
     /// Last change of content.
-    pub mtime: Time,
+    pub mtime: UnixTime,
     /// Last access; equal to `mtime` where it is not recorded.
-    pub atime: Time,
+    pub atime: UnixTime,
     /// Last change of attributes; equal to `mtime` where it is not recorded.
-    pub ctime: Time,
+    pub ctime: UnixTime,
     /// Creation; equal to `mtime` where it is not recorded.
-    pub btime: Time,
+    pub btime: UnixTime,
     /// Device number, of devices only.
     pub rdev: u64,
     /// Distinguishes reuses of one inode number.
@@ -150,7 +150,7 @@ pub struct Attr {
     /// Whole content of a small file; then it has no extents.
     pub inline: Option<Vec<u8>>,
     /// How content is cut.
-    pub chunking: Chunking,
+    pub chunking: ChunkingMode,
 }
 
 const HAS_ATIME: u8 = 1;
@@ -161,7 +161,7 @@ const HAS_GENERATION: u8 = 16;
 const HAS_INLINE: u8 = 32;
 const IS_FIXED: u8 = 64;
 
-impl Attr {
+impl InodeAttr {
     /// Attributes of a new inode: everything else empty or zero.
     #[must_use]
     pub fn new(kind: FileKind, mode: u32) -> Self {
@@ -172,22 +172,22 @@ impl Attr {
             gid: 0,
             size: 0,
             nlink: 1,
-            mtime: Time::default(),
-            atime: Time::default(),
-            ctime: Time::default(),
-            btime: Time::default(),
+            mtime: UnixTime::default(),
+            atime: UnixTime::default(),
+            ctime: UnixTime::default(),
+            btime: UnixTime::default(),
             rdev: 0,
             generation: 0,
             parent: Ino::SUPER,
             name: Vec::new(),
             target: Vec::new(),
             inline: None,
-            chunking: Chunking::Content,
+            chunking: ChunkingMode::Content,
         }
     }
 
     /// Sets all four times to one moment: what a checked-out directory records.
-    pub fn set_times(&mut self, time: Time) {
+    pub fn set_times(&mut self, time: UnixTime) {
         (self.mtime, self.atime, self.ctime, self.btime) = (time, time, time, time);
     }
 
@@ -196,7 +196,7 @@ impl Attr {
     pub fn encode(&self) -> Vec<u8> {
         let inline_len = self.inline.as_ref().map_or(0, Vec::len);
         let capacity = 64 + self.name.len() + self.target.len() + inline_len;
-        let mut writer = Writer::over(Vec::with_capacity(capacity));
+        let mut writer = FieldWriter::over(Vec::with_capacity(capacity));
         writer.u8(self.kind.as_byte()).u8(self.flags());
         writer.varint(u64::from(self.mode)).varint(u64::from(self.uid)).varint(u64::from(self.gid));
         writer.varint(self.size).varint(u64::from(self.nlink));
@@ -230,12 +230,12 @@ impl Attr {
             | flag(self.rdev != 0, HAS_RDEV)
             | flag(self.generation != 0, HAS_GENERATION)
             | flag(self.inline.is_some(), HAS_INLINE)
-            | flag(self.chunking == Chunking::Fixed, IS_FIXED)
+            | flag(self.chunking == ChunkingMode::Fixed, IS_FIXED)
     }
 
     /// Reads the stored form; refuses what no `encode` writes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let kind = FileKind::from_byte(reader.u8()?)?;
         let flags = reader.u8()?;
         let mut attr = Self::new(kind, reader.varint_u32()?);
@@ -245,7 +245,7 @@ impl Attr {
         attr.nlink = reader.varint_u32()?;
         attr.parent = Ino(reader.varint()?);
         attr.name = reader.bytes(NAME_MAX)?.to_vec();
-        attr.mtime = Time::decode(&mut reader)?;
+        attr.mtime = UnixTime::decode(&mut reader)?;
         attr.decode_optional(flags, &mut reader)?;
         attr.check(flags)?;
         Ok(attr)
@@ -257,9 +257,9 @@ impl Attr {
         if attr.nlink == 0 { Err(DecodeError::Invalid("link count")) } else { Ok(attr) }
     }
 
-    fn decode_optional(&mut self, flags: u8, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+    fn decode_optional(&mut self, flags: u8, reader: &mut FieldReader<'_>) -> Result<(), DecodeError> {
         let mtime = self.mtime;
-        let mut time = |bit| if flags & bit == 0 { Ok(mtime) } else { Time::decode(reader) };
+        let mut time = |bit| if flags & bit == 0 { Ok(mtime) } else { UnixTime::decode(reader) };
         self.atime = time(HAS_ATIME)?;
         self.ctime = time(HAS_CTIME)?;
         self.btime = time(HAS_BTIME)?;
@@ -276,7 +276,7 @@ impl Attr {
             self.inline = Some(reader.take_rest().to_vec());
         }
         if flags & IS_FIXED != 0 {
-            self.chunking = Chunking::Fixed;
+            self.chunking = ChunkingMode::Fixed;
         }
         reader.clone().finish()
     }
@@ -316,14 +316,14 @@ impl Dentry {
     /// The stored form.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new();
+        let mut writer = FieldWriter::new();
         writer.u8(self.kind.as_byte()).varint(self.ino.0);
         writer.into_vec()
     }
 
     /// Reads the stored form.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let kind = FileKind::from_byte(reader.u8()?)?;
         let ino = Ino(reader.varint()?);
         reader.finish()?;
@@ -368,7 +368,7 @@ impl Extent {
     /// The stored form.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::over(Vec::with_capacity(40));
+        let mut writer = FieldWriter::over(Vec::with_capacity(40));
         match &self.source {
             ExtentSource::Hole => writer.u8(0).varint(self.len),
             ExtentSource::Chunk { id, skip } => {
@@ -383,7 +383,7 @@ impl Extent {
 
     /// Reads the stored form.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let tag = reader.u8()?;
         let len = reader.varint()?;
         let source = match tag {
@@ -400,25 +400,25 @@ impl Extent {
     }
 }
 
-/// What belongs to the filesystem as a whole, under the key [`crate::Key::attr`] of [`Ino::SUPER`].
+/// What belongs to the filesystem as a whole, under the key [`crate::MapKey::attr`] of [`Ino::SUPER`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Super {
+pub struct SuperBlock {
     /// The next inode number to give out; none at or above it is in use.
     pub next_ino: Ino,
 }
 
-impl Super {
+impl SuperBlock {
     /// The stored form.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new();
+        let mut writer = FieldWriter::new();
         writer.varint(self.next_ino.0);
         writer.into_vec()
     }
 
     /// Reads the stored form.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let next_ino = Ino(reader.varint()?);
         reader.finish()?;
         if next_ino <= Ino::ROOT {

@@ -11,9 +11,9 @@ use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vellum_crypto::{Domain, VolumeKeys};
+use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
-use vellum_types::{ErrorKind, Reader, SnapshotId, Writer};
+use vellum_types::{ErrorKind, FieldReader, FieldWriter, SnapshotId};
 
 use crate::error::{Result, VolumeError};
 use crate::record::{OBJECT_MAX, RECORD_MAX, SnapshotRecord};
@@ -28,11 +28,11 @@ const CATALOG_FILE: &str = "catalog";
 const MAGIC: &[u8; 8] = b"VLMCATA\x01";
 
 /// All snapshot records that were met, by id.
-pub struct Catalog {
+pub struct SnapshotCatalog {
     objects: Arc<dyn ObjectStore>,
     keys: Arc<VolumeKeys>,
     state: StateDir,
-    known: Mutex<Known>,
+    known: Mutex<KnownRecords>,
 }
 
 /// The records that the store lists.
@@ -45,7 +45,7 @@ pub struct ListedRecords {
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownRecords {
     loaded: bool,
     /// Whether the file has bytes that cannot be read: what is appended after them would never be found.
     damaged: bool,
@@ -57,7 +57,7 @@ struct Known {
     listed: Option<Arc<[SnapshotId]>>,
 }
 
-impl Catalog {
+impl SnapshotCatalog {
     /// A catalog that is read when it is first needed.
     #[must_use]
     pub fn open(objects: Arc<dyn ObjectStore>, keys: Arc<VolumeKeys>, state: StateDir) -> Self {
@@ -69,7 +69,7 @@ impl Catalog {
         let plain = record.encode();
         let id = record.id(&self.keys);
         let mut sealed = Vec::new();
-        self.keys.seal(Domain::Snapshot, id.as_bytes(), &plain, &mut sealed);
+        self.keys.seal(RecordDomain::Snapshot, id.as_bytes(), &plain, &mut sealed);
         match self.objects.put(&object_key(LIVE, &id)?, &sealed) {
             // The same record was put before, by an attempt whose answer was lost: it counts if it can be read.
             Err(StoreError::Exists { .. }) => self.fetch_from(LIVE, &id).map(|_| ())?,
@@ -121,7 +121,7 @@ impl Catalog {
         let damaged = |reason: String| VolumeError::Damaged { object: key.to_string(), reason };
         let mut plain = Vec::new();
         self.keys
-            .open(Domain::Snapshot, id.as_bytes(), &sealed, &mut plain)
+            .open(RecordDomain::Snapshot, id.as_bytes(), &sealed, &mut plain)
             .map_err(|error| damaged(error.to_string()))?;
         self.check(id, &plain).map_err(|error| match error {
             VolumeError::Decode { .. } => error,
@@ -257,7 +257,7 @@ impl Catalog {
         Ok(())
     }
 
-    fn with_known<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {
+    fn with_known<T>(&self, act: impl FnOnce(&mut KnownRecords) -> T) -> T {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.loaded {
             self.load(&mut known);
@@ -266,14 +266,14 @@ impl Catalog {
     }
 
     /// Reads the catalog file. A torn or damaged tail is left out: it is a cache.
-    fn load(&self, known: &mut Known) {
+    fn load(&self, known: &mut KnownRecords) {
         known.loaded = true;
         known.file = std::fs::read(self.state.join(CATALOG_FILE)).unwrap_or_default();
         let Some(body) = known.file.strip_prefix(MAGIC) else {
             known.damaged = !known.file.is_empty();
             return;
         };
-        let mut reader = Reader::new(body);
+        let mut reader = FieldReader::new(body);
         while reader.remaining() > 0 {
             let read = reader.array().map(SnapshotId).and_then(|id| Ok((id, reader.bytes(RECORD_MAX)?)));
             let Ok((id, plain)) = read else {
@@ -286,7 +286,7 @@ impl Catalog {
     }
 
     /// A record from memory, or from the file if it is whole there.
-    fn lookup(&self, known: &mut Known, id: &SnapshotId) -> Option<Arc<SnapshotRecord>> {
+    fn lookup(&self, known: &mut KnownRecords, id: &SnapshotId) -> Option<Arc<SnapshotRecord>> {
         if let Some(record) = known.records.get(id) {
             return Some(record.clone());
         }
@@ -332,7 +332,7 @@ impl Catalog {
 }
 
 fn entries<'a>(records: impl Iterator<Item = (&'a SnapshotId, &'a SnapshotRecord)>) -> Vec<u8> {
-    let mut writer = Writer::new();
+    let mut writer = FieldWriter::new();
     for (id, record) in records {
         writer.raw(id.as_bytes()).bytes(&record.encode());
     }

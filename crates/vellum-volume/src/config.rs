@@ -3,9 +3,9 @@
 //! Layout: magic, version, volume id, flags, chunker parameters, compression level in the clear (they are needed
 //! before a key is at hand, and tell nothing of the content), then the seal of the same bytes as an authenticator.
 
-use vellum_chunker::Params;
-use vellum_crypto::{Domain, VolumeKeys};
-use vellum_types::{DecodeError, Reader, VolumeId, Writer};
+use vellum_chunker::ChunkSizes;
+use vellum_crypto::{RecordDomain, VolumeKeys};
+use vellum_types::{DecodeError, FieldReader, FieldWriter, VolumeId};
 
 use crate::error::{Result, VolumeError};
 
@@ -27,40 +27,40 @@ pub const OBJECT_MAX: u64 = 2 * SEAL_MAX as u64;
 
 /// What a volume is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
+pub struct VolumeConfig {
     /// The volume's identity.
     pub volume: VolumeId,
     /// Whether blobs and records are sealed.
     pub encrypted: bool,
     /// How content is cut.
-    pub chunker: Params,
+    pub chunker: ChunkSizes,
     /// zstd level for new blobs.
     pub level: u8,
 }
 
-impl Config {
+impl VolumeConfig {
     /// The object, authenticated with `keys`.
     #[must_use]
     pub fn encode(&self, keys: &VolumeKeys) -> Vec<u8> {
         let head = self.head();
         let mut seal = Vec::new();
-        keys.seal(Domain::Config, b"", &head, &mut seal);
-        let mut writer = Writer::over(head);
+        keys.seal(RecordDomain::Config, b"", &head, &mut seal);
+        let mut writer = FieldWriter::over(head);
         writer.bytes(&seal);
         writer.into_vec()
     }
 
     fn head(&self) -> Vec<u8> {
-        let mut writer = Writer::new();
+        let mut writer = FieldWriter::new();
         writer.raw(MAGIC).u32(VERSION).raw(self.volume.as_bytes()).u8(u8::from(self.encrypted));
         self.chunker.encode(&mut writer);
         writer.u8(self.level);
         writer.into_vec()
     }
 
-    /// Reads the object; [`Config::authenticate`] must follow as soon as the key is known.
+    /// Reads the object; [`VolumeConfig::authenticate`] must follow as soon as the key is known.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         if reader.take(MAGIC.len())? != MAGIC {
             return Err(DecodeError::Magic);
         }
@@ -74,7 +74,7 @@ impl Config {
             1 => true,
             _ => return Err(DecodeError::Invalid("flags")),
         };
-        let chunker = Params::decode(&mut reader)?;
+        let chunker = ChunkSizes::decode(&mut reader)?;
         let level = reader.u8()?;
         if level > LEVEL_MAX {
             return Err(DecodeError::Invalid("compression level"));
@@ -89,11 +89,11 @@ impl Config {
         let damaged =
             |reason: &str| VolumeError::Damaged { object: CONFIG_OBJECT.into(), reason: reason.into() };
         let head = self.head();
-        let mut reader = Reader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let _ = reader.take(head.len());
         let seal = reader.bytes(SEAL_MAX).map_err(VolumeError::decoding("the volume's config"))?;
         let mut sealed_head = Vec::new();
-        keys.open(Domain::Config, b"", seal, &mut sealed_head)
+        keys.open(RecordDomain::Config, b"", seal, &mut sealed_head)
             .map_err(|_| damaged("it is not authenticated by this volume's key"))?;
         if sealed_head == head { Ok(()) } else { Err(damaged("it differs from what its authenticator says")) }
     }

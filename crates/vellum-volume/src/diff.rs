@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use vellum_map::{Span, View, diff};
-use vellum_types::value::Super;
-use vellum_types::{Attr, DecodeError, Dentry, Extent, FileKind, Ino, KeyRef};
+use vellum_map::{KeySpan, MapView, diff};
+use vellum_types::value::SuperBlock;
+use vellum_types::{DecodeError, Dentry, Extent, FileKind, Ino, InodeAttr, MapKeyRef};
 
 use crate::error::{Result, VolumeError};
-use crate::tree::{FsTree, Inode};
+use crate::tree::{FsTree, InodeRecord};
 
 /// What happened to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,7 +27,7 @@ pub enum ChangeKind {
 
 /// In which respects a file differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct Aspects {
+pub struct ChangeAspects {
     /// Content, or a symlink's target, or a device's number.
     pub content: bool,
     /// It is another kind of file.
@@ -42,7 +42,7 @@ pub struct Aspects {
     pub xattr: bool,
 }
 
-impl Aspects {
+impl ChangeAspects {
     /// Whether anything differs.
     #[must_use]
     pub fn any(&self) -> bool {
@@ -52,7 +52,7 @@ impl Aspects {
 
 /// One file on one side of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Side {
+pub struct ChangeSide {
     /// Its path from the root.
     pub path: Vec<u8>,
     /// Its inode number.
@@ -69,11 +69,11 @@ pub struct FileChange {
     /// What happened.
     pub kind: ChangeKind,
     /// The file before; None if added.
-    pub old: Option<Side>,
+    pub old: Option<ChangeSide>,
     /// The file after; None if deleted.
-    pub new: Option<Side>,
+    pub new: Option<ChangeSide>,
     /// How they differ.
-    pub aspects: Aspects,
+    pub aspects: ChangeAspects,
 }
 
 impl FileChange {
@@ -85,7 +85,7 @@ impl FileChange {
 }
 
 /// Two states to compare.
-pub struct Comparison<'a> {
+pub struct StateComparison<'a> {
     /// The state before.
     pub from: &'a FsTree,
     /// The state after.
@@ -94,7 +94,7 @@ pub struct Comparison<'a> {
 
 /// What changed of one inode. There is one for each, however many are deleted at once: it holds no attributes.
 #[derive(Debug, Clone, Copy, Default)]
-struct Touched {
+struct TouchedInode {
     /// In which of the states it exists, if its attributes differ.
     attr: Option<Existence>,
     /// A directory, on either side, that has another kind, name or directory above it.
@@ -110,7 +110,7 @@ enum Existence {
     One,
 }
 
-impl Touched {
+impl TouchedInode {
     /// Whether both states have the inode.
     fn is_in_both(self) -> bool {
         match self.attr {
@@ -119,12 +119,12 @@ impl Touched {
         }
     }
 
-    fn note_attr(&mut self, before: Option<&Attr>, after: Option<&Attr>) {
+    fn note_attr(&mut self, before: Option<&InodeAttr>, after: Option<&InodeAttr>) {
         let (Some(before), Some(after)) = (before, after) else {
             self.attr = Some(Existence::One);
             return;
         };
-        let place = |attr: &Attr| (attr.kind, attr.parent, attr.name.clone());
+        let place = |attr: &InodeAttr| (attr.kind, attr.parent, attr.name.clone());
         let is_dir = before.kind == FileKind::Dir || after.kind == FileKind::Dir;
         self.attr = Some(Existence::Both);
         self.is_moved_dir = is_dir && place(before) != place(after);
@@ -132,16 +132,16 @@ impl Touched {
 }
 
 /// An entry of a directory.
-type Link = (Ino, Vec<u8>);
+type DirectoryLink = (Ino, Vec<u8>);
 
 #[derive(Default)]
-struct Collected {
-    inodes: BTreeMap<Ino, Touched>,
-    removed: BTreeMap<Link, Dentry>,
-    added: BTreeMap<Link, Dentry>,
+struct CollectedChanges {
+    inodes: BTreeMap<Ino, TouchedInode>,
+    removed: BTreeMap<DirectoryLink, Dentry>,
+    added: BTreeMap<DirectoryLink, Dentry>,
 }
 
-impl Comparison<'_> {
+impl StateComparison<'_> {
     /// All differences, sorted by path, of two states of one line, or of which nothing is known.
     pub fn run(&self) -> Result<Vec<FileChange>> {
         self.run_sharing(None)
@@ -154,7 +154,7 @@ impl Comparison<'_> {
         if let Some(shared) = shared {
             self.part_directories(shared, &mut collected)?;
         }
-        let mut changes = Pairing::new(self, collected, shared)?.finish()?;
+        let mut changes = ChangePairing::new(self, collected, shared)?.finish()?;
         // In place: a list of a million deletions is not copied.
         changes.sort_unstable_by(|a, b| a.path().cmp(b.path()).then_with(|| a.kind.cmp(&b.kind)));
         Ok(changes)
@@ -164,27 +164,29 @@ impl Comparison<'_> {
     /// several names, of which the list does not say where they are. Takes some bytes for each of them.
     pub fn touched(&self) -> Result<(BTreeSet<Ino>, bool)> {
         let (mut touched, mut has_other_names) = (BTreeSet::new(), false);
-        let is_linked = |attr: &Attr| attr.kind != FileKind::Dir && attr.nlink > 1;
+        let is_linked = |attr: &InodeAttr| attr.kind != FileKind::Dir && attr.nlink > 1;
         // Of which the attributes, which come first, are the same.
         let (mut last, mut unsure) = (Ino::SUPER, Vec::new());
         self.visit(|key, before, after| {
             let values = || [before, after].into_iter().flatten();
             match key {
-                KeyRef::Attr(Ino::SUPER) => values().try_for_each(|value| Super::decode(value).map(drop))?,
-                KeyRef::Attr(_) => {
+                MapKeyRef::Attr(Ino::SUPER) => {
+                    values().try_for_each(|value| SuperBlock::decode(value).map(drop))?
+                }
+                MapKeyRef::Attr(_) => {
                     for value in values() {
-                        has_other_names |= is_linked(&Attr::decode_published(value)?);
+                        has_other_names |= is_linked(&InodeAttr::decode_published(value)?);
                     }
                     touched.insert(key.ino());
                     last = key.ino();
                 }
-                KeyRef::Dentry(dir, _) => {
+                MapKeyRef::Dentry(dir, _) => {
                     touched.insert(dir);
                     for value in values() {
                         touched.insert(Dentry::decode(value)?.ino);
                     }
                 }
-                KeyRef::Xattr(ino, _) | KeyRef::Extent(ino, _) => {
+                MapKeyRef::Xattr(ino, _) | MapKeyRef::Extent(ino, _) => {
                     touched.insert(ino);
                     if ino != last {
                         unsure.push(ino);
@@ -202,7 +204,7 @@ impl Comparison<'_> {
 
     /// Directories that have one number and are not the same one: what is in them, down to the last level, is removed
     /// from one and added to the other, also where it is equal.
-    fn part_directories(&self, shared: Ino, collected: &mut Collected) -> Result<()> {
+    fn part_directories(&self, shared: Ino, collected: &mut CollectedChanges) -> Result<()> {
         let moved = collected.inodes.range(shared..).filter(|(_, touched)| touched.is_moved_dir);
         let mut waiting: Vec<Ino> = moved.map(|(ino, _)| *ino).collect();
         let mut met = BTreeSet::new();
@@ -222,8 +224,8 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    fn collect(&self) -> Result<Collected> {
-        let mut collected = Collected::default();
+    fn collect(&self) -> Result<CollectedChanges> {
+        let mut collected = CollectedChanges::default();
         self.visit(|key, before, after| collected.note(key, before, after))?;
         Ok(collected)
     }
@@ -231,10 +233,10 @@ impl Comparison<'_> {
     /// Visits every key under which the states hold different values: before, and after.
     fn visit(
         &self,
-        mut each: impl FnMut(KeyRef<'_>, Option<&[u8]>, Option<&[u8]>) -> std::result::Result<(), DecodeError>,
+        mut each: impl FnMut(MapKeyRef<'_>, Option<&[u8]>, Option<&[u8]>) -> std::result::Result<(), DecodeError>,
     ) -> Result<()> {
         let mut visit = |key: &[u8], before: Option<&[u8]>, after: Option<&[u8]>| {
-            let visited = KeyRef::parse(key).and_then(|key| each(key, before, after));
+            let visited = MapKeyRef::parse(key).and_then(|key| each(key, before, after));
             visited.map_err(VolumeError::decoding("a changed part of the tree"))
         };
         let (from, to) = (self.from.view(), self.to.view());
@@ -261,8 +263,8 @@ impl Comparison<'_> {
 }
 
 /// The keys of both views' layers, each once, in ascending order.
-fn layered_keys<'a>(from: &'a View, to: &'a View) -> impl Iterator<Item = &'a [u8]> {
-    let mut sides = [from, to].map(|view| view.changes(&Span::all()).map(|(key, _)| &**key).peekable());
+fn layered_keys<'a>(from: &'a MapView, to: &'a MapView) -> impl Iterator<Item = &'a [u8]> {
+    let mut sides = [from, to].map(|view| view.changes(&KeySpan::all()).map(|(key, _)| &**key).peekable());
     std::iter::from_fn(move || {
         let key = sides.iter_mut().filter_map(|side| side.peek().copied()).min()?;
         for side in &mut sides {
@@ -272,50 +274,54 @@ fn layered_keys<'a>(from: &'a View, to: &'a View) -> impl Iterator<Item = &'a [u
     })
 }
 
-impl Collected {
+impl CollectedChanges {
     fn note(
         &mut self,
-        key: KeyRef<'_>,
+        key: MapKeyRef<'_>,
         before: Option<&[u8]>,
         after: Option<&[u8]>,
     ) -> std::result::Result<(), DecodeError> {
         match key {
-            KeyRef::Attr(Ino::SUPER) => drop(before.or(after).map(Super::decode).transpose()?),
-            KeyRef::Attr(ino) => {
-                let before = before.map(Attr::decode_published).transpose()?;
-                let after = after.map(Attr::decode_published).transpose()?;
+            MapKeyRef::Attr(Ino::SUPER) => drop(before.or(after).map(SuperBlock::decode).transpose()?),
+            MapKeyRef::Attr(ino) => {
+                let before = before.map(InodeAttr::decode_published).transpose()?;
+                let after = after.map(InodeAttr::decode_published).transpose()?;
                 self.inodes.entry(ino).or_default().note_attr(before.as_ref(), after.as_ref());
             }
-            KeyRef::Dentry(dir, name) => {
+            MapKeyRef::Dentry(dir, name) => {
                 for (value, links) in [(before, &mut self.removed), (after, &mut self.added)] {
                     if let Some(value) = value {
                         links.insert((dir, name.to_vec()), Dentry::decode(value)?);
                     }
                 }
             }
-            KeyRef::Xattr(ino, _) => self.inodes.entry(ino).or_default().xattr = true,
-            KeyRef::Extent(ino, _) => self.inodes.entry(ino).or_default().content = true,
+            MapKeyRef::Xattr(ino, _) => self.inodes.entry(ino).or_default().xattr = true,
+            MapKeyRef::Extent(ino, _) => self.inodes.entry(ino).or_default().content = true,
         }
         Ok(())
     }
 }
 
 /// Turns changed entries and inodes into changes of paths.
-struct Pairing<'a> {
-    states: &'a Comparison<'a>,
+struct ChangePairing<'a> {
+    states: &'a StateComparison<'a>,
     /// From here on, inode numbers say nothing of which file it is; None if that is not known.
     shared: Option<Ino>,
-    inodes: BTreeMap<Ino, Touched>,
-    removed: BTreeMap<Link, Dentry>,
-    added: BTreeMap<Link, Dentry>,
+    inodes: BTreeMap<Ino, TouchedInode>,
+    removed: BTreeMap<DirectoryLink, Dentry>,
+    added: BTreeMap<DirectoryLink, Dentry>,
     /// Inodes of which a change says how they differ.
     told: BTreeSet<Ino>,
     changes: Vec<FileChange>,
 }
 
-impl<'a> Pairing<'a> {
-    fn new(states: &'a Comparison<'a>, collected: Collected, shared: Option<Ino>) -> Result<Self> {
-        let Collected { inodes, removed, added } = collected;
+impl<'a> ChangePairing<'a> {
+    fn new(
+        states: &'a StateComparison<'a>,
+        collected: CollectedChanges,
+        shared: Option<Ino>,
+    ) -> Result<Self> {
+        let CollectedChanges { inodes, removed, added } = collected;
         Ok(Self { states, shared, inodes, removed, added, told: BTreeSet::new(), changes: Vec::new() })
     }
 
@@ -327,17 +333,23 @@ impl<'a> Pairing<'a> {
         self.changes.reserve_exact(removed.len() + added.len());
         for (link, dentry) in removed {
             let old = self.side(self.states.from, &link, dentry)?;
-            self.push(ChangeKind::Deleted, Some(old), None, Aspects::default());
+            self.push(ChangeKind::Deleted, Some(old), None, ChangeAspects::default());
         }
         for (link, dentry) in added {
             let new = self.side(self.states.to, &link, dentry)?;
-            self.push(ChangeKind::Added, None, Some(new), Aspects::default());
+            self.push(ChangeKind::Added, None, Some(new), ChangeAspects::default());
         }
         self.modified_in_place()?;
         Ok(self.changes)
     }
 
-    fn push(&mut self, kind: ChangeKind, old: Option<Side>, new: Option<Side>, aspects: Aspects) {
+    fn push(
+        &mut self,
+        kind: ChangeKind,
+        old: Option<ChangeSide>,
+        new: Option<ChangeSide>,
+        aspects: ChangeAspects,
+    ) {
         self.changes.push(FileChange { kind, old, new, aspects });
     }
 
@@ -345,7 +357,7 @@ impl<'a> Pairing<'a> {
     /// different kinds one number says nothing.
     fn pair_renames(&mut self) -> Result<()> {
         let came: HashSet<Ino> = self.added.values().map(|dentry| dentry.ino).collect();
-        let mut gone: HashMap<(Ino, FileKind), Vec<Link>> = HashMap::new();
+        let mut gone: HashMap<(Ino, FileKind), Vec<DirectoryLink>> = HashMap::new();
         for (link, dentry) in self.removed.iter().filter(|(_, dentry)| came.contains(&dentry.ino)) {
             gone.entry((dentry.ino, dentry.kind)).or_default().push(link.clone());
         }
@@ -377,7 +389,7 @@ impl<'a> Pairing<'a> {
         if self.removed.is_empty() || self.added.is_empty() {
             return Ok(());
         }
-        let mut gone: HashMap<Vec<u8>, (Link, bool)> = HashMap::new();
+        let mut gone: HashMap<Vec<u8>, (DirectoryLink, bool)> = HashMap::new();
         for (link, dentry) in &self.removed {
             let path = self.states.from.path_in(link.0, &link.1)?;
             gone.insert(path, (link.clone(), dentry.kind == FileKind::Dir));
@@ -403,7 +415,7 @@ impl<'a> Pairing<'a> {
         if added.is_empty() || !self.removed.values().any(is_file) {
             return Ok(());
         }
-        let mut gone: HashMap<Vec<u8>, Vec<Link>> = HashMap::new();
+        let mut gone: HashMap<Vec<u8>, Vec<DirectoryLink>> = HashMap::new();
         for (link, dentry) in self.removed.iter().filter(|(_, dentry)| is_file(dentry)) {
             if let Some(signature) = signature(&self.states.from.inode(dentry.ino)?) {
                 gone.entry(signature).or_default().push(link.clone());
@@ -418,7 +430,7 @@ impl<'a> Pairing<'a> {
         Ok(())
     }
 
-    fn pair(&mut self, kind: ChangeKind, old_link: Link, new_link: Link) -> Result<()> {
+    fn pair(&mut self, kind: ChangeKind, old_link: DirectoryLink, new_link: DirectoryLink) -> Result<()> {
         let missing = || VolumeError::BadTree("an entry vanished while it was compared".into());
         let old = self.removed.remove(&old_link).ok_or_else(missing)?;
         let new = self.added.remove(&new_link).ok_or_else(missing)?;
@@ -435,9 +447,9 @@ impl<'a> Pairing<'a> {
         Ok(())
     }
 
-    fn aspects(&self, old: Ino, new: Ino) -> Result<Aspects> {
+    fn aspects(&self, old: Ino, new: Ino) -> Result<ChangeAspects> {
         if old == new && !self.inodes.contains_key(&new) {
-            return Ok(Aspects::default());
+            return Ok(ChangeAspects::default());
         }
         Ok(compare(&self.states.from.inode(old)?, &self.states.to.inode(new)?))
     }
@@ -468,25 +480,25 @@ impl<'a> Pairing<'a> {
         Ok(())
     }
 
-    fn side(&self, tree: &FsTree, (dir, name): &Link, dentry: Dentry) -> Result<Side> {
+    fn side(&self, tree: &FsTree, (dir, name): &DirectoryLink, dentry: Dentry) -> Result<ChangeSide> {
         let attr = tree.attr_of(dentry.ino)?;
-        Ok(Side { path: tree.path_in(*dir, name)?, ino: dentry.ino, kind: attr.kind, size: attr.size })
+        Ok(ChangeSide { path: tree.path_in(*dir, name)?, ino: dentry.ino, kind: attr.kind, size: attr.size })
     }
 }
 
-fn side(tree: &FsTree, inode: &Inode) -> Result<Side> {
+fn side(tree: &FsTree, inode: &InodeRecord) -> Result<ChangeSide> {
     let attr = &inode.attr;
     let path = tree.path_in(attr.parent, &attr.name)?;
-    Ok(Side { path, ino: inode.ino, kind: attr.kind, size: attr.size })
+    Ok(ChangeSide { path, ino: inode.ino, kind: attr.kind, size: attr.size })
 }
 
 /// How two inodes differ, for a person. A directory's time follows from what is in it, and is not told of.
 #[must_use]
-pub fn compare(old: &Inode, new: &Inode) -> Aspects {
+pub fn compare(old: &InodeRecord, new: &InodeRecord) -> ChangeAspects {
     let (a, b) = (&old.attr, &new.attr);
     let is_dir = a.kind == FileKind::Dir && b.kind == FileKind::Dir;
     let extents_differ = !is_dir && !same_content(old, new);
-    Aspects {
+    ChangeAspects {
         content: extents_differ || a.target != b.target || a.rdev != b.rdev,
         kind: a.kind != b.kind,
         mode: a.mode != b.mode,
@@ -496,12 +508,12 @@ pub fn compare(old: &Inode, new: &Inode) -> Aspects {
     }
 }
 
-fn same_content(old: &Inode, new: &Inode) -> bool {
+fn same_content(old: &InodeRecord, new: &InodeRecord) -> bool {
     old.attr.size == new.attr.size && old.attr.inline == new.attr.inline && old.extents == new.extents
 }
 
 /// What equal content has in common; None for empty files, which all have.
-fn signature(inode: &Inode) -> Option<Vec<u8>> {
+fn signature(inode: &InodeRecord) -> Option<Vec<u8>> {
     if inode.attr.size == 0 {
         return None;
     }
@@ -528,16 +540,16 @@ pub fn within(path: &[u8], scope: &[u8]) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use vellum_map::{Layer, Root};
+    use vellum_map::{ChangeLayer, MapRoot};
     use vellum_types::BlobId;
 
     use super::*;
 
     #[test]
     fn a_million_deleted_files_take_no_attributes_in_memory() {
-        assert!(size_of::<Touched>() <= 8, "{} bytes for each changed inode", size_of::<Touched>());
-        let gone = Attr { inline: Some(vec![0; 4096]), ..Attr::new(FileKind::File, 0o644) };
-        let mut touched = Touched::default();
+        assert!(size_of::<TouchedInode>() <= 8, "{} bytes for each changed inode", size_of::<TouchedInode>());
+        let gone = InodeAttr { inline: Some(vec![0; 4096]), ..InodeAttr::new(FileKind::File, 0o644) };
+        let mut touched = TouchedInode::default();
         touched.note_attr(Some(&gone), None);
         assert!(!touched.is_in_both());
     }
@@ -545,11 +557,11 @@ mod tests {
     #[test]
     fn keys_of_two_views_come_once_and_in_order() {
         let layer = |keys: &[&str]| {
-            let mut layer = Layer::new();
+            let mut layer = ChangeLayer::new();
             keys.iter().for_each(|key| layer.delete(key));
             Arc::new(layer)
         };
-        let view = |layers| View { layers, base: Root(BlobId([0; 32])) };
+        let view = |layers| MapView { layers, base: MapRoot(BlobId([0; 32])) };
         let from = view(vec![layer(&["b", "d"]), layer(&["a", "d"])]);
         let to = view(vec![layer(&["b", "c", "e"])]);
         let keys: Vec<_> = layered_keys(&from, &to).collect();

@@ -23,7 +23,7 @@ pub enum VolumeError {
     Map(#[from] vellum_map::MapError),
     /// A key slot could not be made.
     #[error(transparent)]
-    Slot(#[from] vellum_crypto::slots::SlotError),
+    Slot(#[from] vellum_crypto::slots::KeySlotError),
     /// No state directory here or above.
     #[error("no volume here: neither {} nor a directory above it has a .vellum", .0.display())]
     NoVolume(PathBuf),

@@ -11,7 +11,7 @@ mod plan;
 mod roots;
 mod run;
 
-pub use mark::{Live, mark};
-pub use plan::{Action, PackPlan, Plan, plan};
+pub use mark::{LiveBlobs, mark};
+pub use plan::{CollectionPlan, PackAction, PackPlan, plan};
 pub use roots::LostRecord;
-pub use run::{Collected, CollectionRequest, run};
+pub use run::{CollectionReport, CollectionRequest, run};

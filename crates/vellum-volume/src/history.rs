@@ -6,42 +6,42 @@ use std::sync::Arc;
 
 use vellum_types::{Ino, SnapshotId};
 
-use crate::catalog::Catalog;
+use crate::catalog::SnapshotCatalog;
 use crate::error::{Result, VolumeError};
 use crate::record::SnapshotRecord;
 use crate::volume::Volume;
 
 /// A snapshot with its record.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct HistoryEntry {
     /// Its id.
     pub id: SnapshotId,
     /// What it is.
     pub record: Arc<SnapshotRecord>,
 }
 
-impl Entry {
+impl HistoryEntry {
     /// Order of time; the counter decides within one tick of the clock, the id where all else is equal.
-    fn moment(&self) -> (vellum_types::Time, u64, SnapshotId) {
+    fn moment(&self) -> (vellum_types::UnixTime, u64, SnapshotId) {
         (self.record.time, self.record.counter, self.id)
     }
 }
 
-impl PartialEq for Entry {
+impl PartialEq for HistoryEntry {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
     }
 }
 
-impl Eq for Entry {}
+impl Eq for HistoryEntry {}
 
-impl PartialOrd for Entry {
+impl PartialOrd for HistoryEntry {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Entry {
+impl Ord for HistoryEntry {
     fn cmp(&self, other: &Self) -> Ordering {
         self.moment().cmp(&other.moment())
     }
@@ -49,16 +49,16 @@ impl Ord for Entry {
 
 /// Snapshots from some heads back along all parents: none before its children, newest first among those that may
 /// come next. Forgotten snapshots are passed through, not shown; where even the record is gone, the line ends.
-pub struct Ancestors<'a> {
-    catalog: &'a Catalog,
+pub struct AncestorWalk<'a> {
+    catalog: &'a SnapshotCatalog,
     live: Arc<[SnapshotId]>,
-    queue: BinaryHeap<Entry>,
+    queue: BinaryHeap<HistoryEntry>,
     met: HashSet<SnapshotId>,
 }
 
-impl<'a> Ancestors<'a> {
+impl<'a> AncestorWalk<'a> {
     /// Starts at these snapshots.
-    pub fn of(catalog: &'a Catalog, heads: impl IntoIterator<Item = SnapshotId>) -> Result<Self> {
+    pub fn of(catalog: &'a SnapshotCatalog, heads: impl IntoIterator<Item = SnapshotId>) -> Result<Self> {
         let live = catalog.ids_seen()?;
         let mut walk = Self { catalog, live, queue: BinaryHeap::new(), met: HashSet::new() };
         for id in heads {
@@ -72,7 +72,7 @@ impl<'a> Ancestors<'a> {
             return Ok(());
         }
         match self.catalog.get(&id) {
-            Ok(record) => self.queue.push(Entry { id, record }),
+            Ok(record) => self.queue.push(HistoryEntry { id, record }),
             Err(VolumeError::MissingRecord(_)) if self.live.binary_search(&id).is_err() => {}
             Err(error) => return Err(error),
         }
@@ -80,8 +80,8 @@ impl<'a> Ancestors<'a> {
     }
 }
 
-impl Iterator for Ancestors<'_> {
-    type Item = Result<Entry>;
+impl Iterator for AncestorWalk<'_> {
+    type Item = Result<HistoryEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -108,14 +108,14 @@ impl Volume {
     }
 
     /// The newest snapshot that two descend from; one of them, if the other descends from it.
-    pub fn common_ancestor(&self, a: SnapshotId, b: SnapshotId) -> Result<Option<Entry>> {
+    pub fn common_ancestor(&self, a: SnapshotId, b: SnapshotId) -> Result<Option<HistoryEntry>> {
         let mut sides: HashMap<SnapshotId, u8> = HashMap::new();
         let mut queue = BinaryHeap::new();
-        let mut reach = |queue: &mut BinaryHeap<Entry>, id: SnapshotId, side: u8| {
+        let mut reach = |queue: &mut BinaryHeap<HistoryEntry>, id: SnapshotId, side: u8| {
             let reached = sides.entry(id).or_default();
             if *reached == 0 {
                 match self.catalog.get(&id) {
-                    Ok(record) => queue.push(Entry { id, record }),
+                    Ok(record) => queue.push(HistoryEntry { id, record }),
                     Err(VolumeError::MissingRecord(_)) => {}
                     Err(error) => return Err(error),
                 }
@@ -140,8 +140,9 @@ impl Volume {
 }
 
 /// Every snapshot of the store, newest first.
-pub fn all(catalog: &Catalog) -> Result<Vec<Entry>> {
-    let mut entries: Vec<_> = catalog.all()?.into_iter().map(|(id, record)| Entry { id, record }).collect();
+pub fn all(catalog: &SnapshotCatalog) -> Result<Vec<HistoryEntry>> {
+    let mut entries: Vec<_> =
+        catalog.all()?.into_iter().map(|(id, record)| HistoryEntry { id, record }).collect();
     entries.sort_unstable_by(|a, b| b.cmp(a));
     Ok(entries)
 }

@@ -4,9 +4,11 @@
 //! key, so that whoever has the volume can tell a damaged slot without its secret.
 
 use vellum_crypto::slots::UnlockError;
-use vellum_crypto::{Domain, KdfParams, MasterKey, RecoveryCode, Secret, Slot, SlotKind, VolumeKeys};
+use vellum_crypto::{
+    KdfParams, KeySlot, KeySlotKind, MasterKey, RecordDomain, RecoveryCode, SlotSecret, VolumeKeys,
+};
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
-use vellum_types::{DecodeError, ErrorKind, Reader, VolumeId, Writer};
+use vellum_types::{DecodeError, ErrorKind, FieldReader, FieldWriter, VolumeId};
 
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
@@ -23,7 +25,7 @@ const PART_MAX: usize = 4096;
 const OBJECT_MAX: u64 = 2 * (PART_MAX as u64 + 2);
 
 /// All slots in the store.
-pub fn list(objects: &dyn ObjectStore) -> Result<Vec<(ObjectKey, Slot)>> {
+pub fn list(objects: &dyn ObjectStore) -> Result<Vec<(ObjectKey, KeySlot)>> {
     let read = |key: ObjectKey| {
         let slot = slot(&key, &objects.get(&key, OBJECT_MAX)?)?;
         Ok((key, slot))
@@ -37,14 +39,14 @@ fn keys(objects: &dyn ObjectStore) -> Result<Vec<ObjectKey>> {
     Ok(keys)
 }
 
-fn slot(key: &ObjectKey, bytes: &[u8]) -> Result<Slot> {
+fn slot(key: &ObjectKey, bytes: &[u8]) -> Result<KeySlot> {
     let (slot, _) = split(bytes).map_err(VolumeError::decoding(key.to_string()))?;
-    Slot::decode(slot).map_err(|error| damaged(key, error.to_string()))
+    KeySlot::decode(slot).map_err(|error| damaged(key, error.to_string()))
 }
 
 /// The slot and its seal in the object of a slot.
 pub fn split(bytes: &[u8]) -> std::result::Result<(&[u8], &[u8]), DecodeError> {
-    let mut reader = Reader::new(bytes);
+    let mut reader = FieldReader::new(bytes);
     let (slot, seal) = (reader.bytes(PART_MAX)?, reader.bytes(PART_MAX)?);
     reader.finish()?;
     Ok((slot, seal))
@@ -58,9 +60,9 @@ fn damaged(key: &ObjectKey, reason: String) -> VolumeError {
 pub fn check(objects: &dyn ObjectStore, key: &ObjectKey, keys: &VolumeKeys) -> Result<()> {
     let bytes = objects.get(key, OBJECT_MAX)?;
     let (slot, seal) = split(&bytes).map_err(VolumeError::decoding(key.to_string()))?;
-    Slot::decode(slot).map_err(|error| damaged(key, error.to_string()))?;
+    KeySlot::decode(slot).map_err(|error| damaged(key, error.to_string()))?;
     let mut sealed = Vec::new();
-    keys.open(Domain::Config, key.as_str().as_bytes(), seal, &mut sealed)
+    keys.open(RecordDomain::Config, key.as_str().as_bytes(), seal, &mut sealed)
         .map_err(|error| damaged(key, error.to_string()))?;
     if sealed == slot { Ok(()) } else { Err(damaged(key, "it differs from what its seal says".into())) }
 }
@@ -68,18 +70,18 @@ pub fn check(objects: &dyn ObjectStore, key: &ObjectKey, keys: &VolumeKeys) -> R
 /// Adds a slot that `secret` opens.
 pub fn add(
     objects: &dyn ObjectStore,
-    secret: Secret<'_>,
+    secret: SlotSecret<'_>,
     label: &str,
     master: &MasterKey,
     volume: VolumeId,
-) -> Result<Slot> {
-    let slot = Slot::create(secret, master, volume, label, KdfParams::DEFAULT)?;
+) -> Result<KeySlot> {
+    let slot = KeySlot::create(secret, master, volume, label, KdfParams::DEFAULT)?;
     let key = ObjectKey::new(format!("{PREFIX}{}", slot.id()))?;
     let encoded = slot.encode();
     let mut seal = Vec::new();
     let keys = VolumeKeys::sealed(master, volume);
-    keys.seal(Domain::Config, key.as_str().as_bytes(), &encoded, &mut seal);
-    let mut writer = Writer::new();
+    keys.seal(RecordDomain::Config, key.as_str().as_bytes(), &encoded, &mut seal);
+    let mut writer = FieldWriter::new();
     writer.bytes(&encoded).bytes(&seal);
     objects.put(&key, writer.as_slice())?;
     Ok(slot)
@@ -88,7 +90,7 @@ pub fn add(
 /// Adds a slot for a new recovery code, and gives the code.
 pub fn add_recovery(objects: &dyn ObjectStore, master: &MasterKey, volume: VolumeId) -> Result<RecoveryCode> {
     let code = RecoveryCode::random();
-    add(objects, Secret::Recovery(&code), "recovery code", master, volume)?;
+    add(objects, SlotSecret::Recovery(&code), "recovery code", master, volume)?;
     Ok(code)
 }
 
@@ -103,7 +105,7 @@ pub fn remove(volume: &Volume, prefix: &str) -> Result<String> {
         [key] => {
             let note = removal_note(key)?;
             let mut sealed = Vec::new();
-            volume.keys.seal(Domain::Config, note.as_str().as_bytes(), &[], &mut sealed);
+            volume.keys.seal(RecordDomain::Config, note.as_str().as_bytes(), &[], &mut sealed);
             match objects.put(&note, &sealed) {
                 Ok(()) | Err(StoreError::Exists { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -127,7 +129,7 @@ fn removal_note(key: &ObjectKey) -> Result<ObjectKey> {
 pub(crate) fn check_removal(volume: &Volume, note: &ObjectKey) -> Result<()> {
     let sealed = volume.objects.get(note, OBJECT_MAX)?;
     let mut plain = Vec::new();
-    let opened = volume.keys.open(Domain::Config, note.as_str().as_bytes(), &sealed, &mut plain);
+    let opened = volume.keys.open(RecordDomain::Config, note.as_str().as_bytes(), &sealed, &mut plain);
     opened.map_err(|error| damaged(note, error.to_string()))
 }
 
@@ -181,15 +183,17 @@ pub fn unlock(objects: &dyn ObjectStore, typed: &[u8], volume: VolumeId) -> Resu
             Err(error) => return Err(error),
         };
         let secret = match (slot.kind(), &code) {
-            (SlotKind::Recovery, Some(code)) => Secret::Recovery(code),
-            (SlotKind::Recovery, None) => continue,
-            (SlotKind::Passphrase, _) => Secret::Passphrase(given),
-            (SlotKind::KeyFile, _) => Secret::KeyFile(given),
+            (KeySlotKind::Recovery, Some(code)) => SlotSecret::Recovery(code),
+            (KeySlotKind::Recovery, None) => continue,
+            (KeySlotKind::Passphrase, _) => SlotSecret::Passphrase(given),
+            (KeySlotKind::KeyFile, _) => SlotSecret::KeyFile(given),
         };
         let opened = match slot.unlock(secret, volume) {
             // Slots of early versions were made with the newline.
-            Err(UnlockError::Wrong(_)) if slot.kind() == SlotKind::KeyFile && given.len() < typed.len() => {
-                slot.unlock(Secret::KeyFile(typed), volume)
+            Err(UnlockError::Wrong(_))
+                if slot.kind() == KeySlotKind::KeyFile && given.len() < typed.len() =>
+            {
+                slot.unlock(SlotSecret::KeyFile(typed), volume)
             }
             opened => opened,
         };

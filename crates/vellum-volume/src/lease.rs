@@ -16,11 +16,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use vellum_crypto::fill_random;
-use vellum_types::{DecodeError, Reader, Time, Writer};
+use vellum_types::{DecodeError, FieldReader, FieldWriter, UnixTime};
 
-pub use self::keeper::Keeper;
-pub use self::tenure::{BootClock, Claimant, Clock, Taken, Tenure};
-use crate::session::{Session, now};
+pub use self::keeper::LeaseKeeper;
+pub use self::tenure::{BootClock, HeldLease, LeaseClaimant, MonotonicClock, TakenLease};
+use crate::session::{SessionObject, now};
 
 pub(crate) use self::judge::is_over;
 pub(crate) use self::tenure::leased;
@@ -35,9 +35,9 @@ const SESSION_MAX: usize = 4096;
 /// Names one taking of a lease. A live state remembers the one with which it was changed last: if the head has
 /// another, somebody else changed the worktree since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(pub [u8; 16]);
+pub struct LeaseToken(pub [u8; 16]);
 
-impl Token {
+impl LeaseToken {
     /// One that nobody else has.
     #[must_use]
     pub fn random() -> Self {
@@ -47,13 +47,13 @@ impl Token {
     }
 }
 
-impl fmt::Display for Token {
+impl fmt::Display for LeaseToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl FromStr for Token {
+impl FromStr for LeaseToken {
     type Err = DecodeError;
 
     fn from_str(text: &str) -> Result<Self, DecodeError> {
@@ -74,13 +74,13 @@ impl FromStr for Token {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// What whoever changes the worktree must show.
-    pub token: Token,
+    pub token: LeaseToken,
     /// The process, and when it last renewed the lease.
-    pub session: Session,
+    pub session: SessionObject,
     /// Where it mounted the worktree; None: it did not.
     pub mountpoint: Option<String>,
     /// Since when it has the lease.
-    pub since: Time,
+    pub since: UnixTime,
     /// How long the lease counts that is not renewed, seconds.
     pub term: u32,
     /// Whether it was given up, after everything had been published.
@@ -90,20 +90,20 @@ pub struct Lease {
 impl Lease {
     /// A lease that nobody has: the live state with this token is free.
     #[must_use]
-    pub fn ended(token: Token) -> Self {
-        let session = Session::of_this_process();
+    pub fn ended(token: LeaseToken) -> Self {
+        let session = SessionObject::of_this_process();
         Self { token, session, mountpoint: None, since: now(), term: TERM, ended: true }
     }
 
     /// When it ends unless it is renewed, by the holder's clock.
     #[must_use]
-    pub fn expires(&self) -> Time {
+    pub fn expires(&self) -> UnixTime {
         let renewed = self.session.renewed;
-        Time { secs: renewed.secs.saturating_add(self.term.into()), ..renewed }
+        UnixTime { secs: renewed.secs.saturating_add(self.term.into()), ..renewed }
     }
 
     /// Adds the stored form.
-    pub fn encode(&self, writer: &mut Writer) {
+    pub fn encode(&self, writer: &mut FieldWriter) {
         writer.raw(&self.token.0).bytes(&self.session.encode());
         match &self.mountpoint {
             None => writer.u8(0),
@@ -114,15 +114,15 @@ impl Lease {
     }
 
     /// Reads the stored form.
-    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let token = Token(reader.array()?);
-        let session = Session::decode(reader.bytes(SESSION_MAX)?)?;
+    pub fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let token = LeaseToken(reader.array()?);
+        let session = SessionObject::decode(reader.bytes(SESSION_MAX)?)?;
         let mountpoint = match reader.u8()? {
             0 => None,
             1 => Some(reader.string(usize::MAX)?.to_owned()),
             _ => return Err(DecodeError::Invalid("mountpoint")),
         };
-        let since = Time::decode(reader)?;
+        let since = UnixTime::decode(reader)?;
         let term = reader.varint_u32()?;
         if !TERMS.contains(&term) {
             return Err(DecodeError::Invalid("term"));
@@ -139,7 +139,7 @@ impl Lease {
 /// The holder of a lease, for messages.
 impl fmt::Display for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Session { host, pid, .. } = &self.session;
+        let SessionObject { host, pid, .. } = &self.session;
         let mounted =
             self.mountpoint.as_ref().map_or_else(String::new, |place| format!(" mounted on {place}"));
         write!(f, "process {pid} on {host},{mounted} since {}", moment(self.since))
@@ -147,6 +147,6 @@ impl fmt::Display for Lease {
 }
 
 /// A time for a message.
-pub(crate) fn moment(time: Time) -> String {
+pub(crate) fn moment(time: UnixTime) -> String {
     jiff::Timestamp::from_second(time.secs).map_or_else(|_| format!("@{}", time.secs), |at| at.to_string())
 }

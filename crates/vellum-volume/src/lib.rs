@@ -25,8 +25,8 @@ pub mod versions;
 pub mod volume;
 
 pub use error::{Result, VolumeError};
-pub use progress::{Meter, Progress};
-pub use record::{Origin, SnapshotRecord, Statistics};
+pub use progress::{ProgressMeter, ProgressReading};
+pub use record::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics};
 pub use session::WriteSession;
 pub use state::StateDir;
 pub use tree::FsTree;

@@ -7,8 +7,8 @@
 use std::collections::{BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
-use vellum_map::{Node, Root, walk};
-use vellum_types::{BlobId, ErrorKind, Extent, ExtentSource, Ino, KeyRef, PackId};
+use vellum_map::{MapNode, MapRoot, walk};
+use vellum_types::{BlobId, ErrorKind, Extent, ExtentSource, Ino, MapKeyRef, PackId};
 
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
@@ -17,7 +17,7 @@ const LOST_FILE: &str = "lost.json";
 
 /// The file.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct LostNote {
+struct LostBlobsFile {
     /// Blobs that a verification found missing or damaged, in hexadecimal.
     blobs: Vec<String>,
     /// The last tree that was made whole here, and the packs that were missing then.
@@ -33,7 +33,7 @@ struct RenewedTree {
 
 /// What a new snapshot has to read and store again, since the store has lost it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Renewal {
+pub enum LostContent {
     /// Nothing that the last snapshot needs is known to be lost.
     Nothing,
     /// The content of these inodes.
@@ -51,7 +51,7 @@ impl Volume {
         let _ = self.write_lost(&blobs, None);
     }
 
-    fn read_lost(&self) -> LostNote {
+    fn read_lost(&self) -> LostBlobsFile {
         let read = self.state.read(LOST_FILE).ok().flatten();
         read.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
@@ -70,17 +70,17 @@ impl Volume {
             };
         }
         let blobs = blobs.iter().map(ToString::to_string).collect();
-        self.state.write_json(LOST_FILE, &LostNote { blobs, renewed })
+        self.state.write_json(LOST_FILE, &LostBlobsFile { blobs, renewed })
     }
 
     /// What a snapshot on top of the state at `root` has to store again. Looks at the whole tree only if packs are
     /// missing, or a verification found something, since the last tree was made whole.
-    pub fn plan_renewal(&self, root: Root) -> Result<Renewal> {
+    pub fn plan_renewal(&self, root: MapRoot) -> Result<LostContent> {
         let missing = self.blobs.find_missing_packs()?;
         let note = self.read_lost();
         let noted: BTreeSet<BlobId> = note.blobs.iter().filter_map(|text| text.parse().ok()).collect();
         if root == self.empty_root() || (missing.is_empty() && noted.is_empty()) {
-            return Ok(Renewal::Nothing);
+            return Ok(LostContent::Nothing);
         }
         self.blobs.note_lost_blobs(noted);
         let is_renewed = note.renewed.is_some_and(|tree| {
@@ -88,7 +88,7 @@ impl Volume {
                 && missing.iter().all(|pack| tree.packs.contains(&pack.to_string()))
         });
         if is_renewed {
-            return Ok(Renewal::Nothing);
+            return Ok(LostContent::Nothing);
         }
         let mut files = BTreeSet::new();
         let seen = walk(
@@ -104,16 +104,16 @@ impl Volume {
             },
         );
         match seen {
-            Ok(()) if files.is_empty() => Ok(Renewal::Nothing),
-            Ok(()) => Ok(Renewal::Files(files)),
-            Err(error) if is_damage(&error) => Ok(Renewal::Tree),
+            Ok(()) if files.is_empty() => Ok(LostContent::Nothing),
+            Ok(()) => Ok(LostContent::Files(files)),
+            Err(error) if is_damage(&error) => Ok(LostContent::Tree),
             Err(error) => Err(error),
         }
     }
 
-    fn find_lost_content(&self, node: &Node, files: &mut BTreeSet<Ino>) {
+    fn find_lost_content(&self, node: &MapNode, files: &mut BTreeSet<Ino>) {
         for (key, value) in node.entries() {
-            if let Ok(KeyRef::Extent(ino, _)) = KeyRef::parse(key)
+            if let Ok(MapKeyRef::Extent(ino, _)) = MapKeyRef::parse(key)
                 && let Ok(ExtentSource::Chunk { id, .. }) = Extent::decode(value).map(|extent| extent.source)
                 && self.blobs.is_lost(&id)
             {
@@ -123,7 +123,7 @@ impl Volume {
     }
 
     /// A snapshot was made of everything that could be read: what was lost of the state at `root` is stored again.
-    pub fn note_renewed(&self, root: Root) {
+    pub fn note_renewed(&self, root: MapRoot) {
         let note = self.read_lost();
         let missing: HashSet<PackId> = self.blobs.find_missing_packs().unwrap_or_default();
         if note.blobs.is_empty() && missing.is_empty() && note.renewed.is_none() {

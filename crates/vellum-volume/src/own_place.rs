@@ -19,14 +19,14 @@ pub const CONFIG_HEAD_LEN: usize = MAGIC.len();
 
 /// A directory that Vellum keeps for itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OwnPlace {
+pub enum ReservedDirectory {
     /// A store.
     Store(PathBuf),
     /// The state directory of a worktree.
     StateDir(PathBuf),
 }
 
-impl OwnPlace {
+impl ReservedDirectory {
     /// The one that a path is, or lies in. What of the path does not exist counts by its name.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
@@ -96,14 +96,17 @@ mod tests {
     fn stores_and_state_directories_are_known_by_what_is_in_them() {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path().canonicalize().unwrap();
-        let place = |path: &str| OwnPlace::of(&root.join(path));
+        let place = |path: &str| ReservedDirectory::of(&root.join(path));
         fs::create_dir_all(root.join("store/packs/ab")).unwrap();
         fs::write(root.join("store/config"), [&MAGIC[..], b"rest"].concat()).unwrap();
         for path in ["store", "store/packs/ab", "store/new/er"] {
-            assert_eq!(place(path), Some(OwnPlace::Store(root.join("store"))), "{path}");
+            assert_eq!(place(path), Some(ReservedDirectory::Store(root.join("store"))), "{path}");
         }
         fs::create_dir_all(root.join("tree/.vellum/live")).unwrap();
-        assert_eq!(place("tree/.vellum/live/x"), Some(OwnPlace::StateDir(root.join("tree/.vellum"))));
+        assert_eq!(
+            place("tree/.vellum/live/x"),
+            Some(ReservedDirectory::StateDir(root.join("tree/.vellum")))
+        );
         assert_eq!((place("tree"), place("tree/new"), place("")), (None, None, None));
         fs::create_dir(root.join("like")).unwrap();
         fs::write(root.join("like/config"), "[core]").unwrap();

@@ -8,7 +8,7 @@ use crate::error::{Result, VolumeError};
 
 /// Counters of one long operation.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub struct ProgressMeter {
     items: AtomicU64,
     bytes: AtomicU64,
     total_items: AtomicU64,
@@ -16,9 +16,9 @@ pub struct Meter {
     stop: AtomicBool,
 }
 
-/// A reading of a [`Meter`].
+/// A reading of a [`ProgressMeter`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Progress {
+pub struct ProgressReading {
     /// Items (files, packs, snapshots) done.
     pub items: u64,
     /// Bytes done.
@@ -29,7 +29,7 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
-impl Meter {
+impl ProgressMeter {
     /// Adds what was just done.
     pub fn add(&self, items: u64, bytes: u64) {
         self.items.fetch_add(items, Ordering::Relaxed);
@@ -51,8 +51,8 @@ impl Meter {
 
     /// What was done so far.
     #[must_use]
-    pub fn read(&self) -> Progress {
-        Progress {
+    pub fn read(&self) -> ProgressReading {
+        ProgressReading {
             items: self.items.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             total_items: self.total_items.load(Ordering::Relaxed),

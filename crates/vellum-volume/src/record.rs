@@ -3,10 +3,10 @@
 //! Invariant: a record's id is the keyed hash of its identity, which is all of it but the tree and the statistics: a
 //! live worktree names a snapshot at once and publishes its tree later. Equal records have equal encodings.
 
-use vellum_crypto::{Domain, VolumeKeys};
-use vellum_map::Root;
+use vellum_crypto::{RecordDomain, VolumeKeys};
+use vellum_map::MapRoot;
 use vellum_types::limits::{NOTE_MAX, REF_NAME_MAX};
-use vellum_types::{BlobId, DecodeError, Reader, SnapshotId, Time, Writer};
+use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter, SnapshotId, UnixTime};
 
 /// Version of the encoding.
 const VERSION: u8 = 1;
@@ -31,7 +31,7 @@ pub const OBJECT_MAX: u64 = RECORD_MAX as u64 + 64;
 
 /// Why a snapshot was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Origin {
+pub enum SnapshotOrigin {
     /// Somebody asked for it.
     User,
     /// Made by `restore`, before it overwrote what no snapshot held.
@@ -40,7 +40,7 @@ pub enum Origin {
 
 /// What a snapshot holds, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Statistics {
+pub struct SnapshotStatistics {
     /// Regular files.
     pub files: u64,
     /// Directories, the root included.
@@ -55,16 +55,16 @@ pub struct Statistics {
     pub stored: u64,
 }
 
-impl Statistics {
+impl SnapshotStatistics {
     /// Adds the stored form.
-    pub fn encode(&self, writer: &mut Writer) {
+    pub fn encode(&self, writer: &mut FieldWriter) {
         for number in [self.files, self.dirs, self.others, self.bytes, self.changed, self.stored] {
             writer.varint(number);
         }
     }
 
     /// Reads the stored form.
-    pub fn decode(reader: &mut Reader<'_>) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(reader: &mut FieldReader<'_>) -> std::result::Result<Self, DecodeError> {
         let mut number = || reader.varint();
         Ok(Self {
             files: number()?,
@@ -83,13 +83,13 @@ pub struct SnapshotRecord {
     /// Random, given by [`crate::Volume::name_snapshot`]: no two snapshots have one identity.
     pub nonce: [u8; NONCE_LEN],
     /// The tree.
-    pub root: Root,
+    pub root: MapRoot,
     /// The snapshots that it came from, the line's own first.
     pub parents: Vec<SnapshotId>,
     /// Place in its line: one more than its highest parent.
     pub counter: u64,
     /// When it was made.
-    pub time: Time,
+    pub time: UnixTime,
     /// Name of the worktree.
     pub worktree: String,
     /// User name.
@@ -99,11 +99,11 @@ pub struct SnapshotRecord {
     /// The note, possibly empty.
     pub note: String,
     /// Why it was made.
-    pub origin: Origin,
+    pub origin: SnapshotOrigin,
     /// The paths it was restricted to (`vellum snapshot PATH`); empty for a whole one.
     pub paths: Vec<Vec<u8>>,
     /// What it holds.
-    pub statistics: Statistics,
+    pub statistics: SnapshotStatistics,
 }
 
 /// Most paths that a record lists; the rest is counted only in the caller's message.
@@ -113,12 +113,12 @@ impl SnapshotRecord {
     /// The id of this record.
     #[must_use]
     pub fn id(&self, keys: &VolumeKeys) -> SnapshotId {
-        SnapshotId(keys.record_id(Domain::Snapshot, &self.identity()))
+        SnapshotId(keys.record_id(RecordDomain::Snapshot, &self.identity()))
     }
 
     /// What the id is the hash of: all that is known when a snapshot is made.
     fn identity(&self) -> Vec<u8> {
-        let mut writer = Writer::new();
+        let mut writer = FieldWriter::new();
         writer.u8(VERSION).raw(&self.nonce).varint(self.parents.len() as u64);
         for parent in &self.parents {
             writer.raw(parent.as_bytes());
@@ -129,8 +129,8 @@ impl SnapshotRecord {
             writer.bytes(text.as_bytes());
         }
         writer.u8(match self.origin {
-            Origin::User => 0,
-            Origin::Safety => 1,
+            SnapshotOrigin::User => 0,
+            SnapshotOrigin::Safety => 1,
         });
         writer.varint(self.paths.len() as u64);
         for path in &self.paths {
@@ -142,7 +142,7 @@ impl SnapshotRecord {
     /// The plaintext of the stored record.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::over(self.identity());
+        let mut writer = FieldWriter::over(self.identity());
         writer.raw(self.root.0.as_bytes());
         self.statistics.encode(&mut writer);
         writer.into_vec()
@@ -150,7 +150,7 @@ impl SnapshotRecord {
 
     /// Reads what `encode` wrote.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let version = reader.u8()?;
         if version != VERSION {
             return Err(DecodeError::Version(u32::from(version)));
@@ -160,17 +160,17 @@ impl SnapshotRecord {
             .map(|_| reader.array().map(SnapshotId))
             .collect::<std::result::Result<_, _>>()?;
         let counter = reader.varint()?;
-        let time = Time::decode(&mut reader)?;
+        let time = UnixTime::decode(&mut reader)?;
         let mut text = |max| reader.string(max).map(str::to_owned);
         let (worktree, author) = (text(REF_NAME_MAX)?, text(WHO_MAX)?);
         let (host, note) = (text(WHO_MAX)?, text(NOTE_MAX)?);
         let origin = match reader.u8()? {
-            0 => Origin::User,
-            1 => Origin::Safety,
+            0 => SnapshotOrigin::User,
+            1 => SnapshotOrigin::Safety,
             _ => return Err(DecodeError::Invalid("origin")),
         };
         let mut room = PATHS_LEN_MAX;
-        let mut path = |reader: &mut Reader<'_>| {
+        let mut path = |reader: &mut FieldReader<'_>| {
             let path = reader.bytes(room)?;
             room -= path.len();
             Ok(path.to_vec())
@@ -178,8 +178,8 @@ impl SnapshotRecord {
         let paths = (0..reader.count(PATHS_MAX)?)
             .map(|_| path(&mut reader))
             .collect::<std::result::Result<_, _>>()?;
-        let root = Root(BlobId(reader.array()?));
-        let statistics = Statistics::decode(&mut reader)?;
+        let root = MapRoot(BlobId(reader.array()?));
+        let statistics = SnapshotStatistics::decode(&mut reader)?;
         reader.finish()?;
         Ok(Self {
             nonce,
@@ -223,17 +223,17 @@ mod tests {
     fn record(note: String, nanos: u32, parents: Vec<[u8; 32]>) -> SnapshotRecord {
         SnapshotRecord {
             nonce: [9; NONCE_LEN],
-            root: Root(BlobId([7; 32])),
+            root: MapRoot(BlobId([7; 32])),
             parents: parents.into_iter().map(SnapshotId).collect(),
             counter: 3,
-            time: Time { secs: -5, nanos },
+            time: UnixTime { secs: -5, nanos },
             worktree: "main".into(),
             author: "ann".into(),
             host: "box".into(),
             note,
-            origin: Origin::Safety,
+            origin: SnapshotOrigin::Safety,
             paths: vec![b"a/\xff".to_vec()],
-            statistics: Statistics { files: 1, dirs: 2, others: 3, bytes: 4, changed: 5, stored: 6 },
+            statistics: SnapshotStatistics { files: 1, dirs: 2, others: 3, bytes: 4, changed: 5, stored: 6 },
         }
     }
 

@@ -9,12 +9,12 @@ mod head;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vellum_crypto::{Domain, VolumeKeys};
+use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 use vellum_types::limits::REF_NAME_MAX;
-use vellum_types::{DecodeError, Reader, Writer};
+use vellum_types::{DecodeError, FieldReader, FieldWriter};
 
-pub use self::head::{LiveTree, Quota, READING_MAX, WorktreeHead, WorktreeMark};
+pub use self::head::{READING_MAX, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota};
 use crate::error::{Result, VolumeError, is_loss};
 use crate::state::StateDir;
 use crate::tree::is_invisible;
@@ -59,7 +59,7 @@ impl RefKind {
 
 /// One ref, as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ref {
+pub struct StoredRef {
     /// Its name.
     pub name: String,
     /// How often it was changed.
@@ -70,7 +70,7 @@ pub struct Ref {
     stored: Vec<u8>,
 }
 
-impl Ref {
+impl StoredRef {
     fn is_removed(&self) -> bool {
         self.value.is_empty()
     }
@@ -88,14 +88,14 @@ pub struct DamagedRef {
 }
 
 /// Reads and changes refs.
-pub struct Refs {
+pub struct RefStore {
     objects: Arc<dyn ObjectStore>,
     keys: Arc<VolumeKeys>,
     state: StateDir,
     seen: Mutex<BTreeMap<String, u64>>,
 }
 
-impl Refs {
+impl RefStore {
     /// The refs of a store, checked against what this worktree's state directory has seen.
     pub fn open(objects: Arc<dyn ObjectStore>, keys: Arc<VolumeKeys>, state: StateDir) -> Result<Self> {
         let seen = Mutex::new(state.seen()?);
@@ -103,12 +103,12 @@ impl Refs {
     }
 
     /// The ref of this name, if there is one.
-    pub fn get(&self, kind: RefKind, name: &str) -> Result<Option<Ref>> {
+    pub fn get(&self, kind: RefKind, name: &str) -> Result<Option<StoredRef>> {
         Ok(self.find(kind, name)?.filter(|found| !found.is_removed()))
     }
 
     /// The ref of this name, also one that was removed.
-    fn find(&self, kind: RefKind, name: &str) -> Result<Option<Ref>> {
+    fn find(&self, kind: RefKind, name: &str) -> Result<Option<StoredRef>> {
         let key = self.key(kind, name)?;
         let found = self.read(kind, &key)?;
         match found {
@@ -122,7 +122,7 @@ impl Refs {
 
     /// The ref in an object, if the object is there. It must not be older than what was seen before it was asked
     /// for; what others see meanwhile may be newer.
-    fn read(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<Ref>> {
+    fn read(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<StoredRef>> {
         let seen = self.last_seen(key);
         let found = match self.objects.get(key, OBJECT_MAX) {
             Ok(bytes) => self.decode(kind, key, bytes)?,
@@ -142,7 +142,7 @@ impl Refs {
     }
 
     /// All refs of a kind, by name.
-    pub fn list(&self, kind: RefKind) -> Result<Vec<Ref>> {
+    pub fn list(&self, kind: RefKind) -> Result<Vec<StoredRef>> {
         let mut refs = Vec::new();
         for key in self.keys(kind)? {
             refs.extend(self.read(kind, &key)?.filter(|found| !found.is_removed()));
@@ -152,7 +152,7 @@ impl Refs {
     }
 
     /// All refs of a kind that can be read, by name, and the objects of those that are damaged or lost.
-    pub fn list_readable(&self, kind: RefKind) -> Result<(Vec<Ref>, Vec<DamagedRef>)> {
+    pub fn list_readable(&self, kind: RefKind) -> Result<(Vec<StoredRef>, Vec<DamagedRef>)> {
         let (mut refs, mut damaged) = (Vec::new(), Vec::new());
         for key in self.keys(kind)? {
             match self.read(kind, &key) {
@@ -203,7 +203,7 @@ impl Refs {
     }
 
     /// Reads a ref anew: an error unless it was written by a holder of the key, and is not older than what was seen.
-    pub fn check(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<Ref>> {
+    pub fn check(&self, kind: RefKind, key: &ObjectKey) -> Result<Option<StoredRef>> {
         Ok(self.read(kind, key)?.filter(|found| !found.is_removed()))
     }
 
@@ -213,7 +213,7 @@ impl Refs {
         &self,
         kind: RefKind,
         name: &str,
-        mut change: impl FnMut(Option<&Ref>) -> Result<Option<Vec<u8>>>,
+        mut change: impl FnMut(Option<&StoredRef>) -> Result<Option<Vec<u8>>>,
     ) -> Result<()> {
         check_ref_name(name)?;
         let key = self.key(kind, name)?;
@@ -243,25 +243,25 @@ impl Refs {
 
     /// The object that a ref of this name is in.
     pub(crate) fn key(&self, kind: RefKind, name: &str) -> Result<ObjectKey> {
-        let id = self.keys.name_id(Domain::Ref, format!("{}/{name}", kind.folder()).as_bytes());
+        let id = self.keys.name_id(RecordDomain::Ref, format!("{}/{name}", kind.folder()).as_bytes());
         Ok(ObjectKey::new(format!("refs/{}/{}", kind.folder(), vellum_types::BlobId(id)))?)
     }
 
     fn encode(&self, kind: RefKind, key: &ObjectKey, name: &str, counter: u64, value: &[u8]) -> Vec<u8> {
-        let mut writer = Writer::new();
+        let mut writer = FieldWriter::new();
         writer.u8(VERSION).varint(counter).bytes(name.as_bytes()).bytes(value);
         let mut sealed = Vec::new();
-        self.keys.seal(Domain::Ref, &associated(kind, key), writer.as_slice(), &mut sealed);
+        self.keys.seal(RecordDomain::Ref, &associated(kind, key), writer.as_slice(), &mut sealed);
         sealed
     }
 
-    fn decode(&self, kind: RefKind, key: &ObjectKey, stored: Vec<u8>) -> Result<Ref> {
+    fn decode(&self, kind: RefKind, key: &ObjectKey, stored: Vec<u8>) -> Result<StoredRef> {
         let mut plain = Vec::new();
         self.keys
-            .open(Domain::Ref, &associated(kind, key), &stored, &mut plain)
+            .open(RecordDomain::Ref, &associated(kind, key), &stored, &mut plain)
             .map_err(|error| damaged(key, &error.to_string()))?;
         let (counter, name, value) = parse(&plain).map_err(VolumeError::decoding(key.to_string()))?;
-        Ok(Ref { name, counter, value, stored })
+        Ok(StoredRef { name, counter, value, stored })
     }
 
     /// Remembers that an object that never changes is there.
@@ -294,7 +294,7 @@ impl Refs {
 
 /// Counter, name and value of a ref, from the plaintext of its object.
 pub fn parse(plain: &[u8]) -> std::result::Result<(u64, String, Vec<u8>), DecodeError> {
-    let mut reader = Reader::new(plain);
+    let mut reader = FieldReader::new(plain);
     let version = reader.u8()?;
     if version != VERSION {
         return Err(DecodeError::Version(u32::from(version)));

@@ -7,7 +7,7 @@ use jiff::{Span, Timestamp, Zoned};
 use vellum_types::SnapshotId;
 
 use crate::error::{Result, VolumeError};
-use crate::history::{Ancestors, Entry};
+use crate::history::{AncestorWalk, HistoryEntry};
 use crate::refs::RefKind;
 use crate::volume::Volume;
 
@@ -25,7 +25,7 @@ const LATEST: &str = "latest";
 
 impl Volume {
     /// The snapshot that `text` names.
-    pub fn resolve(&self, text: &str) -> Result<Entry> {
+    pub fn resolve(&self, text: &str) -> Result<HistoryEntry> {
         let (base, steps) = split_steps(text)?;
         let id = self.resolve_base(base)?;
         self.step_back(text, id, steps)
@@ -78,7 +78,7 @@ impl Volume {
 
     /// The newest snapshot that this worktree has made, whether it still stands on it or not.
     pub fn latest(&self) -> Result<Option<SnapshotId>> {
-        let own = |entry: &Entry| entry.record.worktree == self.worktree.worktree;
+        let own = |entry: &HistoryEntry| entry.record.worktree == self.worktree.worktree;
         let newest = crate::history::all(&self.catalog)?.into_iter().filter(own).max_by_key(order);
         Ok(newest.map(|entry| entry.id).or(self.head()?))
     }
@@ -87,9 +87,10 @@ impl Volume {
     pub fn count_newer_than_head(&self) -> Result<usize> {
         let Some(head) = self.head()? else { return Ok(0) };
         let record = self.catalog.get(&head)?;
-        let head = Entry { id: head, record };
-        let own =
-            |entry: &Entry| entry.record.worktree == self.worktree.worktree && order(entry) > order(&head);
+        let head = HistoryEntry { id: head, record };
+        let own = |entry: &HistoryEntry| {
+            entry.record.worktree == self.worktree.worktree && order(entry) > order(&head)
+        };
         Ok(crate::history::all(&self.catalog)?
             .iter()
             .filter(|entry| entry.id != head.id && own(entry))
@@ -145,7 +146,7 @@ impl Volume {
                 .into(),
         })?;
         let head = self.head()?;
-        for entry in Ancestors::of(&self.catalog, head)? {
+        for entry in AncestorWalk::of(&self.catalog, head)? {
             let entry = entry?;
             if (entry.record.time.secs, i64::from(entry.record.time.nanos))
                 <= (limit.as_second(), i64::from(limit.subsec_nanosecond()))
@@ -157,9 +158,9 @@ impl Volume {
     }
 
     /// `steps` snapshots back along the first parents; forgotten ones do not count.
-    fn step_back(&self, text: &str, start: SnapshotId, steps: u64) -> Result<Entry> {
+    fn step_back(&self, text: &str, start: SnapshotId, steps: u64) -> Result<HistoryEntry> {
         let none = || nowhere(text, "the history is not that long");
-        let mut entry = Entry { id: start, record: self.catalog.get(&start)? };
+        let mut entry = HistoryEntry { id: start, record: self.catalog.get(&start)? };
         if steps == 0 {
             return Ok(entry);
         }
@@ -167,7 +168,7 @@ impl Volume {
         let mut left = steps;
         while left > 0 {
             let parent = *entry.record.parents.first().ok_or_else(none)?;
-            entry = Entry { id: parent, record: self.catalog.get(&parent)? };
+            entry = HistoryEntry { id: parent, record: self.catalog.get(&parent)? };
             if live.binary_search(&parent).is_ok() {
                 left -= 1;
             }
@@ -190,7 +191,7 @@ fn is_hexadecimal(text: &str) -> bool {
 }
 
 /// By when they were made; equal times by how many came before.
-fn order(entry: &Entry) -> (i64, u32, u64) {
+fn order(entry: &HistoryEntry) -> (i64, u32, u64) {
     (entry.record.time.secs, entry.record.time.nanos, entry.record.counter)
 }
 

@@ -10,13 +10,13 @@
 mod claim;
 mod others;
 
-use vellum_crypto::{Domain, VolumeKeys};
+use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_map::{MapError, NodeSink};
 use vellum_store::{BlobWriter, ObjectKey, ObjectStore, WriteStats};
-use vellum_types::{BlobId, BlobKind, Reader, Time, Writer};
+use vellum_types::{BlobId, BlobKind, FieldReader, FieldWriter, UnixTime};
 
-pub(crate) use self::claim::Claim;
-pub use self::others::AtWork;
+pub(crate) use self::claim::SessionClaim;
+pub use self::others::WaitingSession;
 pub(crate) use self::others::end_sessions;
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
@@ -36,7 +36,7 @@ const TEXT_MAX: usize = 1024;
 
 /// Who writes, as its session object says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
+pub struct SessionObject {
     /// Host of the writer.
     pub host: String,
     /// Which start of which kernel, and which process namespace in it: only there does a process number say anything.
@@ -46,10 +46,10 @@ pub struct Session {
     /// When that process started, in ticks since boot: tells it from a later one with the same number.
     pub started: u64,
     /// When the session was last renewed.
-    pub renewed: Time,
+    pub renewed: UnixTime,
 }
 
-impl Session {
+impl SessionObject {
     pub(crate) fn of_this_process() -> Self {
         let pid = std::process::id();
         Self { host: host_name(), scope: process_scope(), pid, started: process_start(pid), renewed: now() }
@@ -58,7 +58,7 @@ impl Session {
     /// The plaintext of the stored session.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new();
+        let mut writer = FieldWriter::new();
         writer.u8(VERSION).bytes(self.host.as_bytes()).bytes(self.scope.as_bytes()).u32(self.pid);
         writer.varint(self.started).varint_signed(self.renewed.secs);
         writer.into_vec()
@@ -66,7 +66,7 @@ impl Session {
 
     /// Reads what `encode` wrote.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, vellum_types::DecodeError> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let version = reader.u8()?;
         if version != VERSION {
             return Err(vellum_types::DecodeError::Version(u32::from(version)));
@@ -74,7 +74,7 @@ impl Session {
         let host = reader.string(TEXT_MAX)?.to_owned();
         let scope = reader.string(TEXT_MAX)?.to_owned();
         let (pid, started) = (reader.u32()?, reader.varint()?);
-        let renewed = Time { secs: reader.varint_signed()?, nanos: 0 };
+        let renewed = UnixTime { secs: reader.varint_signed()?, nanos: 0 };
         reader.finish()?;
         Ok(Self { host, scope, pid, started, renewed })
     }
@@ -97,16 +97,16 @@ pub fn check(objects: &dyn ObjectStore, keys: &VolumeKeys, key: &ObjectKey) -> R
     open(keys, key, &objects.get(key, OBJECT_MAX)?).map(|_| ())
 }
 
-fn open(keys: &VolumeKeys, key: &ObjectKey, sealed: &[u8]) -> Result<Session> {
+fn open(keys: &VolumeKeys, key: &ObjectKey, sealed: &[u8]) -> Result<SessionObject> {
     let mut plain = Vec::new();
-    keys.open(Domain::Session, key.as_str().as_bytes(), sealed, &mut plain)
+    keys.open(RecordDomain::Session, key.as_str().as_bytes(), sealed, &mut plain)
         .map_err(|error| VolumeError::Damaged { object: key.to_string(), reason: error.to_string() })?;
-    Session::decode(&plain).map_err(VolumeError::decoding(key.to_string()))
+    SessionObject::decode(&plain).map_err(VolumeError::decoding(key.to_string()))
 }
 
-fn seal(keys: &VolumeKeys, key: &ObjectKey, session: &Session) -> Vec<u8> {
+fn seal(keys: &VolumeKeys, key: &ObjectKey, session: &SessionObject) -> Vec<u8> {
     let mut sealed = Vec::new();
-    keys.seal(Domain::Session, key.as_str().as_bytes(), &session.encode(), &mut sealed);
+    keys.seal(RecordDomain::Session, key.as_str().as_bytes(), &session.encode(), &mut sealed);
     sealed
 }
 
@@ -114,12 +114,12 @@ fn seal(keys: &VolumeKeys, key: &ObjectKey, session: &Session) -> Vec<u8> {
 pub struct WriteSession {
     // Before the claim: what is being put must have arrived when the claim is withdrawn.
     blobs: Option<BlobWriter>,
-    claim: Claim,
+    claim: SessionClaim,
 }
 
 impl WriteSession {
     pub(crate) fn begin(volume: &Volume) -> Result<Self> {
-        let mut begun = Self { blobs: None, claim: Claim::of_writer(volume)? };
+        let mut begun = Self { blobs: None, claim: SessionClaim::of_writer(volume)? };
         volume.blobs.note_lost_blobs(volume.noted_lost());
         begun.resume(volume)?;
         Ok(begun)
@@ -171,13 +171,13 @@ impl NodeSink for WriteSession {
 
 /// The present time.
 #[must_use]
-pub fn now() -> Time {
+pub fn now() -> UnixTime {
     let now = jiff::Timestamp::now();
     let nanos = now.subsec_nanosecond();
     if nanos >= 0 {
-        Time { secs: now.as_second(), nanos: nanos.unsigned_abs() }
+        UnixTime { secs: now.as_second(), nanos: nanos.unsigned_abs() }
     } else {
-        Time { secs: now.as_second() - 1, nanos: 1_000_000_000 - nanos.unsigned_abs() }
+        UnixTime { secs: now.as_second() - 1, nanos: 1_000_000_000 - nanos.unsigned_abs() }
     }
 }
 
@@ -229,16 +229,17 @@ mod tests {
         while !started(child.id()).starts_with('Z') {
             std::thread::yield_now();
         }
-        let session = Session { pid: child.id(), started: 1, ..Session::of_this_process() };
+        let session = SessionObject { pid: child.id(), started: 1, ..SessionObject::of_this_process() };
         assert!(session.process_is_gone());
         assert_eq!(process_start(child.id()), 0);
         child.wait().unwrap();
-        assert!(!Session::of_this_process().process_is_gone());
+        assert!(!SessionObject::of_this_process().process_is_gone());
     }
 
     #[test]
     fn a_session_of_any_moment_can_be_asked_whether_it_is_over() {
-        let renewed = |secs| Session { renewed: Time { secs, nanos: 0 }, ..Session::of_this_process() };
+        let renewed =
+            |secs| SessionObject { renewed: UnixTime { secs, nanos: 0 }, ..SessionObject::of_this_process() };
         assert!(renewed(i64::MIN).is_expired());
         assert!(!renewed(i64::MAX).is_expired());
     }

@@ -7,11 +7,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vellum_crypto::VolumeKeys;
-use vellum_map::{Builder, Layer, LoadBytes, MapError, NodeCache, NodeSink, Root, Shape, Span, View};
+use vellum_map::{
+    ChangeLayer, KeySpan, LoadBytes, MapBuilder, MapError, MapRoot, MapShape, MapView, NodeCache, NodeSink,
+};
 use vellum_store::BlobStore;
-use vellum_types::value::Super;
+use vellum_types::value::SuperBlock;
 use vellum_types::{
-    Attr, BlobId, BlobKind, DecodeError, Dentry, Extent, ExtentSource, FileKind, Ino, Key, KeyRef, KeyTag,
+    BlobId, BlobKind, DecodeError, Dentry, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKey, MapKeyRef,
+    MapKeyTag,
 };
 
 use crate::error::{Result, VolumeError};
@@ -33,26 +36,26 @@ pub struct NodeLoader {
 
 impl NodeLoader {
     /// Fetches from `blobs`; `shape` and `keys` tell what the empty map is.
-    pub fn new(blobs: Arc<BlobStore>, shape: Shape, keys: &VolumeKeys) -> Result<Self> {
-        let kept = EmptyNode { keys, bytes: Mutex::default() };
-        let root = Builder::new(shape, &kept).finish()?;
+    pub fn new(blobs: Arc<BlobStore>, shape: MapShape, keys: &VolumeKeys) -> Result<Self> {
+        let kept = EmptyMapNode { keys, bytes: Mutex::default() };
+        let root = MapBuilder::new(shape, &kept).finish()?;
         let bytes = kept.bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(Self { blobs, empty: (root.0, bytes) })
     }
 
     /// The root of the map that holds nothing.
     #[must_use]
-    pub fn empty_root(&self) -> Root {
-        Root(self.empty.0)
+    pub fn empty_root(&self) -> MapRoot {
+        MapRoot(self.empty.0)
     }
 }
 
-struct EmptyNode<'a> {
+struct EmptyMapNode<'a> {
     keys: &'a VolumeKeys,
     bytes: Mutex<Vec<u8>>,
 }
 
-impl NodeSink for EmptyNode<'_> {
+impl NodeSink for EmptyMapNode<'_> {
     fn put(&self, bytes: &[u8]) -> std::result::Result<BlobId, MapError> {
         *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
         Ok(self.keys.blob_id(BlobKind::Node, bytes))
@@ -70,11 +73,11 @@ impl LoadBytes for NodeLoader {
 
 /// All that a map holds of one inode.
 #[derive(Debug, Clone)]
-pub struct Inode {
+pub struct InodeRecord {
     /// Its number.
     pub ino: Ino,
     /// Its attributes.
-    pub attr: Attr,
+    pub attr: InodeAttr,
     /// Entries of a directory, by name.
     pub entries: Vec<(Vec<u8>, Dentry)>,
     /// Extended attributes, by name.
@@ -86,19 +89,19 @@ pub struct Inode {
 /// A filesystem state.
 pub struct FsTree {
     nodes: Arc<NodeCache<NodeLoader>>,
-    view: View,
+    view: MapView,
     /// Paths of directories, as far as they were asked for.
-    paths: Mutex<KnownPaths>,
+    paths: Mutex<DirectoryPaths>,
 }
 
 /// Paths of directories: the short ones, and the last one that is long, which the next is likely to begin with.
 #[derive(Default)]
-struct KnownPaths {
+struct DirectoryPaths {
     short: HashMap<Ino, Arc<[u8]>>,
     long: Option<(Ino, Arc<[u8]>)>,
 }
 
-impl KnownPaths {
+impl DirectoryPaths {
     fn get(&self, ino: Ino) -> Option<&Arc<[u8]>> {
         self.short
             .get(&ino)
@@ -115,21 +118,21 @@ impl KnownPaths {
 impl Volume {
     /// The state that a snapshot recorded.
     #[must_use]
-    pub fn tree(&self, root: Root) -> FsTree {
+    pub fn tree(&self, root: MapRoot) -> FsTree {
         self.tree_with(root, Vec::new())
     }
 
     /// The state of a snapshot with changes over it.
     #[must_use]
-    pub fn tree_with(&self, root: Root, layers: Vec<Arc<Layer>>) -> FsTree {
-        FsTree { nodes: self.nodes.clone(), view: View { layers, base: root }, paths: Mutex::default() }
+    pub fn tree_with(&self, root: MapRoot, layers: Vec<Arc<ChangeLayer>>) -> FsTree {
+        FsTree { nodes: self.nodes.clone(), view: MapView { layers, base: root }, paths: Mutex::default() }
     }
 }
 
 impl FsTree {
     /// The merged view of the map.
     #[must_use]
-    pub fn view(&self) -> &View {
+    pub fn view(&self) -> &MapView {
         &self.view
     }
 
@@ -140,26 +143,26 @@ impl FsTree {
     }
 
     /// The value under a key.
-    pub fn value(&self, key: &Key) -> Result<Option<vellum_map::Value>> {
+    pub fn value(&self, key: &MapKey) -> Result<Option<vellum_map::MapValue>> {
         Ok(self.view.get(&*self.nodes, key.as_bytes())?)
     }
 
     /// The attributes of an inode, if it exists.
-    pub fn attr(&self, ino: Ino) -> Result<Option<Attr>> {
-        let value = self.value(&Key::attr(ino))?;
-        value.map(|value| Attr::decode_published(&value).map_err(in_inode(ino))).transpose()
+    pub fn attr(&self, ino: Ino) -> Result<Option<InodeAttr>> {
+        let value = self.value(&MapKey::attr(ino))?;
+        value.map(|value| InodeAttr::decode_published(&value).map_err(in_inode(ino))).transpose()
     }
 
     /// The attributes of an inode that something refers to.
-    pub fn attr_of(&self, ino: Ino) -> Result<Attr> {
+    pub fn attr_of(&self, ino: Ino) -> Result<InodeAttr> {
         self.attr(ino)?.ok_or_else(|| VolumeError::BadTree(format!("inode {ino} is missing")))
     }
 
     /// The counter of inode numbers.
-    pub fn super_record(&self) -> Result<Super> {
-        let value = self.value(&Key::attr(Ino::SUPER))?;
+    pub fn super_record(&self) -> Result<SuperBlock> {
+        let value = self.value(&MapKey::attr(Ino::SUPER))?;
         let value = value.ok_or_else(|| VolumeError::BadTree("its own record is missing".into()))?;
-        Super::decode(&value).map_err(in_inode(Ino::SUPER))
+        SuperBlock::decode(&value).map_err(in_inode(Ino::SUPER))
     }
 
     /// The entry `name` of a directory.
@@ -173,7 +176,7 @@ impl FsTree {
 
     /// The entry `name` of a directory, whatever the directory that it names says of its place.
     pub(crate) fn lookup_unchecked(&self, dir: Ino, name: &[u8]) -> Result<Option<Dentry>> {
-        let value = self.value(&Key::dentry(dir, name))?;
+        let value = self.value(&MapKey::dentry(dir, name))?;
         value.map(|value| Dentry::decode(&value).map_err(in_inode(dir))).transpose()
     }
 
@@ -197,8 +200,8 @@ impl FsTree {
 
     /// Visits everything of one inode, undecoded.
     pub(crate) fn scan_raw(&self, ino: Ino, mut each: impl FnMut(&[u8], &[u8])) -> Result<()> {
-        let end = Key::first(Ino(ino.0.saturating_add(1)), KeyTag::Attr);
-        let span = Span::between(Key::attr(ino).as_bytes(), end.as_bytes());
+        let end = MapKey::first(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
+        let span = KeySpan::between(MapKey::attr(ino).as_bytes(), end.as_bytes());
         for entry in self.view.range(&*self.nodes, span)? {
             let entry = entry?;
             each(&entry.key, &entry.value);
@@ -207,33 +210,33 @@ impl FsTree {
     }
 
     /// Everything of one inode, in one scan.
-    pub fn inode(&self, ino: Ino) -> Result<Inode> {
+    pub fn inode(&self, ino: Ino) -> Result<InodeRecord> {
         let mut attr = None;
         let (mut entries, mut xattrs, mut extents) = (Vec::new(), Vec::new(), Vec::new());
         self.scan(ino, |key, value| {
             match key {
-                KeyRef::Attr(_) => attr = Some(Attr::decode_published(value)?),
-                KeyRef::Dentry(_, name) => entries.push((name.to_vec(), Dentry::decode(value)?)),
-                KeyRef::Xattr(_, name) => xattrs.push((name.to_vec(), value.to_vec())),
-                KeyRef::Extent(_, offset) => extents.push((offset, Extent::decode(value)?)),
+                MapKeyRef::Attr(_) => attr = Some(InodeAttr::decode_published(value)?),
+                MapKeyRef::Dentry(_, name) => entries.push((name.to_vec(), Dentry::decode(value)?)),
+                MapKeyRef::Xattr(_, name) => xattrs.push((name.to_vec(), value.to_vec())),
+                MapKeyRef::Extent(_, offset) => extents.push((offset, Extent::decode(value)?)),
             }
             Ok(())
         })?;
         let attr = attr.ok_or_else(|| VolumeError::BadTree(format!("inode {ino} is missing")))?;
         check_extents(ino, &attr, &extents)?;
-        Ok(Inode { ino, attr, entries, xattrs, extents })
+        Ok(InodeRecord { ino, attr, entries, xattrs, extents })
     }
 
     fn scan(
         &self,
         ino: Ino,
-        mut each: impl FnMut(KeyRef<'_>, &[u8]) -> std::result::Result<(), DecodeError>,
+        mut each: impl FnMut(MapKeyRef<'_>, &[u8]) -> std::result::Result<(), DecodeError>,
     ) -> Result<()> {
-        let end = Key::first(Ino(ino.0.saturating_add(1)), KeyTag::Attr);
-        let span = Span::between(Key::attr(ino).as_bytes(), end.as_bytes());
+        let end = MapKey::first(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
+        let span = KeySpan::between(MapKey::attr(ino).as_bytes(), end.as_bytes());
         for entry in self.view.range(&*self.nodes, span)? {
             let entry = entry?;
-            KeyRef::parse(&entry.key).and_then(|key| each(key, &entry.value)).map_err(in_inode(ino))?;
+            MapKeyRef::parse(&entry.key).and_then(|key| each(key, &entry.value)).map_err(in_inode(ino))?;
         }
         Ok(())
     }
@@ -246,7 +249,7 @@ impl FsTree {
     }
 
     /// The inode at `path`, of which the components are taken literally: no symlink is followed.
-    pub fn find(&self, path: &[u8], place: &str) -> Result<(Ino, Attr)> {
+    pub fn find(&self, path: &[u8], place: &str) -> Result<(Ino, InodeAttr)> {
         let mut ino = Ino::ROOT;
         for name in components(path) {
             let missing = || VolumeError::NoSuchPath { path: show(path), place: place.into() };
@@ -305,7 +308,7 @@ impl FsTree {
         Ok(path)
     }
 
-    fn lock_paths(&self) -> std::sync::MutexGuard<'_, KnownPaths> {
+    fn lock_paths(&self) -> std::sync::MutexGuard<'_, DirectoryPaths> {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -357,7 +360,7 @@ pub fn kind_noun(kind: FileKind) -> &'static str {
     }
 }
 
-fn check_extents(ino: Ino, attr: &Attr, extents: &[(u64, Extent)]) -> Result<()> {
+fn check_extents(ino: Ino, attr: &InodeAttr, extents: &[(u64, Extent)]) -> Result<()> {
     let bad = |what: &str| Err(VolumeError::BadTree(format!("inode {ino} has {what}")));
     if !extents.is_empty() && (attr.kind != FileKind::File || attr.inline.is_some()) {
         return bad("extents that it should not have");
@@ -391,7 +394,7 @@ fn in_inode(ino: Ino) -> impl Fn(DecodeError) -> VolumeError {
 
 /// The part of a file that one blob or hole supplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct FilePiece {
     /// Where it stands in the file.
     pub offset: u64,
     /// Its length, bytes.
@@ -401,10 +404,10 @@ pub struct Piece {
 }
 
 /// A file's content as pieces, holes included, from 0 to its size. Inline content has no pieces.
-pub fn pieces(inode: &Inode) -> Result<Vec<Piece>> {
+pub fn pieces(inode: &InodeRecord) -> Result<Vec<FilePiece>> {
     let mut pieces = Vec::with_capacity(inode.extents.len());
     let mut at = 0;
-    let hole = |offset, end: u64| Piece { offset, len: end - offset, chunk: None };
+    let hole = |offset, end: u64| FilePiece { offset, len: end - offset, chunk: None };
     for (offset, extent) in &inode.extents {
         if *offset > at {
             pieces.push(hole(at, *offset));
@@ -416,7 +419,7 @@ pub fn pieces(inode: &Inode) -> Result<Vec<Piece>> {
                 return Err(VolumeError::BadTree(format!("inode {} points into a write log", inode.ino)));
             }
         };
-        pieces.push(Piece { offset: *offset, len: extent.len, chunk });
+        pieces.push(FilePiece { offset: *offset, len: extent.len, chunk });
         at = offset + extent.len;
     }
     if at < inode.attr.size && inode.attr.inline.is_none() {
@@ -429,7 +432,7 @@ impl Volume {
     /// Reads a file's content in order, some megabytes at a time; holes come as None with their length.
     pub fn read_file(
         &self,
-        inode: &Inode,
+        inode: &InodeRecord,
         mut sink: impl FnMut(u64, std::result::Result<&[u8], u64>) -> Result<()>,
     ) -> Result<()> {
         if let Some(content) = &inode.attr.inline {

@@ -14,33 +14,33 @@ use serde::Serialize;
 use vellum_types::{BlobId, BlobKind};
 
 use crate::error::Result;
-use crate::history::Entry;
-use crate::progress::Meter;
+use crate::history::HistoryEntry;
+use crate::progress::ProgressMeter;
 use crate::volume::Volume;
 
 /// What to verify.
 #[derive(Debug, Clone)]
-pub enum Scope {
+pub enum VerifyScope {
     /// One snapshot: its record, its tree, its content.
-    Snapshot(Entry),
+    Snapshot(HistoryEntry),
     /// Every object of the store, and every snapshot.
     All,
 }
 
 /// Something damaged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Finding {
+pub struct VerifyFinding {
     /// The object of the store, or the blob.
     pub object: String,
     /// What is wrong with it.
     pub problem: String,
     /// The files that it hits.
-    pub affected: Vec<Affected>,
+    pub affected: Vec<AffectedSnapshot>,
 }
 
 /// What a damaged blob hits in one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Affected {
+pub struct AffectedSnapshot {
     /// The snapshot, in hexadecimal.
     pub snapshot: String,
     /// Paths in it, escaped, in their order; the first ones only.
@@ -51,7 +51,7 @@ pub struct Affected {
 
 /// What was verified.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct VerifyReport {
     /// Snapshots whose trees were walked.
     pub snapshots: u64,
     /// Blobs that were looked at. One that the store holds twice counts twice if all the store was verified.
@@ -59,17 +59,17 @@ pub struct Report {
     /// Bytes of these blobs as they are stored: compressed and sealed, without what stands around them.
     pub bytes: u64,
     /// What is damaged.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerifyFinding>,
 }
 
 /// Blobs that were looked at, and their bytes as they are stored.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Amount {
+pub(crate) struct CheckedAmount {
     blobs: u64,
     bytes: u64,
 }
 
-impl Amount {
+impl CheckedAmount {
     fn add(&mut self, volume: &Volume, id: &BlobId) {
         self.add_stored(volume.blobs.locate(id).map_or(0, |place| place.len));
     }
@@ -82,7 +82,7 @@ impl Amount {
 
 /// Damage found so far.
 #[derive(Default)]
-pub(crate) struct Damage {
+pub(crate) struct FoundDamage {
     objects: BTreeMap<String, String>,
     blobs: BTreeMap<BlobId, (BlobKind, String)>,
     /// Damaged blobs with where they were to be: the object to name.
@@ -91,7 +91,7 @@ pub(crate) struct Damage {
     gone: BTreeSet<BlobId>,
 }
 
-impl Damage {
+impl FoundDamage {
     fn object(&mut self, object: impl Into<String>, problem: impl Into<String>) {
         self.objects.entry(object.into()).or_insert_with(|| problem.into());
     }
@@ -118,16 +118,21 @@ impl Damage {
 }
 
 /// Verifies. Damage is what it reports, not an error; an error means that the verification could not be done.
-pub fn verify(volume: &Volume, scope: &Scope, metadata_only: bool, meter: &Meter) -> Result<Report> {
-    let mut damage = Damage::default();
+pub fn verify(
+    volume: &Volume,
+    scope: &VerifyScope,
+    metadata_only: bool,
+    meter: &ProgressMeter,
+) -> Result<VerifyReport> {
+    let mut damage = FoundDamage::default();
     volume.blobs.refresh()?;
     let (snapshots, read) = match scope {
-        Scope::Snapshot(entry) => {
+        VerifyScope::Snapshot(entry) => {
             let snapshots = Vec::from_iter(objects::record(volume, &entry.id, &mut damage)?);
             let read = trees::walk(volume, &snapshots, !metadata_only, &mut damage, meter)?;
             (snapshots, read)
         }
-        Scope::All => {
+        VerifyScope::All => {
             // The trees are made of blobs that were read with their packs.
             let (snapshots, read) = objects::all(volume, metadata_only, &mut damage, meter)?;
             trees::walk(volume, &snapshots, false, &mut damage, meter)?;
@@ -136,8 +141,8 @@ pub fn verify(volume: &Volume, scope: &Scope, metadata_only: bool, meter: &Meter
     };
     structure::check(volume, &snapshots, &mut damage, meter)?;
     // The next snapshot stores them again, as far as the directory still has them.
-    let all = matches!(scope, Scope::All) && !metadata_only;
+    let all = matches!(scope, VerifyScope::All) && !metadata_only;
     volume.note_lost(damage.blobs.keys().copied(), all);
     let findings = places::name(volume, &snapshots, &damage)?;
-    Ok(Report { snapshots: snapshots.len() as u64, blobs: read.blobs, bytes: read.bytes, findings })
+    Ok(VerifyReport { snapshots: snapshots.len() as u64, blobs: read.blobs, bytes: read.bytes, findings })
 }

@@ -11,12 +11,12 @@
 use std::collections::{HashSet, VecDeque};
 
 use rayon::prelude::*;
-use vellum_map::{Root, Span, diff_span};
-use vellum_types::{Attr, FileKind, Ino, Key};
+use vellum_map::{KeySpan, MapRoot, diff_span};
+use vellum_types::{FileKind, Ino, InodeAttr, MapKey};
 
-use crate::diff::{Comparison, compare};
+use crate::diff::{StateComparison, compare};
 use crate::error::{Result, VolumeError};
-use crate::history::Entry;
+use crate::history::HistoryEntry;
 use crate::tree::FsTree;
 use crate::volume::Volume;
 
@@ -27,11 +27,11 @@ const WINDOW_MAX: usize = 512;
 
 /// A snapshot and what its history had before it.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct HistoryStep {
     /// The snapshot.
-    pub entry: Entry,
+    pub entry: HistoryEntry,
     /// The tree of the snapshot before it; None: it is the first one.
-    pub before: Option<Root>,
+    pub before: Option<MapRoot>,
 }
 
 /// The snapshots among `steps` that changed something at or under a path, in their order.
@@ -40,10 +40,10 @@ pub struct PathHistory<'a, I> {
     path: &'a [u8],
     steps: I,
     window: usize,
-    found: VecDeque<Result<Entry>>,
+    found: VecDeque<Result<HistoryEntry>>,
 }
 
-impl<'a, I: Iterator<Item = Result<Step>>> PathHistory<'a, I> {
+impl<'a, I: Iterator<Item = Result<HistoryStep>>> PathHistory<'a, I> {
     /// Compares `steps` as far as they are asked for.
     pub fn new(volume: &'a Volume, path: &'a [u8], steps: I) -> Self {
         Self { volume, path, steps, window: WINDOW_MIN, found: VecDeque::new() }
@@ -51,13 +51,13 @@ impl<'a, I: Iterator<Item = Result<Step>>> PathHistory<'a, I> {
 
     /// Compares the next steps, by all threads; false if there are none.
     fn advance(&mut self) -> bool {
-        let steps: Vec<Result<Step>> = self.steps.by_ref().take(self.window).collect();
+        let steps: Vec<Result<HistoryStep>> = self.steps.by_ref().take(self.window).collect();
         let is_end = steps.is_empty();
         self.window = (self.window * 2).min(WINDOW_MAX);
-        let changed: Vec<Result<Option<Entry>>> = steps
+        let changed: Vec<Result<Option<HistoryEntry>>> = steps
             .into_par_iter()
             .map(|step| {
-                let Step { entry, before } = step?;
+                let HistoryStep { entry, before } = step?;
                 Ok(self.volume.changes_path(self.path, before, entry.record.root)?.then_some(entry))
             })
             .collect();
@@ -66,8 +66,8 @@ impl<'a, I: Iterator<Item = Result<Step>>> PathHistory<'a, I> {
     }
 }
 
-impl<I: Iterator<Item = Result<Step>>> Iterator for PathHistory<'_, I> {
-    type Item = Result<Entry>;
+impl<I: Iterator<Item = Result<HistoryStep>>> Iterator for PathHistory<'_, I> {
+    type Item = Result<HistoryEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.found.is_empty() && self.advance() {}
@@ -77,7 +77,7 @@ impl<I: Iterator<Item = Result<Step>>> Iterator for PathHistory<'_, I> {
 
 impl Volume {
     /// Whether anything at or under a path differs between two trees; without one before, whether the path is there.
-    pub fn changes_path(&self, path: &[u8], before: Option<Root>, after: Root) -> Result<bool> {
+    pub fn changes_path(&self, path: &[u8], before: Option<MapRoot>, after: MapRoot) -> Result<bool> {
         if before == Some(after) {
             return Ok(false);
         }
@@ -85,14 +85,14 @@ impl Volume {
         let there = find(&to, path)?;
         let Some(before) = before else { return Ok(there.is_some()) };
         let from = self.tree(before);
-        let states = Comparison { from: &from, to: &to };
+        let states = StateComparison { from: &from, to: &to };
         let ((old, old_attr), (new, new_attr)) = match (find(&from, path)?, there) {
             (None, None) => return Ok(false),
             (Some(old), Some(new)) => (old, new),
             (None, Some(_)) | (Some(_), None) => return Ok(true),
         };
         match (old_attr.kind == FileKind::Dir, new_attr.kind == FileKind::Dir) {
-            (true, true) => Directories::new(&states)?.differ(old, new),
+            (true, true) => DirectoryComparison::new(&states)?.differ(old, new),
             (false, false) if old == new && is_same(&from, (before, after), old)? => Ok(false),
             (false, false) => Ok(compare(&from.inode(old)?, &to.inode(new)?).any()),
             _ => Ok(true),
@@ -100,7 +100,7 @@ impl Volume {
     }
 }
 
-fn find(tree: &FsTree, path: &[u8]) -> Result<Option<(Ino, Attr)>> {
+fn find(tree: &FsTree, path: &[u8]) -> Result<Option<(Ino, InodeAttr)>> {
     match tree.find(path, "") {
         Ok(found) => Ok(Some(found)),
         Err(VolumeError::NoSuchPath { .. }) => Ok(None),
@@ -109,20 +109,21 @@ fn find(tree: &FsTree, path: &[u8]) -> Result<Option<(Ino, Attr)>> {
 }
 
 /// Whether two trees hold the same of an inode.
-fn is_same(tree: &FsTree, (before, after): (Root, Root), ino: Ino) -> Result<bool> {
-    let span = Span::between(Key::attr(ino).as_bytes(), Key::attr(Ino(ino.0.saturating_add(1))).as_bytes());
+fn is_same(tree: &FsTree, (before, after): (MapRoot, MapRoot), ino: Ino) -> Result<bool> {
+    let span =
+        KeySpan::between(MapKey::attr(ino).as_bytes(), MapKey::attr(Ino(ino.0.saturating_add(1))).as_bytes());
     Ok(diff_span(tree.nodes(), &before, &after, span).next().transpose()?.is_none())
 }
 
 /// Directories of two trees, compared by names. What has the same number in both, and was not touched, is not looked at.
-struct Directories<'a> {
-    states: &'a Comparison<'a>,
+struct DirectoryComparison<'a> {
+    states: &'a StateComparison<'a>,
     /// What differs, and all directories above it in either tree; None: it may have names elsewhere, too.
     touched: Option<HashSet<Ino>>,
 }
 
-impl<'a> Directories<'a> {
-    fn new(states: &'a Comparison<'a>) -> Result<Self> {
+impl<'a> DirectoryComparison<'a> {
+    fn new(states: &'a StateComparison<'a>) -> Result<Self> {
         let (changed, has_other_names) = states.touched()?;
         if has_other_names {
             return Ok(Self { states, touched: None });

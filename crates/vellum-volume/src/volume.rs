@@ -13,17 +13,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vellum_crypto::{VolumeKeys, check_randomness};
-use vellum_map::{NodeCache, Root, Shape};
-use vellum_store::{BlobStore, DiskReserve, Metered, ObjectKey, ObjectStore, Options, StoreError};
+use vellum_map::{MapRoot, MapShape, NodeCache};
+use vellum_store::{BlobOptions, BlobStore, DiskReserve, MeteredStore, ObjectKey, ObjectStore, StoreError};
 use vellum_types::SnapshotId;
 
-pub use self::init::{Initialised, NewWorktree, StoreContent};
-use crate::catalog::Catalog;
-use crate::config::{self, CONFIG_OBJECT, Config};
+pub use self::init::{InitialisedVolume, NewWorktree, StoreContent};
+use crate::catalog::SnapshotCatalog;
+use crate::config::{self, CONFIG_OBJECT, VolumeConfig};
 use crate::error::{Result, VolumeError, is_loss};
-use crate::lease::{Token, is_over, leased};
+use crate::lease::{LeaseToken, is_over, leased};
 use crate::record::SnapshotRecord;
-use crate::refs::{DamagedRef, Ref, RefKind, Refs, WorktreeHead, check_ref_name};
+use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_ref_name};
 use crate::session::{WriteSession, host_name};
 use crate::state::{DirectoryIdentity, INDEX_FOLDER, RESERVE_FILE, STATE_DIR, StateDir, WorktreeFile};
 use crate::tree::NodeLoader;
@@ -35,7 +35,7 @@ const NODE_CACHE_BYTES: u64 = 64 << 20;
 const LEVEL: u8 = 3;
 
 /// Refs of one kind with what each says, by name; and those that cannot be read.
-pub type ReadRefs<T> = (Vec<(String, T)>, Vec<DamagedRef>);
+pub type RefListing<T> = (Vec<(String, T)>, Vec<DamagedRef>);
 
 /// An open volume, as seen from one worktree.
 pub struct Volume {
@@ -48,11 +48,11 @@ pub struct Volume {
     /// Decoded nodes.
     pub nodes: Arc<NodeCache<NodeLoader>>,
     /// Its refs.
-    pub refs: Refs,
+    pub refs: RefStore,
     /// Its snapshot records.
-    pub catalog: Catalog,
+    pub catalog: SnapshotCatalog,
     /// What it is.
-    pub config: Config,
+    pub config: VolumeConfig,
     /// The worktree's state directory.
     pub state: StateDir,
     /// The worktree.
@@ -86,14 +86,17 @@ impl Volume {
     /// Opens the volume that a worktree belongs to.
     pub fn open(state: &StateDir) -> Result<Self> {
         let store = state.worktree()?.store;
-        Self::open_on(Arc::new(Metered::new(vellum_store::open(&absolute_store(state, &store)?)?)), state)
+        Self::open_on(
+            Arc::new(MeteredStore::new(vellum_store::open(&absolute_store(state, &store)?)?)),
+            state,
+        )
     }
 
     /// Opens the volume of a worktree whose store was moved to `store`, and remembers that. A store that holds another
     /// volume is refused.
     pub fn relocate_store(state: &StateDir, store: &str) -> Result<Self> {
         let address = absolute_store(state, store)?;
-        let volume = Self::open_on(Arc::new(Metered::new(vellum_store::open(&address)?)), state)?;
+        let volume = Self::open_on(Arc::new(MeteredStore::new(vellum_store::open(&address)?)), state)?;
         // In the state directory it is remembered by its relative name, as when it was made.
         let within = Path::new(&address).strip_prefix(state.path()).ok().and_then(Path::to_str);
         let store = within.map_or(address.clone(), str::to_owned);
@@ -131,31 +134,31 @@ impl Volume {
         state: &StateDir,
         objects: Arc<dyn ObjectStore>,
         keys: VolumeKeys,
-        config: Config,
+        config: VolumeConfig,
         worktree: WorktreeFile,
     ) -> Result<Self> {
         let keys = Arc::new(keys);
-        let options = Options { level: i32::from(config.level), ..Options::default() };
+        let options = BlobOptions { level: i32::from(config.level), ..BlobOptions::default() };
         let blobs =
             Arc::new(BlobStore::open(objects.clone(), keys.clone(), &state.join(INDEX_FOLDER), options)?);
         // Only this folder can be made anew from the store: the rest of the state directory belongs into backups.
         let _ = state.tag_cache(INDEX_FOLDER);
-        let loader = NodeLoader::new(blobs.clone(), Shape::new(keys.boundary_seed()), &keys)?;
+        let loader = NodeLoader::new(blobs.clone(), MapShape::new(keys.boundary_seed()), &keys)?;
         let nodes = Arc::new(NodeCache::new(loader, NODE_CACHE_BYTES));
-        let refs = Refs::open(objects.clone(), keys.clone(), state.clone())?;
-        let catalog = Catalog::open(objects.clone(), keys.clone(), state.clone());
+        let refs = RefStore::open(objects.clone(), keys.clone(), state.clone())?;
+        let catalog = SnapshotCatalog::open(objects.clone(), keys.clone(), state.clone());
         Ok(Self { objects, keys, blobs, nodes, refs, catalog, config, state: state.clone(), worktree })
     }
 
     /// Boundary parameters of this volume's maps.
     #[must_use]
-    pub fn shape(&self) -> Shape {
-        Shape::new(self.keys.boundary_seed())
+    pub fn shape(&self) -> MapShape {
+        MapShape::new(self.keys.boundary_seed())
     }
 
     /// The root of the map that holds nothing: what a worktree is before its first snapshot.
     #[must_use]
-    pub fn empty_root(&self) -> Root {
+    pub fn empty_root(&self) -> MapRoot {
         self.nodes.loader().empty_root()
     }
 
@@ -235,7 +238,7 @@ impl Volume {
     }
 
     /// The live states that had these tokens do not come back: what is kept for them is kept no longer.
-    pub fn let_go(&self, name: &str, tokens: &[Token]) -> Result<()> {
+    pub fn let_go(&self, name: &str, tokens: &[LeaseToken]) -> Result<()> {
         self.refs.update(RefKind::Worktree, name, |old| {
             let Some(old) = old else { return Ok(None) };
             let mut head = decode_head(old)?;
@@ -406,16 +409,16 @@ impl Volume {
     }
 
     /// The tags that can be read, by name, and those that cannot.
-    pub fn read_tags(&self) -> Result<ReadRefs<SnapshotId>> {
+    pub fn read_tags(&self) -> Result<RefListing<SnapshotId>> {
         self.read_refs(RefKind::Tag, decode_tag)
     }
 
     /// The worktrees whose refs can be read, by name, and those that cannot.
-    pub fn read_worktrees(&self) -> Result<ReadRefs<WorktreeHead>> {
+    pub fn read_worktrees(&self) -> Result<RefListing<WorktreeHead>> {
         self.read_refs(RefKind::Worktree, decode_head)
     }
 
-    fn read_refs<T>(&self, kind: RefKind, decode: impl Fn(&Ref) -> Result<T>) -> Result<ReadRefs<T>> {
+    fn read_refs<T>(&self, kind: RefKind, decode: impl Fn(&StoredRef) -> Result<T>) -> Result<RefListing<T>> {
         let (refs, mut damaged) = self.refs.list_readable(kind)?;
         let mut readable = Vec::with_capacity(refs.len());
         for found in refs {
@@ -452,10 +455,11 @@ impl Volume {
     }
 }
 
-fn read_config(objects: &dyn ObjectStore) -> Result<Option<(Config, Vec<u8>)>> {
+fn read_config(objects: &dyn ObjectStore) -> Result<Option<(VolumeConfig, Vec<u8>)>> {
     match objects.get(&config_key()?, config::OBJECT_MAX) {
         Ok(bytes) => {
-            let config = Config::decode(&bytes).map_err(VolumeError::decoding("the volume's config"))?;
+            let config =
+                VolumeConfig::decode(&bytes).map_err(VolumeError::decoding("the volume's config"))?;
             Ok(Some((config, bytes)))
         }
         Err(StoreError::NotFound { .. }) => Ok(None),
@@ -472,12 +476,12 @@ fn absolute_store(state: &StateDir, store: &str) -> Result<String> {
     Ok(vellum_store::absolute(store, state.path())?)
 }
 
-pub(crate) fn decode_head(found: &Ref) -> Result<WorktreeHead> {
+pub(crate) fn decode_head(found: &StoredRef) -> Result<WorktreeHead> {
     WorktreeHead::decode(&found.value)
         .map_err(VolumeError::decoding(format!("the head of worktree '{}'", found.name)))
 }
 
-pub(crate) fn decode_tag(found: &Ref) -> Result<SnapshotId> {
+pub(crate) fn decode_tag(found: &StoredRef) -> Result<SnapshotId> {
     SnapshotId::from_slice(&found.value).ok_or_else(|| VolumeError::Decode {
         what: format!("the tag '{}'", found.name),
         source: vellum_types::DecodeError::Truncated,

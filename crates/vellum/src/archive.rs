@@ -9,13 +9,13 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use tar::{EntryType, Header};
-use vellum_types::{Attr, FileKind, Ino};
-use vellum_volume::tree::Inode;
-use vellum_volume::{FsTree, Meter, Volume};
+use vellum_types::{FileKind, Ino, InodeAttr};
+use vellum_volume::tree::InodeRecord;
+use vellum_volume::{FsTree, ProgressMeter, Volume};
 
 use crate::commands::cat::copy_content;
 use crate::error::{CliError, Result};
-use pax::Pax;
+use pax::PaxRecords;
 
 /// Unit of a tar stream, bytes.
 const BLOCK: u64 = 512;
@@ -28,7 +28,7 @@ const ID_MAX: u32 = 0o7_777_777;
 const SIZE_MAX: u64 = 0o77_777_777_777;
 
 /// Writes one stream.
-pub struct Archive<'a, W, B> {
+pub struct TarWriter<'a, W, B> {
     /// Where content comes from.
     pub volume: &'a Volume,
     /// The snapshot's tree.
@@ -38,14 +38,14 @@ pub struct Archive<'a, W, B> {
     /// Says what a failed write was about.
     pub blame: B,
     /// Counts files and bytes, and knows when to stop.
-    pub meter: &'a Meter,
+    pub meter: &'a ProgressMeter,
     first_links: HashMap<Ino, Vec<u8>>,
     sockets: Vec<Vec<u8>>,
 }
 
-impl<'a, W: Write, B: Fn(io::Error) -> CliError> Archive<'a, W, B> {
+impl<'a, W: Write, B: Fn(io::Error) -> CliError> TarWriter<'a, W, B> {
     /// A stream to `out`.
-    pub fn new(volume: &'a Volume, tree: &'a FsTree, meter: &'a Meter, out: W, blame: B) -> Self {
+    pub fn new(volume: &'a Volume, tree: &'a FsTree, meter: &'a ProgressMeter, out: W, blame: B) -> Self {
         Self { volume, tree, out, blame, meter, first_links: HashMap::new(), sockets: Vec::new() }
     }
 
@@ -76,7 +76,7 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> Archive<'a, W, B> {
         self.out.write_all(bytes).map_err(&self.blame)
     }
 
-    fn entry(&mut self, path: &[u8], inode: &Inode) -> Result<()> {
+    fn entry(&mut self, path: &[u8], inode: &InodeRecord) -> Result<()> {
         let attr = &inode.attr;
         // The old header marks directories with a slash too; the archive's own top is `./`.
         let shown = match (attr.kind, path.is_empty()) {
@@ -102,9 +102,9 @@ impl<'a, W: Write, B: Fn(io::Error) -> CliError> Archive<'a, W, B> {
         Ok(())
     }
 
-    fn headers(&mut self, path: &[u8], inode: &Inode, linked: Option<&[u8]>) -> Result<()> {
+    fn headers(&mut self, path: &[u8], inode: &InodeRecord, linked: Option<&[u8]>) -> Result<()> {
         let attr = &inode.attr;
-        let mut pax = Pax::default();
+        let mut pax = PaxRecords::default();
         let mut header = Header::new_ustar();
         header.set_entry_type(entry_type(attr.kind, linked.is_some()));
         header.set_mode(attr.mode);
@@ -158,7 +158,7 @@ fn entry_type(kind: FileKind, linked: bool) -> EntryType {
 }
 
 /// Owner, size, time and device number; what does not fit goes into PAX records, and the old field holds zero.
-fn set_numbers(header: &mut Header, pax: &mut Pax, attr: &Attr, size: u64) {
+fn set_numbers(header: &mut Header, pax: &mut PaxRecords, attr: &InodeAttr, size: u64) {
     for (name, id) in [("uid", attr.uid), ("gid", attr.gid)] {
         let fits = id <= ID_MAX;
         if !fits {
@@ -184,7 +184,7 @@ fn set_numbers(header: &mut Header, pax: &mut Pax, attr: &Attr, size: u64) {
 }
 
 /// A name in the old field as far as it fits, whole in a PAX record if it does not or is not plain ASCII.
-fn set_name(field: &mut [u8; NAME_MAX], key: &str, name: &[u8], pax: &mut Pax) {
+fn set_name(field: &mut [u8; NAME_MAX], key: &str, name: &[u8], pax: &mut PaxRecords) {
     for (place, byte) in field.iter_mut().zip(name) {
         *place = *byte;
     }

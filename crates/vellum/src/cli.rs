@@ -9,9 +9,9 @@ use crate::commands::{
     mount, mounts, objbench, profile, restore, show, snapshot, stats, status, sync, tag, umount, verify,
     worktree,
 };
-use crate::context::Context;
-use crate::error::{CliError, EXIT_USAGE, Outcome, Result};
-use crate::ui::{Ui, Voice};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, EXIT_USAGE, Result};
+use crate::ui::{OutputOptions, UserInterface};
 
 /// A filesystem that remembers: snapshot a directory, compare it, roll it back, prove it intact.
 #[derive(Debug, Parser)]
@@ -23,9 +23,9 @@ use crate::ui::{Ui, Voice};
     max_term_width = 100,
     after_help = SNAPSHOT_HELP
 )]
-pub struct Cli {
+pub struct CommandLine {
     #[command(flatten)]
-    global: Global,
+    global: GlobalOptions,
     #[command(subcommand)]
     command: Command,
 }
@@ -41,7 +41,7 @@ Exit codes: 0 done; 1 done, and there are differences, damage or problems to loo
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Options of every command")]
-struct Global {
+struct GlobalOptions {
     /// Work as if started in DIR
     #[arg(short = 'C', value_name = "DIR", global = true)]
     directory: Option<PathBuf>,
@@ -95,26 +95,26 @@ enum Command {
 
 /// Runs the command that the process was started with; gives its exit code.
 pub fn run() -> u8 {
-    let mut cli = match Cli::try_parse() {
+    let mut cli = match CommandLine::try_parse() {
         Ok(cli) => cli,
         Err(error) => return crate::ui::usage(error, EXIT_USAGE),
     };
     if let Command::Sync(args) = &cli.command {
         match sync::with_profile(args, std::env::args_os()) {
             Ok(None) => {}
-            Ok(Some(words)) => match Cli::try_parse_from(words) {
+            Ok(Some(words)) => match CommandLine::try_parse_from(words) {
                 Ok(expanded) => cli = expanded,
                 Err(error) => return crate::ui::usage(error, EXIT_USAGE),
             },
-            Err(error) => return conclude(&Ui::new(Voice::default()), Err(error)),
+            Err(error) => return conclude(&UserInterface::new(OutputOptions::default()), Err(error)),
         }
     }
-    let Global { directory, json, quiet, verbose } = cli.global;
-    let ui = Ui::new(Voice { json, quiet, verbose });
-    match Context::directory(directory.as_deref()) {
+    let GlobalOptions { directory, json, quiet, verbose } = cli.global;
+    let ui = UserInterface::new(OutputOptions { json, quiet, verbose });
+    match CommandContext::directory(directory.as_deref()) {
         Err(error) => conclude(&ui, Err(error)),
         Ok(directory) => {
-            let context = Context::new(ui, directory);
+            let context = CommandContext::new(ui, directory);
             // What serves a mount, or a transfer, hears of signals in its own way.
             if !matches!(cli.command, Command::Mount(_) | Command::Sync(_)) {
                 crate::interrupt::observe_lock_waits();
@@ -125,7 +125,7 @@ pub fn run() -> u8 {
     }
 }
 
-fn dispatch(command: Command, context: &Context) -> Result<Outcome> {
+fn dispatch(command: Command, context: &CommandContext) -> Result<CommandOutcome> {
     match command {
         Command::Init(args) => init::run(&args, context),
         Command::Status(args) => status::run(&args, context),
@@ -159,7 +159,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Outcome> {
     }
 }
 
-fn conclude(ui: &Ui, result: Result<Outcome>) -> u8 {
+fn conclude(ui: &UserInterface, result: Result<CommandOutcome>) -> u8 {
     match result.and_then(|outcome| ui.flush().map(|()| outcome)) {
         Ok(outcome) => outcome.exit_code(),
         Err(error) if error.is_broken_pipe() => 0,

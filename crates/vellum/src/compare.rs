@@ -5,42 +5,42 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use vellum_checkout::Worktree;
-use vellum_map::Root;
+use vellum_checkout::CheckoutWorktree;
+use vellum_map::MapRoot;
 use vellum_types::{FileKind, SnapshotId};
-use vellum_volume::diff::{ChangeKind, Comparison, FileChange, Side, within};
-use vellum_volume::history::Entry;
-use vellum_volume::{FsTree, Meter, Volume};
+use vellum_volume::diff::{ChangeKind, ChangeSide, FileChange, StateComparison, within};
+use vellum_volume::history::HistoryEntry;
+use vellum_volume::{FsTree, ProgressMeter, Volume};
 
 use crate::commands::cat::copy_content;
 use crate::error::{CliError, Result};
-use crate::ui::changes::Shown;
-use crate::ui::json::Problem;
-use crate::ui::patch::Content;
+use crate::ui::changes::GroupedChange;
+use crate::ui::json::ProblemJson;
+use crate::ui::patch::PatchContent;
 
 /// Largest file that patches and line counts look into, bytes: far above any text that people write.
 const PATCH_MAX: u64 = 8 << 20;
 
 /// What was compared.
-pub struct Compared<'a> {
+pub struct ComparedSnapshots<'a> {
     volume: &'a Volume,
     from: FsTree,
     to: FsTree,
     /// The directory, if that is the second side: its content may be in no store yet.
-    directory: Option<&'a Worktree>,
+    directory: Option<&'a CheckoutWorktree>,
     /// The differences, by path.
     pub changes: Vec<FileChange>,
     /// What could not be read.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ProblemJson>,
 }
 
-impl<'a> Compared<'a> {
+impl<'a> ComparedSnapshots<'a> {
     /// A snapshot (the head, if None is named) with the directory.
     pub fn with_directory(
-        worktree: &'a Worktree,
-        from: Option<&Entry>,
+        worktree: &'a CheckoutWorktree,
+        from: Option<&HistoryEntry>,
         paths: &[Vec<u8>],
-        meter: &Meter,
+        meter: &ProgressMeter,
     ) -> Result<Self> {
         let diff = worktree.compare(from, paths, meter)?;
         Ok(Self {
@@ -49,22 +49,22 @@ impl<'a> Compared<'a> {
             to: diff.to,
             directory: Some(worktree),
             changes: diff.changes,
-            problems: diff.problems.iter().map(Problem::from).collect(),
+            problems: diff.problems.iter().map(ProblemJson::from).collect(),
         })
     }
 
     /// Two trees of the store. `lines` are the snapshots that they are of, or were made from.
     pub fn trees(
         volume: &'a Volume,
-        (from, to): (Root, Root),
+        (from, to): (MapRoot, MapRoot),
         lines: Option<(SnapshotId, SnapshotId)>,
         paths: &[Vec<u8>],
     ) -> Result<Self> {
         let (from, to) = (volume.tree(from), volume.tree(to));
         let shared = lines.map_or(Ok(None), |(from, to)| volume.shared_numbers(from, to))?;
-        let mut changes = Comparison { from: &from, to: &to }.run_sharing(shared)?;
+        let mut changes = StateComparison { from: &from, to: &to }.run_sharing(shared)?;
         if !paths.is_empty() {
-            let touched = |side: &Side| paths.iter().any(|path| within(&side.path, path));
+            let touched = |side: &ChangeSide| paths.iter().any(|path| within(&side.path, path));
             changes.retain(|change| [&change.old, &change.new].into_iter().flatten().any(touched));
         }
         Ok(Self { volume, from, to, directory: None, changes, problems: Vec::new() })
@@ -76,8 +76,8 @@ impl<'a> Compared<'a> {
     }
 
     /// Marks what is in the directory though it counts as deleted: it is ignored from now on.
-    pub fn shown<'c>(&self, mut changes: Vec<Shown<'c>>) -> Vec<Shown<'c>> {
-        let Some(root) = self.directory.map(Worktree::root) else { return changes };
+    pub fn shown<'c>(&self, mut changes: Vec<GroupedChange<'c>>) -> Vec<GroupedChange<'c>> {
+        let Some(root) = self.directory.map(CheckoutWorktree::root) else { return changes };
         for shown in changes.iter_mut().filter(|shown| shown.change.kind == ChangeKind::Deleted) {
             shown.is_ignored = is_there(root, shown.change.path());
         }
@@ -85,38 +85,38 @@ impl<'a> Compared<'a> {
     }
 
     /// The content of both sides of a difference, for a patch.
-    pub fn contents(&self, change: &FileChange) -> Result<(Content, Content)> {
-        let old = change.old.as_ref().map_or(Ok(Content::None), |side| self.stored(&self.from, side))?;
+    pub fn contents(&self, change: &FileChange) -> Result<(PatchContent, PatchContent)> {
+        let old = change.old.as_ref().map_or(Ok(PatchContent::None), |side| self.stored(&self.from, side))?;
         let new =
-            change.new.as_ref().map_or(Ok(Content::None), |side| match (self.directory, side.kind) {
+            change.new.as_ref().map_or(Ok(PatchContent::None), |side| match (self.directory, side.kind) {
                 (Some(directory), FileKind::File) => self.current(directory, side),
                 _ => self.stored(&self.to, side),
             })?;
         Ok((old, new))
     }
 
-    fn stored(&self, tree: &FsTree, side: &Side) -> Result<Content> {
+    fn stored(&self, tree: &FsTree, side: &ChangeSide) -> Result<PatchContent> {
         let inode = tree.inode(side.ino)?;
         let (attr, mode) = (&inode.attr, inode.attr.mode);
         match attr.kind {
-            FileKind::Symlink => Ok(Content::Whole { bytes: attr.target.clone(), mode }),
-            FileKind::File if attr.size > PATCH_MAX => Ok(Content::TooLarge),
+            FileKind::Symlink => Ok(PatchContent::Whole { bytes: attr.target.clone(), mode }),
+            FileKind::File if attr.size > PATCH_MAX => Ok(PatchContent::TooLarge),
             FileKind::File => {
                 let mut bytes = Vec::new();
                 copy_content(self.volume, &inode, &mut bytes, CliError::Output)?;
-                Ok(Content::Whole { bytes, mode })
+                Ok(PatchContent::Whole { bytes, mode })
             }
-            _ => Ok(Content::None),
+            _ => Ok(PatchContent::None),
         }
     }
 
     /// A file of the directory; its chunks may be in no store yet.
-    fn current(&self, directory: &Worktree, side: &Side) -> Result<Content> {
+    fn current(&self, directory: &CheckoutWorktree, side: &ChangeSide) -> Result<PatchContent> {
         if side.size > PATCH_MAX {
-            return Ok(Content::TooLarge);
+            return Ok(PatchContent::TooLarge);
         }
         let mode = self.to.attr_of(side.ino)?.mode;
-        Ok(Content::Whole { bytes: directory.read_current(&side.path, PATCH_MAX)?, mode })
+        Ok(PatchContent::Whole { bytes: directory.read_current(&side.path, PATCH_MAX)?, mode })
     }
 }
 

@@ -8,27 +8,27 @@ pub mod unpublished;
 
 use std::path::{Path, PathBuf};
 
-use vellum_checkout::Worktree;
-use vellum_volume::{Meter, StateDir, Volume};
+use vellum_checkout::CheckoutWorktree;
+use vellum_volume::{ProgressMeter, StateDir, Volume};
 
 use crate::error::{CliError, Result, volume_hint};
-use crate::mounting::control::Request;
+use crate::mounting::control::ControlRequest;
 use crate::mounting::table;
-use crate::ui::Ui;
-use crate::ui::progress::{self, Task};
-use paths::Paths;
+use crate::ui::UserInterface;
+use crate::ui::progress::{self, ProgressTask};
+use paths::UserPaths;
 
 /// What a command is given beside its arguments.
-pub struct Context {
+pub struct CommandContext {
     /// The directory that typed paths are relative to, without symlinks.
     pub cwd: PathBuf,
     /// The terminal.
-    pub ui: Ui,
+    pub ui: UserInterface,
 }
 
-impl Context {
+impl CommandContext {
     /// The context of a command that runs in `directory`.
-    pub fn new(ui: Ui, directory: PathBuf) -> Self {
+    pub fn new(ui: UserInterface, directory: PathBuf) -> Self {
         Self { cwd: directory, ui }
     }
 
@@ -46,7 +46,7 @@ impl Context {
     /// The volume of the worktree that the user stands in, with every snapshot that was made.
     pub fn volume(&self) -> Result<Volume> {
         if let Some(mounted) = self.mounted()? {
-            mounted.ask(&Request::Settle)?;
+            mounted.ask(&ControlRequest::Settle)?;
             return Ok(mounted.volume);
         }
         let volume = Volume::open(&self.state()?)?;
@@ -55,8 +55,8 @@ impl Context {
     }
 
     /// The worktree that the user stands in.
-    pub fn worktree(&self) -> Result<Worktree> {
-        let worktree = Worktree::open(&self.cwd)?;
+    pub fn worktree(&self) -> Result<CheckoutWorktree> {
+        let worktree = CheckoutWorktree::open(&self.cwd)?;
         self.warn_of_copy(&worktree.volume)?;
         Ok(worktree)
     }
@@ -72,8 +72,8 @@ impl Context {
     }
 
     /// How typed paths relate to the worktree at `root`.
-    pub fn paths(&self, root: &Path) -> Paths {
-        let paths = Paths::new(&self.cwd, root);
+    pub fn paths(&self, root: &Path) -> UserPaths {
+        let paths = UserPaths::new(&self.cwd, root);
         // Whoever stands in a mount has been told if the table of mounts cannot be read.
         match table::at(root) {
             Ok(Some(mount)) if mount.is_ours() => paths.showing(&mount.root),
@@ -82,7 +82,7 @@ impl Context {
     }
 
     /// How typed paths relate to the worktree that the user stands in, be it checked out or mounted.
-    pub fn paths_of(&self, volume: &Volume) -> Result<Paths> {
+    pub fn paths_of(&self, volume: &Volume) -> Result<UserPaths> {
         let mounted = mounted::mountpoint_above(&self.cwd)?;
         Ok(self.paths(mounted.as_deref().unwrap_or(volume.state.root())))
     }
@@ -93,12 +93,12 @@ impl Context {
     }
 
     /// Runs a long operation: shows its progress, and hands Ctrl-C on to it.
-    pub fn watch<T>(&self, task: Task, work: impl FnOnce(&Meter) -> T) -> T {
+    pub fn watch<T>(&self, task: ProgressTask, work: impl FnOnce(&ProgressMeter) -> T) -> T {
         progress::watch(&self.ui, task, work)
     }
 
     /// As [`Self::watch`]; with `loud`, progress is shown wherever standard error goes.
-    pub fn watch_loud<T>(&self, task: Task, loud: bool, work: impl FnOnce(&Meter) -> T) -> T {
+    pub fn watch_loud<T>(&self, task: ProgressTask, loud: bool, work: impl FnOnce(&ProgressMeter) -> T) -> T {
         progress::watch_loud(&self.ui, task, loud, work)
     }
 

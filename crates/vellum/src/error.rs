@@ -11,7 +11,7 @@ use vellum_checkout::CheckoutError;
 use vellum_library::OpenError;
 use vellum_store::StoreError;
 use vellum_sync::SyncError;
-use vellum_sync::plan::Refusal;
+use vellum_sync::plan::PlanRefusal;
 use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;
 
@@ -27,7 +27,7 @@ pub const EXIT_USAGE: u8 = 3;
 
 /// How a command that did its work ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// Done, nothing to remark.
     Done,
     /// Done, but for files that vanished meanwhile, which is no harm.
@@ -36,7 +36,7 @@ pub enum Outcome {
     Findings,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// The exit code that says so.
     pub fn exit_code(self) -> u8 {
         match self {
@@ -187,10 +187,10 @@ impl CliError {
 fn sync_hint(error: &SyncError) -> Option<String> {
     match error {
         SyncError::Volume(error) => volume_hint(error),
-        SyncError::Refused(Refusal::TooMany { .. }) => {
+        SyncError::Refused(PlanRefusal::TooMany { .. }) => {
             Some("--max-delete allows more; -n shows what would go".into())
         }
-        SyncError::Refused(Refusal::Store { .. }) => {
+        SyncError::Refused(PlanRefusal::Store { .. }) => {
             Some("--exclude leaves it alone; 'vellum info' and 'vellum gc' are for what is in it".into())
         }
         SyncError::Refused(_) => Some("--force-delete does it; -n shows what would go".into()),

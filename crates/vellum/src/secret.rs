@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
-use vellum_crypto::Secret;
+use vellum_crypto::SlotSecret;
 use vellum_volume::keyring;
 use zeroize::Zeroizing;
 
 use crate::error::{CliError, Result};
 use crate::interrupt;
-use crate::ui::Ui;
+use crate::ui::UserInterface;
 
 /// Longest secret, bytes: more than any passphrase or key file has.
 const SECRET_MAX: u64 = 1 << 20;
@@ -51,9 +51,9 @@ pub struct NewSecret {
 
 impl NewSecret {
     /// What a slot is made with.
-    pub fn secret(&self) -> Secret<'_> {
+    pub fn secret(&self) -> SlotSecret<'_> {
         let bytes = keyring::without_newline(&self.bytes);
-        if self.is_key_file { Secret::KeyFile(bytes) } else { Secret::Passphrase(bytes) }
+        if self.is_key_file { SlotSecret::KeyFile(bytes) } else { SlotSecret::Passphrase(bytes) }
     }
 
     /// What the list of slots calls it, unless the user does.
@@ -78,7 +78,7 @@ impl SecretArgs {
     }
 
     /// A secret to be set: a passphrase typed twice, or what is in the file.
-    pub fn read_new(&self, ui: &Ui) -> Result<NewSecret> {
+    pub fn read_new(&self, ui: &UserInterface) -> Result<NewSecret> {
         let bytes = match self.file() {
             Some(file) => from_file(file)?,
             None => prompt_twice(ui)?,
@@ -87,7 +87,7 @@ impl SecretArgs {
     }
 
     /// What opens an existing volume.
-    pub fn read_existing(&self, ui: &Ui, question: &str) -> Result<SecretBytes> {
+    pub fn read_existing(&self, ui: &UserInterface, question: &str) -> Result<SecretBytes> {
         match self.file() {
             Some(file) => from_file(file),
             None => prompt(ui, question),
@@ -133,7 +133,7 @@ fn must_be_terminal() -> Result<()> {
     Err(CliError::usage("no passphrase at hand: standard input is not a terminal", "use --passphrase-file"))
 }
 
-fn prompt_twice(ui: &Ui) -> Result<SecretBytes> {
+fn prompt_twice(ui: &UserInterface) -> Result<SecretBytes> {
     for _ in 0..TRIES {
         let first = prompt(ui, "New passphrase: ")?;
         if first.is_empty() {
@@ -149,12 +149,12 @@ fn prompt_twice(ui: &Ui) -> Result<SecretBytes> {
 }
 
 /// One line from the terminal, without echo.
-fn prompt(ui: &Ui, question: &str) -> Result<SecretBytes> {
+fn prompt(ui: &UserInterface, question: &str) -> Result<SecretBytes> {
     must_be_terminal()?;
     let failed = |error: io::Error| CliError::io("read", "the passphrase from the terminal")(error);
     // A process that dies here leaves a terminal without echo: the signal has to come back to this function.
     let asked = interrupt::listen();
-    let echo = EchoOff::new().map_err(failed)?;
+    let echo = TerminalEchoGuard::new().map_err(failed)?;
     ui.prompt(question)?;
     let mut secret = Zeroizing::new(Vec::with_capacity(64 << 10));
     let result = read_line(&mut secret, || interrupt::asked(&asked));
@@ -192,11 +192,11 @@ fn read_line(line: &mut Vec<u8>, stops: impl Fn() -> bool) -> io::Result<bool> {
 }
 
 /// The terminal without echo, until dropped.
-struct EchoOff {
+struct TerminalEchoGuard {
     before: Termios,
 }
 
-impl EchoOff {
+impl TerminalEchoGuard {
     fn new() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut silent = before.clone();
@@ -206,7 +206,7 @@ impl EchoOff {
     }
 }
 
-impl Drop for EchoOff {
+impl Drop for TerminalEchoGuard {
     fn drop(&mut self) {
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.before);
     }

@@ -21,11 +21,11 @@ use clap::error::{ContextKind, ErrorKind};
 use serde::Serialize;
 
 use crate::error::{CliError, Result, kind_name};
-use style::Style;
+use style::TextStyle;
 
 /// How the user wants to be spoken to.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Voice {
+pub struct OutputOptions {
     /// One JSON object instead of text.
     pub json: bool,
     /// Results and errors only.
@@ -35,18 +35,18 @@ pub struct Voice {
 }
 
 /// The terminal.
-pub struct Ui {
+pub struct UserInterface {
     /// How the user wants to be spoken to.
-    pub voice: Voice,
+    pub voice: OutputOptions,
     /// Colours of standard output.
-    pub style: Style,
+    pub style: TextStyle,
     out: RefCell<BufWriter<Stdout>>,
 }
 
-impl Ui {
+impl UserInterface {
     /// The terminal of this process.
-    pub fn new(voice: Voice) -> Self {
-        let style = Style::of(io::stdout().is_terminal());
+    pub fn new(voice: OutputOptions) -> Self {
+        let style = TextStyle::of(io::stdout().is_terminal());
         Self { voice, style, out: RefCell::new(BufWriter::with_capacity(64 << 10, io::stdout())) }
     }
 
@@ -83,7 +83,7 @@ impl Ui {
     /// The whole result as a JSON object; a `version` is added in front.
     pub fn object(&self, value: &impl Serialize) -> Result<()> {
         let mut out = self.out.borrow_mut();
-        serde_json::to_writer_pretty(&mut *out, &json::Versioned::new(value))
+        serde_json::to_writer_pretty(&mut *out, &json::VersionedJson::new(value))
             .map_err(|error| CliError::Output(error.into()))?;
         writeln!(out).map_err(CliError::Output)
     }
@@ -95,12 +95,12 @@ impl Ui {
 
     /// A problem that does not stop the command.
     pub fn warn(&self, text: impl Display) -> Result<()> {
-        let style = Style::of(io::stderr().is_terminal());
+        let style = TextStyle::of(io::stderr().is_terminal());
         self.say(&format!("{} {text}\n", style.yellow("warning:")))
     }
 
     /// The problems of a command that did the rest of its work.
-    pub fn warn_of(&self, problems: &[json::Problem]) -> Result<()> {
+    pub fn warn_of(&self, problems: &[json::ProblemJson]) -> Result<()> {
         problems.iter().try_for_each(|problem| self.warn(problem))
     }
 
@@ -120,7 +120,7 @@ impl Ui {
     /// Tells why the command failed, and what to do next.
     pub fn fail(&self, error: &CliError) {
         let _ = self.flush();
-        let style = Style::of(io::stderr().is_terminal());
+        let style = TextStyle::of(io::stderr().is_terminal());
         let mut text = format!("{} {}\n", style.red("error:"), error.chain());
         let hint = error.hint();
         if let Some(hint) = &hint {
@@ -128,7 +128,7 @@ impl Ui {
         }
         let _ = io::stderr().lock().write_all(text.as_bytes());
         if self.json() {
-            let failure = json::Failure::new(kind_name(error.kind()), error.chain(), hint);
+            let failure = json::FailureJson::new(kind_name(error.kind()), error.chain(), hint);
             let _ = self.object(&failure).and_then(|()| self.flush());
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Request<'a> {
+pub struct LoggedRequest<'a> {
     /// When it was answered, seconds since 1970.
     pub time: f64,
     /// The user who asked.
@@ -26,7 +26,7 @@ pub struct Request<'a> {
     pub took: Duration,
 }
 
-impl<'a> Request<'a> {
+impl<'a> LoggedRequest<'a> {
     /// Reads a line; None if it is none, or not whole.
     #[must_use]
     pub fn parse(line: &'a str) -> Option<Self> {
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_line_is_read_whatever_the_name_holds() {
-        let request = Request::parse(LINE).unwrap();
+        let request = LoggedRequest::parse(LINE).unwrap();
         assert_eq!((request.uid, request.gid, request.pid, request.operation), (5, 6, 7, "lookup"));
         assert_eq!(request.arguments, r#"1,"a\"): ok <1>.txt""#);
         assert_eq!(request.file(), request.arguments);
@@ -125,7 +125,7 @@ mod tests {
         assert!(request.is_done());
         assert_eq!(request.took, Duration::from_micros(120));
         let failed = LINE.replace(": ok 9,0100644,12", ": No such file or directory (os error 2)");
-        let failed = Request::parse(&failed).unwrap();
+        let failed = LoggedRequest::parse(&failed).unwrap();
         assert!(!failed.is_done());
         assert_eq!(failed.file(), request.arguments);
     }
@@ -134,7 +134,7 @@ mod tests {
     fn a_file_is_a_node_or_a_name_in_it() {
         let file = |asked: &str| {
             let line = format!("1.5 [uid:0,gid:0,pid:1] {asked}: ok <0.1>");
-            Request::parse(&line).map(|request| request.file().to_owned()).unwrap()
+            LoggedRequest::parse(&line).map(|request| request.file().to_owned()).unwrap()
         };
         assert_eq!(file("read (2,4096,8192)"), "2");
         assert_eq!(file("statfs (1)"), "1");
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn no_cut_line_is_taken_for_a_whole_one() {
         for end in 0..LINE.len() {
-            assert_eq!(Request::parse(&LINE[..end]), None, "{}", &LINE[..end]);
+            assert_eq!(LoggedRequest::parse(&LINE[..end]), None, "{}", &LINE[..end]);
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
         ] {
             let line = LINE.replace(right, wrong);
             assert_ne!(line, LINE);
-            assert_eq!(Request::parse(&line), None, "{line}");
+            assert_eq!(LoggedRequest::parse(&line), None, "{line}");
         }
     }
 
@@ -178,7 +178,7 @@ mod tests {
             let with = format!(",5,\"{}\",0x0", second.escape_ascii());
             for outcome in ["ok", "ok 17", "Input/output error (os error 5)"] {
                 let line = line(&name, &with, outcome);
-                let request = Request::parse(&line).unwrap();
+                let request = LoggedRequest::parse(&line).unwrap();
                 prop_assert_eq!(request.file(), format!("4,\"{}\"", name.escape_ascii()));
                 prop_assert_eq!(request.arguments, format!("{}{with}", request.file()));
                 prop_assert_eq!(request.outcome, outcome);
@@ -191,13 +191,13 @@ mod tests {
             // A name that holds what a line ends with is the worst case.
             let worst = line(&[b"\"): ok <0.1>".as_slice(), &name].concat(), "", "ok 1");
             for line in [whole, worst] {
-                prop_assert_eq!(Request::parse(&line[..end.index(line.len())]), None);
+                prop_assert_eq!(LoggedRequest::parse(&line[..end.index(line.len())]), None);
             }
         }
 
         #[test]
         fn any_text_is_taken(text: String) {
-            let _ = Request::parse(&text).map(|request| request.file().len());
+            let _ = LoggedRequest::parse(&text).map(|request| request.file().len());
         }
     }
 }

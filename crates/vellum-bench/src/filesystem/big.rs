@@ -5,13 +5,13 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise, fsync};
-use vellum_checkout::beneath::Dir;
+use vellum_checkout::beneath::HeldDir;
 
-use super::Step;
-use super::payload::{Payload, check};
+use super::FilesystemBenchStep;
+use super::payload::{ThreadPayload, check};
 use crate::error::{BenchError, Result};
-use crate::gang::{Gang, together};
-use crate::report::{Curve, Report};
+use crate::gang::{ThreadGroupResult, together};
+use crate::report::{BenchCurve, BenchReport};
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -19,14 +19,14 @@ const MIB: f64 = (1 << 20) as f64;
 const POINTS: u32 = 60;
 
 /// What one thread did by when.
-struct Written {
+struct WriteProgress {
     done: Vec<(Instant, u64)>,
     /// When the last byte was handed over; the flush comes after it.
     handed: Instant,
 }
 
 /// All steps of one run.
-pub fn run(step: &Step<'_>, report: &mut Report) -> Result<()> {
+pub fn run(step: &FilesystemBenchStep<'_>, report: &mut BenchReport) -> Result<()> {
     let folder = step.ground.folder("bench-big")?;
     let mebibytes = step.all(step.parameters.big_file_size) / MIB;
     let written = together(step.parameters.threads, |thread| write(step, &folder, thread))?;
@@ -49,13 +49,13 @@ fn name(thread: usize) -> String {
     format!("bench-big-{thread}")
 }
 
-fn series(step: &Step<'_>, thread: usize) -> u64 {
+fn series(step: &FilesystemBenchStep<'_>, thread: usize) -> u64 {
     (step.run as u64) << 32 | thread as u64
 }
 
-fn write(step: &Step<'_>, folder: &Dir, thread: usize) -> Result<Written> {
+fn write(step: &FilesystemBenchStep<'_>, folder: &HeldDir, thread: usize) -> Result<WriteProgress> {
     let name = name(thread);
-    let mut payload = Payload::new(block_len(step), series(step, thread));
+    let mut payload = ThreadPayload::new(block_len(step), series(step, thread));
     let file = folder.create_file(name.as_bytes(), 0o644).map_err(|error| step.ground.blame(error))?;
     let done = each_block(step, |number, offset, len| {
         let block = payload.block(number, len);
@@ -63,16 +63,16 @@ fn write(step: &Step<'_>, folder: &Dir, thread: usize) -> Result<Written> {
     })?;
     let handed = Instant::now();
     fsync(&file).map_err(|errno| BenchError::io("flush", name)(errno.into()))?;
-    Ok(Written { done, handed })
+    Ok(WriteProgress { done, handed })
 }
 
 /// What one thread read: from when, and what by when.
-struct Read {
+struct ReadProgress {
     start: Instant,
     done: Vec<(Instant, u64)>,
 }
 
-fn read(step: &Step<'_>, folder: &Dir, thread: usize, cold: bool) -> Result<Read> {
+fn read(step: &FilesystemBenchStep<'_>, folder: &HeldDir, thread: usize, cold: bool) -> Result<ReadProgress> {
     let name = name(thread);
     let file = open(step, folder, &name)?;
     if cold {
@@ -85,16 +85,16 @@ fn read(step: &Step<'_>, folder: &Dir, thread: usize, cold: bool) -> Result<Read
         file.read_exact_at(wanted, offset).map_err(BenchError::io("read", name.clone()))?;
         check(wanted, series(step, thread), number, &name)
     })?;
-    Ok(Read { start, done })
+    Ok(ReadProgress { start, done })
 }
 
 /// From the first byte that was asked for to the last that came: what it takes to empty the cache does not count.
-fn net(gang: &Gang<Read>) -> f64 {
+fn net(gang: &ThreadGroupResult<ReadProgress>) -> f64 {
     let start = gang.results.iter().map(|one| one.start).min().unwrap_or(gang.start);
     (gang.start + gang.elapsed).duration_since(start).as_secs_f64()
 }
 
-pub(super) fn open(step: &Step<'_>, folder: &Dir, name: &str) -> Result<File> {
+pub(super) fn open(step: &FilesystemBenchStep<'_>, folder: &HeldDir, name: &str) -> Result<File> {
     folder.open_file(name.as_bytes()).map(|opened| opened.file).map_err(|error| step.ground.blame(error))
 }
 
@@ -104,13 +104,13 @@ pub(super) fn forget(file: &File) -> Result<()> {
         .map_err(|errno| BenchError::io("empty the cache of", "a file")(errno.into()))
 }
 
-fn block_len(step: &Step<'_>) -> usize {
+fn block_len(step: &FilesystemBenchStep<'_>) -> usize {
     usize::try_from(step.parameters.io_size.min(step.parameters.big_file_size)).unwrap_or(usize::MAX)
 }
 
 /// Does something with every block of a big file: its number, where it begins, its length.
 fn each_block(
-    step: &Step<'_>,
+    step: &FilesystemBenchStep<'_>,
     mut work: impl FnMut(u64, u64, usize) -> Result<()>,
 ) -> Result<Vec<(Instant, u64)>> {
     let (size, block) = (step.parameters.big_file_size, block_len(step) as u64);
@@ -130,7 +130,11 @@ fn each_block(
 }
 
 /// Throughput of all threads together while time passes.
-fn curve<T>(name: &str, gang: &Gang<T>, done: impl Fn(&T) -> &Vec<(Instant, u64)>) -> Curve {
+fn curve<T>(
+    name: &str,
+    gang: &ThreadGroupResult<T>,
+    done: impl Fn(&T) -> &Vec<(Instant, u64)>,
+) -> BenchCurve {
     let end = gang.results.iter().flat_map(&done).map(|(when, _)| *when).max().unwrap_or(gang.start);
     let width = (end.duration_since(gang.start) / POINTS).max(Duration::from_micros(1));
     let mut bytes = vec![0_u64; POINTS as usize];
@@ -144,5 +148,5 @@ fn curve<T>(name: &str, gang: &Gang<T>, done: impl Fn(&T) -> &Vec<(Instant, u64)
     let width = width.as_secs_f64();
     let point = |(place, bytes): (usize, &u64)| ((place as f64 + 0.5) * width, *bytes as f64 / MIB / width);
     let points = bytes.iter().enumerate().map(point).collect();
-    Curve { name: name.into(), x_unit: "s".into(), y_unit: "MiB/s".into(), points }
+    BenchCurve { name: name.into(), x_unit: "s".into(), y_unit: "MiB/s".into(), points }
 }

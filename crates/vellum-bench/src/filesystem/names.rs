@@ -4,13 +4,13 @@
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::fsync;
-use vellum_checkout::beneath::{BeneathError, Dir};
+use vellum_checkout::beneath::{BeneathError, HeldDir};
 
-use super::Step;
+use super::FilesystemBenchStep;
 use super::small::{each, folders};
 use crate::error::{BenchError, Result};
 use crate::gang::together;
-use crate::report::Report;
+use crate::report::BenchReport;
 
 /// Most flushes of a thread: each waits for the disk.
 const FLUSHES_MAX: u64 = 100;
@@ -18,13 +18,13 @@ const FLUSHES_MAX: u64 = 100;
 /// Bytes that are written before each flush.
 const FLUSHED: usize = 4096;
 
-type Outcome = std::result::Result<(), BeneathError>;
+type NamesOutcome = std::result::Result<(), BeneathError>;
 
 /// All steps of one run.
-pub fn run(step: &Step<'_>, report: &mut Report) -> Result<()> {
+pub fn run(step: &FilesystemBenchStep<'_>, report: &mut BenchReport) -> Result<()> {
     let folders = folders(step, "bench-names")?;
     let count = step.all(step.parameters.small_file_count);
-    let every = |work: &(dyn Fn(&Dir, &str) -> Outcome + Sync)| {
+    let every = |work: &(dyn Fn(&HeldDir, &str) -> NamesOutcome + Sync)| {
         together(step.parameters.threads, |thread| {
             let Some(folder) = folders.get(thread) else { return Ok(()) };
             each(step, |name, _| work(folder, name).map_err(|error| step.ground.blame(error)))
@@ -66,7 +66,7 @@ pub fn run(step: &Step<'_>, report: &mut Report) -> Result<()> {
     step.ground.empty()
 }
 
-fn create(folder: &Dir, name: &str) -> Outcome {
+fn create(folder: &HeldDir, name: &str) -> NamesOutcome {
     folder.create_file(name.as_bytes(), 0o644).map(drop)
 }
 
@@ -78,7 +78,7 @@ fn renamed(name: &str) -> String {
     format!("{name}-r")
 }
 
-fn flush(step: &Step<'_>, folder: &Dir, flushes: u64) -> Result<()> {
+fn flush(step: &FilesystemBenchStep<'_>, folder: &HeldDir, flushes: u64) -> Result<()> {
     let file = folder.create_file(b"bench-flushed", 0o644).map_err(|error| step.ground.blame(error))?;
     for number in 0..flushes {
         let bytes = [u8::try_from(number % 251).unwrap_or_default(); FLUSHED];

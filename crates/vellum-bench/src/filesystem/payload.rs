@@ -10,12 +10,12 @@ const PAGE: usize = 4096;
 const STAMP: usize = 16;
 
 /// One thread's bytes.
-pub struct Payload {
+pub struct ThreadPayload {
     bytes: Vec<u8>,
     series: u64,
 }
 
-impl Payload {
+impl ThreadPayload {
     /// Bytes of blocks of this length; those of other series differ in every page.
     pub fn new(len: usize, series: u64) -> Self {
         let mut state = 0x9e37_79b9_7f4a_7c15 ^ series.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1);
@@ -69,9 +69,9 @@ mod tests {
 
     #[test]
     fn no_two_pages_are_equal_and_blocks_are_known_again() {
-        let mut payload = Payload::new(3 * PAGE, 7);
+        let mut payload = ThreadPayload::new(3 * PAGE, 7);
         let (first, second) = (payload.block(0, 3 * PAGE).to_vec(), payload.block(1, 3 * PAGE).to_vec());
-        let other = Payload::new(3 * PAGE, 8).block(0, 3 * PAGE).to_vec();
+        let other = ThreadPayload::new(3 * PAGE, 8).block(0, 3 * PAGE).to_vec();
         let pages: std::collections::HashSet<_> =
             [&first, &second, &other].into_iter().flat_map(|bytes| bytes.chunks(PAGE)).collect();
         assert_eq!(pages.len(), 9);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn short_blocks_have_a_stamp_too() {
-        let mut payload = Payload::new(5, 7);
+        let mut payload = ThreadPayload::new(5, 7);
         let block = payload.block(3, 9).to_vec();
         assert_eq!(block.len(), 5);
         check(&block, 7, 3, "x").unwrap();

@@ -3,10 +3,10 @@
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-use super::Step;
-use super::payload::Payload;
+use super::FilesystemBenchStep;
+use super::payload::ThreadPayload;
 use crate::error::{BenchError, Result};
-use crate::report::Curve;
+use crate::report::BenchCurve;
 
 /// From one point to the next.
 const STEP: u64 = 4;
@@ -19,7 +19,7 @@ const BYTES_MIN: u64 = 4 << 10;
 const BYTES_MAX: u64 = 256 << 20;
 
 /// The curves that the parameters allow.
-pub fn run(step: &Step<'_>) -> Result<Vec<Curve>> {
+pub fn run(step: &FilesystemBenchStep<'_>) -> Result<Vec<BenchCurve>> {
     let parameters = step.parameters;
     let mut curves = Vec::new();
     if parameters.small_file_count > 0 {
@@ -35,8 +35,8 @@ pub fn run(step: &Step<'_>) -> Result<Vec<Curve>> {
     Ok(curves)
 }
 
-fn curve(name: &str, unit: &str, points: Vec<(f64, f64)>) -> Curve {
-    Curve { name: name.into(), x_unit: unit.into(), y_unit: "s".into(), points }
+fn curve(name: &str, unit: &str, points: Vec<(f64, f64)>) -> BenchCurve {
+    BenchCurve { name: name.into(), x_unit: unit.into(), y_unit: "s".into(), points }
 }
 
 fn series(first: u64, last: u64) -> impl Iterator<Item = u64> {
@@ -45,7 +45,7 @@ fn series(first: u64, last: u64) -> impl Iterator<Item = u64> {
 }
 
 /// Seconds to make so many files in one directory.
-fn files(step: &Step<'_>, count: u64) -> Result<f64> {
+fn files(step: &FilesystemBenchStep<'_>, count: u64) -> Result<f64> {
     let folder = step.ground.folder("bench-scale")?;
     let start = Instant::now();
     for number in 0..count {
@@ -59,10 +59,10 @@ fn files(step: &Step<'_>, count: u64) -> Result<f64> {
 }
 
 /// Seconds to write and flush a file of so many bytes.
-fn bytes(step: &Step<'_>, size: u64) -> Result<f64> {
+fn bytes(step: &FilesystemBenchStep<'_>, size: u64) -> Result<f64> {
     let block = size.min(step.parameters.io_size).max(1);
     let len = usize::try_from(block).unwrap_or(usize::MAX);
-    let mut payload = Payload::new(len, 1 << 62 | size);
+    let mut payload = ThreadPayload::new(len, 1 << 62 | size);
     let file =
         step.ground.dir().create_file(b"bench-scale", 0o644).map_err(|error| step.ground.blame(error))?;
     let start = Instant::now();

@@ -2,21 +2,21 @@
 
 use std::io::{Read, Write};
 
-use vellum_checkout::beneath::Dir;
+use vellum_checkout::beneath::HeldDir;
 
-use super::Step;
+use super::FilesystemBenchStep;
 use super::big::{forget, open};
-use super::payload::{Payload, check};
+use super::payload::{ThreadPayload, check};
 use crate::error::{BenchError, Result};
 use crate::gang::together;
-use crate::report::Report;
+use crate::report::BenchReport;
 
 /// All steps of one run.
-pub fn run(step: &Step<'_>, report: &mut Report) -> Result<()> {
+pub fn run(step: &FilesystemBenchStep<'_>, report: &mut BenchReport) -> Result<()> {
     let threads = step.parameters.threads;
     let folders = folders(step, "bench-small")?;
     let files = step.all(step.parameters.small_file_count);
-    let mut timed = |name: &str, unit: &str, work: &(dyn Fn(usize, &Dir) -> Result<()> + Sync)| {
+    let mut timed = |name: &str, unit: &str, work: &(dyn Fn(usize, &HeldDir) -> Result<()> + Sync)| {
         let gang =
             together(threads, |thread| folders.get(thread).map_or(Ok(()), |folder| work(thread, folder)))?;
         report.rate(name, unit, files, gang.seconds());
@@ -39,12 +39,15 @@ pub fn run(step: &Step<'_>, report: &mut Report) -> Result<()> {
 }
 
 /// A directory of each thread.
-pub(super) fn folders(step: &Step<'_>, stem: &str) -> Result<Vec<Dir>> {
+pub(super) fn folders(step: &FilesystemBenchStep<'_>, stem: &str) -> Result<Vec<HeldDir>> {
     (0..step.parameters.threads).map(|thread| step.ground.folder(&format!("{stem}-{thread}"))).collect()
 }
 
 /// Does something with the name and the number of every small file of a thread.
-pub(super) fn each(step: &Step<'_>, mut work: impl FnMut(&str, u64) -> Result<()>) -> Result<()> {
+pub(super) fn each(
+    step: &FilesystemBenchStep<'_>,
+    mut work: impl FnMut(&str, u64) -> Result<()>,
+) -> Result<()> {
     let mut name = String::new();
     for number in 0..step.parameters.small_file_count {
         use std::fmt::Write;
@@ -57,16 +60,16 @@ pub(super) fn each(step: &Step<'_>, mut work: impl FnMut(&str, u64) -> Result<()
     Ok(())
 }
 
-fn series(step: &Step<'_>, thread: usize) -> u64 {
+fn series(step: &FilesystemBenchStep<'_>, thread: usize) -> u64 {
     1 << 63 | (step.run as u64) << 32 | thread as u64
 }
 
-fn len(step: &Step<'_>) -> usize {
+fn len(step: &FilesystemBenchStep<'_>) -> usize {
     usize::try_from(step.parameters.small_file_size).unwrap_or(usize::MAX)
 }
 
-fn write(step: &Step<'_>, folder: &Dir, thread: usize) -> Result<()> {
-    let mut payload = Payload::new(len(step), series(step, thread));
+fn write(step: &FilesystemBenchStep<'_>, folder: &HeldDir, thread: usize) -> Result<()> {
+    let mut payload = ThreadPayload::new(len(step), series(step, thread));
     each(step, |name, number| {
         let mut file =
             folder.create_file(name.as_bytes(), 0o644).map_err(|error| step.ground.blame(error))?;
@@ -77,7 +80,7 @@ fn write(step: &Step<'_>, folder: &Dir, thread: usize) -> Result<()> {
     })
 }
 
-fn read(step: &Step<'_>, folder: &Dir, thread: usize) -> Result<()> {
+fn read(step: &FilesystemBenchStep<'_>, folder: &HeldDir, thread: usize) -> Result<()> {
     let mut buffer = vec![0; len(step)];
     each(step, |name, number| {
         let mut file = open(step, folder, name)?;
@@ -88,6 +91,6 @@ fn read(step: &Step<'_>, folder: &Dir, thread: usize) -> Result<()> {
     })
 }
 
-fn io(step: &Step<'_>) -> usize {
+fn io(step: &FilesystemBenchStep<'_>) -> usize {
     usize::try_from(step.parameters.io_size).unwrap_or(usize::MAX)
 }

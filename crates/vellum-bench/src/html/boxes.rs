@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::{escape, shown};
-use crate::report::Row;
-use crate::statistics::Summary;
+use crate::report::BenchRow;
+use crate::statistics::RunSummary;
 
 /// Of the drawing.
 const WIDTH: f64 = 420.0;
@@ -17,10 +17,10 @@ const BOTTOM: f64 = 22.0;
 const MIDDLE: f64 = 15.0;
 
 /// The drawing of a row.
-pub fn plot(row: &Row, summary: Summary) -> String {
+pub fn plot(row: &BenchRow, summary: RunSummary) -> String {
     let most = if summary.max > 0.0 { summary.max } else { 1.0 };
     let place = |figure: f64| MARGIN + (WIDTH - 2.0 * MARGIN) * (figure / most).clamp(0.0, 1.0);
-    let Summary { min, lower, median, upper, max } = summary;
+    let RunSummary { min, lower, median, upper, max } = summary;
     let label = format!("{}: {} to {} {}", row.name, shown(min), shown(max), row.unit);
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" aria-label=\"{}\">",

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use super::{escape, shown};
-use crate::report::Curve;
+use crate::report::BenchCurve;
 
 /// How a value becomes a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scale {
+pub enum AxisScale {
     /// From zero, evenly.
     Linear,
     /// By powers; only what is above zero has a place.
@@ -27,49 +27,49 @@ const BELOW: f64 = 34.0;
 const TICKS: u32 = 4;
 
 /// One axis: from which value to which, and how.
-struct Axis {
-    scale: Scale,
+struct ChartAxis {
+    scale: AxisScale,
     from: f64,
     to: f64,
 }
 
-impl Axis {
-    fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
+impl ChartAxis {
+    fn of(scale: AxisScale, values: impl Iterator<Item = f64> + Clone) -> Self {
         let most = values.clone().fold(0.0, f64::max);
         let least = values.fold(f64::INFINITY, f64::min);
         match scale {
-            Scale::Linear => Self { scale, from: 0.0, to: if most > 0.0 { most } else { 1.0 } },
+            AxisScale::Linear => Self { scale, from: 0.0, to: if most > 0.0 { most } else { 1.0 } },
             // A single value stands in the middle.
-            Scale::Powers if most <= least => Self { scale, from: least / 2.0, to: most * 2.0 },
-            Scale::Powers => Self { scale, from: least, to: most },
+            AxisScale::Powers if most <= least => Self { scale, from: least / 2.0, to: most * 2.0 },
+            AxisScale::Powers => Self { scale, from: least, to: most },
         }
     }
 
     /// Where a value is between the ends, 0 to 1.
     fn part(&self, value: f64) -> f64 {
         match self.scale {
-            Scale::Linear => (value - self.from) / (self.to - self.from),
-            Scale::Powers => (value / self.from).ln() / (self.to / self.from).ln(),
+            AxisScale::Linear => (value - self.from) / (self.to - self.from),
+            AxisScale::Powers => (value / self.from).ln() / (self.to / self.from).ln(),
         }
     }
 
     /// The value at a part.
     fn value(&self, part: f64) -> f64 {
         match self.scale {
-            Scale::Linear => self.from + part * (self.to - self.from),
-            Scale::Powers => self.from * (self.to / self.from).powf(part),
+            AxisScale::Linear => self.from + part * (self.to - self.from),
+            AxisScale::Powers => self.from * (self.to / self.from).powf(part),
         }
     }
 }
 
 /// A curve with its axes; None if it has nothing to show.
-pub fn figure(curve: &Curve, scale: Scale) -> Option<String> {
+pub fn figure(curve: &BenchCurve, scale: AxisScale) -> Option<String> {
     let drawn: Vec<_> = curve.points.iter().copied().filter(|point| has_place(*point, scale)).collect();
     if drawn.is_empty() {
         return None;
     }
-    let across = Axis::of(scale, drawn.iter().map(|(x, _)| *x));
-    let up = Axis::of(scale, drawn.iter().map(|(_, y)| *y));
+    let across = ChartAxis::of(scale, drawn.iter().map(|(x, _)| *x));
+    let up = ChartAxis::of(scale, drawn.iter().map(|(_, y)| *y));
     let mut svg = format!(
         "<figure><figcaption>{0}: {1} against {2}</figcaption>\n\
          <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" aria-label=\"{0}\">",
@@ -95,19 +95,19 @@ pub fn figure(curve: &Curve, scale: Scale) -> Option<String> {
     Some(svg + "</svg></figure>\n")
 }
 
-fn has_place((x, y): (f64, f64), scale: Scale) -> bool {
-    x.is_finite() && y.is_finite() && (scale == Scale::Linear || (x > 0.0 && y > 0.0))
+fn has_place((x, y): (f64, f64), scale: AxisScale) -> bool {
+    x.is_finite() && y.is_finite() && (scale == AxisScale::Linear || (x > 0.0 && y > 0.0))
 }
 
-fn left(axis: &Axis, value: f64) -> f64 {
+fn left(axis: &ChartAxis, value: f64) -> f64 {
     LEFT + axis.part(value) * (WIDTH - LEFT - RIGHT)
 }
 
-fn top(axis: &Axis, value: f64) -> f64 {
+fn top(axis: &ChartAxis, value: f64) -> f64 {
     HEIGHT - BELOW - axis.part(value) * (HEIGHT - ABOVE - BELOW)
 }
 
-fn axes(across: &Axis, up: &Axis, unit: &str) -> String {
+fn axes(across: &ChartAxis, up: &ChartAxis, unit: &str) -> String {
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BELOW);
     let mut svg = format!("<path class=\"axis\" d=\"M{LEFT} {ABOVE}V{bottom}H{right}\"/>");
     for tick in 0..=TICKS {

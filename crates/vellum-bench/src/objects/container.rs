@@ -11,7 +11,7 @@ use vellum_store::{ObjectStore, StoreError};
 const OWN: [&str; 2] = [".tmp", ".lock"];
 
 /// The store of a bench, and what has to go when it ends.
-pub struct Container {
+pub struct BenchStore {
     /// The store.
     pub store: Arc<dyn ObjectStore>,
     directory: Option<PathBuf>,
@@ -19,7 +19,7 @@ pub struct Container {
     made: Vec<PathBuf>,
 }
 
-impl Container {
+impl BenchStore {
     /// Opens the store at `url`, or makes it.
     pub fn open(url: &str) -> Result<Self, StoreError> {
         let directory = directory(url);
@@ -39,7 +39,7 @@ impl Container {
     }
 }
 
-impl Drop for Container {
+impl Drop for BenchStore {
     fn drop(&mut self) {
         if let Some(directory) = &self.directory {
             for folder in below(directory, "vellum-objbench-") {
@@ -92,7 +92,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let url = dir.path().join("a/b").display().to_string();
         let key = ObjectKey::new("vellum-objbench-x/y").unwrap();
-        let container = Container::open(&url).unwrap();
+        let container = BenchStore::open(&url).unwrap();
         assert!(container.is_new());
         container.store.put(&key, b"1").unwrap();
         container.store.swap(&ObjectKey::new("vellum-objbench-x/z").unwrap(), None, Some(b"1")).unwrap();
@@ -104,7 +104,7 @@ mod tests {
 
         std::fs::create_dir_all(&url).unwrap();
         std::fs::write(Path::new(&url).join("mine"), "x").unwrap();
-        let container = Container::open(&url).unwrap();
+        let container = BenchStore::open(&url).unwrap();
         assert!(!container.is_new());
         container.store.put(&key, b"1").unwrap();
         container.store.delete(&key).unwrap();

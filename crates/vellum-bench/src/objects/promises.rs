@@ -5,16 +5,16 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::Serialize;
 use vellum_store::{ObjectStore, StoreError};
 use vellum_types::ErrorKind;
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
-use super::{Keys, Parameters};
+use super::{BenchKeys, ObjectBenchParameters};
 use crate::error::{Result, go_on};
 use crate::gang::together;
 
 /// Whether Vellum can use a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum StoreVerdict {
     /// It keeps every promise.
     Fit,
     /// It breaks some that Vellum can live without.
@@ -23,8 +23,8 @@ pub enum Verdict {
     Unfit,
 }
 
-impl Verdict {
-    pub(super) fn of(checked: &[Checked]) -> Self {
+impl StoreVerdict {
+    pub(super) fn of(checked: &[CheckedPromise]) -> Self {
         match checked.iter().filter(|one| !one.holds).map(|one| one.livable).reduce(|a, b| a && b) {
             None => Self::Fit,
             Some(true) => Self::Limited,
@@ -35,7 +35,7 @@ impl Verdict {
 
 /// A promise that was tried.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Checked {
+pub struct CheckedPromise {
     /// Which.
     pub promise: &'static str,
     /// Whether the store keeps it.
@@ -56,35 +56,43 @@ pub struct Checked {
 
 /// Why a promise does not hold.
 #[derive(Debug)]
-enum Broken {
+enum BrokenPromise {
     /// The store refused, or could not be reached.
     Refused(StoreError),
     /// It answered, and wrongly.
     Wrong(String),
 }
 
-impl From<StoreError> for Broken {
+impl From<StoreError> for BrokenPromise {
     fn from(error: StoreError) -> Self {
         Self::Refused(error)
     }
 }
 
-type Held = std::result::Result<(), Broken>;
+type PromiseResult = std::result::Result<(), BrokenPromise>;
 
 /// A promise, and what Vellum makes of its lack.
-struct Promise {
+struct StorePromise {
     name: &'static str,
     livable: bool,
     without: &'static str,
-    check: fn(&Trial<'_>) -> Held,
+    check: fn(&PromiseTrial<'_>) -> PromiseResult,
 }
 
-const fn must(name: &'static str, without: &'static str, check: fn(&Trial<'_>) -> Held) -> Promise {
-    Promise { name, livable: false, without, check }
+const fn must(
+    name: &'static str,
+    without: &'static str,
+    check: fn(&PromiseTrial<'_>) -> PromiseResult,
+) -> StorePromise {
+    StorePromise { name, livable: false, without, check }
 }
 
-const fn may(name: &'static str, without: &'static str, check: fn(&Trial<'_>) -> Held) -> Promise {
-    Promise { name, livable: true, without, check }
+const fn may(
+    name: &'static str,
+    without: &'static str,
+    check: fn(&PromiseTrial<'_>) -> PromiseResult,
+) -> StorePromise {
+    StorePromise { name, livable: true, without, check }
 }
 
 /// Objects of the checks, by the last part of their keys; those of the listing are in a folder.
@@ -92,7 +100,7 @@ pub(super) const NAMES: &[&str] =
     &["object", "empty", "large", "ref", "counter", "together-1", "together-2", "list/a", "list/b", "list/c"];
 
 /// In the order in which they build on each other.
-const PROMISES: &[Promise] = &[
+const PROMISES: &[StorePromise] = &[
     must("put an object", "nothing can be stored", put),
     must("get what was put", "nothing that is stored can be read", get),
     must(
@@ -128,22 +136,22 @@ const SWAPS: usize = 8;
 const SWAP_TRIES: usize = SWAPPERS * SWAPS;
 
 /// What every check is given.
-struct Trial<'a> {
+struct PromiseTrial<'a> {
     store: &'a dyn ObjectStore,
-    keys: &'a Keys,
-    parameters: &'a Parameters,
+    keys: &'a BenchKeys,
+    parameters: &'a ObjectBenchParameters,
 }
 
 /// Tries all promises in turn. Without the first there is nothing to try the others with. A store that is full breaks no
 /// promise: nothing can be said of it.
 pub(super) fn check(
     store: &dyn ObjectStore,
-    keys: &Keys,
-    parameters: &Parameters,
-    meter: &Meter,
-) -> Result<Vec<Checked>> {
-    let trial = Trial { store, keys, parameters };
-    let mut checked: Vec<Checked> = Vec::with_capacity(PROMISES.len());
+    keys: &BenchKeys,
+    parameters: &ObjectBenchParameters,
+    meter: &ProgressMeter,
+) -> Result<Vec<CheckedPromise>> {
+    let trial = PromiseTrial { store, keys, parameters };
+    let mut checked: Vec<CheckedPromise> = Vec::with_capacity(PROMISES.len());
     for promise in PROMISES {
         go_on(meter)?;
         let stored = checked.first().is_none_or(|first| first.holds);
@@ -153,20 +161,20 @@ pub(super) fn check(
     Ok(checked)
 }
 
-impl Trial<'_> {
-    fn one(&self, promise: &Promise, stored: bool) -> Result<Checked> {
+impl PromiseTrial<'_> {
+    fn one(&self, promise: &StorePromise, stored: bool) -> Result<CheckedPromise> {
         let start = Instant::now();
         let problem = match stored.then(|| (promise.check)(self)) {
             None => Some("not tried, since nothing can be put".to_owned()),
             Some(Ok(())) => None,
-            Some(Err(Broken::Refused(error))) if error.kind() == ErrorKind::NoSpace => {
+            Some(Err(BrokenPromise::Refused(error))) if error.kind() == ErrorKind::NoSpace => {
                 return Err(error.into());
             }
-            Some(Err(Broken::Refused(error))) => Some(error.to_string()),
-            Some(Err(Broken::Wrong(what))) => Some(what),
+            Some(Err(BrokenPromise::Refused(error))) => Some(error.to_string()),
+            Some(Err(BrokenPromise::Wrong(what))) => Some(what),
         };
         let took = start.elapsed();
-        Ok(Checked {
+        Ok(CheckedPromise {
             promise: promise.name,
             holds: problem.is_none(),
             livable: promise.livable,
@@ -191,11 +199,11 @@ impl Trial<'_> {
 /// What is put first. No two bytes next to each other are equal.
 const CONTENT: &[u8] = b"0123456789abcdef";
 
-fn wrong(what: impl Into<String>) -> Held {
-    Err(Broken::Wrong(what.into()))
+fn wrong(what: impl Into<String>) -> PromiseResult {
+    Err(BrokenPromise::Wrong(what.into()))
 }
 
-fn equal(read: &[u8], expected: &[u8]) -> Held {
+fn equal(read: &[u8], expected: &[u8]) -> PromiseResult {
     match (read == expected, read.len() == expected.len()) {
         (true, _) => Ok(()),
         (false, true) => wrong("it gave other bytes than were put"),
@@ -203,15 +211,15 @@ fn equal(read: &[u8], expected: &[u8]) -> Held {
     }
 }
 
-fn put(trial: &Trial<'_>) -> Held {
+fn put(trial: &PromiseTrial<'_>) -> PromiseResult {
     Ok(trial.store.put(&trial.key("object")?, CONTENT)?)
 }
 
-fn get(trial: &Trial<'_>) -> Held {
+fn get(trial: &PromiseTrial<'_>) -> PromiseResult {
     equal(&trial.store.get(&trial.key("object")?, CONTENT.len() as u64)?, CONTENT)
 }
 
-fn missing<T>(answer: std::result::Result<T, StoreError>) -> Held {
+fn missing<T>(answer: std::result::Result<T, StoreError>) -> PromiseResult {
     match answer {
         Err(StoreError::NotFound { .. }) => Ok(()),
         Err(error) => wrong(format!("in place of 'not found' it said: {error}")),
@@ -219,12 +227,12 @@ fn missing<T>(answer: std::result::Result<T, StoreError>) -> Held {
     }
 }
 
-fn get_missing(trial: &Trial<'_>) -> Held {
+fn get_missing(trial: &PromiseTrial<'_>) -> PromiseResult {
     missing(trial.store.get(&trial.key("missing")?, 1))?;
     missing(trial.store.get_range(&trial.key("missing")?, 0, 1))
 }
 
-fn get_range(trial: &Trial<'_>) -> Held {
+fn get_range(trial: &PromiseTrial<'_>) -> PromiseResult {
     let key = trial.key("object")?;
     equal(&trial.store.get_range(&key, 3, 5)?, CONTENT.get(3..8).unwrap_or_default())?;
     match trial.store.get_range(&key, 10, CONTENT.len() as u64) {
@@ -233,14 +241,14 @@ fn get_range(trial: &Trial<'_>) -> Held {
     }
 }
 
-fn head(trial: &Trial<'_>) -> Held {
+fn head(trial: &PromiseTrial<'_>) -> PromiseResult {
     match trial.store.size(&trial.key("object")?)? {
         size if size == CONTENT.len() as u64 => missing(trial.store.size(&trial.key("missing")?)),
         size => wrong(format!("it said {size} bytes where {} were put", CONTENT.len())),
     }
 }
 
-fn put_twice(trial: &Trial<'_>) -> Held {
+fn put_twice(trial: &PromiseTrial<'_>) -> PromiseResult {
     let key = trial.key("object")?;
     match trial.store.put(&key, b"other") {
         Err(StoreError::Exists { .. }) => {}
@@ -250,7 +258,7 @@ fn put_twice(trial: &Trial<'_>) -> Held {
     equal(&trial.store.get(&key, CONTENT.len() as u64)?, CONTENT)
 }
 
-fn swap(trial: &Trial<'_>) -> Held {
+fn swap(trial: &PromiseTrial<'_>) -> PromiseResult {
     let key = trial.key("ref")?;
     let refuse = |expected: Option<&[u8]>| match trial.store.swap(&key, expected, Some(b"stolen")) {
         Err(StoreError::Changed { .. }) => Ok(()),
@@ -267,7 +275,7 @@ fn swap(trial: &Trial<'_>) -> Held {
     missing(trial.store.get(&key, 16))
 }
 
-fn swap_at_once(trial: &Trial<'_>) -> Held {
+fn swap_at_once(trial: &PromiseTrial<'_>) -> PromiseResult {
     let key = trial.key("counter")?;
     trial.store.swap(&key, None, Some(b"0"))?;
     let gang = together(SWAPPERS, |_| (0..SWAPS).try_for_each(|_| Ok(add_one(trial, &key)?)));
@@ -283,7 +291,7 @@ fn swap_at_once(trial: &Trial<'_>) -> Held {
 }
 
 /// Adds one to the number in a ref, as often as others are in the way.
-fn add_one(trial: &Trial<'_>, key: &vellum_store::ObjectKey) -> std::result::Result<(), StoreError> {
+fn add_one(trial: &PromiseTrial<'_>, key: &vellum_store::ObjectKey) -> std::result::Result<(), StoreError> {
     let mut tries = 0;
     loop {
         let before = trial.store.get(key, 16)?;
@@ -295,7 +303,7 @@ fn add_one(trial: &Trial<'_>, key: &vellum_store::ObjectKey) -> std::result::Res
     }
 }
 
-fn empty(trial: &Trial<'_>) -> Held {
+fn empty(trial: &PromiseTrial<'_>) -> PromiseResult {
     let key = trial.key("empty")?;
     trial.store.put(&key, b"")?;
     equal(&trial.store.get(&key, 0)?, b"")?;
@@ -305,13 +313,13 @@ fn empty(trial: &Trial<'_>) -> Held {
     }
 }
 
-fn large(trial: &Trial<'_>) -> Held {
+fn large(trial: &PromiseTrial<'_>) -> PromiseResult {
     let (key, bytes) = (trial.key("large")?, trial.large());
     trial.store.put(&key, &bytes)?;
     equal(&trial.store.get(&key, bytes.len() as u64)?, &bytes)
 }
 
-fn parts(trial: &Trial<'_>) -> Held {
+fn parts(trial: &PromiseTrial<'_>) -> PromiseResult {
     let (key, bytes) = (trial.key("large")?, trial.large());
     let quarter = bytes.len() / 4 + 1;
     let parts: Vec<_> = bytes.chunks(quarter).collect();
@@ -327,14 +335,14 @@ fn parts(trial: &Trial<'_>) -> Held {
     }
 }
 
-fn put_all(trial: &Trial<'_>) -> Held {
+fn put_all(trial: &PromiseTrial<'_>) -> PromiseResult {
     let (first, second) = (trial.key("together-1")?, trial.key("together-2")?);
     trial.store.put_all(&[(first.clone(), b"1".as_slice()), (second.clone(), b"22".as_slice())])?;
     equal(&trial.store.get(&first, 9)?, b"1")?;
     equal(&trial.store.get(&second, 9)?, b"22")
 }
 
-fn list(trial: &Trial<'_>) -> Held {
+fn list(trial: &PromiseTrial<'_>) -> PromiseResult {
     for name in ["list/b", "list/a", "list/c"] {
         trial.store.put(&trial.key(name)?, name.as_bytes())?;
     }
@@ -348,7 +356,7 @@ fn list(trial: &Trial<'_>) -> Held {
     Ok(())
 }
 
-fn list_folder(trial: &Trial<'_>) -> Held {
+fn list_folder(trial: &PromiseTrial<'_>) -> PromiseResult {
     let listed = trial.store.list(&format!("{}/list", trial.keys.folder))?;
     let names: Vec<_> = listed.iter().map(|info| (info.key.name(), info.size)).collect();
     if names == [("a", 6), ("b", 6), ("c", 6)] {
@@ -357,7 +365,7 @@ fn list_folder(trial: &Trial<'_>) -> Held {
     wrong(format!("in place of a, b and c of 6 bytes it lists {names:?}"))
 }
 
-fn times(trial: &Trial<'_>) -> Held {
+fn times(trial: &PromiseTrial<'_>) -> PromiseResult {
     let listed = trial.store.list(&format!("{}/list", trial.keys.folder))?;
     let Some(time) = listed.iter().find_map(|info| info.modified) else {
         return wrong("it does not tell");
@@ -370,17 +378,17 @@ fn times(trial: &Trial<'_>) -> Held {
     Ok(())
 }
 
-fn delete(trial: &Trial<'_>) -> Held {
+fn delete(trial: &PromiseTrial<'_>) -> PromiseResult {
     let key = trial.key("list/a")?;
     trial.store.delete(&key)?;
     missing(trial.store.get(&key, 9))
 }
 
-fn delete_missing(trial: &Trial<'_>) -> Held {
+fn delete_missing(trial: &PromiseTrial<'_>) -> PromiseResult {
     Ok(trial.store.delete(&trial.key("missing")?)?)
 }
 
-fn list_deleted(trial: &Trial<'_>) -> Held {
+fn list_deleted(trial: &PromiseTrial<'_>) -> PromiseResult {
     let key = trial.key("list/b")?;
     trial.store.delete(&key)?;
     let listed = trial.store.list(&trial.keys.folder)?;

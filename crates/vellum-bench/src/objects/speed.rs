@@ -3,26 +3,26 @@
 use std::time::{Duration, Instant};
 
 use vellum_store::{ObjectKey, ObjectStore};
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
-use super::{Keys, Parameters};
+use super::{BenchKeys, ObjectBenchParameters};
 use crate::error::{BenchError, Result, go_on};
-use crate::gang::{Gang, together};
-use crate::report::{Better, Report};
-use crate::statistics::Summary;
+use crate::gang::{ThreadGroupResult, together};
+use crate::report::{BenchReport, BetterDirection};
+use crate::statistics::RunSummary;
 
 const MIB: f64 = (1 << 20) as f64;
 
 /// What is measured.
-pub(super) struct Trial<'a> {
+pub(super) struct SpeedTrial<'a> {
     pub store: &'a dyn ObjectStore,
-    pub keys: &'a Keys,
-    pub parameters: &'a Parameters,
-    pub meter: &'a Meter,
+    pub keys: &'a BenchKeys,
+    pub parameters: &'a ObjectBenchParameters,
+    pub meter: &'a ProgressMeter,
 }
 
 /// All runs.
-pub(super) fn run(trial: &Trial<'_>, report: &mut Report) -> Result<()> {
+pub(super) fn run(trial: &SpeedTrial<'_>, report: &mut BenchReport) -> Result<()> {
     for _ in 0..trial.parameters.runs {
         if trial.parameters.small_objects > 0 {
             trial.small(report)?;
@@ -34,15 +34,15 @@ pub(super) fn run(trial: &Trial<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-impl Trial<'_> {
-    fn small(&self, report: &mut Report) -> Result<()> {
+impl SpeedTrial<'_> {
+    fn small(&self, report: &mut BenchReport) -> Result<()> {
         let (count, size) = (self.parameters.small_objects, self.parameters.small_object_size);
         let bytes = noise(size);
-        let mut tell = |name: &str, gang: &Gang<Vec<Duration>>| {
+        let mut tell = |name: &str, gang: &ThreadGroupResult<Vec<Duration>>| {
             report.rate(name, "objects/s", count as f64, gang.seconds());
             let times: Vec<_> = gang.results.iter().flatten().map(Duration::as_secs_f64).collect();
-            if let Some(summary) = Summary::of(&times) {
-                report.add(&format!("{name}, time"), "ms", Better::Lower, summary.median * 1e3);
+            if let Some(summary) = RunSummary::of(&times) {
+                report.add(&format!("{name}, time"), "ms", BetterDirection::Lower, summary.median * 1e3);
             }
         };
         tell("put small", &self.each("small", count, |key| Ok(self.store.put(key, &bytes)?))?);
@@ -62,7 +62,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    fn big(&self, report: &mut Report) -> Result<()> {
+    fn big(&self, report: &mut BenchReport) -> Result<()> {
         let block = self.parameters.block_size.min(self.parameters.big_object_size);
         let count = (self.parameters.big_object_size / block).max(1);
         let (bytes, mebibytes) = (noise(block), (count * block) as f64 / MIB);
@@ -83,7 +83,7 @@ impl Trial<'_> {
         stem: &str,
         count: u64,
         work: impl Fn(&ObjectKey) -> Result<()> + Sync,
-    ) -> Result<Gang<Vec<Duration>>> {
+    ) -> Result<ThreadGroupResult<Vec<Duration>>> {
         let threads = self.parameters.threads;
         together(threads, |thread| {
             let mut times = Vec::new();

@@ -8,10 +8,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use vellum_chunker::{Chunker, Params};
+use vellum_chunker::{ChunkSizes, Chunker};
 use vellum_store::BlobWriter;
 use vellum_types::BlobKind;
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use super::{keys, store};
 use crate::error::{BenchError, Result, go_on};
@@ -31,7 +31,7 @@ const READ: usize = 4 << 20;
 
 /// What is saved on one kind of file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Kind {
+pub struct FileKindSavings {
     /// The ending, with its dot.
     pub kind: String,
     /// How many there are.
@@ -45,7 +45,7 @@ pub struct Kind {
 }
 
 /// Looks at all files in some places; gives the kinds, the largest first, and how many files could not be read.
-pub fn run(paths: &[PathBuf], meter: &Meter) -> Result<(Vec<Kind>, u64)> {
+pub fn run(paths: &[PathBuf], meter: &ProgressMeter) -> Result<(Vec<FileKindSavings>, u64)> {
     let (mut found, mut unread) = (BTreeMap::<String, Vec<(PathBuf, u64)>>::new(), 0);
     for path in paths {
         let metadata = path.symlink_metadata();
@@ -68,7 +68,11 @@ pub fn run(paths: &[PathBuf], meter: &Meter) -> Result<(Vec<Kind>, u64)> {
 }
 
 /// Lists the files below a path by their kind; gives how many directories could not be read.
-fn gather(top: &Path, found: &mut BTreeMap<String, Vec<(PathBuf, u64)>>, meter: &Meter) -> Result<u64> {
+fn gather(
+    top: &Path,
+    found: &mut BTreeMap<String, Vec<(PathBuf, u64)>>,
+    meter: &ProgressMeter,
+) -> Result<u64> {
     let (mut pending, mut unread) = (vec![top.to_path_buf()], 0);
     while let Some(path) = pending.pop() {
         go_on(meter)?;
@@ -94,10 +98,10 @@ fn ending(path: &Path) -> String {
 }
 
 /// One kind; and how many of its files could not be read.
-fn weigh(kind: String, files: &[(PathBuf, u64)], meter: &Meter) -> Result<(Kind, u64)> {
+fn weigh(kind: String, files: &[(PathBuf, u64)], meter: &ProgressMeter) -> Result<(FileKindSavings, u64)> {
     let keys = keys();
     let (store, _local) = store(&keys)?;
-    let chunker = Chunker::new(Params::DEFAULT, &keys.chunker_key());
+    let chunker = Chunker::new(ChunkSizes::DEFAULT, &keys.chunker_key());
     let writer = store.writer();
     let (mut read, mut unread) = (0, 0);
     for (path, _) in files {
@@ -115,7 +119,7 @@ fn weigh(kind: String, files: &[(PathBuf, u64)], meter: &Meter) -> Result<(Kind,
     }
     let done = writer.finish()?;
     let (bytes, unique) = (done.bytes_given, done.bytes_new);
-    Ok((Kind { kind, files: read, bytes, unique, compressed: done.bytes_compressed }, unread))
+    Ok((FileKindSavings { kind, files: read, bytes, unique, compressed: done.bytes_compressed }, unread))
 }
 
 /// One file, chunk by chunk; None if it cannot be read to its end.

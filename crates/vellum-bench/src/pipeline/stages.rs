@@ -3,16 +3,16 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use vellum_chunker::{Chunker, Params};
-use vellum_crypto::{Domain, VolumeKeys};
-use vellum_store::Options;
+use vellum_chunker::{ChunkSizes, Chunker};
+use vellum_crypto::{RecordDomain, VolumeKeys};
+use vellum_store::BlobOptions;
 use vellum_types::BlobKind;
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use super::{keys, store};
 use crate::error::{BenchError, Result, go_on};
 use crate::gang::together;
-use crate::report::Report;
+use crate::report::BenchReport;
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -20,10 +20,10 @@ const MIB: f64 = (1 << 20) as f64;
 const LEAST: Duration = Duration::from_millis(40);
 
 /// All rows of one size.
-pub fn run(size: u64, threads: usize, report: &mut Report, meter: &Meter) -> Result<()> {
+pub fn run(size: u64, threads: usize, report: &mut BenchReport, meter: &ProgressMeter) -> Result<()> {
     let data = text(usize::try_from(size).unwrap_or(usize::MAX), 0);
     let (keys, shown) = (keys(), shown(size));
-    let chunker = Chunker::new(Params::DEFAULT, &keys.chunker_key());
+    let chunker = Chunker::new(ChunkSizes::DEFAULT, &keys.chunker_key());
     let chunks = cut(&chunker, &data);
     let mut stage = |name: &str, work: &mut dyn FnMut() -> Result<()>| {
         go_on(meter)?;
@@ -91,7 +91,7 @@ fn decompress(chunks: &[(Vec<u8>, usize)]) -> Result<()> {
 }
 
 fn compressor() -> Result<zstd::bulk::Compressor<'static>> {
-    zstd::bulk::Compressor::new(Options::default().level).map_err(failed("compress"))
+    zstd::bulk::Compressor::new(BlobOptions::default().level).map_err(failed("compress"))
 }
 
 fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> BenchError {
@@ -102,16 +102,22 @@ fn seal(keys: &VolumeKeys, chunks: &[&[u8]]) {
     let mut out = Vec::new();
     for chunk in chunks {
         out.clear();
-        keys.seal(Domain::Blob(BlobKind::Chunk), b"", chunk, &mut out);
+        keys.seal(RecordDomain::Blob(BlobKind::Chunk), b"", chunk, &mut out);
         black_box(&out);
     }
 }
 
 /// Everything, of several threads at once; each time with new bytes, so that nothing is known already.
-fn whole(size: u64, name: &str, threads: usize, report: &mut Report, meter: &Meter) -> Result<()> {
+fn whole(
+    size: u64,
+    name: &str,
+    threads: usize,
+    report: &mut BenchReport,
+    meter: &ProgressMeter,
+) -> Result<()> {
     let keys = keys();
     let (store, _local) = store(&keys)?;
-    let chunker = Chunker::new(Params::DEFAULT, &keys.chunker_key());
+    let chunker = Chunker::new(ChunkSizes::DEFAULT, &keys.chunker_key());
     let len = usize::try_from(size).unwrap_or(usize::MAX);
     let rounds = (4 * (1 << 20) / size.max(1)).clamp(1, 64);
     let pieces: Vec<Vec<Vec<u8>>> = (0..threads as u64)

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, OpendalStore, StoreError};
 
 /// The store.
-pub struct Void(Arc<dyn ObjectStore>);
+pub struct DiscardingStore(Arc<dyn ObjectStore>);
 
-impl Void {
+impl DiscardingStore {
     /// A new one, with nothing in it.
     pub fn new() -> Result<Self, StoreError> {
         Ok(Self(Arc::new(OpendalStore::memory("nowhere")?)))
     }
 }
 
-impl ObjectStore for Void {
+impl ObjectStore for DiscardingStore {
     fn describe(&self) -> String {
         self.0.describe()
     }

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use vellum_bench::filesystem::{self, Parameters};
+use vellum_bench::filesystem::{self, FilesystemBenchParameters};
 use vellum_bench::html;
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 /// How long a browser may take on a machine that does other things: far longer than any has taken.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -58,7 +58,7 @@ fn dump(page: &Path, home: &Path) -> Option<(String, String)> {
 #[test]
 fn a_browser_draws_every_mark_and_has_nothing_to_complain_of() {
     let dir = tempfile::tempdir().unwrap();
-    let parameters = Parameters {
+    let parameters = FilesystemBenchParameters {
         threads: 1,
         big_file_size: 1 << 20,
         small_file_size: 4096,
@@ -66,7 +66,7 @@ fn a_browser_draws_every_mark_and_has_nothing_to_complain_of() {
         io_size: 64 << 10,
         runs: 3,
     };
-    let report = filesystem::run(dir.path(), &parameters, &Meter::default()).unwrap();
+    let report = filesystem::run(dir.path(), &parameters, &ProgressMeter::default()).unwrap();
     let page = dir.path().join("report.html");
     std::fs::write(&page, html::page(&report)).unwrap();
     let (dom, said) = (0..TRIES)

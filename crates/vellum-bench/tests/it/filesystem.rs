@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use vellum_bench::filesystem::{self, Parameters};
-use vellum_bench::{BenchError, Report};
+use vellum_bench::filesystem::{self, FilesystemBenchParameters};
+use vellum_bench::{BenchError, BenchReport};
 use vellum_types::ErrorKind;
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 /// Everything, as small as it goes.
-const SMALL: Parameters = Parameters {
+const SMALL: FilesystemBenchParameters = FilesystemBenchParameters {
     threads: 2,
     big_file_size: (1 << 20) + 1000,
     small_file_size: 5000,
@@ -20,8 +20,8 @@ const SMALL: Parameters = Parameters {
     runs: 2,
 };
 
-fn measure(path: &Path, parameters: &Parameters) -> vellum_bench::Result<Report> {
-    filesystem::run(path, parameters, &Meter::default())
+fn measure(path: &Path, parameters: &FilesystemBenchParameters) -> vellum_bench::Result<BenchReport> {
+    filesystem::run(path, parameters, &ProgressMeter::default())
 }
 
 fn is_empty(path: &Path) -> bool {
@@ -96,12 +96,14 @@ fn every_row_has_a_figure_of_every_run_and_nothing_stays() {
 #[test]
 fn sizes_of_zero_leave_parts_out() {
     let dir = tempfile::tempdir().unwrap();
-    let small = measure(dir.path(), &Parameters { big_file_size: 0, ..SMALL }).unwrap();
+    let small = measure(dir.path(), &FilesystemBenchParameters { big_file_size: 0, ..SMALL }).unwrap();
     assert!(small.row("big write").is_none() && small.row("stat").is_some() && small.timelines.is_empty());
-    let big = measure(dir.path(), &Parameters { small_file_count: 0, ..SMALL }).unwrap();
+    let big = measure(dir.path(), &FilesystemBenchParameters { small_file_count: 0, ..SMALL }).unwrap();
     assert!(big.row("big write").is_some() && big.row("stat").is_none());
-    let bytes =
-        measure(dir.path(), &Parameters { small_file_size: 0, io_size: 1, big_file_size: 3, ..SMALL });
+    let bytes = measure(
+        dir.path(),
+        &FilesystemBenchParameters { small_file_size: 0, io_size: 1, big_file_size: 3, ..SMALL },
+    );
     assert!(bytes.unwrap().row("small write").is_some());
 }
 
@@ -109,17 +111,18 @@ fn sizes_of_zero_leave_parts_out() {
 fn numbers_that_make_no_sense_are_refused_before_anything_is_made() {
     let dir = tempfile::tempdir().unwrap();
     let wrong = [
-        Parameters { threads: 0, ..SMALL },
-        Parameters { threads: 100_000, ..SMALL },
-        Parameters { io_size: 0, ..SMALL },
-        Parameters { runs: 0, ..SMALL },
-        Parameters { small_file_count: u64::MAX, ..SMALL },
-        Parameters { big_file_size: 0, small_file_count: 0, ..SMALL },
+        FilesystemBenchParameters { threads: 0, ..SMALL },
+        FilesystemBenchParameters { threads: 100_000, ..SMALL },
+        FilesystemBenchParameters { io_size: 0, ..SMALL },
+        FilesystemBenchParameters { runs: 0, ..SMALL },
+        FilesystemBenchParameters { small_file_count: u64::MAX, ..SMALL },
+        FilesystemBenchParameters { big_file_size: 0, small_file_count: 0, ..SMALL },
     ];
     for parameters in wrong {
         assert_eq!(measure(dir.path(), &parameters).unwrap_err().kind(), ErrorKind::Usage, "{parameters:?}");
     }
-    let too_much = measure(dir.path(), &Parameters { big_file_size: u64::MAX / 4, ..SMALL }).unwrap_err();
+    let too_much =
+        measure(dir.path(), &FilesystemBenchParameters { big_file_size: u64::MAX / 4, ..SMALL }).unwrap_err();
     assert_eq!(too_much.kind(), ErrorKind::NoSpace);
     assert!(is_empty(dir.path()));
 }
@@ -141,15 +144,18 @@ fn a_path_that_is_missing_or_no_directory_is_named() {
 fn a_full_disk_and_a_read_only_one_are_told_apart_and_left_as_they_were() {
     let disk = Mounted::tmpfs("size=24m,nr_inodes=30");
     // The bytes fit, and the names do not.
-    let error = measure(disk.0.path(), &Parameters { small_file_count: 100, ..SMALL }).unwrap_err();
+    let error =
+        measure(disk.0.path(), &FilesystemBenchParameters { small_file_count: 100, ..SMALL }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     assert!(is_empty(disk.0.path()));
-    let error = measure(disk.0.path(), &Parameters { big_file_size: 1 << 30, ..SMALL }).unwrap_err();
+    let error =
+        measure(disk.0.path(), &FilesystemBenchParameters { big_file_size: 1 << 30, ..SMALL }).unwrap_err();
     assert!(matches!(error, BenchError::Space { .. }), "{error}");
     let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(disk.0.path()).status().unwrap();
     assert!(remounted.success());
     for big_file_size in [SMALL.big_file_size, 1 << 30] {
-        let error = measure(disk.0.path(), &Parameters { big_file_size, ..SMALL }).unwrap_err();
+        let error =
+            measure(disk.0.path(), &FilesystemBenchParameters { big_file_size, ..SMALL }).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     }
 }
@@ -159,7 +165,7 @@ fn stopped_at_any_step_it_removes_what_it_made() {
     let dir = tempfile::tempdir().unwrap();
     // Some steps of every part; the meter counts each.
     for step in [1, 7, 20, 60, 90, 130, 170, 230] {
-        let meter = Meter::default();
+        let meter = ProgressMeter::default();
         let stopped = std::thread::scope(|scope| {
             scope.spawn(|| {
                 // A bench that fails before is told of below.
@@ -169,7 +175,7 @@ fn stopped_at_any_step_it_removes_what_it_made() {
                 }
                 meter.stop();
             });
-            filesystem::run(dir.path(), &Parameters { runs: 1000, ..SMALL }, &meter)
+            filesystem::run(dir.path(), &FilesystemBenchParameters { runs: 1000, ..SMALL }, &meter)
         });
         assert!(matches!(stopped, Err(BenchError::Interrupted)), "{stopped:?}");
         assert!(is_empty(dir.path()), "stopped at step {step}");

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use vellum_bench::objects::{self, Checked, Container, Findings, Parameters, Verdict};
-use vellum_bench::{BenchError, Report};
+use vellum_bench::objects::{
+    self, BenchStore, CheckedPromise, ObjectBenchFindings, ObjectBenchParameters, StoreVerdict,
+};
+use vellum_bench::{BenchError, BenchReport};
 use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError, create};
-use vellum_testkit::faulty::{Fault, Faulty, Op, When};
-use vellum_volume::Meter;
+use vellum_testkit::faulty::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
+use vellum_volume::ProgressMeter;
 
-const SMALL: Parameters = Parameters {
+const SMALL: ObjectBenchParameters = ObjectBenchParameters {
     small_object_size: 1000,
     small_objects: 7,
     big_object_size: 100_000,
@@ -26,11 +28,11 @@ fn memory() -> Arc<dyn ObjectStore> {
     create(&format!("memory://bench-{}", COUNT.fetch_add(1, Ordering::Relaxed))).unwrap()
 }
 
-fn measure(store: &dyn ObjectStore) -> Findings {
-    objects::run(store, &SMALL, &Meter::default()).unwrap()
+fn measure(store: &dyn ObjectStore) -> ObjectBenchFindings {
+    objects::run(store, &SMALL, &ProgressMeter::default()).unwrap()
 }
 
-fn broken(found: &Findings) -> Vec<&Checked> {
+fn broken(found: &ObjectBenchFindings) -> Vec<&CheckedPromise> {
     found.promises.iter().filter(|promise| !promise.holds).collect()
 }
 
@@ -97,10 +99,10 @@ impl ObjectStore for Odd {
 fn a_directory_keeps_every_promise_and_nothing_stays_in_it() {
     let dir = tempfile::tempdir().unwrap();
     let url = dir.path().join("store").display().to_string();
-    let container = Container::open(&url).unwrap();
+    let container = BenchStore::open(&url).unwrap();
     let found = measure(&*container.store);
-    assert_eq!(broken(&found), Vec::<&Checked>::new());
-    assert_eq!(found.verdict, Verdict::Fit);
+    assert_eq!(broken(&found), Vec::<&CheckedPromise>::new());
+    assert_eq!(found.verdict, StoreVerdict::Fit);
     assert!(found.report.rows.iter().all(|row| row.runs.len() == 2), "{:?}", found.report.rows);
     for name in ["put small", "get small, time", "head", "delete", "list", "put big", "get big", "get part"] {
         assert!(found.report.row(name).is_some(), "{name}");
@@ -115,8 +117,8 @@ fn findings_are_a_report_that_can_be_compared() {
     let found = measure(&*memory());
     let mut value = serde_json::to_value(&found).unwrap();
     value["version"] = 1.into();
-    let report = Report::parse("x", &serde_json::to_vec(&value).unwrap()).unwrap();
-    let names = |report: &Report| report.rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>();
+    let report = BenchReport::parse("x", &serde_json::to_vec(&value).unwrap()).unwrap();
+    let names = |report: &BenchReport| report.rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&report), names(&found.report));
     assert_eq!(report.parameters, found.report.parameters);
 }
@@ -124,7 +126,7 @@ fn findings_are_a_report_that_can_be_compared() {
 #[test]
 fn a_store_that_loses_a_conditional_put_is_unfit_and_it_says_why() {
     let found = measure(&Odd { blind: true, ..Odd::new(memory()) });
-    assert_eq!(found.verdict, Verdict::Unfit);
+    assert_eq!(found.verdict, StoreVerdict::Unfit);
     let names: Vec<_> = broken(&found).iter().map(|promise| promise.promise).collect();
     assert!(names.contains(&"a ref changes by compare-and-swap"), "{names:?}");
     assert!(broken(&found).iter().all(|promise| promise.consequence.is_some() && promise.problem.is_some()));
@@ -135,7 +137,7 @@ fn a_store_that_loses_a_conditional_put_is_unfit_and_it_says_why() {
 #[test]
 fn a_store_that_replaces_objects_is_unfit() {
     let found = measure(&Odd { replaces: true, ..Odd::new(memory()) });
-    assert_eq!(found.verdict, Verdict::Unfit);
+    assert_eq!(found.verdict, StoreVerdict::Unfit);
     let mut broken = broken(&found);
     broken.retain(|promise| !promise.livable);
     assert_eq!(broken.len(), 1, "{broken:?}");
@@ -145,30 +147,30 @@ fn a_store_that_replaces_objects_is_unfit() {
 
 #[test]
 fn a_store_that_acknowledges_and_forgets_is_unfit() {
-    let store = Faulty::new(memory());
-    store.script([(When::Each(Op::Put, String::new()), Fault::Lost)]);
+    let store = FaultyStore::new(memory());
+    store.script([(FaultTrigger::Each(StoreOperation::Put, String::new()), StoreFault::Lost)]);
     let found = measure(&store);
-    assert_eq!(found.verdict, Verdict::Unfit);
+    assert_eq!(found.verdict, StoreVerdict::Unfit);
     assert!(!found.promises.iter().find(|one| one.promise == "get what was put").unwrap().holds);
 }
 
 #[test]
 fn a_store_that_refuses_everything_is_told_so_once_and_not_tried_on() {
-    let store = Faulty::new(memory());
-    store.script([(When::From(0), Fault::Before)]);
+    let store = FaultyStore::new(memory());
+    store.script([(FaultTrigger::From(0), StoreFault::Before)]);
     let found = measure(&store);
-    assert_eq!(found.verdict, Verdict::Unfit);
+    assert_eq!(found.verdict, StoreVerdict::Unfit);
     assert!(broken(&found)[0].problem.as_ref().unwrap().contains("injected"));
     assert!(broken(&found)[1..].iter().all(|one| one.problem.as_ref().unwrap().starts_with("not tried")));
 }
 
 #[test]
 fn a_stale_listing_and_a_flipped_bit_are_found() {
-    let store = Faulty::new(memory());
-    store.script([(When::Each(Op::List, String::new()), Fault::Stale)]);
+    let store = FaultyStore::new(memory());
+    store.script([(FaultTrigger::Each(StoreOperation::List, String::new()), StoreFault::Stale)]);
     let found = measure(&store);
     assert!(!found.promises.iter().find(|one| one.promise == "a listing shows what was put").unwrap().holds);
-    store.script([(When::Each(Op::GetRange, String::new()), Fault::Flip(3))]);
+    store.script([(FaultTrigger::Each(StoreOperation::GetRange, String::new()), StoreFault::Flip(3))]);
     let found = measure(&store);
     assert!(!found.promises.iter().find(|one| one.promise == "get a part of an object").unwrap().holds);
 }
@@ -177,7 +179,7 @@ fn a_stale_listing_and_a_flipped_bit_are_found() {
 fn what_vellum_can_live_without_is_no_reason_to_refuse() {
     // A store in memory does not tell when objects were put.
     let found = measure(&*memory());
-    assert_eq!(found.verdict, Verdict::Limited);
+    assert_eq!(found.verdict, StoreVerdict::Limited);
     assert!(broken(&found).iter().all(|promise| promise.livable && promise.consequence.is_some()));
     assert!(!found.report.rows.is_empty());
 }
@@ -185,10 +187,14 @@ fn what_vellum_can_live_without_is_no_reason_to_refuse() {
 #[test]
 fn a_slow_store_is_fit_and_told_to_be_slow() {
     let store = Odd { delay: Duration::from_millis(20), ..Odd::new(memory()) };
-    let parameters =
-        Parameters { patience: Duration::from_millis(10), small_objects: 0, big_object_size: 0, ..SMALL };
-    let found = objects::run(&store, &parameters, &Meter::default()).unwrap();
-    assert_ne!(found.verdict, Verdict::Unfit);
+    let parameters = ObjectBenchParameters {
+        patience: Duration::from_millis(10),
+        small_objects: 0,
+        big_object_size: 0,
+        ..SMALL
+    };
+    let found = objects::run(&store, &parameters, &ProgressMeter::default()).unwrap();
+    assert_ne!(found.verdict, StoreVerdict::Unfit);
     assert!(found.promises.iter().find(|one| one.promise == "get what was put").unwrap().slow);
 }
 
@@ -196,7 +202,7 @@ fn a_slow_store_is_fit_and_told_to_be_slow() {
 fn stopped_it_deletes_what_it_put() {
     let store = memory();
     for step in [1, 5, 18, 25, 40] {
-        let meter = Meter::default();
+        let meter = ProgressMeter::default();
         let stopped = std::thread::scope(|scope| {
             scope.spawn(|| {
                 // A bench that fails before is told of below.
@@ -206,7 +212,7 @@ fn stopped_it_deletes_what_it_put() {
                 }
                 meter.stop();
             });
-            objects::run(&*store, &Parameters { runs: 100_000, ..SMALL }, &meter)
+            objects::run(&*store, &ObjectBenchParameters { runs: 100_000, ..SMALL }, &meter)
         });
         assert!(matches!(stopped, Err(BenchError::Interrupted)), "{stopped:?}");
         assert!(store.list("").unwrap().is_empty(), "stopped at step {step}");

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::dir::{Dir, check, system};
-use super::{BeneathError, Node};
+use super::dir::{HeldDir, check, system};
+use super::{BeneathError, HeldNode};
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
@@ -20,7 +20,7 @@ const PRIVATE: u32 = 0o600;
 
 /// Where the bytes of a new file are before it has its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Staging {
+pub enum StagingMethod {
     /// Under a temporary name beside it: cheaper when an existing file is to be replaced.
     Named,
     /// Nowhere (`O_TMPFILE`); falls back to a temporary name where the filesystem cannot. Costs little more than writing
@@ -31,42 +31,44 @@ pub enum Staging {
 
 /// What to do about a file that has the name already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replace {
+pub enum ReplacePolicy {
     /// Fail with `EEXIST`.
     Never,
     /// Replace it in one step.
     Always,
 }
 
-/// A file being written. Dropped before [`NewFile::commit`], it leaves nothing behind.
+/// A file being written. Dropped before [`StagedFile::commit`], it leaves nothing behind.
 #[derive(Debug)]
-pub struct NewFile {
-    dir: Dir,
+pub struct StagedFile {
+    dir: HeldDir,
     file: Option<File>,
     temp: Option<Vec<u8>>,
 }
 
-impl Dir {
+impl HeldDir {
     /// Starts a new file in this directory, readable and writable by the caller alone.
-    pub fn new_file(&self) -> Result<NewFile> {
-        self.new_file_staged(Staging::default())
+    pub fn new_file(&self) -> Result<StagedFile> {
+        self.new_file_staged(StagingMethod::default())
     }
 
     /// Starts a new file in this directory in the given manner.
-    pub fn new_file_staged(&self, staging: Staging) -> Result<NewFile> {
+    pub fn new_file_staged(&self, staging: StagingMethod) -> Result<StagedFile> {
         self.start_file(staging, PRIVATE)
     }
 
     /// Starts a file without a name that has a mode from the start, less what the umask takes; where that cannot be, it
     /// has a temporary name and is the caller's alone.
-    pub fn new_file_of_mode(&self, mode: u32) -> Result<NewFile> {
-        self.start_file(Staging::Anonymous, mode)
+    pub fn new_file_of_mode(&self, mode: u32) -> Result<StagedFile> {
+        self.start_file(StagingMethod::Anonymous, mode)
     }
 
-    fn start_file(&self, staging: Staging, mode: u32) -> Result<NewFile> {
-        if staging == Staging::Anonymous {
+    fn start_file(&self, staging: StagingMethod, mode: u32) -> Result<StagedFile> {
+        if staging == StagingMethod::Anonymous {
             match self.anonymous(mode) {
-                Ok(fd) => return Ok(NewFile { dir: self.clone(), file: Some(File::from(fd)), temp: None }),
+                Ok(fd) => {
+                    return Ok(StagedFile { dir: self.clone(), file: Some(File::from(fd)), temp: None });
+                }
                 // Filesystems without O_TMPFILE say so in one of these ways.
                 Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {}
                 Err(errno) => return Err(system("create a file in", b".", errno)),
@@ -74,7 +76,7 @@ impl Dir {
         }
         let name = temp_name()?;
         let file = self.create_file(&name, PRIVATE)?;
-        Ok(NewFile { dir: self.clone(), file: Some(file), temp: Some(name) })
+        Ok(StagedFile { dir: self.clone(), file: Some(file), temp: Some(name) })
     }
 
     fn anonymous(&self, mode: u32) -> rustix::io::Result<OwnedFd> {
@@ -83,9 +85,9 @@ impl Dir {
     }
 }
 
-impl NewFile {
+impl StagedFile {
     /// Starts a file under its own name, in a directory that nobody sees.
-    pub(super) fn unseen(dir: &Dir, name: &[u8], mode: u32) -> Result<Self> {
+    pub(super) fn unseen(dir: &HeldDir, name: &[u8], mode: u32) -> Result<Self> {
         let file = dir.create_file(name, mode)?;
         Ok(Self { dir: dir.clone(), file: Some(file), temp: Some(name.to_vec()) })
     }
@@ -96,12 +98,12 @@ impl NewFile {
     }
 
     /// The file, for its metadata.
-    pub fn node(&self) -> Result<Node<'_>> {
-        self.file().map(Node::of_file)
+    pub fn node(&self) -> Result<HeldNode<'_>> {
+        self.file().map(HeldNode::of_file)
     }
 
     /// Gives the file its name, in one step.
-    pub fn commit(mut self, name: &[u8], replace: Replace) -> Result<File> {
+    pub fn commit(mut self, name: &[u8], replace: ReplacePolicy) -> Result<File> {
         check(name)?;
         if self.temp.as_deref() == Some(name) {
             self.temp = None;
@@ -110,14 +112,14 @@ impl NewFile {
         if self.temp.is_none() {
             match self.link_anonymous(name) {
                 Ok(()) => return self.into_file(),
-                Err(Errno::EXIST) if replace == Replace::Always => self.link_as_temp()?,
+                Err(Errno::EXIST) if replace == ReplacePolicy::Always => self.link_as_temp()?,
                 Err(errno) => return Err(system("create", name, errno)),
             }
         }
         let temp = self.temp.clone().unwrap_or_default();
         match replace {
-            Replace::Always => self.dir.rename(&temp, &self.dir, name)?,
-            Replace::Never => self.dir.rename_no_replace(&temp, &self.dir, name)?,
+            ReplacePolicy::Always => self.dir.rename(&temp, &self.dir, name)?,
+            ReplacePolicy::Never => self.dir.rename_no_replace(&temp, &self.dir, name)?,
         }
         self.temp = None;
         self.into_file()
@@ -139,7 +141,7 @@ impl NewFile {
         match fs::linkat(file, "", &self.dir, name, AtFlags::EMPTY_PATH) {
             // Naming by descriptor is for the privileged on older kernels; /proc serves everybody.
             Err(Errno::NOENT | Errno::PERM | Errno::ACCESS) => {
-                let path = Node::standing_on(file.as_fd()).proc_path();
+                let path = HeldNode::standing_on(file.as_fd()).proc_path();
                 fs::linkat(fs::CWD, path, &self.dir, name, AtFlags::SYMLINK_FOLLOW)
             }
             other => other,
@@ -147,7 +149,7 @@ impl NewFile {
     }
 }
 
-impl Drop for NewFile {
+impl Drop for StagedFile {
     fn drop(&mut self) {
         if let Some(temp) = self.temp.take() {
             // Nothing more can be done about a failure here; the sweep will find the name.
@@ -165,7 +167,7 @@ pub fn temp_name() -> Result<Vec<u8>> {
     Ok(name)
 }
 
-/// Whether a name is one that [`Dir::new_file`] may have made.
+/// Whether a name is one that [`HeldDir::new_file`] may have made.
 #[must_use]
 pub fn is_temp_name(name: &[u8]) -> bool {
     name.strip_prefix(TEMP_PREFIX).is_some_and(|digits| {
@@ -175,7 +177,7 @@ pub fn is_temp_name(name: &[u8]) -> bool {
 
 /// Removes the temporary files and directories that a killed writer left in this directory. For the holder of the
 /// worktree's lock only: a living writer's files would go too.
-pub fn sweep_temps(dir: &Dir) -> Result<usize> {
+pub fn sweep_temps(dir: &HeldDir) -> Result<usize> {
     let mut swept = 0;
     for listed in dir.names()?.iter().filter(|listed| is_temp_name(listed.name)) {
         match dir.unlink(listed.name) {

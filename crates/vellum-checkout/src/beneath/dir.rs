@@ -7,10 +7,10 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use vellum_types::key::check_name;
-use vellum_types::{FileKind, Time};
+use vellum_types::{FileKind, UnixTime};
 
-use super::{BeneathError, Node};
-use crate::meta::Stat;
+use super::{BeneathError, HeldNode};
+use crate::meta::FileStat;
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
@@ -20,7 +20,7 @@ pub(super) const STAND_ON: OFlags =
 /// Opens a directory to read its names.
 pub(super) const READ_NAMES: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// What is asked of `statx`: all that a [`Stat`] holds.
+/// What is asked of `statx`: all that a [`FileStat`] holds.
 pub(super) const STAT_MASK: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 /// Longest path handed to one system call, bytes: below `PATH_MAX` of Linux, 4096 with its NUL.
 const RESOLVE_STEP_MAX: usize = 4000;
@@ -29,13 +29,13 @@ const RESOLVE_TRIES: usize = 16;
 
 /// A directory held open. Cloning it is cheap and shares the descriptor.
 #[derive(Debug, Clone)]
-pub struct Dir {
+pub struct HeldDir {
     fd: Arc<OwnedFd>,
 }
 
 /// What `mknod` can make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Special {
+pub enum SpecialFile {
     /// A named pipe.
     Fifo,
     /// A socket's name.
@@ -46,13 +46,13 @@ pub enum Special {
     BlockDevice(u64),
 }
 
-impl AsFd for Dir {
+impl AsFd for HeldDir {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Dir {
+impl HeldDir {
     /// Opens a directory that the user named. Here, and only here, symlinks are followed: a root that is itself a
     /// symlink to a directory is legitimate.
     pub fn open_root(path: &Path) -> Result<Self> {
@@ -142,22 +142,22 @@ impl Dir {
     }
 
     /// Attributes of the entry `name`; of a symlink itself, not of its target.
-    pub fn stat(&self, name: &[u8]) -> Result<Stat> {
+    pub fn stat(&self, name: &[u8]) -> Result<FileStat> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let statx = self.at("read attributes of", name, || fs::statx(self, name, flags, STAT_MASK))?;
-        Stat::from_statx(&statx).ok_or_else(|| system("read attributes of", name, Errno::OPNOTSUPP))
+        FileStat::from_statx(&statx).ok_or_else(|| system("read attributes of", name, Errno::OPNOTSUPP))
     }
 
     /// When the entry `name` was last read.
-    pub fn access_time(&self, name: &[u8]) -> Result<Time> {
+    pub fn access_time(&self, name: &[u8]) -> Result<UnixTime> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let statx =
             self.at("read attributes of", name, || fs::statx(self, name, flags, StatxFlags::ATIME))?;
-        Ok(Time { secs: statx.stx_atime.tv_sec, nanos: statx.stx_atime.tv_nsec.min(999_999_999) })
+        Ok(UnixTime { secs: statx.stx_atime.tv_sec, nanos: statx.stx_atime.tv_nsec.min(999_999_999) })
     }
 
     /// Attributes of the directory itself.
-    pub fn stat_self(&self) -> Result<Stat> {
+    pub fn stat_self(&self) -> Result<FileStat> {
         stat_fd(self.as_fd())
     }
 
@@ -178,12 +178,12 @@ impl Dir {
     }
 
     /// Makes a fifo, a socket's name or a device node; the process's umask applies.
-    pub fn make_special(&self, name: &[u8], special: Special, mode: u32) -> Result<()> {
+    pub fn make_special(&self, name: &[u8], special: SpecialFile, mode: u32) -> Result<()> {
         let (kind, device) = match special {
-            Special::Fifo => (fs::FileType::Fifo, 0),
-            Special::Socket => (fs::FileType::Socket, 0),
-            Special::CharDevice(number) => (fs::FileType::CharacterDevice, number),
-            Special::BlockDevice(number) => (fs::FileType::BlockDevice, number),
+            SpecialFile::Fifo => (fs::FileType::Fifo, 0),
+            SpecialFile::Socket => (fs::FileType::Socket, 0),
+            SpecialFile::CharDevice(number) => (fs::FileType::CharacterDevice, number),
+            SpecialFile::BlockDevice(number) => (fs::FileType::BlockDevice, number),
         };
         let mode = Mode::from_raw_mode(mode & 0o7777);
         self.at("make", name, || fs::mknodat(self, name, kind, mode, device))
@@ -241,16 +241,16 @@ impl Dir {
     }
 
     /// Holds whatever `name` is, without opening it, to read or change its metadata.
-    pub fn node(&self, name: &[u8]) -> Result<Node<'static>> {
+    pub fn node(&self, name: &[u8]) -> Result<HeldNode<'static>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        self.at("open", name, || fs::openat(self, name, flags, Mode::empty())).map(Node::held)
+        self.at("open", name, || fs::openat(self, name, flags, Mode::empty())).map(HeldNode::held)
     }
 
     /// The directory itself, to read or change its metadata.
     #[must_use]
-    pub fn self_node(&self) -> Node<'_> {
+    pub fn self_node(&self) -> HeldNode<'_> {
         // The descriptor may be one that only stands on the directory; treating it so is right for both sorts.
-        Node::standing_on(self.as_fd())
+        HeldNode::standing_on(self.as_fd())
     }
 
     /// Makes the names of this directory durable.
@@ -280,11 +280,11 @@ pub(super) fn check(name: &[u8]) -> Result<()> {
 }
 
 /// Attributes of what a descriptor stands for.
-pub(super) fn stat_fd(fd: BorrowedFd<'_>) -> Result<Stat> {
+pub(super) fn stat_fd(fd: BorrowedFd<'_>) -> Result<FileStat> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     let statx =
         fs::statx(fd, "", flags, STAT_MASK).map_err(|errno| system("read attributes of", b".", errno))?;
-    Stat::from_statx(&statx).ok_or_else(|| system("read attributes of", b".", Errno::OPNOTSUPP))
+    FileStat::from_statx(&statx).ok_or_else(|| system("read attributes of", b".", Errno::OPNOTSUPP))
 }
 
 /// Cuts a path into pieces that one system call can take, having checked each component.
@@ -303,7 +303,7 @@ fn steps(path: &[u8]) -> Result<Vec<Vec<u8>>> {
     Ok(steps)
 }
 
-impl Special {
+impl SpecialFile {
     /// What to make for a file of this kind; none for files, directories and symlinks.
     #[must_use]
     pub fn of(kind: FileKind, device: u64) -> Option<Self> {

@@ -11,7 +11,7 @@ use vellum_volume::tree::is_invisible;
 #[derive(Debug, thiserror::Error)]
 pub enum BeneathError {
     /// The operating system refused.
-    #[error("cannot {action} '{}'", ShownPath(name))]
+    #[error("cannot {action} '{}'", EscapedPath(name))]
     System {
         /// What was tried, as a verb: "open", "rename".
         action: &'static str,
@@ -21,13 +21,13 @@ pub enum BeneathError {
         source: io::Error,
     },
     /// Not one legal path component.
-    #[error("'{}' cannot be the name of a file", ShownPath(.0))]
+    #[error("'{}' cannot be the name of a file", EscapedPath(.0))]
     Name(Box<[u8]>),
     /// Content was asked of something that is no regular file.
-    #[error("'{}' is not a regular file", ShownPath(.0))]
+    #[error("'{}' is not a regular file", EscapedPath(.0))]
     NotRegular(Box<[u8]>),
     /// Another directory stands where a known one stood.
-    #[error("'{}' was replaced by another directory while it was being read", ShownPath(.0))]
+    #[error("'{}' was replaced by another directory while it was being read", EscapedPath(.0))]
     Replaced(Box<[u8]>),
 }
 
@@ -71,9 +71,9 @@ impl BeneathError {
 /// A name or path as it may be shown to a person: what is not printable text is escaped, so that no name can steer a
 /// terminal or forge a line of a log.
 #[derive(Debug, Clone, Copy)]
-pub struct ShownPath<'a>(pub &'a [u8]);
+pub struct EscapedPath<'a>(pub &'a [u8]);
 
-impl fmt::Display for ShownPath<'_> {
+impl fmt::Display for EscapedPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for char in chunk.valid().chars() {

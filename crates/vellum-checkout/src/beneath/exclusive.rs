@@ -9,14 +9,14 @@ use rustix::io::Errno;
 use vellum_types::FileKind;
 
 use super::BeneathError;
-use super::dir::Dir;
+use super::dir::HeldDir;
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
 /// Permissions of what stands for a name until it is replaced.
 const PRIVATE: u32 = 0o700;
 
-impl Dir {
+impl HeldDir {
     /// Renames, unless `new_name` exists.
     pub fn rename_no_replace(&self, name: &[u8], to: &Self, new_name: &[u8]) -> Result<()> {
         match self.rename_exclusively(name, to, new_name) {

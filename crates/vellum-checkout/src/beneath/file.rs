@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use vellum_types::FileKind;
 
 use super::BeneathError;
-use super::dir::{Dir, stat_fd};
-use crate::meta::Stat;
+use super::dir::{HeldDir, stat_fd};
+use crate::meta::FileStat;
 
 /// A file and its attributes at the time when it was opened.
 #[derive(Debug)]
@@ -17,16 +17,16 @@ pub struct OpenedFile {
     /// Open for reading (or for reading and writing, as asked).
     pub file: File,
     /// From the descriptor, so that it is this file's.
-    pub stat: Stat,
+    pub stat: FileStat,
 }
 
 /// Never waits for the other end of a pipe, never takes over a terminal.
 pub(super) const GUARDED: OFlags =
     OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-impl Dir {
+impl HeldDir {
     /// Opens a regular file for reading, without touching its access time where that is allowed. To notice changes
-    /// during the reading, compare the returned attributes with [`stat_file`] afterwards ([`Stat::same_state`]).
+    /// during the reading, compare the returned attributes with [`stat_file`] afterwards ([`FileStat::same_state`]).
     pub fn open_file(&self, name: &[u8]) -> Result<OpenedFile, BeneathError> {
         regular(self.open_unseen(name)?, name)
     }
@@ -50,7 +50,7 @@ impl Dir {
     }
 
     /// Makes a file that must not exist yet. Whoever is killed while writing it leaves a torn file; where that
-    /// matters use [`Dir::new_file`].
+    /// matters use [`HeldDir::new_file`].
     pub fn create_file(&self, name: &[u8], mode: u32) -> Result<File, BeneathError> {
         let flags = GUARDED | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let mode = Mode::from_raw_mode(mode & 0o7777);
@@ -76,6 +76,6 @@ pub(super) fn regular(file: File, name: &[u8]) -> Result<OpenedFile, BeneathErro
 }
 
 /// Attributes of an open file now.
-pub fn stat_file(file: &File) -> Result<Stat, BeneathError> {
+pub fn stat_file(file: &File) -> Result<FileStat, BeneathError> {
     stat_fd(file.as_fd())
 }

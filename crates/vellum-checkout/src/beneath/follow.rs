@@ -6,29 +6,29 @@
 use std::fs::File;
 
 use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags};
-use vellum_types::Time;
+use vellum_types::UnixTime;
 
 use super::BeneathError;
-use super::dir::{Dir, READ_NAMES, STAND_ON, STAT_MASK, system};
+use super::dir::{HeldDir, READ_NAMES, STAND_ON, STAT_MASK, system};
 use super::file::{GUARDED, OpenedFile, regular};
-use super::node::Node;
-use crate::meta::Stat;
+use super::node::HeldNode;
+use crate::meta::FileStat;
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
-impl Dir {
+impl HeldDir {
     /// Attributes of what `name` leads to.
-    pub fn stat_followed(&self, name: &[u8]) -> Result<Stat> {
+    pub fn stat_followed(&self, name: &[u8]) -> Result<FileStat> {
         let statx = self.at("follow", name, || fs::statx(self, name, AtFlags::NO_AUTOMOUNT, STAT_MASK))?;
-        Stat::from_statx(&statx)
+        FileStat::from_statx(&statx)
             .ok_or_else(|| system("read attributes of", name, rustix::io::Errno::OPNOTSUPP))
     }
 
     /// When what `name` leads to was last read.
-    pub fn access_time_followed(&self, name: &[u8]) -> Result<Time> {
+    pub fn access_time_followed(&self, name: &[u8]) -> Result<UnixTime> {
         let statx =
             self.at("follow", name, || fs::statx(self, name, AtFlags::NO_AUTOMOUNT, StatxFlags::ATIME))?;
-        Ok(Time { secs: statx.stx_atime.tv_sec, nanos: statx.stx_atime.tv_nsec.min(999_999_999) })
+        Ok(UnixTime { secs: statx.stx_atime.tv_sec, nanos: statx.stx_atime.tv_nsec.min(999_999_999) })
     }
 
     /// Stands on the directory that `name` leads to.
@@ -51,8 +51,8 @@ impl Dir {
     }
 
     /// Holds what `name` leads to, to read its metadata.
-    pub fn node_followed(&self, name: &[u8]) -> Result<Node<'static>> {
+    pub fn node_followed(&self, name: &[u8]) -> Result<HeldNode<'static>> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        self.at("follow", name, || fs::openat(self, name, flags, Mode::empty())).map(Node::held)
+        self.at("follow", name, || fs::openat(self, name, flags, Mode::empty())).map(HeldNode::held)
     }
 }

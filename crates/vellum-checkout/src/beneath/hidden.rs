@@ -8,8 +8,8 @@
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::dir::{Dir, system};
-use super::{BeneathError, NewFile, temp_name};
+use super::dir::{HeldDir, system};
+use super::{BeneathError, StagedFile, temp_name};
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
@@ -21,13 +21,13 @@ const TRIES: usize = 16;
 /// A directory being filled. Dropped before [`HiddenDir::commit`] it goes, with what is in it.
 #[derive(Debug)]
 pub struct HiddenDir {
-    parent: Dir,
+    parent: HeldDir,
     temp: Vec<u8>,
-    dir: Dir,
+    dir: HeldDir,
     is_named: std::sync::atomic::AtomicBool,
 }
 
-impl Dir {
+impl HeldDir {
     /// Makes a directory in this one that nobody sees.
     pub fn hidden_dir(&self) -> Result<HiddenDir> {
         for _ in 0..TRIES {
@@ -48,7 +48,7 @@ impl Dir {
 }
 
 /// Locks a directory that was just made; false if somebody is removing it, or has.
-fn is_ours(dir: &Dir) -> Result<bool> {
+fn is_ours(dir: &HeldDir) -> Result<bool> {
     // Where there are no locks nothing is swept either.
     let locked = flock(dir, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK);
     Ok(locked && dir.stat_self()?.nlink > 0)
@@ -57,13 +57,13 @@ fn is_ours(dir: &Dir) -> Result<bool> {
 impl HiddenDir {
     /// The directory.
     #[must_use]
-    pub fn dir(&self) -> &Dir {
+    pub fn dir(&self) -> &HeldDir {
         &self.dir
     }
 
     /// Starts a file in it, which has its own name and a mode from the start, less what the umask takes.
-    pub fn new_file(&self, name: &[u8], mode: u32) -> Result<NewFile> {
-        NewFile::unseen(&self.dir, name, mode)
+    pub fn new_file(&self, name: &[u8], mode: u32) -> Result<StagedFile> {
+        StagedFile::unseen(&self.dir, name, mode)
     }
 
     /// Gives the directory its name, in one step, unless something has it.
@@ -76,7 +76,7 @@ impl HiddenDir {
     }
 
     /// Moves what is in it into another directory, as far as names are free there; gives what was not moved, and why.
-    pub fn pour(&self, into: &Dir) -> Result<Vec<(Vec<u8>, BeneathError)>> {
+    pub fn pour(&self, into: &HeldDir) -> Result<Vec<(Vec<u8>, BeneathError)>> {
         let mut stayed = Vec::new();
         for listed in self.dir.names()?.iter() {
             if let Err(error) = self.dir.rename_no_replace(listed.name, into, listed.name) {
@@ -98,7 +98,7 @@ impl Drop for HiddenDir {
 
 /// Removes a directory of a temporary name that a killed writer left; false if somebody is writing it, or it is none of
 /// ours.
-pub fn sweep_hidden(parent: &Dir, temp: &[u8]) -> Result<bool> {
+pub fn sweep_hidden(parent: &HeldDir, temp: &[u8]) -> Result<bool> {
     let dir = parent.open_dir_to_read(temp)?;
     if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Ok(false);
@@ -110,7 +110,7 @@ pub fn sweep_hidden(parent: &Dir, temp: &[u8]) -> Result<bool> {
     clear(parent, temp, &dir).map(|()| true)
 }
 
-fn clear(parent: &Dir, temp: &[u8], dir: &Dir) -> Result<()> {
+fn clear(parent: &HeldDir, temp: &[u8], dir: &HeldDir) -> Result<()> {
     for listed in dir.names()?.iter() {
         match dir.unlink(listed.name) {
             Err(error) if !error.is_not_found() => return Err(error),

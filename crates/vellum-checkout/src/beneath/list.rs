@@ -6,20 +6,20 @@ use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
 use super::BeneathError;
-use super::dir::{Dir, system};
+use super::dir::{HeldDir, system};
 
 /// Buffer of one `getdents` call, bytes: about a thousand names, so that most directories take two calls.
 const LISTING_BUFFER: usize = 64 << 10;
 
 /// The names of one directory, without `.` and `..`, in the filesystem's order.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct DirNames {
     bytes: Vec<u8>,
-    spans: Vec<Span>,
+    spans: Vec<NameSpan>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Span {
+struct NameSpan {
     start: u32,
     len: u16,
     is_dir: Option<bool>,
@@ -34,7 +34,7 @@ pub struct ListedName<'a> {
     pub is_dir: Option<bool>,
 }
 
-impl Names {
+impl DirNames {
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -61,7 +61,7 @@ impl Names {
         self.spans = spans;
     }
 
-    fn name_of(&self, span: &Span) -> &[u8] {
+    fn name_of(&self, span: &NameSpan) -> &[u8] {
         let start = span.start as usize;
         self.bytes.get(start..start + usize::from(span.len)).unwrap_or_default()
     }
@@ -71,7 +71,7 @@ impl Names {
         let start = u32::try_from(self.bytes.len()).map_err(|_| Errno::OVERFLOW)?;
         let len = u16::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
         self.bytes.extend_from_slice(name);
-        self.spans.push(Span { start, len, is_dir });
+        self.spans.push(NameSpan { start, len, is_dir });
         Ok(())
     }
 
@@ -96,17 +96,17 @@ fn is_dir(kind: FileType) -> Option<bool> {
     }
 }
 
-impl Dir {
+impl HeldDir {
     /// Reads all names.
-    pub fn names(&self) -> Result<Names, BeneathError> {
-        let mut names = Names::default();
+    pub fn names(&self) -> Result<DirNames, BeneathError> {
+        let mut names = DirNames::default();
         names.read(self.reopen()?).map_err(|errno| system("read the directory", b".", errno))?;
         Ok(names)
     }
 
     /// Reads all names through this very descriptor, which was opened to be read and is read this once.
-    pub fn names_once(&self) -> Result<Names, BeneathError> {
-        let mut names = Names::default();
+    pub fn names_once(&self) -> Result<DirNames, BeneathError> {
+        let mut names = DirNames::default();
         match names.read(self) {
             Ok(()) => Ok(names),
             Err(Errno::BADF) => self.names(),

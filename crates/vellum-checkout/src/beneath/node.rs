@@ -8,22 +8,22 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, AtFlags, Gid, Mode, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
-use vellum_types::Time;
+use vellum_types::UnixTime;
 
 use super::BeneathError;
 use super::dir::{stat_fd, system};
-use crate::meta::Stat;
+use crate::meta::FileStat;
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
 /// A held file of any kind.
 #[derive(Debug)]
-pub struct Node<'a> {
-    handle: Handle<'a>,
+pub struct HeldNode<'a> {
+    handle: NodeHandle<'a>,
 }
 
 #[derive(Debug)]
-enum Handle<'a> {
+enum NodeHandle<'a> {
     /// An open file: calls take the descriptor.
     Open(BorrowedFd<'a>),
     /// A directory stood upon by someone else's descriptor.
@@ -32,35 +32,35 @@ enum Handle<'a> {
     Held(OwnedFd),
 }
 
-impl AsFd for Node<'_> {
+impl AsFd for HeldNode<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.handle {
-            Handle::Open(fd) | Handle::StandingOn(fd) => *fd,
-            Handle::Held(fd) => fd.as_fd(),
+            NodeHandle::Open(fd) | NodeHandle::StandingOn(fd) => *fd,
+            NodeHandle::Held(fd) => fd.as_fd(),
         }
     }
 }
 
-impl<'a> Node<'a> {
+impl<'a> HeldNode<'a> {
     /// The node of a file that is open for its content: the cheapest sort.
     #[must_use]
     pub fn of_file(file: &'a File) -> Self {
-        Self { handle: Handle::Open(file.as_fd()) }
+        Self { handle: NodeHandle::Open(file.as_fd()) }
     }
 
     pub(super) fn standing_on(fd: BorrowedFd<'a>) -> Self {
-        Self { handle: Handle::StandingOn(fd) }
+        Self { handle: NodeHandle::StandingOn(fd) }
     }
 
-    pub(super) fn held(fd: OwnedFd) -> Node<'static> {
-        Node { handle: Handle::Held(fd) }
+    pub(super) fn held(fd: OwnedFd) -> HeldNode<'static> {
+        HeldNode { handle: NodeHandle::Held(fd) }
     }
 
     /// The descriptor, if calls on descriptors accept it.
     pub(super) fn open_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.handle {
-            Handle::Open(fd) => Some(*fd),
-            Handle::StandingOn(_) | Handle::Held(_) => None,
+            NodeHandle::Open(fd) => Some(*fd),
+            NodeHandle::StandingOn(_) | NodeHandle::Held(_) => None,
         }
     }
 
@@ -70,7 +70,7 @@ impl<'a> Node<'a> {
     }
 
     /// Its attributes now.
-    pub fn stat(&self) -> Result<Stat> {
+    pub fn stat(&self) -> Result<FileStat> {
         stat_fd(self.as_fd())
     }
 
@@ -98,19 +98,19 @@ impl<'a> Node<'a> {
     }
 
     /// Sets access and modification time.
-    pub fn set_times(&self, atime: Time, mtime: Time) -> Result<()> {
+    pub fn set_times(&self, atime: UnixTime, mtime: UnixTime) -> Result<()> {
         self.set_timestamps(&Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) })
     }
 
     /// Sets the modification time alone.
-    pub fn set_mtime(&self, mtime: Time) -> Result<()> {
+    pub fn set_mtime(&self, mtime: UnixTime) -> Result<()> {
         let omit = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT };
         self.set_timestamps(&Timestamps { last_access: omit, last_modification: timespec(mtime) })
     }
 
     /// Sets the modification time, and that of the last reading to the present: FUSE filesystems of the older library
     /// pass over a time that comes alone.
-    pub fn set_mtime_as_read_now(&self, mtime: Time) -> Result<()> {
+    pub fn set_mtime_as_read_now(&self, mtime: UnixTime) -> Result<()> {
         let now = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW };
         self.set_timestamps(&Timestamps { last_access: now, last_modification: timespec(mtime) })
     }
@@ -128,6 +128,6 @@ impl<'a> Node<'a> {
     }
 }
 
-fn timespec(time: Time) -> Timespec {
+fn timespec(time: UnixTime) -> Timespec {
     Timespec { tv_sec: time.secs, tv_nsec: i64::from(time.nanos.min(999_999_999)) }
 }

@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use super::*;
 use crate::beneath::create::temp_name;
 
-fn temp_dir() -> (tempfile::TempDir, Dir) {
+fn temp_dir() -> (tempfile::TempDir, HeldDir) {
     let temp = tempfile::tempdir().unwrap();
-    let dir = Dir::open_root(temp.path()).unwrap();
+    let dir = HeldDir::open_root(temp.path()).unwrap();
     (temp, dir)
 }
 
@@ -29,19 +29,19 @@ fn temporary_names_are_recognised_and_differ() {
 
 #[test]
 fn a_new_file_appears_at_commit_only() {
-    for staging in [Staging::Named, Staging::Anonymous] {
+    for staging in [StagingMethod::Named, StagingMethod::Anonymous] {
         let (_temp, dir) = temp_dir();
         let new = dir.new_file_staged(staging).unwrap();
         new.file().unwrap().write_all(b"content").unwrap();
         assert!(dir.stat(b"f").unwrap_err().is_not_found());
-        new.commit(b"f", Replace::Never).unwrap();
+        new.commit(b"f", ReplacePolicy::Never).unwrap();
         assert_eq!(dir.stat(b"f").unwrap().size, 7);
         assert_eq!(dir.stat(b"f").unwrap().nlink, 1);
 
         let second = dir.new_file_staged(staging).unwrap();
-        assert!(second.commit(b"f", Replace::Never).is_err(), "{staging:?}");
+        assert!(second.commit(b"f", ReplacePolicy::Never).is_err(), "{staging:?}");
         let third = dir.new_file_staged(staging).unwrap();
-        third.commit(b"f", Replace::Always).unwrap();
+        third.commit(b"f", ReplacePolicy::Always).unwrap();
         assert_eq!(dir.stat(b"f").unwrap().size, 0);
 
         drop(dir.new_file_staged(staging).unwrap());
@@ -76,7 +76,7 @@ fn only_single_components_are_names() {
 #[test]
 fn what_is_no_regular_file_is_not_opened() {
     let (temp, dir) = temp_dir();
-    dir.make_special(b"fifo", Special::Fifo, 0o600).unwrap();
+    dir.make_special(b"fifo", SpecialFile::Fifo, 0o600).unwrap();
     dir.make_dir(b"dir", 0o700).unwrap();
     symlink("/etc/passwd", temp.path().join("link")).unwrap();
     assert!(matches!(dir.open_file(b"fifo"), Err(BeneathError::NotRegular(_))));
@@ -106,9 +106,9 @@ fn resolution_stays_beneath() {
 
 #[test]
 fn shown_names_cannot_steer_a_terminal() {
-    let shown = ShownPath("ü\x1b[2J\n\u{202e}".as_bytes()).to_string();
+    let shown = EscapedPath("ü\x1b[2J\n\u{202e}".as_bytes()).to_string();
     assert_eq!(shown, "ü\\u{1b}[2J\\u{a}\\u{202e}");
-    assert_eq!(ShownPath(b"a\xffb").to_string(), "a\\xffb");
+    assert_eq!(EscapedPath(b"a\xffb").to_string(), "a\\xffb");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_directory_without_permission_to_read_can_be_stood_on() {
 fn a_hidden_directory_gets_its_name_whole_or_goes() {
     let (_temp, dir) = temp_dir();
     let hidden = dir.hidden_dir().unwrap();
-    hidden.new_file(b"f", 0o644).unwrap().commit(b"f", Replace::Never).unwrap();
+    hidden.new_file(b"f", 0o644).unwrap().commit(b"f", ReplacePolicy::Never).unwrap();
     drop(hidden.new_file(b"given up", 0o644).unwrap());
     let temp = dir.names().unwrap().iter().next().unwrap().name.to_vec();
     // It is locked as long as it has no name of its own.
@@ -135,7 +135,7 @@ fn a_hidden_directory_gets_its_name_whole_or_goes() {
     assert_eq!(dir.open_dir(b"d").unwrap().names().unwrap().len(), 1);
 
     let second = dir.hidden_dir().unwrap();
-    second.new_file(b"g", 0o644).unwrap().commit(b"g", Replace::Never).unwrap();
+    second.new_file(b"g", 0o644).unwrap().commit(b"g", ReplacePolicy::Never).unwrap();
     assert!(second.commit(b"d").is_err());
     assert!(second.pour(&dir.open_dir(b"d").unwrap()).unwrap().is_empty());
     drop(second);

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use vellum_types::limits::XATTR_VALUE_MAX;
 
 use super::dir::system;
-use super::{BeneathError, Node};
+use super::{BeneathError, HeldNode};
 
 type Result<T> = std::result::Result<T, BeneathError>;
 
@@ -20,14 +20,14 @@ const XFS_ACL_PREFIX: &[u8] = b"trusted.SGI_ACL_";
 
 /// An extended attribute.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Xattr {
+pub struct ExtendedAttribute {
     /// With its namespace: `user.x`, `system.posix_acl_access`.
     pub name: Vec<u8>,
     /// As the kernel gives it.
     pub value: Vec<u8>,
 }
 
-impl Node<'_> {
+impl HeldNode<'_> {
     /// The names of all attributes that the caller may see; none where the filesystem has no such thing.
     pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
         let list = read_growing(XATTR_LIST_MAX, |buffer| match self.open_fd() {
@@ -59,12 +59,12 @@ impl Node<'_> {
     }
 
     /// All attributes, sorted by name.
-    pub fn xattrs(&self) -> Result<Vec<Xattr>> {
+    pub fn xattrs(&self) -> Result<Vec<ExtendedAttribute>> {
         let mut xattrs = Vec::new();
         for name in self.xattr_names()? {
             // One that is gone since it was listed is no error.
             if let Some(value) = self.xattr(&name)? {
-                xattrs.push(Xattr { name, value });
+                xattrs.push(ExtendedAttribute { name, value });
             }
         }
         xattrs.sort_unstable();

@@ -11,13 +11,13 @@ use vellum_chunker::{Chunker, fixed_cut, looks_rewritten_in_place};
 use vellum_crypto::VolumeKeys;
 use vellum_types::limits::INLINE_MAX;
 use vellum_types::value::Extent;
-use vellum_types::{BlobId, BlobKind, Chunking, ExtentSource};
-use vellum_volume::{Meter, WriteSession};
+use vellum_types::{BlobId, BlobKind, ChunkingMode, ExtentSource};
+use vellum_volume::{ProgressMeter, WriteSession};
 
 use crate::beneath::{OpenedFile, stat_file};
-use crate::clone::{Segment, data_segments};
+use crate::clone::{DataSegment, data_segments};
 use crate::error::{CheckoutError, Result};
-use crate::meta::Stat;
+use crate::meta::FileStat;
 
 /// Bytes read at once of a large file: its chunks are worked on by all threads while the next are read.
 const SEGMENT: usize = 2 << 20;
@@ -59,9 +59,9 @@ impl ChunkSink<'_> {
 
 /// A file's content as it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Content {
+pub struct RecordedContent {
     /// Attributes that belong to what was read.
-    pub stat: Stat,
+    pub stat: FileStat,
     /// Bytes read, holes included.
     pub size: u64,
     /// All of it, if it is small.
@@ -69,7 +69,7 @@ pub struct Content {
     /// Where its chunks are, by offset.
     pub extents: Vec<(u64, Extent)>,
     /// How it was cut.
-    pub chunking: Chunking,
+    pub chunking: ChunkingMode,
     /// It changed during each reading.
     pub unsteady: bool,
 }
@@ -81,27 +81,27 @@ pub struct ContentReader<'a> {
     /// Takes the chunks.
     pub sink: ChunkSink<'a>,
     /// Counts bytes, and knows when to stop.
-    pub meter: &'a Meter,
+    pub meter: &'a ProgressMeter,
 }
 
 /// How a file was recorded before, as far as it decides how to cut it now.
 #[derive(Debug, Clone, Copy)]
-pub struct Before<'a> {
+pub struct PreviousContent<'a> {
     /// How it was cut.
-    pub chunking: Chunking,
+    pub chunking: ChunkingMode,
     /// Its extents.
     pub extents: &'a [(u64, Extent)],
 }
 
 impl ContentReader<'_> {
     /// Reads an open file. `before` is how the last snapshot recorded it.
-    pub fn read(&self, opened: OpenedFile, before: Option<Before<'_>>) -> Result<Content> {
+    pub fn read(&self, opened: OpenedFile, before: Option<PreviousContent<'_>>) -> Result<RecordedContent> {
         let OpenedFile { file, mut stat } = opened;
-        let mut chunking = before.map_or(Chunking::Content, |before| before.chunking);
+        let mut chunking = before.map_or(ChunkingMode::Content, |before| before.chunking);
         for reading in 1..=READINGS {
             let mut content = self.read_once(&file, stat, chunking)?;
             if reading == 1 && is_rewritten_in_place(&content, before) {
-                chunking = Chunking::Fixed;
+                chunking = ChunkingMode::Fixed;
                 content = self.read_once(&file, stat, chunking)?;
             }
             let after = stat_file(&file)?;
@@ -109,16 +109,22 @@ impl ContentReader<'_> {
                 return Ok(content);
             }
             if reading == READINGS {
-                return Ok(Content { stat: after, unsteady: true, ..content });
+                return Ok(RecordedContent { stat: after, unsteady: true, ..content });
             }
             stat = after;
         }
         Err(CheckoutError::path("read", b"")(std::io::ErrorKind::Other.into()))
     }
 
-    fn read_once(&self, file: &File, stat: Stat, chunking: Chunking) -> Result<Content> {
-        let mut content =
-            Content { stat, size: stat.size, inline: None, extents: Vec::new(), chunking, unsteady: false };
+    fn read_once(&self, file: &File, stat: FileStat, chunking: ChunkingMode) -> Result<RecordedContent> {
+        let mut content = RecordedContent {
+            stat,
+            size: stat.size,
+            inline: None,
+            extents: Vec::new(),
+            chunking,
+            unsteady: false,
+        };
         if stat.size <= INLINE_MAX as u64 && !stat.may_have_holes {
             content.inline = Some(self.read_small(file, stat.size)?);
             content.size = content.inline.as_ref().map_or(0, |bytes| bytes.len() as u64);
@@ -146,15 +152,15 @@ impl ContentReader<'_> {
     }
 
     /// Reads one range of data; gives how many bytes there were.
-    fn read_segment(&self, file: &File, segment: Segment, content: &mut Content) -> Result<u64> {
-        if segment.offset == 0 && content.chunking == Chunking::Content {
+    fn read_segment(&self, file: &File, segment: DataSegment, content: &mut RecordedContent) -> Result<u64> {
+        if segment.offset == 0 && content.chunking == ChunkingMode::Content {
             let mut head = [0; 64];
             let read = read_full(file, &mut head, 0)?;
             if looks_rewritten_in_place(head.get(..read).unwrap_or_default()) {
-                content.chunking = Chunking::Fixed;
+                content.chunking = ChunkingMode::Fixed;
             }
         }
-        let mut pieces = Pieces::new(file, segment, content.stat.size.min(SEGMENT as u64));
+        let mut pieces = PieceReader::new(file, segment, content.stat.size.min(SEGMENT as u64));
         let mut current = pieces.next(self, content.chunking)?;
         while let Some(piece) = current {
             let extents = if content.stat.size <= SMALL_FILE {
@@ -172,11 +178,11 @@ impl ContentReader<'_> {
         Ok(pieces.read)
     }
 
-    fn store(&self, piece: &Piece) -> Result<Vec<(u64, Extent)>> {
+    fn store(&self, piece: &ContentPiece) -> Result<Vec<(u64, Extent)>> {
         piece.chunks().map(|(offset, chunk)| self.store_chunk(offset, chunk)).collect()
     }
 
-    fn store_parallel(&self, piece: &Piece) -> Result<Vec<(u64, Extent)>> {
+    fn store_parallel(&self, piece: &ContentPiece) -> Result<Vec<(u64, Extent)>> {
         let chunks: Vec<_> = piece.chunks().collect();
         chunks.into_par_iter().map(|(offset, chunk)| self.store_chunk(offset, chunk)).collect()
     }
@@ -188,22 +194,22 @@ impl ContentReader<'_> {
         Ok((offset, Extent { len: chunk.len() as u64, source: ExtentSource::Chunk { id, skip: 0 } }))
     }
 
-    fn cut(&self, data: &[u8], eof: bool, chunking: Chunking) -> Option<usize> {
+    fn cut(&self, data: &[u8], eof: bool, chunking: ChunkingMode) -> Option<usize> {
         match chunking {
-            Chunking::Content => self.chunker.cut(data, eof),
-            Chunking::Fixed => fixed_cut(data, eof),
+            ChunkingMode::Content => self.chunker.cut(data, eof),
+            ChunkingMode::Fixed => fixed_cut(data, eof),
         }
     }
 }
 
 /// Some megabytes of a file, cut into whole chunks.
-struct Piece {
+struct ContentPiece {
     offset: u64,
     bytes: Vec<u8>,
     lengths: Vec<usize>,
 }
 
-impl Piece {
+impl ContentPiece {
     fn chunks(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let mut rest = self.bytes.as_slice();
         let mut offset = self.offset;
@@ -218,22 +224,22 @@ impl Piece {
 }
 
 /// Reads a range of a file piece by piece; what does not make a whole chunk is carried over to the next.
-struct Pieces<'a> {
+struct PieceReader<'a> {
     file: &'a File,
-    segment: Segment,
+    segment: DataSegment,
     piece_len: usize,
     read: u64,
     carried: Vec<u8>,
     ended: bool,
 }
 
-impl<'a> Pieces<'a> {
-    fn new(file: &'a File, segment: Segment, piece_len: u64) -> Self {
+impl<'a> PieceReader<'a> {
+    fn new(file: &'a File, segment: DataSegment, piece_len: u64) -> Self {
         let piece_len = usize::try_from(piece_len.max(1)).unwrap_or(SEGMENT);
         Self { file, segment, piece_len, read: 0, carried: Vec::new(), ended: false }
     }
 
-    fn next(&mut self, reader: &ContentReader<'_>, chunking: Chunking) -> Result<Option<Piece>> {
+    fn next(&mut self, reader: &ContentReader<'_>, chunking: ChunkingMode) -> Result<Option<ContentPiece>> {
         if self.ended {
             return Ok(None);
         }
@@ -257,7 +263,7 @@ impl<'a> Pieces<'a> {
             at += len;
         }
         self.carried = bytes.get(at..).unwrap_or_default().to_vec();
-        Ok(Some(Piece { offset, bytes, lengths }))
+        Ok(Some(ContentPiece { offset, bytes, lengths }))
     }
 }
 
@@ -282,11 +288,11 @@ fn read_error(source: std::io::Error) -> CheckoutError {
 }
 
 /// Whether a file looks as if pages of it were overwritten here and there.
-fn is_rewritten_in_place(content: &Content, before: Option<Before<'_>>) -> bool {
-    let Some(before) = before.filter(|before| before.chunking == Chunking::Content) else { return false };
+fn is_rewritten_in_place(content: &RecordedContent, before: Option<PreviousContent<'_>>) -> bool {
+    let Some(before) = before.filter(|before| before.chunking == ChunkingMode::Content) else { return false };
     let old_size = before.extents.last().map_or(0, |(offset, extent)| offset + extent.len);
     let new_size = content.extents.last().map_or(0, |(offset, extent)| offset + extent.len);
-    if content.chunking == Chunking::Fixed || old_size != new_size {
+    if content.chunking == ChunkingMode::Fixed || old_size != new_size {
         return false;
     }
     let old: std::collections::HashSet<_> = before.extents.iter().map(|(_, extent)| extent.source).collect();

@@ -3,55 +3,55 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use vellum_map::Span;
+use vellum_map::KeySpan;
 use vellum_types::value::MODE_MASK;
-use vellum_types::{Attr, Dentry, ErrorKind, FileKind, Ino, Key, KeyTag};
-use vellum_volume::tree::{Inode, generation};
-use vellum_volume::{FsTree, Statistics};
+use vellum_types::{Dentry, ErrorKind, FileKind, Ino, InodeAttr, MapKey, MapKeyTag};
+use vellum_volume::tree::{InodeRecord, generation};
+use vellum_volume::{FsTree, SnapshotStatistics};
 
-use super::content::{Before, ContentReader};
-use super::jobs::Job;
-use super::number::Numbers;
-use super::unseen::{Gaps, Name, Unseen};
-use super::{Content, Correction};
-use crate::beneath::{Node, Xattr};
-use crate::error::{CheckoutError, Problem, Result, with_causes};
-use crate::meta::Stat;
-use crate::scan::{DirIndex, EntryId, EntryRef, OpenDirs, Tree};
+use super::content::{ContentReader, PreviousContent};
+use super::jobs::CaptureJob;
+use super::number::InodeNumbers;
+use super::unseen::{DirEntryName, UnexaminedEntries, UnscannedLinkNames};
+use super::{RecordedContent, UnreadableNewEntry};
+use crate::beneath::{ExtendedAttribute, HeldNode};
+use crate::error::{CheckoutError, CheckoutProblem, Result, with_causes};
+use crate::meta::FileStat;
+use crate::scan::{OpenTreeDirs, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree};
 
 /// What came of a job.
 #[derive(Default)]
-pub struct Outcome {
+pub struct InodeOutcome {
     /// Changes of the map, by key.
     pub changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// What was added and removed, in numbers.
-    pub tally: Tally,
+    pub tally: StatisticsDelta,
     /// Attributes that are younger than the scan; None if none can be trusted.
-    pub later: Option<(EntryId, Option<Stat>)>,
+    pub later: Option<(ScanEntryId, Option<FileStat>)>,
     /// What went wrong.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<UnreadablePolicy>,
 }
 
 /// How an entry that could not be read is dealt with.
-pub enum Trouble {
+pub enum UnreadablePolicy {
     /// What the base has of it stays, or what was read is recorded.
-    Reported(Problem),
+    Reported(CheckoutProblem),
     /// It is taken out of the state again, which is worth a word unless it merely vanished.
-    Corrected(Option<Problem>, Correction),
+    Corrected(Option<CheckoutProblem>, UnreadableNewEntry),
 }
 
 /// The difference that an inode makes to the statistics.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Tally {
-    old: Statistics,
-    new: Statistics,
+pub struct StatisticsDelta {
+    old: SnapshotStatistics,
+    new: SnapshotStatistics,
     changed: bool,
 }
 
-impl Tally {
-    fn between(old: Option<&Attr>, new: Option<&Attr>, changed: bool) -> Self {
-        let count = |attr: Option<&Attr>| {
-            let mut statistics = Statistics::default();
+impl StatisticsDelta {
+    fn between(old: Option<&InodeAttr>, new: Option<&InodeAttr>, changed: bool) -> Self {
+        let count = |attr: Option<&InodeAttr>| {
+            let mut statistics = SnapshotStatistics::default();
             match attr.map(|attr| (attr.kind, attr.size)) {
                 None => {}
                 Some((FileKind::File, size)) => (statistics.files, statistics.bytes) = (1, size),
@@ -64,7 +64,7 @@ impl Tally {
     }
 
     /// Brings statistics up to date.
-    pub fn add_to(&self, sum: &mut Statistics) {
+    pub fn add_to(&self, sum: &mut SnapshotStatistics) {
         let step = |sum: &mut u64, old: u64, new: u64| *sum = sum.saturating_add(new).saturating_sub(old);
         step(&mut sum.files, self.old.files, self.new.files);
         step(&mut sum.dirs, self.old.dirs, self.new.dirs);
@@ -76,34 +76,34 @@ impl Tally {
 
 /// Reads inodes.
 pub struct InodeReader<'a> {
-    pub tree: &'a Tree,
+    pub tree: &'a ScanTree,
     pub base: Option<&'a FsTree>,
-    pub numbers: &'a Numbers,
-    pub gaps: &'a Gaps,
-    pub unseen: &'a Unseen,
-    pub dirs: OpenDirs<'a>,
+    pub numbers: &'a InodeNumbers,
+    pub gaps: &'a UnexaminedEntries,
+    pub unseen: &'a UnscannedLinkNames,
+    pub dirs: OpenTreeDirs<'a>,
     pub content: ContentReader<'a>,
 }
 
 /// The entries of a map under one inode.
-type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+type InodeEntries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl InodeReader<'_> {
     /// Does a job. Only what concerns the whole operation is an error: a full store, a damaged base.
-    pub fn run(&self, job: Job) -> Result<Outcome> {
+    pub fn run(&self, job: CaptureJob) -> Result<InodeOutcome> {
         match job {
-            Job::Remove(ino) => {
+            CaptureJob::Remove(ino) => {
                 let old = self.old(ino)?;
                 let left = old.as_ref().and_then(|old| self.with_names_left(old));
                 self.outcome(ino, old.as_ref(), left)
             }
-            Job::Dir(ino, dir) => self.directory(ino, dir),
-            Job::Entry(ino, id) => self.entry(ino, self.tree.entry(id)),
+            CaptureJob::Dir(ino, dir) => self.directory(ino, dir),
+            CaptureJob::Entry(ino, id) => self.entry(ino, self.tree.entry(id)),
         }
     }
 
     /// A file that lost all names that were looked for, if it has others.
-    fn with_names_left(&self, old: &Inode) -> Option<Inode> {
+    fn with_names_left(&self, old: &InodeRecord) -> Option<InodeRecord> {
         let names = self.unseen.names(old.ino);
         let (dir, name) = names.first()?;
         let mut left = old.clone();
@@ -114,7 +114,7 @@ impl InodeReader<'_> {
         Some(left)
     }
 
-    fn directory(&self, ino: Ino, index: DirIndex) -> Result<Outcome> {
+    fn directory(&self, ino: Ino, index: ScanDirIndex) -> Result<InodeOutcome> {
         let dir = self.tree.dir(index);
         let old = self.old(ino)?;
         let on_the_way = !dir.is_whole() && dir.was_read();
@@ -138,15 +138,16 @@ impl InodeReader<'_> {
             Ok(xattrs) => (pairs(xattrs), None),
             Err(error) => {
                 let kept = old.as_ref().map(|old| old.xattrs.clone()).unwrap_or_default();
-                (kept, Some(Trouble::Reported(problem(dir.path(), &error))))
+                (kept, Some(UnreadablePolicy::Reported(problem(dir.path(), &error))))
             }
         };
-        let new = Inode { ino, attr, entries: entries.into_iter().collect(), xattrs, extents: Vec::new() };
+        let new =
+            InodeRecord { ino, attr, entries: entries.into_iter().collect(), xattrs, extents: Vec::new() };
         let outcome = self.outcome(ino, old.as_ref(), Some(new))?;
-        Ok(Outcome { trouble, ..outcome })
+        Ok(InodeOutcome { trouble, ..outcome })
     }
 
-    fn entry(&self, ino: Ino, entry: EntryRef<'_>) -> Result<Outcome> {
+    fn entry(&self, ino: Ino, entry: ScanEntryRef<'_>) -> Result<InodeOutcome> {
         let old = self.old(ino)?;
         let mut failure = None;
         // One name may have vanished since the scan while the file still has others.
@@ -165,25 +166,35 @@ impl InodeReader<'_> {
                 Err(other) => return Err(other),
             }
         }
-        Ok(failure.map_or_else(Outcome::default, |error| self.unreadable(ino, &entry, old, &error)))
+        Ok(failure.map_or_else(InodeOutcome::default, |error| self.unreadable(ino, &entry, old, &error)))
     }
 
     /// The names of a file but for one. They are looked for only when the first one fails.
-    fn other_names<'e>(&'e self, ino: Ino, first: EntryRef<'e>) -> impl Iterator<Item = EntryRef<'e>> {
+    fn other_names<'e>(
+        &'e self,
+        ino: Ino,
+        first: ScanEntryRef<'e>,
+    ) -> impl Iterator<Item = ScanEntryRef<'e>> {
         let several = self.numbers.links(ino).is_some_and(|links| links.count > 1);
         let all = several.then(|| self.tree.walk()).into_iter().flatten();
         all.filter(move |other| other.id() != first.id() && self.numbers.of(other.id()) == ino)
     }
 
-    fn read(&self, ino: Ino, entry: &EntryRef<'_>, old: Option<&Inode>) -> Result<(Inode, Option<Content>)> {
+    fn read(
+        &self,
+        ino: Ino,
+        entry: &ScanEntryRef<'_>,
+        old: Option<&InodeRecord>,
+    ) -> Result<(InodeRecord, Option<RecordedContent>)> {
         let dir = self.dirs.get(entry.dir().index())?;
         let mut attr = self.attr(entry.stat(), Some(*entry), old);
         let (mut extents, mut read) = (Vec::new(), None);
         let xattrs = match entry.kind() {
             FileKind::File => {
                 let opened = dir.open_file(entry.name())?;
-                let xattrs = Node::of_file(&opened.file).xattrs()?;
-                let before = old.map(|old| Before { chunking: old.attr.chunking, extents: &old.extents });
+                let xattrs = HeldNode::of_file(&opened.file).xattrs()?;
+                let before =
+                    old.map(|old| PreviousContent { chunking: old.attr.chunking, extents: &old.extents });
                 let mut content = self.content.read(opened, before)?;
                 attr = self.attr(&content.stat, Some(*entry), old);
                 (attr.size, attr.chunking) = (content.size, content.chunking);
@@ -203,43 +214,44 @@ impl InodeReader<'_> {
             }
             FileKind::Dir | FileKind::Fifo | FileKind::Socket => dir.node(entry.name())?.xattrs()?,
         };
-        Ok((Inode { ino, attr, entries: Vec::new(), xattrs: pairs(xattrs), extents }, read))
+        Ok((InodeRecord { ino, attr, entries: Vec::new(), xattrs: pairs(xattrs), extents }, read))
     }
 
     /// Keeps what the base has; what it does not have, or what is gone, is taken out again.
     fn unreadable(
         &self,
         ino: Ino,
-        entry: &EntryRef<'_>,
-        old: Option<Inode>,
+        entry: &ScanEntryRef<'_>,
+        old: Option<InodeRecord>,
         error: &CheckoutError,
-    ) -> Outcome {
+    ) -> InodeOutcome {
         let gone = error.kind() == ErrorKind::NotFound;
         let report = problem(entry.path(), error);
-        let mut outcome = Outcome { later: Some((entry.id(), None)), ..Outcome::default() };
+        let mut outcome = InodeOutcome { later: Some((entry.id(), None)), ..InodeOutcome::default() };
         outcome.trouble = Some(match old {
-            Some(_) if !gone || !self.unseen.names(ino).is_empty() => Trouble::Reported(report),
+            Some(_) if !gone || !self.unseen.names(ino).is_empty() => UnreadablePolicy::Reported(report),
             old => {
-                outcome.tally = Tally::between(old.as_ref().map(|old| &old.attr), None, old.is_some());
+                outcome.tally =
+                    StatisticsDelta::between(old.as_ref().map(|old| &old.attr), None, old.is_some());
                 let keys = old.as_ref().map(|old| encode(old).into_keys().collect()).unwrap_or_default();
-                let name = |entry: EntryRef<'_>| -> Name {
+                let name = |entry: ScanEntryRef<'_>| -> DirEntryName {
                     (self.numbers.of_dir(&entry.dir()), entry.name().to_vec())
                 };
                 let names = std::iter::once(*entry).chain(self.other_names(ino, *entry)).map(name).collect();
-                let correction = Correction { names, keys };
-                Trouble::Corrected((!gone).then_some(report), correction)
+                let correction = UnreadableNewEntry { names, keys };
+                UnreadablePolicy::Corrected((!gone).then_some(report), correction)
             }
         });
         outcome
     }
 
-    fn old(&self, ino: Ino) -> Result<Option<Inode>> {
+    fn old(&self, ino: Ino) -> Result<Option<InodeRecord>> {
         let Some(base) = self.base.filter(|_| self.numbers.is_old(ino)) else { return Ok(None) };
         Ok(if base.attr(ino)?.is_some() { Some(base.inode(ino)?) } else { None })
     }
 
-    fn attr(&self, stat: &Stat, entry: Option<EntryRef<'_>>, old: Option<&Inode>) -> Attr {
-        let mut attr = Attr::new(stat.kind, stat.mode & MODE_MASK);
+    fn attr(&self, stat: &FileStat, entry: Option<ScanEntryRef<'_>>, old: Option<&InodeRecord>) -> InodeAttr {
+        let mut attr = InodeAttr::new(stat.kind, stat.mode & MODE_MASK);
         (attr.uid, attr.gid) = (stat.uid, stat.gid);
         attr.set_times(stat.mtime);
         if let Some(entry) = entry {
@@ -256,55 +268,58 @@ impl InodeReader<'_> {
         attr
     }
 
-    fn outcome(&self, ino: Ino, old: Option<&Inode>, new: Option<Inode>) -> Result<Outcome> {
+    fn outcome(&self, ino: Ino, old: Option<&InodeRecord>, new: Option<InodeRecord>) -> Result<InodeOutcome> {
         let held = match old {
             Some(_) => self.held(ino)?,
-            None => Entries::new(),
+            None => InodeEntries::new(),
         };
         let wanted = new.as_ref().map(encode).unwrap_or_default();
         let changes = changes(held, wanted);
-        let tally =
-            Tally::between(old.map(|old| &old.attr), new.as_ref().map(|new| &new.attr), !changes.is_empty());
-        Ok(Outcome { changes, tally, ..Outcome::default() })
+        let tally = StatisticsDelta::between(
+            old.map(|old| &old.attr),
+            new.as_ref().map(|new| &new.attr),
+            !changes.is_empty(),
+        );
+        Ok(InodeOutcome { changes, tally, ..InodeOutcome::default() })
     }
 
     /// All that the base holds under an inode.
-    fn held(&self, ino: Ino) -> Result<Entries> {
-        let Some(base) = self.base else { return Ok(Entries::new()) };
-        let end = Key::first(Ino(ino.0.saturating_add(1)), KeyTag::Attr);
-        let span = Span::between(Key::attr(ino).as_bytes(), end.as_bytes());
+    fn held(&self, ino: Ino) -> Result<InodeEntries> {
+        let Some(base) = self.base else { return Ok(InodeEntries::new()) };
+        let end = MapKey::first(Ino(ino.0.saturating_add(1)), MapKeyTag::Attr);
+        let span = KeySpan::between(MapKey::attr(ino).as_bytes(), end.as_bytes());
         let entries = base.view().range(base.nodes(), span)?;
         entries.map(|entry| entry.map(|e| (e.key.to_vec(), e.value.to_vec())).map_err(Into::into)).collect()
     }
 }
 
-fn note_later(outcome: &mut Outcome, entry: &EntryRef<'_>, content: &Content) {
+fn note_later(outcome: &mut InodeOutcome, entry: &ScanEntryRef<'_>, content: &RecordedContent) {
     if content.unsteady {
         let message = "it changed each time it was read; recorded is what was read last".into();
-        outcome.trouble = Some(Trouble::Reported(Problem { path: entry.path(), message }));
+        outcome.trouble = Some(UnreadablePolicy::Reported(CheckoutProblem { path: entry.path(), message }));
         outcome.later = Some((entry.id(), None));
     } else if content.stat != *entry.stat() {
         outcome.later = Some((entry.id(), Some(content.stat)));
     }
 }
 
-fn encode(inode: &Inode) -> Entries {
+fn encode(inode: &InodeRecord) -> InodeEntries {
     let ino = inode.ino;
-    let mut entries = Entries::new();
-    entries.insert(Key::attr(ino).into_bytes(), inode.attr.encode());
+    let mut entries = InodeEntries::new();
+    entries.insert(MapKey::attr(ino).into_bytes(), inode.attr.encode());
     for (name, dentry) in &inode.entries {
-        entries.insert(Key::dentry(ino, name).into_bytes(), dentry.encode());
+        entries.insert(MapKey::dentry(ino, name).into_bytes(), dentry.encode());
     }
     for (name, value) in &inode.xattrs {
-        entries.insert(Key::xattr(ino, name).into_bytes(), value.clone());
+        entries.insert(MapKey::xattr(ino, name).into_bytes(), value.clone());
     }
     for (offset, extent) in &inode.extents {
-        entries.insert(Key::extent(ino, *offset).into_bytes(), extent.encode());
+        entries.insert(MapKey::extent(ino, *offset).into_bytes(), extent.encode());
     }
     entries
 }
 
-fn changes(held: Entries, wanted: Entries) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+fn changes(held: InodeEntries, wanted: InodeEntries) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     let gone = held.keys().filter(|key| !wanted.contains_key(*key)).map(|key| (key.clone(), None));
     let gone: Vec<_> = gone.collect();
     let new = wanted.into_iter().filter(|(key, value)| held.get(key) != Some(value));
@@ -313,12 +328,12 @@ fn changes(held: Entries, wanted: Entries) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     changes
 }
 
-fn pairs(xattrs: Vec<Xattr>) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn pairs(xattrs: Vec<ExtendedAttribute>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut pairs: Vec<_> = xattrs.into_iter().map(|xattr| (xattr.name, xattr.value)).collect();
     pairs.sort_unstable();
     pairs
 }
 
-fn problem(path: Vec<u8>, error: &dyn Error) -> Problem {
-    Problem { path, message: format!("it could not be read: {}", with_causes(error)) }
+fn problem(path: Vec<u8>, error: &dyn Error) -> CheckoutProblem {
+    CheckoutProblem { path, message: format!("it could not be read: {}", with_causes(error)) }
 }

@@ -6,24 +6,24 @@ use std::collections::BTreeSet;
 use vellum_types::{FileKind, Ino};
 use vellum_volume::FsTree;
 
-use super::number::{InoSet, Numbers};
-use super::unseen::Gaps;
-use super::{Capture, Plan};
+use super::number::{InoSet, InodeNumbers};
+use super::unseen::UnexaminedEntries;
+use super::{CapturePlan, CaptureRequest};
 use crate::error::Result;
-use crate::scan::{DirIndex, DirView, EntryId, EntryRef, Tree};
+use crate::scan::{ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree};
 
 /// One inode to look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Job {
+pub enum CaptureJob {
     /// The base has it, the directory has not.
     Remove(Ino),
     /// A directory: its attributes or its entries may differ.
-    Dir(Ino, DirIndex),
+    Dir(Ino, ScanDirIndex),
     /// Any other entry, by the first of its names.
-    Entry(Ino, EntryId),
+    Entry(Ino, ScanEntryId),
 }
 
-impl Job {
+impl CaptureJob {
     fn ino(&self) -> Ino {
         match self {
             Self::Remove(ino) | Self::Dir(ino, _) | Self::Entry(ino, _) => *ino,
@@ -31,7 +31,7 @@ impl Job {
     }
 
     /// Bytes of content to be read.
-    pub(super) fn bytes(&self, tree: &Tree) -> u64 {
+    pub(super) fn bytes(&self, tree: &ScanTree) -> u64 {
         match self {
             Self::Remove(_) | Self::Dir(..) => 0,
             Self::Entry(_, id) => match tree.entry(*id).stat() {
@@ -43,9 +43,13 @@ impl Job {
 }
 
 /// Lists the jobs in the order of inode numbers.
-pub fn plan(capture: &Capture<'_>, numbers: &Numbers, gaps: &Gaps) -> Result<Plan> {
-    let &Capture { tree, base, renewed, .. } = capture;
-    let mut planning = Planning { tree, numbers, gaps, renewed, jobs: Vec::new(), removed: Vec::new() };
+pub fn plan(
+    capture: &CaptureRequest<'_>,
+    numbers: &InodeNumbers,
+    gaps: &UnexaminedEntries,
+) -> Result<CapturePlan> {
+    let &CaptureRequest { tree, base, renewed, .. } = capture;
+    let mut planning = JobPlanner { tree, numbers, gaps, renewed, jobs: Vec::new(), removed: Vec::new() };
     for dir in tree.dirs() {
         planning.directory(&dir, base)?;
     }
@@ -54,24 +58,24 @@ pub fn plan(capture: &Capture<'_>, numbers: &Numbers, gaps: &Gaps) -> Result<Pla
         planning.removals(base, removed)?;
     }
     let mut jobs = planning.jobs;
-    jobs.sort_unstable_by_key(Job::ino);
+    jobs.sort_unstable_by_key(CaptureJob::ino);
     jobs.dedup_by_key(|job| job.ino());
-    Ok(Plan { jobs })
+    Ok(CapturePlan { jobs })
 }
 
-struct Planning<'a> {
-    tree: &'a Tree,
-    numbers: &'a Numbers,
-    gaps: &'a Gaps,
+struct JobPlanner<'a> {
+    tree: &'a ScanTree,
+    numbers: &'a InodeNumbers,
+    gaps: &'a UnexaminedEntries,
     /// Inodes that are read in any case.
     renewed: &'a BTreeSet<Ino>,
-    jobs: Vec<Job>,
+    jobs: Vec<CaptureJob>,
     /// Inodes that lost a name; gone if they have no other.
     removed: Vec<Ino>,
 }
 
-impl Planning<'_> {
-    fn directory(&mut self, dir: &DirView<'_>, base: Option<&FsTree>) -> Result<()> {
+impl JobPlanner<'_> {
+    fn directory(&mut self, dir: &ScanDir<'_>, base: Option<&FsTree>) -> Result<()> {
         let ino = self.numbers.of_dir(dir);
         let mut touched = !self.is_unchanged_dir(dir) || dir.missing().next().is_some();
         for entry in dir.entries() {
@@ -80,7 +84,7 @@ impl Planning<'_> {
         if !touched {
             return Ok(());
         }
-        self.jobs.push(Job::Dir(ino, dir.index()));
+        self.jobs.push(CaptureJob::Dir(ino, dir.index()));
         let Some(base) = base.filter(|_| self.numbers.is_old(ino)) else { return Ok(()) };
         if base.attr(ino)?.is_none() {
             return Ok(());
@@ -94,25 +98,25 @@ impl Planning<'_> {
         Ok(())
     }
 
-    fn is_unchanged_dir(&self, dir: &DirView<'_>) -> bool {
+    fn is_unchanged_dir(&self, dir: &ScanDir<'_>) -> bool {
         match dir.entry() {
             Some(entry) => self.keeps_number(&entry) && entry.is_unchanged(),
             None => self.tree.root_cached().is_some_and(|(_, unchanged)| unchanged),
         }
     }
 
-    fn keeps_number(&self, entry: &EntryRef<'_>) -> bool {
+    fn keeps_number(&self, entry: &ScanEntryRef<'_>) -> bool {
         entry.cached().is_some_and(|cached| cached.ino == self.numbers.of(entry.id()))
     }
 
     /// Lists an entry that is no directory if it may differ; says whether its name or number does.
-    fn entry(&mut self, entry: &EntryRef<'_>) -> bool {
+    fn entry(&mut self, entry: &ScanEntryRef<'_>) -> bool {
         let same_number = self.keeps_number(entry);
         let ino = self.numbers.of(entry.id());
         let is_unchanged = same_number && entry.is_unchanged() && !self.renewed.contains(&ino);
         if entry.child().is_none() && !is_unchanged && entry.kind() != FileKind::Dir {
             let first = self.numbers.links(ino).map_or(entry.id(), |links| links.first);
-            self.jobs.push(Job::Entry(ino, first));
+            self.jobs.push(CaptureJob::Entry(ino, first));
         }
         !same_number
     }
@@ -125,7 +129,7 @@ impl Planning<'_> {
             if in_use.contains(ino) || !seen.insert(ino) {
                 continue;
             }
-            self.jobs.push(Job::Remove(ino));
+            self.jobs.push(CaptureJob::Remove(ino));
             if base.attr_of(ino)?.kind == FileKind::Dir {
                 lost.extend(base.entries(ino)?.into_iter().map(|(_, entry)| entry.ino));
             }

@@ -6,20 +6,20 @@
 
 use std::collections::HashMap;
 
-use vellum_types::value::Super;
+use vellum_types::value::SuperBlock;
 use vellum_types::{FileKind, Ino};
 use vellum_volume::FsTree;
 
 use crate::error::Result;
-use crate::scan::{DirIndex, DirView, EntryId, EntryRef, Tree};
+use crate::scan::{ScanDir, ScanDirIndex, ScanEntryId, ScanEntryRef, ScanTree};
 use crate::statcache::{CachedDir, CachedEntry, StatCache};
 
 /// Numbers of all entries of a tree.
-pub struct Numbers {
+pub struct InodeNumbers {
     /// Where each directory's entries begin in `inos`.
     starts: Vec<usize>,
     inos: Vec<Ino>,
-    links: HashMap<Ino, Links>,
+    links: HashMap<Ino, HardLinkNames>,
     next: Ino,
     base_next: Ino,
     /// A cached entry was too young to be trusted.
@@ -28,19 +28,19 @@ pub struct Numbers {
 
 /// The names of a file that has several.
 #[derive(Debug, Clone, Copy)]
-pub struct Links {
+pub struct HardLinkNames {
     /// How many there are in the tree.
     pub count: u32,
     /// The first in the order of the walk.
-    pub first: EntryId,
+    pub first: ScanEntryId,
 }
 
-impl Numbers {
+impl InodeNumbers {
     /// Numbers the entries of `tree`, whose cache describes `base`; from `first` on, if there is none.
-    pub fn assign(tree: &Tree, base: Option<&FsTree>, first: Ino, partial: bool) -> Result<Self> {
+    pub fn assign(tree: &ScanTree, base: Option<&FsTree>, first: Ino, partial: bool) -> Result<Self> {
         let partial = partial || !tree.is_complete();
         let base_next = base.map(FsTree::super_record).transpose()?.map_or(first, |s| s.next_ino);
-        let mut work = Assigning::new(tree, base, partial, base_next);
+        let mut work = NumberAssignment::new(tree, base, partial, base_next);
         work.match_files();
         work.match_places()?;
         work.number_the_rest();
@@ -56,20 +56,20 @@ impl Numbers {
 
     /// The number of an entry.
     #[must_use]
-    pub fn of(&self, id: EntryId) -> Ino {
+    pub fn of(&self, id: ScanEntryId) -> Ino {
         let start = self.starts.get(id.dir.as_usize()).copied().unwrap_or(0);
         self.inos.get(start + id.place as usize).copied().unwrap_or(Ino::SUPER)
     }
 
     /// The number of a directory.
     #[must_use]
-    pub fn of_dir(&self, dir: &DirView<'_>) -> Ino {
+    pub fn of_dir(&self, dir: &ScanDir<'_>) -> Ino {
         dir.entry().map_or(Ino::ROOT, |entry| self.of(entry.id()))
     }
 
     /// The names of a file that has several.
     #[must_use]
-    pub fn links(&self, ino: Ino) -> Option<Links> {
+    pub fn links(&self, ino: Ino) -> Option<HardLinkNames> {
         self.links.get(&ino).copied()
     }
 
@@ -92,8 +92,8 @@ impl Numbers {
 
     /// The filesystem's own record.
     #[must_use]
-    pub fn super_record(&self) -> Super {
-        Super { next_ino: self.next }
+    pub fn super_record(&self) -> SuperBlock {
+        SuperBlock { next_ino: self.next }
     }
 
     /// Whether that record differs from the base's.
@@ -132,8 +132,8 @@ impl InoSet {
 /// A file of the host.
 type HostFile = (u64, u64);
 
-struct Assigning<'a> {
-    tree: &'a Tree,
+struct NumberAssignment<'a> {
+    tree: &'a ScanTree,
     base: Option<&'a FsTree>,
     /// Names may stand where the scan did not look: a number must not be taken from a file that keeps one there.
     partial: bool,
@@ -143,13 +143,13 @@ struct Assigning<'a> {
     claimed: InoSet,
     /// Numbers of files that have several names.
     linked: HashMap<HostFile, Ino>,
-    links: HashMap<Ino, Links>,
+    links: HashMap<Ino, HardLinkNames>,
     next: Ino,
     was_racy: bool,
 }
 
-impl<'a> Assigning<'a> {
-    fn new(tree: &'a Tree, base: Option<&'a FsTree>, partial: bool, next: Ino) -> Self {
+impl<'a> NumberAssignment<'a> {
+    fn new(tree: &'a ScanTree, base: Option<&'a FsTree>, partial: bool, next: Ino) -> Self {
         let mut starts = Vec::with_capacity(tree.dir_count());
         let mut count = 0;
         for dir in tree.dirs() {
@@ -189,7 +189,7 @@ impl<'a> Assigning<'a> {
     }
 
     /// A remembered file that now has another name. In a partial scan its old name may still stand, unseen.
-    fn renamed<'c>(&self, cache: &'c StatCache, entry: &EntryRef<'_>) -> Option<CachedEntry<'c>> {
+    fn renamed<'c>(&self, cache: &'c StatCache, entry: &ScanEntryRef<'_>) -> Option<CachedEntry<'c>> {
         let stat = entry.stat();
         if self.partial {
             return None;
@@ -242,7 +242,7 @@ impl<'a> Assigning<'a> {
     }
 
     /// Gives `ino` to an entry, unless another file has it. Names of one file share its number.
-    fn claim(&mut self, entry: &EntryRef<'_>, ino: Ino) {
+    fn claim(&mut self, entry: &ScanEntryRef<'_>, ino: Ino) {
         let ino = match self.host_link(entry) {
             Some(shared) => shared,
             None if ino == Ino::SUPER || !self.claimed.insert(ino) => return,
@@ -254,37 +254,37 @@ impl<'a> Assigning<'a> {
         }
     }
 
-    fn note_link(&mut self, entry: &EntryRef<'_>, ino: Ino) {
+    fn note_link(&mut self, entry: &ScanEntryRef<'_>, ino: Ino) {
         if let Some(file) = multi_linked(entry) {
             self.linked.insert(file, ino);
             self.count_link(entry);
         }
     }
 
-    fn count_link(&mut self, entry: &EntryRef<'_>) {
+    fn count_link(&mut self, entry: &ScanEntryRef<'_>) {
         if multi_linked(entry).is_some() {
-            let first = Links { count: 0, first: entry.id() };
+            let first = HardLinkNames { count: 0, first: entry.id() };
             self.links.entry(self.kept(entry.id())).or_insert(first).count += 1;
         }
     }
 
-    fn host_link(&self, entry: &EntryRef<'_>) -> Option<Ino> {
+    fn host_link(&self, entry: &ScanEntryRef<'_>) -> Option<Ino> {
         multi_linked(entry).and_then(|file| self.linked.get(&file).copied())
     }
 
-    fn dir_ino(&self, dir: &DirView<'_>) -> Ino {
+    fn dir_ino(&self, dir: &ScanDir<'_>) -> Ino {
         dir.entry().map_or(Ino::ROOT, |entry| self.kept(entry.id()))
     }
 
-    fn place(&self, id: EntryId) -> usize {
+    fn place(&self, id: ScanEntryId) -> usize {
         self.starts.get(id.dir.as_usize()).copied().unwrap_or(0) + id.place as usize
     }
 
-    fn kept(&self, id: EntryId) -> Ino {
+    fn kept(&self, id: ScanEntryId) -> Ino {
         self.inos.get(self.place(id)).copied().unwrap_or(Ino::SUPER)
     }
 
-    fn set(&mut self, id: EntryId, ino: Ino) {
+    fn set(&mut self, id: ScanEntryId, ino: Ino) {
         let place = self.place(id);
         if let Some(held) = self.inos.get_mut(place) {
             *held = ino;
@@ -297,13 +297,13 @@ fn is_linked(state: &FsTree, ino: Ino) -> Result<bool> {
     Ok(state.attr(ino)?.is_some_and(|attr| attr.kind != FileKind::Dir && attr.nlink > 1))
 }
 
-fn set<T>(list: &mut [T], index: DirIndex, value: T) {
+fn set<T>(list: &mut [T], index: ScanDirIndex, value: T) {
     if let Some(held) = list.get_mut(index.as_usize()) {
         *held = value;
     }
 }
 
-fn multi_linked(entry: &EntryRef<'_>) -> Option<HostFile> {
+fn multi_linked(entry: &ScanEntryRef<'_>) -> Option<HostFile> {
     let stat = entry.stat();
     (stat.nlink > 1 && stat.kind != FileKind::Dir).then_some((stat.dev, stat.ino))
 }

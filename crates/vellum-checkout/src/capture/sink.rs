@@ -1,6 +1,6 @@
 //! Where changes of the map go: into a new tree, or into a layer in memory.
 
-use vellum_map::{Applier, Builder, Layer, NodeCache, Root};
+use vellum_map::{ChangeLayer, MapApplier, MapBuilder, MapRoot, NodeCache};
 use vellum_volume::tree::NodeLoader;
 use vellum_volume::{Volume, WriteSession};
 
@@ -16,7 +16,7 @@ pub trait ChangeSink {
 #[derive(Default)]
 pub struct LayerSink {
     /// What was changed so far.
-    pub layer: Layer,
+    pub layer: ChangeLayer,
 }
 
 impl ChangeSink for LayerSink {
@@ -32,22 +32,22 @@ impl ChangeSink for LayerSink {
 /// Makes the changed tree in the volume.
 pub enum TreeSink<'a> {
     /// From nothing.
-    New(Builder<'a, WriteSession>),
+    New(MapBuilder<'a, WriteSession>),
     /// From the base.
-    Changed(Applier<'a, NodeCache<NodeLoader>, WriteSession>),
+    Changed(MapApplier<'a, NodeCache<NodeLoader>, WriteSession>),
 }
 
 impl<'a> TreeSink<'a> {
     /// Starts from the map at `base`, or from nothing.
-    pub fn new(volume: &'a Volume, session: &'a WriteSession, base: Option<&Root>) -> Result<Self> {
+    pub fn new(volume: &'a Volume, session: &'a WriteSession, base: Option<&MapRoot>) -> Result<Self> {
         Ok(match base {
-            None => Self::New(Builder::new(volume.shape(), session)),
-            Some(root) => Self::Changed(Applier::new(&*volume.nodes, session, volume.shape(), root)?),
+            None => Self::New(MapBuilder::new(volume.shape(), session)),
+            Some(root) => Self::Changed(MapApplier::new(&*volume.nodes, session, volume.shape(), root)?),
         })
     }
 
     /// Completes the tree.
-    pub fn finish(self) -> Result<Root> {
+    pub fn finish(self) -> Result<MapRoot> {
         Ok(match self {
             Self::New(builder) => builder.finish()?,
             Self::Changed(applier) => applier.finish()?,

@@ -4,33 +4,33 @@
 
 use std::collections::{HashMap, HashSet};
 
-use vellum_map::Span;
-use vellum_types::{Dentry, FileKind, Ino, KeyRef};
+use vellum_map::KeySpan;
+use vellum_types::{Dentry, FileKind, Ino, MapKeyRef};
 use vellum_volume::{FsTree, VolumeError};
 
-use super::jobs::Job;
-use super::number::{InoSet, Numbers};
+use super::jobs::CaptureJob;
+use super::number::{InoSet, InodeNumbers};
 use crate::error::Result;
-use crate::scan::{DirIndex, DirView, ProblemCause, Tree};
+use crate::scan::{ScanDir, ScanDirIndex, ScanProblemCause, ScanTree};
 
 /// A directory and a name in it.
-pub type Name = (Ino, Vec<u8>);
+pub type DirEntryName = (Ino, Vec<u8>);
 
 /// Entries that were listed and could not be examined: their directory was read, and yet nothing is known of them.
-pub struct Gaps {
+pub struct UnexaminedEntries {
     paths: HashSet<Vec<u8>>,
 }
 
-impl Gaps {
+impl UnexaminedEntries {
     /// The gaps of a scan.
-    pub fn of(tree: &Tree) -> Self {
-        let unknown = |cause: &ProblemCause| matches!(cause, ProblemCause::Unexaminable(_));
+    pub fn of(tree: &ScanTree) -> Self {
+        let unknown = |cause: &ScanProblemCause| matches!(cause, ScanProblemCause::Unexaminable(_));
         let problems = tree.problems().iter().filter(|problem| unknown(&problem.cause));
         Self { paths: problems.map(|problem| problem.path.clone()).collect() }
     }
 
     /// Whether the absence of a name means that it is not there.
-    pub fn covers(&self, dir: &DirView<'_>, name: &[u8]) -> bool {
+    pub fn covers(&self, dir: &ScanDir<'_>, name: &[u8]) -> bool {
         if !dir.covers(name) {
             return false;
         }
@@ -48,20 +48,26 @@ impl Gaps {
 
 /// The names, among those that the scan did not look at, of files of which it saw, or missed, another.
 #[derive(Default)]
-pub struct Unseen {
-    names: HashMap<Ino, Vec<Name>>,
+pub struct UnscannedLinkNames {
+    names: HashMap<Ino, Vec<DirEntryName>>,
 }
 
-impl Unseen {
+impl UnscannedLinkNames {
     /// Finds them in the base, all of which is gone through if a file that is worked on has several names.
-    pub fn find(tree: &Tree, base: &FsTree, numbers: &Numbers, gaps: &Gaps, jobs: &[Job]) -> Result<Self> {
+    pub fn find(
+        tree: &ScanTree,
+        base: &FsTree,
+        numbers: &InodeNumbers,
+        gaps: &UnexaminedEntries,
+        jobs: &[CaptureJob],
+    ) -> Result<Self> {
         let mut wanted = HashSet::new();
         let mut removed = InoSet::default();
         for job in jobs {
-            if let Job::Remove(ino) = job {
+            if let CaptureJob::Remove(ino) = job {
                 removed.insert(*ino);
             }
-            if let Job::Entry(ino, _) | Job::Remove(ino) = job
+            if let CaptureJob::Entry(ino, _) | CaptureJob::Remove(ino) = job
                 && base.attr(*ino)?.is_some_and(|attr| attr.kind != FileKind::Dir && attr.nlink > 1)
             {
                 wanted.insert(*ino);
@@ -71,12 +77,14 @@ impl Unseen {
         if wanted.is_empty() {
             return Ok(unseen);
         }
-        let scanned: HashMap<Ino, DirIndex> =
+        let scanned: HashMap<Ino, ScanDirIndex> =
             tree.dirs().map(|dir| (numbers.of_dir(&dir), dir.index())).collect();
         let broken = || VolumeError::decoding("an entry of the last snapshot");
-        for entry in base.view().range(base.nodes(), Span::all())? {
+        for entry in base.view().range(base.nodes(), KeySpan::all())? {
             let entry = entry?;
-            let KeyRef::Dentry(dir, name) = KeyRef::parse(&entry.key).map_err(broken())? else { continue };
+            let MapKeyRef::Dentry(dir, name) = MapKeyRef::parse(&entry.key).map_err(broken())? else {
+                continue;
+            };
             let ino = Dentry::decode(&entry.value).map_err(broken())?.ino;
             let looked_at = || scanned.get(&dir).is_some_and(|index| gaps.covers(&tree.dir(*index), name));
             if wanted.contains(&ino) && !removed.contains(dir) && !looked_at() {
@@ -87,7 +95,7 @@ impl Unseen {
     }
 
     /// The names of an inode that stay without having been looked at.
-    pub fn names(&self, ino: Ino) -> &[Name] {
+    pub fn names(&self, ino: Ino) -> &[DirEntryName] {
         self.names.get(&ino).map_or(&[], Vec::as_slice)
     }
 }

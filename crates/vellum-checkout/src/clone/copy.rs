@@ -8,8 +8,8 @@ use rustix::fs::{copy_file_range, ftruncate, ioctl_ficlone};
 use rustix::io::Errno;
 use vellum_types::ErrorKind;
 
-use super::{Segment, data_segments};
-use crate::meta::Stat;
+use super::{DataSegment, data_segments};
+use crate::meta::FileStat;
 
 /// Buffer of a copy by hand, bytes: large enough that the calls cost nothing, small enough to stay in cache.
 const BUFFER: usize = 256 << 10;
@@ -18,7 +18,7 @@ const KERNEL_STEP: usize = 64 << 20;
 
 /// How the bytes were brought over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Strategy {
+pub enum CopyStrategy {
     /// Blocks are shared; nothing was copied.
     Reflink,
     /// Copied within the kernel.
@@ -29,9 +29,9 @@ pub enum Strategy {
 
 /// What a copy did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopyReport {
     /// How.
-    pub strategy: Strategy,
+    pub strategy: CopyStrategy,
     /// Bytes of data moved (or shared), holes not counted.
     pub data: u64,
 }
@@ -71,19 +71,19 @@ impl CloneError {
 }
 
 /// Makes `to`, an empty file, equal to `from`, whose attributes are `stat`.
-pub fn copy_content(from: &File, to: &File, stat: &Stat) -> Result<Copied, CloneError> {
+pub fn copy_content(from: &File, to: &File, stat: &FileStat) -> Result<CopyReport, CloneError> {
     if ioctl_ficlone(to, from).is_ok() {
         // The clone took the source as it was at that moment, which may be longer than it was.
         ftruncate(to, stat.size).map_err(|errno| CloneError::at(stat.size, errno))?;
-        return Ok(Copied { strategy: Strategy::Reflink, data: stat.size });
+        return Ok(CopyReport { strategy: CopyStrategy::Reflink, data: stat.size });
     }
     copy_data(from, to, stat)
 }
 
 /// As [`copy_content`], without sharing blocks.
-pub fn copy_data(from: &File, to: &File, stat: &Stat) -> Result<Copied, CloneError> {
+pub fn copy_data(from: &File, to: &File, stat: &FileStat) -> Result<CopyReport, CloneError> {
     ftruncate(to, stat.size).map_err(|errno| CloneError::at(stat.size, errno))?;
-    let mut copied = Copied { strategy: Strategy::InKernel, data: 0 };
+    let mut copied = CopyReport { strategy: CopyStrategy::InKernel, data: 0 };
     for segment in data_segments(from, stat) {
         let segment = segment.map_err(|error| CloneError::at(copied.data, error))?;
         copied.strategy = copy_segment(from, to, segment, copied.strategy)?;
@@ -95,12 +95,12 @@ pub fn copy_data(from: &File, to: &File, stat: &Stat) -> Result<Copied, CloneErr
 fn copy_segment(
     from: &File,
     to: &File,
-    segment: Segment,
-    strategy: Strategy,
-) -> Result<Strategy, CloneError> {
+    segment: DataSegment,
+    strategy: CopyStrategy,
+) -> Result<CopyStrategy, CloneError> {
     let end = segment.offset + segment.len;
     let mut position = segment.offset;
-    while strategy != Strategy::ByHand && position < end {
+    while strategy != CopyStrategy::ByHand && position < end {
         match copy_in_kernel(from, to, position, end) {
             // Some virtual files claim to be at their end here, and some pairs of files cannot be copied so:
             // reading decides.
@@ -115,7 +115,7 @@ fn copy_segment(
         return Ok(strategy);
     }
     copy_by_hand(from, to, position, end)?;
-    Ok(Strategy::ByHand)
+    Ok(CopyStrategy::ByHand)
 }
 
 fn copy_in_kernel(from: &File, to: &File, position: u64, end: u64) -> rustix::io::Result<u64> {

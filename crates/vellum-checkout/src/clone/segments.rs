@@ -6,11 +6,11 @@ use std::io;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-use crate::meta::Stat;
+use crate::meta::FileStat;
 
 /// A range of a file that holds data; what lies between two is a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
+pub struct DataSegment {
     /// First byte.
     pub offset: u64,
     /// Bytes; never 0.
@@ -19,19 +19,22 @@ pub struct Segment {
 
 /// The data ranges of `file`, in order, up to the size in `stat`. Costs no call for a file that has all its blocks,
 /// and falls back to one range where the filesystem cannot tell. Moves the file's position.
-pub fn data_segments<'f>(file: &'f File, stat: &Stat) -> impl Iterator<Item = io::Result<Segment>> + use<'f> {
-    Segments { file, position: 0, size: stat.size, probe: stat.may_have_holes }
+pub fn data_segments<'f>(
+    file: &'f File,
+    stat: &FileStat,
+) -> impl Iterator<Item = io::Result<DataSegment>> + use<'f> {
+    DataSegments { file, position: 0, size: stat.size, probe: stat.may_have_holes }
 }
 
-struct Segments<'f> {
+struct DataSegments<'f> {
     file: &'f File,
     position: u64,
     size: u64,
     probe: bool,
 }
 
-impl Iterator for Segments<'_> {
-    type Item = io::Result<Segment>;
+impl Iterator for DataSegments<'_> {
+    type Item = io::Result<DataSegment>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.position >= self.size {
@@ -57,15 +60,15 @@ impl Iterator for Segments<'_> {
                 // A hole at or before the data's start would be no progress: take all that is left then.
                 let end = if hole > start { hole.min(self.size) } else { self.size };
                 self.position = end;
-                Some(Ok(Segment { offset: start, len: end - start }))
+                Some(Ok(DataSegment { offset: start, len: end - start }))
             }
         }
     }
 }
 
-impl Segments<'_> {
-    fn rest(&mut self) -> Option<io::Result<Segment>> {
+impl DataSegments<'_> {
+    fn rest(&mut self) -> Option<io::Result<DataSegment>> {
         let offset = std::mem::replace(&mut self.position, self.size);
-        Some(Ok(Segment { offset, len: self.size - offset }))
+        Some(Ok(DataSegment { offset, len: self.size - offset }))
     }
 }

@@ -6,12 +6,12 @@ use std::os::unix::fs::FileExt;
 
 use super::*;
 use crate::beneath::stat_file;
-use crate::meta::Stat;
+use crate::meta::FileStat;
 
 const MIB: u64 = 1 << 20;
 
 /// 8 MiB of which two pieces are data.
-fn sparse() -> (File, Stat) {
+fn sparse() -> (File, FileStat) {
     let file = tempfile::tempfile().unwrap();
     file.set_len(8 * MIB).unwrap();
     file.write_all_at(&[7; 65_536], MIB).unwrap();
@@ -44,7 +44,7 @@ fn a_file_with_all_its_blocks_is_one_segment() {
     file.sync_all().unwrap();
     let stat = stat_file(&file).unwrap();
     let segments: Vec<_> = data_segments(&file, &stat).map(Result::unwrap).collect();
-    assert_eq!(segments, [Segment { offset: 0, len: 10_000 }]);
+    assert_eq!(segments, [DataSegment { offset: 0, len: 10_000 }]);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_file_that_lies_about_its_size_is_read_by_hand() {
     // Files of /proc have size 0 and content: a caller that measured them asks for what it measured.
     let text = std::fs::read("/proc/self/cmdline").unwrap();
     let from = File::open("/proc/self/cmdline").unwrap();
-    let stat = Stat { size: text.len() as u64, may_have_holes: false, ..stat_file(&from).unwrap() };
+    let stat = FileStat { size: text.len() as u64, may_have_holes: false, ..stat_file(&from).unwrap() };
     let to = tempfile::tempfile().unwrap();
     copy_data(&from, &to, &stat).unwrap();
     assert_eq!(content(&to), text);
@@ -82,7 +82,7 @@ fn a_file_that_became_shorter_is_an_error() {
     let from = tempfile::tempfile().unwrap();
     from.write_all_at(&[1; 1000], 0).unwrap();
     from.sync_all().unwrap();
-    let stat = Stat { may_have_holes: false, ..stat_file(&from).unwrap() };
+    let stat = FileStat { may_have_holes: false, ..stat_file(&from).unwrap() };
     from.set_len(500).unwrap();
     let to = tempfile::tempfile().unwrap();
     assert!(matches!(copy_data(&from, &to, &stat), Err(CloneError::Shrunk { expected: 1000 })));

@@ -3,23 +3,23 @@
 //! Invariant: only what the fork made is removed: what is at a path of its snapshot and looks as the fork made it, its
 //! temporary files, and directories of the snapshot that are empty then. What a user put in meanwhile stays.
 
-use vellum_types::{Attr, FileKind, Ino};
+use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::FsTree;
 
-use crate::beneath::{Dir, sweep_temps};
+use crate::beneath::{HeldDir, sweep_temps};
 use crate::error::Result;
-use crate::meta::Stat;
+use crate::meta::FileStat;
 
 /// Mode of a directory that is being emptied; its own may not allow that.
 const WORKING_MODE: u32 = 0o700;
 
 /// Removes what a fork of this state made in a directory. What cannot be removed stays: the fork has failed for a reason
 /// that the user is told.
-pub(super) fn remove_made(root: &Dir, target: &FsTree) {
+pub(super) fn remove_made(root: &HeldDir, target: &FsTree) {
     remove_entries(root, target, Ino::ROOT);
 }
 
-fn remove_entries(dir: &Dir, target: &FsTree, ino: Ino) {
+fn remove_entries(dir: &HeldDir, target: &FsTree, ino: Ino) {
     let _ = sweep_temps(dir);
     // What cannot be read of the snapshot was not made.
     let Ok(entries) = target.entries(ino) else { return };
@@ -28,7 +28,7 @@ fn remove_entries(dir: &Dir, target: &FsTree, ino: Ino) {
     }
 }
 
-fn remove_entry(dir: &Dir, name: &[u8], target: &FsTree, ino: Ino) -> Result<()> {
+fn remove_entry(dir: &HeldDir, name: &[u8], target: &FsTree, ino: Ino) -> Result<()> {
     let attr = target.attr_of(ino)?;
     let stat = dir.stat(name)?;
     if stat.kind != attr.kind {
@@ -44,6 +44,6 @@ fn remove_entry(dir: &Dir, name: &[u8], target: &FsTree, ino: Ino) -> Result<()>
 }
 
 /// Every file has its time before it has its name; who writes to it, or makes one of that name, gives it another.
-fn looks_made(stat: &Stat, attr: &Attr) -> bool {
+fn looks_made(stat: &FileStat, attr: &InodeAttr) -> bool {
     stat.mtime == attr.mtime && (attr.kind != FileKind::File || stat.size == attr.size)
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use vellum_types::Ino;
 use vellum_volume::FsTree;
 
-use crate::beneath::Dir;
+use crate::beneath::HeldDir;
 use crate::error::Result;
 
 /// Directories kept open; the oldest half goes when there are more.
@@ -15,19 +15,19 @@ const KEPT: usize = 512;
 /// Opens directories below the root by the target's inode numbers, whatever their depth.
 pub struct TargetDirs<'a> {
     target: &'a FsTree,
-    root: &'a Dir,
+    root: &'a HeldDir,
     base: Ino,
-    kept: Mutex<HashMap<Ino, (Dir, u64)>>,
+    kept: Mutex<HashMap<Ino, (HeldDir, u64)>>,
 }
 
 impl<'a> TargetDirs<'a> {
     /// The directories of `target` below `base`, which is `root`.
-    pub fn new(target: &'a FsTree, root: &'a Dir, base: Ino) -> Self {
+    pub fn new(target: &'a FsTree, root: &'a HeldDir, base: Ino) -> Self {
         Self { target, root, base, kept: Mutex::default() }
     }
 
     /// An open directory: the one that has the path which the target gives it.
-    pub fn get(&self, ino: Ino) -> Result<Dir> {
+    pub fn get(&self, ino: Ino) -> Result<HeldDir> {
         let mut way = Vec::new();
         let mut at = ino;
         let mut here = loop {
@@ -48,12 +48,12 @@ impl<'a> TargetDirs<'a> {
         Ok(here)
     }
 
-    fn kept(&self, ino: Ino) -> Option<Dir> {
+    fn kept(&self, ino: Ino) -> Option<HeldDir> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get(&ino).map(|(dir, _)| dir.clone())
     }
 
-    fn keep(&self, ino: Ino, dir: &Dir) {
+    fn keep(&self, ino: Ino, dir: &HeldDir) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let clock = kept.values().map(|(_, used)| *used).max().unwrap_or(0) + 1;
         if kept.len() >= KEPT {

@@ -5,17 +5,17 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
-use vellum_store::Fetched;
+use vellum_store::FetchedBlobs;
 use vellum_types::{BlobId, BlobKind, ErrorKind, FileKind};
-use vellum_volume::tree::{Inode, Piece, part, pieces};
+use vellum_volume::tree::{FilePiece, InodeRecord, part, pieces};
 
-use super::unseen::UnseenHome;
-use super::{Materialize, Source, Work};
-use crate::beneath::{Dir, Replace, stat_file};
-use crate::clone::{Strategy, copy_content, copy_data};
+use super::unseen::HiddenFillDir;
+use super::{CloneSource, MaterializeRequest, MaterializeRun};
+use crate::beneath::{HeldDir, ReplacePolicy, stat_file};
+use crate::clone::{CopyStrategy, copy_content, copy_data};
 use crate::error::{CheckoutError, Result};
-use crate::plan::Write;
-use crate::scan::EntryId;
+use crate::plan::FileWrite;
+use crate::scan::ScanEntryId;
 
 /// Files that are written together, at most.
 const BATCH_FILES: usize = 512;
@@ -30,7 +30,7 @@ const WINDOW: usize = 256;
 
 /// How the files of a fork are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Engine {
+pub enum ForkEngine {
     /// By sharing blocks; an error where the filesystem cannot.
     Reflink,
     /// By copying the files of the worktree, where they are unchanged.
@@ -39,7 +39,7 @@ pub enum Engine {
     Chunks,
 }
 
-impl Engine {
+impl ForkEngine {
     /// What messages call it.
     #[must_use]
     pub fn noun(self) -> &'static str {
@@ -52,24 +52,24 @@ impl Engine {
 }
 
 /// Some files with all that is known of them.
-pub struct Batch<'a> {
-    items: Vec<Item<'a>>,
+pub struct FileBatch<'a> {
+    items: Vec<BatchItem<'a>>,
     /// The chunks that were fetched together.
-    fetched: Fetched,
+    fetched: FetchedBlobs,
 }
 
-struct Item<'a> {
-    write: &'a Write,
-    inode: Inode,
-    pieces: Vec<Piece>,
+struct BatchItem<'a> {
+    write: &'a FileWrite,
+    inode: InodeRecord,
+    pieces: Vec<FilePiece>,
     /// Where its chunks begin among those fetched together. None for a file that fetches its own, if it needs any:
     /// a large one, or one that will be cloned.
     first: Option<usize>,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> FileBatch<'a> {
     /// Takes as many files from the front of the list as should be written together, and fetches their chunks.
-    pub fn gather(what: &Materialize<'_>, writes: &'a [Write]) -> Result<Self> {
+    pub fn gather(what: &MaterializeRequest<'_>, writes: &'a [FileWrite]) -> Result<Self> {
         let (mut items, mut chunks) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         for portion in writes.get(..writes.len().min(BATCH_FILES)).unwrap_or_default().chunks(LOOKED_UP) {
@@ -77,7 +77,7 @@ impl<'a> Batch<'a> {
                 break;
             }
             let found =
-                portion.par_iter().map(|write| Item::find(what, write)).collect::<Result<Vec<_>>>()?;
+                portion.par_iter().map(|write| BatchItem::find(what, write)).collect::<Result<Vec<_>>>()?;
             for mut item in found {
                 if bytes >= BATCH_BYTES {
                     break;
@@ -99,43 +99,43 @@ impl<'a> Batch<'a> {
     }
 
     /// The files.
-    pub fn writes(&self) -> impl Iterator<Item = &'a Write> {
+    pub fn writes(&self) -> impl Iterator<Item = &'a FileWrite> {
         self.items.iter().map(|item| item.write)
     }
 
     /// The files, with their sizes.
-    pub fn sizes(&self) -> impl Iterator<Item = (&'a Write, u64)> {
+    pub fn sizes(&self) -> impl Iterator<Item = (&'a FileWrite, u64)> {
         self.items.iter().map(|item| (item.write, item.inode.attr.size))
     }
 
     /// Makes the files; for each the metadata that could not be applied.
-    pub fn run(&self, work: &Work<'_>) -> Vec<Result<Vec<String>>> {
+    pub fn run(&self, work: &MaterializeRun<'_>) -> Vec<Result<Vec<String>>> {
         self.items.par_iter().map(|item| item.make(work, &self.fetched)).collect()
     }
 }
 
-fn chunks_of(pieces: &[Piece]) -> impl Iterator<Item = (BlobKind, BlobId)> {
+fn chunks_of(pieces: &[FilePiece]) -> impl Iterator<Item = (BlobKind, BlobId)> {
     pieces.iter().filter_map(|piece| piece.chunk).map(|(id, _)| (BlobKind::Chunk, id))
 }
 
-impl Materialize<'_> {
+impl MaterializeRequest<'_> {
     /// The file that a file may be cloned from.
-    fn clone_source(&self, write: &Write) -> Option<(&Source<'_>, EntryId)> {
-        if self.engine == Some(Engine::Chunks) {
+    fn clone_source(&self, write: &FileWrite) -> Option<(&CloneSource<'_>, ScanEntryId)> {
+        if self.engine == Some(ForkEngine::Chunks) {
             return None;
         }
         self.clones.as_ref().zip(write.same_content)
     }
 }
 
-impl<'a> Item<'a> {
-    fn find(what: &Materialize<'_>, write: &'a Write) -> Result<Self> {
+impl<'a> BatchItem<'a> {
+    fn find(what: &MaterializeRequest<'_>, write: &'a FileWrite) -> Result<Self> {
         let inode = what.target.inode(write.place.ino)?;
         let pieces = if inode.attr.kind == FileKind::File { pieces(&inode)? } else { Vec::new() };
         Ok(Self { write, inode, pieces, first: None })
     }
 
-    fn make(&self, work: &Work<'_>, fetched: &Fetched) -> Result<Vec<String>> {
+    fn make(&self, work: &MaterializeRun<'_>, fetched: &FetchedBlobs) -> Result<Vec<String>> {
         let place = &self.write.place;
         if let Some(home) = work.unseen.home(place.dir, |dir| work.dirs.get(dir.dir))? {
             return self.make_unseen(work, fetched, &home);
@@ -149,13 +149,18 @@ impl<'a> Item<'a> {
         let problems = work.apply(&new.node()?, &self.inode, true);
         work.check_replaced(&dir, &place.name, self.write.replaces)?;
         let replaces = self.write.replaces.is_some() || self.write.overwrites;
-        let replace = if replaces { Replace::Always } else { Replace::Never };
+        let replace = if replaces { ReplacePolicy::Always } else { ReplacePolicy::Never };
         new.commit(&place.name, replace)?;
         Ok(problems)
     }
 
     /// Makes the file under its own name, in a directory that nobody sees.
-    fn make_unseen(&self, work: &Work<'_>, fetched: &Fetched, home: &UnseenHome) -> Result<Vec<String>> {
+    fn make_unseen(
+        &self,
+        work: &MaterializeRun<'_>,
+        fetched: &FetchedBlobs,
+        home: &HiddenFillDir,
+    ) -> Result<Vec<String>> {
         if self.inode.attr.kind != FileKind::File {
             return self.make_special(work, home.dir());
         }
@@ -164,11 +169,11 @@ impl<'a> Item<'a> {
         let (new, fresh) = home.new_file(name, self.inode.attr.mode & PERMISSIONS)?;
         self.put_content(work, new.file()?, fetched)?;
         let problems = work.apply_to_fresh(&new.node()?, &self.inode, &fresh);
-        new.commit(name, Replace::Never)?;
+        new.commit(name, ReplacePolicy::Never)?;
         Ok(problems)
     }
 
-    fn put_content(&self, work: &Work<'_>, file: &File, fetched: &Fetched) -> Result<()> {
+    fn put_content(&self, work: &MaterializeRun<'_>, file: &File, fetched: &FetchedBlobs) -> Result<()> {
         if !self.clone_content(work, file)? {
             self.fill(work, file, fetched)?;
             work.counters.from_chunks.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +182,7 @@ impl<'a> Item<'a> {
         Ok(())
     }
 
-    fn make_special(&self, work: &Work<'_>, dir: &Dir) -> Result<Vec<String>> {
+    fn make_special(&self, work: &MaterializeRun<'_>, dir: &HeldDir) -> Result<Vec<String>> {
         let name = &self.write.place.name;
         work.check_replaced(dir, name, self.write.replaces)?;
         if self.write.replaces.is_some() || self.write.overwrites {
@@ -188,7 +193,7 @@ impl<'a> Item<'a> {
     }
 
     /// Clones the content from a file that has the same; false if it has to come from chunks.
-    fn clone_content(&self, work: &Work<'_>, to: &File) -> Result<bool> {
+    fn clone_content(&self, work: &MaterializeRun<'_>, to: &File) -> Result<bool> {
         let Some((source, id)) = work.what.clone_source(self.write) else { return Ok(false) };
         let seen = source.tree.entry(id);
         let opened = match source.dirs.get(id.dir).and_then(|dir| dir.open_file(seen.name())) {
@@ -196,16 +201,16 @@ impl<'a> Item<'a> {
             _ => return Ok(false),
         };
         let copied = match work.what.engine {
-            Some(Engine::Copy) => copy_data(&opened.file, to, &opened.stat),
+            Some(ForkEngine::Copy) => copy_data(&opened.file, to, &opened.stat),
             _ => copy_content(&opened.file, to, &opened.stat),
         };
         let held_still = stat_file(&opened.file).is_ok_and(|now| now.same_state(seen.stat()));
         match copied {
             Ok(copied) if held_still => {
-                let reflinked = copied.strategy == Strategy::Reflink;
-                if !reflinked && work.what.engine == Some(Engine::Reflink) {
+                let reflinked = copied.strategy == CopyStrategy::Reflink;
+                if !reflinked && work.what.engine == Some(ForkEngine::Reflink) {
                     let reason = "this filesystem cannot share blocks between files".into();
-                    return Err(CheckoutError::Engine { engine: Engine::Reflink.noun(), reason });
+                    return Err(CheckoutError::Engine { engine: ForkEngine::Reflink.noun(), reason });
                 }
                 let counter = if reflinked { &work.counters.reflinked } else { &work.counters.copied };
                 counter.fetch_add(1, Ordering::Relaxed);
@@ -222,7 +227,7 @@ impl<'a> Item<'a> {
     }
 
     /// Writes the content from chunks; holes stay holes.
-    fn fill(&self, work: &Work<'_>, file: &File, fetched: &Fetched) -> Result<()> {
+    fn fill(&self, work: &MaterializeRun<'_>, file: &File, fetched: &FetchedBlobs) -> Result<()> {
         let failed = |error| CheckoutError::path("write", &self.write.place.name)(error);
         if let Some(content) = &self.inode.attr.inline {
             return file.write_all_at(content, 0).map_err(failed);
@@ -239,7 +244,13 @@ impl<'a> Item<'a> {
         Ok(())
     }
 
-    fn fill_from(&self, file: &File, fetched: &Fetched, first: usize, pieces: &[Piece]) -> Result<()> {
+    fn fill_from(
+        &self,
+        file: &File,
+        fetched: &FetchedBlobs,
+        first: usize,
+        pieces: &[FilePiece],
+    ) -> Result<()> {
         let chunks = pieces.iter().filter_map(|piece| piece.chunk.map(|chunk| (piece, chunk)));
         for (number, (piece, (id, skip))) in chunks.enumerate() {
             let chunk = fetched.open(first + number)?;
@@ -251,8 +262,8 @@ impl<'a> Item<'a> {
     }
 
     /// A large file: while one portion is opened and written, the next is fetched.
-    fn fill_by_windows(&self, work: &Work<'_>, file: &File) -> Result<()> {
-        let fetch = |window: Option<&[Piece]>| -> Result<Option<Fetched>> {
+    fn fill_by_windows(&self, work: &MaterializeRun<'_>, file: &File) -> Result<()> {
+        let fetch = |window: Option<&[FilePiece]>| -> Result<Option<FetchedBlobs>> {
             work.what.meter.check()?;
             let wanted = window.map(|window| chunks_of(window).collect::<Vec<_>>());
             Ok(wanted.map(|wanted| work.what.volume.blobs.fetch(&wanted)).transpose()?)
@@ -270,7 +281,7 @@ impl<'a> Item<'a> {
     }
 
     /// A piece of a large file: opened and written by all threads.
-    fn fill_window(&self, file: &File, fetched: &Fetched, window: &[Piece]) -> Result<()> {
+    fn fill_window(&self, file: &File, fetched: &FetchedBlobs, window: &[FilePiece]) -> Result<()> {
         let chunks: Vec<_> =
             window.iter().filter_map(|piece| piece.chunk.map(|chunk| (piece, chunk))).collect();
         chunks.par_iter().enumerate().try_for_each(|(number, (piece, (id, skip)))| {

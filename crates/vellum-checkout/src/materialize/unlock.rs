@@ -5,22 +5,22 @@
 
 use rustix::process::geteuid;
 
-use super::Work;
-use crate::beneath::Dir;
-use crate::plan::Steps;
+use super::MaterializeRun;
+use crate::beneath::HeldDir;
+use crate::plan::PlanSteps;
 
 /// What the owner needs to work in a directory.
 const OWNER_ALL: u32 = 0o700;
 
 /// Directories that were opened, with their own permissions. They close when this is dropped.
 #[derive(Default)]
-pub struct Unlocked {
-    dirs: Vec<(Dir, u32)>,
+pub struct UnlockedDirs {
+    dirs: Vec<(HeldDir, u32)>,
 }
 
-impl Unlocked {
+impl UnlockedDirs {
     /// Opens the directories in which something is to be done; parents come before children in a plan.
-    pub fn open(work: &Work<'_>, steps: &Steps) -> Self {
+    pub fn open(work: &MaterializeRun<'_>, steps: &PlanSteps) -> Self {
         let mut unlocked = Self::default();
         if work.caller.is_privileged() {
             return unlocked;
@@ -47,7 +47,7 @@ impl Unlocked {
         unlocked
     }
 
-    fn try_open(&mut self, dir: Option<Dir>) {
+    fn try_open(&mut self, dir: Option<HeldDir>) {
         let Some(dir) = dir else { return };
         let Ok(stat) = dir.stat_self() else { return };
         let is_mine = stat.uid == geteuid().as_raw();
@@ -60,7 +60,7 @@ impl Unlocked {
     }
 }
 
-impl Drop for Unlocked {
+impl Drop for UnlockedDirs {
     fn drop(&mut self) {
         for (dir, mode) in self.dirs.drain(..).rev() {
             // It was the caller's a moment ago; if it is no more, it is somebody else's business.

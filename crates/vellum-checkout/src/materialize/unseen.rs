@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vellum_types::Ino;
 
-use crate::beneath::{BeneathError, Dir, HiddenDir, NewFile};
+use crate::beneath::{BeneathError, HeldDir, HiddenDir, StagedFile};
 use crate::error::Result;
-use crate::meta::FreshFile;
-use crate::plan::{Place, Steps, Write};
+use crate::meta::FreshFileDefaults;
+use crate::plan::{FileWrite, PlanSteps, TargetEntry};
 
 /// Files for which it is worth it: a name that must be drawn, and given, is paid for by a few.
 const FILES_MIN: usize = 4;
@@ -23,61 +23,61 @@ const BYTES_MAX: u64 = 256 << 20;
 
 /// The new directories of a plan that are filled unseen.
 #[derive(Default)]
-pub struct UnseenDirs<'a> {
-    dirs: HashMap<Ino, UnseenDir<'a>>,
+pub struct HiddenDirs<'a> {
+    dirs: HashMap<Ino, HiddenDirState<'a>>,
 }
 
 /// One of them.
-struct UnseenDir<'a> {
-    place: &'a Place,
+struct HiddenDirState<'a> {
+    place: &'a TargetEntry,
     /// Files in it that are not done yet.
     left: usize,
     /// Bytes of those that are done.
     bytes: u64,
-    home: Mutex<Home>,
+    home: Mutex<FillLocation>,
 }
 
 /// Where its files are made.
-enum Home {
+enum FillLocation {
     /// Not made yet.
     Unmade,
     /// Under a temporary name.
-    Unseen(Arc<UnseenHome>),
+    Unseen(Arc<HiddenFillDir>),
     /// Under its own name.
     Named,
 }
 
 /// A directory that nobody sees.
-pub struct UnseenHome {
+pub struct HiddenFillDir {
     hidden: HiddenDir,
     /// What new files are like, by the mode that they were asked for.
-    fresh: Mutex<Vec<(u32, FreshFile)>>,
+    fresh: Mutex<Vec<(u32, FreshFileDefaults)>>,
 }
 
-impl UnseenHome {
+impl HiddenFillDir {
     /// The directory.
-    pub fn dir(&self) -> &Dir {
+    pub fn dir(&self) -> &HeldDir {
         self.hidden.dir()
     }
 
     /// Makes a file under its own name; and says what such a file is like before anything is applied to it.
-    pub fn new_file(&self, name: &[u8], mode: u32) -> Result<(NewFile, FreshFile)> {
+    pub fn new_file(&self, name: &[u8], mode: u32) -> Result<(StagedFile, FreshFileDefaults)> {
         let new = self.hidden.new_file(name, mode)?;
         let known = || self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, fresh)) = known().iter().find(|(of, _)| *of == mode) {
             return Ok((new, *fresh));
         }
-        let fresh = FreshFile::of(&new.node()?)?;
+        let fresh = FreshFileDefaults::of(&new.node()?)?;
         known().push((mode, fresh));
         Ok((new, fresh))
     }
 }
 
-impl<'a> UnseenDirs<'a> {
+impl<'a> HiddenDirs<'a> {
     /// Those that are worth it: with some files, nothing in the way of them, and no directories.
-    pub fn of(steps: &'a Steps) -> Self {
-        let dir = |place: &'a Place| {
-            (place.ino, UnseenDir { place, left: 0, bytes: 0, home: Mutex::new(Home::Unmade) })
+    pub fn of(steps: &'a PlanSteps) -> Self {
+        let dir = |place: &'a TargetEntry| {
+            (place.ino, HiddenDirState { place, left: 0, bytes: 0, home: Mutex::new(FillLocation::Unmade) })
         };
         let mut dirs: HashMap<_, _> = steps.make_dirs.iter().map(dir).collect();
         for place in &steps.make_dirs {
@@ -104,22 +104,22 @@ impl<'a> UnseenDirs<'a> {
     pub fn home(
         &self,
         dir: Ino,
-        parent: impl FnOnce(&Place) -> Result<Dir>,
-    ) -> Result<Option<Arc<UnseenHome>>> {
+        parent: impl FnOnce(&TargetEntry) -> Result<HeldDir>,
+    ) -> Result<Option<Arc<HiddenFillDir>>> {
         let Some(unseen) = self.dirs.get(&dir) else { return Ok(None) };
         let mut home = unseen.lock();
-        if matches!(*home, Home::Unmade) {
+        if matches!(*home, FillLocation::Unmade) {
             let hidden = parent(unseen.place)?.hidden_dir()?;
-            *home = Home::Unseen(Arc::new(UnseenHome { hidden, fresh: Mutex::default() }));
+            *home = FillLocation::Unseen(Arc::new(HiddenFillDir { hidden, fresh: Mutex::default() }));
         }
         Ok(match &*home {
-            Home::Unseen(home) => Some(home.clone()),
-            Home::Unmade | Home::Named => None,
+            FillLocation::Unseen(home) => Some(home.clone()),
+            FillLocation::Unmade | FillLocation::Named => None,
         })
     }
 
     /// Counts files that are done or given up, while none is being made; gives the directories that are to be named now.
-    pub fn count<'w>(&mut self, done: impl Iterator<Item = (&'w Write, u64)>) -> Vec<Filled<'a>> {
+    pub fn count<'w>(&mut self, done: impl Iterator<Item = (&'w FileWrite, u64)>) -> Vec<FilledDir<'a>> {
         let mut ready = Vec::new();
         for (write, bytes) in done {
             let Some(dir) = self.dirs.get_mut(&write.place.dir) else { continue };
@@ -128,31 +128,31 @@ impl<'a> UnseenDirs<'a> {
             if dir.left > 0 && dir.bytes < BYTES_MAX {
                 continue;
             }
-            if let Home::Unseen(home) = std::mem::replace(&mut *dir.lock(), Home::Named) {
-                ready.push(Filled { place: dir.place, home });
+            if let FillLocation::Unseen(home) = std::mem::replace(&mut *dir.lock(), FillLocation::Named) {
+                ready.push(FilledDir { place: dir.place, home });
             }
         }
         ready
     }
 }
 
-impl UnseenDir<'_> {
-    fn lock(&self) -> MutexGuard<'_, Home> {
+impl HiddenDirState<'_> {
+    fn lock(&self) -> MutexGuard<'_, FillLocation> {
         self.home.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A directory that is to be named.
-pub struct Filled<'a> {
+pub struct FilledDir<'a> {
     /// Where it belongs.
-    pub place: &'a Place,
-    home: Arc<UnseenHome>,
+    pub place: &'a TargetEntry,
+    home: Arc<HiddenFillDir>,
 }
 
-impl Filled<'_> {
+impl FilledDir<'_> {
     /// Gives it its name. If a directory has that already, what is in it goes there, as far as names are free; gives
     /// what could not be moved.
-    pub fn name(self, parent: &Dir) -> Result<Vec<(Vec<u8>, BeneathError)>> {
+    pub fn name(self, parent: &HeldDir) -> Result<Vec<(Vec<u8>, BeneathError)>> {
         let name = &self.place.name;
         match self.home.hidden.commit(name) {
             // Made by an earlier, interrupted run, or something that was left out of the scan.

@@ -2,10 +2,10 @@
 
 use rustix::io::Errno;
 use rustix::process::geteuid;
-use vellum_types::{FileKind, Time};
+use vellum_types::{FileKind, UnixTime};
 
-use super::Stat;
-use crate::beneath::{BeneathError, Node, Xattr};
+use super::FileStat;
+use crate::beneath::{BeneathError, ExtendedAttribute, HeldNode};
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
@@ -19,7 +19,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 
 /// The metadata a file shall have.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct TargetMetadata<'a> {
     /// The lowest twelve mode bits.
     pub mode: u32,
     /// Owner.
@@ -27,18 +27,18 @@ pub struct Wanted<'a> {
     /// Group.
     pub gid: u32,
     /// Access and modification time; None leaves them (directories get theirs when their entries are done).
-    pub times: Option<(Time, Time)>,
+    pub times: Option<(UnixTime, UnixTime)>,
     /// All extended attributes; those that users and ACLs made and that are not among them are removed.
-    pub xattrs: &'a [Xattr],
+    pub xattrs: &'a [ExtendedAttribute],
 }
 
 /// Who applies: decides which failures are a matter of course.
 #[derive(Debug, Clone, Copy)]
-pub struct Caller {
+pub struct MetadataCaller {
     privileged: bool,
 }
 
-impl Caller {
+impl MetadataCaller {
     /// The process as it is now.
     #[must_use]
     pub fn current() -> Self {
@@ -54,14 +54,14 @@ impl Caller {
 
 /// What came of it.
 #[derive(Debug, Default)]
-pub struct Applied {
+pub struct AppliedMetadata {
     /// Owner or group are not the recorded ones: the caller may not give files away. Set-id bits were left out.
     pub owner_lost: bool,
     /// Everything else that could not be applied.
     pub problems: Vec<BeneathError>,
 }
 
-impl Applied {
+impl AppliedMetadata {
     /// All is as wanted.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -71,8 +71,8 @@ impl Applied {
 
 /// Applies `wanted`: owner first, since changing it clears set-id bits and capabilities; extended attributes while the
 /// owner may still write; the mode; the times last. Goes on after failures and tells them all.
-pub fn apply(node: &Node<'_>, wanted: &Wanted<'_>, caller: Caller) -> Applied {
-    let mut applied = Applied::default();
+pub fn apply(node: &HeldNode<'_>, wanted: &TargetMetadata<'_>, caller: MetadataCaller) -> AppliedMetadata {
+    let mut applied = AppliedMetadata::default();
     let now = match node.stat() {
         Ok(now) => now,
         Err(error) => {
@@ -95,14 +95,14 @@ pub fn apply(node: &Node<'_>, wanted: &Wanted<'_>, caller: Caller) -> Applied {
 /// What a file is like that was just made in a directory with some mode, before anything is applied to it: owner, mode and
 /// ACL follow from the directory and the mode, and are the same for all that are made there by one process.
 #[derive(Debug, Clone, Copy)]
-pub struct FreshFile {
-    now: Stat,
+pub struct FreshFileDefaults {
+    now: FileStat,
     has_xattrs: bool,
 }
 
-impl FreshFile {
+impl FreshFileDefaults {
     /// Looks at one of them.
-    pub fn of(node: &Node<'_>) -> Result<Self, BeneathError> {
+    pub fn of(node: &HeldNode<'_>) -> Result<Self, BeneathError> {
         let has_xattrs = node.xattr_names()?.iter().any(|name| is_ours(name));
         Ok(Self { now: node.stat()?, has_xattrs })
     }
@@ -110,11 +110,16 @@ impl FreshFile {
 
 /// Applies `wanted` to a file that nobody else can reach yet and that is as `fresh` says: what it has already is not given
 /// again.
-pub fn apply_to_fresh(node: &Node<'_>, wanted: &Wanted<'_>, caller: Caller, fresh: &FreshFile) -> Applied {
+pub fn apply_to_fresh(
+    node: &HeldNode<'_>,
+    wanted: &TargetMetadata<'_>,
+    caller: MetadataCaller,
+    fresh: &FreshFileDefaults,
+) -> AppliedMetadata {
     if fresh.has_xattrs || !wanted.xattrs.is_empty() {
         return apply(node, wanted, caller);
     }
-    let mut applied = Applied::default();
+    let mut applied = AppliedMetadata::default();
     let kept = apply_owner(node, wanted, &fresh.now, caller, &mut applied);
     let mode = allowed_mode(wanted.mode, fresh.now.kind, kept);
     if mode != fresh.now.mode {
@@ -126,7 +131,7 @@ pub fn apply_to_fresh(node: &Node<'_>, wanted: &Wanted<'_>, caller: Caller, fres
     applied
 }
 
-fn note(outcome: Result<(), BeneathError>, applied: &mut Applied) {
+fn note(outcome: Result<(), BeneathError>, applied: &mut AppliedMetadata) {
     if let Err(error) = outcome {
         applied.problems.push(error);
     }
@@ -134,19 +139,19 @@ fn note(outcome: Result<(), BeneathError>, applied: &mut Applied) {
 
 /// Which of the recorded owner and group the file has in the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Kept {
+struct KeptOwnership {
     uid: bool,
     gid: bool,
 }
 
 fn apply_owner(
-    node: &Node<'_>,
-    wanted: &Wanted<'_>,
-    now: &Stat,
-    caller: Caller,
-    applied: &mut Applied,
-) -> Kept {
-    let mut kept = Kept { uid: wanted.uid == now.uid, gid: wanted.gid == now.gid };
+    node: &HeldNode<'_>,
+    wanted: &TargetMetadata<'_>,
+    now: &FileStat,
+    caller: MetadataCaller,
+    applied: &mut AppliedMetadata,
+) -> KeptOwnership {
+    let mut kept = KeptOwnership { uid: wanted.uid == now.uid, gid: wanted.gid == now.gid };
     if !kept.uid && caller.privileged {
         kept.uid = try_owner(node, Some(wanted.uid), None, applied);
     }
@@ -157,7 +162,7 @@ fn apply_owner(
     kept
 }
 
-fn try_owner(node: &Node<'_>, uid: Option<u32>, gid: Option<u32>, applied: &mut Applied) -> bool {
+fn try_owner(node: &HeldNode<'_>, uid: Option<u32>, gid: Option<u32>, applied: &mut AppliedMetadata) -> bool {
     // The all-ones id would mean "leave it": nobody can own a file under it.
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
         return false;
@@ -175,7 +180,7 @@ fn try_owner(node: &Node<'_>, uid: Option<u32>, gid: Option<u32>, applied: &mut 
 }
 
 /// Leaves out the set-id bits where they would lend the privileges of someone else than the recorded owner.
-fn allowed_mode(mode: u32, kind: FileKind, kept: Kept) -> u32 {
+fn allowed_mode(mode: u32, kind: FileKind, kept: KeptOwnership) -> u32 {
     match kind {
         // On directories the bits lend no privilege; set-gid chooses the group of new entries.
         FileKind::Dir if kept.gid => mode,
@@ -185,7 +190,12 @@ fn allowed_mode(mode: u32, kind: FileKind, kept: Kept) -> u32 {
     }
 }
 
-fn apply_xattrs(node: &Node<'_>, wanted: &Wanted<'_>, now: &Stat, applied: &mut Applied) {
+fn apply_xattrs(
+    node: &HeldNode<'_>,
+    wanted: &TargetMetadata<'_>,
+    now: &FileStat,
+    applied: &mut AppliedMetadata,
+) {
     let present = match node.xattr_names() {
         Ok(names) => names,
         Err(error) => {
@@ -216,8 +226,8 @@ fn is_ours(name: &[u8]) -> bool {
 
 /// Tries again with write permission: the kernel asks for it, even of the owner, for `user.` attributes.
 fn writable(
-    node: &Node<'_>,
-    now: &Stat,
+    node: &HeldNode<'_>,
+    now: &FileStat,
     change: impl Fn() -> Result<(), BeneathError>,
 ) -> Result<(), BeneathError> {
     match change() {

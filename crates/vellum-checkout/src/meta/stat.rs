@@ -1,11 +1,11 @@
 //! Attributes of one file as the operating system tells them.
 
 use rustix::fs::{FileType, Statx, StatxAttributes, StatxFlags, StatxTimestamp, makedev};
-use vellum_types::{FileKind, Time};
+use vellum_types::{FileKind, UnixTime};
 
 /// Attributes of one file at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Stat {
+pub struct FileStat {
     /// What sort of file it is.
     pub kind: FileKind,
     /// Fewer bytes are allotted than its size says: it may have holes.
@@ -29,17 +29,17 @@ pub struct Stat {
     /// The device that a device node stands for, encoded like `st_rdev`.
     pub rdev: u64,
     /// Last change of content.
-    pub mtime: Time,
+    pub mtime: UnixTime,
     /// Last change of anything.
-    pub ctime: Time,
+    pub ctime: UnixTime,
     /// Creation; zero where the filesystem does not keep it.
-    pub btime: Time,
+    pub btime: UnixTime,
 }
 
 /// Unit of the block count in `statx`, bytes.
 const BLOCK: u64 = 512;
 
-impl Stat {
+impl FileStat {
     /// None if the mode is no known kind's.
     pub(crate) fn from_statx(statx: &Statx) -> Option<Self> {
         let raw_mode = u32::from(statx.stx_mode);
@@ -60,7 +60,7 @@ impl Stat {
             rdev: device(statx.stx_rdev_major, statx.stx_rdev_minor),
             mtime: time(&statx.stx_mtime),
             ctime: time(&statx.stx_ctime),
-            btime: if has_btime { time(&statx.stx_btime) } else { Time::default() },
+            btime: if has_btime { time(&statx.stx_btime) } else { UnixTime::default() },
         })
     }
 
@@ -78,7 +78,7 @@ impl Stat {
 
     /// The same as it never was: for a cache that is to know the file, but not to take it for unchanged.
     pub(crate) fn outdated(self) -> Self {
-        Self { ctime: Time { secs: i64::MIN, nanos: 0 }, ..self }
+        Self { ctime: UnixTime { secs: i64::MIN, nanos: 0 }, ..self }
     }
 
     /// Every attribute that a change would touch is equal; where the file lives is not compared.
@@ -105,6 +105,6 @@ fn kind_of(kind: FileType) -> Option<FileKind> {
     }
 }
 
-fn time(time: &StatxTimestamp) -> Time {
-    Time { secs: time.tv_sec, nanos: time.tv_nsec.min(999_999_999) }
+fn time(time: &StatxTimestamp) -> UnixTime {
+    UnixTime { secs: time.tv_sec, nanos: time.tv_nsec.min(999_999_999) }
 }

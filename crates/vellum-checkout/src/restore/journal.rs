@@ -6,13 +6,13 @@ use vellum_volume::VolumeError;
 
 use super::RestoreRequest;
 use crate::error::Result;
-use crate::worktree::Worktree;
+use crate::worktree::CheckoutWorktree;
 
 const JOURNAL_FILE: &str = "restore.json";
 
 /// A restore that did not end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interrupted {
+pub struct InterruptedRestore {
     /// The snapshot that it was to bring back.
     pub target: SnapshotId,
     /// The snapshot that undoes it, if one had to be taken.
@@ -22,7 +22,7 @@ pub struct Interrupted {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Note {
+struct RestoreJournal {
     version: u32,
     target: String,
     safety: Option<String>,
@@ -31,23 +31,23 @@ struct Note {
 
 const VERSION: u32 = 1;
 
-impl Worktree {
+impl CheckoutWorktree {
     /// The restore that did not end, if one was killed.
-    pub fn interrupted_restore(&self) -> Result<Option<Interrupted>> {
+    pub fn interrupted_restore(&self) -> Result<Option<InterruptedRestore>> {
         let path = self.volume.state.join(JOURNAL_FILE);
         let Some(text) = self.volume.state.read(JOURNAL_FILE)? else { return Ok(None) };
         let damaged = || VolumeError::local(&path)(std::io::Error::other("it is not the note of a restore"));
-        let note: Note = serde_json::from_slice(&text).map_err(|_| damaged())?;
+        let note: RestoreJournal = serde_json::from_slice(&text).map_err(|_| damaged())?;
         if note.version != VERSION {
             return Err(damaged().into());
         }
         let id = |text: &str| text.parse::<SnapshotId>().map_err(|_| damaged());
         let safety = note.safety.as_deref().map(id).transpose()?;
-        Ok(Some(Interrupted { target: id(&note.target)?, safety, partial: note.partial }))
+        Ok(Some(InterruptedRestore { target: id(&note.target)?, safety, partial: note.partial }))
     }
 
     pub(crate) fn begin_restore(&self, request: &RestoreRequest, safety: Option<SnapshotId>) -> Result<()> {
-        let note = Note {
+        let note = RestoreJournal {
             version: VERSION,
             target: request.target.id.to_string(),
             safety: safety.map(|id| id.to_string()),

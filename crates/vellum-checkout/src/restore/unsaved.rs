@@ -2,24 +2,24 @@
 
 use std::collections::HashSet;
 
-use vellum_map::Span;
-use vellum_types::{FileKind, Ino, KeyRef};
+use vellum_map::KeySpan;
+use vellum_types::{FileKind, Ino, MapKeyRef};
 use vellum_volume::diff::compare;
-use vellum_volume::tree::{Inode, show};
+use vellum_volume::tree::{InodeRecord, show};
 use vellum_volume::{FsTree, VolumeError};
 
-use crate::beneath::Dir;
+use crate::beneath::HeldDir;
 use crate::error::Result;
-use crate::plan::{Place, Steps};
-use crate::scan::{EntryId, Tree};
-use crate::worktree::Looked;
+use crate::plan::{PlanSteps, TargetEntry};
+use crate::scan::{ScanEntryId, ScanTree};
+use crate::worktree::CapturedDirectory;
 
 /// Paths in the way that a message names.
 const SHOWN: usize = 10;
 
 /// What would be lost.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct UnsavedFiles {
     /// Paths that a snapshot can save.
     pub unsaved: Vec<Vec<u8>>,
     /// Paths, escaped, that none can: they are ignored or cannot be read.
@@ -27,7 +27,7 @@ pub struct Found {
 }
 
 /// What snapshots hold.
-pub struct Known {
+pub struct SnapshottedState {
     /// The state of the last snapshot; None before the first.
     pub head: Option<FsTree>,
     /// What a restore that was interrupted saved, and what it was to bring back.
@@ -37,23 +37,23 @@ pub struct Known {
 }
 
 /// Looks for what a plan would lose.
-pub struct Unsaved<'a> {
+pub struct UnsavedSearch<'a> {
     /// The directory.
-    pub root: &'a Dir,
+    pub root: &'a HeldDir,
     /// The state to be reached.
     pub target: &'a FsTree,
     /// The directory as it is.
-    pub looked: &'a Looked,
+    pub looked: &'a CapturedDirectory,
     /// What is safe.
-    pub known: &'a Known,
+    pub known: &'a SnapshottedState,
 }
 
-impl Unsaved<'_> {
+impl UnsavedSearch<'_> {
     /// Finds what the steps would lose.
-    pub fn find(&self, steps: &Steps) -> Result<Found> {
+    pub fn find(&self, steps: &PlanSteps) -> Result<UnsavedFiles> {
         let looked = self.looked;
         let dirty = changed_inodes(&looked.state)?;
-        let mut found = Found::default();
+        let mut found = UnsavedFiles::default();
         let replaced = steps.writes.iter().filter_map(|write| write.replaces);
         let relinked = steps.links.iter().filter_map(|link| link.replaces);
         let changed = steps.metas.iter().map(|(_, id)| *id);
@@ -77,7 +77,7 @@ impl Unsaved<'_> {
         Ok(found)
     }
 
-    fn is_saved(&self, id: EntryId) -> Result<bool> {
+    fn is_saved(&self, id: ScanEntryId) -> Result<bool> {
         let entry = self.looked.tree.entry(id);
         if entry.kind() == FileKind::Dir && self.known.was_interrupted {
             return Ok(true);
@@ -113,13 +113,13 @@ impl Unsaved<'_> {
 }
 
 /// Whether a state has this at the same path.
-fn holds(state: &FsTree, path: &[u8], here: &Inode) -> Result<bool> {
+fn holds(state: &FsTree, path: &[u8], here: &InodeRecord) -> Result<bool> {
     let Ok((there, _)) = state.find(path, "") else { return Ok(false) };
     Ok(!compare(here, &state.inode(there)?).any())
 }
 
 /// With `--discard`, what the scan left out may be overwritten.
-pub fn allow_overwriting(steps: &mut Steps) {
+pub fn allow_overwriting(steps: &mut PlanSteps) {
     for write in &mut steps.writes {
         write.overwrites = true;
     }
@@ -130,8 +130,8 @@ pub fn allow_overwriting(steps: &mut Steps) {
 
 /// Inodes of which the directory's state differs from the last snapshot's.
 fn changed_inodes(state: &FsTree) -> Result<HashSet<Ino>> {
-    let changes = state.view().changes(&Span::all());
-    let parse = |key: &[u8]| KeyRef::parse(key).map(|key| key.ino());
+    let changes = state.view().changes(&KeySpan::all());
+    let parse = |key: &[u8]| MapKeyRef::parse(key).map(|key| key.ino());
     Ok(changes
         .map(|(key, _)| parse(key).map_err(VolumeError::decoding("a change")))
         .collect::<std::result::Result<_, _>>()?)
@@ -139,10 +139,10 @@ fn changed_inodes(state: &FsTree) -> Result<HashSet<Ino>> {
 
 /// Finds what stands where something is to be made, though the scan did not list it.
 fn in_the_way(
-    root: &Dir,
+    root: &HeldDir,
     target: &FsTree,
-    tree: &Tree,
-    steps: &Steps,
+    tree: &ScanTree,
+    steps: &PlanSteps,
     found: &mut Vec<String>,
 ) -> Result<()> {
     if tree.dirs().all(|dir| dir.left_out() == 0) {
@@ -174,19 +174,19 @@ fn in_the_way(
     Ok(())
 }
 
-fn is_harmless(place: &Place, there: FileKind) -> bool {
+fn is_harmless(place: &TargetEntry, there: FileKind) -> bool {
     place.kind == FileKind::Dir && there == FileKind::Dir
 }
 
-fn kind_at(root: &Dir, path: &[u8]) -> Option<FileKind> {
+fn kind_at(root: &HeldDir, path: &[u8]) -> Option<FileKind> {
     let (dir, name) = root.resolve_parent(path).ok()?;
     dir.stat(name).ok().map(|stat| stat.kind)
 }
 
 /// A directory that makes room for something else cannot go if the scan left something in it out.
 fn keep_from_going(
-    steps: &Steps,
-    tree: &Tree,
+    steps: &PlanSteps,
+    tree: &ScanTree,
     going: &HashSet<Vec<u8>>,
     target: &FsTree,
     found: &mut Vec<String>,

@@ -2,33 +2,33 @@
 
 use vellum_types::FileKind;
 
-use super::tree::{DirRecord, Entry, GONE, NONE, Tree, UNCHANGED};
-use super::walk::{Done, Node, Outcome};
-use crate::meta::Stat;
+use super::tree::{GONE, NONE, ScanDirRecord, ScanEntry, ScanTree, UNCHANGED};
+use super::walk::{FinishedWalk, VisitOutcome, WalkNode};
+use crate::meta::FileStat;
 use crate::statcache::StatCache;
 
 /// Builds the tree.
-pub(super) fn build(mut done: Done, root_stat: Stat, cache: Option<StatCache>) -> Tree {
+pub(super) fn build(mut done: FinishedWalk, root_stat: FileStat, cache: Option<StatCache>) -> ScanTree {
     apply_outcomes(&mut done.nodes);
     let dirs = number(done.nodes);
     let mut problems = done.problems;
     problems.sort_by(|a, b| a.path.cmp(&b.path));
-    Tree { root_stat, dirs, cache, problems }
+    ScanTree { root_stat, dirs, cache, problems }
 }
 
 /// Corrects the entries of directories that turned out to be something else, or gone.
-fn apply_outcomes(nodes: &mut [Node]) {
+fn apply_outcomes(nodes: &mut [WalkNode]) {
     let mut thinned = Vec::new();
     for number in 0..nodes.len() {
-        let Node { parent, entry, outcome, .. } = nodes[number];
+        let WalkNode { parent, entry, outcome, .. } = nodes[number];
         if parent == NONE {
             continue;
         }
         let entry = &mut nodes[parent as usize].listing.entries[entry as usize];
         match outcome {
-            Outcome::AsSeen => {}
-            Outcome::Became(stat) => become_other(entry, stat),
-            Outcome::Gone => {
+            VisitOutcome::AsSeen => {}
+            VisitOutcome::Became(stat) => become_other(entry, stat),
+            VisitOutcome::Gone => {
                 entry.flags |= GONE;
                 thinned.push(parent);
             }
@@ -39,7 +39,7 @@ fn apply_outcomes(nodes: &mut [Node]) {
     }
 }
 
-fn become_other(entry: &mut Entry, stat: Stat) {
+fn become_other(entry: &mut ScanEntry, stat: FileStat) {
     entry.stat = stat;
     entry.flags &= !UNCHANGED;
     if stat.kind != FileKind::Dir {
@@ -48,8 +48,8 @@ fn become_other(entry: &mut Entry, stat: Stat) {
 }
 
 /// Puts the directories in pre-order and makes parents and children point to each other by their new numbers.
-fn number(mut nodes: Vec<Node>) -> Vec<DirRecord> {
-    let mut dirs: Vec<DirRecord> = Vec::with_capacity(nodes.len());
+fn number(mut nodes: Vec<WalkNode>) -> Vec<ScanDirRecord> {
+    let mut dirs: Vec<ScanDirRecord> = Vec::with_capacity(nodes.len());
     // Node, its new parent, its place there.
     let mut stack = vec![(0, NONE, 0)];
     while let Some((node, parent, entry)) = stack.pop() {
@@ -64,9 +64,9 @@ fn number(mut nodes: Vec<Node>) -> Vec<DirRecord> {
         let first = stack.len();
         stack.extend(children.map(|(place, entry)| (entry.child, number, place)));
         stack[first..].reverse();
-        let coverage = std::mem::replace(&mut listing.coverage, super::tree::Coverage::Unread);
+        let coverage = std::mem::replace(&mut listing.coverage, super::tree::DirCoverage::Unread);
         let (cached, left_out) = (listing.cached, listing.left_out);
-        dirs.push(DirRecord { parent, entry, entries, names, coverage, cached, left_out });
+        dirs.push(ScanDirRecord { parent, entry, entries, names, coverage, cached, left_out });
     }
     dirs
 }

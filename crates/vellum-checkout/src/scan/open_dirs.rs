@@ -3,36 +3,36 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::{DirIndex, Tree};
-use crate::beneath::{BeneathError, Dir};
+use super::{ScanDirIndex, ScanTree};
+use crate::beneath::{BeneathError, HeldDir};
 
 /// Directories kept open: those of the files that all workers read now, and the way down to them in most trees.
 const KEPT: usize = 256;
 
 /// Opens directories of a tree by number and keeps the last used ones open. Can be shared between threads.
 #[derive(Debug)]
-pub struct OpenDirs<'t> {
-    tree: &'t Tree,
-    root: Dir,
-    kept: Mutex<Kept>,
+pub struct OpenTreeDirs<'t> {
+    tree: &'t ScanTree,
+    root: HeldDir,
+    kept: Mutex<KeptDir>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    dirs: HashMap<u32, (Dir, u64)>,
+struct KeptDir {
+    dirs: HashMap<u32, (HeldDir, u64)>,
     clock: u64,
 }
 
-impl<'t> OpenDirs<'t> {
+impl<'t> OpenTreeDirs<'t> {
     /// `root` is the directory that was scanned.
     #[must_use]
-    pub fn new(tree: &'t Tree, root: &Dir) -> Self {
+    pub fn new(tree: &'t ScanTree, root: &HeldDir) -> Self {
         Self { tree, root: root.clone(), kept: Mutex::default() }
     }
 
     /// The directory, opened component by component from the nearest one that is open, whatever its depth. Fails
     /// with [`BeneathError::Replaced`] if another directory has its name now.
-    pub fn get(&self, index: DirIndex) -> Result<Dir, BeneathError> {
+    pub fn get(&self, index: ScanDirIndex) -> Result<HeldDir, BeneathError> {
         let (mut here, way) = self.nearest(index);
         for index in way.into_iter().rev() {
             let Some(entry) = self.tree.dir(index).entry() else { continue };
@@ -47,7 +47,7 @@ impl<'t> OpenDirs<'t> {
     }
 
     /// The nearest open directory at `index` or above, and the directories down from it, last first.
-    fn nearest(&self, index: DirIndex) -> (Dir, Vec<DirIndex>) {
+    fn nearest(&self, index: ScanDirIndex) -> (HeldDir, Vec<ScanDirIndex>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut way = Vec::new();
         let mut here = self.tree.dir(index);
@@ -61,7 +61,7 @@ impl<'t> OpenDirs<'t> {
         }
     }
 
-    fn keep(&self, index: DirIndex, dir: &Dir) {
+    fn keep(&self, index: ScanDirIndex, dir: &HeldDir) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.dirs.len() >= KEPT {
             let oldest = kept.dirs.iter().min_by_key(|(_, (_, used))| *used).map(|(number, _)| *number);
@@ -73,8 +73,8 @@ impl<'t> OpenDirs<'t> {
     }
 }
 
-impl Kept {
-    fn touch(&mut self, index: DirIndex) -> Option<Dir> {
+impl KeptDir {
+    fn touch(&mut self, index: ScanDirIndex) -> Option<HeldDir> {
         self.clock += 1;
         let clock = self.clock;
         let (dir, used) = self.dirs.get_mut(&index.0)?;

@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-use crate::beneath::{BeneathError, ShownPath};
+use crate::beneath::{BeneathError, EscapedPath};
 
 /// Something about one path that the user should know.
 #[derive(Debug)]
-pub struct Problem {
+pub struct ScanProblem {
     /// Relative to the root of the scan; empty for the root.
     pub path: Vec<u8>,
     /// What about it.
-    pub cause: ProblemCause,
+    pub cause: ScanProblemCause,
 }
 
 /// What is the matter with a path.
 #[derive(Debug, thiserror::Error)]
-pub enum ProblemCause {
+pub enum ScanProblemCause {
     /// The directory cannot be read: nothing is known of its entries.
     #[error("its entries cannot be read")]
     UnreadableDir(#[source] BeneathError),
@@ -30,20 +30,22 @@ pub enum ProblemCause {
     Rules(String),
 }
 
-impl Problem {
+impl ScanProblem {
     /// Whether entries may be missing from the tree because of it. If so, absence proves nothing: deletes must not
     /// be concluded from it.
     #[must_use]
     pub fn is_gap(&self) -> bool {
         match self.cause {
-            ProblemCause::UnreadableDir(_) | ProblemCause::Unexaminable(_) | ProblemCause::Restless => true,
-            ProblemCause::Rules(_) => false,
+            ScanProblemCause::UnreadableDir(_)
+            | ScanProblemCause::Unexaminable(_)
+            | ScanProblemCause::Restless => true,
+            ScanProblemCause::Rules(_) => false,
         }
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ScanProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}': {}", ShownPath(if self.path.is_empty() { b"." } else { &self.path }), self.cause)
+        write!(f, "'{}': {}", EscapedPath(if self.path.is_empty() { b"." } else { &self.path }), self.cause)
     }
 }

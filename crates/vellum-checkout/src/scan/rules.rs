@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use crate::beneath::{Dir, ShownPath};
+use crate::beneath::{EscapedPath, HeldDir};
 
 /// Name of the files that hold rules.
 pub const RULES_FILE: &[u8] = b".vellumignore";
@@ -20,20 +20,24 @@ const RULES_MAX: u64 = 256 << 10;
 
 /// The rules of one file.
 #[derive(Debug)]
-pub(super) struct RuleFile {
+pub(super) struct IgnoreRuleFile {
     matcher: Gitignore,
     /// Length of the path of its directory, with the slash behind it (0 for the root).
     prefix_len: usize,
     /// The next file up.
-    outer: Option<Rules>,
+    outer: Option<IgnoreRules>,
 }
 
 /// The rules that hold in a directory: of its own file and of those above.
-pub(super) type Rules = Arc<RuleFile>;
+pub(super) type IgnoreRules = Arc<IgnoreRuleFile>;
 
-impl RuleFile {
+impl IgnoreRuleFile {
     /// Reads the rules in `dir`, whose path is `path`, if it has any. Messages tell of rules that are not understood.
-    pub(super) fn read(dir: &Dir, path: &[u8], outer: Option<&Rules>) -> (Option<Rules>, Vec<String>) {
+    pub(super) fn read(
+        dir: &HeldDir,
+        path: &[u8],
+        outer: Option<&IgnoreRules>,
+    ) -> (Option<IgnoreRules>, Vec<String>) {
         let text = match read_text(dir) {
             Ok(Some(text)) => text,
             Ok(None) => return (outer.cloned(), Vec::new()),
@@ -61,14 +65,14 @@ impl RuleFile {
 }
 
 #[cfg(test)]
-impl RuleFile {
+impl IgnoreRuleFile {
     /// One more level, with rules that match nothing.
-    pub(super) fn chained(outer: Option<Rules>) -> Option<Rules> {
+    pub(super) fn chained(outer: Option<IgnoreRules>) -> Option<IgnoreRules> {
         Some(Arc::new(Self { matcher: Gitignore::empty(), prefix_len: 0, outer }))
     }
 }
 
-impl Drop for RuleFile {
+impl Drop for IgnoreRuleFile {
     /// Takes the chain apart in a loop: a tree with a rule file on each of very many levels must not use up the stack.
     fn drop(&mut self) {
         let mut next = self.outer.take();
@@ -78,7 +82,7 @@ impl Drop for RuleFile {
     }
 }
 
-fn read_text(dir: &Dir) -> Result<Option<Vec<u8>>, String> {
+fn read_text(dir: &HeldDir) -> Result<Option<Vec<u8>>, String> {
     let opened = match dir.open_file(RULES_FILE) {
         Ok(opened) => opened,
         Err(error) if error.is_not_found() => return Ok(None),
@@ -102,7 +106,7 @@ fn parse(text: &[u8]) -> (Option<Gitignore>, Vec<String>) {
             Err(_) => Err("it is not UTF-8".to_owned()),
         };
         if let Err(why) = outcome {
-            messages.push(format!("rule '{}': {why}", ShownPath(line)));
+            messages.push(format!("rule '{}': {why}", EscapedPath(line)));
         }
     }
     match builder.build() {

@@ -8,30 +8,30 @@ use crate::beneath::BeneathError;
 
 /// A set of relative paths, each of which stands for all that is below it.
 #[derive(Debug, Clone)]
-pub struct Selection {
-    nodes: Vec<Node>,
+pub struct PathSelection {
+    nodes: Vec<SelectionNode>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Node {
+struct SelectionNode {
     whole: bool,
     children: BTreeMap<Box<[u8]>, u32>,
 }
 
 /// What of a directory is selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum SelectedPart {
     /// All of it.
     Whole,
     /// The children of this node.
     Some(u32),
 }
 
-impl Selection {
+impl PathSelection {
     /// Selects these paths, which may come from a command line: `.`, empty and doubled components are passed over,
     /// `..` is refused.
     pub fn new<'p>(paths: impl IntoIterator<Item = &'p [u8]>) -> Result<Self, BeneathError> {
-        let mut selection = Self { nodes: vec![Node::default()] };
+        let mut selection = Self { nodes: vec![SelectionNode::default()] };
         for path in paths {
             selection.add(path)?;
         }
@@ -53,7 +53,7 @@ impl Selection {
             return *child as usize;
         }
         let child = self.nodes.len();
-        self.nodes.push(Node::default());
+        self.nodes.push(SelectionNode::default());
         self.nodes[parent].children.insert(name.into(), child as u32);
         child
     }
@@ -63,20 +63,20 @@ impl Selection {
     }
 
     /// The selected names in the directory of `node`, sorted, with what is selected of each.
-    pub(super) fn children(&self, node: u32) -> impl Iterator<Item = (&[u8], Part)> {
+    pub(super) fn children(&self, node: u32) -> impl Iterator<Item = (&[u8], SelectedPart)> {
         let children = self.nodes.get(node as usize).into_iter().flat_map(|node| &node.children);
         children.map(|(name, child)| (&**name, self.part(*child)))
     }
 
     /// What is selected of one entry in the directory of `node`.
-    pub(super) fn child(&self, node: u32, name: &[u8]) -> Option<Part> {
+    pub(super) fn child(&self, node: u32, name: &[u8]) -> Option<SelectedPart> {
         self.nodes.get(node as usize)?.children.get(name).map(|child| self.part(*child))
     }
 
-    fn part(&self, node: u32) -> Part {
+    fn part(&self, node: u32) -> SelectedPart {
         match self.nodes.get(node as usize) {
-            Some(selected) if !selected.whole => Part::Some(node),
-            _ => Part::Whole,
+            Some(selected) if !selected.whole => SelectedPart::Some(node),
+            _ => SelectedPart::Whole,
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Selections and rules, apart from the disk.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use super::rules::RuleFile;
-use super::selection::Part;
+use super::rules::IgnoreRuleFile;
+use super::selection::SelectedPart;
 use super::*;
 
-fn selection(paths: &[&str]) -> Selection {
-    Selection::new(paths.iter().map(|path| path.as_bytes())).unwrap()
+fn selection(paths: &[&str]) -> PathSelection {
+    PathSelection::new(paths.iter().map(|path| path.as_bytes())).unwrap()
 }
 
 #[test]
@@ -14,35 +14,35 @@ fn selected_paths_share_their_way() {
     let selected = selection(&["a/b", "a/c/", "./d"]);
     let names: Vec<_> = selected.children(0).collect();
     assert_eq!(names.len(), 2);
-    assert_eq!(selected.child(0, b"d"), Some(Part::Whole));
-    let Some(Part::Some(a)) = selected.child(0, b"a") else { panic!("a is on the way") };
+    assert_eq!(selected.child(0, b"d"), Some(SelectedPart::Whole));
+    let Some(SelectedPart::Some(a)) = selected.child(0, b"a") else { panic!("a is on the way") };
     assert_eq!(selected.children(a).map(|(name, _)| name).collect::<Vec<_>>(), [b"b", b"c"]);
     assert_eq!(selected.child(a, b"x"), None);
 }
 
 #[test]
 fn a_path_above_others_selects_them_too() {
-    assert_eq!(selection(&["a/b", "a"]).child(0, b"a"), Some(Part::Whole));
-    assert_eq!(selection(&["a", "a/b"]).child(0, b"a"), Some(Part::Whole));
+    assert_eq!(selection(&["a/b", "a"]).child(0, b"a"), Some(SelectedPart::Whole));
+    assert_eq!(selection(&["a", "a/b"]).child(0, b"a"), Some(SelectedPart::Whole));
     assert!(selection(&["a", "."]).is_everything());
     assert!(!selection(&[]).is_everything());
 }
 
 #[test]
 fn paths_out_of_the_tree_are_refused() {
-    assert!(Selection::new([&b"a/../../b"[..]]).is_err());
-    assert!(Selection::new([&b"a\0b"[..]]).is_err());
+    assert!(PathSelection::new([&b"a/../../b"[..]]).is_err());
+    assert!(PathSelection::new([&b"a\0b"[..]]).is_err());
 }
 
 /// Rules of the root and of `sub`, as files on disk.
-fn rules(root: &[u8], sub: &[u8]) -> (rules::Rules, Vec<String>) {
+fn rules(root: &[u8], sub: &[u8]) -> (rules::IgnoreRules, Vec<String>) {
     let temp = tempfile::tempdir().unwrap();
     std::fs::create_dir(temp.path().join("sub")).unwrap();
     std::fs::write(temp.path().join(".vellumignore"), root).unwrap();
     std::fs::write(temp.path().join("sub/.vellumignore"), sub).unwrap();
-    let dir = Dir::open_root(temp.path()).unwrap();
-    let (outer, mut messages) = RuleFile::read(&dir, b"", None);
-    let (inner, more) = RuleFile::read(&dir.open_dir(b"sub").unwrap(), b"sub", outer.as_ref());
+    let dir = HeldDir::open_root(temp.path()).unwrap();
+    let (outer, mut messages) = IgnoreRuleFile::read(&dir, b"", None);
+    let (inner, more) = IgnoreRuleFile::read(&dir.open_dir(b"sub").unwrap(), b"sub", outer.as_ref());
     messages.extend(more);
     (inner.unwrap(), messages)
 }
@@ -73,7 +73,7 @@ fn rules_that_are_not_understood_are_told_and_the_others_hold() {
 fn a_chain_of_a_million_rule_files_takes_no_stack() {
     let mut rules = None;
     for _ in 0..1_000_000 {
-        rules = RuleFile::chained(rules);
+        rules = IgnoreRuleFile::chained(rules);
     }
     drop(rules);
 }

@@ -4,8 +4,8 @@
 
 use vellum_types::FileKind;
 
-use super::Problem;
-use crate::meta::Stat;
+use super::ScanProblem;
+use crate::meta::FileStat;
 use crate::statcache::{CachedDir, CachedEntry, StatCache};
 
 /// Stands for "no directory" and "no cached entry".
@@ -17,8 +17,8 @@ pub(super) const GONE: u8 = 2;
 
 /// One entry, as compact as its attributes allow.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub stat: Stat,
+pub(super) struct ScanEntry {
+    pub stat: FileStat,
     pub name_start: u32,
     /// While scanning the node, afterwards the directory.
     pub child: u32,
@@ -30,7 +30,7 @@ pub(super) struct Entry {
 
 /// What is known of a directory's entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Coverage {
+pub(super) enum DirCoverage {
     /// All of them.
     Whole,
     /// Of these names only, sorted.
@@ -40,22 +40,22 @@ pub(super) enum Coverage {
 }
 
 #[derive(Debug)]
-pub(super) struct DirRecord {
+pub(super) struct ScanDirRecord {
     pub parent: u32,
     /// Place among the entries of its parent.
     pub entry: u32,
-    pub entries: Box<[Entry]>,
+    pub entries: Box<[ScanEntry]>,
     pub names: Box<[u8]>,
-    pub coverage: Coverage,
+    pub coverage: DirCoverage,
     pub cached: Option<CachedDir>,
     pub left_out: u32,
 }
 
 /// A directory of the tree: its place in pre-order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DirIndex(pub(super) u32);
+pub struct ScanDirIndex(pub(super) u32);
 
-impl DirIndex {
+impl ScanDirIndex {
     /// The root of the scan.
     pub const ROOT: Self = Self(0);
 
@@ -68,26 +68,26 @@ impl DirIndex {
 
 /// An entry of the tree: its directory and its place there. In the order of a walk within one directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EntryId {
+pub struct ScanEntryId {
     /// The directory.
-    pub dir: DirIndex,
+    pub dir: ScanDirIndex,
     /// Counted from 0, by name.
     pub place: u32,
 }
 
 /// A scanned tree.
 #[derive(Debug)]
-pub struct Tree {
-    pub(super) root_stat: Stat,
-    pub(super) dirs: Vec<DirRecord>,
+pub struct ScanTree {
+    pub(super) root_stat: FileStat,
+    pub(super) dirs: Vec<ScanDirRecord>,
     pub(super) cache: Option<StatCache>,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<ScanProblem>,
 }
 
-impl Tree {
+impl ScanTree {
     /// Attributes of the root.
     #[must_use]
-    pub fn root_stat(&self) -> &Stat {
+    pub fn root_stat(&self) -> &FileStat {
         &self.root_stat
     }
 
@@ -106,14 +106,14 @@ impl Tree {
 
     /// What went wrong, by path.
     #[must_use]
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[ScanProblem] {
         &self.problems
     }
 
     /// Whether nothing is missing because it could not be read.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        !self.problems.iter().any(Problem::is_gap)
+        !self.problems.iter().any(ScanProblem::is_gap)
     }
 
     /// How many directories there are, the root counted.
@@ -130,34 +130,34 @@ impl Tree {
 
     /// One directory.
     #[must_use]
-    pub fn dir(&self, index: DirIndex) -> DirView<'_> {
-        DirView { tree: self, index, record: &self.dirs[index.as_usize()] }
+    pub fn dir(&self, index: ScanDirIndex) -> ScanDir<'_> {
+        ScanDir { tree: self, index, record: &self.dirs[index.as_usize()] }
     }
 
     /// All directories in pre-order.
-    pub fn dirs(&self) -> impl ExactSizeIterator<Item = DirView<'_>> {
+    pub fn dirs(&self) -> impl ExactSizeIterator<Item = ScanDir<'_>> {
         // There are fewer than 2^32 directories: their numbers are of that type.
-        (0..self.dirs.len()).map(|index| self.dir(DirIndex(index as u32)))
+        (0..self.dirs.len()).map(|index| self.dir(ScanDirIndex(index as u32)))
     }
 
     /// One entry.
     #[must_use]
-    pub fn entry(&self, id: EntryId) -> EntryRef<'_> {
+    pub fn entry(&self, id: ScanEntryId) -> ScanEntryRef<'_> {
         let entry = &self.dirs[id.dir.as_usize()].entries[id.place as usize];
-        EntryRef { tree: self, id, entry }
+        ScanEntryRef { tree: self, id, entry }
     }
 
     /// All entries in pre-order: each directory is followed by what is in it.
     #[must_use]
-    pub fn walk(&self) -> Walked<'_> {
-        Walked { tree: self, stack: vec![(DirIndex::ROOT, 0)] }
+    pub fn walk(&self) -> ScanTreeWalk<'_> {
+        ScanTreeWalk { tree: self, stack: vec![(ScanDirIndex::ROOT, 0)] }
     }
 
     /// Bytes of memory that the tree takes, its cache not counted.
     #[must_use]
     pub fn memory(&self) -> usize {
-        let of_dir = |dir: &DirRecord| {
-            dir.entries.len() * size_of::<Entry>() + dir.names.len() + size_of::<DirRecord>()
+        let of_dir = |dir: &ScanDirRecord| {
+            dir.entries.len() * size_of::<ScanEntry>() + dir.names.len() + size_of::<ScanDirRecord>()
         };
         self.dirs.iter().map(of_dir).sum()
     }
@@ -165,29 +165,29 @@ impl Tree {
 
 /// A directory of a tree.
 #[derive(Debug, Clone, Copy)]
-pub struct DirView<'t> {
-    tree: &'t Tree,
-    index: DirIndex,
-    record: &'t DirRecord,
+pub struct ScanDir<'t> {
+    tree: &'t ScanTree,
+    index: ScanDirIndex,
+    record: &'t ScanDirRecord,
 }
 
-impl<'t> DirView<'t> {
+impl<'t> ScanDir<'t> {
     /// Its number.
     #[must_use]
-    pub fn index(&self) -> DirIndex {
+    pub fn index(&self) -> ScanDirIndex {
         self.index
     }
 
     /// Its entry in its parent; None for the root.
     #[must_use]
-    pub fn entry(&self) -> Option<EntryRef<'t>> {
-        let id = EntryId { dir: DirIndex(self.record.parent), place: self.record.entry };
-        (self.index != DirIndex::ROOT).then(|| self.tree.entry(id))
+    pub fn entry(&self) -> Option<ScanEntryRef<'t>> {
+        let id = ScanEntryId { dir: ScanDirIndex(self.record.parent), place: self.record.entry };
+        (self.index != ScanDirIndex::ROOT).then(|| self.tree.entry(id))
     }
 
     /// Its own attributes.
     #[must_use]
-    pub fn stat(&self) -> &'t Stat {
+    pub fn stat(&self) -> &'t FileStat {
         self.entry().map_or(&self.tree.root_stat, |entry| &entry.entry.stat)
     }
 
@@ -198,39 +198,43 @@ impl<'t> DirView<'t> {
     }
 
     /// Its entries by name.
-    pub fn entries(&self) -> impl ExactSizeIterator<Item = EntryRef<'t>> + use<'t> {
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = ScanEntryRef<'t>> + use<'t> {
         let (tree, dir) = (self.tree, self.index);
         let numbered = self.record.entries.iter().enumerate();
-        numbered.map(move |(place, entry)| EntryRef { tree, id: EntryId { dir, place: place as u32 }, entry })
+        numbered.map(move |(place, entry)| ScanEntryRef {
+            tree,
+            id: ScanEntryId { dir, place: place as u32 },
+            entry,
+        })
     }
 
     /// The entry with a name.
     #[must_use]
-    pub fn find(&self, name: &[u8]) -> Option<EntryRef<'t>> {
+    pub fn find(&self, name: &[u8]) -> Option<ScanEntryRef<'t>> {
         let place =
             self.record.entries.binary_search_by(|entry| self.record.name_of(entry).cmp(name)).ok()?;
-        Some(self.tree.entry(EntryId { dir: self.index, place: place as u32 }))
+        Some(self.tree.entry(ScanEntryId { dir: self.index, place: place as u32 }))
     }
 
     /// Whether its entries could be read at all.
     #[must_use]
     pub fn was_read(&self) -> bool {
-        self.record.coverage != Coverage::Unread
+        self.record.coverage != DirCoverage::Unread
     }
 
     /// Whether all its entries were looked at.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.record.coverage == Coverage::Whole
+        self.record.coverage == DirCoverage::Whole
     }
 
     /// Whether the scan looked for this name: only then does its absence mean that it is not there.
     #[must_use]
     pub fn covers(&self, name: &[u8]) -> bool {
         match &self.record.coverage {
-            Coverage::Whole => true,
-            Coverage::Names(names) => names.binary_search_by(|known| (**known).cmp(name)).is_ok(),
-            Coverage::Unread => false,
+            DirCoverage::Whole => true,
+            DirCoverage::Names(names) => names.binary_search_by(|known| (**known).cmp(name)).is_ok(),
+            DirCoverage::Unread => false,
         }
     }
 
@@ -259,29 +263,29 @@ impl<'t> DirView<'t> {
     }
 }
 
-impl DirRecord {
-    pub(super) fn name_of(&self, entry: &Entry) -> &[u8] {
+impl ScanDirRecord {
+    pub(super) fn name_of(&self, entry: &ScanEntry) -> &[u8] {
         name_in(&self.names, entry)
     }
 }
 
-pub(super) fn name_in<'n>(names: &'n [u8], entry: &Entry) -> &'n [u8] {
+pub(super) fn name_in<'n>(names: &'n [u8], entry: &ScanEntry) -> &'n [u8] {
     let start = entry.name_start as usize;
     &names[start..start + usize::from(entry.name_len)]
 }
 
 /// An entry of a tree.
 #[derive(Debug, Clone, Copy)]
-pub struct EntryRef<'t> {
-    tree: &'t Tree,
-    id: EntryId,
-    entry: &'t Entry,
+pub struct ScanEntryRef<'t> {
+    tree: &'t ScanTree,
+    id: ScanEntryId,
+    entry: &'t ScanEntry,
 }
 
-impl<'t> EntryRef<'t> {
+impl<'t> ScanEntryRef<'t> {
     /// Where it is in the tree.
     #[must_use]
-    pub fn id(&self) -> EntryId {
+    pub fn id(&self) -> ScanEntryId {
         self.id
     }
 
@@ -293,7 +297,7 @@ impl<'t> EntryRef<'t> {
 
     /// Its attributes.
     #[must_use]
-    pub fn stat(&self) -> &'t Stat {
+    pub fn stat(&self) -> &'t FileStat {
         &self.entry.stat
     }
 
@@ -305,19 +309,19 @@ impl<'t> EntryRef<'t> {
 
     /// The directory that it is.
     #[must_use]
-    pub fn child(&self) -> Option<DirIndex> {
-        (self.entry.child != NONE).then_some(DirIndex(self.entry.child))
+    pub fn child(&self) -> Option<ScanDirIndex> {
+        (self.entry.child != NONE).then_some(ScanDirIndex(self.entry.child))
     }
 
     /// What was found in the directory that it is.
     #[must_use]
-    pub fn looked_into(&self) -> Option<DirView<'t>> {
+    pub fn looked_into(&self) -> Option<ScanDir<'t>> {
         self.child().map(|child| self.tree.dir(child))
     }
 
     /// The directory that it is in.
     #[must_use]
-    pub fn dir(&self) -> DirView<'t> {
+    pub fn dir(&self) -> ScanDir<'t> {
         self.tree.dir(self.id.dir)
     }
 
@@ -353,22 +357,22 @@ impl<'t> EntryRef<'t> {
 
 /// All entries of a tree in pre-order.
 #[derive(Debug)]
-pub struct Walked<'t> {
-    tree: &'t Tree,
-    stack: Vec<(DirIndex, u32)>,
+pub struct ScanTreeWalk<'t> {
+    tree: &'t ScanTree,
+    stack: Vec<(ScanDirIndex, u32)>,
 }
 
-impl<'t> Iterator for Walked<'t> {
-    type Item = EntryRef<'t>;
+impl<'t> Iterator for ScanTreeWalk<'t> {
+    type Item = ScanEntryRef<'t>;
 
-    fn next(&mut self) -> Option<EntryRef<'t>> {
+    fn next(&mut self) -> Option<ScanEntryRef<'t>> {
         loop {
             let (dir, place) = self.stack.last_mut()?;
             if *place as usize >= self.tree.dirs[dir.as_usize()].entries.len() {
                 self.stack.pop();
                 continue;
             }
-            let entry = self.tree.entry(EntryId { dir: *dir, place: *place });
+            let entry = self.tree.entry(ScanEntryId { dir: *dir, place: *place });
             *place += 1;
             if let Some(child) = entry.child() {
                 self.stack.push((child, 0));

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use vellum_types::FileKind;
 
-use super::rules::{RULES_FILE, RuleFile, Rules};
-use super::selection::Part;
-use super::tree::{Coverage, Entry, NONE, UNCHANGED, name_in};
-use super::walk::{Found, Listing, Outcome, Task, Walk};
-use super::{ProblemCause, STATE_DIR};
-use crate::beneath::{BeneathError, Dir, ListedName, is_temp_name};
-use crate::meta::Stat;
+use super::rules::{IgnoreRuleFile, IgnoreRules, RULES_FILE};
+use super::selection::SelectedPart;
+use super::tree::{DirCoverage, NONE, ScanEntry, UNCHANGED, name_in};
+use super::walk::{FoundSubdirectory, ScanWalk, ScannedDir, VisitOutcome, VisitTask};
+use super::{STATE_DIR, ScanProblemCause};
+use crate::beneath::{BeneathError, HeldDir, ListedName, is_temp_name};
+use crate::meta::FileStat;
 use crate::statcache::{CachedDir, StatCache};
 
 /// From this many names on a directory's entries are examined by several threads: each start costs as much as some
@@ -20,75 +20,79 @@ const SPLIT_FROM: usize = 4096;
 const TRIES: usize = 4;
 
 /// The names to examine in a directory, in order.
-type ToExamine<'n> = Vec<ListedName<'n>>;
+type NamesToExamine<'n> = Vec<ListedName<'n>>;
 
 /// What one thread found out about a range of names.
 #[derive(Default)]
-struct Examined {
-    entries: Vec<Entry>,
+struct ExaminedRange {
+    entries: Vec<ScanEntry>,
     names: Vec<u8>,
     left_out: u32,
-    problems: Vec<(Box<[u8]>, ProblemCause)>,
+    problems: Vec<(Box<[u8]>, ScanProblemCause)>,
 }
 
 /// What is the same for all entries of a directory.
-struct Surroundings<'s> {
-    dir: &'s Dir,
+struct DirSurroundings<'s> {
+    dir: &'s HeldDir,
     is_root: bool,
     /// Path of the directory with a slash behind it; only if there are rules.
     prefix: Vec<u8>,
-    rules: Option<&'s Rules>,
+    rules: Option<&'s IgnoreRules>,
 }
 
-impl Walk<'_> {
+impl ScanWalk<'_> {
     /// Looks into the directory of a task and stores what it finds.
-    pub(super) fn visit(&self, mut task: Task) {
+    pub(super) fn visit(&self, mut task: VisitTask) {
         for _ in 0..TRIES {
             let error = match self.visit_once(&task) {
                 Ok(()) => return,
                 Err(error) => error,
             };
             if !is_moving(&error) || task.parent == NONE {
-                return self.report(task.node, b"", ProblemCause::UnreadableDir(error));
+                return self.report(task.node, b"", ScanProblemCause::UnreadableDir(error));
             }
             // It was a directory a moment ago. What is it now?
             match self.look_again(&task) {
                 Ok(now) if now.kind == FileKind::Dir => {
-                    self.set_outcome(&task, Outcome::Became(now));
+                    self.set_outcome(&task, VisitOutcome::Became(now));
                     task.stat = now;
                 }
-                Ok(now) => return self.set_outcome(&task, Outcome::Became(now)),
-                Err(error) if is_moving(&error) => return self.set_outcome(&task, Outcome::Gone),
-                Err(error) => return self.report(task.node, b"", ProblemCause::UnreadableDir(error)),
+                Ok(now) => return self.set_outcome(&task, VisitOutcome::Became(now)),
+                Err(error) if is_moving(&error) => return self.set_outcome(&task, VisitOutcome::Gone),
+                Err(error) => return self.report(task.node, b"", ScanProblemCause::UnreadableDir(error)),
             }
         }
-        self.report(task.node, b"", ProblemCause::Restless);
+        self.report(task.node, b"", ScanProblemCause::Restless);
     }
 
-    fn visit_once(&self, task: &Task) -> Result<(), BeneathError> {
+    fn visit_once(&self, task: &VisitTask) -> Result<(), BeneathError> {
         let dir = self.open(task)?;
         let (listing, found, rules) = self.read(task, &dir)?;
         self.store(task, dir, listing, found, rules.as_ref());
         Ok(())
     }
 
-    fn read(&self, task: &Task, dir: &Dir) -> Result<(Listing, Vec<Found>, Option<Rules>), BeneathError> {
+    fn read(
+        &self,
+        task: &VisitTask,
+        dir: &HeldDir,
+    ) -> Result<(ScannedDir, Vec<FoundSubdirectory>, Option<IgnoreRules>), BeneathError> {
         let now = dir.stat_self()?;
         if (now.dev, now.ino) != (task.stat.dev, task.stat.ino) {
-            self.set_outcome(task, Outcome::Became(now));
+            self.set_outcome(task, VisitOutcome::Became(now));
         }
         let is_root = task.parent == NONE;
         let names = match task.part {
-            Part::Whole if is_root => Some(dir.names()?),
-            Part::Whole => Some(dir.names_once()?),
-            Part::Some(_) => None,
+            SelectedPart::Whole if is_root => Some(dir.names()?),
+            SelectedPart::Whole => Some(dir.names_once()?),
+            SelectedPart::Some(_) => None,
         };
         let names = names.map(|mut names| {
             names.sort();
             names
         });
-        let (to_examine, coverage): (ToExamine<'_>, _) = match (&names, task.part) {
-            (Some(names), _) => (names.iter().collect(), Coverage::Whole),
+        let (to_examine, coverage): (NamesToExamine<'_>, _) = match (&names, task.part) {
+            (Some(names), _) => (names.iter().collect(), DirCoverage::Whole),
             (None, part) => self.selected(part),
         };
         let rules = self.rules_in(task, dir, &to_examine, names.is_some());
@@ -96,7 +100,7 @@ impl Walk<'_> {
             Some(_) => with_slash(self.path_of(task.node)),
             None => Vec::new(),
         };
-        let surroundings = Surroundings { dir, is_root, prefix, rules: rules.as_ref() };
+        let surroundings = DirSurroundings { dir, is_root, prefix, rules: rules.as_ref() };
         let mut examined = self.examine_all(&surroundings, &to_examine);
         for (name, cause) in examined.problems.drain(..) {
             self.report(task.node, &name, cause);
@@ -105,35 +109,42 @@ impl Walk<'_> {
         let (mut entries, mut names) = (examined.entries, examined.names);
         entries.shrink_to_fit();
         names.shrink_to_fit();
-        let listing = Listing { entries, names, coverage, cached: task.cached, left_out: examined.left_out };
+        let listing =
+            ScannedDir { entries, names, coverage, cached: task.cached, left_out: examined.left_out };
         Ok((listing, found, rules))
     }
 
     /// The selected names of a directory that is only on the way.
-    fn selected(&self, part: Part) -> (ToExamine<'_>, Coverage) {
+    fn selected(&self, part: SelectedPart) -> (NamesToExamine<'_>, DirCoverage) {
         let node = match part {
-            Part::Some(node) => node,
-            Part::Whole => 0,
+            SelectedPart::Some(node) => node,
+            SelectedPart::Whole => 0,
         };
         let names = self.selection.into_iter().flat_map(|selection| selection.children(node));
-        let names: ToExamine<'_> = names.map(|(name, _)| ListedName { name, is_dir: None }).collect();
-        let coverage = Coverage::Names(names.iter().map(|listed| listed.name.into()).collect());
+        let names: NamesToExamine<'_> = names.map(|(name, _)| ListedName { name, is_dir: None }).collect();
+        let coverage = DirCoverage::Names(names.iter().map(|listed| listed.name.into()).collect());
         (names, coverage)
     }
 
-    fn rules_in(&self, task: &Task, dir: &Dir, names: &ToExamine<'_>, all: bool) -> Option<Rules> {
+    fn rules_in(
+        &self,
+        task: &VisitTask,
+        dir: &HeldDir,
+        names: &NamesToExamine<'_>,
+        all: bool,
+    ) -> Option<IgnoreRules> {
         let outer = task.rules.as_ref();
         if all && names.binary_search_by(|listed| listed.name.cmp(RULES_FILE)).is_err() {
             return outer.cloned();
         }
-        let (rules, messages) = RuleFile::read(dir, &self.path_of(task.node), outer);
+        let (rules, messages) = IgnoreRuleFile::read(dir, &self.path_of(task.node), outer);
         for message in messages {
-            self.report(task.node, RULES_FILE, ProblemCause::Rules(message));
+            self.report(task.node, RULES_FILE, ScanProblemCause::Rules(message));
         }
         rules
     }
 
-    fn examine_all(&self, surroundings: &Surroundings<'_>, names: &ToExamine<'_>) -> Examined {
+    fn examine_all(&self, surroundings: &DirSurroundings<'_>, names: &NamesToExamine<'_>) -> ExaminedRange {
         if names.len() < SPLIT_FROM || self.threads < 2 {
             return surroundings.examine(names);
         }
@@ -144,23 +155,25 @@ impl Walk<'_> {
             workers
                 .into_iter()
                 .map(|worker| worker.join().unwrap_or_default())
-                .fold(Examined::default(), Examined::append)
+                .fold(ExaminedRange::default(), ExaminedRange::append)
         })
     }
 
     /// Matches the entries with the cache and picks out the directories among them.
-    fn match_entries(&self, task: &Task, examined: &mut Examined) -> Vec<Found> {
-        let mut cached = Matcher::new(self.cache, task.cached);
+    fn match_entries(&self, task: &VisitTask, examined: &mut ExaminedRange) -> Vec<FoundSubdirectory> {
+        let mut cached = CachedBlockMatcher::new(self.cache, task.cached);
         let mut found = Vec::new();
         for (place, entry) in (0..).zip(&mut examined.entries) {
             let name = name_in(&examined.names, entry);
             let child = cached.match_entry(name, entry);
             if entry.stat.kind == FileKind::Dir {
                 let part = match (task.part, self.selection) {
-                    (Part::Some(node), Some(selection)) => selection.child(node, name).unwrap_or(Part::Whole),
-                    _ => Part::Whole,
+                    (SelectedPart::Some(node), Some(selection)) => {
+                        selection.child(node, name).unwrap_or(SelectedPart::Whole)
+                    }
+                    _ => SelectedPart::Whole,
                 };
-                found.push(Found { entry: place, part, cached: child });
+                found.push(FoundSubdirectory { entry: place, part, cached: child });
             }
         }
         found
@@ -174,19 +187,19 @@ fn is_moving(error: &BeneathError) -> bool {
 }
 
 /// Steps through a cached block beside the entries of its directory.
-struct Matcher<'c> {
+struct CachedBlockMatcher<'c> {
     source: Option<(&'c StatCache, CachedDir)>,
     range: Range<u32>,
 }
 
-impl<'c> Matcher<'c> {
+impl<'c> CachedBlockMatcher<'c> {
     fn new(cache: Option<&'c StatCache>, dir: Option<CachedDir>) -> Self {
         let source = cache.zip(dir);
         Self { source, range: 0..source.map_or(0, |(cache, dir)| cache.count(dir)) }
     }
 
     /// Marks the entry with what the cache has under its name; returns the block of a directory's entries.
-    fn match_entry(&mut self, name: &[u8], entry: &mut Entry) -> Option<CachedDir> {
+    fn match_entry(&mut self, name: &[u8], entry: &mut ScanEntry) -> Option<CachedDir> {
         let (cache, dir) = self.source?;
         while self.range.start < self.range.end {
             let Some(cached) = cache.entry(dir, self.range.start).filter(|cached| cached.name >= name) else {
@@ -207,9 +220,10 @@ impl<'c> Matcher<'c> {
     }
 }
 
-impl Surroundings<'_> {
-    fn examine(&self, names: &[ListedName<'_>]) -> Examined {
-        let mut examined = Examined { entries: Vec::with_capacity(names.len()), ..Examined::default() };
+impl DirSurroundings<'_> {
+    fn examine(&self, names: &[ListedName<'_>]) -> ExaminedRange {
+        let mut examined =
+            ExaminedRange { entries: Vec::with_capacity(names.len()), ..ExaminedRange::default() };
         let mut path = self.prefix.clone();
         for listed in names {
             let is_our_own = self.is_root && listed.name == STATE_DIR || is_temp_name(listed.name);
@@ -229,7 +243,9 @@ impl Surroundings<'_> {
                     }
                 }
                 Err(error) if error.is_not_found() => {}
-                Err(error) => examined.problems.push((listed.name.into(), ProblemCause::Unexaminable(error))),
+                Err(error) => {
+                    examined.problems.push((listed.name.into(), ScanProblemCause::Unexaminable(error)))
+                }
             }
         }
         examined
@@ -248,19 +264,21 @@ impl Surroundings<'_> {
     }
 }
 
-impl Examined {
-    fn push(&mut self, name: &[u8], stat: Stat) {
+impl ExaminedRange {
+    fn push(&mut self, name: &[u8], stat: FileStat) {
         // A name fits in 255 bytes and all names of a directory in 4 GiB: both were checked when they were listed.
         let (name_start, name_len) = (self.names.len() as u32, name.len() as u8);
         self.names.extend_from_slice(name);
-        self.entries.push(Entry { stat, name_start, child: NONE, cached: NONE, name_len, flags: 0 });
+        self.entries.push(ScanEntry { stat, name_start, child: NONE, cached: NONE, name_len, flags: 0 });
     }
 
     fn append(mut self, other: Self) -> Self {
         let shift = self.names.len() as u32;
         self.names.extend_from_slice(&other.names);
-        let moved =
-            other.entries.into_iter().map(|entry| Entry { name_start: entry.name_start + shift, ..entry });
+        let moved = other
+            .entries
+            .into_iter()
+            .map(|entry| ScanEntry { name_start: entry.name_start + shift, ..entry });
         self.entries.extend(moved);
         self.left_out += other.left_out;
         self.problems.extend(other.problems);

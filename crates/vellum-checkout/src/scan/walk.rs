@@ -6,13 +6,13 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::rules::Rules;
-use super::selection::{Part, Selection};
-use super::tree::{Coverage, Entry, NONE, name_in};
-use super::{Problem, ProblemCause};
-use crate::beneath::{BeneathError, Dir, raise_open_files_limit};
-use crate::crew::Crew;
-use crate::meta::Stat;
+use super::rules::IgnoreRules;
+use super::selection::{PathSelection, SelectedPart};
+use super::tree::{DirCoverage, NONE, ScanEntry, name_in};
+use super::{ScanProblem, ScanProblemCause};
+use crate::beneath::{BeneathError, HeldDir, raise_open_files_limit};
+use crate::crew::WorkerPool;
+use crate::meta::FileStat;
 use crate::statcache::{CachedDir, StatCache};
 
 /// Share of the permitted open files that a walk takes for directories.
@@ -22,99 +22,107 @@ const HELD_MAX: usize = 4096;
 
 /// A directory that is, or will be, visited.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct WalkNode {
     pub parent: u32,
     /// Place among the entries of the parent.
     pub entry: u32,
-    pub listing: Listing,
-    pub outcome: Outcome,
+    pub listing: ScannedDir,
+    pub outcome: VisitOutcome,
     /// Held while children wait.
-    dir: Option<Dir>,
+    dir: Option<HeldDir>,
     waiting: u32,
 }
 
 /// What was found in a directory.
 #[derive(Debug)]
-pub(super) struct Listing {
-    pub entries: Vec<Entry>,
+pub(super) struct ScannedDir {
+    pub entries: Vec<ScanEntry>,
     pub names: Vec<u8>,
-    pub coverage: Coverage,
+    pub coverage: DirCoverage,
     pub cached: Option<CachedDir>,
     pub left_out: u32,
 }
 
 /// What became of the attempt to look into a directory.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Outcome {
+pub(super) enum VisitOutcome {
     /// It is what its entry says (read or not).
     AsSeen,
     /// In its place stands this now.
-    Became(Stat),
+    Became(FileStat),
     /// Nothing is there any more.
     Gone,
 }
 
 /// A directory to be visited.
-pub(super) struct Task {
+pub(super) struct VisitTask {
     pub node: u32,
     pub parent: u32,
     pub name: Box<[u8]>,
     /// What its entry said.
-    pub stat: Stat,
-    pub part: Part,
+    pub stat: FileStat,
+    pub part: SelectedPart,
     pub cached: Option<CachedDir>,
-    pub rules: Option<Rules>,
+    pub rules: Option<IgnoreRules>,
 }
 
 /// A subdirectory found, for which a node and a task will be made.
-pub(super) struct Found {
+pub(super) struct FoundSubdirectory {
     pub entry: u32,
-    pub part: Part,
+    pub part: SelectedPart,
     pub cached: Option<CachedDir>,
 }
 
 /// The state of a walk at its end.
-pub(super) struct Done {
-    pub nodes: Vec<Node>,
-    pub problems: Vec<Problem>,
+pub(super) struct FinishedWalk {
+    pub nodes: Vec<WalkNode>,
+    pub problems: Vec<ScanProblem>,
 }
 
-pub(super) struct Walk<'w> {
-    root: &'w Dir,
+pub(super) struct ScanWalk<'w> {
+    root: &'w HeldDir,
     pub cache: Option<&'w StatCache>,
-    pub selection: Option<&'w Selection>,
+    pub selection: Option<&'w PathSelection>,
     pub threads: usize,
     held_max: usize,
-    crew: Crew<Task>,
-    state: Mutex<State>,
+    crew: WorkerPool<VisitTask>,
+    state: Mutex<ScanWalkState>,
 }
 
-struct State {
-    nodes: Vec<Node>,
+struct ScanWalkState {
+    nodes: Vec<WalkNode>,
     held: usize,
-    problems: Vec<Problem>,
+    problems: Vec<ScanProblem>,
 }
 
-impl<'w> Walk<'w> {
+impl<'w> ScanWalk<'w> {
     pub(super) fn new(
-        root: &'w Dir,
-        stat: Stat,
+        root: &'w HeldDir,
+        stat: FileStat,
         cache: Option<&'w StatCache>,
-        selection: Option<&'w Selection>,
+        selection: Option<&'w PathSelection>,
         threads: usize,
     ) -> Self {
-        let part = if selection.is_some() { Part::Some(0) } else { Part::Whole };
+        let part = if selection.is_some() { SelectedPart::Some(0) } else { SelectedPart::Whole };
         let cached = cache.map(|_| CachedDir::ROOT);
-        let task = Task { node: 0, parent: NONE, name: Box::default(), stat, part, cached, rules: None };
-        let nodes = vec![Node::new(NONE, 0, cached)];
+        let task = VisitTask { node: 0, parent: NONE, name: Box::default(), stat, part, cached, rules: None };
+        let nodes = vec![WalkNode::new(NONE, 0, cached)];
         let share = usize::try_from(raise_open_files_limit() / HELD_SHARE).unwrap_or(HELD_MAX);
-        let state = State { nodes, held: 0, problems: Vec::new() };
+        let state = ScanWalkState { nodes, held: 0, problems: Vec::new() };
         let held_max = share.min(HELD_MAX);
-        Self { root, cache, selection, threads, held_max, crew: Crew::new(task), state: Mutex::new(state) }
+        Self {
+            root,
+            cache,
+            selection,
+            threads,
+            held_max,
+            crew: WorkerPool::new(task),
+            state: Mutex::new(state),
+        }
     }
 
     /// Visits everything and returns what was found.
-    pub(super) fn run(self) -> Done {
+    pub(super) fn run(self) -> FinishedWalk {
         std::thread::scope(|scope| {
             for _ in 1..self.threads {
                 scope.spawn(|| self.crew.work(|task| self.visit(task)));
@@ -122,15 +130,15 @@ impl<'w> Walk<'w> {
             self.crew.work(|task| self.visit(task));
         });
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Done { nodes: state.nodes, problems: state.problems }
+        FinishedWalk { nodes: state.nodes, problems: state.problems }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ScanWalkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens the directory of a task.
-    pub(super) fn open(&self, task: &Task) -> Result<Dir, BeneathError> {
+    pub(super) fn open(&self, task: &VisitTask) -> Result<HeldDir, BeneathError> {
         if task.parent == NONE {
             return Ok(self.root.clone());
         }
@@ -140,12 +148,12 @@ impl<'w> Walk<'w> {
     }
 
     /// What stands under a task's name now.
-    pub(super) fn look_again(&self, task: &Task) -> Result<Stat, BeneathError> {
+    pub(super) fn look_again(&self, task: &VisitTask) -> Result<FileStat, BeneathError> {
         self.dir_of(task.parent)?.stat(&task.name)
     }
 
     /// A visited directory, to open its children.
-    fn dir_of(&self, node: u32) -> Result<Dir, BeneathError> {
+    fn dir_of(&self, node: u32) -> Result<HeldDir, BeneathError> {
         let (mut here, names) = self.nearest_held(node);
         for name in names.iter().rev() {
             here = here.open_dir(name)?;
@@ -161,7 +169,7 @@ impl<'w> Walk<'w> {
     }
 
     /// The nearest directory that is held, at `node` or above, and the names down from it, last first.
-    fn nearest_held(&self, mut node: u32) -> (Dir, Vec<Box<[u8]>>) {
+    fn nearest_held(&self, mut node: u32) -> (HeldDir, Vec<Box<[u8]>>) {
         let state = self.lock();
         let mut names = Vec::new();
         loop {
@@ -190,11 +198,11 @@ impl<'w> Walk<'w> {
     /// Stores what was found in a directory and queues its subdirectories.
     pub(super) fn store(
         &self,
-        task: &Task,
-        dir: Dir,
-        mut listing: Listing,
-        found: Vec<Found>,
-        rules: Option<&Rules>,
+        task: &VisitTask,
+        dir: HeldDir,
+        mut listing: ScannedDir,
+        found: Vec<FoundSubdirectory>,
+        rules: Option<&IgnoreRules>,
     ) {
         let mut state = self.lock();
         let mut tasks = Vec::with_capacity(found.len());
@@ -203,10 +211,10 @@ impl<'w> Walk<'w> {
             let entry = &mut listing.entries[found.entry as usize];
             entry.child = number;
             let (name, stat) = (name_in(&listing.names, entry).into(), entry.stat);
-            state.nodes.push(Node::new(task.node, found.entry, found.cached));
+            state.nodes.push(WalkNode::new(task.node, found.entry, found.cached));
             let rules = rules.cloned();
             let (part, cached) = (found.part, found.cached);
-            tasks.push(Task { node: number, parent: task.node, name, stat, part, cached, rules });
+            tasks.push(VisitTask { node: number, parent: task.node, name, stat, part, cached, rules });
         }
         let hold = !found.is_empty() && state.held < self.held_max;
         state.held += usize::from(hold);
@@ -220,19 +228,19 @@ impl<'w> Walk<'w> {
     }
 
     /// Records that the directory of a task is not what it was.
-    pub(super) fn set_outcome(&self, task: &Task, outcome: Outcome) {
+    pub(super) fn set_outcome(&self, task: &VisitTask, outcome: VisitOutcome) {
         self.lock().nodes[task.node as usize].outcome = outcome;
     }
 
     /// Reports something about an entry (or, with an empty name, the directory) of a node.
-    pub(super) fn report(&self, node: u32, name: &[u8], cause: ProblemCause) {
+    pub(super) fn report(&self, node: u32, name: &[u8], cause: ScanProblemCause) {
         let mut state = self.lock();
         let mut path = state.path_of(node);
         if !path.is_empty() && !name.is_empty() {
             path.push(b'/');
         }
         path.extend_from_slice(name);
-        state.problems.push(Problem { path, cause });
+        state.problems.push(ScanProblem { path, cause });
     }
 
     /// The path of a node from the root.
@@ -241,7 +249,7 @@ impl<'w> Walk<'w> {
     }
 }
 
-impl State {
+impl ScanWalkState {
     fn name_of(&self, node: u32) -> &[u8] {
         let at = &self.nodes[node as usize];
         let listing = &self.nodes[at.parent as usize].listing;
@@ -259,15 +267,15 @@ impl State {
     }
 }
 
-impl Node {
+impl WalkNode {
     fn new(parent: u32, entry: u32, cached: Option<CachedDir>) -> Self {
-        let listing = Listing {
+        let listing = ScannedDir {
             entries: Vec::new(),
             names: Vec::new(),
-            coverage: Coverage::Unread,
+            coverage: DirCoverage::Unread,
             cached,
             left_out: 0,
         };
-        Self { parent, entry, listing, outcome: Outcome::AsSeen, dir: None, waiting: 0 }
+        Self { parent, entry, listing, outcome: VisitOutcome::AsSeen, dir: None, waiting: 0 }
     }
 }

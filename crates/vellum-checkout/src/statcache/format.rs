@@ -3,10 +3,10 @@
 //! Invariant: `decode` of what `encode` wrote gives the same record; `decode` of anything else gives an error or a
 //! record in range, never a panic.
 
-use vellum_types::{BlobId, DecodeError, FileKind, Ino, Reader, Time, Writer};
+use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter, FileKind, Ino, UnixTime};
 
-use super::Stamp;
-use crate::meta::Stat;
+use super::FilesystemTime;
+use crate::meta::FileStat;
 
 /// First bytes of a stat cache.
 pub(super) const MAGIC: &[u8; 8] = b"VLMSTATC";
@@ -31,21 +31,21 @@ const IS_MOUNT_ROOT: u8 = 4;
 
 /// What the cache was made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct StatCacheHeader {
     pub base: BlobId,
-    pub stamp: Stamp,
+    pub stamp: FilesystemTime,
 }
 
-impl Header {
+impl StatCacheHeader {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::over(Vec::with_capacity(HEADER_LEN));
+        let mut writer = FieldWriter::over(Vec::with_capacity(HEADER_LEN));
         writer.raw(MAGIC).u32(VERSION).u32(0).raw(self.base.as_bytes());
         writer.u64(self.stamp.time.secs.cast_unsigned()).u32(self.stamp.time.nanos).u32(0);
         writer.u64(self.stamp.dev);
         writer.into_vec()
     }
 
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    pub(super) fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         if reader.array()? != *MAGIC {
             return Err(DecodeError::Magic);
         }
@@ -55,28 +55,28 @@ impl Header {
         }
         expect_zero(reader.u32()?, "flags")?;
         let base = BlobId(reader.array()?);
-        let time = Time { secs: reader.u64()?.cast_signed(), nanos: nanos(reader.u32()?)? };
+        let time = UnixTime { secs: reader.u64()?.cast_signed(), nanos: nanos(reader.u32()?)? };
         expect_zero(reader.u32()?, "reserved")?;
-        Ok(Self { base, stamp: Stamp { time, dev: reader.u64()? } })
+        Ok(Self { base, stamp: FilesystemTime { time, dev: reader.u64()? } })
     }
 }
 
 /// Counts at the end, which say where the tables begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Footer {
+pub(super) struct StatCacheFooter {
     pub entries: u64,
     pub blocks: u32,
     pub devices: u32,
 }
 
-impl Footer {
+impl StatCacheFooter {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new();
+        let mut writer = FieldWriter::new();
         writer.u64(self.entries).u32(self.blocks).u32(self.devices);
         writer.into_vec()
     }
 
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    pub(super) fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { entries: reader.u64()?, blocks: reader.u32()?, devices: reader.u32()? })
     }
 }
@@ -84,9 +84,9 @@ impl Footer {
 /// One entry but for its name, which stands behind the records of its block. In `stat`, `dev` is left out: the
 /// record holds the number of a line of the device table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct StatCacheRecord {
     pub ino: Ino,
-    pub stat: Stat,
+    pub stat: FileStat,
     pub racy: bool,
     pub block: u32,
     pub device: u16,
@@ -94,10 +94,10 @@ pub(super) struct Record {
     pub name_len: u8,
 }
 
-impl Record {
+impl StatCacheRecord {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let stat = &self.stat;
-        let mut writer = Writer::over(std::mem::take(out));
+        let mut writer = FieldWriter::over(std::mem::take(out));
         writer.u64(self.ino.0).u64(stat.ino);
         writer.u64(if is_device(stat.kind) { stat.rdev } else { stat.size });
         for time in [stat.mtime, stat.ctime, stat.btime] {
@@ -121,10 +121,10 @@ impl Record {
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         let (ino, host_ino, size_or_device) = (Ino(reader.u64()?), reader.u64()?, reader.u64()?);
         let secs = [reader.u64()?, reader.u64()?, reader.u64()?].map(u64::cast_signed);
-        let mut time = |secs| Ok::<_, DecodeError>(Time { secs, nanos: nanos(reader.u32()?)? });
+        let mut time = |secs| Ok::<_, DecodeError>(UnixTime { secs, nanos: nanos(reader.u32()?)? });
         let [mtime, ctime, btime] = secs;
         let (mtime, ctime, btime) = (time(mtime)?, time(ctime)?, time(btime)?);
         let (uid, gid, nlink) = (reader.u32()?, reader.u32()?, reader.u32()?);
@@ -139,7 +139,7 @@ impl Record {
             return Err(DecodeError::Invalid("mode or flags"));
         }
         let (size, rdev) = if is_device(kind) { (0, size_or_device) } else { (size_or_device, 0) };
-        let stat = Stat {
+        let stat = FileStat {
             kind,
             may_have_holes: flags & MAY_HAVE_HOLES != 0,
             is_mount_root: flags & IS_MOUNT_ROOT != 0,

@@ -3,14 +3,15 @@
 use std::io::Read;
 use std::sync::OnceLock;
 
-use vellum_types::{BlobId, DecodeError, FileKind, Ino, Reader};
+use vellum_types::{BlobId, DecodeError, FieldReader, FileKind, Ino};
 
-use super::Stamp;
+use super::FilesystemTime;
 use super::format::{
-    CHECKSUM_LEN, FOOTER_LEN, Footer, HEADER_LEN, Header, NO_BLOCK, RECORD_LEN, Record, TABLE_LINE_LEN,
+    CHECKSUM_LEN, FOOTER_LEN, HEADER_LEN, NO_BLOCK, RECORD_LEN, StatCacheFooter, StatCacheHeader,
+    StatCacheRecord, TABLE_LINE_LEN,
 };
-use crate::beneath::{BeneathError, Dir, OpenedFile};
-use crate::meta::Stat;
+use crate::beneath::{BeneathError, HeldDir, OpenedFile};
+use crate::meta::FileStat;
 
 /// Why there is no usable cache. None of these is an error to a user: the work is done without.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +50,7 @@ pub struct CachedEntry<'c> {
     /// Its number in the map.
     pub ino: Ino,
     /// What it looked like.
-    pub stat: Stat,
+    pub stat: FileStat,
     /// Its attributes were too young: never count it as unchanged.
     pub racy: bool,
     /// Where its entries are, if it is a directory.
@@ -59,36 +60,36 @@ pub struct CachedEntry<'c> {
 impl CachedEntry<'_> {
     /// The file need not be read again: no attribute differs, and none could hide a change.
     #[must_use]
-    pub fn is_unchanged(&self, now: &Stat) -> bool {
+    pub fn is_unchanged(&self, now: &FileStat) -> bool {
         !self.racy && self.stat.dev == now.dev && self.stat.same_attributes(now)
     }
 }
 
 /// One line of the directory table.
 #[derive(Debug, Clone, Copy)]
-struct Block {
+struct StatCacheBlock {
     start: usize,
     count: u32,
     names_len: u32,
 }
 
 /// Where an entry is: its block and its place there.
-type Place = (u32, u32);
+type CachedEntryIndex = (u32, u32);
 
 /// A stat cache in memory.
 #[derive(Debug)]
 pub struct StatCache {
     bytes: Vec<u8>,
-    header: Header,
-    blocks: Vec<Block>,
+    header: StatCacheHeader,
+    blocks: Vec<StatCacheBlock>,
     devices: Vec<u64>,
     entries: u64,
-    by_ino: OnceLock<Vec<(u64, u64, Place)>>,
+    by_ino: OnceLock<Vec<(u64, u64, CachedEntryIndex)>>,
 }
 
 impl StatCache {
     /// Reads the cache `name` in `dir`.
-    pub fn load(dir: &Dir, name: &[u8]) -> Result<Self, StatCacheError> {
+    pub fn load(dir: &HeldDir, name: &[u8]) -> Result<Self, StatCacheError> {
         let OpenedFile { mut file, stat } = dir.open_file(name)?;
         let mut bytes = Vec::with_capacity(usize::try_from(stat.size).unwrap_or(0).saturating_add(1));
         file.read_to_end(&mut bytes)?;
@@ -100,16 +101,16 @@ impl StatCache {
         let content_len = bytes.len().checked_sub(CHECKSUM_LEN).ok_or(DecodeError::Truncated)?;
         let (content, checksum) = bytes.split_at_checked(content_len).ok_or(DecodeError::Truncated)?;
         // Magic and version come first, so that a cache of another version is not called damaged.
-        let header = Header::decode(&mut Reader::new(content))?;
+        let header = StatCacheHeader::decode(&mut FieldReader::new(content))?;
         if blake3::hash(content).as_bytes() != checksum {
             return Err(StatCacheError::Damaged);
         }
         let tail = content_len.checked_sub(FOOTER_LEN - CHECKSUM_LEN).ok_or(DecodeError::Truncated)?;
-        let footer = Footer::decode(&mut Reader::new(content.get(tail..).unwrap_or_default()))?;
+        let footer = StatCacheFooter::decode(&mut FieldReader::new(content.get(tail..).unwrap_or_default()))?;
         let tables_len = usize::try_from(footer.blocks).unwrap_or(usize::MAX).saturating_mul(TABLE_LINE_LEN)
             + usize::try_from(footer.devices).unwrap_or(usize::MAX).saturating_mul(8);
         let tables_start = tail.checked_sub(tables_len).ok_or(DecodeError::Truncated)?;
-        let mut reader = Reader::new(content.get(tables_start..tail).unwrap_or_default());
+        let mut reader = FieldReader::new(content.get(tables_start..tail).unwrap_or_default());
         let devices = (0..footer.devices).map(|_| reader.u64()).collect::<Result<_, _>>()?;
         let blocks = read_blocks(&mut reader, footer.blocks, tables_start)?;
         Ok(Self { header, blocks, devices, entries: footer.entries, by_ino: OnceLock::new(), bytes })
@@ -124,8 +125,10 @@ impl StatCache {
     /// Takes the root's device to be `dev` now. Device numbers are given out anew at each start of the machine, and a
     /// new one for the same filesystem must not make every file seem changed.
     pub(crate) fn adopt_root_device(&mut self, dev: u64) {
-        let root =
-            self.bytes.get(HEADER_LEN..HEADER_LEN + RECORD_LEN).and_then(|bytes| Record::decode(bytes).ok());
+        let root = self
+            .bytes
+            .get(HEADER_LEN..HEADER_LEN + RECORD_LEN)
+            .and_then(|bytes| StatCacheRecord::decode(bytes).ok());
         if let Some(line) = root.and_then(|root| self.devices.get_mut(usize::from(root.device))) {
             *line = dev;
         }
@@ -133,7 +136,7 @@ impl StatCache {
 
     /// The moment before its contents were read.
     #[must_use]
-    pub fn stamp(&self) -> Stamp {
+    pub fn stamp(&self) -> FilesystemTime {
         self.header.stamp
     }
 
@@ -153,7 +156,7 @@ impl StatCache {
     #[must_use]
     pub fn root(&self) -> Option<CachedEntry<'_>> {
         let record = self.bytes.get(HEADER_LEN..HEADER_LEN + RECORD_LEN)?;
-        self.entry_of(Record::decode(record).ok()?, &[])
+        self.entry_of(StatCacheRecord::decode(record).ok()?, &[])
     }
 
     /// How many entries a directory has.
@@ -170,7 +173,7 @@ impl StatCache {
             return None;
         }
         let start = block.start + index as usize * RECORD_LEN;
-        let record = Record::decode(self.bytes.get(start..start + RECORD_LEN)?).ok()?;
+        let record = StatCacheRecord::decode(self.bytes.get(start..start + RECORD_LEN)?).ok()?;
         let name_start = record.name_start as usize;
         let name_end = name_start + usize::from(record.name_len);
         let names_start = block.start + block.count as usize * RECORD_LEN;
@@ -211,7 +214,7 @@ impl StatCache {
         same.filter_map(|(_, _, (block, place))| self.entry(CachedDir(*block), *place))
     }
 
-    fn build_index(&self) -> Vec<(u64, u64, Place)> {
+    fn build_index(&self) -> Vec<(u64, u64, CachedEntryIndex)> {
         let mut index =
             Vec::with_capacity(usize::try_from(self.entries).unwrap_or(0).min(self.bytes.len() / RECORD_LEN));
         for (number, block) in (0..).zip(&self.blocks) {
@@ -225,18 +228,18 @@ impl StatCache {
         index
     }
 
-    fn block(&self, dir: CachedDir) -> Option<&Block> {
+    fn block(&self, dir: CachedDir) -> Option<&StatCacheBlock> {
         self.blocks.get(dir.0 as usize)
     }
 
-    fn entry_of<'c>(&'c self, record: Record, name: &'c [u8]) -> Option<CachedEntry<'c>> {
+    fn entry_of<'c>(&'c self, record: StatCacheRecord, name: &'c [u8]) -> Option<CachedEntry<'c>> {
         let dev = *self.devices.get(usize::from(record.device))?;
         let child = (record.stat.kind == FileKind::Dir && record.block != NO_BLOCK)
             .then_some(CachedDir(record.block));
         Some(CachedEntry {
             name,
             ino: record.ino,
-            stat: Stat { dev, ..record.stat },
+            stat: FileStat { dev, ..record.stat },
             racy: record.racy,
             child,
         })
@@ -244,11 +247,15 @@ impl StatCache {
 }
 
 /// Reads the directory table and checks that every block lies between the header and the tables.
-fn read_blocks(reader: &mut Reader<'_>, count: u32, end: usize) -> Result<Vec<Block>, DecodeError> {
+fn read_blocks(
+    reader: &mut FieldReader<'_>,
+    count: u32,
+    end: usize,
+) -> Result<Vec<StatCacheBlock>, DecodeError> {
     let mut blocks = Vec::with_capacity(count as usize);
     for _ in 0..count {
         let start = usize::try_from(reader.u64()?).map_err(|_| DecodeError::Invalid("block start"))?;
-        let block = Block { start, count: reader.u32()?, names_len: reader.u32()? };
+        let block = StatCacheBlock { start, count: reader.u32()?, names_len: reader.u32()? };
         let len = (block.count as usize).saturating_mul(RECORD_LEN).saturating_add(block.names_len as usize);
         if start < HEADER_LEN || start.saturating_add(len) > end {
             return Err(DecodeError::Invalid("block start"));

@@ -2,26 +2,29 @@
 
 use vellum_types::{BlobId, FileKind, Ino};
 
-use super::{BlockId, CachedDir, CachedEntry, NewEntry, Stamp, StatCache, StatCacheError, StatCacheWriter};
-use crate::beneath::Dir;
-use crate::meta::Stat;
-use crate::scan::{DirIndex, DirView, EntryRef, Tree};
+use super::{
+    CachedDir, CachedEntry, FilesystemTime, NewStatCacheEntry, StatCache, StatCacheBlockId, StatCacheError,
+    StatCacheWriter,
+};
+use crate::beneath::HeldDir;
+use crate::meta::FileStat;
+use crate::scan::{ScanDir, ScanDirIndex, ScanEntryRef, ScanTree};
 
 type Result<T> = std::result::Result<T, StatCacheError>;
 
 /// What became of a scanned entry in the map.
 #[derive(Debug, Clone, Copy)]
-pub struct Recorded {
+pub struct RecordedEntry {
     /// Its number there.
     pub ino: Ino,
     /// What it looked like when its content was read, if that was later than the scan; equal before and after the
     /// reading, or else it must not be remembered at all.
-    pub stat: Option<Stat>,
+    pub stat: Option<FileStat>,
 }
 
 /// Where the entries of a block come from.
-enum Source {
-    Tree(DirIndex),
+enum BlockSource {
+    Tree(ScanDirIndex),
     Old(CachedDir),
 }
 
@@ -29,23 +32,27 @@ enum Source {
 /// those it answers with None (unreadable, changed while being read) are not remembered, nor what is below them.
 /// What a partial scan left out is taken over from the tree's own cache. `name` is replaced in one step.
 pub fn write_tree(
-    (dir, name): (&Dir, &[u8]),
-    (base, stamp): (BlobId, Stamp),
-    tree: &Tree,
+    (dir, name): (&HeldDir, &[u8]),
+    (base, stamp): (BlobId, FilesystemTime),
+    tree: &ScanTree,
     root: Ino,
-    mut recorded: impl FnMut(EntryRef<'_>) -> Option<Recorded>,
+    mut recorded: impl FnMut(ScanEntryRef<'_>) -> Option<RecordedEntry>,
 ) -> Result<()> {
     // Of a root that is only on the way to the selected paths, its own attributes were not recorded.
-    let root_dir = tree.dir(DirIndex::ROOT);
+    let root_dir = tree.dir(ScanDirIndex::ROOT);
     let root_stat = if root_dir.is_whole() { *tree.root_stat() } else { tree.root_stat().outdated() };
     let writer = StatCacheWriter::create(dir, base, stamp, (root, &root_stat))?;
-    let mut merge = Merge { writer, stamp, stack: vec![(Source::Tree(DirIndex::ROOT), BlockId::ROOT)] };
+    let mut merge = StatCacheMerge {
+        writer,
+        stamp,
+        stack: vec![(BlockSource::Tree(ScanDirIndex::ROOT), StatCacheBlockId::ROOT)],
+    };
     while let Some((source, block)) = merge.stack.pop() {
         merge.writer.begin(block)?;
         let first_child = merge.stack.len();
         match source {
-            Source::Old(old) => merge.copy(tree.cache(), old)?,
-            Source::Tree(index) => merge.directory(tree, tree.dir(index), &mut recorded)?,
+            BlockSource::Old(old) => merge.copy(tree.cache(), old)?,
+            BlockSource::Tree(index) => merge.directory(tree, tree.dir(index), &mut recorded)?,
         }
         // The stack gives back the first child first: blocks lie in the order of a walk.
         merge.stack.get_mut(first_child..).unwrap_or_default().reverse();
@@ -53,18 +60,18 @@ pub fn write_tree(
     merge.writer.finish(name)
 }
 
-struct Merge {
+struct StatCacheMerge {
     writer: StatCacheWriter,
-    stamp: Stamp,
-    stack: Vec<(Source, BlockId)>,
+    stamp: FilesystemTime,
+    stack: Vec<(BlockSource, StatCacheBlockId)>,
 }
 
-impl Merge {
+impl StatCacheMerge {
     fn directory(
         &mut self,
-        tree: &Tree,
-        dir: DirView<'_>,
-        recorded: &mut impl FnMut(EntryRef<'_>) -> Option<Recorded>,
+        tree: &ScanTree,
+        dir: ScanDir<'_>,
+        recorded: &mut impl FnMut(ScanEntryRef<'_>) -> Option<RecordedEntry>,
     ) -> Result<()> {
         let old = dir.cached();
         if !dir.was_read() {
@@ -83,18 +90,19 @@ impl Merge {
         skipped.try_for_each(|old| self.old_unless_covered(&dir, &old))
     }
 
-    fn scanned(&mut self, entry: EntryRef<'_>, what: Recorded) -> Result<()> {
+    fn scanned(&mut self, entry: ScanEntryRef<'_>, what: RecordedEntry) -> Result<()> {
         let stat = what.stat.as_ref().unwrap_or(entry.stat());
         let racy = self.stamp.is_racy(stat);
-        let block = self.writer.entry(&NewEntry { name: entry.name(), ino: what.ino, stat, racy })?;
+        let block =
+            self.writer.entry(&NewStatCacheEntry { name: entry.name(), ino: what.ino, stat, racy })?;
         if let (Some(block), Some(child)) = (block, entry.child()) {
-            self.stack.push((Source::Tree(child), block));
+            self.stack.push((BlockSource::Tree(child), block));
         }
         Ok(())
     }
 
     /// What the scan was not to look at stays; what it looked for and did not find is gone.
-    fn old_unless_covered(&mut self, dir: &DirView<'_>, old: &CachedEntry<'_>) -> Result<()> {
+    fn old_unless_covered(&mut self, dir: &ScanDir<'_>, old: &CachedEntry<'_>) -> Result<()> {
         if dir.covers(old.name) { Ok(()) } else { self.old(old) }
     }
 
@@ -103,10 +111,10 @@ impl Merge {
     }
 
     fn old(&mut self, old: &CachedEntry<'_>) -> Result<()> {
-        let entry = NewEntry { name: old.name, ino: old.ino, stat: &old.stat, racy: old.racy };
+        let entry = NewStatCacheEntry { name: old.name, ino: old.ino, stat: &old.stat, racy: old.racy };
         let block = self.writer.entry(&entry)?;
         if let (Some(block), Some(child), FileKind::Dir) = (block, old.child, old.stat.kind) {
-            self.stack.push((Source::Old(child), block));
+            self.stack.push((BlockSource::Old(child), block));
         }
         Ok(())
     }

@@ -5,10 +5,10 @@
 //! the stamp identify the content that was read; with a later one they may stand for two contents, written within
 //! one tick, and are *racy*. A clock that is set back makes entries racy, never wrong.
 
-use vellum_types::Time;
+use vellum_types::UnixTime;
 
-use crate::beneath::{BeneathError, Dir, Staging, stat_file};
-use crate::meta::Stat;
+use crate::beneath::{BeneathError, HeldDir, StagingMethod, stat_file};
+use crate::meta::FileStat;
 
 /// Tolerance on the stamp's own filesystem, nanoseconds: the coarsest tick of the kernel's clock (100 Hz).
 const TICK: u64 = 10_000_000;
@@ -17,32 +17,32 @@ const FOREIGN_TICK: u64 = 2_000_000_000;
 
 /// A moment by a filesystem's own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+pub struct FilesystemTime {
     /// The moment.
-    pub time: Time,
+    pub time: UnixTime,
     /// The filesystem whose clock it is.
     pub dev: u64,
 }
 
-impl Stamp {
+impl FilesystemTime {
     /// Asks the clock of the filesystem that holds `dir`, by making a file there that nobody sees.
-    pub fn take(dir: &Dir) -> Result<Self, BeneathError> {
-        let witness = dir.new_file_staged(Staging::Anonymous)?;
+    pub fn take(dir: &HeldDir) -> Result<Self, BeneathError> {
+        let witness = dir.new_file_staged(StagingMethod::Anonymous)?;
         let stat = stat_file(witness.file()?)?;
         Ok(Self { time: stat.ctime, dev: stat.dev })
     }
 
     /// Whether a change that came after this stamp could have left these attributes as they are.
     #[must_use]
-    pub fn is_racy(&self, stat: &Stat) -> bool {
+    pub fn is_racy(&self, stat: &FileStat) -> bool {
         let tolerance = if stat.dev == self.dev { TICK } else { FOREIGN_TICK };
         stat.ctime >= earlier(self.time, tolerance)
     }
 }
 
-fn earlier(time: Time, nanos: u64) -> Time {
+fn earlier(time: UnixTime, nanos: u64) -> UnixTime {
     let total = i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos) - i128::from(nanos);
     let secs = i64::try_from(total.div_euclid(1_000_000_000)).unwrap_or(i64::MIN);
     let nanos = u32::try_from(total.rem_euclid(1_000_000_000)).unwrap_or(0);
-    Time { secs, nanos }
+    UnixTime { secs, nanos }
 }

@@ -2,18 +2,18 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use proptest::prelude::*;
-use vellum_types::{BlobId, DecodeError, FileKind, Ino, Time};
+use vellum_types::{BlobId, DecodeError, FileKind, Ino, UnixTime};
 
-use super::format::{CHECKSUM_LEN, RECORD_LEN, Record};
+use super::format::{CHECKSUM_LEN, RECORD_LEN, StatCacheRecord};
 use super::*;
-use crate::beneath::Dir;
-use crate::meta::Stat;
+use crate::beneath::HeldDir;
+use crate::meta::FileStat;
 
 const BASE: BlobId = BlobId([0x5a; 32]);
 
-fn stat(kind: FileKind, ino: u64) -> Stat {
-    let time = |secs| Time { secs, nanos: 123_456_789 };
-    Stat {
+fn stat(kind: FileKind, ino: u64) -> FileStat {
+    let time = |secs| UnixTime { secs, nanos: 123_456_789 };
+    FileStat {
         kind,
         may_have_holes: false,
         is_mount_root: false,
@@ -31,23 +31,28 @@ fn stat(kind: FileKind, ino: u64) -> Stat {
     }
 }
 
-fn stamp(secs: i64) -> Stamp {
-    Stamp { time: Time { secs, nanos: 0 }, dev: 7 }
+fn stamp(secs: i64) -> FilesystemTime {
+    FilesystemTime { time: UnixTime { secs, nanos: 0 }, dev: 7 }
 }
 
 /// root: a (file), d (directory: e, é), z (device)
-fn sample(dir: &Dir) {
+fn sample(dir: &HeldDir) {
     let root = stat(FileKind::Dir, 1);
     let mut writer = StatCacheWriter::create(dir, BASE, stamp(1_700_000_002), (Ino::ROOT, &root)).unwrap();
     let put = |writer: &mut StatCacheWriter, name: &str, ino, kind| {
-        let stat = Stat { rdev: if kind == FileKind::CharDevice { 0x103 } else { 0 }, ..stat(kind, ino) };
+        let stat = FileStat { rdev: if kind == FileKind::CharDevice { 0x103 } else { 0 }, ..stat(kind, ino) };
         let size = if stat.rdev == 0 { stat.size } else { 0 };
-        let stat = Stat { size, ..stat };
+        let stat = FileStat { size, ..stat };
         writer
-            .entry(&NewEntry { name: name.as_bytes(), ino: Ino(100 + ino), stat: &stat, racy: false })
+            .entry(&NewStatCacheEntry {
+                name: name.as_bytes(),
+                ino: Ino(100 + ino),
+                stat: &stat,
+                racy: false,
+            })
             .unwrap()
     };
-    writer.begin(BlockId::ROOT).unwrap();
+    writer.begin(StatCacheBlockId::ROOT).unwrap();
     assert_eq!(put(&mut writer, "a", 2, FileKind::File), None);
     let block = put(&mut writer, "d", 3, FileKind::Dir).unwrap();
     put(&mut writer, "empty", 4, FileKind::Dir).unwrap();
@@ -60,7 +65,7 @@ fn sample(dir: &Dir) {
 
 fn sample_bytes() -> Vec<u8> {
     let temp = tempfile::tempdir().unwrap();
-    sample(&Dir::open_root(temp.path()).unwrap());
+    sample(&HeldDir::open_root(temp.path()).unwrap());
     std::fs::read(temp.path().join("cache")).unwrap()
 }
 
@@ -144,7 +149,7 @@ fn another_version_is_named() {
 fn a_new_device_number_of_the_root_is_adopted() {
     let mut cache = StatCache::decode(sample_bytes()).unwrap();
     cache.adopt_root_device(99);
-    let moved = Stat { dev: 99, ..stat(FileKind::File, 2) };
+    let moved = FileStat { dev: 99, ..stat(FileKind::File, 2) };
     assert!(cache.find(CachedDir::ROOT, b"a").unwrap().is_unchanged(&moved));
     assert_eq!(cache.by_host_ino(99, 2).count(), 2);
 }
@@ -154,13 +159,13 @@ fn attributes_not_older_than_the_stamp_are_racy() {
     let mut file = stat(FileKind::File, 2);
     let stamp = stamp(1_700_000_002);
     assert!(!stamp.is_racy(&file));
-    file.ctime = Time { secs: 1_700_000_001, nanos: 989_999_999 };
+    file.ctime = UnixTime { secs: 1_700_000_001, nanos: 989_999_999 };
     assert!(!stamp.is_racy(&file));
     file.ctime.nanos = 990_000_000;
     assert!(stamp.is_racy(&file), "within one tick");
-    file.ctime = Time { secs: 1_800_000_000, nanos: 0 };
+    file.ctime = UnixTime { secs: 1_800_000_000, nanos: 0 };
     assert!(stamp.is_racy(&file), "from the future");
-    let foreign = Stat { dev: 8, ..stat(FileKind::File, 2) };
+    let foreign = FileStat { dev: 8, ..stat(FileKind::File, 2) };
     assert!(stamp.is_racy(&foreign), "other filesystems may count in steps of 2 s");
 }
 
@@ -169,19 +174,19 @@ fn every_attribute_counts() {
     let cache = StatCache::decode(sample_bytes()).unwrap();
     let cached = cache.find(CachedDir::ROOT, b"a").unwrap();
     let now = stat(FileKind::File, 2);
-    let later = Time { secs: 1_700_000_001, nanos: 123_456_790 };
+    let later = UnixTime { secs: 1_700_000_001, nanos: 123_456_790 };
     let changed = [
-        Stat { mode: 0o600, ..now },
-        Stat { uid: 0, ..now },
-        Stat { gid: 0, ..now },
-        Stat { nlink: 2, ..now },
-        Stat { size: 21, ..now },
-        Stat { ino: 3, ..now },
-        Stat { dev: 8, ..now },
-        Stat { mtime: later, ..now },
-        Stat { ctime: later, ..now },
-        Stat { btime: later, ..now },
-        Stat { kind: FileKind::Symlink, ..now },
+        FileStat { mode: 0o600, ..now },
+        FileStat { uid: 0, ..now },
+        FileStat { gid: 0, ..now },
+        FileStat { nlink: 2, ..now },
+        FileStat { size: 21, ..now },
+        FileStat { ino: 3, ..now },
+        FileStat { dev: 8, ..now },
+        FileStat { mtime: later, ..now },
+        FileStat { ctime: later, ..now },
+        FileStat { btime: later, ..now },
+        FileStat { kind: FileKind::Symlink, ..now },
     ];
     assert!(cached.is_unchanged(&now));
     for other in changed {
@@ -204,26 +209,26 @@ proptest! {
         let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
         let (ino, host_ino, size, uid, gid, nlink) = numbers;
         let (racy, may_have_holes, is_mount_root, block, line, name_start, name_len) = rest;
-        let stat = Stat {
+        let stat = FileStat {
             kind, may_have_holes, is_mount_root, mode, uid, gid, nlink,
             size: if device { 0 } else { size },
             rdev: if device { size } else { 0 },
             ino: host_ino,
             dev: 0,
-            mtime: Time { secs: secs.0, nanos: nanos.0 },
-            ctime: Time { secs: secs.1, nanos: nanos.1 },
-            btime: Time { secs: secs.2, nanos: nanos.2 },
+            mtime: UnixTime { secs: secs.0, nanos: nanos.0 },
+            ctime: UnixTime { secs: secs.1, nanos: nanos.1 },
+            btime: UnixTime { secs: secs.2, nanos: nanos.2 },
         };
-        let record = Record { ino: Ino(ino), stat, racy, block, device: line, name_start, name_len };
+        let record = StatCacheRecord { ino: Ino(ino), stat, racy, block, device: line, name_start, name_len };
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
         prop_assert_eq!(bytes.len(), RECORD_LEN);
-        prop_assert_eq!(Record::decode(&bytes), Ok(record));
+        prop_assert_eq!(StatCacheRecord::decode(&bytes), Ok(record));
     }
 
     #[test]
     fn any_bytes_as_a_record_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
-        if let Ok(record) = Record::decode(&bytes) {
+        if let Ok(record) = StatCacheRecord::decode(&bytes) {
             let mut again = Vec::new();
             record.encode(&mut again);
             prop_assert_eq!(again, bytes);

@@ -3,12 +3,12 @@
 use std::io::{BufWriter, Write};
 
 use vellum_types::limits::NAME_MAX;
-use vellum_types::{BlobId, FileKind, Ino, Writer};
+use vellum_types::{BlobId, FieldWriter, FileKind, Ino};
 
-use super::format::{Footer, HEADER_LEN, Header, NO_BLOCK, RECORD_LEN, Record};
-use super::{Stamp, StatCacheError};
-use crate::beneath::{Dir, NewFile, Replace, Staging};
-use crate::meta::Stat;
+use super::format::{HEADER_LEN, NO_BLOCK, RECORD_LEN, StatCacheFooter, StatCacheHeader, StatCacheRecord};
+use super::{FilesystemTime, StatCacheError};
+use crate::beneath::{HeldDir, ReplacePolicy, StagedFile, StagingMethod};
+use crate::meta::FileStat;
 
 type Result<T> = std::result::Result<T, StatCacheError>;
 
@@ -17,41 +17,41 @@ const WRITE_BUFFER: usize = 256 << 10;
 
 /// The block in which a directory's entries are to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockId(u32);
+pub struct StatCacheBlockId(u32);
 
-impl BlockId {
+impl StatCacheBlockId {
     /// The root's.
     pub const ROOT: Self = Self(0);
 }
 
 /// One entry to be remembered.
 #[derive(Debug, Clone, Copy)]
-pub struct NewEntry<'a> {
+pub struct NewStatCacheEntry<'a> {
     /// Its name; names come in ascending order.
     pub name: &'a [u8],
     /// Its number in the map.
     pub ino: Ino,
     /// What it looked like, not later than when its content was read.
-    pub stat: &'a Stat,
-    /// Whether its attributes are too young to be trusted; [`Stamp::is_racy`] says.
+    pub stat: &'a FileStat,
+    /// Whether its attributes are too young to be trusted; [`FilesystemTime::is_racy`] says.
     pub racy: bool,
 }
 
 /// Writes a stat cache. Memory: one directory, and 16 bytes for each directory.
 pub struct StatCacheWriter {
     out: BufWriter<std::fs::File>,
-    target: NewFile,
+    target: StagedFile,
     hasher: blake3::Hasher,
     position: u64,
     blocks: Vec<(u64, u32, u32)>,
     devices: Vec<u64>,
     entries: u64,
-    current: Option<Current>,
+    current: Option<CurrentBlock>,
 }
 
 /// The directory being written.
-struct Current {
-    block: BlockId,
+struct CurrentBlock {
+    block: StatCacheBlockId,
     count: u32,
     records: Vec<u8>,
     names: Vec<u8>,
@@ -59,8 +59,13 @@ struct Current {
 
 impl StatCacheWriter {
     /// Starts a cache in `dir` that describes the map `base`. `stamp` was taken before the first content was read.
-    pub fn create(dir: &Dir, base: BlobId, stamp: Stamp, root: (Ino, &Stat)) -> Result<Self> {
-        let target = dir.new_file_staged(Staging::Named)?;
+    pub fn create(
+        dir: &HeldDir,
+        base: BlobId,
+        stamp: FilesystemTime,
+        root: (Ino, &FileStat),
+    ) -> Result<Self> {
+        let target = dir.new_file_staged(StagingMethod::Named)?;
         vellum_store::give_to_owner_of(dir, target.file()?)?;
         let out = BufWriter::with_capacity(WRITE_BUFFER, target.file()?.try_clone()?);
         let mut writer = Self {
@@ -73,35 +78,43 @@ impl StatCacheWriter {
             entries: 0,
             current: None,
         };
-        writer.put(&Header { base, stamp }.encode())?;
+        writer.put(&StatCacheHeader { base, stamp }.encode())?;
         let mut record = Vec::with_capacity(RECORD_LEN);
         let (ino, stat) = root;
         let racy = stamp.is_racy(stat);
         let device = writer.device(stat.dev)?;
-        Record { ino, stat: *stat, racy, block: BlockId::ROOT.0, device, name_start: 0, name_len: 0 }
-            .encode(&mut record);
+        StatCacheRecord {
+            ino,
+            stat: *stat,
+            racy,
+            block: StatCacheBlockId::ROOT.0,
+            device,
+            name_start: 0,
+            name_len: 0,
+        }
+        .encode(&mut record);
         writer.put(&record)?;
         debug_assert_eq!(writer.position, (HEADER_LEN + RECORD_LEN) as u64);
         Ok(writer)
     }
 
     /// Goes on with the entries of another directory: the root's, or one that an entry was given for.
-    pub fn begin(&mut self, block: BlockId) -> Result<()> {
+    pub fn begin(&mut self, block: StatCacheBlockId) -> Result<()> {
         self.flush_block()?;
-        self.current = Some(Current { block, count: 0, records: Vec::new(), names: Vec::new() });
+        self.current = Some(CurrentBlock { block, count: 0, records: Vec::new(), names: Vec::new() });
         Ok(())
     }
 
     /// Adds an entry to the directory last begun. A directory's entry returns the block for its own entries; one
     /// that is never begun is empty.
-    pub fn entry(&mut self, entry: &NewEntry<'_>) -> Result<Option<BlockId>> {
+    pub fn entry(&mut self, entry: &NewStatCacheEntry<'_>) -> Result<Option<StatCacheBlockId>> {
         let child = match entry.stat.kind {
             FileKind::Dir => Some(self.new_block()?),
             _ => None,
         };
         let device = self.device(entry.stat.dev)?;
         let current = self.current.as_mut().ok_or(StatCacheError::TooLarge("an entry of no directory"))?;
-        let record = Record {
+        let record = StatCacheRecord {
             ino: entry.ino,
             stat: *entry.stat,
             racy: entry.racy,
@@ -126,7 +139,7 @@ impl StatCacheWriter {
             u32::try_from(self.blocks.len()).map_err(|_| StatCacheError::TooLarge("the directories"))?;
         let devices =
             u32::try_from(self.devices.len()).map_err(|_| StatCacheError::TooLarge("the devices"))?;
-        let mut tail = Writer::new();
+        let mut tail = FieldWriter::new();
         for device in &self.devices {
             tail.u64(*device);
         }
@@ -134,19 +147,19 @@ impl StatCacheWriter {
             // A block that was never begun lies, empty, where the tables begin.
             tail.u64(if *start == 0 { self.position } else { *start }).u32(*count).u32(*names_len);
         }
-        tail.raw(&Footer { entries: self.entries, blocks, devices }.encode());
+        tail.raw(&StatCacheFooter { entries: self.entries, blocks, devices }.encode());
         self.put(tail.as_slice())?;
         let checksum = self.hasher.finalize();
         self.out.write_all(checksum.as_bytes())?;
         self.out.flush()?;
-        self.target.commit(name, Replace::Always)?;
+        self.target.commit(name, ReplacePolicy::Always)?;
         Ok(())
     }
 
-    fn new_block(&mut self) -> Result<BlockId> {
+    fn new_block(&mut self) -> Result<StatCacheBlockId> {
         let number = u32::try_from(self.blocks.len()).ok().filter(|number| *number != NO_BLOCK);
         self.blocks.push((0, 0, 0));
-        number.map(BlockId).ok_or(StatCacheError::TooLarge("the directories"))
+        number.map(StatCacheBlockId).ok_or(StatCacheError::TooLarge("the directories"))
     }
 
     fn device(&mut self, dev: u64) -> Result<u16> {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vellum_map::Span;
-use vellum_types::{Attr, Dentry, FileKind, Ino, KeyRef};
+use vellum_map::KeySpan;
+use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKeyRef};
 use vellum_volume::{FsTree, Volume};
 
 use crate::picture::{Picture, Seen};
@@ -11,22 +11,22 @@ use crate::picture::{Picture, Seen};
 /// Fails unless the map agrees with itself everywhere.
 #[track_caller]
 pub fn audit(tree: &FsTree) {
-    let mut attrs: BTreeMap<Ino, Attr> = BTreeMap::new();
+    let mut attrs: BTreeMap<Ino, InodeAttr> = BTreeMap::new();
     let mut links: BTreeMap<Ino, Vec<(Ino, Vec<u8>, FileKind)>> = BTreeMap::new();
     let mut owners = BTreeSet::new();
-    for entry in tree.view().range(tree.nodes(), Span::all()).unwrap() {
+    for entry in tree.view().range(tree.nodes(), KeySpan::all()).unwrap() {
         let entry = entry.unwrap();
-        match KeyRef::parse(&entry.key).unwrap() {
-            KeyRef::Attr(Ino::SUPER) => {}
-            KeyRef::Attr(ino) => {
-                attrs.insert(ino, Attr::decode(&entry.value).unwrap());
+        match MapKeyRef::parse(&entry.key).unwrap() {
+            MapKeyRef::Attr(Ino::SUPER) => {}
+            MapKeyRef::Attr(ino) => {
+                attrs.insert(ino, InodeAttr::decode(&entry.value).unwrap());
             }
-            KeyRef::Dentry(dir, name) => {
+            MapKeyRef::Dentry(dir, name) => {
                 let dentry = Dentry::decode(&entry.value).unwrap();
                 links.entry(dentry.ino).or_default().push((dir, name.to_vec(), dentry.kind));
                 owners.insert(dir);
             }
-            KeyRef::Xattr(ino, _) | KeyRef::Extent(ino, _) => {
+            MapKeyRef::Xattr(ino, _) | MapKeyRef::Extent(ino, _) => {
                 owners.insert(ino);
             }
         }

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
-use vellum_checkout::beneath::Node;
-use vellum_checkout::scan::DirIndex;
-use vellum_checkout::statcache::{Recorded, Stamp, StatCache, write_tree};
+use vellum_checkout::beneath::HeldNode;
+use vellum_checkout::scan::ScanDirIndex;
+use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_tree};
 use vellum_types::Ino;
 
 use crate::workspace::{BASE, Workspace, changed};
@@ -46,7 +46,7 @@ fn the_same_size_and_the_old_time_do_not_hide_a_change() {
     let before = space.root.stat(b"c").unwrap();
     space.write("c", "C");
     let opened = space.root.open_file_to_update(b"c").unwrap();
-    Node::of_file(&opened.file).set_times(before.mtime, before.mtime).unwrap();
+    HeldNode::of_file(&opened.file).set_times(before.mtime, before.mtime).unwrap();
     let after = space.root.stat(b"c").unwrap();
     assert_eq!((before.size, before.mtime), (after.size, after.mtime));
     assert_eq!(changed(&space.scan_cached()), ["c"]);
@@ -81,7 +81,7 @@ fn a_change_within_the_same_tick_is_never_missed() {
     let space = Workspace::new();
     for round in 0..200 {
         space.write("f", &format!("A{round:03}"));
-        let stamp = Stamp::take(&space.state).unwrap();
+        let stamp = FilesystemTime::take(&space.state).unwrap();
         let tree = space.scan();
         let content = std::fs::read(space.at("f")).unwrap();
         space.remember(&tree, stamp);
@@ -95,7 +95,7 @@ fn a_change_within_the_same_tick_is_never_missed() {
 #[test]
 fn a_racy_entry_becomes_trusted_once_it_is_old() {
     let space = Workspace::new();
-    let stamp = Stamp::take(&space.state).unwrap();
+    let stamp = FilesystemTime::take(&space.state).unwrap();
     space.write("f", "young");
     space.remember(&space.scan(), stamp);
     assert_eq!(changed(&space.scan_cached()), ["f"]);
@@ -107,9 +107,9 @@ fn a_racy_entry_becomes_trusted_once_it_is_old() {
 fn what_was_not_recorded_is_not_remembered() {
     let space = sample();
     let tree = space.scan();
-    let stamp = Stamp::take(&space.state).unwrap();
-    let recorded = |entry: vellum_checkout::scan::EntryRef<'_>| {
-        (entry.name() != b"deep").then_some(Recorded { ino: Ino(1), stat: None })
+    let stamp = FilesystemTime::take(&space.state).unwrap();
+    let recorded = |entry: vellum_checkout::scan::ScanEntryRef<'_>| {
+        (entry.name() != b"deep").then_some(RecordedEntry { ino: Ino(1), stat: None })
     };
     write_tree((&space.state, b"cache"), (BASE, stamp), &tree, Ino::ROOT, recorded).unwrap();
     assert_eq!(space.cache().len(), 6);
@@ -124,5 +124,5 @@ fn a_cache_that_is_not_there_or_torn_is_no_cache() {
     file.file.set_len(file.stat.size / 2).unwrap();
     assert!(StatCache::load(&space.state, b"cache").is_err());
     let tree = space.scan();
-    assert_eq!(tree.dir(DirIndex::ROOT).entries().len(), 3);
+    assert_eq!(tree.dir(ScanDirIndex::ROOT).entries().len(), 3);
 }

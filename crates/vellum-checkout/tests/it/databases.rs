@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use vellum_types::Chunking;
+use vellum_types::ChunkingMode;
 
 use crate::chance::Chance;
 use crate::place::Place;
@@ -11,7 +11,7 @@ use crate::place::Place;
 const PAGES: usize = 4096;
 
 /// Takes snapshots of a file of which some pages are overwritten each time; gives what each added to the store.
-fn grow(head: &[u8]) -> (Vec<u64>, Chunking) {
+fn grow(head: &[u8]) -> (Vec<u64>, ChunkingMode) {
     let place = Place::new();
     let mut chance = Chance::new(9);
     let mut content = chance.bytes(PAGES * 4096);
@@ -34,7 +34,7 @@ fn grow(head: &[u8]) -> (Vec<u64>, Chunking) {
 #[test]
 fn a_database_is_stored_in_fixed_blocks_from_the_beginning() {
     let (stored, chunking) = grow(b"SQLite format 3\0");
-    assert_eq!(chunking, Chunking::Fixed);
+    assert_eq!(chunking, ChunkingMode::Fixed);
     // Twenty pages touch at most twenty blocks of 16 KiB; four fifths of the file stay.
     for added in &stored[1..] {
         assert!(*added < stored[0] / 20, "{stored:?}");
@@ -44,7 +44,7 @@ fn a_database_is_stored_in_fixed_blocks_from_the_beginning() {
 #[test]
 fn another_file_that_is_overwritten_in_place_is_noticed() {
     let (stored, chunking) = grow(b"no magic number");
-    assert_eq!(chunking, Chunking::Fixed);
+    assert_eq!(chunking, ChunkingMode::Fixed);
     for added in &stored[2..] {
         assert!(*added < stored[0] / 20, "{stored:?}");
     }

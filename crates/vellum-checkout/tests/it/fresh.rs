@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use crate::audit::{audit, recorded};
 use crate::place::{Place, concerning};
@@ -72,7 +72,7 @@ fn a_file_that_changes_all_the_time_is_reported_and_not_remembered() {
     assert!(outcome.problems[0].message.contains("changed"), "{:?}", outcome.problems);
     audit(&place.state(outcome.record.root));
     // The writer put nothing new after its last time stamp, and yet the file is looked at again.
-    let compared = place.tree.compare(None, &[], &Meter::default()).unwrap();
+    let compared = place.tree.compare(None, &[], &ProgressMeter::default()).unwrap();
     assert_eq!(compared.problems, []);
     let made = place.snapshot();
     let state = place.state(made.record.root);

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use vellum_checkout::export_dir;
-use vellum_map::{Builder, Root};
-use vellum_types::value::Super;
+use vellum_map::{MapBuilder, MapRoot};
+use vellum_types::value::SuperBlock;
 use vellum_types::{
-    Attr, BlobId, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, Key, KeyTag, SnapshotId,
+    BlobId, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKey, MapKeyTag, SnapshotId,
 };
-use vellum_volume::{Meter, Origin, SnapshotRecord, Statistics};
+use vellum_volume::{ProgressMeter, SnapshotOrigin, SnapshotRecord, SnapshotStatistics};
 
 use crate::picture::Picture;
 use crate::place::Place;
@@ -23,41 +23,41 @@ struct Forged {
 
 impl Forged {
     fn new() -> Self {
-        let mut root = Attr::new(FileKind::Dir, 0o755);
+        let mut root = InodeAttr::new(FileKind::Dir, 0o755);
         root.nlink = 2;
         let mut forged = Self { entries: Vec::new() };
-        forged.put(&Key::attr(Ino::SUPER), Super { next_ino: Ino(1000) }.encode());
-        forged.put(&Key::attr(Ino::ROOT), root.encode());
+        forged.put(&MapKey::attr(Ino::SUPER), SuperBlock { next_ino: Ino(1000) }.encode());
+        forged.put(&MapKey::attr(Ino::ROOT), root.encode());
         forged
     }
 
-    fn put(&mut self, key: &Key, value: Vec<u8>) -> &mut Self {
+    fn put(&mut self, key: &MapKey, value: Vec<u8>) -> &mut Self {
         self.entries.push((key.as_bytes().to_vec(), value));
         self
     }
 
-    /// A key that no `Key` can be.
-    fn put_raw(&mut self, ino: Ino, tag: KeyTag, suffix: &[u8], value: Vec<u8>) -> &mut Self {
-        let mut key = Key::first(ino, tag).into_bytes();
+    /// A key that no `MapKey` can be.
+    fn put_raw(&mut self, ino: Ino, tag: MapKeyTag, suffix: &[u8], value: Vec<u8>) -> &mut Self {
+        let mut key = MapKey::first(ino, tag).into_bytes();
         key.extend_from_slice(suffix);
         self.entries.push((key, value));
         self
     }
 
     fn name(&mut self, dir: u64, name: &[u8], ino: u64, kind: FileKind) -> &mut Self {
-        self.put_raw(Ino(dir), KeyTag::Dentry, name, Dentry { ino: Ino(ino), kind }.encode())
+        self.put_raw(Ino(dir), MapKeyTag::Dentry, name, Dentry { ino: Ino(ino), kind }.encode())
     }
 
     /// An inode that says it is `name` in `dir`.
     fn inode(&mut self, ino: u64, dir: u64, name: &[u8], kind: FileKind) -> &mut Self {
-        let mut attr = Attr::new(kind, 0o755);
+        let mut attr = InodeAttr::new(kind, 0o755);
         (attr.parent, attr.name) = (Ino(dir), name.to_vec());
         match kind {
             FileKind::File => (attr.inline, attr.size) = (Some(b"forged".to_vec()), 6),
             FileKind::Symlink => attr.target = b"/etc".to_vec(),
             _ => {}
         }
-        self.put(&Key::attr(Ino(ino)), attr.encode())
+        self.put(&MapKey::attr(Ino(ino)), attr.encode())
     }
 
     /// Both.
@@ -67,11 +67,11 @@ impl Forged {
 
     /// A file of a size, with extents.
     fn file(&mut self, name: &[u8], size: u64, extents: &[(u64, Extent)]) -> &mut Self {
-        let mut attr = Attr::new(FileKind::File, 0o644);
+        let mut attr = InodeAttr::new(FileKind::File, 0o644);
         (attr.parent, attr.name, attr.size) = (Ino::ROOT, name.to_vec(), size);
-        self.name(1, name, 50, FileKind::File).put(&Key::attr(Ino(50)), attr.encode());
+        self.name(1, name, 50, FileKind::File).put(&MapKey::attr(Ino(50)), attr.encode());
         for (offset, extent) in extents {
-            self.put(&Key::extent(Ino(50), *offset), extent.encode());
+            self.put(&MapKey::extent(Ino(50), *offset), extent.encode());
         }
         self
     }
@@ -81,8 +81,8 @@ impl Forged {
         self.entries.sort();
         let volume = &place.tree.volume;
         let mut session = volume.begin_write().unwrap();
-        let root: Root = {
-            let mut builder = Builder::new(volume.shape(), &session);
+        let root: MapRoot = {
+            let mut builder = MapBuilder::new(volume.shape(), &session);
             for (key, value) in &self.entries {
                 builder.push(key, value).unwrap();
             }
@@ -94,14 +94,14 @@ impl Forged {
             root,
             parents: Vec::new(),
             counter: 1,
-            time: vellum_types::Time::default(),
+            time: vellum_types::UnixTime::default(),
             worktree: "main".into(),
             author: String::new(),
             host: String::new(),
             note: String::new(),
-            origin: Origin::User,
+            origin: SnapshotOrigin::User,
             paths: Vec::new(),
-            statistics: Statistics::default(),
+            statistics: SnapshotStatistics::default(),
         };
         let id = volume.catalog.put(&record).unwrap();
         session.end().unwrap();
@@ -184,7 +184,7 @@ fn attempt(what: &str, forge: impl FnOnce(&mut Forged)) -> bool {
     };
     let state = fenced.place.state(fenced.place.entry(id).record.root);
     let to = fenced.place.path.join("exported");
-    let _ = export_dir(&fenced.place.tree.volume, &state, Ino::ROOT, &to, &Meter::default());
+    let _ = export_dir(&fenced.place.tree.volume, &state, Ino::ROOT, &to, &ProgressMeter::default());
     fenced.check(what);
     assert!(!to.join(".vellum").exists(), "{what}: an export is no worktree");
     // The worktree is still one.

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 
-use vellum_volume::Meter;
-use vellum_volume::history::Ancestors;
-use vellum_volume::verify::{Scope, verify};
+use vellum_volume::ProgressMeter;
+use vellum_volume::history::AncestorWalk;
+use vellum_volume::verify::{VerifyScope, verify};
 
 use crate::audit::recorded;
 use crate::mounted::Mounted;
@@ -54,7 +54,7 @@ fn verify_all_skips_content() {
     let place = Place::new();
     place.write("file", crate::chance::Chance::new(3).bytes(50_000));
     place.snapshot();
-    let report = verify(&place.tree.volume, &Scope::All, false, &Meter::default()).unwrap();
+    let report = verify(&place.tree.volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
     assert_eq!(report.findings, []);
     assert!(report.bytes >= 50_000, "content is read: {report:?}");
 }
@@ -68,7 +68,10 @@ fn a_users_own_gz_breaks_restore() {
     place.write("c.gz", "of the same name");
     let before = place.picture();
     let made = place.snapshot();
-    assert_eq!(verify(&place.tree.volume, &Scope::All, false, &Meter::default()).unwrap().findings, []);
+    assert_eq!(
+        verify(&place.tree.volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap().findings,
+        []
+    );
     place.wipe();
     place.restore(made.id);
     place.picture().expect(&before, "restored");
@@ -84,14 +87,14 @@ fn gc_while_detached_deletes_the_newest_snapshot() {
     // Back on the first one, as after a look at an old state.
     place.restore(first.id);
     let volume = &place.tree.volume;
-    let plan = vellum_volume::gc::plan(volume, &[], &Meter::default()).unwrap();
+    let plan = vellum_volume::gc::plan(volume, &[], &ProgressMeter::default()).unwrap();
     vellum_volume::gc::run(
         volume,
         &vellum_volume::gc::CollectionRequest {
             approved: Some(&plan),
             ..vellum_volume::gc::CollectionRequest::default()
         },
-        &Meter::default(),
+        &ProgressMeter::default(),
     )
     .unwrap();
     let place = place.reopened();
@@ -113,7 +116,7 @@ fn parallel_snapshots_are_lost_from_the_lineage_and_shown_ids_collide() {
         assert_eq!(place.tree.volume.resolve(&short).unwrap().id, *id);
     }
     let head = ids[ids.len() - 1];
-    assert_eq!(Ancestors::of(&place.tree.volume.catalog, [head]).unwrap().count(), ids.len());
+    assert_eq!(AncestorWalk::of(&place.tree.volume.catalog, [head]).unwrap().count(), ids.len());
 }
 
 #[test]
@@ -146,9 +149,9 @@ fn renaming_the_main_worktree_splits_the_repository() {
     // So does moving its directory, which is no command at all.
     let moved = place.beside().join("moved");
     std::fs::rename(&place.path, &moved).unwrap();
-    let tree = vellum_checkout::Worktree::open(&moved).unwrap();
+    let tree = vellum_checkout::CheckoutWorktree::open(&moved).unwrap();
     assert_eq!(tree.head().unwrap().unwrap().id, second.id);
-    assert_eq!(tree.compare(None, &[], &Meter::default()).unwrap().changes, []);
+    assert_eq!(tree.compare(None, &[], &ProgressMeter::default()).unwrap().changes, []);
 }
 
 #[test]
@@ -177,6 +180,6 @@ fn the_copying_engine_is_not_called_by_another_name() {
         from: place.tree.head().unwrap().unwrap(),
         engine: None,
     };
-    let outcome = place.tree.fork(&request, &Meter::default()).unwrap();
+    let outcome = place.tree.fork(&request, &ProgressMeter::default()).unwrap();
     assert_eq!((outcome.reflinked, outcome.copied), (0, 1), "it says which engine it used");
 }

@@ -4,9 +4,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
-use vellum_checkout::{ForkRequest, Worktree};
+use vellum_checkout::{CheckoutWorktree, ForkRequest};
 use vellum_types::SnapshotId;
-use vellum_volume::{Meter, VolumeError};
+use vellum_volume::{ProgressMeter, VolumeError};
 
 use crate::audit::recorded;
 use crate::chance::Chance;
@@ -33,20 +33,21 @@ const GROUPS: [&str; 7] = [
 fn child() {
     let Ok(task) = std::env::var(TASK) else { return };
     let words: Vec<_> = task.split(' ').collect();
-    let tree = Worktree::open(Path::new(words[1])).unwrap();
+    let tree = CheckoutWorktree::open(Path::new(words[1])).unwrap();
     let _lock = tree.lock(|| {}).unwrap();
     if words[0] == "restore" {
         let id: SnapshotId = words[2].parse().unwrap();
-        let target = vellum_volume::history::Entry { id, record: tree.volume.catalog.get(&id).unwrap() };
+        let target =
+            vellum_volume::history::HistoryEntry { id, record: tree.volume.catalog.get(&id).unwrap() };
         let request = vellum_checkout::RestoreRequest { target, paths: Vec::new(), discard: false };
-        let plan = tree.plan_restore(&request, &Meter::default()).unwrap();
-        tree.restore(plan, &Meter::default()).unwrap();
+        let plan = tree.plan_restore(&request, &ProgressMeter::default()).unwrap();
+        tree.restore(plan, &ProgressMeter::default()).unwrap();
     } else {
-        tree.fork(&fork_request(&tree, Path::new(words[2])), &Meter::default()).unwrap();
+        tree.fork(&fork_request(&tree, Path::new(words[2])), &ProgressMeter::default()).unwrap();
     }
 }
 
-fn fork_request(tree: &Worktree, to: &Path) -> ForkRequest {
+fn fork_request(tree: &CheckoutWorktree, to: &Path) -> ForkRequest {
     ForkRequest { name: "fork".into(), to: to.into(), from: tree.head().unwrap().unwrap(), engine: None }
 }
 
@@ -154,13 +155,13 @@ fn a_fork_killed_anywhere_is_finished() {
             }
             kills += 1;
             let tree = place.again();
-            let outcome = tree.fork(&fork_request(&tree, &to), &Meter::default());
+            let outcome = tree.fork(&fork_request(&tree, &to), &ProgressMeter::default());
             let outcome = outcome.unwrap_or_else(|error| panic!("after {group} {step}: {error}"));
             assert_eq!(outcome.problems, []);
             Picture::of(&to).expect(&place.picture(), &format!("after {group} {step}"));
-            let fork = Worktree::open(&to).unwrap();
+            let fork = CheckoutWorktree::open(&to).unwrap();
             assert_eq!(fork.head().unwrap().unwrap().id, place.tree.head().unwrap().unwrap().id);
-            assert_eq!(fork.compare(None, &[], &Meter::default()).unwrap().changes, []);
+            assert_eq!(fork.compare(None, &[], &ProgressMeter::default()).unwrap().changes, []);
             assert_eq!(fork.interrupted_restore().unwrap(), None);
         }
     }
@@ -171,7 +172,7 @@ fn a_fork_killed_anywhere_is_finished() {
 fn a_restore_stopped_on_request_is_finished_by_another() {
     for stop_at in [0, 1, 5, 20] {
         let (place, first) = prepared(40);
-        let meter = Meter::default();
+        let meter = ProgressMeter::default();
         let lock = place.tree.lock(|| {}).unwrap();
         let plan = place.tree.plan_restore(&place.request(first, &[]), &meter).unwrap();
         let done = meter.read().items;

@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::symlink;
 
-use vellum_checkout::beneath::{BeneathError, Node, Special, Xattr};
-use vellum_checkout::meta::{Caller, Wanted, apply};
-use vellum_types::Time;
+use vellum_checkout::beneath::{BeneathError, ExtendedAttribute, HeldNode, SpecialFile};
+use vellum_checkout::meta::{MetadataCaller, TargetMetadata, apply};
+use vellum_types::UnixTime;
 
 use crate::workspace::{Workspace, is_root};
 
@@ -14,8 +14,8 @@ const ACL: &[u8] = &[
     0, 4, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
 ];
 
-fn xattr(name: &str, value: &[u8]) -> Xattr {
-    Xattr { name: name.into(), value: value.into() }
+fn xattr(name: &str, value: &[u8]) -> ExtendedAttribute {
+    ExtendedAttribute { name: name.into(), value: value.into() }
 }
 
 fn supports_xattrs(space: &Workspace) -> bool {
@@ -38,18 +38,18 @@ fn attributes_come_back_as_they_were_set() {
         return;
     }
     space.write("f", "content");
-    let before_1970 = Time { secs: -86_400, nanos: 1 };
-    let after_2106 = Time { secs: 5_000_000_000, nanos: 999_999_999 };
+    let before_1970 = UnixTime { secs: -86_400, nanos: 1 };
+    let after_2106 = UnixTime { secs: 5_000_000_000, nanos: 999_999_999 };
     let times = Some((before_1970, after_2106));
     let xattrs =
         [xattr("system.posix_acl_access", ACL), xattr("user.big", &[7; 3000]), xattr("user.empty", b"")];
     let (uid, gid) = owner(&space);
-    let wanted = Wanted { mode: 0o640, uid, gid, times, xattrs: &xattrs };
+    let wanted = TargetMetadata { mode: 0o640, uid, gid, times, xattrs: &xattrs };
     let file = space.root.open_file_to_update(b"f").unwrap().file;
     let held = space.root.node(b"f").unwrap();
-    for node in [Node::of_file(&file), held] {
+    for node in [HeldNode::of_file(&file), held] {
         node.set_xattr(b"user.stale", b"old").unwrap();
-        let applied = apply(&node, &wanted, Caller::current());
+        let applied = apply(&node, &wanted, MetadataCaller::current());
         assert!(applied.is_complete(), "{applied:?}");
         assert!(node.xattrs().unwrap() == xattrs);
         let stat = node.stat().unwrap();
@@ -69,8 +69,11 @@ fn an_inherited_acl_does_not_stay_on_a_file_that_had_none() {
     let node = space.root.node(b"f").unwrap();
     assert!(node.xattr(b"system.posix_acl_access").unwrap().is_some());
     let (uid, gid) = owner(&space);
-    let applied =
-        apply(&node, &Wanted { mode: 0o644, uid, gid, times: None, xattrs: &[] }, Caller::current());
+    let applied = apply(
+        &node,
+        &TargetMetadata { mode: 0o644, uid, gid, times: None, xattrs: &[] },
+        MetadataCaller::current(),
+    );
     assert!(applied.is_complete(), "{applied:?}");
     assert!(node.xattrs().unwrap().is_empty());
     assert_eq!(node.stat().unwrap().mode, 0o644);
@@ -80,15 +83,15 @@ fn an_inherited_acl_does_not_stay_on_a_file_that_had_none() {
 fn what_cannot_be_opened_still_gets_its_metadata() {
     let space = Workspace::new();
     symlink("nowhere", space.at("link")).unwrap();
-    space.root.make_special(b"fifo", Special::Fifo, 0o600).unwrap();
-    space.root.make_special(b"socket", Special::Socket, 0o600).unwrap();
+    space.root.make_special(b"fifo", SpecialFile::Fifo, 0o600).unwrap();
+    space.root.make_special(b"socket", SpecialFile::Socket, 0o600).unwrap();
     space.root.make_dir(b"dir", 0o700).unwrap();
     let (uid, gid) = owner(&space);
-    let time = Time { secs: 1_000_000_000, nanos: 42 };
+    let time = UnixTime { secs: 1_000_000_000, nanos: 42 };
     for name in [&b"link"[..], b"fifo", b"socket", b"dir"] {
         let node = space.root.node(name).unwrap();
-        let wanted = Wanted { mode: 0o751, uid, gid, times: Some((time, time)), xattrs: &[] };
-        let applied = apply(&node, &wanted, Caller::current());
+        let wanted = TargetMetadata { mode: 0o751, uid, gid, times: Some((time, time)), xattrs: &[] };
+        let applied = apply(&node, &wanted, MetadataCaller::current());
         assert!(applied.is_complete(), "{applied:?}");
         let stat = space.root.stat(name).unwrap();
         assert_eq!(stat.mtime, time);
@@ -104,12 +107,12 @@ fn root_keeps_owners_and_set_id_bits() {
     }
     space.write("f", "");
     let node = space.root.node(b"f").unwrap();
-    let wanted = Wanted { mode: 0o6755, uid: 12_345, gid: 54_321, times: None, xattrs: &[] };
-    assert!(apply(&node, &wanted, Caller::current()).is_complete());
+    let wanted = TargetMetadata { mode: 0o6755, uid: 12_345, gid: 54_321, times: None, xattrs: &[] };
+    assert!(apply(&node, &wanted, MetadataCaller::current()).is_complete());
     let stat = node.stat().unwrap();
     assert_eq!((stat.mode, stat.uid, stat.gid), (0o6755, 12_345, 54_321));
     symlink("x", space.at("l")).unwrap();
-    assert!(apply(&space.root.node(b"l").unwrap(), &wanted, Caller::current()).is_complete());
+    assert!(apply(&space.root.node(b"l").unwrap(), &wanted, MetadataCaller::current()).is_complete());
     assert_eq!(space.root.stat(b"l").unwrap().uid, 12_345);
 }
 
@@ -118,8 +121,8 @@ fn the_id_that_means_nobody_never_means_leave_it() {
     let space = Workspace::new();
     space.write("f", "");
     let node = space.root.node(b"f").unwrap();
-    let wanted = Wanted { mode: 0o4755, uid: u32::MAX, gid: u32::MAX, times: None, xattrs: &[] };
-    let applied = apply(&node, &wanted, Caller::current());
+    let wanted = TargetMetadata { mode: 0o4755, uid: u32::MAX, gid: u32::MAX, times: None, xattrs: &[] };
+    let applied = apply(&node, &wanted, MetadataCaller::current());
     assert!(applied.owner_lost);
     assert_eq!(node.stat().unwrap().mode, 0o755, "set-id bits go with the owner");
 }
@@ -131,8 +134,11 @@ fn impossible_attributes_are_told_and_the_others_applied() {
     let (uid, gid) = owner(&space);
     let xattrs = [xattr("nonsense", b"x"), xattr("user.fine", b"y")];
     let node = space.root.node(b"f").unwrap();
-    let applied =
-        apply(&node, &Wanted { mode: 0o640, uid, gid, times: None, xattrs: &xattrs }, Caller::current());
+    let applied = apply(
+        &node,
+        &TargetMetadata { mode: 0o640, uid, gid, times: None, xattrs: &xattrs },
+        MetadataCaller::current(),
+    );
     assert!(
         applied
             .problems

@@ -1,7 +1,7 @@
 //! Random edits, snapshots and restores, checked against remembered pictures and against snapshots from nothing.
 
 use vellum_types::SnapshotId;
-use vellum_volume::{Meter, StateDir};
+use vellum_volume::{ProgressMeter, StateDir};
 
 use crate::audit::{audit, recorded};
 use crate::chance::Chance;
@@ -96,13 +96,13 @@ fn from_nothing(place: &Place) -> Picture {
     let name = format!("w{}", std::fs::read_dir(place.beside().join("store/refs/worktree")).unwrap().count());
     let volume = place.tree.volume.fork_into(&state, &name).unwrap();
     set_time(&place.path, before.st_mtime, before.st_mtime_nsec as i64);
-    let tree = vellum_checkout::Worktree::of(volume).unwrap();
-    let request = vellum_checkout::SnapshotRequest {
+    let tree = vellum_checkout::CheckoutWorktree::of(volume).unwrap();
+    let request = vellum_checkout::CheckoutSnapshotRequest {
         note: String::new(),
         paths: Vec::new(),
-        origin: vellum_volume::Origin::User,
+        origin: vellum_volume::SnapshotOrigin::User,
     };
-    let made = tree.snapshot(&request, &Meter::default()).unwrap();
+    let made = tree.snapshot(&request, &ProgressMeter::default()).unwrap();
     let state = tree.volume.tree(made.record.root);
     audit(&state);
     let picture = recorded(&tree.volume, &state);

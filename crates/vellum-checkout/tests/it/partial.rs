@@ -8,7 +8,7 @@ use crate::place::Place;
 use crate::zoo::set_time;
 
 /// A worktree of two directories, a snapshot of it, and its picture.
-fn two_sides() -> (Place, vellum_checkout::SnapshotOutcome) {
+fn two_sides() -> (Place, vellum_checkout::SnapshotReport) {
     let place = Place::new();
     for path in ["a/x", "a/y", "b/x", "b/sub/z", "top"] {
         place.write(path, format!("old {path}"));
@@ -17,7 +17,7 @@ fn two_sides() -> (Place, vellum_checkout::SnapshotOutcome) {
     (place, made)
 }
 
-fn held(place: &Place, made: &vellum_checkout::SnapshotOutcome) -> Picture {
+fn held(place: &Place, made: &vellum_checkout::SnapshotReport) -> Picture {
     let state = place.state(made.record.root);
     audit(&state);
     recorded(&place.tree.volume, &state)

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use vellum_checkout::{
-    Problem, RestoreOutcome, RestoreRequest, Result, SnapshotOutcome, SnapshotRequest, Worktree,
+    CheckoutProblem, CheckoutSnapshotRequest, CheckoutWorktree, RestoreReport, RestoreRequest, Result,
+    SnapshotReport,
 };
-use vellum_map::Root;
+use vellum_map::MapRoot;
 use vellum_types::SnapshotId;
-use vellum_volume::history::Entry;
+use vellum_volume::history::HistoryEntry;
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{FsTree, Meter, Origin, StateDir, Volume};
+use vellum_volume::{FsTree, ProgressMeter, SnapshotOrigin, StateDir, Volume};
 
 use crate::picture::Picture;
 
@@ -17,7 +18,7 @@ use crate::picture::Picture;
 pub struct Place {
     _temp: Option<tempfile::TempDir>,
     pub path: PathBuf,
-    pub tree: Worktree,
+    pub tree: CheckoutWorktree,
 }
 
 impl Place {
@@ -35,7 +36,7 @@ impl Place {
         let new = NewWorktree { store, name: "main".into(), encrypted: true };
         let volume =
             Volume::init(&state, &new, || unreachable!("a new volume needs no secret")).unwrap().volume;
-        Self { _temp: None, path: path.into(), tree: Worktree::of(volume).unwrap() }
+        Self { _temp: None, path: path.into(), tree: CheckoutWorktree::of(volume).unwrap() }
     }
 
     /// The folder for what a test needs beside the worktree.
@@ -58,29 +59,29 @@ impl Place {
         std::fs::read(self.on(path)).unwrap()
     }
 
-    pub fn try_snapshot(&self, paths: &[&str]) -> Result<SnapshotOutcome> {
+    pub fn try_snapshot(&self, paths: &[&str]) -> Result<SnapshotReport> {
         let paths = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
-        let request = SnapshotRequest { note: String::new(), paths, origin: Origin::User };
+        let request = CheckoutSnapshotRequest { note: String::new(), paths, origin: SnapshotOrigin::User };
         let _lock = self.tree.lock(|| {})?;
-        self.tree.snapshot(&request, &Meter::default())
+        self.tree.snapshot(&request, &ProgressMeter::default())
     }
 
     /// Takes a snapshot of everything, of which nothing may go wrong.
-    pub fn snapshot(&self) -> SnapshotOutcome {
+    pub fn snapshot(&self) -> SnapshotReport {
         self.snapshot_of(&[])
     }
 
-    pub fn snapshot_of(&self, paths: &[&str]) -> SnapshotOutcome {
+    pub fn snapshot_of(&self, paths: &[&str]) -> SnapshotReport {
         let outcome = self.try_snapshot(paths).unwrap();
         assert_eq!(outcome.problems, []);
         outcome
     }
 
-    pub fn entry(&self, id: SnapshotId) -> Entry {
-        Entry { id, record: self.tree.volume.catalog.get(&id).unwrap() }
+    pub fn entry(&self, id: SnapshotId) -> HistoryEntry {
+        HistoryEntry { id, record: self.tree.volume.catalog.get(&id).unwrap() }
     }
 
-    pub fn state(&self, root: Root) -> FsTree {
+    pub fn state(&self, root: MapRoot) -> FsTree {
         self.tree.volume.tree(root)
     }
 
@@ -89,14 +90,14 @@ impl Place {
         RestoreRequest { target: self.entry(id), paths, discard: false }
     }
 
-    pub fn try_restore(&self, request: &RestoreRequest) -> Result<RestoreOutcome> {
+    pub fn try_restore(&self, request: &RestoreRequest) -> Result<RestoreReport> {
         let _lock = self.tree.lock(|| {})?;
-        let plan = self.tree.plan_restore(request, &Meter::default())?;
-        self.tree.restore(plan, &Meter::default())
+        let plan = self.tree.plan_restore(request, &ProgressMeter::default())?;
+        self.tree.restore(plan, &ProgressMeter::default())
     }
 
     /// Restores everything, of which nothing may go wrong.
-    pub fn restore(&self, id: SnapshotId) -> RestoreOutcome {
+    pub fn restore(&self, id: SnapshotId) -> RestoreReport {
         let outcome = self.try_restore(&self.request(id, &[])).unwrap();
         assert_eq!(outcome.problems, []);
         outcome
@@ -104,7 +105,7 @@ impl Place {
 
     /// The changes since the last snapshot, as `kind path` each.
     pub fn status(&self) -> Vec<String> {
-        let compared = self.tree.compare(None, &[], &Meter::default()).unwrap();
+        let compared = self.tree.compare(None, &[], &ProgressMeter::default()).unwrap();
         let line = |change: &vellum_volume::diff::FileChange| {
             format!("{:?} {}", change.kind, vellum_volume::tree::show(change.path()))
         };
@@ -116,8 +117,8 @@ impl Place {
     }
 
     /// Opens the same worktree again, as the next command does.
-    pub fn again(&self) -> Worktree {
-        Worktree::open(&self.path).unwrap()
+    pub fn again(&self) -> CheckoutWorktree {
+        CheckoutWorktree::open(&self.path).unwrap()
     }
 
     /// The same as another command sees it. The directory lives as long as the first.
@@ -146,6 +147,6 @@ impl Place {
 }
 
 /// The paths of problems.
-pub fn concerning(problems: &[Problem]) -> Vec<String> {
+pub fn concerning(problems: &[CheckoutProblem]) -> Vec<String> {
     problems.iter().map(|problem| vellum_volume::tree::show(&problem.path)).collect()
 }

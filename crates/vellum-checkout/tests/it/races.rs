@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vellum_checkout::beneath::{Dir, Replace};
+use vellum_checkout::beneath::{HeldDir, ReplacePolicy};
 use vellum_types::FileKind;
 
 use crate::workspace::{Workspace, paths};
@@ -66,14 +66,14 @@ fn nothing_is_written_through_a_symlink_that_was_a_directory() {
             attempts += 1;
             let name = format!("d/new-{attempts}");
             let Ok((dir, name)) = space.root.resolve_parent(name.as_bytes()) else { continue };
-            dir.new_file().unwrap().commit(name, Replace::Always).unwrap();
+            dir.new_file().unwrap().commit(name, ReplacePolicy::Always).unwrap();
             dir.make_dir(b"sub", 0o700).ok();
             dir.node(name).unwrap().set_mode(0o600).unwrap();
             dir.unlink(name).unwrap();
             written += 1;
         }
     });
-    let outside = Dir::open_root(outside.path()).unwrap().names().unwrap();
+    let outside = HeldDir::open_root(outside.path()).unwrap().names().unwrap();
     assert_eq!(outside.iter().map(|listed| listed.name.to_vec()).collect::<Vec<_>>(), [b"secret"]);
 }
 

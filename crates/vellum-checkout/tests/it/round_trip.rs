@@ -1,8 +1,8 @@
 //! Everything that a tree can hold comes back exactly: by restore, by fork with each engine, by export.
 
-use vellum_checkout::{Engine, ForkOutcome, ForkRequest, Worktree, export_dir};
+use vellum_checkout::{CheckoutWorktree, ForkEngine, ForkReport, ForkRequest, export_dir};
 use vellum_types::Ino;
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use crate::audit::audit;
 use crate::mounted::Mounted;
@@ -11,7 +11,7 @@ use crate::place::Place;
 use crate::zoo;
 
 /// A worktree that holds the zoo, a snapshot of it, and what it looked like.
-fn zoo_in(place: &Place) -> (vellum_checkout::SnapshotOutcome, Picture) {
+fn zoo_in(place: &Place) -> (vellum_checkout::SnapshotReport, Picture) {
     zoo::fill(&place.path);
     let before = place.picture();
     let made = place.snapshot();
@@ -20,10 +20,10 @@ fn zoo_in(place: &Place) -> (vellum_checkout::SnapshotOutcome, Picture) {
     (made, before)
 }
 
-fn fork(place: &Place, name: &str, to: &std::path::Path, engine: Option<Engine>) -> ForkOutcome {
+fn fork(place: &Place, name: &str, to: &std::path::Path, engine: Option<ForkEngine>) -> ForkReport {
     let from = place.tree.head().unwrap().unwrap();
     let request = ForkRequest { name: name.into(), to: to.into(), from, engine };
-    let outcome = place.tree.fork(&request, &Meter::default()).unwrap();
+    let outcome = place.tree.fork(&request, &ProgressMeter::default()).unwrap();
     assert_eq!(outcome.problems, []);
     outcome
 }
@@ -65,20 +65,21 @@ fn everything_comes_back_by_fork_and_export() {
     let place = Place::new();
     let (made, before) = zoo_in(&place);
     let copied = place.beside().join("copied");
-    let outcome = fork(&place, "copied", &copied, Some(Engine::Copy));
+    let outcome = fork(&place, "copied", &copied, Some(ForkEngine::Copy));
     assert!(outcome.copied > 0 && outcome.reflinked == 0, "{outcome:?}");
     Picture::of(&copied).expect(&before, "copied");
     let chunks = place.beside().join("chunks");
-    let outcome = fork(&place, "chunks", &chunks, Some(Engine::Chunks));
+    let outcome = fork(&place, "chunks", &chunks, Some(ForkEngine::Chunks));
     assert!(outcome.from_chunks > 0 && outcome.copied + outcome.reflinked == 0, "{outcome:?}");
     Picture::of(&chunks).expect(&before, "from chunks");
     let exported = place.beside().join("exported");
     let state = place.state(made.record.root);
-    let problems = export_dir(&place.tree.volume, &state, Ino::ROOT, &exported, &Meter::default()).unwrap();
+    let problems =
+        export_dir(&place.tree.volume, &state, Ino::ROOT, &exported, &ProgressMeter::default()).unwrap();
     assert_eq!(problems, []);
     Picture::of(&exported).expect(&before, "exported");
-    let forked = Worktree::open(&copied).unwrap();
-    assert_eq!(forked.compare(None, &[], &Meter::default()).unwrap().changes, []);
+    let forked = CheckoutWorktree::open(&copied).unwrap();
+    assert_eq!(forked.compare(None, &[], &ProgressMeter::default()).unwrap().changes, []);
 }
 
 #[test]
@@ -87,7 +88,7 @@ fn everything_comes_back_by_reflink_on_btrfs() {
     let place = Place::at(&mounted.path().join("tree"), &mounted.path().join("store"));
     let (_, before) = zoo_in(&place);
     let to = mounted.path().join("forked");
-    let outcome = fork(&place, "forked", &to, Some(Engine::Reflink));
+    let outcome = fork(&place, "forked", &to, Some(ForkEngine::Reflink));
     assert!(outcome.reflinked > 20 && outcome.copied + outcome.from_chunks == 0, "{outcome:?}");
     Picture::of(&to).expect(&before, "reflinked");
     let chosen = mounted.path().join("chosen");
@@ -101,7 +102,7 @@ fn everything_comes_back_by_reflink_on_xfs() {
     let place = Place::at(&mounted.path().join("tree"), &mounted.path().join("store"));
     let (made, before) = zoo_in(&place);
     let to = mounted.path().join("forked");
-    let outcome = fork(&place, "forked", &to, Some(Engine::Reflink));
+    let outcome = fork(&place, "forked", &to, Some(ForkEngine::Reflink));
     assert!(outcome.reflinked > 20 && outcome.copied + outcome.from_chunks == 0, "{outcome:?}");
     Picture::of(&to).expect(&before, "reflinked");
     place.wipe();
@@ -118,11 +119,11 @@ fn a_fork_by_reflink_where_there_is_none_is_refused_and_leaves_nothing() {
     let from = place.tree.head().unwrap().unwrap();
     let to = memory.path().join("fork");
     let mut request =
-        ForkRequest { name: "fork".into(), to: to.clone(), from, engine: Some(Engine::Reflink) };
-    let error = place.tree.fork(&request, &Meter::default()).unwrap_err();
+        ForkRequest { name: "fork".into(), to: to.clone(), from, engine: Some(ForkEngine::Reflink) };
+    let error = place.tree.fork(&request, &ProgressMeter::default()).unwrap_err();
     assert!(error.to_string().contains("reflink"), "{error}");
     request.engine = None;
-    assert_eq!(place.tree.fork(&request, &Meter::default()).unwrap().copied, 1);
+    assert_eq!(place.tree.fork(&request, &ProgressMeter::default()).unwrap().copied, 1);
     assert_eq!(std::fs::read(to.join("file")).unwrap(), b"x");
 }
 
@@ -141,10 +142,10 @@ fn a_fork_of_an_older_snapshot_takes_what_changed_from_chunks() {
     let to = place.beside().join("fork");
     let request =
         ForkRequest { name: "fork".into(), to: to.clone(), from: place.entry(old.id), engine: None };
-    let outcome = place.tree.fork(&request, &Meter::default()).unwrap();
+    let outcome = place.tree.fork(&request, &ProgressMeter::default()).unwrap();
     assert_eq!((outcome.copied + outcome.reflinked, outcome.from_chunks), (1, 2));
     Picture::of(&to).expect(&before, "forked");
-    let forked = Worktree::open(&to).unwrap();
+    let forked = CheckoutWorktree::open(&to).unwrap();
     assert_eq!(forked.head().unwrap().unwrap().id, old.id);
     assert_eq!(place.status(), [""; 0]);
 }
@@ -158,7 +159,7 @@ fn a_part_is_exported_with_its_links_and_without_the_rest() {
     for part in ["links", "attributes", "sparse", "links/other/place"] {
         let to = place.beside().join("part").join(part.replace('/', "-"));
         let (ino, _) = state.find(part.as_bytes(), "").unwrap();
-        assert_eq!(export_dir(&place.tree.volume, &state, ino, &to, &Meter::default()).unwrap(), []);
+        assert_eq!(export_dir(&place.tree.volume, &state, ino, &to, &ProgressMeter::default()).unwrap(), []);
         Picture::of(&to)
             .without(|seen| seen.first = None)
             .expect(&place.picture().below(part).without(|seen| seen.first = None), part);
@@ -166,8 +167,9 @@ fn a_part_is_exported_with_its_links_and_without_the_rest() {
     let to = place.beside().join("one file");
     std::fs::create_dir(&to).unwrap();
     let (ino, _) = state.find(b"noise", "").unwrap();
-    assert_eq!(export_dir(&place.tree.volume, &state, ino, &to, &Meter::default()).unwrap(), []);
+    assert_eq!(export_dir(&place.tree.volume, &state, ino, &to, &ProgressMeter::default()).unwrap(), []);
     assert_eq!(std::fs::read(to.join("noise")).unwrap(), place.read("noise"));
-    let error = export_dir(&place.tree.volume, &state, Ino::ROOT, &to, &Meter::default()).unwrap_err();
+    let error =
+        export_dir(&place.tree.volume, &state, Ino::ROOT, &to, &ProgressMeter::default()).unwrap_err();
     assert!(error.to_string().contains("not empty"), "{error}");
 }

@@ -2,13 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use vellum_checkout::Step;
-use vellum_volume::{Meter, Origin};
+use vellum_checkout::RestoreStep;
+use vellum_volume::{ProgressMeter, SnapshotOrigin};
 
 use crate::place::{Place, concerning};
 
 /// A worktree with a snapshot, and edits of every kind since.
-fn edited() -> (Place, vellum_checkout::SnapshotOutcome) {
+fn edited() -> (Place, vellum_checkout::SnapshotReport) {
     let place = Place::new();
     for path in ["same", "edited", "gone", "d/inner", "turned", "mode"] {
         place.write(path, format!("old {path}"));
@@ -29,7 +29,7 @@ fn unsaved_edits_are_saved_first_and_the_restore_can_be_undone() {
     let before = place.picture();
     let outcome = place.restore(first.id);
     let safety = place.entry(outcome.safety.unwrap());
-    assert_eq!((safety.record.origin, &safety.record.parents[..]), (Origin::Safety, &[first.id][..]));
+    assert_eq!((safety.record.origin, &safety.record.parents[..]), (SnapshotOrigin::Safety, &[first.id][..]));
     assert!(safety.record.note.contains(&place.tree.volume.short_id(&first.id).unwrap()));
     assert_eq!(place.tree.head().unwrap().unwrap().id, first.id);
     let undone = place.restore(safety.id);
@@ -41,12 +41,12 @@ fn unsaved_edits_are_saved_first_and_the_restore_can_be_undone() {
 fn the_plan_names_every_path_and_changes_nothing() {
     let (place, first) = edited();
     let before = place.picture();
-    let plan = place.tree.plan_restore(&place.request(first.id, &[]), &Meter::default()).unwrap();
+    let plan = place.tree.plan_restore(&place.request(first.id, &[]), &ProgressMeter::default()).unwrap();
     let steps: Vec<_> = plan
         .steps()
         .unwrap()
         .iter()
-        .map(|Step { path, kind }| format!("{kind:?} {}", String::from_utf8_lossy(path)))
+        .map(|RestoreStep { path, kind }| format!("{kind:?} {}", String::from_utf8_lossy(path)))
         .collect();
     let wanted = [
         "Delete d/new",
@@ -169,7 +169,7 @@ fn what_is_edited_between_plan_and_execution_stays() {
         let lock = place.tree.lock(|| {}).unwrap();
         let mut request = place.request(first.id, &[]);
         request.discard = discard;
-        let plan = place.tree.plan_restore(&request, &Meter::default()).unwrap();
+        let plan = place.tree.plan_restore(&request, &ProgressMeter::default()).unwrap();
         // Of the same size, and with old times put back; removed; made where nothing was.
         let time = rustix::fs::stat(place.on("edited")).unwrap();
         place.write("edited", "WORK OF A WHOLE DAY");
@@ -181,7 +181,7 @@ fn what_is_edited_between_plan_and_execution_stays() {
             place.write("gone", "it is back, and different");
         }
         std::fs::remove_dir_all(place.on("turned")).unwrap();
-        let outcome = place.tree.restore(plan, &Meter::default()).unwrap();
+        let outcome = place.tree.restore(plan, &ProgressMeter::default()).unwrap();
         drop(lock);
         let mut stayed = vec!["d/new", "edited", "elder", "mode"];
         if !discard {

@@ -4,8 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
 
-use vellum_checkout::beneath::{BeneathError, Dir, Special};
-use vellum_checkout::scan::{OpenDirs, Options, ProblemCause, scan};
+use vellum_checkout::beneath::{BeneathError, HeldDir, SpecialFile};
+use vellum_checkout::scan::{OpenTreeDirs, ScanOptions, ScanProblemCause, scan};
 use vellum_types::FileKind;
 
 use crate::workspace::{Workspace, is_root, paths};
@@ -16,7 +16,7 @@ fn every_kind_of_file_is_seen_as_what_it_is() {
     space.write("file", "content");
     space.write("dir/inner", "");
     symlink("nowhere", space.at("link")).unwrap();
-    space.root.make_special(b"fifo", Special::Fifo, 0o600).unwrap();
+    space.root.make_special(b"fifo", SpecialFile::Fifo, 0o600).unwrap();
     let _socket = UnixListener::bind(space.at("socket")).unwrap();
     std::fs::hard_link(space.at("file"), space.at("other")).unwrap();
     let sparse = std::fs::File::create(space.at("sparse")).unwrap();
@@ -34,7 +34,7 @@ fn every_kind_of_file_is_seen_as_what_it_is() {
     ];
     if is_root() {
         // Some sandboxes forbid device nodes even to root.
-        if space.root.make_special(b"tty", Special::CharDevice(0x500), 0o600).is_ok() {
+        if space.root.make_special(b"tty", SpecialFile::CharDevice(0x500), 0o600).is_ok() {
             kinds.push(("tty", FileKind::CharDevice));
         }
     }
@@ -50,8 +50,9 @@ fn every_kind_of_file_is_seen_as_what_it_is() {
         assert_eq!((stat.ctime.secs, i64::from(stat.ctime.nanos)), (real.ctime(), real.ctime_nsec()));
         assert_eq!(stat.may_have_holes, real.is_file() && real.blocks() * 512 < real.size());
     }
-    let by_name =
-        |name: &str| *tree.dir(vellum_checkout::scan::DirIndex::ROOT).find(name.as_bytes()).unwrap().stat();
+    let by_name = |name: &str| {
+        *tree.dir(vellum_checkout::scan::ScanDirIndex::ROOT).find(name.as_bytes()).unwrap().stat()
+    };
     assert!(by_name("file").same_file(&by_name("other")));
     assert_eq!(by_name("file").nlink, 2);
     assert!(by_name("sparse").may_have_holes);
@@ -100,7 +101,7 @@ fn deepen(space: &Workspace, levels: usize) {
 }
 
 /// Takes a deep tree down from the inside: not every library that removes trees can.
-fn flatten(root: &Dir) {
+fn flatten(root: &HeldDir) {
     let name = [b'd'; 100];
     let mut way = vec![root.clone()];
     while let Ok(next) = way.last().unwrap().open_dir(&name) {
@@ -122,7 +123,7 @@ fn trees_deeper_than_paths_can_say_are_walked_and_reached_again() {
     assert_eq!((tree.dir_count(), tree.entry_count()), (1201, 3 * 1200 + 1));
     let deepest = tree.walk().find(|entry| entry.name() == b"deepest").unwrap();
     assert_eq!(deepest.path().len(), 1200 * 101 + 7);
-    let open = OpenDirs::new(&tree, &space.root);
+    let open = OpenTreeDirs::new(&tree, &space.root);
     let dir = open.get(deepest.id().dir).unwrap();
     let content = std::io::read_to_string(dir.open_file(b"deepest").unwrap().file).unwrap();
     assert_eq!(content, "found");
@@ -140,8 +141,8 @@ fn one_directory_of_many_names_is_shared_between_threads() {
     for number in 0..6000 {
         space.root.create_file(format!("{:x}-{number}", number * 7919 % 6000).as_bytes(), 0o600).unwrap();
     }
-    let trees =
-        [1, 2, 5].map(|threads| scan(&space.root, Options { threads, ..Options::default() }).unwrap());
+    let trees = [1, 2, 5]
+        .map(|threads| scan(&space.root, ScanOptions { threads, ..ScanOptions::default() }).unwrap());
     let [one, two, five] = trees.each_ref().map(paths);
     assert_eq!(one.len(), 6000);
     assert!(one.is_sorted());
@@ -170,7 +171,7 @@ fn rules_own_state_and_torn_files_are_left_out() {
         paths(&tree),
         [".vellumignore", "keep", "keep/.vellumignore", "keep/a.log", "src", "src/build"]
     );
-    assert_eq!(tree.dir(vellum_checkout::scan::DirIndex::ROOT).left_out(), 4);
+    assert_eq!(tree.dir(vellum_checkout::scan::ScanDirIndex::ROOT).left_out(), 4);
     assert!(tree.problems().is_empty());
 }
 
@@ -189,10 +190,10 @@ fn the_state_of_a_volume_within_is_left_out() {
 fn a_rule_file_that_is_no_file_is_reported_and_never_waited_for() {
     let space = Workspace::new();
     space.write("a", "");
-    space.root.make_special(b".vellumignore", Special::Fifo, 0o600).unwrap();
+    space.root.make_special(b".vellumignore", SpecialFile::Fifo, 0o600).unwrap();
     let tree = space.scan();
     assert_eq!(paths(&tree), [".vellumignore", "a"]);
-    assert!(matches!(tree.problems(), [problem] if matches!(problem.cause, ProblemCause::Rules(_))));
+    assert!(matches!(tree.problems(), [problem] if matches!(problem.cause, ScanProblemCause::Rules(_))));
 }
 
 #[test]
@@ -204,13 +205,13 @@ fn a_directory_replaced_after_the_scan_is_noticed() {
     std::fs::create_dir(space.at("d")).unwrap();
     let d = tree.walk().find_map(|entry| entry.child()).unwrap();
     assert!(
-        matches!(OpenDirs::new(&tree, &space.root).get(d), Err(BeneathError::Replaced(path)) if *path == *b"d")
+        matches!(OpenTreeDirs::new(&tree, &space.root).get(d), Err(BeneathError::Replaced(path)) if *path == *b"d")
     );
 }
 
 #[test]
 fn what_is_mounted_within_is_entered_and_marked() {
-    let Ok(dev) = Dir::open_root("/dev".as_ref()) else { return };
+    let Ok(dev) = HeldDir::open_root("/dev".as_ref()) else { return };
     let Ok(mounted) = dev.stat(b"shm") else { return };
     if mounted.kind == FileKind::Dir && mounted.dev != dev.stat_self().unwrap().dev {
         assert!(mounted.is_mount_root);

@@ -1,7 +1,7 @@
 //! Scans of some paths only, and the caches that they lead to.
 
-use vellum_checkout::scan::{DirIndex, Options, Selection, Tree, scan};
-use vellum_checkout::statcache::{CachedDir, Stamp};
+use vellum_checkout::scan::{PathSelection, ScanDirIndex, ScanOptions, ScanTree, scan};
+use vellum_checkout::statcache::{CachedDir, FilesystemTime};
 
 use crate::workspace::{Workspace, paths};
 
@@ -13,10 +13,10 @@ fn sample() -> Workspace {
     space
 }
 
-fn scan_only(space: &Workspace, only: &[&str]) -> Tree {
-    let selection = Selection::new(only.iter().map(|path| path.as_bytes())).unwrap();
+fn scan_only(space: &Workspace, only: &[&str]) -> ScanTree {
+    let selection = PathSelection::new(only.iter().map(|path| path.as_bytes())).unwrap();
     let cache = vellum_checkout::statcache::StatCache::load(&space.state, b"cache").ok();
-    scan(&space.root, Options { cache, selection: Some(selection), ..Options::default() }).unwrap()
+    scan(&space.root, ScanOptions { cache, selection: Some(selection), ..ScanOptions::default() }).unwrap()
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn only_what_is_selected_is_seen_and_absence_elsewhere_says_nothing() {
     let space = sample();
     let tree = scan_only(&space, &["a/1", "a/deep", "gone"]);
     assert_eq!(paths(&tree), ["a", "a/1", "a/deep", "a/deep/3"]);
-    let root = tree.dir(DirIndex::ROOT);
+    let root = tree.dir(ScanDirIndex::ROOT);
     assert!(root.covers(b"gone") && root.covers(b"a") && !root.covers(b"b") && !root.is_whole());
     assert!(tree.dir(root.find(b"a").unwrap().child().unwrap()).covers(b"1"));
 }
@@ -51,7 +51,7 @@ fn the_cache_after_a_partial_scan_keeps_the_rest() {
     let space = sample();
     space.settle_and_remember();
     let before = space.cache().len();
-    let stamp = Stamp::take(&space.state).unwrap();
+    let stamp = FilesystemTime::take(&space.state).unwrap();
     std::fs::remove_file(space.at("a/1")).unwrap();
     std::fs::remove_file(space.at("b/4")).unwrap();
     space.write("a/new", "new");

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use vellum_checkout::{SnapshotRequest, Worktree};
-use vellum_volume::history::Ancestors;
-use vellum_volume::{Meter, Origin};
+use vellum_checkout::{CheckoutSnapshotRequest, CheckoutWorktree};
+use vellum_volume::history::AncestorWalk;
+use vellum_volume::{ProgressMeter, SnapshotOrigin};
 
 use crate::place::Place;
 
@@ -18,14 +18,15 @@ fn snapshots_taken_at_the_same_time_all_stay_in_the_history() {
             .map(|number| {
                 let path = &place.path;
                 scope.spawn(move || {
-                    let tree = Worktree::open(path).unwrap();
+                    let tree = CheckoutWorktree::open(path).unwrap();
                     let mut ids = Vec::new();
                     for round in 0..3 {
                         std::fs::write(path.join(format!("by {number}")), format!("{round}")).unwrap();
                         let note = format!("{number}.{round}");
-                        let request = SnapshotRequest { note, paths: Vec::new(), origin: Origin::User };
+                        let request =
+                            CheckoutSnapshotRequest { note, paths: Vec::new(), origin: SnapshotOrigin::User };
                         let _lock = tree.lock(|| {}).unwrap();
-                        ids.push(tree.snapshot(&request, &Meter::default()).unwrap().id);
+                        ids.push(tree.snapshot(&request, &ProgressMeter::default()).unwrap().id);
                     }
                     ids
                 })
@@ -36,7 +37,7 @@ fn snapshots_taken_at_the_same_time_all_stay_in_the_history() {
     let tree = place.again();
     let head = tree.head().unwrap().unwrap();
     let line: HashSet<_> =
-        Ancestors::of(&tree.volume.catalog, [head.id]).unwrap().map(|entry| entry.unwrap().id).collect();
+        AncestorWalk::of(&tree.volume.catalog, [head.id]).unwrap().map(|entry| entry.unwrap().id).collect();
     assert_eq!(ids.len(), 18);
     assert!(ids.iter().chain([&first.id]).all(|id| line.contains(id)), "none is lost from the line");
     assert_eq!(place.status(), [""; 0]);

@@ -4,9 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use vellum_checkout::beneath::Xattr;
-use vellum_checkout::meta::{Caller, Wanted, apply};
-use vellum_checkout::scan::ProblemCause;
+use vellum_checkout::beneath::ExtendedAttribute;
+use vellum_checkout::meta::{MetadataCaller, TargetMetadata, apply};
+use vellum_checkout::scan::ScanProblemCause;
 
 use crate::workspace::{Workspace, is_root, paths};
 
@@ -50,11 +50,14 @@ fn what_may_not_be_read_is_a_problem_and_no_more() {
     let causes: Vec<_> = tree.problems().iter().map(|problem| (&problem.path[..], &problem.cause)).collect();
     assert!(matches!(
         causes[..],
-        [(b"blind/inner", ProblemCause::Unexaminable(_)), (b"closed", ProblemCause::UnreadableDir(_))]
+        [
+            (b"blind/inner", ScanProblemCause::Unexaminable(_)),
+            (b"closed", ScanProblemCause::UnreadableDir(_))
+        ]
     ));
     let closed = tree.dirs().find(|dir| dir.path() == b"closed").unwrap();
     assert!(!closed.was_read() && !closed.covers(b"inner") && closed.missing().next().is_none());
-    space.remember(&tree, vellum_checkout::statcache::Stamp::take(&space.state).unwrap());
+    space.remember(&tree, vellum_checkout::statcache::FilesystemTime::take(&space.state).unwrap());
     let closed =
         space.cache().find(vellum_checkout::statcache::CachedDir::ROOT, b"closed").unwrap().child.unwrap();
     assert!(space.cache().find(closed, b"inner").is_some(), "what was not read is still remembered");
@@ -71,8 +74,8 @@ fn files_cannot_be_given_away_and_lose_their_set_id_bits() {
     space.write("f", "");
     let node = space.root.node(b"f").unwrap();
     let before = node.stat().unwrap();
-    let wanted = Wanted { mode: 0o6755, uid: 0, gid: 0, times: None, xattrs: &[] };
-    let applied = apply(&node, &wanted, Caller::current());
+    let wanted = TargetMetadata { mode: 0o6755, uid: 0, gid: 0, times: None, xattrs: &[] };
+    let applied = apply(&node, &wanted, MetadataCaller::current());
     assert!(applied.owner_lost && applied.problems.is_empty(), "{applied:?}");
     let after = node.stat().unwrap();
     assert_eq!((after.mode, after.uid, after.gid), (0o755, before.uid, before.gid));
@@ -91,9 +94,9 @@ fn attributes_of_a_read_only_file_can_be_set() {
     }
     node.set_mode(0o444).unwrap();
     let stat = node.stat().unwrap();
-    let xattrs = [Xattr { name: b"user.x".to_vec(), value: b"y".to_vec() }];
-    let wanted = Wanted { mode: 0o444, uid: stat.uid, gid: stat.gid, times: None, xattrs: &xattrs };
-    let applied = apply(&node, &wanted, Caller::current());
+    let xattrs = [ExtendedAttribute { name: b"user.x".to_vec(), value: b"y".to_vec() }];
+    let wanted = TargetMetadata { mode: 0o444, uid: stat.uid, gid: stat.gid, times: None, xattrs: &xattrs };
+    let applied = apply(&node, &wanted, MetadataCaller::current());
     assert!(applied.is_complete(), "{applied:?}");
     assert_eq!(node.xattrs().unwrap(), xattrs);
     assert_eq!(node.stat().unwrap().mode, 0o444);
@@ -104,7 +107,7 @@ fn someone_elses_file_is_read_without_leave_to_keep_its_access_time() {
     if !am_nobody("someone_elses_file_is_read_without_leave_to_keep_its_access_time") {
         return;
     }
-    let etc = vellum_checkout::beneath::Dir::open_root("/etc".as_ref()).unwrap();
+    let etc = vellum_checkout::beneath::HeldDir::open_root("/etc".as_ref()).unwrap();
     let Ok(opened) = etc.open_file(b"passwd") else { return };
     assert!(!std::io::read_to_string(opened.file).unwrap().is_empty());
 }

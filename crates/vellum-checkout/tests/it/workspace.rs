@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use vellum_checkout::beneath::Dir;
-use vellum_checkout::scan::{EntryRef, Options, Tree, scan};
-use vellum_checkout::statcache::{Recorded, Stamp, StatCache, write_tree};
+use vellum_checkout::beneath::HeldDir;
+use vellum_checkout::scan::{ScanEntryRef, ScanOptions, ScanTree, scan};
+use vellum_checkout::statcache::{FilesystemTime, RecordedEntry, StatCache, write_tree};
 use vellum_types::{BlobId, Ino};
 
 pub const BASE: BlobId = BlobId([3; 32]);
@@ -13,8 +13,8 @@ pub const BASE: BlobId = BlobId([3; 32]);
 pub struct Workspace {
     _temp: tempfile::TempDir,
     pub path: PathBuf,
-    pub root: Dir,
-    pub state: Dir,
+    pub root: HeldDir,
+    pub state: HeldDir,
 }
 
 impl Workspace {
@@ -23,7 +23,7 @@ impl Workspace {
         let (path, state) = (temp.path().join("tree"), temp.path().join("state"));
         std::fs::create_dir(&path).unwrap();
         std::fs::create_dir(&state).unwrap();
-        let (root, state) = (Dir::open_root(&path).unwrap(), Dir::open_root(&state).unwrap());
+        let (root, state) = (HeldDir::open_root(&path).unwrap(), HeldDir::open_root(&state).unwrap());
         Self { _temp: temp, path, root, state }
     }
 
@@ -37,12 +37,12 @@ impl Workspace {
         std::fs::write(path, content).unwrap();
     }
 
-    pub fn scan(&self) -> Tree {
-        scan(&self.root, Options::default()).unwrap()
+    pub fn scan(&self) -> ScanTree {
+        scan(&self.root, ScanOptions::default()).unwrap()
     }
 
-    pub fn scan_cached(&self) -> Tree {
-        scan(&self.root, Options { cache: Some(self.cache()), ..Options::default() }).unwrap()
+    pub fn scan_cached(&self) -> ScanTree {
+        scan(&self.root, ScanOptions { cache: Some(self.cache()), ..ScanOptions::default() }).unwrap()
     }
 
     pub fn cache(&self) -> StatCache {
@@ -50,26 +50,27 @@ impl Workspace {
     }
 
     /// Remembers a tree as if it had been recorded at `stamp`: numbers are the host's.
-    pub fn remember(&self, tree: &Tree, stamp: Stamp) {
-        let recorded = |entry: EntryRef<'_>| Some(Recorded { ino: Ino(entry.stat().ino), stat: None });
+    pub fn remember(&self, tree: &ScanTree, stamp: FilesystemTime) {
+        let recorded =
+            |entry: ScanEntryRef<'_>| Some(RecordedEntry { ino: Ino(entry.stat().ino), stat: None });
         write_tree((&self.state, b"cache"), (BASE, stamp), tree, Ino::ROOT, recorded).unwrap();
     }
 
     /// Lets all attributes grow old enough to be trusted, then remembers the tree.
     pub fn settle_and_remember(&self) {
         std::thread::sleep(std::time::Duration::from_millis(40));
-        let stamp = Stamp::take(&self.state).unwrap();
+        let stamp = FilesystemTime::take(&self.state).unwrap();
         self.remember(&self.scan(), stamp);
     }
 }
 
 /// Paths of all entries in the order of the walk.
-pub fn paths(tree: &Tree) -> Vec<String> {
+pub fn paths(tree: &ScanTree) -> Vec<String> {
     tree.walk().map(|entry| String::from_utf8_lossy(&entry.path()).into_owned()).collect()
 }
 
 /// Paths of the entries that do not count as unchanged.
-pub fn changed(tree: &Tree) -> Vec<String> {
+pub fn changed(tree: &ScanTree) -> Vec<String> {
     let changed = tree.walk().filter(|entry| !entry.is_unchanged());
     changed.map(|entry| String::from_utf8_lossy(&entry.path()).into_owned()).collect()
 }

@@ -19,10 +19,10 @@ fn a_run_that_is_a_candidate_everywhere_is_decided_once() {
     let hash_of_zeros =
         |chunker: &Chunker| (0..WINDOW).fold(0, |hash, _| step(&chunker.secrets.gear, hash, 0));
     let chunker = (0_u64..)
-        .map(|seed| Chunker::new(Params::DEFAULT, blake3::hash(&seed.to_le_bytes()).as_bytes()))
+        .map(|seed| Chunker::new(ChunkSizes::DEFAULT, blake3::hash(&seed.to_le_bytes()).as_bytes()))
         .find(|chunker| chunker.secrets.test.accepts(hash_of_zeros(chunker)))
         .expect("one key in 2048 is such");
-    let mut scan = Scan { chunker: &chunker, hash: hash_of_zeros(&chunker), decided: None };
+    let mut scan = ChunkScan { chunker: &chunker, hash: hash_of_zeros(&chunker), decided: None };
     let decision = chunker.secrets.decision(scan.hash);
     assert_eq!(scan.run(&[0; 1000], 0), None);
     assert_eq!(scan.decided, Some((hash_of_zeros(&chunker), decision)));
@@ -33,6 +33,6 @@ fn a_run_that_is_a_candidate_everywhere_is_decided_once() {
 
 #[test]
 fn debug_shows_no_secret() {
-    let shown = format!("{:?}", Chunker::new(Params::DEFAULT, &KEY));
+    let shown = format!("{:?}", Chunker::new(ChunkSizes::DEFAULT, &KEY));
     assert_eq!(shown, "Chunker { params: Params { min: 16384, target: 65536, max: 262144 }, .. }");
 }

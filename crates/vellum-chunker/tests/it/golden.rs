@@ -1,12 +1,12 @@
 //! Boundaries that volumes in the world depend on: they never change for one key and one set of sizes.
 
-use vellum_chunker::{Chunker, Params};
+use vellum_chunker::{ChunkSizes, Chunker};
 
 use crate::{lengths, noise, small};
 
 #[test]
 fn default_sizes() {
-    let all = lengths(&Chunker::new(Params::DEFAULT, &[7; 32]), &noise(0, 1 << 20));
+    let all = lengths(&Chunker::new(ChunkSizes::DEFAULT, &[7; 32]), &noise(0, 1 << 20));
     let expected = [
         57254, 69485, 53654, 87619, 55015, 56703, 58553, 61207, 55228, 53890, 81168, 57817, 59658, 104289,
         55042, 63101, 18893,

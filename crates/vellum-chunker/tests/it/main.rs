@@ -4,11 +4,11 @@ mod golden;
 mod properties;
 mod reference;
 
-use vellum_chunker::{Chunker, Params};
+use vellum_chunker::{ChunkSizes, Chunker};
 
 /// Small sizes, so that a test has many chunks: 1 KiB, 8 KiB, 32 KiB.
-fn small() -> Params {
-    Params::new(1 << 10, 8 << 10, 32 << 10).expect("the sizes are in range")
+fn small() -> ChunkSizes {
+    ChunkSizes::new(1 << 10, 8 << 10, 32 << 10).expect("the sizes are in range")
 }
 
 /// Bytes that look random and are the same in every run.

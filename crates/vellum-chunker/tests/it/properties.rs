@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use proptest::prelude::*;
-use vellum_chunker::{Chunker, Params};
+use vellum_chunker::{ChunkSizes, Chunker};
 
 use crate::{lengths, noise, small};
 
@@ -40,11 +40,11 @@ fn streamed(chunker: &Chunker, data: &[u8], pieces: &[usize]) -> Vec<usize> {
 #[test]
 fn the_average_is_near_the_target() {
     let data = noise(2, 64 << 20);
-    let all = lengths(&Chunker::new(Params::DEFAULT, &KEY), &data);
+    let all = lengths(&Chunker::new(ChunkSizes::DEFAULT, &KEY), &data);
     let average = data.len() / all.len();
     assert!((60_000..70_000).contains(&average), "{average}");
     // Chunks that only the maximum ended do not survive an insertion before them: there must be next to none.
-    assert!(all.iter().filter(|len| **len == Params::DEFAULT.max()).count() <= all.len() / 1000);
+    assert!(all.iter().filter(|len| **len == ChunkSizes::DEFAULT.max()).count() <= all.len() / 1000);
 }
 
 #[test]

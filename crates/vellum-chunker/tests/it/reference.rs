@@ -1,12 +1,12 @@
 //! The algorithm once more, as docs/format.md tells it: slow, position by position, with no cleverness.
 
 use proptest::prelude::*;
-use vellum_chunker::{Chunker, Params};
+use vellum_chunker::{ChunkSizes, Chunker};
 
 use crate::{lengths, noise, small};
 
 struct Reference {
-    params: Params,
+    params: ChunkSizes,
     gear: Vec<u64>,
     mask: u64,
     factor: u64,
@@ -14,7 +14,7 @@ struct Reference {
 }
 
 impl Reference {
-    fn new(params: Params, key: &[u8; 32]) -> Self {
+    fn new(params: ChunkSizes, key: &[u8; 32]) -> Self {
         let mut stream = vec![0; 258 * 8];
         let mut hasher = blake3::Hasher::new_derive_key("vellum 2026-11-21 v1 chunker scan");
         hasher.update(key).finalize_xof().fill(&mut stream);
@@ -61,8 +61,8 @@ impl Reference {
 fn default_sizes_cut_as_the_reference_does() {
     let data = noise(1, 1 << 20);
     let key = [1; 32];
-    let expected = Reference::new(Params::DEFAULT, &key).lengths(&data);
-    assert_eq!(lengths(&Chunker::new(Params::DEFAULT, &key), &data), expected);
+    let expected = Reference::new(ChunkSizes::DEFAULT, &key).lengths(&data);
+    assert_eq!(lengths(&Chunker::new(ChunkSizes::DEFAULT, &key), &data), expected);
 }
 
 proptest! {

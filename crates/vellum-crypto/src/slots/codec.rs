@@ -3,9 +3,9 @@
 //! Invariant: what decodes has legal parameters, a printable label and no bytes left over, and encodes to the same
 //! bytes again.
 
-use vellum_types::{DecodeError, Reader, VolumeId, Writer};
+use vellum_types::{DecodeError, FieldReader, FieldWriter, VolumeId};
 
-use super::{KdfParams, Slot, SlotError, SlotId, SlotKind};
+use super::{KdfParams, KeySlot, KeySlotError, KeySlotId, KeySlotKind};
 
 /// Longest label, bytes: fits a line of a listing.
 pub const LABEL_MAX: usize = 128;
@@ -30,7 +30,7 @@ fn disturbs_terminals(character: char) -> bool {
         || character == '\u{feff}'
 }
 
-impl Slot {
+impl KeySlot {
     /// The stored form.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -42,7 +42,7 @@ impl Slot {
     // All that precedes the wrapped key, and the associated data of the wrapping.
     pub(super) fn header(&self) -> Vec<u8> {
         let KdfParams { memory_kib, iterations, lanes } = self.kdf.unwrap_or(NO_KDF);
-        let mut writer = Writer::over(Vec::with_capacity(SLOT_MAX));
+        let mut writer = FieldWriter::over(Vec::with_capacity(SLOT_MAX));
         writer.raw(MAGIC).u32(VERSION);
         writer.raw(self.volume.as_bytes()).raw(&self.id.0).u8(self.kind.as_byte());
         writer.u32(memory_kib).u32(iterations).u32(lanes).raw(&self.salt);
@@ -51,8 +51,8 @@ impl Slot {
     }
 
     /// Reads the stored form, which may be hostile.
-    pub fn decode(bytes: &[u8]) -> Result<Self, SlotError> {
-        let mut reader = Reader::new(bytes);
+    pub fn decode(bytes: &[u8]) -> Result<Self, KeySlotError> {
+        let mut reader = FieldReader::new(bytes);
         if reader.array()? != *MAGIC {
             return Err(DecodeError::Magic.into());
         }
@@ -61,8 +61,8 @@ impl Slot {
             return Err(DecodeError::Version(version).into());
         }
         let volume = VolumeId(reader.array()?);
-        let id = SlotId(reader.array()?);
-        let kind = SlotKind::from_byte(reader.u8()?)?;
+        let id = KeySlotId(reader.array()?);
+        let kind = KeySlotKind::from_byte(reader.u8()?)?;
         let kdf = decode_kdf(kind, &mut reader)?;
         let salt = reader.array()?;
         let label = reader.string(LABEL_MAX)?;
@@ -73,11 +73,11 @@ impl Slot {
     }
 }
 
-fn decode_kdf(kind: SlotKind, reader: &mut Reader<'_>) -> Result<Option<KdfParams>, SlotError> {
+fn decode_kdf(kind: KeySlotKind, reader: &mut FieldReader<'_>) -> Result<Option<KdfParams>, KeySlotError> {
     let params = KdfParams { memory_kib: reader.u32()?, iterations: reader.u32()?, lanes: reader.u32()? };
     match kind {
-        SlotKind::Recovery if params == NO_KDF => Ok(None),
-        SlotKind::Recovery => Err(DecodeError::Invalid("key derivation of a recovery slot").into()),
-        SlotKind::Passphrase | SlotKind::KeyFile => Ok(Some(params.check()?)),
+        KeySlotKind::Recovery if params == NO_KDF => Ok(None),
+        KeySlotKind::Recovery => Err(DecodeError::Invalid("key derivation of a recovery slot").into()),
+        KeySlotKind::Passphrase | KeySlotKind::KeyFile => Ok(Some(params.check()?)),
     }
 }

@@ -7,7 +7,7 @@ use argon2::{Algorithm, Argon2, Block, Params, Version};
 use vellum_types::ErrorKind;
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{SALT_LEN, SlotKind};
+use super::{KeySlotKind, SALT_LEN};
 
 const CONTEXT_PASSPHRASE: &str = "vellum 2026-11-21 v1 slot passphrase";
 const CONTEXT_KEY_FILE: &str = "vellum 2026-11-21 v1 slot key-file";
@@ -106,14 +106,14 @@ impl KdfParams {
 /// The wrapping key of a secret that a person chose.
 pub(super) fn stretch(
     params: KdfParams,
-    kind: SlotKind,
+    kind: KeySlotKind,
     secret: &[u8],
     salt: &[u8; SALT_LEN],
 ) -> Result<Zeroizing<[u8; 32]>, KdfError> {
     let KdfParams { memory_kib, iterations, lanes } = params.check()?;
     let excessive = KdfError::Excessive { memory_kib, iterations, lanes };
     let argon_params = Params::new(memory_kib, iterations, lanes, Some(32)).map_err(|_| excessive)?;
-    let mut memory = Memory::of(argon_params.block_count()).ok_or(KdfError::Memory { memory_kib })?;
+    let mut memory = KdfMemory::of(argon_params.block_count()).ok_or(KdfError::Memory { memory_kib })?;
     let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, argon_params);
     let mut stretched = Zeroizing::new([0; 32]);
     argon
@@ -123,11 +123,11 @@ pub(super) fn stretch(
 }
 
 /// The wrapping key of a secret that is random already.
-pub(super) fn derive(kind: SlotKind, secret: &[u8], salt: &[u8; SALT_LEN]) -> Zeroizing<[u8; 32]> {
+pub(super) fn derive(kind: KeySlotKind, secret: &[u8], salt: &[u8; SALT_LEN]) -> Zeroizing<[u8; 32]> {
     let context = match kind {
-        SlotKind::Passphrase => CONTEXT_PASSPHRASE,
-        SlotKind::KeyFile => CONTEXT_KEY_FILE,
-        SlotKind::Recovery => CONTEXT_RECOVERY,
+        KeySlotKind::Passphrase => CONTEXT_PASSPHRASE,
+        KeySlotKind::KeyFile => CONTEXT_KEY_FILE,
+        KeySlotKind::Recovery => CONTEXT_RECOVERY,
     };
     let mut material = Zeroizing::new(Vec::with_capacity(salt.len() + secret.len()));
     material.extend_from_slice(salt);
@@ -136,9 +136,9 @@ pub(super) fn derive(kind: SlotKind, secret: &[u8], salt: &[u8; SALT_LEN]) -> Ze
 }
 
 // Argon2's blocks: asked for so that a refusal is an error, wiped since the secret can be told from them.
-struct Memory(Vec<Block>);
+struct KdfMemory(Vec<Block>);
 
-impl Memory {
+impl KdfMemory {
     fn of(blocks: usize) -> Option<Self> {
         let mut memory = Vec::new();
         memory.try_reserve_exact(blocks).ok()?;
@@ -147,7 +147,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for KdfMemory {
     fn drop(&mut self) {
         self.0.iter_mut().for_each(Zeroize::zeroize);
     }

@@ -4,12 +4,12 @@
 use argon2::{Algorithm, Argon2, Params, Version};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
-use vellum_crypto::{Domain, KdfParams, RecoveryCode, Secret, Slot, SlotKind, VolumeKeys};
+use vellum_crypto::{KdfParams, KeySlot, KeySlotKind, RecordDomain, RecoveryCode, SlotSecret, VolumeKeys};
 use vellum_types::BlobKind;
 
 use crate::{VOLUME, both, hex, master, open, unhex};
 
-const CHUNK: Domain = Domain::Blob(BlobKind::Chunk);
+const CHUNK: RecordDomain = RecordDomain::Blob(BlobKind::Chunk);
 
 const SEALED: &str =
     "e8cd9d7996df8ee48d6b2f5224e0a13b5dced990426d974bb8e616a9e2954bc7e5a1f21b9dc14ffb54648f2d8e21";
@@ -35,8 +35,8 @@ fn ids(keys: &VolumeKeys) -> [String; 6] {
     [
         keys.blob_id(BlobKind::Chunk, b"vellum").to_string(),
         keys.blob_id(BlobKind::Node, b"vellum").to_string(),
-        hex(&keys.record_id(Domain::Snapshot, b"vellum")),
-        hex(&keys.name_id(Domain::Ref, b"main")),
+        hex(&keys.record_id(RecordDomain::Snapshot, b"vellum")),
+        hex(&keys.name_id(RecordDomain::Ref, b"main")),
         hex(&keys.chunker_key()),
         format!("{:016x}", keys.boundary_seed()),
     ]
@@ -77,12 +77,12 @@ fn slots_of_the_first_release_open() {
     let code = RecoveryCode::parse(CODE).expect("it parses");
     let two_lanes = KdfParams { memory_kib: 8192, iterations: 2, lanes: 2 };
     let slots = [
-        (RECOVERY_SLOT, Secret::Recovery(&code), "paper", None),
-        (PASSPHRASE_SLOT, Secret::Passphrase(b"correct horse"), "laptop", Some(two_lanes)),
-        (KEY_FILE_SLOT, Secret::KeyFile(&[0xff, 0, 1]), "", Some(KdfParams::FLOOR)),
+        (RECOVERY_SLOT, SlotSecret::Recovery(&code), "paper", None),
+        (PASSPHRASE_SLOT, SlotSecret::Passphrase(b"correct horse"), "laptop", Some(two_lanes)),
+        (KEY_FILE_SLOT, SlotSecret::KeyFile(&[0xff, 0, 1]), "", Some(KdfParams::FLOOR)),
     ];
     for (text, secret, label, kdf) in slots {
-        let slot = Slot::decode(&unhex(text)).expect("it decodes");
+        let slot = KeySlot::decode(&unhex(text)).expect("it decodes");
         assert_eq!((slot.kind(), slot.label(), slot.kdf()), (secret.kind(), label, kdf));
         assert_eq!(slot.unlock(secret, VOLUME).expect("it opens").as_bytes(), master().as_bytes());
         assert_eq!(hex(&slot.encode()), hex(&unhex(text)));
@@ -113,12 +113,12 @@ fn a_plain_record_by_hand() {
 #[test]
 fn slots_by_hand() {
     let symbols: Vec<u8> = (0..34).map(|i| i % 32).collect();
-    for (text, kind) in [(RECOVERY_SLOT, SlotKind::Recovery), (PASSPHRASE_SLOT, SlotKind::Passphrase)] {
+    for (text, kind) in [(RECOVERY_SLOT, KeySlotKind::Recovery), (PASSPHRASE_SLOT, KeySlotKind::Passphrase)] {
         let bytes = unhex(text);
         let (header, wrapped) = bytes.split_at(bytes.len() - 72);
         let salt = &header[57..89];
         let (context, secret) = match kind {
-            SlotKind::Passphrase => {
+            KeySlotKind::Passphrase => {
                 let mut stretched = vec![0; 32];
                 let params = Params::new(8192, 2, 2, Some(32)).expect("in range");
                 Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
@@ -126,7 +126,9 @@ fn slots_by_hand() {
                     .expect("it hashes");
                 ("vellum 2026-11-21 v1 slot passphrase", stretched)
             }
-            SlotKind::KeyFile | SlotKind::Recovery => ("vellum 2026-11-21 v1 slot recovery", symbols.clone()),
+            KeySlotKind::KeyFile | KeySlotKind::Recovery => {
+                ("vellum 2026-11-21 v1 slot recovery", symbols.clone())
+            }
         };
         let key = blake3::derive_key(context, &[salt, &secret].concat());
         assert_eq!(open_by_hand(&key, header, wrapped), master().as_bytes());

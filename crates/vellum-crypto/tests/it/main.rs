@@ -4,22 +4,22 @@ mod golden;
 mod sealing;
 mod slots;
 
-use vellum_crypto::{Domain, MasterKey, VolumeKeys};
+use vellum_crypto::{MasterKey, RecordDomain, VolumeKeys};
 use vellum_types::{BlobKind, VolumeId};
 
 const VOLUME: VolumeId = VolumeId([0x11; 16]);
 
-const DOMAINS: [Domain; 10] = [
-    Domain::Blob(BlobKind::Chunk),
-    Domain::Blob(BlobKind::Node),
-    Domain::PackToc,
-    Domain::Index,
-    Domain::Snapshot,
-    Domain::Ref,
-    Domain::Session,
-    Domain::Config,
-    Domain::Condemned,
-    Domain::Local,
+const DOMAINS: [RecordDomain; 10] = [
+    RecordDomain::Blob(BlobKind::Chunk),
+    RecordDomain::Blob(BlobKind::Node),
+    RecordDomain::PackToc,
+    RecordDomain::Index,
+    RecordDomain::Snapshot,
+    RecordDomain::Ref,
+    RecordDomain::Session,
+    RecordDomain::Config,
+    RecordDomain::Condemned,
+    RecordDomain::Local,
 ];
 
 fn master() -> MasterKey {
@@ -31,13 +31,13 @@ fn both() -> [VolumeKeys; 2] {
     [VolumeKeys::sealed(&master(), VOLUME), VolumeKeys::plain(VOLUME)]
 }
 
-fn seal(keys: &VolumeKeys, domain: Domain, aad: &[u8], plaintext: &[u8]) -> Vec<u8> {
+fn seal(keys: &VolumeKeys, domain: RecordDomain, aad: &[u8], plaintext: &[u8]) -> Vec<u8> {
     let mut sealed = Vec::new();
     keys.seal(domain, aad, plaintext, &mut sealed);
     sealed
 }
 
-fn open(keys: &VolumeKeys, domain: Domain, aad: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+fn open(keys: &VolumeKeys, domain: RecordDomain, aad: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let mut plaintext = Vec::new();
     keys.open(domain, aad, sealed, &mut plaintext).ok().map(|()| plaintext)
 }

@@ -1,12 +1,12 @@
 //! Sealed records open in their own place and nowhere else, and any change of them is noticed.
 
 use proptest::prelude::*;
-use vellum_crypto::{Domain, MasterKey, PLAIN_OVERHEAD, SEAL_OVERHEAD, VolumeKeys};
+use vellum_crypto::{MasterKey, PLAIN_OVERHEAD, RecordDomain, SEAL_OVERHEAD, VolumeKeys};
 use vellum_types::{BlobKind, VolumeId};
 
 use crate::{DOMAINS, VOLUME, both, master, open, seal};
 
-const CHUNK: Domain = Domain::Blob(BlobKind::Chunk);
+const CHUNK: RecordDomain = RecordDomain::Blob(BlobKind::Chunk);
 
 #[test]
 fn the_overhead_is_as_announced() {
@@ -91,7 +91,7 @@ fn ids_differ_by_kind_key_and_mode() {
     let distinct: std::collections::HashSet<_> = ids.as_flattened().iter().collect();
     assert_eq!(distinct.len(), 6);
     assert_eq!(keys.blob_id(BlobKind::Chunk, b"x").0, keys.record_id(CHUNK, b"x"));
-    assert_ne!(keys.record_id(Domain::Ref, b"x"), keys.name_id(Domain::Ref, b"x"));
+    assert_ne!(keys.record_id(RecordDomain::Ref, b"x"), keys.name_id(RecordDomain::Ref, b"x"));
     // Equal content has equal ids in all plain volumes, so that they can be compared and copied cheaply.
     let elsewhere = VolumeKeys::plain(VolumeId([0x12; 16]));
     assert_eq!(plain.blob_id(BlobKind::Chunk, b"x"), elsewhere.blob_id(BlobKind::Chunk, b"x"));

@@ -1,34 +1,36 @@
 //! A volume's life with several keys: added, used, removed; none needs another.
 
-use vellum_crypto::{KdfParams, MasterKey, RecoveryCode, Secret, Slot};
+use vellum_crypto::{KdfParams, KeySlot, MasterKey, RecoveryCode, SlotSecret};
 
 use crate::{VOLUME, master};
 
 #[test]
 fn any_of_several_slots_opens_the_same_volume() {
     let code = RecoveryCode::random();
-    let secrets = [Secret::Passphrase(b"first"), Secret::Passphrase(b"second"), Secret::Recovery(&code)];
-    let slots = secrets
-        .map(|secret| Slot::create(secret, &master(), VOLUME, "", KdfParams::FLOOR).expect("it can be made"));
-    let opened = |secret: Secret<'_>| -> Vec<MasterKey> {
+    let secrets =
+        [SlotSecret::Passphrase(b"first"), SlotSecret::Passphrase(b"second"), SlotSecret::Recovery(&code)];
+    let slots = secrets.map(|secret| {
+        KeySlot::create(secret, &master(), VOLUME, "", KdfParams::FLOOR).expect("it can be made")
+    });
+    let opened = |secret: SlotSecret<'_>| -> Vec<MasterKey> {
         slots.iter().filter_map(|slot| slot.unlock(secret, VOLUME).ok()).collect()
     };
     for secret in secrets {
         let keys = opened(secret);
         assert_eq!(keys.iter().map(|key| *key.as_bytes()).collect::<Vec<_>>(), [*master().as_bytes()]);
     }
-    assert!(opened(Secret::Passphrase(b"third")).is_empty());
-    assert_eq!(slots.iter().map(Slot::id).collect::<std::collections::HashSet<_>>().len(), 3);
+    assert!(opened(SlotSecret::Passphrase(b"third")).is_empty());
+    assert_eq!(slots.iter().map(KeySlot::id).collect::<std::collections::HashSet<_>>().len(), 3);
 }
 
 #[test]
 fn a_typed_recovery_code_opens_its_slot() {
     let code = RecoveryCode::random();
-    let slot = Slot::create(Secret::Recovery(&code), &master(), VOLUME, "paper", KdfParams::DEFAULT)
+    let slot = KeySlot::create(SlotSecret::Recovery(&code), &master(), VOLUME, "paper", KdfParams::DEFAULT)
         .expect("it can be made");
     let typed = RecoveryCode::parse(&code.to_text().to_lowercase().replace('-', " ")).expect("it parses");
     assert_eq!(
-        slot.unlock(Secret::Recovery(&typed), VOLUME).expect("it opens").as_bytes(),
+        slot.unlock(SlotSecret::Recovery(&typed), VOLUME).expect("it opens").as_bytes(),
         master().as_bytes()
     );
     assert_eq!(slot.kdf(), None);

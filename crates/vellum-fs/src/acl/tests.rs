@@ -37,10 +37,10 @@ fn named(owner: u16, user: u16, group: u16, mask: u16, others: u16) -> Vec<u8> {
 #[test]
 fn a_list_survives_a_round_trip() {
     let list = named(7, 6, 5, 4, 0);
-    let acl = Acl::decode(&list).unwrap().unwrap();
+    let acl = AccessControlList::decode(&list).unwrap().unwrap();
     assert!(acl.is_extended());
     assert_eq!(acl.encode(), list);
-    assert_eq!(Acl::decode(&bytes(&[])), Ok(None));
+    assert_eq!(AccessControlList::decode(&bytes(&[])), Ok(None));
 }
 
 #[test]
@@ -65,35 +65,35 @@ fn what_the_kernel_refuses_is_refused() {
         ]),
     ];
     for list in bad {
-        assert_eq!(Acl::decode(list), Err(Errno::INVAL), "{list:?}");
+        assert_eq!(AccessControlList::decode(list), Err(Errno::INVAL), "{list:?}");
     }
-    assert_eq!(Acl::decode(&[3, 0, 0, 0]), Err(Errno::OPNOTSUPP));
+    assert_eq!(AccessControlList::decode(&[3, 0, 0, 0]), Err(Errno::OPNOTSUPP));
 }
 
 #[test]
 fn mode_and_list_agree() {
-    let mut acl = Acl::decode(&named(7, 6, 5, 4, 1)).unwrap().unwrap();
+    let mut acl = AccessControlList::decode(&named(7, 6, 5, 4, 1)).unwrap().unwrap();
     assert_eq!(acl.mode(), 0o741, "the mask stands for the group");
     acl.set_mode(0o4620);
     assert_eq!(acl.encode(), named(6, 6, 5, 2, 0));
-    assert_eq!(Acl::decode(&plain(6, 4, 0)).unwrap().unwrap().mode(), 0o640);
+    assert_eq!(AccessControlList::decode(&plain(6, 4, 0)).unwrap().unwrap().mode(), 0o640);
 }
 
 #[test]
 fn without_a_default_list_the_umask_decides() {
-    assert_eq!(inherit(None, 0o1777, 0o022), Inherited { mode: 0o1755, access: None });
-    assert_eq!(inherit(None, 0o4777, 0o7777), Inherited { mode: 0o4000, access: None });
+    assert_eq!(inherit(None, 0o1777, 0o022), InheritedAccess { mode: 0o1755, access: None });
+    assert_eq!(inherit(None, 0o4777, 0o7777), InheritedAccess { mode: 0o4000, access: None });
 }
 
 #[test]
 fn a_default_list_decides_instead_of_the_umask() {
     let got = inherit(Some(&plain(7, 5, 0)), 0o666, 0o077);
-    assert_eq!(got, Inherited { mode: 0o640, access: None });
+    assert_eq!(got, InheritedAccess { mode: 0o640, access: None });
     let got = inherit(Some(&named(7, 7, 5, 7, 5)), 0o2664, 0o077);
-    assert_eq!(got, Inherited { mode: 0o2664, access: Some(named(6, 7, 5, 6, 4)) });
+    assert_eq!(got, InheritedAccess { mode: 0o2664, access: Some(named(6, 7, 5, 6, 4)) });
 }
 
 #[test]
 fn a_list_that_cannot_be_read_is_none() {
-    assert_eq!(inherit(Some(b"?"), 0o666, 0o022), Inherited { mode: 0o644, access: None });
+    assert_eq!(inherit(Some(b"?"), 0o666, 0o022), InheritedAccess { mode: 0o644, access: None });
 }

@@ -4,15 +4,15 @@
 use hashbrown::HashTable;
 
 /// Entries by key. Hashes come from the caller, so that a key need not be built to ask for it.
-pub struct Clock<K, V> {
-    entries: HashTable<Entry<K, V>>,
+pub struct ClockCache<K, V> {
+    entries: HashTable<ClockEntry<K, V>>,
     /// The bucket of the table that is looked at next for something to remove.
     hand: usize,
     weight: usize,
     limit: usize,
 }
 
-struct Entry<K, V> {
+struct ClockEntry<K, V> {
     hash: u64,
     key: K,
     value: V,
@@ -20,7 +20,7 @@ struct Entry<K, V> {
     used: bool,
 }
 
-impl<K: Eq, V: Clone> Clock<K, V> {
+impl<K: Eq, V: Clone> ClockCache<K, V> {
     /// Holds entries up to a weight.
     pub fn new(limit: usize) -> Self {
         Self { entries: HashTable::new(), hand: 0, weight: 0, limit }
@@ -58,7 +58,7 @@ impl<K: Eq, V: Clone> Clock<K, V> {
         self.weight += weight;
         // Room is made first, so that the newcomer is not what has to go.
         let gone = self.shrink();
-        let entry = Entry { hash, key, value, weight: stored, used: false };
+        let entry = ClockEntry { hash, key, value, weight: stored, used: false };
         self.entries.insert_unique(hash, entry, |entry| entry.hash);
         gone
     }

@@ -4,7 +4,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::clock::Clock;
+use super::clock::ClockCache;
 
 /// Shards of a cache: more than threads that work at once.
 const SHARDS: usize = 32;
@@ -13,20 +13,20 @@ const SHARD_SHIFT: u32 = 48;
 
 /// The right to put what was missing, until the shard is changed.
 #[derive(Debug, Clone, Copy)]
-pub struct Ticket(u64);
+pub struct InsertTicket(u64);
 
 /// A cache of one kind of entry.
-pub struct Sharded<K, V> {
-    shards: [Shard<K, V>; SHARDS],
+pub struct ShardedCache<K, V> {
+    shards: [CacheShard<K, V>; SHARDS],
 }
 
 /// On lines of its own, so that shards do not slow each other down. It is held for some nanoseconds, for which a
 /// mutex is cheaper than a lock that tells readers from writers.
 #[repr(align(128))]
-struct Shard<K, V>(Mutex<Held<K, V>>);
+struct CacheShard<K, V>(Mutex<CacheShardState<K, V>>);
 
-struct Held<K, V> {
-    entries: Clock<K, V>,
+struct CacheShardState<K, V> {
+    entries: ClockCache<K, V>,
     epoch: u64,
     hits: u64,
     misses: u64,
@@ -35,7 +35,7 @@ struct Held<K, V> {
 
 /// What a cache did and holds.
 #[derive(Default)]
-pub struct Counts {
+pub struct CacheCounts {
     pub hits: u64,
     pub misses: u64,
     pub evictions: u64,
@@ -44,14 +44,14 @@ pub struct Counts {
     pub capacity: u64,
 }
 
-impl<K: Eq, V: Clone> Sharded<K, V> {
+impl<K: Eq, V: Clone> ShardedCache<K, V> {
     /// Holds entries up to a weight.
     pub fn new(capacity: usize) -> Self {
-        Self { shards: std::array::from_fn(|_| Shard::new(capacity / SHARDS)) }
+        Self { shards: std::array::from_fn(|_| CacheShard::new(capacity / SHARDS)) }
     }
 
     /// The value under a key, or the ticket to put it.
-    pub fn get(&self, hash: u64, is: impl Fn(&K) -> bool) -> Result<V, Ticket> {
+    pub fn get(&self, hash: u64, is: impl Fn(&K) -> bool) -> Result<V, InsertTicket> {
         let mut held = self.shard(hash).lock();
         match held.entries.get(hash, is) {
             Some(value) => {
@@ -60,13 +60,13 @@ impl<K: Eq, V: Clone> Sharded<K, V> {
             }
             None => {
                 held.misses += 1;
-                Err(Ticket(held.epoch))
+                Err(InsertTicket(held.epoch))
             }
         }
     }
 
     /// Keeps what was read after a miss, unless the shard was changed since.
-    pub fn put(&self, hash: u64, key: K, value: V, weight: usize, ticket: Ticket) {
+    pub fn put(&self, hash: u64, key: K, value: V, weight: usize, ticket: InsertTicket) {
         let mut held = self.shard(hash).lock();
         if held.epoch == ticket.0 {
             held.evictions += held.entries.put(hash, key, value, weight);
@@ -98,8 +98,8 @@ impl<K: Eq, V: Clone> Sharded<K, V> {
     }
 
     /// What it did and holds.
-    pub fn counts(&self) -> Counts {
-        let mut sum = Counts::default();
+    pub fn counts(&self) -> CacheCounts {
+        let mut sum = CacheCounts::default();
         for shard in &self.shards {
             let held = shard.lock();
             sum.hits += held.hits;
@@ -112,18 +112,18 @@ impl<K: Eq, V: Clone> Sharded<K, V> {
         sum
     }
 
-    fn shard(&self, hash: u64) -> &Shard<K, V> {
+    fn shard(&self, hash: u64) -> &CacheShard<K, V> {
         &self.shards[(hash >> SHARD_SHIFT) as usize % SHARDS]
     }
 }
 
-impl<K: Eq, V: Clone> Shard<K, V> {
+impl<K: Eq, V: Clone> CacheShard<K, V> {
     fn new(limit: usize) -> Self {
-        let entries = Clock::new(limit);
-        Self(Mutex::new(Held { entries, epoch: 0, hits: 0, misses: 0, evictions: 0 }))
+        let entries = ClockCache::new(limit);
+        Self(Mutex::new(CacheShardState { entries, epoch: 0, hits: 0, misses: 0, evictions: 0 }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held<K, V>> {
+    fn lock(&self) -> MutexGuard<'_, CacheShardState<K, V>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,11 +5,11 @@
 use super::*;
 use vellum_types::FileKind;
 
-fn attr(size: u64) -> Arc<Attr> {
-    Arc::new(Attr { size, ..Attr::new(FileKind::File, 0o644) })
+fn attr(size: u64) -> Arc<InodeAttr> {
+    Arc::new(InodeAttr { size, ..InodeAttr::new(FileKind::File, 0o644) })
 }
 
-fn put(cache: &InodeCache, ino: Ino, attr: &Arc<Attr>) {
+fn put(cache: &InodeCache, ino: Ino, attr: &Arc<InodeAttr>) {
     let ticket = cache.attr(ino).expect_err("it is not there yet");
     cache.put_attr(ino, attr, ticket);
 }
@@ -38,7 +38,7 @@ fn what_was_put_is_found() {
 fn what_was_changed_meanwhile_is_not_put() {
     let cache = InodeCache::default();
     let ticket = cache.attr(Ino(7)).unwrap_err();
-    cache.forget(&[Key::attr(Ino(7))]);
+    cache.forget(&[MapKey::attr(Ino(7))]);
     cache.put_attr(Ino(7), &attr(1), ticket);
     assert!(cache.attr(Ino(7)).is_err());
 
@@ -55,7 +55,7 @@ fn what_was_changed_is_forgotten() {
     put(&cache, Ino(8), &attr(1));
     let ticket = cache.dentry(Ino(1), b"a").unwrap_err();
     cache.put_dentry(Ino(1), b"a", None, ticket);
-    cache.forget(&[Key::attr(Ino(7)), Key::dentry(Ino(1), b"a"), Key::extent(Ino(8), 0)]);
+    cache.forget(&[MapKey::attr(Ino(7)), MapKey::dentry(Ino(1), b"a"), MapKey::extent(Ino(8), 0)]);
     assert!(cache.attr(Ino(7)).is_err() && cache.dentry(Ino(1), b"a").is_err());
     assert!(cache.attr(Ino(8)).is_ok());
 }

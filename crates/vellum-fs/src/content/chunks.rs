@@ -30,40 +30,47 @@ const THREADS_MAX: usize = 4;
 /// What may wait to be fetched ahead; beyond that the readers themselves will do.
 const QUEUE: usize = 64;
 
-type Chunk = Arc<Vec<u8>>;
-type Guard<'c> = PlaceholderGuard<'c, BlobId, Chunk, Weight, quick_cache::DefaultHashBuilder, Lifecycle>;
-type Lifecycle = quick_cache::sync::DefaultLifecycle<BlobId, Chunk>;
+type DecodedChunk = Arc<Vec<u8>>;
+type ChunkGuard<'c> = PlaceholderGuard<
+    'c,
+    BlobId,
+    DecodedChunk,
+    ChunkWeighter,
+    quick_cache::DefaultHashBuilder,
+    ChunkLifecycle,
+>;
+type ChunkLifecycle = quick_cache::sync::DefaultLifecycle<BlobId, DecodedChunk>;
 
 /// The cache.
-pub(crate) struct Chunks {
-    shared: Arc<Shared>,
+pub(crate) struct ChunkCache {
+    shared: Arc<ChunkCacheState>,
     queue: Option<SyncSender<Vec<BlobId>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
+struct ChunkCacheState {
     blobs: Arc<BlobStore>,
-    cache: Cache<BlobId, Chunk, Weight>,
+    cache: Cache<BlobId, DecodedChunk, ChunkWeighter>,
     asked: AtomicU64,
     missed: AtomicU64,
 }
 
 #[derive(Clone)]
-struct Weight;
+struct ChunkWeighter;
 
-impl Weighter<BlobId, Chunk> for Weight {
-    fn weight(&self, _id: &BlobId, chunk: &Chunk) -> u64 {
+impl Weighter<BlobId, DecodedChunk> for ChunkWeighter {
+    fn weight(&self, _id: &BlobId, chunk: &DecodedChunk) -> u64 {
         chunk.len() as u64
     }
 }
 
-impl Chunks {
+impl ChunkCache {
     /// Caches up to `capacity` bytes.
     pub fn new(blobs: Arc<BlobStore>, capacity: u64) -> Self {
         let items = usize::try_from(capacity / CHUNK_WEIGHT).unwrap_or(usize::MAX).max(16);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ChunkCacheState {
             blobs,
-            cache: Cache::with_weighter(items, capacity, Weight),
+            cache: Cache::with_weighter(items, capacity, ChunkWeighter),
             asked: AtomicU64::new(0),
             missed: AtomicU64::new(0),
         });
@@ -84,7 +91,7 @@ impl Chunks {
 
     /// Some chunks, in the order asked for. If many of them are missing, the threads that fetch ahead begin with the
     /// second half while this one is at the first.
-    pub fn get(&self, ids: &[BlobId]) -> Result<Vec<Chunk>, BlobError> {
+    pub fn get(&self, ids: &[BlobId]) -> Result<Vec<DecodedChunk>, BlobError> {
         let middle = ids.len() / 2;
         let (first, second) = ids.split_at(middle);
         if ids.len() < SHARED_MIN || self.queue_missing(second, middle.div_ceil(SHARES)) < SHARED_MIN / 2 {
@@ -105,7 +112,7 @@ impl Chunks {
 
     /// What it did and holds. Evictions are not counted.
     pub fn statistics(&self) -> CacheStatistics {
-        let Shared { cache, asked, missed, .. } = &*self.shared;
+        let ChunkCacheState { cache, asked, missed, .. } = &*self.shared;
         let (asked, misses) = (asked.load(Ordering::Relaxed), missed.load(Ordering::Relaxed));
         CacheStatistics {
             hits: asked.saturating_sub(misses),
@@ -137,7 +144,7 @@ impl Chunks {
     }
 }
 
-impl Drop for Chunks {
+impl Drop for ChunkCache {
     fn drop(&mut self) {
         self.queue = None;
         for thread in self.threads.drain(..) {
@@ -146,7 +153,7 @@ impl Drop for Chunks {
     }
 }
 
-impl Shared {
+impl ChunkCacheState {
     fn work(&self, jobs: &Mutex<Receiver<Vec<BlobId>>>) {
         loop {
             let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -156,12 +163,12 @@ impl Shared {
         }
     }
 
-    fn get(&self, ids: &[BlobId]) -> Result<Vec<Chunk>, BlobError> {
+    fn get(&self, ids: &[BlobId]) -> Result<Vec<DecodedChunk>, BlobError> {
         self.asked.fetch_add(ids.len() as u64, Ordering::Relaxed);
         let absent = ids.iter().filter(|id| !self.cache.contains_key(*id)).count();
         self.missed.fetch_add(absent as u64, Ordering::Relaxed);
         let fetched = if let [_] = ids { vec![None] } else { self.fetch_missing(ids)? };
-        let one = |(id, fetched): (&BlobId, Option<Chunk>)| match fetched {
+        let one = |(id, fetched): (&BlobId, Option<DecodedChunk>)| match fetched {
             Some(chunk) => Ok(chunk),
             None => self.cache.get_or_insert_with(id, || self.blobs.read(BlobKind::Chunk, id).map(Arc::new)),
         };
@@ -169,9 +176,9 @@ impl Shared {
     }
 
     /// Fetches those that nobody has fetched or is fetching, all together; gives those and the ones that are there.
-    fn fetch_missing(&self, ids: &[BlobId]) -> Result<Vec<Option<Chunk>>, BlobError> {
-        let mut found: Vec<Option<Chunk>> = Vec::with_capacity(ids.len());
-        let mut missing: Vec<(usize, Guard<'_>)> = Vec::new();
+    fn fetch_missing(&self, ids: &[BlobId]) -> Result<Vec<Option<DecodedChunk>>, BlobError> {
+        let mut found: Vec<Option<DecodedChunk>> = Vec::with_capacity(ids.len());
+        let mut missing: Vec<(usize, ChunkGuard<'_>)> = Vec::new();
         for (position, id) in ids.iter().enumerate() {
             found.push(match self.cache.get_value_or_guard(id, Some(Duration::ZERO)) {
                 GuardResult::Value(chunk) => Some(chunk),

@@ -4,21 +4,21 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
-use vellum_types::{ExtentSource, Ino, Key};
+use vellum_types::{ExtentSource, Ino, MapKey};
 
-use super::extents::{Placed, clear, first_overlapping, within};
+use super::extents::{PlacedExtent, clear, first_overlapping, within};
 use super::write::is_inline;
 use super::{file_attr, touch};
 use crate::clock::now;
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::tree::Txn;
+use crate::fs::LiveFilesystem;
+use crate::tree::LiveTransaction;
 
 /// Extents that one transaction copies at most; who asked goes on where it ended.
 pub(crate) const EXTENTS_MAX: usize = 1024;
 
 /// A range to be copied.
-struct Copy {
+struct CopyRange {
     source: Ino,
     from: u64,
     target: Ino,
@@ -27,31 +27,33 @@ struct Copy {
 }
 
 /// What there is to copy: the range, and its extents unless the content is inline.
-struct Found {
+struct CopySource {
     range: Range<u64>,
-    extents: Option<Vec<Placed>>,
+    extents: Option<Vec<PlacedExtent>>,
 }
 
 /// What came of a transaction.
-enum Copied {
+enum CopyOutcome {
     /// So many bytes are copied.
     Shared(u64),
     /// So many bytes have to be read and written, since one of the files is inline.
     Write(usize),
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Copies a range of one file over a range of another, or of the same one; gives how many bytes were copied.
     pub fn copy_range(&self, source: Ino, from: u64, target: Ino, to: u64, len: u64) -> Result<u64> {
-        let copy = Copy { source, from, target, to, len };
+        let copy = CopyRange { source, from, target, to, len };
         let now = now();
         let copied = self.change(|txn| {
-            let Some(Found { range, extents }) = copy.look(txn)? else { return Ok(Copied::Shared(0)) };
+            let Some(CopySource { range, extents }) = copy.look(txn)? else {
+                return Ok(CopyOutcome::Shared(0));
+            };
             let mut attr = file_attr(txn, target)?;
             let count = range.end - range.start;
             let Some(extents) = extents.filter(|_| !(is_inline(&attr) && to + count <= INLINE_MAX as u64))
             else {
-                return Ok(Copied::Write(count.min(INLINE_MAX as u64) as usize));
+                return Ok(CopyOutcome::Write(count.min(INLINE_MAX as u64) as usize));
             };
             self.spill(txn, target, &mut attr)?;
             let placed: Vec<_> =
@@ -61,16 +63,16 @@ impl Fs {
                 if let ExtentSource::WriteLog { segment, .. } = extent.source {
                     self.log.name_again(segment);
                 }
-                txn.put(Key::extent(target, to + (start - range.start)), &extent.encode());
+                txn.put(MapKey::extent(target, to + (start - range.start)), &extent.encode());
             }
             attr.size = attr.size.max(to + count);
             touch(&mut attr, now);
             txn.put_attr(target, &attr);
-            Ok(Copied::Shared(count))
+            Ok(CopyOutcome::Shared(count))
         })?;
         match copied {
-            Copied::Shared(count) => Ok(count),
-            Copied::Write(count) => {
+            CopyOutcome::Shared(count) => Ok(count),
+            CopyOutcome::Write(count) => {
                 let bytes = self.read(source, from, count)?;
                 Ok(self.write(target, to, &bytes, false)? as u64)
             }
@@ -78,9 +80,9 @@ impl Fs {
     }
 }
 
-impl Copy {
+impl CopyRange {
     /// The range of the source that is there, as much of it as one transaction takes, and what it holds.
-    fn look(&self, txn: &Txn<'_>) -> Result<Option<Found>> {
+    fn look(&self, txn: &LiveTransaction<'_>) -> Result<Option<CopySource>> {
         let attr = file_attr(txn, self.source)?;
         let room = FILE_SIZE_MAX.saturating_sub(self.to);
         let len = self.len.min(attr.size.saturating_sub(self.from)).min(room);
@@ -92,13 +94,13 @@ impl Copy {
         }
         let mut range = self.from..self.from + len;
         if attr.inline.is_some() {
-            return Ok(Some(Found { range, extents: None }));
+            return Ok(Some(CopySource { range, extents: None }));
         }
         let mut extents = first_overlapping(txn, self.source, range.clone(), EXTENTS_MAX + 1)?;
         if let Some((start, _)) = extents.get(EXTENTS_MAX) {
             range.end = *start;
             extents.truncate(EXTENTS_MAX);
         }
-        Ok(Some(Found { range, extents: Some(extents) }))
+        Ok(Some(CopySource { range, extents: Some(extents) }))
     }
 }

@@ -3,9 +3,9 @@
 use vellum_types::Ino;
 
 use crate::error::Result;
-use crate::fs::Fs;
+use crate::fs::LiveFilesystem;
 
-impl Fs {
+impl LiveFilesystem {
     /// Waits until a file survives a loss of power. What came before it does too: what survives is always all changes
     /// up to some moment.
     pub fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {

@@ -2,29 +2,31 @@
 
 use std::ops::{ControlFlow, Range};
 
-use vellum_map::Span;
-use vellum_types::{Attr, Extent, ExtentSource, FileKind, Ino, Key, KeyRef};
+use vellum_map::KeySpan;
+use vellum_types::{Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKey, MapKeyRef};
 
 use super::EXTENT_MAX;
 use crate::error::{FsError, Result};
-use crate::tree::{Reading, Txn, damaged};
+use crate::tree::{LiveTransaction, MapReader, damaged};
 
 /// An extent and where it begins in the file.
-pub type Placed = (u64, Extent);
+pub type PlacedExtent = (u64, Extent);
 
 /// How far back the extent that covers an offset is looked for at first: four pages, what a file that is rewritten
 /// here and there consists of. Then sixteen times as far, and so on.
 const LOOK_BACK: u64 = 16 << 10;
 
 /// Visits the extents that begin within a range, in order, until `visit` breaks off.
-pub fn visit<R: Reading + ?Sized>(
+pub fn visit<R: MapReader + ?Sized>(
     view: &R,
     ino: Ino,
     starts: Range<u64>,
-    visit: &mut dyn FnMut(Placed) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(PlacedExtent) -> ControlFlow<()>,
 ) -> Result<()> {
-    let span =
-        Span::between(Key::extent(ino, starts.start).as_bytes(), Key::extent(ino, starts.end).as_bytes());
+    let span = KeySpan::between(
+        MapKey::extent(ino, starts.start).as_bytes(),
+        MapKey::extent(ino, starts.end).as_bytes(),
+    );
     let mut failed = None;
     view.scan(span, &mut |key, value| match parse(ino, key, value) {
         Ok(extent) => visit(extent),
@@ -36,11 +38,11 @@ pub fn visit<R: Reading + ?Sized>(
     failed.map_or(Ok(()), Err)
 }
 
-fn parse(ino: Ino, key: &[u8], value: &[u8]) -> Result<Placed> {
-    let parsed = KeyRef::parse(key).and_then(|key| Ok((key, Extent::decode(value)?)));
+fn parse(ino: Ino, key: &[u8], value: &[u8]) -> Result<PlacedExtent> {
+    let parsed = MapKeyRef::parse(key).and_then(|key| Ok((key, Extent::decode(value)?)));
     let bad = || FsError::BadTree(format!("inode {ino} has an extent that is none"));
     match parsed.map_err(damaged("an extent"))? {
-        (KeyRef::Extent(_, offset), extent) if extent.len <= EXTENT_MAX => {
+        (MapKeyRef::Extent(_, offset), extent) if extent.len <= EXTENT_MAX => {
             offset.checked_add(extent.len).map(|_| (offset, extent)).ok_or_else(bad)
         }
         _ => Err(bad()),
@@ -48,17 +50,21 @@ fn parse(ino: Ino, key: &[u8], value: &[u8]) -> Result<Placed> {
 }
 
 /// The extents that have bytes within a range, in order.
-pub fn overlapping<R: Reading + ?Sized>(view: &R, ino: Ino, range: Range<u64>) -> Result<Vec<Placed>> {
+pub fn overlapping<R: MapReader + ?Sized>(
+    view: &R,
+    ino: Ino,
+    range: Range<u64>,
+) -> Result<Vec<PlacedExtent>> {
     first_overlapping(view, ino, range, usize::MAX)
 }
 
 /// The first of them, about as many as asked for.
-pub fn first_overlapping<R: Reading + ?Sized>(
+pub fn first_overlapping<R: MapReader + ?Sized>(
     view: &R,
     ino: Ino,
     range: Range<u64>,
     count: usize,
-) -> Result<Vec<Placed>> {
+) -> Result<Vec<PlacedExtent>> {
     let mut found = Vec::new();
     let mut back = LOOK_BACK;
     let mut from = range.start.saturating_sub(back);
@@ -102,7 +108,7 @@ pub fn piece(extent: &Extent, skip: u64, len: u64) -> Result<Extent> {
 }
 
 /// What of an extent lies within a range.
-pub fn within((start, extent): Placed, range: &Range<u64>) -> Result<Option<Placed>> {
+pub fn within((start, extent): PlacedExtent, range: &Range<u64>) -> Result<Option<PlacedExtent>> {
     let from = start.max(range.start);
     let to = (start + extent.len).min(range.end);
     if from >= to {
@@ -112,15 +118,15 @@ pub fn within((start, extent): Placed, range: &Range<u64>) -> Result<Option<Plac
 }
 
 /// Whether one extent covers a range, and nothing else: a page of a file that is written here and there again.
-pub fn is_one<R: Reading + ?Sized>(view: &R, ino: Ino, range: &Range<u64>) -> Result<bool> {
-    let key = Key::extent(ino, range.start);
+pub fn is_one<R: MapReader + ?Sized>(view: &R, ino: Ino, range: &Range<u64>) -> Result<bool> {
+    let key = MapKey::extent(ino, range.start);
     let Some(value) = view.value(&key)? else { return Ok(false) };
     let (start, extent) = parse(ino, key.as_bytes(), &value)?;
     Ok(start + extent.len == range.end)
 }
 
 /// How many bytes of a range are stored, and are no hole. Of a file whose content is inline: all within its size.
-pub fn stored_in<R: Reading + ?Sized>(view: &R, ino: Ino, range: &Range<u64>) -> Result<u64> {
+pub fn stored_in<R: MapReader + ?Sized>(view: &R, ino: Ino, range: &Range<u64>) -> Result<u64> {
     let attr = super::file_attr(view, ino)?;
     let range = range.start.min(attr.size)..range.end.min(attr.size);
     if attr.inline.is_some() {
@@ -140,7 +146,7 @@ pub fn stored_in<R: Reading + ?Sized>(view: &R, ino: Ino, range: &Range<u64>) ->
 const COUNTED_MAX: usize = 1 << 14;
 
 /// How many bytes of a file are stored, and are no holes.
-pub fn stored<R: Reading + ?Sized>(view: &R, ino: Ino, attr: &Attr) -> Result<u64> {
+pub fn stored<R: MapReader + ?Sized>(view: &R, ino: Ino, attr: &InodeAttr) -> Result<u64> {
     if attr.kind != FileKind::File || attr.inline.is_some() || attr.size == 0 {
         return Ok(attr.size);
     }
@@ -161,15 +167,15 @@ pub fn stored<R: Reading + ?Sized>(view: &R, ino: Ino, attr: &Attr) -> Result<u6
 }
 
 /// Takes a range out of a file's extents.
-pub fn clear(txn: &mut Txn<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
+pub fn clear(txn: &mut LiveTransaction<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
     for (start, extent) in overlapping(txn, ino, range.clone())? {
         let end = start + extent.len;
         match within((start, extent), &(start..range.start))? {
-            Some((_, before)) => txn.put(Key::extent(ino, start), &before.encode()),
-            None => txn.delete(Key::extent(ino, start)),
+            Some((_, before)) => txn.put(MapKey::extent(ino, start), &before.encode()),
+            None => txn.delete(MapKey::extent(ino, start)),
         }
         if let Some((from, after)) = within((start, extent), &(range.end..end))? {
-            txn.put(Key::extent(ino, from), &after.encode());
+            txn.put(MapKey::extent(ino, from), &after.encode());
         }
     }
     Ok(())

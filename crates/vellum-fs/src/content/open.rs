@@ -2,21 +2,21 @@
 
 use std::ops::ControlFlow;
 
-use vellum_map::Span;
+use vellum_map::KeySpan;
 use vellum_types::{FileKind, Ino};
 
 use super::released::remove_nameless;
 use super::touch;
 use crate::clock::now;
 use crate::error::{FsError, Result};
-use crate::fs::Fs;
+use crate::fs::LiveFilesystem;
 use crate::head::{ORPHANS, orphan_key};
-use crate::opened::{Handle, OpenFlags};
-use crate::tree::{Reading, Txn};
+use crate::opened::{FileHandle, OpenFlags};
+use crate::tree::{LiveTransaction, MapReader};
 
-impl Fs {
+impl LiveFilesystem {
     /// Opens an inode.
-    pub fn open_file(&self, ino: Ino, flags: OpenFlags) -> Result<Handle> {
+    pub fn open_file(&self, ino: Ino, flags: OpenFlags) -> Result<FileHandle> {
         let handle = self.opened.add(ino);
         let opened = self.tree.read(|view| view.attr_of(ino)).and_then(|attr| {
             if flags.truncate && attr.kind == FileKind::File { self.empty(ino) } else { Ok(()) }
@@ -42,7 +42,7 @@ impl Fs {
     }
 
     /// Closes an open inode. If it has no name and nobody else has it open, it goes.
-    pub fn release(&self, handle: Handle) -> Result<()> {
+    pub fn release(&self, handle: FileHandle) -> Result<()> {
         self.opened.remove(handle).map_or(Ok(()), |ino| self.reap(ino))
     }
 
@@ -63,7 +63,7 @@ impl Fs {
     /// Removes what an earlier run left open and nameless.
     pub(crate) fn remove_orphans(&self) -> Result<()> {
         let mut orphans = Vec::new();
-        self.tree.live().scan(&Span::prefix(ORPHANS), &mut |key, _| {
+        self.tree.live().scan(&KeySpan::prefix(ORPHANS), &mut |key, _| {
             orphans.push(key.to_vec());
             ControlFlow::Continue(())
         })?;
@@ -86,7 +86,7 @@ impl Fs {
 }
 
 /// Removes all that the map holds of an inode that no name leads to.
-pub(crate) fn remove_inode(txn: &mut Txn<'_>, ino: Ino) -> Result<()> {
+pub(crate) fn remove_inode(txn: &mut LiveTransaction<'_>, ino: Ino) -> Result<()> {
     let mut keys = Vec::new();
     txn.inode_keys(ino, &mut keys)?;
     keys.into_iter().for_each(|key| txn.delete(key));

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use vellum_types::{BlobId, ExtentSource, Ino};
 
-use super::extents::{Placed, overlapping, within};
+use super::extents::{PlacedExtent, overlapping, within};
 use super::file_attr;
 use crate::error::{FsError, Result};
-use crate::fs::Fs;
-use crate::head::State;
+use crate::fs::LiveFilesystem;
+use crate::head::LayeredState;
 use crate::past::Epoch;
-use crate::tree::Reading;
+use crate::tree::MapReader;
 
 /// How often a read begins anew because a segment that it was to read is gone: its data was published meanwhile.
 const TRIES: usize = 8;
@@ -35,7 +35,7 @@ const STREAMS: usize = 256;
 
 /// How far a file was read in sequence, and how far ahead it is being fetched: all who read it share that.
 #[derive(Debug, Default)]
-struct Stream {
+struct ReadStream {
     /// Where the last read ended.
     read_to: AtomicU64,
     /// Up to where chunks were asked for.
@@ -46,21 +46,21 @@ struct Stream {
 
 /// The streams of the files that were read lately.
 #[derive(Debug, Default)]
-pub(crate) struct Streams(Mutex<Generations>);
+pub(crate) struct ReadStreams(Mutex<StreamGenerations>);
 
 #[derive(Debug, Default)]
-struct Generations {
-    young: HashMap<Ino, Arc<Stream>>,
-    old: HashMap<Ino, Arc<Stream>>,
+struct StreamGenerations {
+    young: HashMap<Ino, Arc<ReadStream>>,
+    old: HashMap<Ino, Arc<ReadStream>>,
 }
 
 /// What a range of a file holds.
-enum Held {
+enum RangeContent {
     Inline(Vec<u8>),
-    Extents(u64, Vec<Placed>),
+    Extents(u64, Vec<PlacedExtent>),
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Reads; fewer bytes come only at the end of the file.
     pub fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.read_by(ino, &|| self.tree.read(|view| held(view, ino, offset, len)), offset)
@@ -72,25 +72,31 @@ impl Fs {
     }
 
     /// Reads a file as a sealed state has it, of which the layers stay.
-    pub(crate) fn read_sealed(&self, state: &State, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>> {
+    pub(crate) fn read_sealed(
+        &self,
+        state: &LayeredState,
+        ino: Ino,
+        offset: u64,
+        len: usize,
+    ) -> Result<Vec<u8>> {
         self.read_by(ino, &|| self.tree.read_sealed(state, |view| held(view, ino, offset, len)), offset)
     }
 
     /// Whether what a read wants only has to be copied: it is inline, in the write log, or decoded already.
     pub fn is_at_hand(&self, ino: Ino, offset: u64, len: usize) -> bool {
-        let is_near = |(_, extent): &Placed| match extent.source {
+        let is_near = |(_, extent): &PlacedExtent| match extent.source {
             ExtentSource::Hole | ExtentSource::WriteLog { .. } => true,
             ExtentSource::Chunk { id, .. } => self.chunks.has(&id),
         };
         match self.tree.read(|view| held(view, ino, offset, len)) {
-            Ok(Held::Inline(_)) => true,
-            Ok(Held::Extents(_, extents)) => extents.iter().all(is_near),
+            Ok(RangeContent::Inline(_)) => true,
+            Ok(RangeContent::Extents(_, extents)) => extents.iter().all(is_near),
             // Who reads learns what is the matter.
             Err(_) => false,
         }
     }
 
-    fn read_by(&self, ino: Ino, look: &dyn Fn() -> Result<Held>, offset: u64) -> Result<Vec<u8>> {
+    fn read_by(&self, ino: Ino, look: &dyn Fn() -> Result<RangeContent>, offset: u64) -> Result<Vec<u8>> {
         let mut tries = 0;
         loop {
             match self.read_once(ino, look()?, offset) {
@@ -108,10 +114,10 @@ impl Fs {
         }
     }
 
-    fn read_once(&self, ino: Ino, held: Held, offset: u64) -> Result<Vec<u8>> {
+    fn read_once(&self, ino: Ino, held: RangeContent, offset: u64) -> Result<Vec<u8>> {
         let (end, extents) = match held {
-            Held::Inline(content) => return Ok(content),
-            Held::Extents(end, extents) => (end, extents),
+            RangeContent::Inline(content) => return Ok(content),
+            RangeContent::Extents(end, extents) => (end, extents),
         };
         self.read_ahead(ino, offset..end)?;
         let mut content = vec![0; (end - offset) as usize];
@@ -122,7 +128,13 @@ impl Fs {
     }
 
     /// Puts what some extents hold into a buffer that stands for the file from `offset` on.
-    pub(crate) fn fill(&self, ino: Ino, offset: u64, buffer: &mut [u8], extents: &[Placed]) -> Result<()> {
+    pub(crate) fn fill(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+        extents: &[PlacedExtent],
+    ) -> Result<()> {
         let range = offset..offset + buffer.len() as u64;
         let mut wanted: Vec<(BlobId, u32, Range<usize>)> = Vec::new();
         for extent in extents {
@@ -151,7 +163,7 @@ impl Fs {
         let stream = self.streams.of(ino);
         let Some(ahead) = stream.next(&range) else { return Ok(()) };
         let extents = self.tree.read(|view| overlapping(view, ino, ahead))?;
-        let chunk = |(_, extent): &Placed| match extent.source {
+        let chunk = |(_, extent): &PlacedExtent| match extent.source {
             ExtentSource::Chunk { id, .. } => Some(id),
             ExtentSource::Hole | ExtentSource::WriteLog { .. } => None,
         };
@@ -161,21 +173,21 @@ impl Fs {
 }
 
 /// What a file holds in a range.
-fn held(view: &dyn Reading, ino: Ino, offset: u64, len: usize) -> Result<Held> {
+fn held(view: &dyn MapReader, ino: Ino, offset: u64, len: usize) -> Result<RangeContent> {
     let attr = file_attr(view, ino)?;
     let end = offset.saturating_add(len as u64).min(attr.size);
     Ok(match attr.inline {
-        _ if offset >= end => Held::Inline(Vec::new()),
+        _ if offset >= end => RangeContent::Inline(Vec::new()),
         Some(content) => {
-            Held::Inline(content.get(offset as usize..end as usize).unwrap_or_default().to_vec())
+            RangeContent::Inline(content.get(offset as usize..end as usize).unwrap_or_default().to_vec())
         }
-        None => Held::Extents(end, overlapping(view, ino, offset..end)?),
+        None => RangeContent::Extents(end, overlapping(view, ino, offset..end)?),
     })
 }
 
-impl Streams {
+impl ReadStreams {
     /// The stream of a file.
-    fn of(&self, ino: Ino) -> Arc<Stream> {
+    fn of(&self, ino: Ino) -> Arc<ReadStream> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = table.young.get(&ino) {
             return stream.clone();
@@ -189,7 +201,7 @@ impl Streams {
     }
 }
 
-impl Stream {
+impl ReadStream {
     /// Notes a read; gives the range to fetch ahead, if it is time to. Threads that race here fetch too much or too
     /// little, and nothing worse.
     fn next(&self, range: &Range<u64>) -> Option<Range<u64>> {

@@ -6,13 +6,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vellum_types::limits::INLINE_MAX;
-use vellum_types::{Ino, Key};
+use vellum_types::{Ino, MapKey};
 
 use super::open::remove_inode;
 use crate::error::Result;
-use crate::fs::Fs;
+use crate::fs::LiveFilesystem;
 use crate::past::Epoch;
-use crate::tree::{Reading, Txn};
+use crate::tree::{LiveTransaction, MapReader};
 
 /// Inodes that one transaction removes at most.
 const BATCH_INODES: usize = 256;
@@ -47,9 +47,9 @@ impl ReleasedOrphans {
     }
 }
 
-impl Fs {
-    /// Counts that an inode is held so many times less, as [`Fs::let_go`] does; but what is to be removed waits for
-    /// [`Fs::remove_released`]. True if there is something to remove.
+impl LiveFilesystem {
+    /// Counts that an inode is held so many times less, as [`LiveFilesystem::let_go`] does; but what is to be removed waits for
+    /// [`LiveFilesystem::remove_released`]. True if there is something to remove.
     pub fn let_go_later(&self, epoch: Epoch, ino: Ino, times: u64) -> Result<bool> {
         let _entered = self.enter();
         if !self.reduce_held(epoch, ino, times) || !self.is_nameless(ino)? {
@@ -109,8 +109,8 @@ impl Fs {
 
 /// How many keys an inode has, about. Those of a large file may fill many nodes: they are fetched here, not within the
 /// transaction.
-fn count_keys(view: &dyn Reading, ino: Ino) -> Result<usize> {
-    let mut keys: Vec<Key> = Vec::new();
+fn count_keys(view: &dyn MapReader, ino: Ino) -> Result<usize> {
+    let mut keys: Vec<MapKey> = Vec::new();
     if view.attr(ino)?.is_some_and(|attr| attr.size > INLINE_MAX as u64) {
         view.inode_keys(ino, &mut keys)?;
     }
@@ -118,7 +118,7 @@ fn count_keys(view: &dyn Reading, ino: Ino) -> Result<usize> {
 }
 
 /// Removes an inode, unless it has a name again.
-pub(super) fn remove_nameless(txn: &mut Txn<'_>, ino: Ino) -> Result<()> {
+pub(super) fn remove_nameless(txn: &mut LiveTransaction<'_>, ino: Ino) -> Result<()> {
     if txn.attr(ino)?.is_some_and(|attr| attr.nlink == 0) {
         remove_inode(txn, ino)?;
         txn.delete_orphan(ino);

@@ -4,18 +4,18 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
-use vellum_types::{Attr, Ino};
+use vellum_types::{Ino, InodeAttr};
 
 use super::extents::{clear, stored_in};
 use super::{SET_GID, drop_set_ids, file_attr, touch};
 use crate::clock::now;
 use crate::error::Result;
-use crate::fs::{Caller, Fs};
-use crate::tree::Txn;
+use crate::fs::{LiveFilesystem, RequestCaller};
+use crate::tree::LiveTransaction;
 
 /// What `fallocate` is to do. All false: the file is at least so long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FallocMode {
+pub struct AllocateMode {
     /// The size stays as it is.
     pub keep_size: bool,
     /// The range becomes a hole.
@@ -27,10 +27,10 @@ pub struct FallocMode {
     /// A range is pushed in; not supported.
     pub insert_range: bool,
     /// Set-id bits go, as when whoever asks writes: who that is, unless it is root.
-    pub drops_set_ids_for: Option<Caller>,
+    pub drops_set_ids_for: Option<RequestCaller>,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Sets a file's size.
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<()> {
         let now = now();
@@ -45,7 +45,13 @@ impl Fs {
 
     /// The same as a part of a transaction. The caller sees to the times, to what else changes, and puts the
     /// attributes.
-    pub(crate) fn truncate_in(&self, txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, size: u64) -> Result<()> {
+    pub(crate) fn truncate_in(
+        &self,
+        txn: &mut LiveTransaction<'_>,
+        ino: Ino,
+        attr: &mut InodeAttr,
+        size: u64,
+    ) -> Result<()> {
         if size > FILE_SIZE_MAX {
             return Err(Errno::FBIG.into());
         }
@@ -67,7 +73,13 @@ impl Fs {
     }
 
     /// What comes new is a hole, unless the content is inline and can stay so. An empty file gets nothing but a hole.
-    fn lengthen(&self, txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, size: u64) -> Result<()> {
+    fn lengthen(
+        &self,
+        txn: &mut LiveTransaction<'_>,
+        ino: Ino,
+        attr: &mut InodeAttr,
+        size: u64,
+    ) -> Result<()> {
         match &mut attr.inline {
             Some(content) if !content.is_empty() && size <= INLINE_MAX as u64 => {
                 content.resize(size as usize, 0);
@@ -79,8 +91,8 @@ impl Fs {
 
     /// Changes the room that a file takes. Room is not set aside: a log that is full says so when it is written. But who
     /// asks for more than there is is told.
-    pub fn fallocate(&self, ino: Ino, mode: FallocMode, offset: u64, len: u64) -> Result<()> {
-        let FallocMode { keep_size, punch_hole, zero_range, collapse_range, insert_range, .. } = mode;
+    pub fn fallocate(&self, ino: Ino, mode: AllocateMode, offset: u64, len: u64) -> Result<()> {
+        let AllocateMode { keep_size, punch_hole, zero_range, collapse_range, insert_range, .. } = mode;
         // A hole is punched within the size or not at all, and one thing is done at a time.
         if collapse_range || insert_range || punch_hole && (zero_range || !keep_size) {
             return Err(Errno::OPNOTSUPP.into());
@@ -115,7 +127,7 @@ impl Fs {
     }
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Fails if there is not room for what of a range has no content yet. A quota is held to by the transaction.
     fn check_room(&self, ino: Ino, range: &Range<u64>) -> Result<()> {
         let room = self.disk()?;
@@ -130,7 +142,7 @@ impl Fs {
 
 /// Takes away what lets a program run as somebody else, as Linux does when this caller changes the content: a set-group-id
 /// bit also where the group may not execute, if the caller is not of it.
-fn drop_set_ids_for(attr: &mut Attr, caller: Caller) {
+fn drop_set_ids_for(attr: &mut InodeAttr, caller: RequestCaller) {
     drop_set_ids(attr);
     if caller.gid != attr.gid {
         attr.mode &= !SET_GID;
@@ -138,7 +150,7 @@ fn drop_set_ids_for(attr: &mut Attr, caller: Caller) {
 }
 
 /// Lets a range within the size read as zeros.
-fn zero(txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr, range: Range<u64>) -> Result<()> {
+fn zero(txn: &mut LiveTransaction<'_>, ino: Ino, attr: &mut InodeAttr, range: Range<u64>) -> Result<()> {
     if range.is_empty() {
         return Ok(());
     }

@@ -8,40 +8,42 @@ use vellum_types::{ExtentSource, Ino};
 use super::extents::{overlapping, visit};
 use super::file_attr;
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::tree::Reading;
+use crate::fs::LiveFilesystem;
+use crate::tree::MapReader;
 
 /// What is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seek {
+pub enum SeekTarget {
     /// The next byte that is stored.
     Data,
     /// The next byte that is not; the end is one.
     Hole,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// The first offset from `offset` on where there is what is looked for; `ENXIO` if there is none.
-    pub fn seek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64> {
+    pub fn seek(&self, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
         self.tree.read(|view| find(view, ino, offset, seek))
     }
 }
 
 /// The same in any state.
-pub(crate) fn find(view: &dyn Reading, ino: Ino, offset: u64, seek: Seek) -> Result<u64> {
+pub(crate) fn find(view: &dyn MapReader, ino: Ino, offset: u64, seek: SeekTarget) -> Result<u64> {
     let attr = file_attr(view, ino)?;
     if offset >= attr.size {
         return Err(Errno::NXIO.into());
     }
     match (&attr.inline, seek) {
-        (Some(_), Seek::Data) => Ok(offset),
-        (Some(_), Seek::Hole) => Ok(attr.size),
-        (None, Seek::Data) => next_data(view, ino, offset, attr.size)?.ok_or_else(|| Errno::NXIO.into()),
-        (None, Seek::Hole) => Ok(next_hole(view, ino, offset, attr.size)?.min(attr.size)),
+        (Some(_), SeekTarget::Data) => Ok(offset),
+        (Some(_), SeekTarget::Hole) => Ok(attr.size),
+        (None, SeekTarget::Data) => {
+            next_data(view, ino, offset, attr.size)?.ok_or_else(|| Errno::NXIO.into())
+        }
+        (None, SeekTarget::Hole) => Ok(next_hole(view, ino, offset, attr.size)?.min(attr.size)),
     }
 }
 
-fn next_data(view: &dyn Reading, ino: Ino, offset: u64, size: u64) -> Result<Option<u64>> {
+fn next_data(view: &dyn MapReader, ino: Ino, offset: u64, size: u64) -> Result<Option<u64>> {
     let is_data = |extent: &vellum_types::Extent| extent.source != ExtentSource::Hole;
     if overlapping(view, ino, offset..offset + 1)?.iter().any(|(_, extent)| is_data(extent)) {
         return Ok(Some(offset));
@@ -57,9 +59,9 @@ fn next_data(view: &dyn Reading, ino: Ino, offset: u64, size: u64) -> Result<Opt
     Ok(found)
 }
 
-fn next_hole(view: &dyn Reading, ino: Ino, offset: u64, size: u64) -> Result<u64> {
+fn next_hole(view: &dyn MapReader, ino: Ino, offset: u64, size: u64) -> Result<u64> {
     let mut at = offset;
-    let mut step = |(start, extent): super::extents::Placed| {
+    let mut step = |(start, extent): super::extents::PlacedExtent| {
         if start > at || extent.source == ExtentSource::Hole {
             return ControlFlow::Break(());
         }

@@ -2,53 +2,53 @@
 
 use rustix::io::Errno;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
-use vellum_types::{Attr, Extent, ExtentSource, Ino, Key, Time};
+use vellum_types::{Extent, ExtentSource, Ino, InodeAttr, MapKey, UnixTime};
 
 use super::extents::{clear, is_one};
 use super::{drop_set_ids, file_attr, touch};
 use crate::clock::now;
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::log::{Appended, FRAME_MAX};
-use crate::tree::{Reading, Txn};
+use crate::fs::LiveFilesystem;
+use crate::log::{AppendedData, FRAME_MAX};
+use crate::tree::{LiveTransaction, MapReader};
 
 /// The extended attribute that gives a program privileges.
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// Where a write goes.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum WritePosition {
     At(u64),
     End,
 }
 
 /// A write under way.
-struct Write<'w> {
+struct PendingWrite<'w> {
     ino: Ino,
-    place: Place,
+    place: WritePosition,
     data: &'w [u8],
     kill_suid: bool,
     /// When it happens; None: whoever writes keeps the file's times.
-    now: Option<Time>,
+    now: Option<UnixTime>,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Writes at an offset; gives how many bytes were written, which is fewer only at the largest size.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<usize> {
-        self.put(&Write { ino, place: Place::At(offset), data, kill_suid, now: Some(now()) })
+        self.put(&PendingWrite { ino, place: WritePosition::At(offset), data, kill_suid, now: Some(now()) })
     }
 
-    /// Writes back what was written before, at a time that whoever kept it tells by itself ([`crate::SetAttr`]).
+    /// Writes back what was written before, at a time that whoever kept it tells by itself ([`crate::AttributeChanges`]).
     pub fn write_back(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        self.put(&Write { ino, place: Place::At(offset), data, kill_suid: false, now: None })
+        self.put(&PendingWrite { ino, place: WritePosition::At(offset), data, kill_suid: false, now: None })
     }
 
     /// Writes at the end, wherever that is by then.
     pub fn append(&self, ino: Ino, data: &[u8]) -> Result<usize> {
-        self.put(&Write { ino, place: Place::End, data, kill_suid: false, now: Some(now()) })
+        self.put(&PendingWrite { ino, place: WritePosition::End, data, kill_suid: false, now: Some(now()) })
     }
 
-    fn put(&self, write: &Write<'_>) -> Result<usize> {
+    fn put(&self, write: &PendingWrite<'_>) -> Result<usize> {
         if write.data.is_empty() {
             return self.tree.read(|view| file_attr(view, write.ino)).map(|_| 0);
         }
@@ -58,18 +58,20 @@ impl Fs {
                 return Ok(written);
             }
         }
-        let frames: Vec<Appended> =
+        let frames: Vec<AppendedData> =
             write.data.chunks(FRAME_MAX).map(|data| self.log.append(data)).collect::<Result<_>>()?;
         self.change(|txn| write.logged(self, txn, &frames))
     }
 
     /// Looks before the data goes to the log, so that what is small does not.
-    fn may_stay_inline(&self, write: &Write<'_>) -> Result<bool> {
+    fn may_stay_inline(&self, write: &PendingWrite<'_>) -> Result<bool> {
         match write.place {
-            Place::At(offset) if offset.saturating_add(write.data.len() as u64) > INLINE_MAX as u64 => {
+            WritePosition::At(offset)
+                if offset.saturating_add(write.data.len() as u64) > INLINE_MAX as u64 =>
+            {
                 Ok(false)
             }
-            Place::At(_) | Place::End => {
+            WritePosition::At(_) | WritePosition::End => {
                 let attr = self.tree.read(|view| file_attr(view, write.ino))?;
                 Ok(is_inline(&attr) && write.end(&attr)? <= INLINE_MAX as u64)
             }
@@ -78,7 +80,7 @@ impl Fs {
 
     /// Moves inline content out into an extent, so that it can grow. Part of a transaction: should that not be
     /// committed, what went to the log is named by nothing.
-    pub(super) fn spill(&self, txn: &mut Txn<'_>, ino: Ino, attr: &mut Attr) -> Result<()> {
+    pub(super) fn spill(&self, txn: &mut LiveTransaction<'_>, ino: Ino, attr: &mut InodeAttr) -> Result<()> {
         let Some(content) = attr.inline.take().filter(|content| !content.is_empty()) else { return Ok(()) };
         let frame = self.log.append_now(&content)?;
         put_frame(txn, ino, 0, (&frame, frame.len));
@@ -87,31 +89,31 @@ impl Fs {
 }
 
 /// Whether a file has no extents and can have its content beside its attributes.
-pub(super) fn is_inline(attr: &Attr) -> bool {
+pub(super) fn is_inline(attr: &InodeAttr) -> bool {
     attr.inline.is_some() || attr.size == 0
 }
 
 /// Names the first bytes of a frame at an offset of a file.
-fn put_frame(txn: &mut Txn<'_>, ino: Ino, at: u64, (frame, len): (&Appended, u64)) {
+fn put_frame(txn: &mut LiveTransaction<'_>, ino: Ino, at: u64, (frame, len): (&AppendedData, u64)) {
     let source = ExtentSource::WriteLog { segment: frame.segment, offset: frame.offset };
-    txn.put(Key::extent(ino, at), &Extent { len, source }.encode());
+    txn.put(MapKey::extent(ino, at), &Extent { len, source }.encode());
 }
 
-impl Write<'_> {
-    fn start(&self, attr: &Attr) -> Result<u64> {
+impl PendingWrite<'_> {
+    fn start(&self, attr: &InodeAttr) -> Result<u64> {
         let start = match self.place {
-            Place::At(offset) => offset,
-            Place::End => attr.size,
+            WritePosition::At(offset) => offset,
+            WritePosition::End => attr.size,
         };
         if start < FILE_SIZE_MAX { Ok(start) } else { Err(Errno::FBIG.into()) }
     }
 
-    fn end(&self, attr: &Attr) -> Result<u64> {
+    fn end(&self, attr: &InodeAttr) -> Result<u64> {
         Ok(self.start(attr)?.saturating_add(self.data.len() as u64).min(FILE_SIZE_MAX))
     }
 
     /// Writes if the content is inline and stays so.
-    fn inline(&self, txn: &mut Txn<'_>) -> Result<Option<usize>> {
+    fn inline(&self, txn: &mut LiveTransaction<'_>) -> Result<Option<usize>> {
         let mut attr = file_attr(txn, self.ino)?;
         let (start, end) = (self.start(&attr)?, self.end(&attr)?);
         if !is_inline(&attr) || end > INLINE_MAX as u64 {
@@ -130,7 +132,12 @@ impl Write<'_> {
     }
 
     /// Names what stands in the log.
-    fn logged(&self, fs: &Fs, txn: &mut Txn<'_>, frames: &[Appended]) -> Result<usize> {
+    fn logged(
+        &self,
+        fs: &LiveFilesystem,
+        txn: &mut LiveTransaction<'_>,
+        frames: &[AppendedData],
+    ) -> Result<usize> {
         let mut attr = file_attr(txn, self.ino)?;
         let (start, end) = (self.start(&attr)?, self.end(&attr)?);
         if start == 0 && end >= attr.size {
@@ -157,7 +164,7 @@ impl Write<'_> {
         Ok((end - start) as usize)
     }
 
-    fn finish(&self, txn: &mut Txn<'_>, mut attr: Attr) -> Result<()> {
+    fn finish(&self, txn: &mut LiveTransaction<'_>, mut attr: InodeAttr) -> Result<()> {
         if let Some(now) = self.now {
             touch(&mut attr, now);
         }
@@ -171,8 +178,8 @@ impl Write<'_> {
 }
 
 /// Takes away the privileges that a program gets from its file.
-pub(crate) fn drop_capability(txn: &mut Txn<'_>, ino: Ino) -> Result<()> {
-    let key = Key::xattr(ino, CAPABILITY);
+pub(crate) fn drop_capability(txn: &mut LiveTransaction<'_>, ino: Ino) -> Result<()> {
+    let key = MapKey::xattr(ino, CAPABILITY);
     if txn.value(&key)?.is_some() {
         txn.delete(key);
     }

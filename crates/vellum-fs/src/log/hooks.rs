@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use vellum_live::Hooks;
-use vellum_types::{Extent, ExtentSource, KeyRef};
+use vellum_live::DurabilityHooks;
+use vellum_types::{Extent, ExtentSource, MapKeyRef};
 
 use super::WriteLog;
 use crate::error::FsError;
@@ -14,7 +14,7 @@ use crate::head::map_key;
 #[derive(Clone)]
 pub struct LogHooks(pub Arc<WriteLog>);
 
-impl Hooks for LogHooks {
+impl DurabilityHooks for LogHooks {
     fn before_sync(&self) -> io::Result<()> {
         self.0.sync().map_err(|error| match error {
             FsError::Log { source, .. } => source,
@@ -24,7 +24,8 @@ impl Hooks for LogHooks {
 
     fn is_intact(&self, key: &[u8], value: &[u8]) -> bool {
         // A tombstone is no extent, and what is no extent names nothing in the log.
-        let is_extent = map_key(key).is_some_and(|key| matches!(KeyRef::parse(key), Ok(KeyRef::Extent(..))));
+        let is_extent =
+            map_key(key).is_some_and(|key| matches!(MapKeyRef::parse(key), Ok(MapKeyRef::Extent(..))));
         match Extent::decode(value) {
             Ok(Extent { len, source: ExtentSource::WriteLog { segment, offset } }) if is_extent => {
                 self.0.is_intact(segment, offset, len)

@@ -19,12 +19,12 @@ const RESERVED: (u64, u64) = (8 << 20, 64 << 20);
 /// Most bytes that are taken before the disk is looked at again: others fill it, too.
 const UNSEEN_MAX: u64 = 16 << 20;
 
-type Hook = Box<dyn Fn() + Send + Sync>;
-type Probe = Box<dyn Fn() -> Option<Disk> + Send + Sync>;
+type RoomHook = Box<dyn Fn() + Send + Sync>;
+type DiskProbe = Box<dyn Fn() -> Option<LogDisk> + Send + Sync>;
 
 /// How full the write log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
+pub struct LogUsage {
     /// Bytes that its segments take.
     pub used: u64,
     /// Bytes at which writers wait.
@@ -37,7 +37,7 @@ pub struct Usage {
 
 /// The disk beneath the log, as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Disk {
+pub struct LogDisk {
     /// Bytes of it in all.
     pub size: u64,
     /// Bytes that are free.
@@ -50,18 +50,18 @@ pub struct Disk {
 
 /// An attempt to free room by publishing.
 #[derive(Debug, Clone, Copy)]
-pub struct Attempt(u64);
+pub struct PublishAttempt(u64);
 
 /// The room in the log.
-pub struct Room {
-    state: Mutex<State>,
+pub struct LogRoom {
+    state: Mutex<LogRoomState>,
     freed: Condvar,
-    hook: OnceLock<Hook>,
-    probe: OnceLock<Probe>,
+    hook: OnceLock<RoomHook>,
+    probe: OnceLock<DiskProbe>,
 }
 
-struct State {
-    usage: Usage,
+struct LogRoomState {
+    usage: LogUsage,
     /// Bytes that may be taken before the disk is looked at again.
     unseen: u64,
     /// Attempts that have begun.
@@ -74,24 +74,24 @@ struct State {
 
 /// Why there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lack {
+enum RoomShortage {
     Limit,
     Disk,
 }
 
-impl Room {
+impl LogRoom {
     pub fn new(used: u64, limit: u64) -> Self {
-        let usage = Usage { used, limit, waiting: 0, waits: 0 };
-        let state = Mutex::new(State { usage, unseen: 0, begun: 0, ended: 0, vain: 0 });
+        let usage = LogUsage { used, limit, waiting: 0, waits: 0 };
+        let state = Mutex::new(LogRoomState { usage, unseen: 0, begun: 0, ended: 0, vain: 0 });
         Self { state, freed: Condvar::new(), hook: OnceLock::new(), probe: OnceLock::new() }
     }
 
-    pub fn on_pressure(&self, hook: Hook) {
+    pub fn on_pressure(&self, hook: RoomHook) {
         // The first one stays: there is one publisher for a log.
         let _ = self.hook.set(hook);
     }
 
-    pub fn on_disk(&self, probe: Probe) {
+    pub fn on_disk(&self, probe: DiskProbe) {
         let _ = self.probe.set(probe);
     }
 
@@ -100,7 +100,7 @@ impl Room {
         self.wait_for(bytes, |state| {
             let usage = &state.usage;
             let full = usage.used > 0 && usage.used.saturating_add(bytes) > usage.limit;
-            if full { Some(Lack::Limit) } else { self.lacks_disk(state, bytes) }
+            if full { Some(RoomShortage::Limit) } else { self.lacks_disk(state, bytes) }
         })
     }
 
@@ -109,7 +109,7 @@ impl Room {
         self.wait_for(bytes, |state| self.lacks_disk(state, bytes))
     }
 
-    fn wait_for(&self, bytes: u64, lack: impl Fn(&mut State) -> Option<Lack>) -> Result<()> {
+    fn wait_for(&self, bytes: u64, lack: impl Fn(&mut LogRoomState) -> Option<RoomShortage>) -> Result<()> {
         let Some(hook) = self.hook.get() else { return Ok(()) };
         let mut state = self.lock();
         if lack(&mut state).is_none() {
@@ -122,13 +122,13 @@ impl Room {
         let outcome = loop {
             drop(state);
             hook();
-            let verdict = |state: &mut State| match lack(state) {
+            let verdict = |state: &mut LogRoomState| match lack(state) {
                 None => Some(Ok(())),
                 Some(_) if state.vain > before => Some(Err(Errno::NOSPC.into())),
-                Some(Lack::Disk) if state.ended > before => Some(Err(Errno::NOSPC.into())),
+                Some(RoomShortage::Disk) if state.ended > before => Some(Err(Errno::NOSPC.into())),
                 Some(_) => None,
             };
-            let waits = |state: &mut State| verdict(state).is_none();
+            let waits = |state: &mut LogRoomState| verdict(state).is_none();
             state = match self.freed.wait_timeout_while(self.lock(), REMINDER, waits) {
                 Ok((state, _)) => state,
                 Err(poisoned) => poisoned.into_inner().0,
@@ -142,7 +142,7 @@ impl Room {
     }
 
     /// Whether so many bytes more would leave too little on the disk.
-    fn lacks_disk(&self, state: &mut State, bytes: u64) -> Option<Lack> {
+    fn lacks_disk(&self, state: &mut LogRoomState, bytes: u64) -> Option<RoomShortage> {
         if bytes <= state.unseen {
             return None;
         }
@@ -151,20 +151,20 @@ impl Room {
         // What is in the log will be on the disk twice before it is there once.
         let published = if disk.has_store { disk.metadata + state.usage.used + bytes } else { 0 };
         let needed = [bytes, reserved, disk.metadata, published].into_iter().fold(0, u64::saturating_add);
-        let Some(spare) = disk.free.checked_sub(needed) else { return Some(Lack::Disk) };
+        let Some(spare) = disk.free.checked_sub(needed) else { return Some(RoomShortage::Disk) };
         state.unseen = bytes + (spare / 4).min(UNSEEN_MAX);
         None
     }
 
     /// Somebody begins to publish, to free room.
-    pub fn begin(&self) -> Attempt {
+    pub fn begin(&self) -> PublishAttempt {
         let mut state = self.lock();
         state.begun += 1;
-        Attempt(state.begun)
+        PublishAttempt(state.begun)
     }
 
     /// An attempt has ended: with a store that has no room, or not.
-    pub fn end(&self, Attempt(number): Attempt, is_full: bool) {
+    pub fn end(&self, PublishAttempt(number): PublishAttempt, is_full: bool) {
         let mut state = self.lock();
         state.ended = number;
         state.unseen = 0;
@@ -195,11 +195,11 @@ impl Room {
         self.lock().usage.limit
     }
 
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> LogUsage {
         self.lock().usage
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LogRoomState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,14 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use vellum_live::folder::{File, Folder};
+use vellum_live::folder::{EngineFile, EngineFolder};
 
 use super::frame::{ALIGN, PREAMBLE, is_sealed, preamble, seal, whole_frames};
 use crate::error::FsError;
 
 /// What is known of a segment's bytes.
 #[derive(Debug)]
-enum Intact {
+enum SegmentIntegrity {
     /// All of it was written by this process, or was sealed.
     All,
     /// The data of the frames that were found whole.
@@ -20,7 +20,7 @@ enum Intact {
 
 /// A segment, of this run or an earlier one.
 #[derive(Debug)]
-pub struct Segment {
+pub struct LogSegment {
     pub number: u64,
     /// Bytes that it takes.
     pub len: AtomicU64,
@@ -28,13 +28,13 @@ pub struct Segment {
     pub pins: AtomicU64,
     /// When data of it was last named anew though it was there before: a generation of [`super::WriteLog::sealed`].
     pub named: AtomicU64,
-    intact: Intact,
+    intact: SegmentIntegrity,
 }
 
 /// A segment that is being written, or has not been sealed since.
-pub struct Open {
-    pub segment: Arc<Segment>,
-    pub file: Arc<dyn File>,
+pub struct OpenLogSegment {
+    pub segment: Arc<LogSegment>,
+    pub file: Arc<dyn EngineFile>,
     /// What messages call it.
     path: String,
     /// Frames whose place is taken and whose bytes are not written yet.
@@ -54,14 +54,14 @@ pub fn number_of(name: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-impl Segment {
-    fn new(number: u64, len: u64, intact: Intact) -> Self {
+impl LogSegment {
+    fn new(number: u64, len: u64, intact: SegmentIntegrity) -> Self {
         let (len, pins, named) = (AtomicU64::new(len), AtomicU64::new(0), AtomicU64::new(0));
         Self { number, len, pins, named, intact }
     }
 
     /// Looks at what an earlier run left.
-    pub fn recover(folder: &dyn Folder, number: u64) -> Result<Self, FsError> {
+    pub fn recover(folder: &dyn EngineFolder, number: u64) -> Result<Self, FsError> {
         let name = name_of(number);
         let failed = failed("read", folder.describe(&name));
         let file = folder.open(&name).map_err(&failed)?;
@@ -75,11 +75,11 @@ impl Segment {
             _ => false,
         };
         let intact = if sealed {
-            Intact::All
+            SegmentIntegrity::All
         } else {
             let mut bytes = vec![0; len as usize];
             file.read_at(&mut bytes, 0).map_err(&failed)?;
-            Intact::Frames(whole_frames(number, &bytes))
+            SegmentIntegrity::Frames(whole_frames(number, &bytes))
         };
         // A frame at the end is counted with what fills it up, as it was when it was written.
         Ok(Self::new(number, len.next_multiple_of(ALIGN), intact))
@@ -89,8 +89,8 @@ impl Segment {
     pub fn is_intact(&self, offset: u64, len: u64) -> bool {
         let Some(end) = offset.checked_add(len) else { return false };
         match &self.intact {
-            Intact::All => offset >= PREAMBLE && end <= self.len.load(Ordering::Acquire),
-            Intact::Frames(frames) => {
+            SegmentIntegrity::All => offset >= PREAMBLE && end <= self.len.load(Ordering::Acquire),
+            SegmentIntegrity::Frames(frames) => {
                 let at = frames.partition_point(|frame| frame.end < end);
                 frames.get(at).is_some_and(|frame| frame.start <= offset && end <= frame.end)
             }
@@ -98,9 +98,9 @@ impl Segment {
     }
 }
 
-impl Open {
+impl OpenLogSegment {
     /// A new segment with nothing in it but its preamble.
-    pub fn create(folder: &dyn Folder, number: u64) -> Result<Self, FsError> {
+    pub fn create(folder: &dyn EngineFolder, number: u64) -> Result<Self, FsError> {
         let name = name_of(number);
         let path = folder.describe(&name);
         let failed = failed("make", path.clone());
@@ -110,7 +110,7 @@ impl Open {
             let _ = folder.remove(&name);
             return Err(failed(error));
         }
-        let segment = Arc::new(Segment::new(number, PREAMBLE, Intact::All));
+        let segment = Arc::new(LogSegment::new(number, PREAMBLE, SegmentIntegrity::All));
         Ok(Self { segment, file, path, writing: AtomicU64::new(0), listed: AtomicBool::new(false) })
     }
 

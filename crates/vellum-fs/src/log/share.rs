@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use vellum_live::folder::{Folder, LocalFolder, share};
+use vellum_live::folder::{EngineFolder, LocalFolder, share};
 
 use super::WriteLog;
 use super::segment::{failed, name_of};

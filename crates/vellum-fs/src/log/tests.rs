@@ -24,7 +24,7 @@ fn temporary() -> tempfile::TempDir {
 type Place = (u64, u64, u64);
 
 fn append(log: &WriteLog, data: &[u8]) -> Place {
-    let Appended { segment, offset, len, .. } = log.append(data).unwrap();
+    let AppendedData { segment, offset, len, .. } = log.append(data).unwrap();
     (segment, offset, len)
 }
 
@@ -253,21 +253,21 @@ fn many_threads_append_and_flush() {
 
 #[test]
 fn an_entry_counts_if_what_it_names_is_there() {
-    use vellum_live::Hooks;
-    use vellum_types::{Extent, ExtentSource, Ino, Key};
+    use vellum_live::DurabilityHooks;
+    use vellum_types::{Extent, ExtentSource, Ino, MapKey};
 
     let (dir, path, bytes, places) = sample();
     std::fs::write(&path, &bytes[..bytes.len() - 8]).unwrap();
     let hooks = LogHooks(Arc::new(WriteLog::open(dir.path(), LIMIT).unwrap()));
-    let key = |key: Key| [&crate::head::layer_prefix(crate::head::LayerId(3)), key.as_bytes()].concat();
+    let key = |key: MapKey| [&crate::head::layer_prefix(crate::head::LayerId(3)), key.as_bytes()].concat();
     let extent = |(segment, offset, len): Place| {
         Extent { len, source: ExtentSource::WriteLog { segment, offset } }.encode()
     };
-    let extent_key = key(Key::extent(Ino(5), 0));
+    let extent_key = key(MapKey::extent(Ino(5), 0));
     assert!(hooks.is_intact(&extent_key, &extent(places[0])));
     assert!(!hooks.is_intact(&extent_key, &extent(places[3])));
     assert!(hooks.is_intact(&extent_key, &[0xFF]), "a tombstone");
-    assert!(hooks.is_intact(&key(Key::xattr(Ino(5), b"user.a")), &extent(places[3])), "not an extent");
+    assert!(hooks.is_intact(&key(MapKey::xattr(Ino(5), b"user.a")), &extent(places[3])), "not an extent");
     assert!(hooks.is_intact(b"h", b"head"));
     hooks.before_sync().unwrap();
 }

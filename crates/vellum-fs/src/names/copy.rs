@@ -8,53 +8,59 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_types::{Attr, Dentry, ExtentSource, FileKind, Ino, Key};
+use vellum_types::{Dentry, ExtentSource, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::VolumeError;
 use vellum_volume::tree::generation;
 
 use super::rename::RenameFlags;
-use super::{DirEntry, Place, add_links, check_dir, dir_of, touch_dir};
-use crate::attr::{SetAttr, SetTime};
+use super::{DirEntry, NameInDir, add_links, check_dir, dir_of, touch_dir};
+use crate::attr::{AttributeChanges, TimeChange};
 use crate::clock::now;
 use crate::content::EXTENTS_MAX;
-use crate::content::extents::{Placed, visit};
+use crate::content::extents::{PlacedExtent, visit};
 use crate::error::{FsError, Result};
-use crate::fs::{Caller, Fs, Node};
-use crate::tree::{Reading, Txn};
-use crate::view::View;
+use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
+use crate::tree::{LiveTransaction, MapReader};
+use crate::view::LiveView;
 
 /// Nobody's wish decides over what is copied.
-const NOBODY: Caller = Caller { uid: 0, gid: 0, umask: 0 };
+const NOBODY: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0 };
 
 /// An inode to be copied.
-struct Original {
+struct OriginalInode {
     ino: Ino,
-    attr: Attr,
+    attr: InodeAttr,
     xattrs: Vec<(Vec<u8>, Arc<[u8]>)>,
     /// The first of its extents.
-    extents: Vec<Placed>,
+    extents: Vec<PlacedExtent>,
 }
 
 /// A tree being copied.
-struct Copying<'c> {
-    fs: &'c Fs,
-    view: &'c View,
+struct TreeCopy<'c> {
+    fs: &'c LiveFilesystem,
+    view: &'c LiveView,
     /// Files with several links: what they became.
     linked: HashMap<Ino, Ino>,
     /// Directories: what they became. None is met twice, or the view holds a circle.
     dirs: HashMap<Ino, Ino>,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Copies what a view has under `source`, with all below it, to a name that must be free. Links among what is
     /// copied are links again.
-    pub fn copy_tree(&self, view: &View, source: Ino, dir: Ino, name: &[u8]) -> Result<Node> {
+    pub fn copy_tree(&self, view: &LiveView, source: Ino, dir: Ino, name: &[u8]) -> Result<InodeAttributes> {
         let _borrowing = self.borrow(view)?;
         self.copy_borrowed(view, source, dir, name)
     }
 
     /// The same to a name that may be taken: what it names goes in the moment in which the copy appears.
-    pub fn replace_tree(&self, view: &View, source: Ino, dir: Ino, name: &[u8]) -> Result<Node> {
+    pub fn replace_tree(
+        &self,
+        view: &LiveView,
+        source: Ino,
+        dir: Ino,
+        name: &[u8],
+    ) -> Result<InodeAttributes> {
         let _borrowing = self.borrow(view)?;
         let hidden = hidden_name()?;
         let copied = self.copy_borrowed(view, source, dir, &hidden).and_then(|node| {
@@ -77,9 +83,15 @@ impl Fs {
         self.getattr(copied?.0.ino)
     }
 
-    /// The same while the view's content is borrowed ([`Fs::borrow`]).
-    pub(crate) fn copy_borrowed(&self, view: &View, source: Ino, dir: Ino, name: &[u8]) -> Result<Node> {
-        let place = Place::new(dir, name)?;
+    /// The same while the view's content is borrowed ([`LiveFilesystem::borrow`]).
+    pub(crate) fn copy_borrowed(
+        &self,
+        view: &LiveView,
+        source: Ino,
+        dir: Ino,
+        name: &[u8],
+    ) -> Result<InodeAttributes> {
+        let place = NameInDir::new(dir, name)?;
         let attr = view.attr(source)?;
         place.check_free(attr.kind)?;
         if attr.kind != FileKind::Dir {
@@ -89,7 +101,7 @@ impl Fs {
             return Err(Errno::EXIST.into());
         }
         let under_way = hidden_name()?;
-        let copied = self.copy_dir(view, source, &Place::new(dir, &under_way)?).and_then(|node| {
+        let copied = self.copy_dir(view, source, &NameInDir::new(dir, &under_way)?).and_then(|node| {
             let flags = RenameFlags { noreplace: true, ..RenameFlags::default() };
             self.rename(dir, &under_way, dir, name, flags).map(|()| node)
         });
@@ -100,8 +112,8 @@ impl Fs {
         self.getattr(copied?.ino)
     }
 
-    fn copy_dir(&self, view: &View, source: Ino, place: &Place<'_>) -> Result<Node> {
-        let mut copying = Copying { fs: self, view, linked: HashMap::new(), dirs: HashMap::new() };
+    fn copy_dir(&self, view: &LiveView, source: Ino, place: &NameInDir<'_>) -> Result<InodeAttributes> {
+        let mut copying = TreeCopy { fs: self, view, linked: HashMap::new(), dirs: HashMap::new() };
         let node = copying.dir(source, place)?;
         let mut waiting = vec![source];
         while let Some(source) = waiting.pop() {
@@ -112,31 +124,37 @@ impl Fs {
     }
 
     /// Copies one inode, a directory without its entries.
-    fn copy_inode(&self, view: &View, source: Ino, place: &Place<'_>) -> Result<Node> {
-        self.copy_original(view, &Original::read(view, source)?, place, false)
+    fn copy_inode(&self, view: &LiveView, source: Ino, place: &NameInDir<'_>) -> Result<InodeAttributes> {
+        self.copy_original(view, &OriginalInode::read(view, source)?, place, false)
     }
 
     /// The same to a name that must be free, in a worktree of one's own: with the number that it has there, if nothing
     /// here has it, and with all its times.
-    pub(crate) fn copy_exactly(&self, view: &View, source: Ino, dir: Ino, name: &[u8]) -> Result<Node> {
-        let original = Original::read(view, source)?;
-        let made = self.copy_original(view, &original, &Place::new(dir, name)?, true)?;
+    pub(crate) fn copy_exactly(
+        &self,
+        view: &LiveView,
+        source: Ino,
+        dir: Ino,
+        name: &[u8],
+    ) -> Result<InodeAttributes> {
+        let original = OriginalInode::read(view, source)?;
+        let made = self.copy_original(view, &original, &NameInDir::new(dir, name)?, true)?;
         self.change(|txn| {
             let mut attr = txn.attr_of(made.ino)?;
             (attr.ctime, attr.generation) = (original.attr.ctime, original.attr.generation);
             txn.put_attr(made.ino, &attr);
-            Ok(Node { ino: made.ino, attr: Arc::new(attr) })
+            Ok(InodeAttributes { ino: made.ino, attr: Arc::new(attr) })
         })
     }
 
     fn copy_original(
         &self,
-        view: &View,
-        original: &Original,
-        place: &Place<'_>,
+        view: &LiveView,
+        original: &OriginalInode,
+        place: &NameInDir<'_>,
         keeps_number: bool,
-    ) -> Result<Node> {
-        let number = |txn: &mut Txn<'_>, new: Ino| -> Result<Ino> {
+    ) -> Result<InodeAttributes> {
+        let number = |txn: &mut LiveTransaction<'_>, new: Ino| -> Result<Ino> {
             Ok(if keeps_number && txn.attr(original.ino)?.is_none() { original.ino } else { new })
         };
         check_dir(&*self.attr(place.dir)?)?;
@@ -164,7 +182,7 @@ impl Fs {
         linked
     }
 
-    fn copy_rest(&self, view: &View, original: &Original, ino: Ino) -> Result<()> {
+    fn copy_rest(&self, view: &LiveView, original: &OriginalInode, ino: Ino) -> Result<()> {
         let mut last = original.extents.last().copied();
         while let Some((start, extent)) = last {
             let extents = extents_from(view, original.ino, start + extent.len)?;
@@ -177,18 +195,18 @@ impl Fs {
         Ok(())
     }
 
-    fn put_content(&self, txn: &mut Txn<'_>, ino: Ino, extents: &[Placed]) {
+    fn put_content(&self, txn: &mut LiveTransaction<'_>, ino: Ino, extents: &[PlacedExtent]) {
         for (start, extent) in extents {
             if let ExtentSource::WriteLog { segment, .. } = extent.source {
                 self.log.name_again(segment);
             }
-            txn.put(Key::extent(ino, *start), &extent.encode());
+            txn.put(MapKey::extent(ino, *start), &extent.encode());
         }
     }
 }
 
-impl Copying<'_> {
-    fn dir(&mut self, source: Ino, place: &Place<'_>) -> Result<Node> {
+impl TreeCopy<'_> {
+    fn dir(&mut self, source: Ino, place: &NameInDir<'_>) -> Result<InodeAttributes> {
         let node = self.fs.copy_inode(self.view, source, place)?;
         if self.dirs.insert(source, node.ino).is_some() {
             return Err(FsError::BadTree(format!("the directory {source} has two names")));
@@ -200,7 +218,7 @@ impl Copying<'_> {
     fn entries(&mut self, source: Ino, waiting: &mut Vec<Ino>) -> Result<()> {
         let Some(target) = self.dirs.get(&source).copied() else { return Ok(()) };
         for DirEntry { name, ino, kind } in self.view.entries(source)? {
-            let place = Place { dir: target, name: &name };
+            let place = NameInDir { dir: target, name: &name };
             if kind == FileKind::Dir {
                 self.dir(ino, &place)?;
                 waiting.push(ino);
@@ -220,15 +238,19 @@ impl Copying<'_> {
     fn restore_times(&self) -> Result<()> {
         for (source, target) in &self.dirs {
             let attr = self.view.attr(*source)?;
-            let (atime, mtime) = (Some(SetTime::At(attr.atime)), Some(SetTime::At(attr.mtime)));
-            self.fs.setattr(*target, &SetAttr { atime, mtime, ..SetAttr::default() }, NOBODY)?;
+            let (atime, mtime) = (Some(TimeChange::At(attr.atime)), Some(TimeChange::At(attr.mtime)));
+            self.fs.setattr(
+                *target,
+                &AttributeChanges { atime, mtime, ..AttributeChanges::default() },
+                NOBODY,
+            )?;
         }
         Ok(())
     }
 }
 
-impl Original {
-    fn read(view: &View, ino: Ino) -> Result<Self> {
+impl OriginalInode {
+    fn read(view: &LiveView, ino: Ino) -> Result<Self> {
         let attr = view.attr(ino)?;
         let names = view.listxattr(ino)?;
         let xattrs = names.into_iter().map(|name| view.getxattr(ino, &name).map(|value| (name, value)));
@@ -236,7 +258,12 @@ impl Original {
         Ok(Self { ino, attr, xattrs, extents: extents_from(view, ino, 0)? })
     }
 
-    fn put_named(&self, txn: &mut Txn<'_>, ino: Ino, place: &Place<'_>) -> Result<Node> {
+    fn put_named(
+        &self,
+        txn: &mut LiveTransaction<'_>,
+        ino: Ino,
+        place: &NameInDir<'_>,
+    ) -> Result<InodeAttributes> {
         let mut parent = dir_of(txn, place.dir)?;
         if txn.dentry(place.dir, place.name)?.is_some() {
             return Err(Errno::EXIST.into());
@@ -255,7 +282,7 @@ impl Original {
         Ok(self.put(txn, ino, attr))
     }
 
-    fn put_nameless(&self, txn: &mut Txn<'_>, ino: Ino) -> Result<Node> {
+    fn put_nameless(&self, txn: &mut LiveTransaction<'_>, ino: Ino) -> Result<InodeAttributes> {
         let mut attr = self.born();
         attr.generation = generation(Ino::SUPER, &ino.0.to_le_bytes());
         (attr.parent, attr.name, attr.nlink) = (Ino::SUPER, Vec::new(), 0);
@@ -263,21 +290,21 @@ impl Original {
         Ok(self.put(txn, ino, attr))
     }
 
-    fn put(&self, txn: &mut Txn<'_>, ino: Ino, attr: Attr) -> Node {
+    fn put(&self, txn: &mut LiveTransaction<'_>, ino: Ino, attr: InodeAttr) -> InodeAttributes {
         for (name, value) in &self.xattrs {
-            txn.put(Key::xattr(ino, name), value);
+            txn.put(MapKey::xattr(ino, name), value);
         }
         txn.put_attr(ino, &attr);
-        Node { ino, attr: Arc::new(attr) }
+        InodeAttributes { ino, attr: Arc::new(attr) }
     }
 
-    fn born(&self) -> Attr {
-        Attr { ctime: now(), ..self.attr.clone() }
+    fn born(&self) -> InodeAttr {
+        InodeAttr { ctime: now(), ..self.attr.clone() }
     }
 }
 
 /// The extents of a file from an offset on, as many as one transaction takes.
-fn extents_from(view: &View, ino: Ino, from: u64) -> Result<Vec<Placed>> {
+fn extents_from(view: &LiveView, ino: Ino, from: u64) -> Result<Vec<PlacedExtent>> {
     let mut extents = Vec::new();
     view.look(|state| {
         visit(state, ino, from..u64::MAX, &mut |extent| {

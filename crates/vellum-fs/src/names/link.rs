@@ -5,16 +5,16 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vellum_types::{Dentry, FileKind, Ino};
 
-use super::{Place, add_links, check_dir, dir_of, touch_dir};
+use super::{NameInDir, add_links, check_dir, dir_of, touch_dir};
 use crate::clock::{now, stamp_change};
 use crate::error::Result;
-use crate::fs::{Fs, Node};
-use crate::tree::Reading;
+use crate::fs::{InodeAttributes, LiveFilesystem};
+use crate::tree::MapReader;
 
-impl Fs {
+impl LiveFilesystem {
     /// Gives an inode one more name; to one without any (`O_TMPFILE`), its first.
-    pub fn link(&self, ino: Ino, newdir: Ino, newname: &[u8]) -> Result<Node> {
-        let place = Place::new(newdir, newname)?;
+    pub fn link(&self, ino: Ino, newdir: Ino, newname: &[u8]) -> Result<InodeAttributes> {
+        let place = NameInDir::new(newdir, newname)?;
         let kind = self.attr(ino)?.kind;
         if kind == FileKind::Dir {
             return Err(Errno::PERM.into());
@@ -41,10 +41,10 @@ impl Fs {
             txn.put_attr(ino, &attr);
             txn.put_dentry(newdir, newname, Dentry { ino, kind });
             txn.put_attr(newdir, &dir);
-            Ok(Node { ino, attr: Arc::new(attr) })
+            Ok(InodeAttributes { ino, attr: Arc::new(attr) })
         })?;
         if node.attr.nlink > 1 {
-            self.places.add(ino, &Place { dir: node.attr.parent, name: &node.attr.name });
+            self.places.add(ino, &NameInDir { dir: node.attr.parent, name: &node.attr.name });
             self.places.add(ino, &place);
         }
         Ok(node)

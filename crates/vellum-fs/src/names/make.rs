@@ -5,16 +5,16 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vellum_types::limits::SYMLINK_MAX;
 use vellum_types::value::MODE_MASK;
-use vellum_types::{Attr, Dentry, FileKind, Ino, Key};
+use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::tree::generation;
 
-use super::{Place, add_links, dir_of, touch_dir};
+use super::{NameInDir, add_links, dir_of, touch_dir};
 use crate::acl;
 use crate::clock::now;
 use crate::content::SET_GID;
 use crate::error::Result;
-use crate::fs::{Caller, Fs, Node};
-use crate::tree::{Reading, Txn};
+use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
+use crate::tree::{LiveTransaction, MapReader};
 
 /// The mode bits that `mkdir(2)` takes; a set-group-id bit comes from above.
 const MKDIR_MODE: u32 = 0o1777;
@@ -25,28 +25,28 @@ const SYMLINK_MODE: u32 = 0o777;
 
 /// What is to be made.
 #[derive(Clone, Copy)]
-struct New<'a> {
+struct NewInode<'a> {
     kind: FileKind,
     mode: u32,
     rdev: u64,
     target: &'a [u8],
 }
 
-impl New<'static> {
+impl NewInode<'static> {
     fn of_kind(kind: FileKind, mode: u32) -> Self {
         Self { kind, mode, rdev: 0, target: &[] }
     }
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Makes an empty file.
-    pub fn create(&self, dir: Ino, name: &[u8], mode: u32, caller: Caller) -> Result<Node> {
-        self.make(dir, name, New::of_kind(FileKind::File, mode & MODE_MASK), caller)
+    pub fn create(&self, dir: Ino, name: &[u8], mode: u32, caller: RequestCaller) -> Result<InodeAttributes> {
+        self.make(dir, name, NewInode::of_kind(FileKind::File, mode & MODE_MASK), caller)
     }
 
     /// Makes an empty directory.
-    pub fn mkdir(&self, dir: Ino, name: &[u8], mode: u32, caller: Caller) -> Result<Node> {
-        self.make(dir, name, New::of_kind(FileKind::Dir, mode & MKDIR_MODE), caller)
+    pub fn mkdir(&self, dir: Ino, name: &[u8], mode: u32, caller: RequestCaller) -> Result<InodeAttributes> {
+        self.make(dir, name, NewInode::of_kind(FileKind::Dir, mode & MKDIR_MODE), caller)
     }
 
     /// Makes a file of any kind but a directory or a symlink.
@@ -57,18 +57,24 @@ impl Fs {
         kind: FileKind,
         mode: u32,
         rdev: u64,
-        caller: Caller,
-    ) -> Result<Node> {
+        caller: RequestCaller,
+    ) -> Result<InodeAttributes> {
         let rdev = match kind {
             FileKind::CharDevice | FileKind::BlockDevice => rdev,
             FileKind::File | FileKind::Fifo | FileKind::Socket => 0,
             FileKind::Dir | FileKind::Symlink => return Err(Errno::INVAL.into()),
         };
-        self.make(dir, name, New { rdev, ..New::of_kind(kind, mode & MODE_MASK) }, caller)
+        self.make(dir, name, NewInode { rdev, ..NewInode::of_kind(kind, mode & MODE_MASK) }, caller)
     }
 
     /// Makes a symlink.
-    pub fn symlink(&self, dir: Ino, name: &[u8], target: &[u8], caller: Caller) -> Result<Node> {
+    pub fn symlink(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        target: &[u8],
+        caller: RequestCaller,
+    ) -> Result<InodeAttributes> {
         if target.is_empty() {
             return Err(Errno::NOENT.into());
         }
@@ -78,27 +84,38 @@ impl Fs {
         if target.contains(&0) {
             return Err(Errno::INVAL.into());
         }
-        self.make(dir, name, New { target, ..New::of_kind(FileKind::Symlink, SYMLINK_MODE) }, caller)
+        self.make(
+            dir,
+            name,
+            NewInode { target, ..NewInode::of_kind(FileKind::Symlink, SYMLINK_MODE) },
+            caller,
+        )
     }
 
     /// Makes a file without a name. The caller opens it; unopened, it is gone when the worktree is opened again.
-    pub fn tmpfile(&self, dir: Ino, mode: u32, caller: Caller) -> Result<Node> {
+    pub fn tmpfile(&self, dir: Ino, mode: u32, caller: RequestCaller) -> Result<InodeAttributes> {
         self.attr(dir)?;
         self.xattr(dir, acl::DEFAULT)?;
         self.with_number(|txn, ino| {
             let parent = dir_of(txn, dir)?;
-            let new = New::of_kind(FileKind::File, mode & MODE_MASK);
+            let new = NewInode::of_kind(FileKind::File, mode & MODE_MASK);
             let mut attr = born(txn, ino, (dir, &parent), &new, caller)?;
             attr.generation = generation(dir, &ino.0.to_le_bytes());
             attr.nlink = 0;
             txn.put_orphan(ino);
             txn.put_new_attr(ino, &attr);
-            Ok(Node { ino, attr: Arc::new(attr) })
+            Ok(InodeAttributes { ino, attr: Arc::new(attr) })
         })
     }
 
-    fn make(&self, dir: Ino, name: &[u8], new: New<'_>, caller: Caller) -> Result<Node> {
-        let place = Place::new(dir, name)?;
+    fn make(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        new: NewInode<'_>,
+        caller: RequestCaller,
+    ) -> Result<InodeAttributes> {
+        let place = NameInDir::new(dir, name)?;
         place.check_free(new.kind)?;
         super::check_dir(&*self.attr(dir)?)?;
         if self.dentry(&place)?.is_some() {
@@ -121,15 +138,15 @@ impl Fs {
             txn.put_new_attr(ino, &attr);
             txn.put_dentry(dir, name, Dentry { ino, kind: new.kind });
             txn.put_attr(dir, &parent);
-            Ok(Node { ino, attr: Arc::new(attr) })
+            Ok(InodeAttributes { ino, attr: Arc::new(attr) })
         })
     }
 
     /// Changes the worktree with a number for something new.
     pub(super) fn with_number(
         &self,
-        mut body: impl FnMut(&mut Txn<'_>, Ino) -> Result<Node>,
-    ) -> Result<Node> {
+        mut body: impl FnMut(&mut LiveTransaction<'_>, Ino) -> Result<InodeAttributes>,
+    ) -> Result<InodeAttributes> {
         self.log.wait_beside(NEW_BYTES)?;
         loop {
             let number = self.new_number()?;
@@ -145,14 +162,14 @@ impl Fs {
 
 /// The attributes of something new, but for its name; its access control lists are put.
 fn born(
-    txn: &mut Txn<'_>,
+    txn: &mut LiveTransaction<'_>,
     ino: Ino,
-    (dir, parent): (Ino, &Attr),
-    new: &New<'_>,
-    caller: Caller,
-) -> Result<Attr> {
+    (dir, parent): (Ino, &InodeAttr),
+    new: &NewInode<'_>,
+    caller: RequestCaller,
+) -> Result<InodeAttr> {
     let mode = inherit(txn, (dir, ino), new, caller)?;
-    let mut attr = Attr::new(new.kind, mode);
+    let mut attr = InodeAttr::new(new.kind, mode);
     (attr.uid, attr.gid) = (caller.uid, caller.gid);
     if parent.mode & SET_GID != 0 {
         attr.gid = parent.gid;
@@ -169,9 +186,14 @@ fn born(
 }
 
 /// Puts what says that a name is gone.
-pub(super) fn put_whiteout(txn: &mut Txn<'_>, ino: Ino, place: &Place<'_>, owner: Caller) -> Result<()> {
+pub(super) fn put_whiteout(
+    txn: &mut LiveTransaction<'_>,
+    ino: Ino,
+    place: &NameInDir<'_>,
+    owner: RequestCaller,
+) -> Result<()> {
     let parent = dir_of(txn, place.dir)?;
-    let new = New::of_kind(FileKind::CharDevice, 0);
+    let new = NewInode::of_kind(FileKind::CharDevice, 0);
     let mut attr = born(txn, ino, (place.dir, &parent), &new, owner)?;
     attr.generation = generation(place.dir, place.name);
     (attr.parent, attr.name) = (place.dir, place.name.to_vec());
@@ -181,17 +203,22 @@ pub(super) fn put_whiteout(txn: &mut Txn<'_>, ino: Ino, place: &Place<'_>, owner
 }
 
 /// Puts the access control lists that something new inherits; returns its mode.
-fn inherit(txn: &mut Txn<'_>, (dir, ino): (Ino, Ino), new: &New<'_>, caller: Caller) -> Result<u32> {
+fn inherit(
+    txn: &mut LiveTransaction<'_>,
+    (dir, ino): (Ino, Ino),
+    new: &NewInode<'_>,
+    caller: RequestCaller,
+) -> Result<u32> {
     if new.kind == FileKind::Symlink {
         return Ok(new.mode);
     }
-    let default = txn.value(&Key::xattr(dir, acl::DEFAULT))?;
+    let default = txn.value(&MapKey::xattr(dir, acl::DEFAULT))?;
     let inherited = acl::inherit(default.as_deref(), new.mode, caller.umask);
     if let Some(access) = &inherited.access {
-        txn.put(Key::xattr(ino, acl::ACCESS), access);
+        txn.put(MapKey::xattr(ino, acl::ACCESS), access);
     }
     if let Some(default) = default.filter(|_| new.kind == FileKind::Dir) {
-        txn.put(Key::xattr(ino, acl::DEFAULT), &default);
+        txn.put(MapKey::xattr(ino, acl::DEFAULT), &default);
     }
     Ok(inherited.mode)
 }

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vellum_map::Span;
-use vellum_types::{Attr, Dentry, FileKind, Ino, Key, KeyRef, KeyTag};
+use vellum_map::KeySpan;
+use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag};
 
-use super::Place;
+use super::NameInDir;
 use crate::error::Result;
-use crate::fs::Fs;
+use crate::fs::LiveFilesystem;
 use crate::tree::damaged;
 
 /// Files whose places are remembered: some ten MiB.
@@ -21,50 +21,50 @@ const FILES_MAX: usize = 1 << 17;
 
 /// A link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
+pub struct HardLink {
     /// Its directory.
     pub dir: Ino,
     /// Its name.
     pub name: Box<[u8]>,
 }
 
-impl Link {
-    fn of(place: &Place<'_>) -> Self {
+impl HardLink {
+    fn of(place: &NameInDir<'_>) -> Self {
         Self { dir: place.dir, name: place.name.into() }
     }
 
     /// The same, borrowed.
-    pub fn place(&self) -> Place<'_> {
-        Place { dir: self.dir, name: &self.name }
+    pub fn place(&self) -> NameInDir<'_> {
+        NameInDir { dir: self.dir, name: &self.name }
     }
 }
 
 /// Places of links.
 #[derive(Debug, Default)]
-pub struct Places {
-    known: Mutex<HashMap<Ino, Vec<Link>>>,
+pub struct HardLinks {
+    known: Mutex<HashMap<Ino, Vec<HardLink>>>,
 }
 
-impl Places {
+impl HardLinks {
     /// Forgets everything: the worktree stands on another state.
     pub fn clear(&self) {
         self.lock().clear();
     }
 
     /// An inode with several links has this one.
-    pub(super) fn add(&self, ino: Ino, place: &Place<'_>) {
+    pub(super) fn add(&self, ino: Ino, place: &NameInDir<'_>) {
         let mut known = self.lock();
         if known.len() >= FILES_MAX && !known.contains_key(&ino) {
             known.clear();
         }
         let links = known.entry(ino).or_default();
         if !links.iter().any(|link| link.place() == *place) {
-            links.push(Link::of(place));
+            links.push(HardLink::of(place));
         }
     }
 
     /// An inode does not have this link any more.
-    pub(super) fn remove(&self, ino: Ino, place: &Place<'_>) {
+    pub(super) fn remove(&self, ino: Ino, place: &NameInDir<'_>) {
         let mut known = self.lock();
         if let Some(links) = known.get_mut(&ino) {
             links.retain(|link| link.place() != *place);
@@ -74,18 +74,18 @@ impl Places {
         }
     }
 
-    fn of(&self, ino: Ino) -> Vec<Link> {
+    fn of(&self, ino: Ino) -> Vec<HardLink> {
         self.lock().get(&ino).cloned().unwrap_or_default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Vec<Link>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Vec<HardLink>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// A link of an inode beside the one at `place`. None if there is none, as long as the inode does not change.
-    pub(super) fn another_link(&self, ino: Ino, place: &Place<'_>) -> Result<Option<Link>> {
+    pub(super) fn another_link(&self, ino: Ino, place: &NameInDir<'_>) -> Result<Option<HardLink>> {
         if let Some(link) = self.known_link(ino, place)? {
             return Ok(Some(link));
         }
@@ -94,7 +94,7 @@ impl Fs {
         self.known_link(ino, place)
     }
 
-    fn known_link(&self, ino: Ino, place: &Place<'_>) -> Result<Option<Link>> {
+    fn known_link(&self, ino: Ino, place: &NameInDir<'_>) -> Result<Option<HardLink>> {
         for link in self.places.of(ino) {
             if link.place() != *place && self.dentry(&link.place())?.is_some_and(|dentry| dentry.ino == ino) {
                 return Ok(Some(link));
@@ -106,13 +106,13 @@ impl Fs {
 
 /// The places of all links of files with several of them, from `first` on, up to [`FILES_MAX`] files: files that are
 /// removed together mostly have numbers that follow each other.
-fn find_links(fs: &Fs, first: Ino) -> Result<HashMap<Ino, Vec<Link>>> {
-    let mut found: HashMap<Ino, Vec<Link>> = HashMap::new();
+fn find_links(fs: &LiveFilesystem, first: Ino) -> Result<HashMap<Ino, Vec<HardLink>>> {
+    let mut found: HashMap<Ino, Vec<HardLink>> = HashMap::new();
     walk(fs, first, |key, value| {
-        if let KeyRef::Attr(ino) = key
+        if let MapKeyRef::Attr(ino) = key
             && ino != Ino::SUPER
         {
-            let attr = Attr::decode(value)?;
+            let attr = InodeAttr::decode(value)?;
             if attr.nlink > 1 && attr.kind != FileKind::Dir || ino == first {
                 found.insert(ino, Vec::new());
             }
@@ -120,10 +120,10 @@ fn find_links(fs: &Fs, first: Ino) -> Result<HashMap<Ino, Vec<Link>>> {
         Ok(found.len() < FILES_MAX)
     })?;
     walk(fs, Ino::SUPER, |key, value| {
-        if let KeyRef::Dentry(dir, name) = key
+        if let MapKeyRef::Dentry(dir, name) = key
             && let Some(links) = found.get_mut(&Dentry::decode(value)?.ino)
         {
-            links.push(Link { dir, name: name.into() });
+            links.push(HardLink { dir, name: name.into() });
         }
         Ok(true)
     })?;
@@ -132,14 +132,14 @@ fn find_links(fs: &Fs, first: Ino) -> Result<HashMap<Ino, Vec<Link>>> {
 
 /// Visits all entries of the map from an inode on, while `visit` says so.
 fn walk(
-    fs: &Fs,
+    fs: &LiveFilesystem,
     first: Ino,
-    mut visit: impl FnMut(KeyRef<'_>, &[u8]) -> std::result::Result<bool, vellum_types::DecodeError>,
+    mut visit: impl FnMut(MapKeyRef<'_>, &[u8]) -> std::result::Result<bool, vellum_types::DecodeError>,
 ) -> Result<()> {
     let mut failed = None;
     fs.tree.read(|view| {
-        view.scan(Span::from(Key::first(first, KeyTag::Attr).as_bytes()), &mut |key, value| {
-            match KeyRef::parse(key).and_then(|key| visit(key, value)) {
+        view.scan(KeySpan::from(MapKey::first(first, MapKeyTag::Attr).as_bytes()), &mut |key, value| {
+            match MapKeyRef::parse(key).and_then(|key| visit(key, value)) {
                 Ok(true) => ControlFlow::Continue(()),
                 Ok(false) => ControlFlow::Break(()),
                 Err(error) => {

@@ -7,10 +7,10 @@ use rustix::io::Errno;
 use vellum_types::{Dentry, FileKind, Ino};
 use vellum_volume::tree::components;
 
-use super::{Place, check_dir};
+use super::{NameInDir, check_dir};
 use crate::error::{FsError, Result};
-use crate::fs::{Fs, Node};
-use crate::tree::Reading;
+use crate::fs::{InodeAttributes, LiveFilesystem};
+use crate::tree::MapReader;
 
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,34 +23,34 @@ pub struct DirEntry {
     pub kind: FileKind,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// The inode that a directory holds under a name.
-    pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Node> {
-        let place = Place::new(dir, name)?;
+    pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<InodeAttributes> {
+        let place = NameInDir::new(dir, name)?;
         let ino = self.entry(&place)?.ino;
         match self.attr(ino) {
-            Ok(attr) => Ok(Node { ino, attr }),
+            Ok(attr) => Ok(InodeAttributes { ino, attr }),
             Err(FsError::Posix(Errno::STALE)) => self.lookup_at_once(&place),
             Err(error) => Err(error),
         }
     }
 
     /// The same, of one moment: where an entry has changed while its inode was being read.
-    fn lookup_at_once(&self, place: &Place<'_>) -> Result<Node> {
+    fn lookup_at_once(&self, place: &NameInDir<'_>) -> Result<InodeAttributes> {
         self.change(|txn| {
             let ino = txn.dentry(place.dir, place.name)?.ok_or(Errno::NOENT)?.ino;
             let attr = txn.attr(ino)?.ok_or_else(|| FsError::BadTree(format!("inode {ino} is missing")))?;
-            Ok(Node { ino, attr: Arc::new(attr) })
+            Ok(InodeAttributes { ino, attr: Arc::new(attr) })
         })
     }
 
     /// The inode at a path from the root, without following symlinks.
-    pub fn resolve(&self, path: &[u8]) -> Result<Node> {
+    pub fn resolve(&self, path: &[u8]) -> Result<InodeAttributes> {
         let mut ino = Ino::ROOT;
         for name in components(path) {
             ino = match name {
                 b".." => self.parent(ino)?,
-                name => self.entry(&Place::new(ino, name)?)?.ino,
+                name => self.entry(&NameInDir::new(ino, name)?)?.ino,
             };
         }
         self.getattr(ino)
@@ -66,7 +66,7 @@ impl Fs {
 
     /// What a directory holds under a name.
     pub fn find(&self, dir: Ino, name: &[u8]) -> Result<Dentry> {
-        self.entry(&Place::new(dir, name)?)
+        self.entry(&NameInDir::new(dir, name)?)
     }
 
     /// The directory that a directory lies in; of the root itself.
@@ -87,7 +87,7 @@ impl Fs {
 }
 
 /// All entries of a directory by name.
-pub(crate) fn entries_of(view: &dyn Reading, dir: Ino) -> Result<Vec<DirEntry>> {
+pub(crate) fn entries_of(view: &dyn MapReader, dir: Ino) -> Result<Vec<DirEntry>> {
     let mut entries = Vec::new();
     view.entries(dir, None, &mut |name, dentry| {
         entries.push(DirEntry { name: name.to_vec(), ino: dentry.ino, kind: dentry.kind });

@@ -5,33 +5,33 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vellum_types::limits::INLINE_MAX;
-use vellum_types::{Attr, Dentry, FileKind, Ino, Key, Time};
+use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, UnixTime};
 
-use super::places::Link;
-use super::{Place, add_links, dir_of, touch_dir};
+use super::places::HardLink;
+use super::{NameInDir, add_links, dir_of, touch_dir};
 use crate::clock::{now, stamp_change};
 use crate::content::remove_inode;
 use crate::error::Result;
-use crate::fs::{Fs, Node};
-use crate::opened::Claim;
-use crate::tree::{Reading, Txn};
+use crate::fs::{InodeAttributes, LiveFilesystem};
+use crate::opened::RemovalClaim;
+use crate::tree::{LiveTransaction, MapReader};
 
 /// A link that is about to go: what was found out about its inode before the transaction.
-pub(super) struct Leaving {
+pub(super) struct RemovedLink {
     pub ino: Ino,
-    seen: Arc<Attr>,
+    seen: Arc<InodeAttr>,
     /// Another link, if this one is the first of several.
-    next: Option<Link>,
+    next: Option<HardLink>,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Removes a name of anything but a directory.
     pub fn unlink(&self, dir: Ino, name: &[u8]) -> Result<()> {
-        let place = Place::new(dir, name)?;
+        let place = NameInDir::new(dir, name)?;
         self.repeat(&[place], || self.try_unlink(&place))
     }
 
-    fn try_unlink(&self, place: &Place<'_>) -> Result<bool> {
+    fn try_unlink(&self, place: &NameInDir<'_>) -> Result<bool> {
         let node = self.lookup(place.dir, place.name)?;
         if node.attr.kind == FileKind::Dir {
             return Err(Errno::ISDIR.into());
@@ -41,11 +41,11 @@ impl Fs {
 
     /// Removes an empty directory.
     pub fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<()> {
-        let place = Place::new(dir, name)?;
+        let place = NameInDir::new(dir, name)?;
         self.repeat(&[place], || self.try_rmdir(&place))
     }
 
-    fn try_rmdir(&self, place: &Place<'_>) -> Result<bool> {
+    fn try_rmdir(&self, place: &NameInDir<'_>) -> Result<bool> {
         let node = self.lookup(place.dir, place.name)?;
         if node.attr.kind != FileKind::Dir {
             return Err(Errno::NOTDIR.into());
@@ -54,7 +54,7 @@ impl Fs {
     }
 
     /// Removes a name and what depends on it; false if it stands for something else by now.
-    fn remove(&self, place: &Place<'_>, node: &Node) -> Result<bool> {
+    fn remove(&self, place: &NameInDir<'_>, node: &InodeAttributes) -> Result<bool> {
         let is_dir = node.attr.kind == FileKind::Dir;
         self.attr(place.dir)?;
         let leaving = self.leaving(place, node)?;
@@ -69,7 +69,7 @@ impl Fs {
                 add_links(&mut parent, -1)?;
             }
             touch_dir(&mut parent, time);
-            txn.delete(Key::dentry(place.dir, place.name));
+            txn.delete(MapKey::dentry(place.dir, place.name));
             txn.put_attr(place.dir, &parent);
             Ok(true)
         })?;
@@ -80,15 +80,20 @@ impl Fs {
     }
 
     /// What is to be done when a link is gone.
-    pub(super) fn left(&self, ino: Ino, place: &Place<'_>, claim: Option<Claim<'_>>) -> Result<()> {
+    pub(super) fn left(
+        &self,
+        ino: Ino,
+        place: &NameInDir<'_>,
+        claim: Option<RemovalClaim<'_>>,
+    ) -> Result<()> {
         self.places.remove(ino, place);
         // What was open may have been closed before it was an orphan.
         if claim.is_none() { self.reap(ino) } else { Ok(()) }
     }
 
     /// Finds out what must be known of an inode to take a link from it.
-    pub(super) fn leaving(&self, place: &Place<'_>, node: &Node) -> Result<Leaving> {
-        let Node { ino, attr } = node;
+    pub(super) fn leaving(&self, place: &NameInDir<'_>, node: &InodeAttributes) -> Result<RemovedLink> {
+        let InodeAttributes { ino, attr } = node;
         if attr.kind == FileKind::Dir {
             self.tree.read(|view| check_empty(view, *ino))?;
         } else if attr.size > INLINE_MAX as u64 {
@@ -97,20 +102,20 @@ impl Fs {
         }
         let is_first = attr.kind != FileKind::Dir && attr.nlink > 1 && place.is_first_of(attr);
         let next = if is_first { self.another_link(*ino, place)? } else { None };
-        Ok(Leaving { ino: *ino, seen: Arc::clone(attr), next })
+        Ok(RemovedLink { ino: *ino, seen: Arc::clone(attr), next })
     }
 
     /// Repeats an operation until it meets what it has read before; caches forget what it did not meet.
     pub(super) fn repeat(
         &self,
-        places: &[Place<'_>],
+        places: &[NameInDir<'_>],
         mut attempt: impl FnMut() -> Result<bool>,
     ) -> Result<()> {
         while !attempt()? {
             for place in places {
-                let dentry = Key::dentry(place.dir, place.name);
+                let dentry = MapKey::dentry(place.dir, place.name);
                 let held = self.tree.read(|view| view.dentry(place.dir, place.name))?;
-                let attr = held.map(|held| Key::attr(held.ino));
+                let attr = held.map(|held| MapKey::attr(held.ino));
                 self.inodes.forget(&attr.into_iter().chain([dentry]).collect::<Vec<_>>());
             }
         }
@@ -119,7 +124,11 @@ impl Fs {
 }
 
 /// Whether a place still names an inode.
-pub(super) fn names(txn: &Txn<'_>, place: &Place<'_>, node: &Node) -> Result<bool> {
+pub(super) fn names(
+    txn: &LiveTransaction<'_>,
+    place: &NameInDir<'_>,
+    node: &InodeAttributes,
+) -> Result<bool> {
     let dentry = Dentry { ino: node.ino, kind: node.attr.kind };
     Ok(txn.dentry(place.dir, place.name)? == Some(dentry))
 }
@@ -127,11 +136,11 @@ pub(super) fn names(txn: &Txn<'_>, place: &Place<'_>, node: &Node) -> Result<boo
 /// Takes a link from an inode; a directory must be empty. False, and nothing was changed, if what was found out before
 /// does not hold any more.
 pub(super) fn drop_link(
-    txn: &mut Txn<'_>,
-    place: &Place<'_>,
-    leaving: &Leaving,
+    txn: &mut LiveTransaction<'_>,
+    place: &NameInDir<'_>,
+    leaving: &RemovedLink,
     is_open: bool,
-    time: Time,
+    time: UnixTime,
 ) -> Result<bool> {
     let ino = leaving.ino;
     let mut attr = txn.attr_of(ino)?;
@@ -141,7 +150,7 @@ pub(super) fn drop_link(
         is_last = true;
     } else if !is_last && place.is_first_of(&attr) {
         match &leaving.next {
-            Some(Link { dir, name }) if txn.dentry(*dir, name)?.is_some_and(|next| next.ino == ino) => {
+            Some(HardLink { dir, name }) if txn.dentry(*dir, name)?.is_some_and(|next| next.ino == ino) => {
                 (attr.parent, attr.name) = (*dir, name.to_vec());
             }
             // The tree counts links that are not there: this was the last one.
@@ -163,7 +172,7 @@ pub(super) fn drop_link(
     Ok(true)
 }
 
-fn check_empty(view: &(impl Reading + ?Sized), dir: Ino) -> Result<()> {
+fn check_empty(view: &(impl MapReader + ?Sized), dir: Ino) -> Result<()> {
     let mut is_empty = true;
     view.entries(dir, None, &mut |_, _| {
         is_empty = false;

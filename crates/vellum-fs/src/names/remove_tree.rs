@@ -3,12 +3,12 @@
 use rustix::io::Errno;
 use vellum_types::{FileKind, Ino};
 
-use super::{DirEntry, Place};
+use super::{DirEntry, NameInDir};
 use crate::error::{FsError, Result};
-use crate::fs::Fs;
+use crate::fs::LiveFilesystem;
 
 /// A directory that is to go.
-struct Going {
+struct RemovedDirectory {
     parent: Ino,
     name: Vec<u8>,
     ino: Ino,
@@ -16,15 +16,16 @@ struct Going {
     below: Option<Vec<DirEntry>>,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Removes what stands under a name, with all below it. What somebody puts there meanwhile is removed, too; what
     /// somebody else removes is gone.
     pub fn remove_tree(&self, dir: Ino, name: &[u8]) -> Result<()> {
-        let entry = self.entry(&Place::new(dir, name)?)?;
+        let entry = self.entry(&NameInDir::new(dir, name)?)?;
         if entry.kind != FileKind::Dir {
             return self.unlink(dir, name);
         }
-        let mut path = vec![Going { parent: dir, name: name.to_vec(), ino: entry.ino, below: None }];
+        let mut path =
+            vec![RemovedDirectory { parent: dir, name: name.to_vec(), ino: entry.ino, below: None }];
         while let Some(going) = path.last_mut() {
             let below = match going.below.take() {
                 Some(below) => below,
@@ -33,7 +34,7 @@ impl Fs {
             let (parent, mut below) = (going.ino, below);
             if let Some(DirEntry { name, ino, .. }) = below.pop() {
                 going.below = Some(below);
-                path.push(Going { parent, name, ino, below: None });
+                path.push(RemovedDirectory { parent, name, ino, below: None });
                 continue;
             }
             match gone(self.rmdir(going.parent, &going.name)) {

@@ -1,15 +1,15 @@
 //! Renaming: moving, replacing, exchanging.
 
 use rustix::io::Errno;
-use vellum_types::{Attr, Dentry, FileKind, Ino, Key, Time};
+use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey, UnixTime};
 
 use super::make::put_whiteout;
-use super::remove::{Leaving, drop_link, names};
-use super::{Place, add_links, dir_of, touch_dir};
+use super::remove::{RemovedLink, drop_link, names};
+use super::{NameInDir, add_links, dir_of, touch_dir};
 use crate::clock::{now, stamp_change};
 use crate::error::{FsError, Result};
-use crate::fs::{Caller, Fs, Node};
-use crate::tree::{Reading, Txn};
+use crate::fs::{InodeAttributes, LiveFilesystem, RequestCaller};
+use crate::tree::{LiveTransaction, MapReader};
 
 /// Deepest nesting of directories that is followed upwards; a hostile tree may hold a circle.
 const DEPTH_MAX: usize = 100_000;
@@ -23,18 +23,18 @@ pub struct RenameFlags {
     pub exchange: bool,
     /// What is left at the old name is a whiteout of this owner: a character device 0, 0, by which overlayfs knows that
     /// a name is gone.
-    pub whiteout: Option<Caller>,
+    pub whiteout: Option<RequestCaller>,
 }
 
 /// What was found at both places before the transaction.
-struct Found<'a> {
-    from: Place<'a>,
-    to: Place<'a>,
-    moved: Node,
-    target: Option<Node>,
+struct RenameEntries<'a> {
+    from: NameInDir<'a>,
+    to: NameInDir<'a>,
+    moved: InodeAttributes,
+    target: Option<InodeAttributes>,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Gives what stands at a name another one.
     pub fn rename(
         &self,
@@ -47,11 +47,11 @@ impl Fs {
         if flags.exchange && (flags.noreplace || flags.whiteout.is_some()) {
             return Err(Errno::INVAL.into());
         }
-        let [from, to] = [Place::new(dir, name)?, Place::new(newdir, newname)?];
+        let [from, to] = [NameInDir::new(dir, name)?, NameInDir::new(newdir, newname)?];
         self.repeat(&[from, to], || self.try_rename(from, to, flags))
     }
 
-    fn try_rename(&self, from: Place<'_>, to: Place<'_>, flags: RenameFlags) -> Result<bool> {
+    fn try_rename(&self, from: NameInDir<'_>, to: NameInDir<'_>, flags: RenameFlags) -> Result<bool> {
         let moved = self.lookup(from.dir, from.name)?;
         let target = match self.lookup(to.dir, to.name) {
             Ok(node) => Some(node),
@@ -64,7 +64,7 @@ impl Fs {
             Some(target) if target.ino == moved.ino => return Ok(true),
             _ => {}
         }
-        let found = Found { from, to, moved, target };
+        let found = RenameEntries { from, to, moved, target };
         [from.dir, to.dir].into_iter().try_for_each(|dir| self.attr(dir).map(drop))?;
         let parent = |ino| Ok(self.attr(ino)?.parent);
         found.check_circles(flags.exchange, &parent)?;
@@ -74,8 +74,8 @@ impl Fs {
         }
     }
 
-    fn move_over(&self, found: &Found<'_>, whiteout: Option<Caller>) -> Result<bool> {
-        let Found { from, to, moved, target } = found;
+    fn move_over(&self, found: &RenameEntries<'_>, whiteout: Option<RequestCaller>) -> Result<bool> {
+        let RenameEntries { from, to, moved, target } = found;
         found.check_kinds()?;
         to.check_free(moved.attr.kind)?;
         let leaving = target.as_ref().map(|target| self.leaving(to, target)).transpose()?;
@@ -100,8 +100,8 @@ impl Fs {
         Ok(done)
     }
 
-    fn exchange(&self, found: &Found<'_>, target: &Node) -> Result<bool> {
-        let Found { from, to, moved, .. } = found;
+    fn exchange(&self, found: &RenameEntries<'_>, target: &InodeAttributes) -> Result<bool> {
+        let RenameEntries { from, to, moved, .. } = found;
         to.check_free(moved.attr.kind)?;
         from.check_free(target.attr.kind)?;
         let done = self.change(|txn| found.commit_exchange(txn, target))?;
@@ -112,7 +112,7 @@ impl Fs {
         Ok(done)
     }
 
-    fn note_move(&self, node: &Node, from: &Place<'_>, to: &Place<'_>) {
+    fn note_move(&self, node: &InodeAttributes, from: &NameInDir<'_>, to: &NameInDir<'_>) {
         if node.attr.kind != FileKind::Dir && node.attr.nlink > 1 {
             self.places.remove(node.ino, from);
             self.places.add(node.ino, to);
@@ -120,7 +120,7 @@ impl Fs {
     }
 }
 
-impl Found<'_> {
+impl RenameEntries<'_> {
     /// A directory that is not one replaces nothing that is one, nor the other way round.
     fn check_kinds(&self) -> Result<()> {
         match &self.target {
@@ -147,7 +147,7 @@ impl Found<'_> {
     }
 
     /// Whether both places are still as they were found.
-    fn holds(&self, txn: &Txn<'_>) -> Result<bool> {
+    fn holds(&self, txn: &LiveTransaction<'_>) -> Result<bool> {
         let target = match &self.target {
             Some(target) => names(txn, &self.to, target)?,
             None => txn.dentry(self.to.dir, self.to.name)?.is_none(),
@@ -155,13 +155,17 @@ impl Found<'_> {
         Ok(target && names(txn, &self.from, &self.moved)?)
     }
 
-    fn commit_move(&self, txn: &mut Txn<'_>, replaced: Option<(&Leaving, bool)>) -> Result<bool> {
+    fn commit_move(
+        &self,
+        txn: &mut LiveTransaction<'_>,
+        replaced: Option<(&RemovedLink, bool)>,
+    ) -> Result<bool> {
         if !self.holds(txn)? {
             return Ok(false);
         }
         self.check_circles(false, &|ino| Ok(txn.attr_of(ino)?.parent))?;
         let time = now();
-        let mut dirs = Dirs::read(txn, self)?;
+        let mut dirs = RenameDirs::read(txn, self)?;
         if let Some((leaving, is_open)) = replaced
             && !drop_link(txn, &self.to, leaving, is_open, time)?
         {
@@ -170,19 +174,19 @@ impl Found<'_> {
         let replaced_dirs = self.target.as_ref().map_or(0, dirs_in);
         dirs.add(-dirs_in(&self.moved), dirs_in(&self.moved) - replaced_dirs)?;
         move_link(txn, self.moved.ino, (&self.from, &self.to), time)?;
-        txn.delete(Key::dentry(self.from.dir, self.from.name));
+        txn.delete(MapKey::dentry(self.from.dir, self.from.name));
         txn.put_dentry(self.to.dir, self.to.name, dentry_of(&self.moved));
         dirs.put(txn, self, time);
         Ok(true)
     }
 
-    fn commit_exchange(&self, txn: &mut Txn<'_>, target: &Node) -> Result<bool> {
+    fn commit_exchange(&self, txn: &mut LiveTransaction<'_>, target: &InodeAttributes) -> Result<bool> {
         if !self.holds(txn)? {
             return Ok(false);
         }
         self.check_circles(true, &|ino| Ok(txn.attr_of(ino)?.parent))?;
         let time = now();
-        let mut dirs = Dirs::read(txn, self)?;
+        let mut dirs = RenameDirs::read(txn, self)?;
         let gained = dirs_in(target) - dirs_in(&self.moved);
         dirs.add(gained, -gained)?;
         move_link(txn, self.moved.ino, (&self.from, &self.to), time)?;
@@ -195,13 +199,13 @@ impl Found<'_> {
 }
 
 /// The directories of both places, which may be one.
-struct Dirs {
-    from: Attr,
-    to: Option<Attr>,
+struct RenameDirs {
+    from: InodeAttr,
+    to: Option<InodeAttr>,
 }
 
-impl Dirs {
-    fn read(txn: &Txn<'_>, found: &Found<'_>) -> Result<Self> {
+impl RenameDirs {
+    fn read(txn: &LiveTransaction<'_>, found: &RenameEntries<'_>) -> Result<Self> {
         let from = dir_of(txn, found.from.dir)?;
         let to = if found.to.dir == found.from.dir { None } else { Some(dir_of(txn, found.to.dir)?) };
         Ok(Self { from, to })
@@ -215,7 +219,7 @@ impl Dirs {
         }
     }
 
-    fn put(mut self, txn: &mut Txn<'_>, found: &Found<'_>, time: Time) {
+    fn put(mut self, txn: &mut LiveTransaction<'_>, found: &RenameEntries<'_>, time: UnixTime) {
         touch_dir(&mut self.from, time);
         txn.put_attr(found.from.dir, &self.from);
         if let Some(mut to) = self.to {
@@ -226,7 +230,12 @@ impl Dirs {
 }
 
 /// Tells an inode that one of its links has another place.
-fn move_link(txn: &mut Txn<'_>, ino: Ino, (from, to): (&Place<'_>, &Place<'_>), time: Time) -> Result<()> {
+fn move_link(
+    txn: &mut LiveTransaction<'_>,
+    ino: Ino,
+    (from, to): (&NameInDir<'_>, &NameInDir<'_>),
+    time: UnixTime,
+) -> Result<()> {
     let mut attr = txn.attr_of(ino)?;
     if attr.kind == FileKind::Dir || from.is_first_of(&attr) {
         (attr.parent, attr.name) = (to.dir, to.name.to_vec());
@@ -250,14 +259,14 @@ fn is_within(dir: Ino, ancestor: Ino, parent: &dyn Fn(Ino) -> Result<Ino>) -> Re
     Err(FsError::BadTree(format!("the directory {dir} lies in itself")))
 }
 
-fn is_dir(node: &Node) -> bool {
+fn is_dir(node: &InodeAttributes) -> bool {
     node.attr.kind == FileKind::Dir
 }
 
-fn dirs_in(node: &Node) -> i32 {
+fn dirs_in(node: &InodeAttributes) -> i32 {
     i32::from(is_dir(node))
 }
 
-fn dentry_of(node: &Node) -> Dentry {
+fn dentry_of(node: &InodeAttributes) -> Dentry {
     Dentry { ino: node.ino, kind: node.attr.kind }
 }

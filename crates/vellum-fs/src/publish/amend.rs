@@ -4,27 +4,27 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use vellum_live::{LiveStore, Transaction};
-use vellum_map::{Root, Span, range};
+use vellum_live::{LiveStore, StoreTransaction};
+use vellum_map::{KeySpan, MapRoot, range};
 use vellum_types::limits::INLINE_MAX;
-use vellum_types::{Extent, ExtentSource, Ino, Key, KeyTag};
+use vellum_types::{Extent, ExtentSource, Ino, MapKey, MapKeyTag};
 
-use super::Published;
+use super::PublishedState;
 use super::run::keys_of;
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::head::{LayerId, State, orphan_key};
+use crate::fs::LiveFilesystem;
+use crate::head::{LayerId, LayeredState, orphan_key};
 use crate::tree::{damaged, decode_change, encode_change, layer_key};
 
-impl Fs {
+impl LiveFilesystem {
     /// Puts an amendment for the files that were cut anew and that newer layers touch; None if there are none.
     pub(super) fn amend(
         &self,
-        done: &State,
-        published: &Published,
+        done: &LayeredState,
+        published: &PublishedState,
         newer: &BTreeSet<LayerId>,
         layer: LayerId,
-        txn: &mut dyn Transaction,
+        txn: &mut dyn StoreTransaction,
     ) -> Result<Option<LayerId>> {
         let mut amended = None;
         for ino in &published.recut {
@@ -47,7 +47,7 @@ impl Fs {
 
     /// Whether the new tree may have a file's content beside its attributes. A newer layer may have neither, as that of a
     /// snapshot that waits: with the new attributes its extents would lie hidden, until the file grows out of them.
-    fn may_be_inlined(&self, done: &State, ino: Ino) -> Result<bool> {
+    fn may_be_inlined(&self, done: &LayeredState, ino: Ino) -> Result<bool> {
         let attr = self.tree.read_sealed(done, |view| view.attr(ino))?;
         Ok(attr.is_some_and(|attr| attr.size <= INLINE_MAX as u64))
     }
@@ -55,10 +55,10 @@ impl Fs {
     /// Makes a layer say of a span over the new tree what the old state says.
     fn lay_over(
         &self,
-        done: &State,
-        (root, span): (&Root, Span),
+        done: &LayeredState,
+        (root, span): (&MapRoot, KeySpan),
         layer: LayerId,
-        txn: &mut dyn Transaction,
+        txn: &mut dyn StoreTransaction,
     ) -> Result<()> {
         let mut entries = Vec::new();
         self.tree.read_sealed(done, |view| {
@@ -80,8 +80,8 @@ impl Fs {
 
 /// Whether an inode that has no name is there still in a newer state: with a name again, or because it is open. A
 /// restore may have brought back one that was open when the snapshot was made, and is no more.
-fn is_needed(txn: &dyn Transaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Result<bool> {
-    let key = Key::attr(ino).into_bytes();
+fn is_needed(txn: &dyn StoreTransaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Result<bool> {
+    let key = MapKey::attr(ino).into_bytes();
     let mut removed = false;
     for layer in layers {
         match txn.get(&layer_key(*layer, &key))?.map(|change| decode_change(&key, &change)) {
@@ -95,14 +95,14 @@ fn is_needed(txn: &dyn Transaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Res
 }
 
 /// Whether a layer says anything of the attributes or extents of a file.
-fn touches(txn: &dyn Transaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Result<bool> {
+fn touches(txn: &dyn StoreTransaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Result<bool> {
     for layer in layers {
-        if txn.get(&layer_key(*layer, Key::attr(ino).as_bytes()))?.is_some() {
+        if txn.get(&layer_key(*layer, MapKey::attr(ino).as_bytes()))?.is_some() {
             return Ok(true);
         }
         let span = extents_of(ino);
         let end = span.end.as_deref().unwrap_or_default();
-        let within = Span::between(layer_key(*layer, &span.start), layer_key(*layer, end));
+        let within = KeySpan::between(layer_key(*layer, &span.start), layer_key(*layer, end));
         let mut found = false;
         txn.scan(&within, &mut |_, _| {
             found = true;
@@ -116,13 +116,13 @@ fn touches(txn: &dyn Transaction, layers: &BTreeSet<LayerId>, ino: Ino) -> Resul
 }
 
 /// The span of an inode's attributes.
-fn attr_of(ino: Ino) -> Span {
-    Span::prefix(Key::attr(ino).as_bytes())
+fn attr_of(ino: Ino) -> KeySpan {
+    KeySpan::prefix(MapKey::attr(ino).as_bytes())
 }
 
 /// The span of a file's extents.
-pub(super) fn extents_of(ino: Ino) -> Span {
-    Span::prefix(Key::first(ino, KeyTag::Extent).as_bytes())
+pub(super) fn extents_of(ino: Ino) -> KeySpan {
+    KeySpan::prefix(MapKey::first(ino, MapKeyTag::Extent).as_bytes())
 }
 
 /// Visits the segments of the write log that a layer's extents name.
@@ -133,9 +133,9 @@ pub(super) fn visit_log_extents(
 ) -> Result<()> {
     let mut failed = None;
     let prefix = crate::head::layer_prefix(layer);
-    live.scan(&Span::prefix(prefix), &mut |key, value| {
+    live.scan(&KeySpan::prefix(prefix), &mut |key, value| {
         let key = key.get(prefix.len()..).unwrap_or_default();
-        if key.get(8) != Some(&KeyTag::Extent.as_byte()) {
+        if key.get(8) != Some(&MapKeyTag::Extent.as_byte()) {
             return ControlFlow::Continue(());
         }
         match decode_change(key, value).map(|value| Extent::decode(&value)) {

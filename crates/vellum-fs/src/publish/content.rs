@@ -8,12 +8,12 @@ use rayon::prelude::*;
 use vellum_chunker::{fixed_cut, looks_rewritten_in_place};
 use vellum_types::limits::INLINE_MAX;
 use vellum_types::value::FIXED_BLOCK;
-use vellum_types::{Attr, BlobKind, Chunking, Extent, ExtentSource, Ino, Key, KeyRef};
+use vellum_types::{BlobKind, ChunkingMode, Extent, ExtentSource, Ino, InodeAttr, MapKey, MapKeyRef};
 
 use super::amend::extents_of;
 use super::inode::Publication;
 use crate::error::{FsError, Result};
-use crate::tree::{Reading, damaged};
+use crate::tree::{MapReader, damaged};
 
 /// Bytes that are read at once at most, where a change goes on; their chunks are stored by all threads.
 const WINDOW_MAX: u64 = 4 << 20;
@@ -25,44 +25,44 @@ const FILLED: usize = 64;
 const HEAD: usize = 4096;
 
 /// A file's content as it is published.
-pub(super) struct Content {
+pub(super) struct PublishedContent {
     pub inline: Option<Vec<u8>>,
     pub extents: BTreeMap<Vec<u8>, Vec<u8>>,
-    pub chunking: Chunking,
+    pub chunking: ChunkingMode,
 }
 
 /// The content of a file whose extents changed.
 pub(super) fn recut(
     publication: &Publication<'_>,
-    view: &dyn Reading,
+    view: &dyn MapReader,
     ino: Ino,
-    attr: &Attr,
-) -> Result<Content> {
+    attr: &InodeAttr,
+) -> Result<PublishedContent> {
     let pieces = pieces(view, ino, attr)?;
-    let file = File { publication, ino, pieces: &pieces };
+    let file = PublishedFile { publication, ino, pieces: &pieces };
     // As a checked-out file is recorded: inline if it is small, unless it has holes.
     let is_whole = pieces.iter().map(|(_, extent)| extent.len).sum::<u64>() == attr.size;
     if attr.size <= INLINE_MAX as u64 && is_whole {
         let inline = Some(file.read(0..attr.size)?);
-        return Ok(Content { inline, extents: BTreeMap::new(), chunking: attr.chunking });
+        return Ok(PublishedContent { inline, extents: BTreeMap::new(), chunking: attr.chunking });
     }
     let chunking = file.chunking(attr)?;
     let mut extents = BTreeMap::new();
     for run in runs(&pieces) {
         for (offset, extent) in file.recut_run(run, chunking)? {
-            extents.insert(Key::extent(ino, offset).into_bytes(), extent.encode());
+            extents.insert(MapKey::extent(ino, offset).into_bytes(), extent.encode());
         }
     }
-    Ok(Content { inline: None, extents, chunking })
+    Ok(PublishedContent { inline: None, extents, chunking })
 }
 
 /// The extents of a file that are no holes, within its size.
-fn pieces(view: &dyn Reading, ino: Ino, attr: &Attr) -> Result<Vec<(u64, Extent)>> {
+fn pieces(view: &dyn MapReader, ino: Ino, attr: &InodeAttr) -> Result<Vec<(u64, Extent)>> {
     let (mut pieces, mut failed) = (Vec::new(), None);
     view.scan(extents_of(ino), &mut |key, value| {
-        let read = KeyRef::parse(key).and_then(|key| Ok((key, Extent::decode(value)?)));
+        let read = MapKeyRef::parse(key).and_then(|key| Ok((key, Extent::decode(value)?)));
         match read {
-            Ok((KeyRef::Extent(_, offset), extent)) if extent.source != ExtentSource::Hole => {
+            Ok((MapKeyRef::Extent(_, offset), extent)) if extent.source != ExtentSource::Hole => {
                 pieces.push((offset, extent));
             }
             Ok(_) => {}
@@ -95,7 +95,7 @@ fn is_dirty(extent: &Extent) -> bool {
     matches!(extent.source, ExtentSource::WriteLog { .. })
 }
 
-struct File<'a> {
+struct PublishedFile<'a> {
     publication: &'a Publication<'a>,
     ino: Ino,
     pieces: &'a [(u64, Extent)],
@@ -103,18 +103,18 @@ struct File<'a> {
 
 /// Bytes of a run that were read together. Changes that lie near each other share them.
 #[derive(Default)]
-struct Window {
+struct RunWindow {
     start: u64,
     bytes: Vec<u8>,
 }
 
-impl Window {
+impl RunWindow {
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
 
     /// The bytes from a position on: enough for one cut at least, or all up to the run's end.
-    fn at(&mut self, file: &File<'_>, position: u64, run_end: u64) -> Result<&[u8]> {
+    fn at(&mut self, file: &PublishedFile<'_>, position: u64, run_end: u64) -> Result<&[u8]> {
         let longest = file.publication.chunker.params().max().max(FIXED_BLOCK) as u64;
         let is_within = (self.start..self.end()).contains(&position);
         if !(is_within && (self.end() == run_end || self.end() - position >= longest)) {
@@ -129,32 +129,32 @@ impl Window {
     }
 }
 
-impl File<'_> {
+impl PublishedFile<'_> {
     /// A file that has chunks keeps its way, unless it is overwritten here and there; a new one is looked at.
-    fn chunking(&self, attr: &Attr) -> Result<Chunking> {
-        if attr.chunking == Chunking::Fixed {
-            return Ok(Chunking::Fixed);
+    fn chunking(&self, attr: &InodeAttr) -> Result<ChunkingMode> {
+        if attr.chunking == ChunkingMode::Fixed {
+            return Ok(ChunkingMode::Fixed);
         }
         let islands = self.pieces.chunk_by(|(_, a), (_, b)| is_dirty(a) == is_dirty(b));
         if islands.filter(|island| island.first().is_some_and(|(_, e)| is_dirty(e))).count() >= SCATTERED {
-            return Ok(Chunking::Fixed);
+            return Ok(ChunkingMode::Fixed);
         }
         if self.pieces.iter().any(|(_, extent)| !is_dirty(extent)) {
             return Ok(attr.chunking);
         }
         let head = self.read(0..(HEAD as u64).min(attr.size))?;
-        Ok(if looks_rewritten_in_place(&head) { Chunking::Fixed } else { Chunking::Content })
+        Ok(if looks_rewritten_in_place(&head) { ChunkingMode::Fixed } else { ChunkingMode::Content })
     }
 
-    fn recut_run(&self, run: &[(u64, Extent)], chunking: Chunking) -> Result<Vec<(u64, Extent)>> {
+    fn recut_run(&self, run: &[(u64, Extent)], chunking: ChunkingMode) -> Result<Vec<(u64, Extent)>> {
         let mut done = Vec::with_capacity(run.len());
-        let mut window = Window::default();
+        let mut window = RunWindow::default();
         let mut at = 0;
         while let Some(dirty) = run.get(at..).unwrap_or_default().iter().position(|(_, e)| is_dirty(e)) {
             // The chunk before a change may have ended there only because content did, or may have been cut short.
             let first = (at + dirty).saturating_sub(1).max(at);
             done.extend_from_slice(run.get(at..first).unwrap_or_default());
-            let recut = Recut { file: self, run, first, chunking };
+            let recut = RecutRange { file: self, run, first, chunking };
             at = recut.cut(&mut window, &mut done)?;
         }
         done.extend_from_slice(run.get(at..).unwrap_or_default());
@@ -198,17 +198,17 @@ impl File<'_> {
 }
 
 /// A change and its surroundings, to be cut anew.
-struct Recut<'a> {
-    file: &'a File<'a>,
+struct RecutRange<'a> {
+    file: &'a PublishedFile<'a>,
     run: &'a [(u64, Extent)],
     /// The piece to begin with.
     first: usize,
-    chunking: Chunking,
+    chunking: ChunkingMode,
 }
 
-impl Recut<'_> {
+impl RecutRange<'_> {
     /// Cuts until a boundary meets that of a clean piece behind the last dirty one in reach; gives that piece.
-    fn cut(&self, window: &mut Window, done: &mut Vec<(u64, Extent)>) -> Result<usize> {
+    fn cut(&self, window: &mut RunWindow, done: &mut Vec<(u64, Extent)>) -> Result<usize> {
         let end = self.run.last().map_or(0, |(offset, extent)| offset + extent.len);
         let mut position = self.run.get(self.first).map_or(end, |(offset, _)| *offset);
         let (mut next, mut is_past_change) = (self.first, false);
@@ -251,9 +251,9 @@ impl Recut<'_> {
     fn next_cut(&self, data: &[u8], start: u64, position: u64, is_end: bool) -> Option<usize> {
         let rest = data.get((position - start) as usize..).filter(|rest| !rest.is_empty())?;
         match self.chunking {
-            Chunking::Content => self.file.publication.chunker.cut(rest, is_end),
+            ChunkingMode::Content => self.file.publication.chunker.cut(rest, is_end),
             // Blocks are aligned in the file, wherever a run of pieces begins.
-            Chunking::Fixed => {
+            ChunkingMode::Fixed => {
                 let block = FIXED_BLOCK as u64;
                 let aligned = block - position % block;
                 fixed_cut(rest, is_end).map(|cut| cut.min(aligned as usize))

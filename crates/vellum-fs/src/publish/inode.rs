@@ -4,31 +4,31 @@ use std::collections::BTreeMap;
 
 use vellum_chunker::Chunker;
 use vellum_map::range;
-use vellum_types::{Attr, FileKind, Ino, Key, KeyRef};
-use vellum_volume::{Statistics, WriteSession};
+use vellum_types::{FileKind, Ino, InodeAttr, MapKey, MapKeyRef};
+use vellum_volume::{SnapshotStatistics, WriteSession};
 
 use super::amend::extents_of;
-use super::content::{Content, recut};
-use super::run::{Job, keys_of};
+use super::content::{PublishedContent, recut};
+use super::run::{PublishJob, keys_of};
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::head::State;
+use crate::fs::LiveFilesystem;
+use crate::head::LayeredState;
 use crate::tree::damaged;
 
 /// Sorted changes to the tree; None removes.
-type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+type TreeChanges = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// What is being published, and where to.
 pub(super) struct Publication<'a> {
-    pub fs: &'a Fs,
-    pub state: &'a State,
+    pub fs: &'a LiveFilesystem,
+    pub state: &'a LayeredState,
     pub session: &'a WriteSession,
     pub chunker: &'a Chunker,
 }
 
 /// How the inode that the tree gets differs from that of the layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum PublishedInode {
     /// It does not.
     AsItIs,
     /// Its extents are others, or its content is inline.
@@ -38,18 +38,18 @@ pub(super) enum Fate {
 }
 
 /// What one inode changes in the tree.
-pub(super) struct Outcome {
+pub(super) struct InodePublication {
     pub ino: Ino,
-    pub changes: Changes,
+    pub changes: TreeChanges,
     /// How the tree's inode differs from that of the layers.
-    pub fate: Fate,
+    pub fate: PublishedInode,
     before: Option<(FileKind, u64)>,
     after: Option<(FileKind, u64)>,
 }
 
-impl Outcome {
+impl InodePublication {
     /// Adds what it changes in the statistics.
-    pub fn count(&self, counted: &mut Statistics) {
+    pub fn count(&self, counted: &mut SnapshotStatistics) {
         if self.ino == Ino::SUPER {
             return;
         }
@@ -73,10 +73,10 @@ impl Outcome {
 
 impl Publication<'_> {
     /// Works out the changes of one inode, and stores its new chunks.
-    pub fn inode(&self, job: Job) -> Result<Outcome> {
+    pub fn inode(&self, job: PublishJob) -> Result<InodePublication> {
         let ino = job.ino;
         let before = self.before(ino)?;
-        let outcome = |changes, fate, after: Option<&Attr>| Outcome {
+        let outcome = |changes, fate, after: Option<&InodeAttr>| InodePublication {
             ino,
             changes,
             fate,
@@ -84,18 +84,18 @@ impl Publication<'_> {
             after: after.map(|attr| (attr.kind, attr.size)),
         };
         if ino == Ino::SUPER {
-            return Ok(outcome(plain_changes(&job, |_| true), Fate::AsItIs, None));
+            return Ok(outcome(plain_changes(&job, |_| true), PublishedInode::AsItIs, None));
         }
         let after = self.fs.tree.read_sealed(self.state, |view| view.attr(ino))?;
         // What has no name is in no snapshot, though it may still be open.
         let Some(mut attr) = after else {
-            return Ok(outcome(self.removal(ino)?, Fate::AsItIs, None));
+            return Ok(outcome(self.removal(ino)?, PublishedInode::AsItIs, None));
         };
         if attr.nlink == 0 {
-            return Ok(outcome(self.removal(ino)?, Fate::Nameless, None));
+            return Ok(outcome(self.removal(ino)?, PublishedInode::Nameless, None));
         }
-        let is_extent = |key: &[u8]| matches!(KeyRef::parse(key), Ok(KeyRef::Extent(..)));
-        let is_attr = |key: &[u8]| matches!(KeyRef::parse(key), Ok(KeyRef::Attr(..)));
+        let is_extent = |key: &[u8]| matches!(MapKeyRef::parse(key), Ok(MapKeyRef::Extent(..)));
+        let is_attr = |key: &[u8]| matches!(MapKeyRef::parse(key), Ok(MapKeyRef::Attr(..)));
         let touched = job.changes.iter().any(|(key, _)| is_extent(key));
         let content = if touched && attr.kind == FileKind::File && attr.inline.is_none() {
             Some(self.fs.tree.read_sealed(self.state, |view| recut(self, view, ino, &attr))?)
@@ -103,29 +103,29 @@ impl Publication<'_> {
             None
         };
         let mut changes = plain_changes(&job, |key| !is_extent(key) && !is_attr(key));
-        let mut extents: Changes = Vec::new();
-        if let Some(Content { inline, extents: new, chunking }) = content {
+        let mut extents: TreeChanges = Vec::new();
+        if let Some(PublishedContent { inline, extents: new, chunking }) = content {
             (attr.inline, attr.chunking) = (inline, chunking);
             extents = self.extent_changes(ino, new)?;
         } else if attr.inline.is_some() || attr.size == 0 {
             extents = self.extent_changes(ino, BTreeMap::new())?;
         }
-        changes.insert(0, (Key::attr(ino).into_bytes(), Some(attr.encode())));
+        changes.insert(0, (MapKey::attr(ino).into_bytes(), Some(attr.encode())));
         changes.extend(extents);
-        let fate = if touched { Fate::Recut } else { Fate::AsItIs };
+        let fate = if touched { PublishedInode::Recut } else { PublishedInode::AsItIs };
         Ok(outcome(changes, fate, Some(&attr)))
     }
 
-    fn before(&self, ino: Ino) -> Result<Option<Attr>> {
+    fn before(&self, ino: Ino) -> Result<Option<InodeAttr>> {
         if ino == Ino::SUPER {
             return Ok(None);
         }
-        let value = vellum_map::get(&**self.fs.tree.nodes(), &self.state.base, Key::attr(ino).as_bytes())?;
-        value.map(|value| Attr::decode(&value).map_err(damaged("an inode"))).transpose()
+        let value = vellum_map::get(&**self.fs.tree.nodes(), &self.state.base, MapKey::attr(ino).as_bytes())?;
+        value.map(|value| InodeAttr::decode(&value).map_err(damaged("an inode"))).transpose()
     }
 
     /// Everything that the base has of an inode goes.
-    fn removal(&self, ino: Ino) -> Result<Changes> {
+    fn removal(&self, ino: Ino) -> Result<TreeChanges> {
         let mut changes = Vec::new();
         for entry in range(&**self.fs.tree.nodes(), &self.state.base, keys_of(ino))? {
             changes.push((entry?.key.to_vec(), None));
@@ -134,7 +134,7 @@ impl Publication<'_> {
     }
 
     /// From the extents that the base has to the new ones.
-    fn extent_changes(&self, ino: Ino, new: BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Changes> {
+    fn extent_changes(&self, ino: Ino, new: BTreeMap<Vec<u8>, Vec<u8>>) -> Result<TreeChanges> {
         let mut changes: BTreeMap<Vec<u8>, Option<Vec<u8>>> =
             new.into_iter().map(|(key, value)| (key, Some(value))).collect();
         for entry in range(&**self.fs.tree.nodes(), &self.state.base, extents_of(ino))? {
@@ -145,7 +145,7 @@ impl Publication<'_> {
 }
 
 /// The changes of a job as they are, of the keys that `wanted` takes.
-fn plain_changes(job: &Job, wanted: impl Fn(&[u8]) -> bool) -> Changes {
+fn plain_changes(job: &PublishJob, wanted: impl Fn(&[u8]) -> bool) -> TreeChanges {
     let changes = job.changes.iter().filter(|(key, _)| wanted(key));
     changes.map(|(key, value)| (key.clone(), value.as_ref().map(|value| value.to_vec()))).collect()
 }

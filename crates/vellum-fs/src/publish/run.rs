@@ -3,49 +3,49 @@
 use std::collections::HashSet;
 
 use rayon::prelude::*;
-use vellum_map::{Applier, Value};
-use vellum_types::{Ino, Key, KeyRef};
+use vellum_map::{MapApplier, MapValue};
+use vellum_types::{Ino, MapKey, MapKeyRef};
 use vellum_volume::WriteSession;
 
-use super::Published;
-use super::inode::{Fate, Outcome, Publication};
+use super::PublishedState;
+use super::inode::{InodePublication, Publication, PublishedInode};
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::head::State;
-use crate::tree::{Nodes, damaged};
+use crate::fs::LiveFilesystem;
+use crate::head::LayeredState;
+use crate::tree::{NodeProvider, damaged};
 
 /// Inodes that are worked on together: enough to keep all threads busy.
 const BATCH: usize = 512;
 
 /// The changes of one inode.
-pub(super) struct Job {
+pub(super) struct PublishJob {
     pub ino: Ino,
-    pub changes: Vec<(Vec<u8>, Option<Value>)>,
+    pub changes: Vec<(Vec<u8>, Option<MapValue>)>,
 }
 
 /// Applies outcomes in order and counts.
-struct Sink<'a> {
-    applier: Applier<'a, Nodes, WriteSession>,
-    published: Published,
+struct PublishSink<'a> {
+    applier: MapApplier<'a, NodeProvider, WriteSession>,
+    published: PublishedState,
 }
 
-impl Fs {
+impl LiveFilesystem {
     /// Stores the tree of a sealed state.
-    pub(crate) fn store_state(&self, state: &State, session: &WriteSession) -> Result<Published> {
+    pub(crate) fn store_state(&self, state: &LayeredState, session: &WriteSession) -> Result<PublishedState> {
         let nodes = &**self.tree.nodes();
         let publication = Publication { fs: self, state, session, chunker: &self.chunker };
-        let applier = Applier::new(nodes, session, self.volume.shape(), &state.base)?;
+        let applier = MapApplier::new(nodes, session, self.volume.shape(), &state.base)?;
         let (recut, nameless) = (HashSet::new(), HashSet::new());
-        let published = Published { root: state.base, counted: state.counted, recut, nameless };
-        let mut sink = Sink { applier, published };
-        let mut batch: Vec<Job> = Vec::new();
+        let published = PublishedState { root: state.base, counted: state.counted, recut, nameless };
+        let mut sink = PublishSink { applier, published };
+        let mut batch: Vec<PublishJob> = Vec::new();
         self.tree.visit_changes(state, &mut |key, value| {
-            let ino = KeyRef::parse(&key).map_err(damaged("a key of a layer"))?.ino();
+            let ino = MapKeyRef::parse(&key).map_err(damaged("a key of a layer"))?.ino();
             if batch.last().is_none_or(|job| job.ino != ino) {
                 if batch.len() >= BATCH {
                     sink.take(&publication, std::mem::take(&mut batch))?;
                 }
-                batch.push(Job { ino, changes: Vec::new() });
+                batch.push(PublishJob { ino, changes: Vec::new() });
             }
             if let Some(job) = batch.last_mut() {
                 job.changes.push((key, value));
@@ -53,16 +53,16 @@ impl Fs {
             Ok(())
         })?;
         sink.take(&publication, batch)?;
-        let Sink { applier, mut published } = sink;
+        let PublishSink { applier, mut published } = sink;
         published.root = applier.finish()?;
         Ok(published)
     }
 }
 
-impl Sink<'_> {
-    fn take(&mut self, publication: &Publication<'_>, batch: Vec<Job>) -> Result<()> {
+impl PublishSink<'_> {
+    fn take(&mut self, publication: &Publication<'_>, batch: Vec<PublishJob>) -> Result<()> {
         publication.session.keep_alive()?;
-        let outcomes: Vec<Result<Outcome>> =
+        let outcomes: Vec<Result<InodePublication>> =
             batch.into_par_iter().map(|job| publication.inode(job)).collect();
         for outcome in outcomes {
             self.apply(outcome?)?;
@@ -70,7 +70,7 @@ impl Sink<'_> {
         Ok(())
     }
 
-    fn apply(&mut self, outcome: Outcome) -> Result<()> {
+    fn apply(&mut self, outcome: InodePublication) -> Result<()> {
         for (key, value) in &outcome.changes {
             match value {
                 Some(value) => self.applier.put(key, value)?,
@@ -79,15 +79,15 @@ impl Sink<'_> {
         }
         outcome.count(&mut self.published.counted);
         match outcome.fate {
-            Fate::AsItIs => {}
-            Fate::Recut => drop(self.published.recut.insert(outcome.ino)),
-            Fate::Nameless => drop(self.published.nameless.insert(outcome.ino)),
+            PublishedInode::AsItIs => {}
+            PublishedInode::Recut => drop(self.published.recut.insert(outcome.ino)),
+            PublishedInode::Nameless => drop(self.published.nameless.insert(outcome.ino)),
         }
         Ok(())
     }
 }
 
 /// The keys of an inode that stand in a tree.
-pub(super) fn keys_of(ino: Ino) -> vellum_map::Span {
-    vellum_map::Span::between(Key::attr(ino).as_bytes(), Key::attr(Ino(ino.0 + 1)).as_bytes())
+pub(super) fn keys_of(ino: Ino) -> vellum_map::KeySpan {
+    vellum_map::KeySpan::between(MapKey::attr(ino).as_bytes(), MapKey::attr(Ino(ino.0 + 1)).as_bytes())
 }

@@ -7,26 +7,26 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use vellum_live::MemoryStore;
-use vellum_types::value::Super;
-use vellum_types::{Attr, Chunking, Dentry, FileKind, Ino, Key, SnapshotId};
-use vellum_volume::verify::{Scope, verify};
+use vellum_types::value::SuperBlock;
+use vellum_types::{ChunkingMode, Dentry, FileKind, Ino, InodeAttr, MapKey, SnapshotId};
+use vellum_volume::verify::{VerifyScope, verify};
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{Meter, Origin, StateDir, Statistics, Volume};
+use vellum_volume::{ProgressMeter, SnapshotOrigin, SnapshotStatistics, StateDir, Volume};
 
-use crate::content::FallocMode;
+use crate::content::AllocateMode;
 use crate::content::extents::overlapping;
-use crate::fs::{Fs, Options};
-use crate::head::Head;
+use crate::fs::{LiveFilesystem, LiveOptions};
+use crate::head::LiveHead;
 use crate::log::WriteLog;
-use crate::publish::Progress;
-use crate::snapshot::SnapshotRequest;
-use crate::tree::{Reading, Txn};
+use crate::publish::PublishProgress;
+use crate::snapshot::LiveSnapshotRequest;
+use crate::tree::{LiveTransaction, MapReader};
 
 const FILES: u64 = 3;
 
 struct World {
     _dir: tempfile::TempDir,
-    fs: Fs,
+    fs: LiveFilesystem,
     now: BTreeMap<Ino, Vec<u8>>,
     snapshots: Vec<(SnapshotId, BTreeMap<Ino, Vec<u8>>)>,
 }
@@ -80,13 +80,13 @@ impl World {
         let new = NewWorktree { name: "main".into(), encrypted: true, store: None };
         let volume = Volume::init(&state, &new, || panic!("a new volume asks for nothing")).unwrap().volume;
         let log = Arc::new(WriteLog::open(&dir.path().join("log"), u64::MAX).unwrap());
-        let head = Head::new(volume.empty_root(), Statistics::default(), None);
+        let head = LiveHead::new(volume.empty_root(), SnapshotStatistics::default(), None);
         let live = Arc::new(MemoryStore::default());
-        let fs = Fs::open(Arc::new(volume), live, log, &head, Options::default()).unwrap();
+        let fs = LiveFilesystem::open(Arc::new(volume), live, log, &head, LiveOptions::default()).unwrap();
         let mut world = Self { _dir: dir, fs, now: BTreeMap::new(), snapshots: Vec::new() };
         let next_ino = Ino(10 + FILES);
-        let given_out = |txn: &mut Txn<'_>| {
-            txn.put(Key::attr(Ino::SUPER), &Super { next_ino }.encode());
+        let given_out = |txn: &mut LiveTransaction<'_>| {
+            txn.put(MapKey::attr(Ino::SUPER), &SuperBlock { next_ino }.encode());
             Ok(())
         };
         world.fs.change(given_out).unwrap();
@@ -100,11 +100,11 @@ impl World {
         let name = format!("file-{}", ino.0);
         self.fs
             .change(|txn| {
-                let mut attr = Attr::new(FileKind::File, 0o644);
+                let mut attr = InodeAttr::new(FileKind::File, 0o644);
                 (attr.parent, attr.name) = (Ino::ROOT, name.clone().into_bytes());
                 txn.put_attr(ino, &attr);
                 txn.put(
-                    Key::dentry(Ino::ROOT, name.as_bytes()),
+                    MapKey::dentry(Ino::ROOT, name.as_bytes()),
                     &Dentry { ino, kind: FileKind::File }.encode(),
                 );
                 Ok(())
@@ -137,7 +137,7 @@ impl World {
                 self.now.get_mut(&Ino(10 + file)).unwrap().resize(*size as usize, 0);
             }
             Step::Punch { file, offset, len } => {
-                let mode = FallocMode { punch_hole: true, keep_size: true, ..FallocMode::default() };
+                let mode = AllocateMode { punch_hole: true, keep_size: true, ..AllocateMode::default() };
                 self.fs.fallocate(Ino(10 + file), mode, *offset, *len).unwrap();
                 let content = self.now.get_mut(&Ino(10 + file)).unwrap();
                 let end = content.len().min((offset + len) as usize);
@@ -160,7 +160,8 @@ impl World {
     }
 
     fn snapshot(&mut self) {
-        let request = SnapshotRequest { note: String::new(), tags: Vec::new(), origin: Origin::User };
+        let request =
+            LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
         let id = self.fs.snapshot(&request).unwrap();
         self.snapshots.push((id, self.now.clone()));
     }
@@ -169,7 +170,7 @@ impl World {
         for (ino, content) in &self.now {
             let read = self.fs.read(*ino, 0, 1 << 20).unwrap();
             assert!(read == *content, "{ino} after {after:?}: {} bytes of {}", read.len(), content.len());
-            let look = |view: &dyn Reading| {
+            let look = |view: &dyn MapReader| {
                 let extents = overlapping(view, *ino, 0..u64::MAX)?;
                 Ok(view.attr_of(*ino)?.inline.is_none() || extents.is_empty())
             };
@@ -199,7 +200,7 @@ impl World {
             assert_eq!(record.statistics.files, FILES);
             assert_eq!(record.statistics.bytes, content.values().map(|c| c.len() as u64).sum::<u64>());
         }
-        let report = verify(volume, &Scope::All, false, &Meter::default()).unwrap();
+        let report = verify(volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
         assert!(report.findings.is_empty(), "{:?}", report.findings);
         assert_eq!(self.fs.unpublished().unwrap().sealed_layers, 0);
     }
@@ -226,13 +227,13 @@ fn a_file_that_is_overwritten_here_and_there_is_cut_into_blocks() {
     world.run(&Step::Write { file, offset: 0, len: 3_000_000, seed: 1 });
     world.fs.flush().unwrap();
     let attr = |world: &World| world.fs.tree().read(|view| view.attr_of(ino)).unwrap();
-    assert_eq!(attr(&world).chunking, Chunking::Content);
+    assert_eq!(attr(&world).chunking, ChunkingMode::Content);
     for place in 0..40 {
         let step = Step::Write { file, offset: (place * 37 % 40) * 70_000, len: 4096, seed: place as u8 };
         world.run(&step);
     }
     world.fs.flush().unwrap();
-    assert_eq!(attr(&world).chunking, Chunking::Fixed);
+    assert_eq!(attr(&world).chunking, ChunkingMode::Fixed);
     assert!(world.fs.read(ino, 0, 3_000_000).unwrap() == world.now[&ino]);
 }
 
@@ -293,11 +294,11 @@ fn a_file_that_is_open_without_a_name_does_not_keep_publishing_busy() {
     fs.unlink(Ino::ROOT, b"file-10").unwrap();
     fs.write(ino, 10_000, &noise(5000, 2), false).unwrap();
     fs.flush().unwrap();
-    let request = SnapshotRequest { note: String::new(), tags: Vec::new(), origin: Origin::User };
+    let request = LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
     fs.snapshot(&request).unwrap();
     fs.flush().unwrap();
     assert!(!fs.is_changed().unwrap());
-    assert_eq!(fs.publish().unwrap(), Progress::Nothing);
+    assert_eq!(fs.publish().unwrap(), PublishProgress::Nothing);
     assert_eq!(fs.read(ino, 10_000, 5000).unwrap(), noise(5000, 2));
     fs.release(handle).unwrap();
     fs.flush().unwrap();
@@ -308,7 +309,7 @@ fn a_file_that_is_open_without_a_name_does_not_keep_publishing_busy() {
 #[test]
 fn what_is_sealed_while_a_file_without_a_name_is_published_is_published_next() {
     let world = World::new();
-    let caller = crate::Caller { uid: 0, gid: 0, umask: 0 };
+    let caller = crate::RequestCaller { uid: 0, gid: 0, umask: 0 };
     let fs = &world.fs;
     let nameless = fs.tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
     let handle = fs.open_file(nameless, crate::OpenFlags::default()).unwrap();
@@ -316,13 +317,13 @@ fn what_is_sealed_while_a_file_without_a_name_is_published_is_published_next() {
     let first = fs.tree.head().sealed();
     assert_ne!(first.layers, []);
     fs.write(Ino(10), 0, &noise(30_000, 1), false).unwrap();
-    let seal = |head: &mut Head, _: &mut dyn vellum_live::Transaction| {
+    let seal = |head: &mut LiveHead, _: &mut dyn vellum_live::StoreTransaction| {
         head.seal();
         Ok(())
     };
     fs.tree.change_head(seal).unwrap();
     fs.publish_layers(&first).unwrap();
-    assert_eq!(fs.publish().unwrap(), Progress::Some);
+    assert_eq!(fs.publish().unwrap(), PublishProgress::Some);
     let base = fs.volume().tree(fs.tree.head().state.base);
     assert_eq!(base.inode(Ino(10)).unwrap().attr.size, 30_000);
     fs.release(handle).unwrap();
@@ -331,8 +332,8 @@ fn what_is_sealed_while_a_file_without_a_name_is_published_is_published_next() {
 #[test]
 fn a_file_that_gets_a_name_again_has_its_content_in_every_snapshot() {
     let world = World::new();
-    let caller = crate::Caller { uid: 0, gid: 0, umask: 0 };
-    let request = SnapshotRequest { note: String::new(), tags: Vec::new(), origin: Origin::User };
+    let caller = crate::RequestCaller { uid: 0, gid: 0, umask: 0 };
+    let request = LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
     let fs = &world.fs;
     let ino = fs.tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
     let handle = fs.open_file(ino, crate::OpenFlags::default()).unwrap();
@@ -358,8 +359,8 @@ fn a_file_that_gets_a_name_again_has_its_content_in_every_snapshot() {
 #[test]
 fn a_restore_brings_back_no_file_without_a_name() {
     let world = World::new();
-    let caller = crate::Caller { uid: 0, gid: 0, umask: 0 };
-    let request = SnapshotRequest { note: String::new(), tags: Vec::new(), origin: Origin::User };
+    let caller = crate::RequestCaller { uid: 0, gid: 0, umask: 0 };
+    let request = LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
     let fs = &world.fs;
     let ino = fs.tmpfile(Ino::ROOT, 0o600, caller).unwrap().ino;
     let handle = fs.open_file(ino, crate::OpenFlags::default()).unwrap();

@@ -7,22 +7,22 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vellum_types::{Attr, Ino, Key, KeyRef, Time};
+use vellum_types::{Ino, InodeAttr, MapKey, MapKeyRef, UnixTime};
 
 /// Most inodes that are remembered, some MiB: above that all are forgotten, as they are when the worktree is closed.
 const MOST: usize = 1 << 16;
 
 /// Times of accesses.
 #[derive(Debug, Default)]
-pub struct Accesses {
-    times: Mutex<HashMap<Ino, Time>>,
+pub struct AccessTimes {
+    times: Mutex<HashMap<Ino, UnixTime>>,
     /// Whether there are any: most changes need not look.
     any: AtomicBool,
 }
 
-impl Accesses {
+impl AccessTimes {
     /// Remembers an access.
-    pub fn note(&self, ino: Ino, time: Time) {
+    pub fn note(&self, ino: Ino, time: UnixTime) {
         let mut times = self.lock();
         if times.len() >= MOST {
             times.clear();
@@ -32,7 +32,7 @@ impl Accesses {
     }
 
     /// Puts what is remembered into attributes that were read from the map.
-    pub fn apply(&self, ino: Ino, attr: &mut Attr) {
+    pub fn apply(&self, ino: Ino, attr: &mut InodeAttr) {
         if self.any.load(Ordering::Acquire)
             && let Some(time) = self.lock().get(&ino)
         {
@@ -41,13 +41,13 @@ impl Accesses {
     }
 
     /// Forgets the inodes whose attributes were changed.
-    pub fn forget(&self, changed: &[Key]) {
+    pub fn forget(&self, changed: &[MapKey]) {
         if !self.any.load(Ordering::Acquire) {
             return;
         }
         let mut times = self.lock();
         for key in changed {
-            if let Ok(KeyRef::Attr(ino)) = KeyRef::parse(key.as_bytes()) {
+            if let Ok(MapKeyRef::Attr(ino)) = MapKeyRef::parse(key.as_bytes()) {
                 times.remove(&ino);
             }
         }
@@ -58,7 +58,7 @@ impl Accesses {
         self.lock().clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Time>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, UnixTime>> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,9 +5,9 @@
 //! the key of the attributes and a byte 1. Invariant: who reads a layer through this crate sees attributes that are
 //! whole, and no key of content.
 
-use vellum_live::Bytes;
-use vellum_map::{Slice, Value};
-use vellum_types::{Attr, Key, KeyTag};
+use vellum_live::ValueBytes;
+use vellum_map::{MapValue, SharedSlice};
+use vellum_types::{InodeAttr, MapKey, MapKeyTag};
 
 use super::merge::{LiveRead, layer_key};
 use crate::error::{FsError, Result};
@@ -25,7 +25,7 @@ const APART_MIN: usize = 256;
 const TRIES: usize = 1000;
 
 /// The key in the live store of the content that belongs to the attributes under a key.
-pub fn content_key(layer: LayerId, attributes: &Key) -> Vec<u8> {
+pub fn content_key(layer: LayerId, attributes: &MapKey) -> Vec<u8> {
     let mut key = layer_key(layer, attributes.as_bytes());
     key.push(CONTENT);
     key
@@ -37,11 +37,11 @@ pub fn is_content(key: &[u8]) -> bool {
 }
 
 fn is_attributes(key: &[u8]) -> bool {
-    matches!(key.split_last(), Some((tag, ino)) if *tag == KeyTag::Attr.as_byte() && ino.len() == size_of::<u64>())
+    matches!(key.split_last(), Some((tag, ino)) if *tag == MapKeyTag::Attr.as_byte() && ino.len() == size_of::<u64>())
 }
 
 /// Bare attributes and the content; None: they stand together.
-pub fn split(attr: &Attr) -> Option<(Bytes, &[u8])> {
+pub fn split(attr: &InodeAttr) -> Option<(ValueBytes, &[u8])> {
     let content = attr.inline.as_deref().filter(|content| content.len() >= APART_MIN)?;
     let len = u16::try_from(content.len()).ok()?.to_le_bytes();
     let whole = attr.encode();
@@ -55,15 +55,15 @@ pub fn is_bare(key: &[u8], stored: &[u8]) -> bool {
 }
 
 /// The attributes with their content; None if it is not theirs.
-pub fn join(bare: &[u8], content: &[u8]) -> Option<Value> {
+pub fn join(bare: &[u8], content: &[u8]) -> Option<MapValue> {
     let (head, attributes) = bare.split_at_checked(HEAD)?;
     let len = usize::from(u16::from_le_bytes([*head.get(1)?, *head.get(2)?]));
-    let join = || Slice::from(Bytes::from([attributes, content].concat()));
+    let join = || SharedSlice::from(ValueBytes::from([attributes, content].concat()));
     (len == content.len()).then(join)
 }
 
 /// The attributes under a key of the live store, whole; `bare` is what was read there. None: it is not there any more.
-pub fn complete(live: &dyn LiveRead, full: &[u8], bare: Bytes) -> Result<Option<Bytes>> {
+pub fn complete(live: &dyn LiveRead, full: &[u8], bare: ValueBytes) -> Result<Option<ValueBytes>> {
     let content_key = [full, &[CONTENT]].concat();
     let mut bare = bare;
     // Outside of a transaction both may change meanwhile; what is read between two equal looks belongs to them.
@@ -91,8 +91,8 @@ mod tests {
 
     use super::*;
 
-    fn file(len: usize) -> Attr {
-        let mut attr = Attr::new(FileKind::File, 0o644);
+    fn file(len: usize) -> InodeAttr {
+        let mut attr = InodeAttr::new(FileKind::File, 0o644);
         (attr.size, attr.inline) = (len as u64, Some(vec![7; len]));
         attr.name = b"f".to_vec();
         attr
@@ -112,17 +112,17 @@ mod tests {
     #[test]
     fn what_is_tiny_or_not_there_stays_beside_the_attributes() {
         assert!(split(&file(APART_MIN - 1)).is_none());
-        assert!(split(&Attr::new(FileKind::File, 0o644)).is_none());
+        assert!(split(&InodeAttr::new(FileKind::File, 0o644)).is_none());
     }
 
     #[test]
     fn keys_of_content_stand_right_behind_those_of_attributes() {
-        let (attributes, layer) = (Key::attr(Ino(7)), LayerId(3));
+        let (attributes, layer) = (MapKey::attr(Ino(7)), LayerId(3));
         let key = content_key(layer, &attributes);
         assert!(key > layer_key(layer, attributes.as_bytes()));
-        assert!(key < layer_key(layer, Key::dentry(Ino(7), b"\x01").as_bytes()));
+        assert!(key < layer_key(layer, MapKey::dentry(Ino(7), b"\x01").as_bytes()));
         assert!(is_content(&key[9..]) && !is_content(attributes.as_bytes()));
-        assert!(!is_content(Key::xattr(Ino(7), b"\x01").as_bytes()));
+        assert!(!is_content(MapKey::xattr(Ino(7), b"\x01").as_bytes()));
         let whole = file(APART_MIN);
         assert!(is_bare(attributes.as_bytes(), &split(&whole).unwrap().0));
         assert!(!is_bare(attributes.as_bytes(), &whole.encode()));

@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::ops::ControlFlow;
 
-use vellum_live::{Bytes, LiveError, LiveStore, Transaction, Visit};
-use vellum_map::{NodeSource, Range, Slice, Span, Value, get, range};
-use vellum_types::{Key, KeyTag};
+use vellum_live::{LiveError, LiveStore, StoreTransaction, ValueBytes, VisitScan};
+use vellum_map::{KeySpan, MapRange, MapValue, NodeSource, SharedSlice, get, range};
+use vellum_types::{MapKey, MapKeyTag};
 
 use super::inline;
 use crate::error::Result;
-use crate::head::{LayerId, State, layer_prefix};
+use crate::head::{LayerId, LayeredState, layer_prefix};
 
 /// Says in a layer that a key is gone.
 const TOMBSTONE: &[u8] = &[0xFF];
@@ -25,28 +25,28 @@ const TAG_AT: usize = 8;
 /// What can be read from, be it the store or a transaction.
 pub trait LiveRead {
     /// The value under a key.
-    fn get(&self, key: &[u8]) -> std::result::Result<Option<Bytes>, LiveError>;
+    fn get(&self, key: &[u8]) -> std::result::Result<Option<ValueBytes>, LiveError>;
     /// Visits a span.
-    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> std::result::Result<(), LiveError>;
+    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> std::result::Result<(), LiveError>;
 }
 
 impl LiveRead for &dyn LiveStore {
-    fn get(&self, key: &[u8]) -> std::result::Result<Option<Bytes>, LiveError> {
+    fn get(&self, key: &[u8]) -> std::result::Result<Option<ValueBytes>, LiveError> {
         LiveStore::get(*self, key)
     }
 
-    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> std::result::Result<(), LiveError> {
+    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> std::result::Result<(), LiveError> {
         LiveStore::scan(*self, span, visit)
     }
 }
 
-impl LiveRead for &dyn Transaction {
-    fn get(&self, key: &[u8]) -> std::result::Result<Option<Bytes>, LiveError> {
-        Transaction::get(*self, key)
+impl LiveRead for &dyn StoreTransaction {
+    fn get(&self, key: &[u8]) -> std::result::Result<Option<ValueBytes>, LiveError> {
+        StoreTransaction::get(*self, key)
     }
 
-    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> std::result::Result<(), LiveError> {
-        Transaction::scan(*self, span, visit)
+    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> std::result::Result<(), LiveError> {
+        StoreTransaction::scan(*self, span, visit)
     }
 }
 
@@ -59,7 +59,7 @@ pub fn layer_key(layer: LayerId, key: &[u8]) -> Vec<u8> {
 }
 
 /// What a layer keeps for a change.
-pub fn encode_change(key: &[u8], value: Option<&[u8]>) -> Bytes {
+pub fn encode_change(key: &[u8], value: Option<&[u8]>) -> ValueBytes {
     match value {
         None => TOMBSTONE.into(),
         Some(value) if is_xattr(key) => [&[0], value].concat().into(),
@@ -68,27 +68,27 @@ pub fn encode_change(key: &[u8], value: Option<&[u8]>) -> Bytes {
 }
 
 /// The change that a layer keeps; None is a tombstone. Attributes may be bare.
-pub fn decode_change(key: &[u8], stored: &Bytes) -> Option<Value> {
+pub fn decode_change(key: &[u8], stored: &ValueBytes) -> Option<MapValue> {
     if **stored == *TOMBSTONE {
         return None;
     }
     Some(match stored.split_first() {
-        Some((_, value)) if is_xattr(key) => Slice::from(Bytes::from(value)),
-        _ => Slice::from(Bytes::clone(stored)),
+        Some((_, value)) if is_xattr(key) => SharedSlice::from(ValueBytes::from(value)),
+        _ => SharedSlice::from(ValueBytes::clone(stored)),
     })
 }
 
 fn is_xattr(key: &[u8]) -> bool {
-    key.get(TAG_AT) == Some(&KeyTag::Xattr.as_byte())
+    key.get(TAG_AT) == Some(&MapKeyTag::Xattr.as_byte())
 }
 
 /// The value of a key: what the newest layer that speaks of it says, or else the base.
 pub fn get_merged<N: NodeSource>(
     live: &dyn LiveRead,
-    state: &State,
+    state: &LayeredState,
     nodes: &N,
-    key: &Key,
-) -> Result<Option<Value>> {
+    key: &MapKey,
+) -> Result<Option<MapValue>> {
     let key = key.as_bytes();
     let mut full = layer_key(LayerId(0), key);
     for layer in &state.layers {
@@ -108,27 +108,27 @@ pub fn get_merged<N: NodeSource>(
 }
 
 /// The changes of one layer within a span, taken in portions.
-pub struct Cursor<'a> {
+pub struct LayerCursor<'a> {
     live: &'a dyn LiveRead,
     layer: LayerId,
     /// What is still to be taken; None at the end.
-    rest: Option<Span>,
-    ready: VecDeque<(Vec<u8>, Option<Value>)>,
+    rest: Option<KeySpan>,
+    ready: VecDeque<(Vec<u8>, Option<MapValue>)>,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> LayerCursor<'a> {
     /// The changes of a layer in a span of the map's keys.
-    pub fn new(live: &'a dyn LiveRead, layer: LayerId, span: &Span) -> Self {
+    pub fn new(live: &'a dyn LiveRead, layer: LayerId, span: &KeySpan) -> Self {
         let end = match &span.end {
             Some(end) => layer_key(layer, end),
             None => layer_prefix(LayerId(layer.0 + 1)).to_vec(),
         };
-        let rest = Span::between(layer_key(layer, &span.start), end);
+        let rest = KeySpan::between(layer_key(layer, &span.start), end);
         Self { live, layer, rest: Some(rest), ready: VecDeque::new() }
     }
 
     /// The next change, which stays the next.
-    pub fn peek(&mut self) -> Result<Option<&(Vec<u8>, Option<Value>)>> {
+    pub fn peek(&mut self) -> Result<Option<&(Vec<u8>, Option<MapValue>)>> {
         while self.ready.is_empty() && self.rest.is_some() {
             self.refill()?;
         }
@@ -136,14 +136,14 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes the next change.
-    pub fn take(&mut self) -> Result<Option<(Vec<u8>, Option<Value>)>> {
+    pub fn take(&mut self) -> Result<Option<(Vec<u8>, Option<MapValue>)>> {
         self.peek()?;
         Ok(self.ready.pop_front())
     }
 
     fn refill(&mut self) -> Result<()> {
         let Some(span) = self.rest.take() else { return Ok(()) };
-        let mut portion: Vec<(Vec<u8>, Bytes)> = Vec::new();
+        let mut portion: Vec<(Vec<u8>, ValueBytes)> = Vec::new();
         let prefix = layer_prefix(self.layer).len();
         self.live.scan(&span, &mut |full, stored| {
             portion.push((full.get(prefix..).unwrap_or_default().to_vec(), stored.clone()));
@@ -176,15 +176,15 @@ impl<'a> Cursor<'a> {
 }
 
 /// The changes of several layers, merged: of each key the newest.
-pub struct Changes<'a> {
+pub struct LayerChanges<'a> {
     /// Newest first.
-    cursors: Vec<Cursor<'a>>,
+    cursors: Vec<LayerCursor<'a>>,
 }
 
-impl<'a> Changes<'a> {
+impl<'a> LayerChanges<'a> {
     /// The changes of some layers, newest first, in a span.
-    pub fn new(live: &'a dyn LiveRead, layers: &[LayerId], span: &Span) -> Self {
-        Self { cursors: layers.iter().map(|layer| Cursor::new(live, *layer, span)).collect() }
+    pub fn new(live: &'a dyn LiveRead, layers: &[LayerId], span: &KeySpan) -> Self {
+        Self { cursors: layers.iter().map(|layer| LayerCursor::new(live, *layer, span)).collect() }
     }
 
     /// The key of the next change.
@@ -201,7 +201,7 @@ impl<'a> Changes<'a> {
     }
 
     /// The next change.
-    pub fn next(&mut self) -> Result<Option<(Vec<u8>, Option<Value>)>> {
+    pub fn next(&mut self) -> Result<Option<(Vec<u8>, Option<MapValue>)>> {
         let Some(key) = self.peek_key()? else { return Ok(None) };
         let mut newest = None;
         for cursor in &mut self.cursors {
@@ -215,20 +215,20 @@ impl<'a> Changes<'a> {
 }
 
 /// Base and layers as one sequence of entries.
-pub struct Merged<'a, N: NodeSource> {
-    changes: Changes<'a>,
-    base: Peekable<Range<'a, N>>,
+pub struct MergedEntries<'a, N: NodeSource> {
+    changes: LayerChanges<'a>,
+    base: Peekable<MapRange<'a, N>>,
 }
 
-impl<'a, N: NodeSource> Merged<'a, N> {
+impl<'a, N: NodeSource> MergedEntries<'a, N> {
     /// The entries of a span as a state has them.
-    pub fn new(live: &'a dyn LiveRead, state: &State, nodes: &'a N, span: Span) -> Result<Self> {
-        let changes = Changes::new(live, &state.layers, &span);
+    pub fn new(live: &'a dyn LiveRead, state: &LayeredState, nodes: &'a N, span: KeySpan) -> Result<Self> {
+        let changes = LayerChanges::new(live, &state.layers, &span);
         Ok(Self { changes, base: range(nodes, &state.base, span)?.peekable() })
     }
 
     /// The next entry.
-    pub fn next(&mut self) -> Result<Option<(Slice, Value)>> {
+    pub fn next(&mut self) -> Result<Option<(SharedSlice, MapValue)>> {
         loop {
             let changed = self.changes.peek_key()?;
             let base_key = match self.base.peek() {
@@ -251,7 +251,7 @@ impl<'a, N: NodeSource> Merged<'a, N> {
                 self.base.next();
             }
             if let Some((key, Some(value))) = self.changes.next()? {
-                return Ok(Some((Slice::from(Bytes::from(key)), value)));
+                return Ok(Some((SharedSlice::from(ValueBytes::from(key)), value)));
             }
         }
     }

@@ -3,14 +3,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vellum_map::{MapError, Node, NodeSource};
+use vellum_map::{MapError, MapNode, NodeSource};
 use vellum_types::{BlobId, ErrorKind};
 
-use super::Nodes;
+use super::NodeProvider;
 
 /// The nodes that are in memory, or all.
-pub struct Resident<'n> {
-    nodes: &'n Nodes,
+pub struct ResidentNodes<'n> {
+    nodes: &'n NodeProvider,
     /// Others are fetched on the spot.
     fetches: bool,
     missing: Mutex<Option<BlobId>>,
@@ -20,8 +20,8 @@ pub struct Resident<'n> {
 #[error("it is not in memory")]
 struct NotInMemory;
 
-impl<'n> Resident<'n> {
-    pub fn new(nodes: &'n Nodes, fetches: bool) -> Self {
+impl<'n> ResidentNodes<'n> {
+    pub fn new(nodes: &'n NodeProvider, fetches: bool) -> Self {
         Self { nodes, fetches, missing: Mutex::default() }
     }
 
@@ -31,8 +31,8 @@ impl<'n> Resident<'n> {
     }
 }
 
-impl NodeSource for Resident<'_> {
-    fn node(&self, id: &BlobId) -> Result<Arc<Node>, MapError> {
+impl NodeSource for ResidentNodes<'_> {
+    fn node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
         if self.fetches {
             return self.nodes.node(id);
         }

@@ -6,25 +6,25 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use rustix::io::Errno;
-use vellum_types::{Attr, DecodeError, FileKind, Reader, Writer};
-use vellum_volume::Statistics;
-use vellum_volume::refs::Quota;
+use vellum_types::{DecodeError, FieldReader, FieldWriter, FileKind, InodeAttr};
+use vellum_volume::SnapshotStatistics;
+use vellum_volume::refs::WorktreeQuota;
 
 use crate::error::Result;
 
 /// An amount of content and inodes, or a difference of two.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Amount {
+pub struct UsageAmount {
     /// Bytes of content of files, holes included.
     pub bytes: i64,
     /// Inodes of all kinds.
     pub inodes: i64,
 }
 
-impl Amount {
+impl UsageAmount {
     /// What an inode counts for: nothing if it has no name, since no snapshot has it and it goes with its last close.
     #[must_use]
-    pub fn of(attr: &Attr) -> Self {
+    pub fn of(attr: &InodeAttr) -> Self {
         if attr.nlink == 0 {
             return Self::default();
         }
@@ -34,7 +34,7 @@ impl Amount {
 
     /// What a tree holds.
     #[must_use]
-    pub fn counted(counted: &Statistics) -> Self {
+    pub fn counted(counted: &SnapshotStatistics) -> Self {
         let inodes = counted.files.saturating_add(counted.dirs).saturating_add(counted.others);
         Self { bytes: signed(counted.bytes), inodes: signed(inodes) }
     }
@@ -58,12 +58,12 @@ impl Amount {
     }
 
     /// Adds the stored form.
-    pub fn encode(self, writer: &mut Writer) {
+    pub fn encode(self, writer: &mut FieldWriter) {
         writer.varint_signed(self.bytes).varint_signed(self.inodes);
     }
 
     /// Reads the stored form.
-    pub fn decode(reader: &mut Reader<'_>) -> std::result::Result<Self, DecodeError> {
+    pub fn decode(reader: &mut FieldReader<'_>) -> std::result::Result<Self, DecodeError> {
         Ok(Self { bytes: reader.varint_signed()?, inodes: reader.varint_signed()? })
     }
 }
@@ -74,64 +74,64 @@ fn signed(number: u64) -> i64 {
 
 /// What a worktree holds and may hold.
 #[derive(Debug)]
-pub struct Usage {
-    bytes: Counter,
-    inodes: Counter,
+pub struct WorktreeUsage {
+    bytes: UsageCounter,
+    inodes: UsageCounter,
 }
 
 /// One number and its limit.
 #[derive(Debug)]
-struct Counter {
+struct UsageCounter {
     used: AtomicI64,
     /// `u64::MAX`: none.
     limit: AtomicU64,
 }
 
-impl Usage {
+impl WorktreeUsage {
     pub(super) fn new() -> Self {
-        let counter = || Counter { used: AtomicI64::new(0), limit: AtomicU64::new(u64::MAX) };
+        let counter = || UsageCounter { used: AtomicI64::new(0), limit: AtomicU64::new(u64::MAX) };
         Self { bytes: counter(), inodes: counter() }
     }
 
     /// What there is.
-    pub fn used(&self) -> Amount {
-        Amount {
+    pub fn used(&self) -> UsageAmount {
+        UsageAmount {
             bytes: self.bytes.used.load(Ordering::Acquire),
             inodes: self.inodes.used.load(Ordering::Acquire),
         }
     }
 
     /// Sets what there is: the worktree stands on another state.
-    pub fn set(&self, used: Amount) {
+    pub fn set(&self, used: UsageAmount) {
         self.bytes.used.store(used.bytes, Ordering::Release);
         self.inodes.used.store(used.inodes, Ordering::Release);
     }
 
     /// The most that there may be.
-    pub fn quota(&self) -> Quota {
-        Quota { bytes: self.bytes.limit(), inodes: self.inodes.limit() }
+    pub fn quota(&self) -> WorktreeQuota {
+        WorktreeQuota { bytes: self.bytes.limit(), inodes: self.inodes.limit() }
     }
 
     /// Sets the most that there may be. What is there stays.
-    pub fn set_quota(&self, quota: Quota) {
+    pub fn set_quota(&self, quota: WorktreeQuota) {
         self.bytes.limit.store(quota.bytes.unwrap_or(u64::MAX), Ordering::Release);
         self.inodes.limit.store(quota.inodes.unwrap_or(u64::MAX), Ordering::Release);
     }
 
     /// Counts what a transaction changes; nothing is counted if it would be too much.
-    pub fn take(&self, grown: Amount) -> Result<()> {
+    pub fn take(&self, grown: UsageAmount) -> Result<()> {
         self.bytes.take(grown.bytes)?;
         self.inodes.take(grown.inodes).inspect_err(|_| self.bytes.give(grown.bytes))
     }
 
     /// Takes back what was counted: it was not committed.
-    pub fn give(&self, grown: Amount) {
+    pub fn give(&self, grown: UsageAmount) {
         self.bytes.give(grown.bytes);
         self.inodes.give(grown.inodes);
     }
 }
 
-impl Counter {
+impl UsageCounter {
     fn limit(&self) -> Option<u64> {
         Some(self.limit.load(Ordering::Acquire)).filter(|limit| *limit != u64::MAX)
     }

@@ -2,45 +2,45 @@
 //! trees beneath, which the worktree's ref names.
 //!
 //! Invariant: while a view reads a layer nothing is put into it, and nobody drops it. Who changes the worktree holds
-//! [`Views::changing`] throughout; who begins to read waits for that, so that no change is half inside a view.
+//! [`OpenViews::changing`] throughout; who begins to read waits for that, so that no change is half inside a view.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use vellum_map::Root;
+use vellum_map::MapRoot;
 
-use crate::head::{Head, LayerId, State};
+use crate::head::{LayerId, LayeredState, LiveHead};
 
 /// How many views read each layer, and each tree beneath layers.
 #[derive(Debug, Default)]
-struct Readers {
+struct ViewReaders {
     layers: BTreeMap<LayerId, usize>,
-    bases: BTreeMap<Root, usize>,
+    bases: BTreeMap<MapRoot, usize>,
 }
 
 /// What views read.
 #[derive(Debug)]
-pub struct Views {
-    readers: RwLock<Readers>,
+pub struct OpenViews {
+    readers: RwLock<ViewReaders>,
     /// The top layer that was written to last: a newer one is empty, and no view needs it.
     written: AtomicU64,
 }
 
 /// Held during a change.
-pub struct Changing<'v> {
-    readers: RwLockReadGuard<'v, Readers>,
+pub struct ChangeGuard<'v> {
+    readers: RwLockReadGuard<'v, ViewReaders>,
     written: &'v AtomicU64,
 }
 
-impl Views {
+impl OpenViews {
     /// No views, of a worktree of which the top layer may hold something.
-    pub fn new(head: &Head) -> Self {
+    pub fn new(head: &LiveHead) -> Self {
         Self { readers: RwLock::default(), written: AtomicU64::new(head.top().0) }
     }
 
     /// Begins to read the state that a head has now. The head must be held still.
-    pub fn begin(&self, head: &Head) -> State {
+    pub fn begin(&self, head: &LiveHead) -> LayeredState {
         let mut readers = self.write();
         let empty = self.written.load(Ordering::Acquire) != head.top().0;
         let state = if empty { head.sealed() } else { head.state.clone() };
@@ -49,21 +49,21 @@ impl Views {
     }
 
     /// Begins to read a state of which all layers are sealed, and are needed by somebody until now.
-    pub fn begin_sealed(&self, state: &State) {
+    pub fn begin_sealed(&self, state: &LayeredState) {
         add(&mut self.write(), state);
     }
 
     /// Ends reading.
-    pub fn end(&self, state: &State) {
+    pub fn end(&self, state: &LayeredState) {
         let mut readers = self.write();
         state.layers.iter().for_each(|layer| count_down(&mut readers.layers, layer));
         count_down(&mut readers.bases, &state.base);
     }
 
     /// The right to change what no view reads.
-    pub fn changing(&self) -> Changing<'_> {
+    pub fn changing(&self) -> ChangeGuard<'_> {
         let readers = self.readers.read().unwrap_or_else(PoisonError::into_inner);
-        Changing { readers, written: &self.written }
+        ChangeGuard { readers, written: &self.written }
     }
 
     /// The layers that views read.
@@ -72,16 +72,16 @@ impl Views {
     }
 
     /// The trees that views read.
-    pub fn bases(&self) -> Vec<Root> {
+    pub fn bases(&self) -> Vec<MapRoot> {
         self.changing().readers.bases.keys().copied().collect()
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Readers> {
+    fn write(&self) -> RwLockWriteGuard<'_, ViewReaders> {
         self.readers.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Changing<'_> {
+impl ChangeGuard<'_> {
     /// Whether a view reads this layer.
     pub fn is_read(&self, layer: LayerId) -> bool {
         self.readers.layers.contains_key(&layer)
@@ -93,7 +93,7 @@ impl Changing<'_> {
     }
 }
 
-fn add(readers: &mut Readers, state: &State) {
+fn add(readers: &mut ViewReaders, state: &LayeredState) {
     for layer in &state.layers {
         *readers.layers.entry(*layer).or_default() += 1;
     }

@@ -1,7 +1,7 @@
 //! Access control lists and modes.
 
 use rustix::io::Errno;
-use vellum_fs::{Caller, SetAttr, XattrFlags};
+use vellum_fs::{AttributeChanges, RequestCaller, XattrFlags};
 
 use crate::stand::{CALLER, ROOT, Stand, errno};
 
@@ -34,7 +34,7 @@ fn a_list_sets_the_mode_and_the_mode_the_list() {
     let file = fs.create("f").unwrap().ino;
     fs.setxattr(file, ACCESS, &list(6, 7, 4, 6, 0), SET).unwrap();
     assert_eq!(fs.attr("f").mode, 0o660);
-    fs.setattr(file, &SetAttr { mode: Some(0o751), ..Default::default() }, CALLER).unwrap();
+    fs.setattr(file, &AttributeChanges { mode: Some(0o751), ..Default::default() }, CALLER).unwrap();
     assert_eq!(&*fs.getxattr(file, ACCESS).unwrap(), list(7, 7, 4, 5, 1));
     assert_eq!(fs.attr("f").mode, 0o751);
 }
@@ -57,7 +57,7 @@ fn what_is_made_inherits() {
     let dir = fs.mkdir("d").unwrap().ino;
     fs.setxattr(dir, DEFAULT, &list(7, 7, 5, 7, 0), SET).unwrap();
     assert_eq!(fs.attr("d").mode, 0o755, "a default list is not about the directory itself");
-    let caller = Caller { umask: 0o077, ..CALLER };
+    let caller = RequestCaller { umask: 0o077, ..CALLER };
     let file = fs.fs.create(dir, b"f", 0o664, caller).unwrap();
     assert_eq!(file.attr.mode, 0o660);
     assert_eq!(&*fs.getxattr(file.ino, ACCESS).unwrap(), list(6, 7, 5, 6, 0));

@@ -1,15 +1,15 @@
 //! Setting attributes.
 
 use rustix::io::Errno;
-use vellum_fs::{Caller, SetAttr, SetTime, XattrFlags};
-use vellum_types::Time;
+use vellum_fs::{AttributeChanges, RequestCaller, TimeChange, XattrFlags};
+use vellum_types::UnixTime;
 
 use crate::stand::{CALLER, ROOT, Stand, errno, request, wait_for_tick};
 
-const USER: Caller = Caller { uid: 1000, gid: 1000, umask: 0 };
+const USER: RequestCaller = RequestCaller { uid: 1000, gid: 1000, umask: 0 };
 
-fn time(secs: i64, nanos: u32) -> Time {
-    Time { secs, nanos }
+fn time(secs: i64, nanos: u32) -> UnixTime {
+    UnixTime { secs, nanos }
 }
 
 #[test]
@@ -18,16 +18,19 @@ fn times_are_set_to_the_nanosecond() {
     let file = fs.create("f").unwrap();
     wait_for_tick();
     let (atime, mtime) = (time(-5, 999_999_999), time(1 << 40, 1));
-    let set =
-        SetAttr { atime: Some(SetTime::At(atime)), mtime: Some(SetTime::At(mtime)), ..Default::default() };
+    let set = AttributeChanges {
+        atime: Some(TimeChange::At(atime)),
+        mtime: Some(TimeChange::At(mtime)),
+        ..Default::default()
+    };
     let after = fs.setattr(file.ino, &set, CALLER).unwrap().attr;
     assert_eq!((after.atime, after.mtime), (atime, mtime));
     assert!(after.ctime > file.attr.ctime && after.btime == file.attr.btime);
     wait_for_tick();
-    let set = SetAttr { mtime: Some(SetTime::Now), ..Default::default() };
+    let set = AttributeChanges { mtime: Some(TimeChange::Now), ..Default::default() };
     let now = fs.setattr(file.ino, &set, CALLER).unwrap().attr;
     assert_eq!((now.atime, now.mtime), (atime, now.ctime));
-    let set = SetAttr { ctime: Some(time(7, 7)), ..Default::default() };
+    let set = AttributeChanges { ctime: Some(time(7, 7)), ..Default::default() };
     assert_eq!(fs.setattr(file.ino, &set, CALLER).unwrap().attr.ctime, time(7, 7));
     assert_eq!(fs.attr("f").ctime, time(7, 7));
 }
@@ -35,15 +38,19 @@ fn times_are_set_to_the_nanosecond() {
 #[test]
 fn a_new_owner_does_not_get_set_id_bits() {
     let fs = Stand::new();
-    let set = |path: &str, set: SetAttr| fs.setattr(fs.at(path).ino, &set, CALLER).unwrap().attr;
-    let mode = |mode| SetAttr { mode: Some(mode), ..Default::default() };
-    let owner = SetAttr { uid: Some(7), ..Default::default() };
+    let set = |path: &str, set: AttributeChanges| fs.setattr(fs.at(path).ino, &set, CALLER).unwrap().attr;
+    let mode = |mode| AttributeChanges { mode: Some(mode), ..Default::default() };
+    let owner = AttributeChanges { uid: Some(7), ..Default::default() };
     fs.populate(&["f", "d/"]);
     set("f", mode(0o6755));
     let changed = set("f", owner);
     assert_eq!((changed.uid, changed.gid, changed.mode), (7, 0, 0o755));
     set("f", mode(0o6744));
-    assert_eq!(set("f", SetAttr { gid: Some(9), ..Default::default() }).mode, 0o2744, "it locks, and stays");
+    assert_eq!(
+        set("f", AttributeChanges { gid: Some(9), ..Default::default() }).mode,
+        0o2744,
+        "it locks, and stays"
+    );
     set("d", mode(0o6755));
     assert_eq!(set("d", owner).mode, 0o6755);
 }
@@ -53,7 +60,7 @@ fn a_new_owner_does_not_get_capabilities() {
     let fs = Stand::new();
     let file = fs.create("f").unwrap().ino;
     fs.setxattr(file, b"security.capability", b"x", XattrFlags::default()).unwrap();
-    fs.setattr(file, &SetAttr { uid: Some(7), ..Default::default() }, CALLER).unwrap();
+    fs.setattr(file, &AttributeChanges { uid: Some(7), ..Default::default() }, CALLER).unwrap();
     assert_eq!(errno(fs.getxattr(file, b"security.capability")), Errno::NODATA);
 }
 
@@ -61,7 +68,7 @@ fn a_new_owner_does_not_get_capabilities() {
 fn sizes_are_those_of_files() {
     let fs = Stand::new();
     fs.populate(&["f", "d/"]);
-    let size = |size| SetAttr { size: Some(size), ..Default::default() };
+    let size = |size| AttributeChanges { size: Some(size), ..Default::default() };
     let before = fs.attr("f");
     wait_for_tick();
     let after = fs.setattr(fs.at("f").ino, &size(1 << 40), CALLER).unwrap().attr;
@@ -71,7 +78,7 @@ fn sizes_are_those_of_files() {
     let link = fs.symlink(ROOT, b"s", b"f", CALLER).unwrap().ino;
     assert_eq!(errno(fs.setattr(link, &size(0), CALLER)), Errno::INVAL);
     assert_eq!(
-        errno(fs.setattr(link, &SetAttr { mode: Some(0), ..Default::default() }, CALLER)),
+        errno(fs.setattr(link, &AttributeChanges { mode: Some(0), ..Default::default() }, CALLER)),
         Errno::OPNOTSUPP
     );
 }
@@ -81,9 +88,15 @@ fn who_has_no_privileges_loses_set_id_bits_by_truncating() {
     let fs = Stand::new();
     let file = fs.create("f").unwrap().ino;
     let (mode, size) = (Some(0o6777), Some(1));
-    fs.setattr(file, &SetAttr { mode, ..Default::default() }, CALLER).unwrap();
-    assert_eq!(fs.setattr(file, &SetAttr { size, ..Default::default() }, CALLER).unwrap().attr.mode, 0o6777);
-    assert_eq!(fs.setattr(file, &SetAttr { size, ..Default::default() }, USER).unwrap().attr.mode, 0o777);
+    fs.setattr(file, &AttributeChanges { mode, ..Default::default() }, CALLER).unwrap();
+    assert_eq!(
+        fs.setattr(file, &AttributeChanges { size, ..Default::default() }, CALLER).unwrap().attr.mode,
+        0o6777
+    );
+    assert_eq!(
+        fs.setattr(file, &AttributeChanges { size, ..Default::default() }, USER).unwrap().attr.mode,
+        0o777
+    );
 }
 
 #[test]
@@ -96,9 +109,9 @@ fn accesses_are_recorded_as_relatime_does() {
     assert!(first.atime > file.attr.atime && first.ctime == file.attr.ctime);
     fs.accessed(file.ino).unwrap();
     assert_eq!(fs.attr("f").atime, first.atime);
-    let old = SetAttr {
-        atime: Some(SetTime::At(time(first.atime.secs - 90_000, 0))),
-        mtime: Some(SetTime::At(time(0, 0))),
+    let old = AttributeChanges {
+        atime: Some(TimeChange::At(time(first.atime.secs - 90_000, 0))),
+        mtime: Some(TimeChange::At(time(0, 0))),
         ctime: Some(time(0, 0)),
         ..Default::default()
     };
@@ -135,7 +148,7 @@ fn reading_alone_changes_nothing_that_is_kept() {
     assert_eq!(fs.tree().head().snapshot.unwrap().id, snapshot);
     // It is recorded with the next change, and not before.
     let seen = fs.attr("d/f").atime;
-    let mode = SetAttr { mode: Some(0o600), ..Default::default() };
+    let mode = AttributeChanges { mode: Some(0o600), ..Default::default() };
     assert_eq!(fs.setattr(file.ino, &mode, CALLER).unwrap().attr.atime, seen);
     let fs = fs.again();
     assert_eq!(fs.attr("d/f").atime, seen);
@@ -147,7 +160,7 @@ fn a_time_of_access_that_is_set_counts() {
     let fs = Stand::new();
     let file = fs.create("f").unwrap();
     fs.read(file.ino, 0, 1).unwrap();
-    let early = SetAttr { atime: Some(SetTime::At(time(5, 6))), ..Default::default() };
+    let early = AttributeChanges { atime: Some(TimeChange::At(time(5, 6))), ..Default::default() };
     assert_eq!(fs.setattr(file.ino, &early, CALLER).unwrap().attr.atime, time(5, 6));
     assert_eq!(fs.attr("f").atime, time(5, 6));
     wait_for_tick();

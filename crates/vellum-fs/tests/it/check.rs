@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use vellum_fs::Fs;
-use vellum_fs::tree::Amount;
-use vellum_map::Span;
-use vellum_types::value::Super;
-use vellum_types::{Attr, Dentry, Extent, FileKind, Ino, Key, KeyRef};
+use vellum_fs::LiveFilesystem;
+use vellum_fs::tree::UsageAmount;
+use vellum_map::KeySpan;
+use vellum_types::value::SuperBlock;
+use vellum_types::{Dentry, Extent, FileKind, Ino, InodeAttr, MapKey, MapKeyRef};
 
 /// Checks a worktree in which nothing is open.
 #[track_caller]
-pub fn check(fs: &Fs) {
+pub fn check(fs: &LiveFilesystem) {
     check_usage(fs);
     check_content(fs);
     let (attrs, dentries) = collect(fs);
@@ -37,21 +37,21 @@ pub fn check(fs: &Fs) {
 
 /// Checks what is counted against what there is, whatever is open.
 #[track_caller]
-pub fn check_usage(fs: &Fs) {
+pub fn check_usage(fs: &LiveFilesystem) {
     let (attrs, _) = collect(fs);
-    let sum = attrs.values().map(Amount::of).fold(Amount::default(), Amount::plus);
+    let sum = attrs.values().map(UsageAmount::of).fold(UsageAmount::default(), UsageAmount::plus);
     assert_eq!(fs.tree().usage().used(), sum);
     assert_eq!(fs.tree().measure().unwrap(), sum, "measured anew");
 }
 
 /// Checks that extents do not overlap, lie within their file's size, and are not there where content is inline.
 #[track_caller]
-pub fn check_content(fs: &Fs) {
-    let mut file = (Ino::ROOT, Attr::new(FileKind::Dir, 0), 0);
+pub fn check_content(fs: &LiveFilesystem) {
+    let mut file = (Ino::ROOT, InodeAttr::new(FileKind::Dir, 0), 0);
     let visit = &mut |key: &[u8], value: &[u8]| {
-        match KeyRef::parse(key).unwrap() {
-            KeyRef::Attr(ino) if ino != Ino::SUPER => file = (ino, Attr::decode(value).unwrap(), 0),
-            KeyRef::Extent(ino, start) => {
+        match MapKeyRef::parse(key).unwrap() {
+            MapKeyRef::Attr(ino) if ino != Ino::SUPER => file = (ino, InodeAttr::decode(value).unwrap(), 0),
+            MapKeyRef::Extent(ino, start) => {
                 let (owner, attr, end) = &mut file;
                 let len = Extent::decode(value).unwrap().len;
                 assert_eq!(ino, *owner);
@@ -63,30 +63,30 @@ pub fn check_content(fs: &Fs) {
         }
         ControlFlow::Continue(())
     };
-    fs.tree().read(|view| view.scan(Span::from(Key::attr(Ino::SUPER).as_bytes()), visit)).unwrap();
+    fs.tree().read(|view| view.scan(KeySpan::from(MapKey::attr(Ino::SUPER).as_bytes()), visit)).unwrap();
 }
 
-fn leads_to_root(attrs: &HashMap<Ino, Attr>, ino: Ino) -> bool {
+fn leads_to_root(attrs: &HashMap<Ino, InodeAttr>, ino: Ino) -> bool {
     let parent = |ino: &Ino| attrs.get(ino).map(|attr| attr.parent);
     std::iter::successors(Some(ino), parent).take(attrs.len() + 1).any(|ino| ino == Ino::ROOT)
 }
 
 type Dentries = HashMap<(Ino, Vec<u8>), Dentry>;
 
-fn collect(fs: &Fs) -> (HashMap<Ino, Attr>, Dentries) {
+fn collect(fs: &LiveFilesystem) -> (HashMap<Ino, InodeAttr>, Dentries) {
     let (mut attrs, mut dentries, mut others) = (HashMap::new(), Dentries::new(), Vec::new());
     let visit = &mut |key: &[u8], value: &[u8]| {
-        match KeyRef::parse(key).unwrap() {
-            KeyRef::Attr(Ino::SUPER) => drop(Super::decode(value).unwrap()),
-            KeyRef::Attr(ino) => drop(attrs.insert(ino, Attr::decode(value).unwrap())),
-            KeyRef::Dentry(dir, name) => {
+        match MapKeyRef::parse(key).unwrap() {
+            MapKeyRef::Attr(Ino::SUPER) => drop(SuperBlock::decode(value).unwrap()),
+            MapKeyRef::Attr(ino) => drop(attrs.insert(ino, InodeAttr::decode(value).unwrap())),
+            MapKeyRef::Dentry(dir, name) => {
                 dentries.insert((dir, name.to_vec()), Dentry::decode(value).unwrap());
             }
-            KeyRef::Xattr(ino, _) | KeyRef::Extent(ino, _) => others.push(ino),
+            MapKeyRef::Xattr(ino, _) | MapKeyRef::Extent(ino, _) => others.push(ino),
         }
         ControlFlow::Continue(())
     };
-    fs.tree().read(|view| view.scan(Span::from(Key::attr(Ino::SUPER).as_bytes()), visit)).unwrap();
+    fs.tree().read(|view| view.scan(KeySpan::from(MapKey::attr(Ino::SUPER).as_bytes()), visit)).unwrap();
     assert!(others.iter().all(|ino| attrs.contains_key(ino)), "something is left of an inode that is gone");
     (attrs, dentries)
 }

@@ -1,10 +1,10 @@
 //! Copying from views: what comes back, and that content is shared.
 
 use rustix::io::Errno;
-use vellum_fs::snapshot::SnapshotRequest;
-use vellum_fs::{SetAttr, SetTime, View, XattrFlags};
-use vellum_types::{Ino, Time};
-use vellum_volume::Origin;
+use vellum_fs::snapshot::LiveSnapshotRequest;
+use vellum_fs::{AttributeChanges, LiveView, TimeChange, XattrFlags};
+use vellum_types::{Ino, UnixTime};
+use vellum_volume::SnapshotOrigin;
 
 use crate::check::check;
 use crate::stand::{CALLER, ROOT, Stand, errno};
@@ -12,12 +12,14 @@ use crate::stand::{CALLER, ROOT, Stand, errno};
 const BIG: usize = 200_000;
 
 fn set_mtime(stand: &Stand, path: &str, secs: i64) {
-    let mtime = Some(SetTime::At(Time { secs, nanos: 7 }));
-    stand.setattr(stand.at(path).ino, &SetAttr { mtime, ..SetAttr::default() }, CALLER).unwrap();
+    let mtime = Some(TimeChange::At(UnixTime { secs, nanos: 7 }));
+    stand
+        .setattr(stand.at(path).ino, &AttributeChanges { mtime, ..AttributeChanges::default() }, CALLER)
+        .unwrap();
 }
 
 /// A tree with links, extended attributes, owners and times of its own, and a view of it.
-fn original() -> (Stand, View) {
+fn original() -> (Stand, LiveView) {
     let stand = Stand::new();
     stand.populate(&["dir/", "dir/deep/", "dir/big", "dir/small", "outside"]);
     let big: Vec<u8> = (0..BIG).map(|at| (at / 7) as u8).collect();
@@ -28,9 +30,11 @@ fn original() -> (Stand, View) {
     stand.fs.symlink(stand.at("dir").ino, b"link", b"deep/again", CALLER).unwrap();
     stand.setxattr(stand.at("dir").ino, b"user.mark", b"1", XattrFlags::default()).unwrap();
     let small = stand.at("dir/small").ino;
-    let owner = SetAttr { uid: Some(1234), gid: Some(77), ..SetAttr::default() };
+    let owner = AttributeChanges { uid: Some(1234), gid: Some(77), ..AttributeChanges::default() };
     stand.setattr(small, &owner, CALLER).unwrap();
-    stand.setattr(small, &SetAttr { mode: Some(0o4711), ..SetAttr::default() }, CALLER).unwrap();
+    stand
+        .setattr(small, &AttributeChanges { mode: Some(0o4711), ..AttributeChanges::default() }, CALLER)
+        .unwrap();
     for (path, secs) in [("dir/big", 1), ("dir/small", 2), ("dir/deep", -3), ("dir", 4)] {
         set_mtime(&stand, path, secs);
     }
@@ -49,7 +53,7 @@ fn assert_like_original(stand: &Stand, dir: &str) {
     let at = |name: &str| stand.at(&format!("{dir}{name}"));
     let [top, big, small, deep] = ["", "/big", "/small", "/deep"].map(at);
     let mtimes = [&big, &small, &deep, &top].map(|node| node.attr.mtime);
-    assert_eq!(mtimes, [1, 2, -3, 4].map(|secs| Time { secs, nanos: 7 }));
+    assert_eq!(mtimes, [1, 2, -3, 4].map(|secs| UnixTime { secs, nanos: 7 }));
     assert_eq!(&*stand.getxattr(top.ino, b"user.mark").unwrap(), b"1");
     assert_eq!((small.attr.uid, small.attr.gid, small.attr.mode), (1234, 77, 0o4711));
     assert_eq!(stand.read(small.ino, 0, 10).unwrap(), b"hello");
@@ -85,7 +89,7 @@ fn everything_comes_back_and_content_is_shared() {
 fn published_content_is_shared_too() {
     let (stand, view) = original();
     drop(view);
-    let request = SnapshotRequest { note: String::new(), tags: Vec::new(), origin: Origin::User };
+    let request = LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User };
     let id = stand.snapshot(&request).unwrap();
     stand.flush().unwrap();
     stand.remove_tree(ROOT, b"dir").unwrap();

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use vellum_benchkit::assert_allocates;
 use vellum_fs::cache::InodeCache;
-use vellum_fs::head::{Ancestor, Head};
+use vellum_fs::head::{AncestorSnapshot, LiveHead};
 use vellum_fs::log::LogHooks;
-use vellum_fs::{Fs, Options, WriteLog};
+use vellum_fs::{LiveFilesystem, LiveOptions, WriteLog};
 use vellum_live::sim::SimFolder;
-use vellum_live::{Embedded, Limits};
-use vellum_map::{Builder, Root};
-use vellum_store::{Counts, LocalDir, Metered};
-use vellum_types::value::Super;
-use vellum_types::{Attr, Dentry, FileKind, Ino, Key};
+use vellum_live::{EmbeddedStore, EngineLimits};
+use vellum_map::{MapBuilder, MapRoot};
+use vellum_store::{LocalStore, MeteredStore, RequestCounts};
+use vellum_types::value::SuperBlock;
+use vellum_types::{Dentry, FileKind, Ino, InodeAttr, MapKey};
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{SnapshotRecord, StateDir, Statistics, Volume};
+use vellum_volume::{SnapshotRecord, SnapshotStatistics, StateDir, Volume};
 
 use crate::stand::{CALLER, ROOT, request, temporary};
 
@@ -25,12 +25,12 @@ const IN_ONE: u64 = 1000;
 /// What was asked of the store and of the disk beneath the engine and the write log.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 struct Cost {
-    store: Counts,
+    store: RequestCounts,
     disk: usize,
 }
 
 struct Place {
-    store: Arc<Metered>,
+    store: Arc<MeteredStore>,
     disk: Arc<SimFolder>,
     volume: Arc<Volume>,
     _dir: tempfile::TempDir,
@@ -39,8 +39,8 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let dir = temporary();
-        let objects = LocalDir::create(dir.path().join("store")).unwrap();
-        let store = Arc::new(Metered::new(Arc::new(objects)));
+        let objects = LocalStore::create(dir.path().join("store")).unwrap();
+        let store = Arc::new(MeteredStore::new(Arc::new(objects)));
         let state = StateDir::create(dir.path()).unwrap();
         let new = NewWorktree { store: None, name: "main".into(), encrypted: false };
         let nothing = || panic!("a new volume asks for nothing");
@@ -48,12 +48,12 @@ impl Place {
         Self { store, disk: SimFolder::with(BTreeMap::new()), volume: Arc::new(volume), _dir: dir }
     }
 
-    fn open(&self, name: &str, head: &Head) -> Fs {
+    fn open(&self, name: &str, head: &LiveHead) -> LiveFilesystem {
         let log = Arc::new(WriteLog::open_in(self.disk.beside(&format!("{name}-log")), 1 << 30).unwrap());
         let folder = self.disk.beside(&format!("{name}-meta"));
-        let live = Embedded::open_in(folder, LogHooks(log.clone()), Limits::default()).unwrap();
-        let options = Options { worktree: Some(name.into()), ..Options::default() };
-        Fs::open(self.volume.clone(), Arc::new(live), log, head, options).unwrap()
+        let live = EmbeddedStore::open_in(folder, LogHooks(log.clone()), EngineLimits::default()).unwrap();
+        let options = LiveOptions { worktree: Some(name.into()), ..LiveOptions::default() };
+        LiveFilesystem::open(self.volume.clone(), Arc::new(live), log, head, options).unwrap()
     }
 
     /// What something costs.
@@ -61,7 +61,7 @@ impl Place {
         let (store, disk) = (self.store.counts(), self.disk.ops());
         let done = what();
         let now = self.store.counts();
-        let counts = Counts {
+        let counts = RequestCounts {
             gets: now.gets - store.gets,
             puts: now.puts - store.puts,
             barriers: now.barriers - store.barriers,
@@ -77,11 +77,11 @@ impl Place {
 }
 
 /// A published snapshot of so many files.
-fn publish(volume: &Volume, files: u64) -> Head {
+fn publish(volume: &Volume, files: u64) -> LiveHead {
     let mut session = volume.begin_write().unwrap();
     let root = build(volume, &session, files);
     session.flush().unwrap();
-    let statistics = Statistics { files, ..Statistics::default() };
+    let statistics = SnapshotStatistics { files, ..SnapshotStatistics::default() };
     let mut record = SnapshotRecord {
         nonce: Default::default(),
         root,
@@ -92,7 +92,7 @@ fn publish(volume: &Volume, files: u64) -> Head {
         author: String::new(),
         host: String::new(),
         note: String::new(),
-        origin: vellum_volume::Origin::User,
+        origin: vellum_volume::SnapshotOrigin::User,
         paths: Vec::new(),
         statistics,
     };
@@ -100,42 +100,42 @@ fn publish(volume: &Volume, files: u64) -> Head {
     volume.catalog.put(&record).unwrap();
     volume.update_worktree(&record.worktree, |head| head.head = Some(id)).unwrap();
     session.end().unwrap();
-    Head::new(root, statistics, Some(Ancestor { id, counter: 1, time: record.time }))
+    LiveHead::new(root, statistics, Some(AncestorSnapshot { id, counter: 1, time: record.time }))
 }
 
 /// Directories of files, in the order of the map's keys.
-fn build(volume: &Volume, session: &vellum_volume::WriteSession, files: u64) -> Root {
+fn build(volume: &Volume, session: &vellum_volume::WriteSession, files: u64) -> MapRoot {
     let dirs = files.div_ceil(IN_ONE);
     let dir_of = |number: u64| Ino(2 + number);
     let file_of = |number: u64| Ino(2 + dirs + number);
     let name = |number: u64| format!("{number:07}").into_bytes();
     let attr = |kind, (parent, number): (Ino, u64)| {
-        let mut attr = Attr::new(kind, 0o755);
+        let mut attr = InodeAttr::new(kind, 0o755);
         (attr.parent, attr.name) = (parent, name(number));
         if kind == FileKind::Dir {
             attr.nlink = 2;
         }
         attr
     };
-    let mut builder = Builder::new(volume.shape(), session);
-    let mut push = |key: Key, value: &[u8]| builder.push(key.as_bytes(), value).unwrap();
-    push(Key::attr(Ino::SUPER), &Super { next_ino: file_of(files) }.encode());
-    let mut root = Attr::new(FileKind::Dir, 0o755);
+    let mut builder = MapBuilder::new(volume.shape(), session);
+    let mut push = |key: MapKey, value: &[u8]| builder.push(key.as_bytes(), value).unwrap();
+    push(MapKey::attr(Ino::SUPER), &SuperBlock { next_ino: file_of(files) }.encode());
+    let mut root = InodeAttr::new(FileKind::Dir, 0o755);
     root.nlink = 2 + dirs as u32;
-    push(Key::attr(ROOT), &root.encode());
+    push(MapKey::attr(ROOT), &root.encode());
     for dir in 0..dirs {
         let dentry = Dentry { ino: dir_of(dir), kind: FileKind::Dir };
-        push(Key::dentry(ROOT, &name(dir)), &dentry.encode());
+        push(MapKey::dentry(ROOT, &name(dir)), &dentry.encode());
     }
     for dir in 0..dirs {
-        push(Key::attr(dir_of(dir)), &attr(FileKind::Dir, (ROOT, dir)).encode());
+        push(MapKey::attr(dir_of(dir)), &attr(FileKind::Dir, (ROOT, dir)).encode());
         for file in dir * IN_ONE..files.min((dir + 1) * IN_ONE) {
             let dentry = Dentry { ino: file_of(file), kind: FileKind::File };
-            push(Key::dentry(dir_of(dir), &name(file)), &dentry.encode());
+            push(MapKey::dentry(dir_of(dir), &name(file)), &dentry.encode());
         }
     }
     for file in 0..files {
-        push(Key::attr(file_of(file)), &attr(FileKind::File, (dir_of(file / IN_ONE), file)).encode());
+        push(MapKey::attr(file_of(file)), &attr(FileKind::File, (dir_of(file / IN_ONE), file)).encode());
     }
     builder.finish().unwrap()
 }
@@ -179,7 +179,7 @@ fn snapshot_restore_and_fork_cost_the_same_for_any_number_of_files() {
 #[test]
 fn what_the_inode_cache_answers_allocates_nothing() {
     let cache = InodeCache::new(1 << 20);
-    let attr = Arc::new(Attr::new(FileKind::File, 0o644));
+    let attr = Arc::new(InodeAttr::new(FileKind::File, 0o644));
     cache.put_attr(ROOT, &attr, cache.attr(ROOT).unwrap_err());
     cache.put_dentry(ROOT, b"none", None, cache.dentry(ROOT, b"none").unwrap_err());
     assert_allocates("a hit of attributes", 0, 1000, |_| drop(cache.attr(ROOT).unwrap()));

@@ -4,29 +4,29 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use vellum_fs::fork::Folders;
-use vellum_fs::head::Head;
+use vellum_fs::fork::LiveStateFolders;
+use vellum_fs::head::LiveHead;
 use vellum_fs::log::LogHooks;
-use vellum_fs::snapshot::SnapshotRequest;
-use vellum_fs::{Fs, Options, WriteLog};
-use vellum_live::Embedded;
+use vellum_fs::snapshot::LiveSnapshotRequest;
+use vellum_fs::{LiveFilesystem, LiveOptions, WriteLog};
+use vellum_live::EmbeddedStore;
 use vellum_types::Ino;
-use vellum_volume::refs::LiveTree;
-use vellum_volume::verify::{Scope, verify};
+use vellum_volume::refs::UnsnapshottedTree;
+use vellum_volume::verify::{VerifyScope, verify};
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{Meter, Origin, StateDir, Statistics, Volume};
+use vellum_volume::{ProgressMeter, SnapshotOrigin, SnapshotStatistics, StateDir, Volume};
 
 use crate::stand::CALLER;
 
-fn open(volume: &Arc<Volume>, dir: &Path, worktree: &str) -> Fs {
+fn open(volume: &Arc<Volume>, dir: &Path, worktree: &str) -> LiveFilesystem {
     let log = Arc::new(WriteLog::open(&dir.join("log"), 1 << 30).unwrap());
-    let live = Arc::new(Embedded::open(&dir.join("meta"), LogHooks(log.clone())).unwrap());
-    let fresh = Head::new(volume.empty_root(), Statistics::default(), None);
-    let options = Options { worktree: Some(worktree.into()), ..Options::default() };
-    Fs::open(volume.clone(), live, log, &fresh, options).unwrap()
+    let live = Arc::new(EmbeddedStore::open(&dir.join("meta"), LogHooks(log.clone())).unwrap());
+    let fresh = LiveHead::new(volume.empty_root(), SnapshotStatistics::default(), None);
+    let options = LiveOptions { worktree: Some(worktree.into()), ..LiveOptions::default() };
+    LiveFilesystem::open(volume.clone(), live, log, &fresh, options).unwrap()
 }
 
-fn world() -> (TempDir, Arc<Volume>, Fs) {
+fn world() -> (TempDir, Arc<Volume>, LiveFilesystem) {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let state = StateDir::create(dir.path()).unwrap();
     let new = NewWorktree { store: None, name: "main".into(), encrypted: true };
@@ -36,7 +36,7 @@ fn world() -> (TempDir, Arc<Volume>, Fs) {
     (dir, volume, fs)
 }
 
-fn write(fs: &Fs, name: &str, content: &[u8]) {
+fn write(fs: &LiveFilesystem, name: &str, content: &[u8]) {
     let ino = match fs.lookup(Ino::ROOT, name.as_bytes()) {
         Ok(node) => node.ino,
         Err(_) => fs.create(Ino::ROOT, name.as_bytes(), 0o644, CALLER).unwrap().ino,
@@ -45,7 +45,7 @@ fn write(fs: &Fs, name: &str, content: &[u8]) {
     assert_eq!(fs.write(ino, 0, content, false).unwrap(), content.len());
 }
 
-fn read(fs: &Fs, name: &str) -> Vec<u8> {
+fn read(fs: &LiveFilesystem, name: &str) -> Vec<u8> {
     fs.read(fs.lookup(Ino::ROOT, name.as_bytes()).unwrap().ino, 0, 1 << 20).unwrap()
 }
 
@@ -58,7 +58,8 @@ fn a_fork_has_what_is_published_and_what_is_not() {
     let (dir, volume, one) = world();
     write(&one, "published", &noise(1));
     one.flush().unwrap();
-    let request = SnapshotRequest { note: String::new(), tags: vec!["both".into()], origin: Origin::User };
+    let request =
+        LiveSnapshotRequest { note: String::new(), tags: vec!["both".into()], origin: SnapshotOrigin::User };
     write(&one, "snapshotted", &noise(2));
     let waits = one.snapshot(&request).unwrap();
     write(&one, "dirty", &noise(3));
@@ -69,8 +70,9 @@ fn a_fork_has_what_is_published_and_what_is_not() {
 
     let (meta, log) = (dir.path().join("two/meta"), dir.path().join("two/log"));
     std::fs::create_dir(dir.path().join("two")).unwrap();
-    let stands = |head: &Head| Ok(LiveTree { root: head.state.base, counted: head.state.counted });
-    let base = one.fork_into(Folders { meta: &meta, log: &log }, stands).unwrap();
+    let stands =
+        |head: &LiveHead| Ok(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
+    let base = one.fork_into(LiveStateFolders { meta: &meta, log: &log }, stands).unwrap();
     volume.add_worktree("two", None, "there").unwrap();
     volume.update_worktree("two", |head| head.live = Some(base)).unwrap();
 
@@ -93,7 +95,7 @@ fn a_fork_has_what_is_published_and_what_is_not() {
     assert_eq!(volume.catalog.fetch(&later).unwrap().parents, [waits]);
     assert_eq!(volume.worktree_head("two").unwrap().unwrap().head, Some(later));
     assert_eq!(volume.worktree_head("main").unwrap().unwrap().head, Some(waits));
-    let report = verify(&volume, &Scope::All, false, &Meter::default()).unwrap();
+    let report = verify(&volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
 
@@ -102,6 +104,6 @@ fn a_fork_is_refused_where_something_is_already() {
     let (dir, _, one) = world();
     write(&one, "file", b"content");
     let (meta, log) = (dir.path().join("one/meta"), dir.path().join("one/log"));
-    one.fork_into(Folders { meta: &meta, log: &log }, |_| Ok(())).unwrap_err();
+    one.fork_into(LiveStateFolders { meta: &meta, log: &log }, |_| Ok(())).unwrap_err();
     assert_eq!(read(&one, "file"), b"content");
 }

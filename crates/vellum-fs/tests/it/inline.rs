@@ -4,23 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use vellum_fs::{Fs, SetAttr};
-use vellum_live::sim::{LOSSES, Random};
+use vellum_fs::{AttributeChanges, LiveFilesystem};
+use vellum_live::sim::{LOSSES, SimRandom};
 use vellum_types::Ino;
 
 use crate::check::check;
 use crate::machine::Machine;
 use crate::stand::{CALLER, Stand, request};
 
-fn chmod(fs: &Fs, ino: Ino, mode: u32) {
-    fs.setattr(ino, &SetAttr { mode: Some(mode), ..SetAttr::default() }, CALLER).unwrap();
+fn chmod(fs: &LiveFilesystem, ino: Ino, mode: u32) {
+    fs.setattr(ino, &AttributeChanges { mode: Some(mode), ..AttributeChanges::default() }, CALLER).unwrap();
 }
 
-fn truncate(fs: &Fs, ino: Ino, size: u64) {
-    fs.setattr(ino, &SetAttr { size: Some(size), ..SetAttr::default() }, CALLER).unwrap();
+fn truncate(fs: &LiveFilesystem, ino: Ino, size: u64) {
+    fs.setattr(ino, &AttributeChanges { size: Some(size), ..AttributeChanges::default() }, CALLER).unwrap();
 }
 
-fn read(fs: &Fs, ino: Ino) -> Vec<u8> {
+fn read(fs: &LiveFilesystem, ino: Ino) -> Vec<u8> {
     fs.read(ino, 0, 1 << 20).unwrap()
 }
 
@@ -57,7 +57,7 @@ fn every_state_has_its_own_content_and_attributes() {
     stand.write(ino, 0, &[2; 2000], false).unwrap();
     let third = stand.snapshot(&request()).unwrap();
     truncate(&stand, ino, 10);
-    let look = |view: &vellum_fs::View| (view.attr(ino).unwrap().mode, view.read(ino, 0, 9000).unwrap());
+    let look = |view: &vellum_fs::LiveView| (view.attr(ino).unwrap().mode, view.read(ino, 0, 9000).unwrap());
     let changed = [vec![2; 2000], vec![1; 1000]].concat();
     for _ in 0..2 {
         let views = [first, second, third].map(|id| stand.fs.view_of(id).unwrap());
@@ -132,7 +132,7 @@ fn a_crash_leaves_attributes_with_their_content() {
             stand.flush().unwrap();
         }
     }
-    let mut random = Random(3);
+    let mut random = SimRandom(3);
     for ops in first..=machine.disk.ops() {
         for loss in LOSSES {
             let (_machine, found) = machine.boot(machine.crash(ops, loss, &mut random));

@@ -7,21 +7,21 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
-use vellum_fs::head::Head;
+use vellum_fs::head::LiveHead;
 use vellum_fs::log::LogHooks;
-use vellum_fs::{Fs, Options, WriteLog};
-use vellum_live::sim::{Loss, Random, SimFolder};
-use vellum_live::{Embedded, Limits};
+use vellum_fs::{LiveFilesystem, LiveOptions, WriteLog};
+use vellum_live::sim::{SimFolder, SimLoss, SimRandom};
+use vellum_live::{EmbeddedStore, EngineLimits};
 use vellum_store::{ObjectInfo, ObjectKey, ObjectStore, StoreError};
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{StateDir, Statistics, Volume};
+use vellum_volume::{SnapshotStatistics, StateDir, Volume};
 
 use crate::stand::{Stand, temporary};
 
 /// Bytes of the write log: segments have a quarter, so that there are many.
 const LOG_LIMIT: u64 = 400_000;
 /// Checkpoints are made of short journals already.
-const LIMITS: Limits = Limits { journal: 30_000, run: 0 };
+const LIMITS: EngineLimits = EngineLimits { journal: 30_000, run: 0 };
 /// The worktree.
 const NAME: &str = "main";
 
@@ -38,7 +38,7 @@ pub struct Wreck {
 pub struct Machine {
     pub disk: Arc<SimFolder>,
     pub store: Arc<SimStore>,
-    pub live: Arc<Embedded>,
+    pub live: Arc<EmbeddedStore>,
     pub volume: Arc<Volume>,
     /// The state directory of the volume as `init` left it: what is in it otherwise may be lost.
     pristine: Arc<TempDir>,
@@ -68,38 +68,43 @@ impl Machine {
         let disk = SimFolder::with(files);
         let store = Arc::new(SimStore::new(disk.clone(), objects));
         let volume = Arc::new(Volume::open_on(store.clone(), &state).unwrap());
-        let fresh = Head::new(volume.empty_root(), Statistics::default(), None);
+        let fresh = LiveHead::new(volume.empty_root(), SnapshotStatistics::default(), None);
         let (fs, live) = open(&disk, &volume, NAME, &fresh);
         let machine = Self { disk, store, live: live.clone(), volume, pristine };
         (machine, Stand::of(fs, live, Arc::new(dir)))
     }
 
     /// Opens another worktree, which stands on `fresh` if it is new.
-    pub fn open(&self, name: &str, fresh: &Head) -> Fs {
+    pub fn open(&self, name: &str, fresh: &LiveHead) -> LiveFilesystem {
         open(&self.disk, &self.volume, name, fresh).0
     }
 
     /// What a crash after so many operations may leave.
-    pub fn crash(&self, ops: usize, loss: Loss, random: &mut Random) -> Wreck {
+    pub fn crash(&self, ops: usize, loss: SimLoss, random: &mut SimRandom) -> Wreck {
         Wreck { files: self.disk.crash(ops, loss, random), objects: self.store.at(ops) }
     }
 }
 
 /// Of moments, given by the operations on the machine by then, the one that must, and the last that may, be found
 /// after a crash. `durable`: operations, and the moment that was durable by then.
-pub fn bounds(moments: &[usize], durable: &[(usize, usize)], ops: usize, loss: Loss) -> (usize, usize) {
+pub fn bounds(moments: &[usize], durable: &[(usize, usize)], ops: usize, loss: SimLoss) -> (usize, usize) {
     let committed = moments.iter().rposition(|at| *at <= ops).unwrap();
     let durable = durable.iter().rev().find(|(at, _)| *at <= ops).unwrap().1;
-    let least = if loss == Loss::Nothing { committed } else { durable };
+    let least = if loss == SimLoss::Nothing { committed } else { durable };
     (least, (committed + 1).min(moments.len() - 1))
 }
 
-fn open(disk: &Arc<SimFolder>, volume: &Arc<Volume>, name: &str, fresh: &Head) -> (Fs, Arc<Embedded>) {
+fn open(
+    disk: &Arc<SimFolder>,
+    volume: &Arc<Volume>,
+    name: &str,
+    fresh: &LiveHead,
+) -> (LiveFilesystem, Arc<EmbeddedStore>) {
     let log = Arc::new(WriteLog::open_in(disk.beside(&format!("{name}-log")), LOG_LIMIT).unwrap());
     let folder = disk.beside(&format!("{name}-meta"));
-    let live = Arc::new(Embedded::open_in(folder, LogHooks(log.clone()), LIMITS).unwrap());
-    let options = Options { worktree: Some(name.into()), ..Options::default() };
-    (Fs::open(volume.clone(), live.clone(), log, fresh, options).unwrap(), live)
+    let live = Arc::new(EmbeddedStore::open_in(folder, LogHooks(log.clone()), LIMITS).unwrap());
+    let options = LiveOptions { worktree: Some(name.into()), ..LiveOptions::default() };
+    (LiveFilesystem::open(volume.clone(), live.clone(), log, fresh, options).unwrap(), live)
 }
 
 fn copy(from: &Path, to: &Path) {

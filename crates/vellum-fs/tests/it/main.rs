@@ -26,4 +26,4 @@ mod xattrs;
 
 /// Tests of what an operation costs count allocations, too.
 #[global_allocator]
-static ALLOCATOR: vellum_benchkit::Counting = vellum_benchkit::Counting;
+static ALLOCATOR: vellum_benchkit::CountingAllocator = vellum_benchkit::CountingAllocator;

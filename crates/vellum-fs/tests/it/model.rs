@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use rustix::io::Errno;
-use vellum_fs::{Caller, Fs, Handle, OpenFlags, RenameFlags, SetAttr, SetTime, XattrFlags};
-use vellum_testkit::model::{Id, Model, New, ROOT, Set, Shown, Tick};
-use vellum_types::{FileKind, Ino, Time};
+use vellum_fs::{
+    AttributeChanges, FileHandle, LiveFilesystem, OpenFlags, RenameFlags, RequestCaller, TimeChange,
+    XattrFlags,
+};
+use vellum_testkit::model::{
+    ModelAttributes, ModelFileId, ModelFilesystem, ModelTime, NewModelFile, ROOT, RenderedEntry,
+};
+use vellum_types::{FileKind, Ino, UnixTime};
 
 use crate::check::{check, check_usage};
 use crate::stand::Stand;
-use vellum_testkit::random::{Random, seed};
+use vellum_testkit::random::{TestRandom, seed};
 
 /// Operations of one run. `VELLUM_STEPS` sets another number.
 const STEPS: usize = 6000;
@@ -41,10 +46,10 @@ fn operations_do_what_they_do_in_the_model() {
 /// The two, and which inode is which file.
 pub struct Pair {
     pub stand: Stand,
-    pub model: Model,
-    pub inos: BTreeMap<Id, Ino>,
-    pub open: Vec<(Id, Handle)>,
-    pub random: Random,
+    pub model: ModelFilesystem,
+    pub inos: BTreeMap<ModelFileId, Ino>,
+    pub open: Vec<(ModelFileId, FileHandle)>,
+    pub random: TestRandom,
 }
 
 /// What both must agree on. `what` is for the message.
@@ -63,12 +68,17 @@ pub fn agree<T: Debug, U: Debug>(
 
 impl Pair {
     pub fn new(stand: Stand, seed: u64) -> Self {
-        let mut model = Model::default();
+        let mut model = ModelFilesystem::default();
         let root = stand.attr("");
         // The root belongs to whoever runs this.
-        model.setattr(ROOT, &Set { uid: Some(root.uid), gid: Some(root.gid), ..Set::default() }).unwrap();
+        model
+            .setattr(
+                ROOT,
+                &ModelAttributes { uid: Some(root.uid), gid: Some(root.gid), ..ModelAttributes::default() },
+            )
+            .unwrap();
         let inos = BTreeMap::from([(ROOT, Ino::ROOT)]);
-        Self { stand, model, inos, open: Vec::new(), random: Random::new(seed) }
+        Self { stand, model, inos, open: Vec::new(), random: TestRandom::new(seed) }
     }
 
     pub fn step(&mut self) {
@@ -87,8 +97,8 @@ impl Pair {
     }
 
     /// Any file, now and then one that is gone or no directory; mostly what is asked for.
-    pub fn file(&mut self, wanted: impl Fn(FileKind) -> bool) -> (Id, Ino) {
-        let fits = |id: &Id| self.model.file(*id).is_ok_and(|file| wanted(file.kind));
+    pub fn file(&mut self, wanted: impl Fn(FileKind) -> bool) -> (ModelFileId, Ino) {
+        let fits = |id: &ModelFileId| self.model.file(*id).is_ok_and(|file| wanted(file.kind));
         let all: Vec<_> = self.inos.iter().map(|(id, ino)| (*id, *ino)).collect();
         let fitting: Vec<_> = all.iter().filter(|(id, _)| fits(id)).copied().collect();
         if fitting.is_empty() || self.random.one_in(20) {
@@ -98,7 +108,7 @@ impl Pair {
         }
     }
 
-    fn place(&mut self) -> ((Id, Ino), &'static [u8]) {
+    fn place(&mut self) -> ((ModelFileId, Ino), &'static [u8]) {
         let dir = self.file(|kind| kind == FileKind::Dir);
         // Odd names are rare.
         let name =
@@ -106,11 +116,11 @@ impl Pair {
         (dir, name)
     }
 
-    fn new_file(&mut self) -> (New, Caller) {
+    fn new_file(&mut self) -> (NewModelFile, RequestCaller) {
         let mode = self.random.pick(&[0o644, 0o755, 0o4755, 0o2755, 0o1777, 0o600]);
         let (uid, gid, umask) = (self.random.below(3) as u32, self.random.below(3) as u32, 0o022);
-        let new = New { mode, rdev: 0x105, target: b"target".to_vec(), uid, gid, umask };
-        (new, Caller { uid, gid, umask })
+        let new = NewModelFile { mode, rdev: 0x105, target: b"target".to_vec(), uid, gid, umask };
+        (new, RequestCaller { uid, gid, umask })
     }
 
     fn make(&mut self) {
@@ -182,16 +192,16 @@ impl Pair {
         let (mode, uid, gid) = (some(0o6751), some(7), some(8));
         let size = some(10_000).map(|size| size as usize);
         let mtime = some(0).is_some();
-        let set = SetAttr {
+        let set = AttributeChanges {
             mode,
             uid,
             gid,
             size: size.map(|size| size as u64),
-            mtime: mtime.then_some(SetTime::Now),
-            ..SetAttr::default()
+            mtime: mtime.then_some(TimeChange::Now),
+            ..AttributeChanges::default()
         };
-        let caller = Caller { uid: 0, gid: 0, umask: 0 };
-        let model = self.model.setattr(id, &Set { mode, uid, gid, size, mtime });
+        let caller = RequestCaller { uid: 0, gid: 0, umask: 0 };
+        let model = self.model.setattr(id, &ModelAttributes { mode, uid, gid, size, mtime });
         agree(&("setattr", id, set), self.stand.setattr(ino, &set, caller), model);
     }
 
@@ -272,14 +282,18 @@ impl Pair {
 /// Changes of one inode within a tick, at most: each makes its time of change later by a nanosecond.
 const STAMPS_MAX: i128 = 10_000;
 
-fn nanoseconds(time: Time) -> i128 {
+fn nanoseconds(time: UnixTime) -> i128 {
     i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos)
 }
 
 /// Times are ordered as their changes were, and those of one change are equal; else two that are not. Changes within one
 /// tick of the kernel's clock have the same time, but for the nanoseconds by which an inode shows that it has changed.
-pub fn times_disagree(fs: &Fs, model: &Model, inos: &BTreeMap<Id, Ino>) -> Option<[(Tick, Time); 2]> {
-    let mut times: Vec<(Tick, Time)> = Vec::new();
+pub fn times_disagree(
+    fs: &LiveFilesystem,
+    model: &ModelFilesystem,
+    inos: &BTreeMap<ModelFileId, Ino>,
+) -> Option<[(ModelTime, UnixTime); 2]> {
+    let mut times: Vec<(ModelTime, UnixTime)> = Vec::new();
     for (id, file) in model.files() {
         let attr = fs.getattr(inos[&id]).unwrap().attr;
         times.extend([(file.mtime, attr.mtime), (file.ctime, attr.ctime), (file.btime, attr.btime)]);
@@ -287,7 +301,7 @@ pub fn times_disagree(fs: &Fs, model: &Model, inos: &BTreeMap<Id, Ino>) -> Optio
     // The root was made, and given to its owner, before all else.
     times.retain(|(tick, _)| tick.0 > 1);
     times.sort_unstable();
-    let is_right = |(earlier, first): (Tick, Time), (later, second): (Tick, Time)| {
+    let is_right = |(earlier, first): (ModelTime, UnixTime), (later, second): (ModelTime, UnixTime)| {
         let ahead = nanoseconds(first) - nanoseconds(second);
         ahead <= STAMPS_MAX && (earlier != later || ahead >= -STAMPS_MAX)
     };
@@ -295,15 +309,16 @@ pub fn times_disagree(fs: &Fs, model: &Model, inos: &BTreeMap<Id, Ino>) -> Optio
 }
 
 /// What differs between what was found and what should be there, without the content.
-pub fn difference(found: &Shown, expected: &Shown) -> String {
+pub fn difference(found: &RenderedEntry, expected: &RenderedEntry) -> String {
     let first = found.content.iter().zip(&expected.content).position(|(one, other)| one != other);
     let sizes = (found.content.len(), expected.content.len());
-    let [found, expected] = [found, expected].map(|shown| Shown { content: Vec::new(), ..shown.clone() });
+    let [found, expected] =
+        [found, expected].map(|shown| RenderedEntry { content: Vec::new(), ..shown.clone() });
     format!("{found:?}, not {expected:?}; sizes {sizes:?}, bytes differ from {first:?} on")
 }
 
 /// All names of a worktree, each with its inode.
-pub fn render(fs: &Fs) -> Vec<(Shown, Ino)> {
+pub fn render(fs: &LiveFilesystem) -> Vec<(RenderedEntry, Ino)> {
     let mut shown = Vec::new();
     let mut waiting = vec![(Vec::new(), Ino::ROOT)];
     while let Some((path, ino)) = waiting.pop() {
@@ -320,7 +335,7 @@ pub fn render(fs: &Fs) -> Vec<(Shown, Ino)> {
             _ => {}
         }
         let xattr = |name: Vec<u8>| (name.clone(), fs.getxattr(ino, &name).unwrap().to_vec());
-        let file = Shown {
+        let file = RenderedEntry {
             path,
             kind: attr.kind,
             mode: attr.mode,

@@ -1,7 +1,7 @@
 //! Making, linking and removing names.
 
 use rustix::io::Errno;
-use vellum_fs::{Caller, OpenFlags};
+use vellum_fs::{OpenFlags, RequestCaller};
 use vellum_types::{FileKind, Ino};
 
 use crate::stand::{CALLER, MOVE, ROOT, Stand, errno, wait_for_tick};
@@ -127,12 +127,12 @@ fn times_of_the_parent_and_the_inode_follow() {
 #[test]
 fn owners_come_from_the_caller_and_groups_from_setgid_directories() {
     let fs = Stand::new();
-    let caller = Caller { uid: 5, gid: 6, umask: 0o027 };
+    let caller = RequestCaller { uid: 5, gid: 6, umask: 0o027 };
     let plain = fs.fs.create(ROOT, b"f", 0o4666, caller).unwrap().attr;
     assert_eq!((plain.uid, plain.gid, plain.mode), (5, 6, 0o4640));
     let dir = fs.fs.mkdir(ROOT, b"d", 0o6777, caller).unwrap();
     assert_eq!(dir.attr.mode, 0o750, "mkdir takes no set-id bits");
-    let set = vellum_fs::SetAttr { mode: Some(0o2770), gid: Some(42), ..Default::default() };
+    let set = vellum_fs::AttributeChanges { mode: Some(0o2770), gid: Some(42), ..Default::default() };
     fs.setattr(dir.ino, &set, CALLER).unwrap();
     let file = fs.fs.create(dir.ino, b"f", 0o644, caller).unwrap().attr;
     let sub = fs.fs.mkdir(dir.ino, b"s", 0o755, caller).unwrap().attr;

@@ -1,7 +1,7 @@
 //! Files that the kernel holds when their last name goes, and forgets soon after: removed together.
 
-use vellum_fs::{Fs, SetAttr};
-use vellum_live::sim::{LOSSES, Random};
+use vellum_fs::{AttributeChanges, LiveFilesystem};
+use vellum_live::sim::{LOSSES, SimRandom};
 use vellum_types::Ino;
 
 use crate::check::check;
@@ -22,15 +22,15 @@ fn make(stand: &Stand, count: usize) -> Vec<Ino> {
     (0..count).map(make).collect()
 }
 
-fn unlink_all(fs: &Fs, count: usize) {
+fn unlink_all(fs: &LiveFilesystem, count: usize) {
     (0..count).for_each(|number| fs.unlink(ROOT, format!("f{number}").as_bytes()).unwrap());
 }
 
-fn forget_all(fs: &Fs, inodes: &[Ino]) {
+fn forget_all(fs: &LiveFilesystem, inodes: &[Ino]) {
     inodes.iter().for_each(|ino| assert!(fs.let_go_later(fs.epoch(), *ino, 1).unwrap()));
 }
 
-fn exists(fs: &Fs, ino: Ino) -> bool {
+fn exists(fs: &LiveFilesystem, ino: Ino) -> bool {
     fs.tree().read(|view| view.attr(ino)).unwrap().is_some()
 }
 
@@ -74,7 +74,7 @@ fn a_restore_meets_none_of_them() {
     stand.restore(snapshot, true).unwrap();
     stand.remove_released().unwrap();
     assert!(stand.exists("f0") && stand.exists("f2"));
-    let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let mode = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
     stand.setattr(stand.at("f1").ino, &mode, CALLER).unwrap();
     check(&stand.fs);
 }
@@ -93,7 +93,7 @@ fn a_crash_while_they_are_removed_leaves_none_behind() {
     forget_all(&stand, &inodes);
     stand.remove_released().unwrap();
     stand.sync().unwrap();
-    let mut random = Random(7);
+    let mut random = SimRandom(7);
     for ops in first..=machine.disk.ops() {
         for loss in LOSSES {
             let (_machine, found) = machine.boot(machine.crash(ops, loss, &mut random));

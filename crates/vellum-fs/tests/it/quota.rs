@@ -1,14 +1,14 @@
 //! How much a worktree holds, and may hold.
 
 use rustix::io::Errno;
-use vellum_fs::publish::Progress;
-use vellum_fs::{Handle, OpenFlags, SetAttr};
+use vellum_fs::publish::PublishProgress;
+use vellum_fs::{AttributeChanges, FileHandle, OpenFlags};
 use vellum_types::SnapshotId;
-use vellum_volume::refs::Quota;
+use vellum_volume::refs::WorktreeQuota;
 
 use crate::check::check_usage;
 use crate::stand::{CALLER, MOVE, ROOT, Stand, errno, request};
-use vellum_testkit::random::{Random, seed};
+use vellum_testkit::random::{TestRandom, seed};
 
 const STEPS: usize = 1500;
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -16,9 +16,9 @@ const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 /// Random changes among everything that moves state about.
 struct Run {
     stand: Stand,
-    random: Random,
+    random: TestRandom,
     snapshots: Vec<SnapshotId>,
-    open: Vec<Handle>,
+    open: Vec<FileHandle>,
 }
 
 impl Run {
@@ -35,7 +35,11 @@ impl Run {
             5 => drop(fs.rename(name, self.random.pick(&NAMES), MOVE)),
             6 => {
                 let Ok(node) = fs.resolve(name.as_bytes()) else { return };
-                drop(fs.setattr(node.ino, &SetAttr { size: Some(size), ..SetAttr::default() }, CALLER));
+                drop(fs.setattr(
+                    node.ino,
+                    &AttributeChanges { size: Some(size), ..AttributeChanges::default() },
+                    CALLER,
+                ));
             }
             7 => {
                 let Ok(node) = fs.resolve(name.as_bytes()) else { return };
@@ -58,7 +62,7 @@ impl Run {
 
 #[test]
 fn what_is_counted_is_what_there_is() {
-    let random = Random::new(seed());
+    let random = TestRandom::new(seed());
     let mut run = Run { stand: Stand::new(), random, snapshots: Vec::new(), open: Vec::new() };
     for _ in 0..STEPS {
         run.change();
@@ -106,15 +110,15 @@ fn publishing_ends_though_a_file_that_it_cut_is_written_meanwhile() {
     fs.write(file, 0, &[1; 100_000], false).unwrap();
     fs.snapshot(&request()).unwrap();
     fs.write(file, 50_000, &[2; 10], false).unwrap();
-    while fs.publish().unwrap() == Progress::Some {}
+    while fs.publish().unwrap() == PublishProgress::Some {}
     assert_eq!(fs.read(file, 49_999, 3).unwrap(), [1, 2, 2]);
     fs.flush().unwrap();
     assert_eq!(fs.read(file, 49_999, 3).unwrap(), [1, 2, 2]);
     assert_eq!(fs.unpublished().unwrap().sealed_layers, 0);
 }
 
-fn quota(bytes: Option<u64>, inodes: Option<u64>) -> Quota {
-    Quota { bytes, inodes }
+fn quota(bytes: Option<u64>, inodes: Option<u64>) -> WorktreeQuota {
+    WorktreeQuota { bytes, inodes }
 }
 
 #[test]
@@ -133,7 +137,7 @@ fn nothing_grows_above_the_quota() {
     fs.write(file, 0, &[2; 9_000], false).unwrap();
     fs.link("f", "hard").unwrap();
     fs.rename("g", "moved", MOVE).unwrap();
-    let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+    let size = |size| AttributeChanges { size: Some(size), ..AttributeChanges::default() };
     assert_eq!(errno(fs.setattr(file, &size(9_001), CALLER)), Errno::DQUOT);
     fs.setattr(file, &size(8_000), CALLER).unwrap();
     fs.setattr(file, &size(9_000), CALLER).unwrap();
@@ -144,7 +148,7 @@ fn nothing_grows_above_the_quota() {
     fs.unlink("moved").unwrap();
     fs.setattr(file, &size(6_000), CALLER).unwrap();
     assert_eq!(errno(fs.create("h")), Errno::DQUOT);
-    fs.set_quota(Quota::default()).unwrap();
+    fs.set_quota(WorktreeQuota::default()).unwrap();
     fs.create("h").unwrap();
     fs.append(file, &[0; 100_000]).unwrap();
     check_usage(&fs.fs);

@@ -3,17 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use vellum_fs::{SetAttr, SetTime, View, XattrFlags};
-use vellum_types::{FileKind, Time};
+use vellum_fs::{AttributeChanges, LiveView, TimeChange, XattrFlags};
+use vellum_types::{FileKind, UnixTime};
 
 use crate::check::check;
 use crate::stand::{CALLER, EXCHANGE, MOVE, ROOT, Stand, request};
-use vellum_testkit::random::{Random, rounds, seed};
+use vellum_testkit::random::{TestRandom, rounds, seed};
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 /// What a view has below each name of the root, by path: everything but numbers, counts of links, and times of change.
-fn render(view: &View) -> BTreeMap<String, String> {
+fn render(view: &LiveView) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![(ROOT, String::new())];
     while let Some((dir, above)) = waiting.pop() {
@@ -42,13 +42,13 @@ fn render(view: &View) -> BTreeMap<String, String> {
     found
 }
 
-fn path(random: &mut Random) -> String {
+fn path(random: &mut TestRandom) -> String {
     let depth = 1 + random.below(3);
     (0..depth).map(|_| random.pick(&NAMES)).collect::<Vec<_>>().join("/")
 }
 
 /// Does something somewhere, if it can be done there.
-fn act(stand: &Stand, random: &mut Random) {
+fn act(stand: &Stand, random: &mut TestRandom) {
     let (one, other) = (path(random), path(random));
     let is_dir = |path: &str| stand.exists(path) && stand.attr(path).kind == FileKind::Dir;
     // What POSIX refuses is refused.
@@ -69,8 +69,10 @@ fn act(stand: &Stand, random: &mut Random) {
         11 if stand.exists(&one) => {
             let ino = stand.at(&one).ino;
             let mode = Some(0o700 + random.below(64) as u32);
-            let mtime = Some(SetTime::At(Time { secs: random.below(1000) as i64, nanos: 3 }));
-            stand.setattr(ino, &SetAttr { mode, mtime, ..SetAttr::default() }, CALLER).unwrap();
+            let mtime = Some(TimeChange::At(UnixTime { secs: random.below(1000) as i64, nanos: 3 }));
+            stand
+                .setattr(ino, &AttributeChanges { mode, mtime, ..AttributeChanges::default() }, CALLER)
+                .unwrap();
             let value = [random.below(9) as u8];
             stand.setxattr(ino, b"user.mark", &value, XattrFlags::default()).unwrap();
         }
@@ -87,7 +89,7 @@ impl Stand {
 
 #[test]
 fn it_holds_the_named_as_they_are_and_the_rest_as_it_was() {
-    let mut random = Random::new(seed());
+    let mut random = TestRandom::new(seed());
     for _ in 0..rounds(12) {
         let stand = Stand::new();
         for _ in 0..200 {

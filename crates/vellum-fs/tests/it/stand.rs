@@ -6,17 +6,17 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
-use vellum_fs::head::Head;
-use vellum_fs::snapshot::SnapshotRequest;
-use vellum_fs::{Caller, Fs, Node, Options, RenameFlags, Result, WriteLog};
+use vellum_fs::head::LiveHead;
+use vellum_fs::snapshot::LiveSnapshotRequest;
+use vellum_fs::{InodeAttributes, LiveFilesystem, LiveOptions, RenameFlags, RequestCaller, Result, WriteLog};
 use vellum_live::{LiveStore, MemoryStore};
-use vellum_types::{Attr, Ino};
+use vellum_types::{Ino, InodeAttr};
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{Origin, StateDir, Statistics, Volume};
+use vellum_volume::{SnapshotOrigin, SnapshotStatistics, StateDir, Volume};
 
 pub const ROOT: Ino = Ino::ROOT;
 /// Who asks, unless the test is about that.
-pub const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
+pub const CALLER: RequestCaller = RequestCaller { uid: 0, gid: 0, umask: 0o022 };
 pub const MOVE: RenameFlags = RenameFlags { noreplace: false, exchange: false, whiteout: None };
 pub const NOREPLACE: RenameFlags = RenameFlags { noreplace: true, ..MOVE };
 pub const EXCHANGE: RenameFlags = RenameFlags { exchange: true, ..MOVE };
@@ -25,15 +25,15 @@ pub const EXCHANGE: RenameFlags = RenameFlags { exchange: true, ..MOVE };
 const LOG_LIMIT: u64 = 1 << 30;
 
 pub struct Stand {
-    pub fs: Arc<Fs>,
+    pub fs: Arc<LiveFilesystem>,
     live: Arc<dyn LiveStore>,
     dir: Arc<TempDir>,
 }
 
 impl Deref for Stand {
-    type Target = Fs;
+    type Target = LiveFilesystem;
 
-    fn deref(&self) -> &Fs {
+    fn deref(&self) -> &LiveFilesystem {
         &self.fs
     }
 }
@@ -55,10 +55,10 @@ pub fn wait_for_tick() {
     }
 }
 
-fn open(volume: Arc<Volume>, live: Arc<dyn LiveStore>) -> Arc<Fs> {
+fn open(volume: Arc<Volume>, live: Arc<dyn LiveStore>) -> Arc<LiveFilesystem> {
     let log = WriteLog::open(&volume.state.join("log"), LOG_LIMIT).unwrap();
-    let fresh = Head::new(volume.empty_root(), Statistics::default(), None);
-    Arc::new(Fs::open(volume, live, Arc::new(log), &fresh, Options::default()).unwrap())
+    let fresh = LiveHead::new(volume.empty_root(), SnapshotStatistics::default(), None);
+    Arc::new(LiveFilesystem::open(volume, live, Arc::new(log), &fresh, LiveOptions::default()).unwrap())
 }
 
 impl Stand {
@@ -72,7 +72,7 @@ impl Stand {
     }
 
     /// One that somebody opened, with its state directory.
-    pub fn of(fs: Fs, live: Arc<dyn LiveStore>, dir: Arc<TempDir>) -> Self {
+    pub fn of(fs: LiveFilesystem, live: Arc<dyn LiveStore>, dir: Arc<TempDir>) -> Self {
         Self { fs: Arc::new(fs), live, dir }
     }
 
@@ -85,11 +85,11 @@ impl Stand {
     }
 
     /// The inode at a path.
-    pub fn at(&self, path: &str) -> Node {
+    pub fn at(&self, path: &str) -> InodeAttributes {
         self.resolve(path.as_bytes()).unwrap()
     }
 
-    pub fn attr(&self, path: &str) -> Arc<Attr> {
+    pub fn attr(&self, path: &str) -> Arc<InodeAttr> {
         self.at(path).attr
     }
 
@@ -99,17 +99,17 @@ impl Stand {
         (self.at(dir).ino, name.as_bytes())
     }
 
-    pub fn mkdir(&self, path: &str) -> Result<Node> {
+    pub fn mkdir(&self, path: &str) -> Result<InodeAttributes> {
         let (dir, name) = self.split(path);
         self.fs.mkdir(dir, name, 0o755, CALLER)
     }
 
-    pub fn create(&self, path: &str) -> Result<Node> {
+    pub fn create(&self, path: &str) -> Result<InodeAttributes> {
         let (dir, name) = self.split(path);
         self.fs.create(dir, name, 0o644, CALLER)
     }
 
-    pub fn link(&self, old: &str, new: &str) -> Result<Node> {
+    pub fn link(&self, old: &str, new: &str) -> Result<InodeAttributes> {
         let (dir, name) = self.split(new);
         self.fs.link(self.at(old).ino, dir, name)
     }
@@ -146,8 +146,8 @@ impl Stand {
 }
 
 /// For a snapshot that is nothing special.
-pub fn request() -> SnapshotRequest {
-    SnapshotRequest { note: String::new(), tags: Vec::new(), origin: Origin::User }
+pub fn request() -> LiveSnapshotRequest {
+    LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User }
 }
 
 /// The error number of what must fail.

@@ -4,12 +4,12 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use rustix::io::Errno;
-use vellum_fs::{FsError, OpenFlags, RenameFlags, SetAttr};
+use vellum_fs::{AttributeChanges, FsError, OpenFlags, RenameFlags};
 use vellum_types::{FileKind, Ino};
 
 use crate::check::check;
 use crate::stand::{CALLER, EXCHANGE, MOVE, NOREPLACE, ROOT, Stand};
-use vellum_testkit::random::{Random, seed};
+use vellum_testkit::random::{TestRandom, seed};
 
 const THREADS: u64 = 8;
 const STEPS: usize = 400;
@@ -23,7 +23,7 @@ fn threads_on_the_same_names_leave_the_map_whole() {
         .map(|number| {
             let stand = stand.clone();
             thread::spawn(move || {
-                let mut random = Random::new(seed + number);
+                let mut random = TestRandom::new(seed + number);
                 for _ in 0..STEPS {
                     step(&stand, &mut random);
                 }
@@ -39,7 +39,7 @@ fn threads_on_the_same_names_leave_the_map_whole() {
     check(&stand.fs);
 }
 
-fn step(stand: &Stand, random: &mut Random) {
+fn step(stand: &Stand, random: &mut TestRandom) {
     let (dir, name) = place(stand, random);
     let (other, new_name) = place(stand, random);
     let flags: RenameFlags = random.pick(&[MOVE, MOVE, NOREPLACE, EXCHANGE]);
@@ -52,7 +52,7 @@ fn step(stand: &Stand, random: &mut Random) {
         7 => stand.fs.rename(dir, name, other, new_name, flags),
         8 => stand.lookup(dir, name).and_then(|node| use_open(stand, node.ino)),
         _ => stand.lookup(dir, name).and_then(|node| {
-            let set = SetAttr { mode: Some(0o700), ..Default::default() };
+            let set = AttributeChanges { mode: Some(0o700), ..Default::default() };
             stand.setattr(node.ino, &set, CALLER).map(drop)
         }),
     };
@@ -72,7 +72,7 @@ fn use_open(stand: &Stand, ino: Ino) -> vellum_fs::Result<()> {
 }
 
 /// A name in a directory at most two below the root.
-fn place(stand: &Stand, random: &mut Random) -> (Ino, &'static [u8]) {
+fn place(stand: &Stand, random: &mut TestRandom) -> (Ino, &'static [u8]) {
     let mut dir = ROOT;
     for _ in 0..random.below(3) {
         match stand.lookup(dir, random.pick(&NAMES)) {

@@ -5,31 +5,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use vellum_fs::head::layer_prefix;
-use vellum_fs::publish::Progress;
-use vellum_fs::snapshot::SnapshotRequest;
-use vellum_fs::{Fs, OpenFlags, Seek, View, XattrFlags};
-use vellum_map::Span;
+use vellum_fs::publish::PublishProgress;
+use vellum_fs::snapshot::LiveSnapshotRequest;
+use vellum_fs::{LiveFilesystem, LiveView, OpenFlags, SeekTarget, XattrFlags};
+use vellum_map::KeySpan;
 use vellum_types::{Ino, SnapshotId};
-use vellum_volume::Origin;
+use vellum_volume::SnapshotOrigin;
 
 use crate::stand::{MOVE, ROOT, Stand, errno};
 
 /// More than what is kept beside the attributes.
 const BIG: usize = 100_000;
 
-fn write(fs: &Fs, ino: Ino, byte: u8, len: usize) {
+fn write(fs: &LiveFilesystem, ino: Ino, byte: u8, len: usize) {
     assert_eq!(fs.write(ino, 0, &vec![byte; len], false).unwrap(), len);
 }
 
-fn snapshot(fs: &Fs) -> SnapshotId {
-    fs.snapshot(&SnapshotRequest { note: String::new(), tags: Vec::new(), origin: Origin::User }).unwrap()
+fn snapshot(fs: &LiveFilesystem) -> SnapshotId {
+    fs.snapshot(&LiveSnapshotRequest { note: String::new(), tags: Vec::new(), origin: SnapshotOrigin::User })
+        .unwrap()
 }
 
 /// The layers that something stands in.
-fn layers(fs: &Fs) -> usize {
+fn layers(fs: &LiveFilesystem) -> usize {
     let mut prefixes: Vec<Vec<u8>> = Vec::new();
-    let all = Span::prefix(&layer_prefix(vellum_fs::head::LayerId(0))[..1]);
-    let visit = &mut |key: &[u8], _: &vellum_live::Bytes| {
+    let all = KeySpan::prefix(&layer_prefix(vellum_fs::head::LayerId(0))[..1]);
+    let visit = &mut |key: &[u8], _: &vellum_live::ValueBytes| {
         prefixes.push(key[..9].to_vec());
         ControlFlow::Continue(())
     };
@@ -38,14 +39,14 @@ fn layers(fs: &Fs) -> usize {
     prefixes.len()
 }
 
-fn publish(fs: &Fs) {
+fn publish(fs: &LiveFilesystem) {
     fs.flush().unwrap();
     // Once more, for what ended meanwhile.
     fs.publish().unwrap();
 }
 
 /// A worktree with some of everything, and a view of it.
-fn with_view() -> (Stand, View) {
+fn with_view() -> (Stand, LiveView) {
     let stand = Stand::new();
     stand.populate(&["dir/", "dir/small", "dir/big", "moved", "gone", "empty/"]);
     write(&stand, stand.at("dir/small").ino, b's', 10);
@@ -68,7 +69,7 @@ fn change_everything(stand: &Stand) {
 }
 
 #[track_caller]
-fn assert_old(view: &View) {
+fn assert_old(view: &LiveView) {
     let names: Vec<_> = view.entries(ROOT).unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(names, [&b"dir"[..], b"empty", b"gone", b"link", b"moved"]);
     let dir = view.find(ROOT, b"dir").unwrap().ino;
@@ -76,7 +77,7 @@ fn assert_old(view: &View) {
     assert_eq!(view.read(at(b"small").ino, 0, 100).unwrap(), vec![b's'; 10]);
     assert_eq!(at(b"big").attr.size, BIG as u64);
     assert!(view.read(at(b"big").ino, 0, BIG + 1).unwrap() == vec![b'b'; BIG]);
-    assert_eq!(view.seek(at(b"big").ino, 5, Seek::Hole).unwrap(), BIG as u64);
+    assert_eq!(view.seek(at(b"big").ino, 5, SeekTarget::Hole).unwrap(), BIG as u64);
     assert_eq!(errno(view.find(dir, b"moved")), Errno::NOENT);
     let moved = view.find(ROOT, b"moved").unwrap().ino;
     assert_eq!(&*view.getxattr(moved, b"user.mark").unwrap(), b"old");
@@ -174,7 +175,7 @@ fn more_views_than_layers_may_be() {
     let stand = Stand::new();
     stand.populate(&["a"]);
     let ino = stand.at("a").ino;
-    let views: Vec<View> = (0..1500)
+    let views: Vec<LiveView> = (0..1500)
         .map(|count: u32| {
             stand.write(ino, 0, &count.to_le_bytes(), false).unwrap();
             stand.fs.view().unwrap()
@@ -206,9 +207,9 @@ fn a_snapshot_is_viewed_before_and_after_it_is_published() {
 
 /// Publishes until there is nothing to do, which must be soon.
 #[track_caller]
-fn publish_all(fs: &Fs) {
+fn publish_all(fs: &LiveFilesystem) {
     let mut left = 5;
-    while fs.publish().unwrap() == Progress::Some {
+    while fs.publish().unwrap() == PublishProgress::Some {
         left -= 1;
         assert!(left > 0, "publishing does not end");
     }
@@ -272,7 +273,7 @@ fn no_view_is_of_half_a_change() {
 }
 
 /// One of two names is there, and it stays so.
-fn look(fs: &std::sync::Arc<Fs>) {
+fn look(fs: &std::sync::Arc<LiveFilesystem>) {
     let view = fs.view().unwrap();
     let names = || view.entries(ROOT).unwrap().into_iter().map(|entry| entry.name).collect::<Vec<_>>();
     let first = names();

@@ -6,20 +6,20 @@
 
 use std::collections::BTreeMap;
 
-use vellum_fs::head::{Ancestor, Head};
-use vellum_fs::publish::Progress;
-use vellum_fs::{FallocMode, Fs, FsError};
-use vellum_live::sim::{LOSSES, Loss};
-use vellum_map::Root;
-use vellum_testkit::model::{Id, Model, Set, Shown};
+use vellum_fs::head::{AncestorSnapshot, LiveHead};
+use vellum_fs::publish::PublishProgress;
+use vellum_fs::{AllocateMode, FsError, LiveFilesystem};
+use vellum_live::sim::{LOSSES, SimLoss};
+use vellum_map::MapRoot;
+use vellum_testkit::model::{ModelAttributes, ModelFileId, ModelFilesystem, RenderedEntry};
 use vellum_types::{FileKind, Ino, SnapshotId};
-use vellum_volume::{Statistics, Volume};
+use vellum_volume::{SnapshotStatistics, Volume};
 
 use crate::check::{check, check_content};
 use crate::machine::{Machine, Wreck, bounds};
 use crate::model::{Pair, agree, difference, render, times_disagree};
 use crate::stand::{CALLER, request};
-use vellum_testkit::random::{Random, rounds, seed};
+use vellum_testkit::random::{TestRandom, rounds, seed};
 
 /// Operations on one volume.
 const STEPS: usize = 5000;
@@ -51,8 +51,8 @@ fn whatever_happens_is_what_happens_in_the_model() {
 struct Moment {
     /// Operations on the machine by then.
     ops: usize,
-    model: Model,
-    inos: BTreeMap<Id, Ino>,
+    model: ModelFilesystem,
+    inos: BTreeMap<ModelFileId, Ino>,
 }
 
 /// A snapshot, and what it holds.
@@ -60,14 +60,14 @@ struct Moment {
 struct Kept {
     id: SnapshotId,
     ops: usize,
-    model: Model,
-    inos: BTreeMap<Id, Ino>,
+    model: ModelFilesystem,
+    inos: BTreeMap<ModelFileId, Ino>,
 }
 
 struct World {
     machine: Machine,
     pair: Pair,
-    random: Random,
+    random: TestRandom,
     /// The moments since the last crash.
     history: Vec<Moment>,
     /// Operations on the machine, and the moment that was durable by then.
@@ -79,7 +79,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let (machine, stand) = Machine::new();
-        let (pair, random) = (Pair::new(stand, seed), Random::new(!seed));
+        let (pair, random) = (Pair::new(stand, seed), TestRandom::new(!seed));
         let (history, durable, snapshots) = (Vec::new(), Vec::new(), Vec::new());
         let mut world = Self { machine, pair, random, history, durable, snapshots, forks: 0 };
         world.remember();
@@ -188,7 +188,7 @@ impl World {
     }
 
     /// The worktree is in another state.
-    fn stand_on(&mut self, mut model: Model, mut inos: BTreeMap<Id, Ino>) {
+    fn stand_on(&mut self, mut model: ModelFilesystem, mut inos: BTreeMap<ModelFileId, Ino>) {
         model.close_all();
         // Numbers of what is gone may be given out again. And what was open and had no name when a snapshot was made
         // is there until that is published.
@@ -197,7 +197,7 @@ impl World {
     }
 
     fn publish(&mut self) {
-        let _: Progress = self.pair.stand.publish().unwrap();
+        let _: PublishProgress = self.pair.stand.publish().unwrap();
     }
 
     fn publish_to_a_store_that_goes_away(&mut self) {
@@ -223,9 +223,9 @@ impl World {
         self.forks += 1;
         volume.add_worktree(&name, Some(kept.id), &name).unwrap();
         let record = volume.catalog.get(&kept.id).unwrap();
-        let ancestor = Ancestor { id: kept.id, counter: record.counter, time: record.time };
-        let counted = Statistics { changed: 0, stored: 0, ..record.statistics };
-        let fork = self.machine.open(&name, &Head::new(record.root, counted, Some(ancestor)));
+        let ancestor = AncestorSnapshot { id: kept.id, counter: record.counter, time: record.time };
+        let counted = SnapshotStatistics { changed: 0, stored: 0, ..record.statistics };
+        let fork = self.machine.open(&name, &LiveHead::new(record.root, counted, Some(ancestor)));
         compare(&name, render(&fork).into_iter().map(|(shown, _)| shown).collect(), &kept.model);
         fork.mkdir(Ino::ROOT, b"of the fork alone", 0o755, CALLER).unwrap();
         fork.flush().unwrap();
@@ -269,17 +269,17 @@ impl World {
                 agree(&("write", id), fs.write(ino, at as u64, &data, false), model.write(id, at, &data));
             }
             3 => {
-                let set = Set { size: Some(at), mtime: true, ..Set::default() };
+                let set = ModelAttributes { size: Some(at), mtime: true, ..ModelAttributes::default() };
                 agree(&("truncate", id), fs.truncate(ino, at as u64), model.setattr(id, &set));
             }
             4 => {
-                let mode = FallocMode { punch_hole: true, keep_size: true, ..FallocMode::default() };
+                let mode = AllocateMode { punch_hole: true, keep_size: true, ..AllocateMode::default() };
                 let zeros = vec![0; size.saturating_sub(at).min(len)];
                 let done = fs.fallocate(ino, mode, at as u64, len as u64);
                 agree(&("punch", id), done, model.write(id, at.min(size), &zeros));
             }
             5 => {
-                let mode = FallocMode { zero_range: true, ..FallocMode::default() };
+                let mode = AllocateMode { zero_range: true, ..AllocateMode::default() };
                 let done = fs.fallocate(ino, mode, at as u64, len as u64);
                 agree(&("zero", id), done, model.write(id, at, &vec![0; len]));
             }
@@ -291,7 +291,7 @@ impl World {
         }
     }
 
-    fn copy(&mut self, (id, ino): (Id, Ino), at: usize, len: usize) {
+    fn copy(&mut self, (id, ino): (ModelFileId, Ino), at: usize, len: usize) {
         let (source, from) = self.pair.file(|kind| kind == FileKind::File);
         let Ok(file) = self.pair.model.file(source) else { return };
         if file.kind != FileKind::File || source == id {
@@ -318,12 +318,12 @@ impl World {
         };
         let ops = earliest + self.random.below((now - earliest) as u64 + 1) as usize;
         let loss = self.random.pick(&LOSSES);
-        let mut chance = vellum_live::sim::Random(self.random.number() | 1);
+        let mut chance = vellum_live::sim::SimRandom(self.random.number() | 1);
         let wreck = self.machine.crash(ops, loss, &mut chance);
         self.recover(wreck, ops, loss);
     }
 
-    fn recover(&mut self, wreck: Wreck, ops: usize, loss: Loss) {
+    fn recover(&mut self, wreck: Wreck, ops: usize, loss: SimLoss) {
         let (machine, stand) = self.machine.boot(wreck);
         let found = render(&stand.fs);
         let moments: Vec<_> = self.history.iter().map(|moment| moment.ops).collect();
@@ -354,7 +354,7 @@ impl World {
 }
 
 /// Whether a worktree shows what it showed at a moment, with the same inodes.
-fn is_state(fs: &Fs, found: &[(Shown, Ino)], moment: &Moment) -> bool {
+fn is_state(fs: &LiveFilesystem, found: &[(RenderedEntry, Ino)], moment: &Moment) -> bool {
     let mut model = moment.model.clone();
     model.close_all();
     let mut expected = model.render();
@@ -371,7 +371,7 @@ fn is_state(fs: &Fs, found: &[(Shown, Ino)], moment: &Moment) -> bool {
 }
 
 #[track_caller]
-fn compare(what: &str, mut found: Vec<Shown>, model: &Model) {
+fn compare(what: &str, mut found: Vec<RenderedEntry>, model: &ModelFilesystem) {
     let mut expected: Vec<_> = model.render().into_iter().map(|(shown, _)| shown).collect();
     expected.sort_unstable();
     found.sort_unstable();
@@ -382,7 +382,7 @@ fn compare(what: &str, mut found: Vec<Shown>, model: &Model) {
 }
 
 /// All names of a published tree.
-fn stored(volume: &Volume, root: Root) -> Vec<Shown> {
+fn stored(volume: &Volume, root: MapRoot) -> Vec<RenderedEntry> {
     let tree = volume.tree(root);
     let mut shown = Vec::new();
     let mut waiting = vec![(Vec::new(), Ino::ROOT)];
@@ -402,7 +402,7 @@ fn stored(volume: &Volume, root: Root) -> Vec<Shown> {
         let below = inode.entries.iter().map(|(name, entry)| ([&path[..], b"/", name].concat(), entry.ino));
         waiting.extend(below.collect::<Vec<_>>());
         let attr = inode.attr;
-        shown.push(Shown {
+        shown.push(RenderedEntry {
             path,
             kind: attr.kind,
             mode: attr.mode,
@@ -417,7 +417,7 @@ fn stored(volume: &Volume, root: Root) -> Vec<Shown> {
 }
 
 /// Bytes that do not compress, so that they are cut where they are.
-fn noise(random: &mut Random, len: usize) -> Vec<u8> {
+fn noise(random: &mut TestRandom, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
         bytes.extend(random.number().to_le_bytes());

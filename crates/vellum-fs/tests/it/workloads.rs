@@ -5,16 +5,16 @@
 
 use std::fmt::Debug;
 
-use vellum_fs::{FallocMode, Fs, OpenFlags, SetAttr, XattrFlags};
-use vellum_live::sim::{LOSSES, Loss};
-use vellum_testkit::model::Shown;
+use vellum_fs::{AllocateMode, AttributeChanges, LiveFilesystem, OpenFlags, XattrFlags};
+use vellum_live::sim::{LOSSES, SimLoss};
+use vellum_testkit::model::RenderedEntry;
 use vellum_types::Ino;
 
 use crate::check::check;
 use crate::machine::{Machine, Wreck, bounds};
 use crate::model::render;
 use crate::stand::{CALLER, EXCHANGE, MOVE, ROOT, Stand, request};
-use vellum_testkit::random::{Random, rounds, seed};
+use vellum_testkit::random::{TestRandom, rounds, seed};
 
 /// Workloads of two operations in a run.
 const PAIRS: usize = 400;
@@ -102,7 +102,7 @@ fn prepare() -> (Machine, Wreck) {
     stand.setxattr(stand.at("d/b").ino, b"user.x", b"old", XattrFlags::default()).unwrap();
     stand.sync().unwrap();
     let ops = machine.disk.ops();
-    let wreck = machine.crash(ops, Loss::Nothing, &mut vellum_live::sim::Random(1));
+    let wreck = machine.crash(ops, SimLoss::Nothing, &mut vellum_live::sim::SimRandom(1));
     drop(stand);
     (machine, wreck)
 }
@@ -113,8 +113,8 @@ impl Work {
     fn run(self, stand: &Stand, between: &mut dyn FnMut()) -> vellum_fs::Result<()> {
         let fs = &stand.fs;
         let at = |path: &str| stand.resolve(path.as_bytes()).map(|node| node.ino);
-        let hole = FallocMode { punch_hole: true, keep_size: true, ..FallocMode::default() };
-        let zero = FallocMode { zero_range: true, ..FallocMode::default() };
+        let hole = AllocateMode { punch_hole: true, keep_size: true, ..AllocateMode::default() };
+        let zero = AllocateMode { zero_range: true, ..AllocateMode::default() };
         match self {
             Self::Mkdir => fs.mkdir(at("d")?, b"new", 0o755, CALLER).map(drop),
             Self::Create => fs.create(at("d")?, b"new", 0o644, CALLER).map(drop),
@@ -143,7 +143,7 @@ impl Work {
             Self::SetXattr => fs.setxattr(at("d/b")?, b"user.x", &bytes(300, 9), XattrFlags::default()),
             Self::RemoveXattr => fs.removexattr(at("d/b")?, b"user.x"),
             Self::Chmod => {
-                let set = SetAttr { mode: Some(0o600), uid: Some(7), ..SetAttr::default() };
+                let set = AttributeChanges { mode: Some(0o600), uid: Some(7), ..AttributeChanges::default() };
                 fs.setattr(at("d/c")?, &set, CALLER).map(drop)
             }
             Self::Punch => fs.fallocate(at("d/c")?, hole, 8192, 16_384),
@@ -153,9 +153,9 @@ impl Work {
     }
 }
 
-type State = Vec<(Shown, Ino)>;
+type State = Vec<(RenderedEntry, Ino)>;
 
-fn state(fs: &Fs) -> State {
+fn state(fs: &LiveFilesystem) -> State {
     let mut state = render(fs);
     state.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     state
@@ -163,7 +163,7 @@ fn state(fs: &Fs) -> State {
 
 /// What differs at first sight: names, links and sizes.
 fn show(state: &State) -> Vec<String> {
-    let line = |(shown, ino): &(Shown, Ino)| {
+    let line = |(shown, ino): &(RenderedEntry, Ino)| {
         let name = String::from_utf8_lossy(&shown.path).into_owned();
         format!(
             "{name} {ino} links {} size {} xattrs {}",
@@ -227,8 +227,8 @@ impl Story {
     }
 
     /// What is found after a crash is what it may be; whoever goes on there finds it sound.
-    fn crash(&self, ops: usize, loss: Loss, random: &mut Random, what: &dyn Debug) {
-        let mut chance = vellum_live::sim::Random(random.number() | 1);
+    fn crash(&self, ops: usize, loss: SimLoss, random: &mut TestRandom, what: &dyn Debug) {
+        let mut chance = vellum_live::sim::SimRandom(random.number() | 1);
         let wreck = self.machine.crash(ops, loss, &mut chance);
         let (machine, stand) = self.machine.boot(wreck);
         let found = state(&stand.fs);
@@ -252,8 +252,8 @@ impl Story {
 fn go_on(machine: &Machine, stand: &Stand, found: &State) {
     stand.mkdir("later").unwrap();
     stand.flush().unwrap();
-    let mut random = vellum_live::sim::Random(1);
-    let wreck = machine.crash(machine.disk.ops(), Loss::Everything, &mut random);
+    let mut random = vellum_live::sim::SimRandom(1);
+    let wreck = machine.crash(machine.disk.ops(), SimLoss::Everything, &mut random);
     let (_, stand) = machine.boot(wreck);
     stand.rmdir("later").unwrap();
     assert_eq!(state(&stand.fs), *found);
@@ -265,7 +265,7 @@ fn crash_everywhere(
     wreck: &Wreck,
     steps: &[(Work, Then)],
     losses: usize,
-    random: &mut Random,
+    random: &mut TestRandom,
 ) {
     let story = Story::tell(machine, wreck, steps);
     for ops in story.moments[0].0..=story.machine.disk.ops() {
@@ -284,7 +284,7 @@ fn one_operation_and_a_crash_anywhere() {
         for half in 0..2 {
             let (machine, wreck) = (&machine, &wreck);
             scope.spawn(move || {
-                let mut random = Random::new(seed.wrapping_add(half as u64));
+                let mut random = TestRandom::new(seed.wrapping_add(half as u64));
                 for work in WORKS.iter().skip(half).step_by(2) {
                     for then in THENS {
                         // Publishing has many places to crash at.
@@ -301,7 +301,7 @@ fn one_operation_and_a_crash_anywhere() {
 fn two_operations_and_a_crash_anywhere() {
     let seed = seed();
     let (machine, wreck) = prepare();
-    let mut random = Random::new(seed);
+    let mut random = TestRandom::new(seed);
     for _ in 0..rounds(PAIRS) {
         let mut step = || (random.pick(&WORKS), random.pick(&THENS));
         let steps = [step(), step()];

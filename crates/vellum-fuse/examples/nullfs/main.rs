@@ -22,9 +22,11 @@ use std::{env, io};
 
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
-use vellum_fuse::connection::{Connection, Device, Later, MAX_WRITE, Service, shake_hands};
+use vellum_fuse::connection::{
+    DeferredReply, FuseConnection, FuseDevice, MAX_WRITE, RequestService, shake_hands,
+};
 use vellum_fuse::mount::{THREADS, raise_limits};
-use vellum_fuse::wire::{Answer, Operation, Request};
+use vellum_fuse::wire::{FuseAnswer, FuseOperation, FuseRequest};
 
 use tree::NullTree;
 
@@ -51,12 +53,12 @@ fn main() -> ExitCode {
 }
 
 fn serve(mountpoint: &Path, by_session: bool) -> io::Result<()> {
-    let device = Device::open()?;
+    let device = FuseDevice::open()?;
     attach(&device, mountpoint)?;
     let rings = shake_hands(&device, by_session)?;
     let service = NullFilesystem(NullTree::new());
     if by_session {
-        let connection = Connection::start(device, rings, service, THREADS)?;
+        let connection = FuseConnection::start(device, rings, service, THREADS)?;
         raise_limits(mountpoint);
         return connection.join();
     }
@@ -67,7 +69,7 @@ fn serve(mountpoint: &Path, by_session: bool) -> io::Result<()> {
 }
 
 /// Mounts where Vellum would, with its options.
-fn attach(device: &Device, mountpoint: &Path) -> io::Result<()> {
+fn attach(device: &FuseDevice, mountpoint: &Path) -> io::Result<()> {
     let fd = device.as_fd().as_raw_fd();
     let options = format!("fd={fd},rootmode=40000,user_id=0,group_id=0,default_permissions,subtype=null");
     let options = CString::new(options)?;
@@ -76,12 +78,12 @@ fn attach(device: &Device, mountpoint: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn serve_device(device: &Arc<Device>, service: &NullFilesystem) -> io::Result<()> {
+fn serve_device(device: &Arc<FuseDevice>, service: &NullFilesystem) -> io::Result<()> {
     let mut room = vec![0; REQUEST_MAX];
     while let Some(bytes) = device.read(&mut room)? {
-        let request = Request::decode(bytes).map_err(io::Error::other)?;
+        let request = FuseRequest::decode(bytes).map_err(io::Error::other)?;
         let answer =
-            request.operation().map_or(Answer::Failed(Errno::IO), |it| service.0.answer(&request, it));
+            request.operation().map_or(FuseAnswer::Failed(Errno::IO), |it| service.0.answer(&request, it));
         device.answer(request.header.unique, answer);
     }
     Ok(())
@@ -89,8 +91,13 @@ fn serve_device(device: &Arc<Device>, service: &NullFilesystem) -> io::Result<()
 
 struct NullFilesystem(NullTree);
 
-impl Service for NullFilesystem {
-    fn answer(&self, request: &Request<'_>, operation: Operation<'_>, _later: Later<'_>) -> Answer {
+impl RequestService for NullFilesystem {
+    fn answer(
+        &self,
+        request: &FuseRequest<'_>,
+        operation: FuseOperation<'_>,
+        _later: DeferredReply<'_>,
+    ) -> FuseAnswer {
         self.0.answer(request, operation)
     }
 }

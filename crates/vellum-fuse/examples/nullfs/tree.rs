@@ -9,9 +9,12 @@ use std::time::Duration;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use vellum_fs::clock::now;
-use vellum_fs::{SetAttr, SetTime, Statfs};
-use vellum_fuse::wire::{Answer, Attributes, Entry, Header, Listed, Listing, Operation, Request, Small};
-use vellum_types::Time;
+use vellum_fs::{AttributeChanges, FilesystemStatistics, TimeChange};
+use vellum_fuse::wire::{
+    EntryAnswer, FuseAnswer, FuseOperation, FuseRequest, ListingAnswer, NameInAnswer, NodeAttributes,
+    RequestHeader, SmallAnswer,
+};
+use vellum_types::UnixTime;
 
 type Result<T> = std::result::Result<T, Errno>;
 
@@ -30,7 +33,7 @@ pub struct NullTree(Mutex<Nodes>);
 struct Nodes(Vec<Option<Node>>);
 
 struct Node {
-    attr: Attributes,
+    attr: NodeAttributes,
     parent: u64,
     /// Of a directory.
     names: Names,
@@ -64,43 +67,43 @@ impl NullTree {
     }
 
     /// Answers a request.
-    pub fn answer(&self, request: &Request<'_>, operation: Operation<'_>) -> Answer {
-        use Operation as Do;
+    pub fn answer(&self, request: &FuseRequest<'_>, operation: FuseOperation<'_>) -> FuseAnswer {
+        use FuseOperation as Do;
         let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let head = &request.header;
         let node = head.node;
         match operation {
-            Do::Lookup { name } => Answer::of(nodes.lookup(node, name), Small::entry),
-            Do::Getattr => Answer::of(nodes.entry(node), Small::attributes),
-            Do::Statx => Answer::of(nodes.entry(node), Small::statx),
-            Do::Setattr(asked) => Answer::of(nodes.set(node, &asked), Small::attributes),
-            Do::Readlink => Answer::of_bytes(nodes.get(node).map(|it| it.content.clone())),
-            Do::Read { offset, len, .. } => Answer::of_bytes(nodes.read(node, offset, len)),
+            Do::Lookup { name } => FuseAnswer::of(nodes.lookup(node, name), SmallAnswer::entry),
+            Do::Getattr => FuseAnswer::of(nodes.entry(node), SmallAnswer::attributes),
+            Do::Statx => FuseAnswer::of(nodes.entry(node), SmallAnswer::statx),
+            Do::Setattr(asked) => FuseAnswer::of(nodes.set(node, &asked), SmallAnswer::attributes),
+            Do::Readlink => FuseAnswer::of_bytes(nodes.get(node).map(|it| it.content.clone())),
+            Do::Read { offset, len, .. } => FuseAnswer::of_bytes(nodes.read(node, offset, len)),
             Do::Write { offset, data, .. } => {
-                Answer::of(nodes.write(node, offset, data), |&len| Small::count(len))
+                FuseAnswer::of(nodes.write(node, offset, data), |&len| SmallAnswer::count(len))
             }
-            Do::Readdir { offset, room } => Answer::of_bytes(nodes.list(node, offset, (room, false))),
-            Do::Readdirplus { offset, room } => Answer::of_bytes(nodes.list(node, offset, (room, true))),
-            Do::Statfs => Answer::Small(Small::statfs(&STATFS)),
-            Do::Getxattr { .. } => Answer::Failed(Errno::NODATA),
-            Do::Listxattr { room: 0 } => Answer::Small(Small::count(0)),
-            Do::Listxattr { .. } => Answer::Bytes(Vec::new()),
+            Do::Readdir { offset, room } => FuseAnswer::of_bytes(nodes.list(node, offset, (room, false))),
+            Do::Readdirplus { offset, room } => FuseAnswer::of_bytes(nodes.list(node, offset, (room, true))),
+            Do::Statfs => FuseAnswer::Small(SmallAnswer::statfs(&STATFS)),
+            Do::Getxattr { .. } => FuseAnswer::Failed(Errno::NODATA),
+            Do::Listxattr { room: 0 } => FuseAnswer::Small(SmallAnswer::count(0)),
+            Do::Listxattr { .. } => FuseAnswer::Bytes(Vec::new()),
             Do::Forget { times } => {
                 nodes.forget(node, times);
-                Answer::None
+                FuseAnswer::None
             }
             Do::BatchForget(forgets) => {
                 forgets.nodes().for_each(|(node, times)| nodes.forget(node, times));
-                Answer::None
+                FuseAnswer::None
             }
-            Do::Release | Do::Destroy | Do::Fsync { .. } | Do::Fsyncdir { .. } => Answer::Done,
+            Do::Release | Do::Destroy | Do::Fsync { .. } | Do::Fsyncdir { .. } => FuseAnswer::Done,
             _ => nodes.change_names(head, operation),
         }
     }
 }
 
 /// Some room, half of it free.
-const STATFS: Statfs = Statfs {
+const STATFS: FilesystemStatistics = FilesystemStatistics {
     block_size: 4096,
     blocks: 1 << 24,
     blocks_free: 1 << 23,
@@ -112,10 +115,10 @@ const STATFS: Statfs = Statfs {
 
 impl Nodes {
     /// Requests that make names, or take them away.
-    fn change_names(&mut self, head: &Header, operation: Operation<'_>) -> Answer {
-        use Operation as Do;
+    fn change_names(&mut self, head: &RequestHeader, operation: FuseOperation<'_>) -> FuseAnswer {
+        use FuseOperation as Do;
         let new = |name, mode| NewNode { name, mode, device: (0, 0), content: &[] };
-        let made = |done: Result<Entry>| Answer::of(done, Small::entry);
+        let made = |done: Result<EntryAnswer>| FuseAnswer::of(done, SmallAnswer::entry);
         match operation {
             Do::Mknod { name, mode, device, umask } => {
                 let device = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
@@ -130,11 +133,11 @@ impl Nodes {
                 made(self.make(head, &NewNode { content: target, ..new(name, mode) }))
             }
             Do::Link { node, name } => made(self.link(node, head.node, name)),
-            Do::Unlink { name } | Do::Rmdir { name } => Answer::of_deed(self.remove(head.node, name)),
+            Do::Unlink { name } | Do::Rmdir { name } => FuseAnswer::of_deed(self.remove(head.node, name)),
             Do::Rename { name, to_dir, to_name, flags } => {
-                Answer::of_deed(self.rename((head.node, name), (to_dir, to_name), flags))
+                FuseAnswer::of_deed(self.rename((head.node, name), (to_dir, to_name), flags))
             }
-            _ => Answer::Failed(Errno::NOSYS),
+            _ => FuseAnswer::Failed(Errno::NOSYS),
         }
     }
 
@@ -148,31 +151,31 @@ impl Nodes {
         found.and_then(Option::as_mut).ok_or(Errno::STALE)
     }
 
-    fn entry(&self, node: u64) -> Result<Entry> {
+    fn entry(&self, node: u64) -> Result<EntryAnswer> {
         Ok(self.get(node)?.entry())
     }
 
     /// A node that the kernel will know from now on.
-    fn give(&mut self, node: u64) -> Result<Entry> {
+    fn give(&mut self, node: u64) -> Result<EntryAnswer> {
         let node = self.get_mut(node)?;
         node.known += 1;
         Ok(node.entry())
     }
 
     /// The kernel may remember, too, that there is no such name.
-    fn lookup(&mut self, dir: u64, name: &[u8]) -> Result<Entry> {
+    fn lookup(&mut self, dir: u64, name: &[u8]) -> Result<EntryAnswer> {
         match self.get(dir)?.names.find(name) {
             Some(node) => self.give(node),
-            None => Ok(Entry { attr: attributes(0, (0, 0)), generation: 0, patience: LONG }),
+            None => Ok(EntryAnswer { attr: attributes(0, (0, 0)), generation: 0, patience: LONG }),
         }
     }
 
-    fn make(&mut self, head: &Header, new: &NewNode<'_>) -> Result<Entry> {
+    fn make(&mut self, head: &RequestHeader, new: &NewNode<'_>) -> Result<EntryAnswer> {
         if self.get(head.node)?.names.find(new.name).is_some() {
             return Err(Errno::EXIST);
         }
         let number = self.0.len() as u64;
-        let attr = Attributes { uid: head.uid, gid: head.gid, ..attributes(new.mode, new.device) };
+        let attr = NodeAttributes { uid: head.uid, gid: head.gid, ..attributes(new.mode, new.device) };
         let mut node = Node::new(number, head.node, attr);
         node.attr.size = new.content.len() as u64;
         node.content = new.content.to_vec();
@@ -185,7 +188,7 @@ impl Nodes {
         self.give(number)
     }
 
-    fn link(&mut self, node: u64, dir: u64, name: &[u8]) -> Result<Entry> {
+    fn link(&mut self, node: u64, dir: u64, name: &[u8]) -> Result<EntryAnswer> {
         if self.get(dir)?.names.find(name).is_some() {
             return Err(Errno::EXIST);
         }
@@ -240,11 +243,11 @@ impl Nodes {
         Ok(())
     }
 
-    fn set(&mut self, node: u64, asked: &SetAttr) -> Result<Entry> {
+    fn set(&mut self, node: u64, asked: &AttributeChanges) -> Result<EntryAnswer> {
         let node = self.get_mut(node)?;
         let time = |asked| match asked {
-            SetTime::At(time) => time,
-            SetTime::Now => now(),
+            TimeChange::At(time) => time,
+            TimeChange::Now => now(),
         };
         let attr = &mut node.attr;
         attr.mode = asked.mode.map_or(attr.mode, |mode| attr.mode & !PERMISSIONS | mode & PERMISSIONS);
@@ -286,7 +289,7 @@ impl Nodes {
 
     /// `is_plus`: with attributes, all of which the kernel knows then.
     fn list(&mut self, node: u64, offset: u64, (room, is_plus): (u32, bool)) -> Result<Vec<u8>> {
-        let mut listing = Listing::new(room as usize);
+        let mut listing = ListingAnswer::new(room as usize);
         let dir = self.get(node)?;
         let own = [(&b"."[..], node), (&b".."[..], dir.parent)].map(Some);
         let names = dir.names.slots.iter().map(|slot| slot.as_ref().map(|(name, node)| (&name[..], *node)));
@@ -295,7 +298,7 @@ impl Nodes {
         for (slot, named) in own.into_iter().chain(names).enumerate().skip(skipped) {
             let Some((name, number)) = named else { continue };
             let entry = self.entry(number)?;
-            let listed = Listed { name, node: number, mode: entry.attr.mode, next: slot as u64 + 1 };
+            let listed = NameInAnswer { name, node: number, mode: entry.attr.mode, next: slot as u64 + 1 };
             // Of the directory itself and the one above it the kernel keeps no name.
             let is_own = slot < 2;
             let fits = match (is_plus, is_own) {
@@ -324,9 +327,9 @@ impl Nodes {
 }
 
 /// No node.
-const NOBODY: Entry = Entry { attr: NO_ATTRIBUTES, generation: 0, patience: Duration::ZERO };
+const NOBODY: EntryAnswer = EntryAnswer { attr: NO_ATTRIBUTES, generation: 0, patience: Duration::ZERO };
 
-const NO_ATTRIBUTES: Attributes = Attributes {
+const NO_ATTRIBUTES: NodeAttributes = NodeAttributes {
     ino: 0,
     size: 0,
     blocks: 0,
@@ -342,17 +345,17 @@ const NO_ATTRIBUTES: Attributes = Attributes {
     block_size: 4096,
 };
 
-const EPOCH: Time = Time { secs: 0, nanos: 0 };
+const EPOCH: UnixTime = UnixTime { secs: 0, nanos: 0 };
 
 /// Attributes of a new node.
-fn attributes(mode: u32, device: (u32, u32)) -> Attributes {
+fn attributes(mode: u32, device: (u32, u32)) -> NodeAttributes {
     let now = now();
-    let times = Attributes { atime: now, mtime: now, ctime: now, btime: now, ..NO_ATTRIBUTES };
-    Attributes { mode, device, ..times }
+    let times = NodeAttributes { atime: now, mtime: now, ctime: now, btime: now, ..NO_ATTRIBUTES };
+    NodeAttributes { mode, device, ..times }
 }
 
 impl Node {
-    fn new(number: u64, parent: u64, attr: Attributes) -> Self {
+    fn new(number: u64, parent: u64, attr: NodeAttributes) -> Self {
         let mut node = Self { attr, parent, names: Names::default(), content: Vec::new(), known: 0 };
         node.attr.ino = number;
         node.attr.nlink = if node.is_dir() { 2 } else { 1 };
@@ -363,9 +366,9 @@ impl Node {
         FileType::from_raw_mode(self.attr.mode) == FileType::Directory
     }
 
-    fn entry(&self) -> Entry {
-        let attr = Attributes { blocks: self.attr.size.div_ceil(512), ..self.attr };
-        Entry { attr, generation: 1, patience: LONG }
+    fn entry(&self) -> EntryAnswer {
+        let attr = NodeAttributes { blocks: self.attr.size.div_ceil(512), ..self.attr };
+        EntryAnswer { attr, generation: 1, patience: LONG }
     }
 
     /// Something in it has changed.

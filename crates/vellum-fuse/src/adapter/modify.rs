@@ -5,15 +5,18 @@ use std::sync::Arc;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use vellum_fs::clock::now;
-use vellum_fs::{Caller, FallocMode, Fs, FsError, Node, RenameFlags, Result, SetAttr, XattrFlags};
-use vellum_types::{Attr, FileKind, Ino};
+use vellum_fs::{
+    AllocateMode, AttributeChanges, FsError, InodeAttributes, LiveFilesystem, RenameFlags, RequestCaller,
+    Result, XattrFlags,
+};
+use vellum_types::{FileKind, Ino, InodeAttr};
 
-use super::{Adapter, Owner};
+use super::{FuseAdapter, InodeOwner};
 use crate::adapter::view::{given, known, known_live};
 use crate::attr::{device, kind_of_mode};
-use crate::node::Place;
+use crate::node::NodePlace;
 use crate::virt;
-use crate::wire::{Entry, WriteFlags};
+use crate::wire::{EntryAnswer, WriteFlags};
 
 /// Permission bits, set-id bits and the sticky bit: of what the kernel calls a mode.
 const PERMISSIONS: u32 = 0o7777;
@@ -23,66 +26,82 @@ const SET_IDS: u32 = 0o6000;
 
 /// A directory and a name in it that may be made or taken away.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct At<'a> {
+pub(super) struct ModifiableName<'a> {
     pub dir: u64,
     pub name: &'a [u8],
 }
 
 /// A file to be made with `mknod`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct NewNode {
+pub(super) struct MknodRequest {
     pub mode: u32,
     pub device: u32,
 }
 
 /// A piece of a file, to be copied or filled.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece {
+pub(super) struct FileRange {
     pub node: u64,
     pub offset: u64,
 }
 
-impl Adapter {
+impl FuseAdapter {
     /// The live directory that `at` names; the virtual directory's name is taken.
-    fn place(&self, at: At<'_>) -> Result<(&Arc<Fs>, Ino)> {
+    fn place(&self, at: ModifiableName<'_>) -> Result<(&Arc<LiveFilesystem>, Ino)> {
         if at.dir == Ino::ROOT.0 && at.name == virt::NAME {
             return Err(Errno::PERM.into());
         }
         self.live(at.dir)
     }
 
-    pub(super) fn mknod(&self, at: At<'_>, new: NewNode, caller: Caller) -> Result<Entry> {
+    pub(super) fn mknod(
+        &self,
+        at: ModifiableName<'_>,
+        new: MknodRequest,
+        caller: RequestCaller,
+    ) -> Result<EntryAnswer> {
         let (fs, dir) = self.place(at)?;
         let kind = kind_of_mode(new.mode).ok_or(Errno::INVAL)?;
         given(fs, &fs.mknod(dir, at.name, kind, new.mode & PERMISSIONS, device(new.device), caller)?)
     }
 
-    pub(super) fn mkdir(&self, at: At<'_>, mode: u32, caller: Caller) -> Result<Entry> {
+    pub(super) fn mkdir(
+        &self,
+        at: ModifiableName<'_>,
+        mode: u32,
+        caller: RequestCaller,
+    ) -> Result<EntryAnswer> {
         let (fs, dir) = self.place(at)?;
         given(fs, &fs.mkdir(dir, at.name, mode & PERMISSIONS, caller)?)
     }
 
-    pub(super) fn symlink(&self, at: At<'_>, target: &[u8], caller: Caller) -> Result<Entry> {
+    pub(super) fn symlink(
+        &self,
+        at: ModifiableName<'_>,
+        target: &[u8],
+        caller: RequestCaller,
+    ) -> Result<EntryAnswer> {
         let (fs, dir) = self.place(at)?;
         given(fs, &fs.symlink(dir, at.name, target, caller)?)
     }
 
-    pub(super) fn link(&self, node: u64, at: At<'_>) -> Result<Entry> {
+    pub(super) fn link(&self, node: u64, at: ModifiableName<'_>) -> Result<EntryAnswer> {
         let (fs, dir) = self.place(at)?;
         match self.owner(node)? {
-            Owner::Live(_, ino) => given(fs, &fs.link(ino, dir, at.name)?),
-            Owner::Past(..) | Owner::Frozen(..) | Owner::Virtual(_) | Owner::Removed(_) => {
-                Err(Errno::XDEV.into())
-            }
+            InodeOwner::Live(_, ino) => given(fs, &fs.link(ino, dir, at.name)?),
+            InodeOwner::Past(..)
+            | InodeOwner::Frozen(..)
+            | InodeOwner::Virtual(_)
+            | InodeOwner::Removed(_) => Err(Errno::XDEV.into()),
         }
     }
 
-    pub(super) fn unlink(&self, at: At<'_>) -> Result<()> {
+    pub(super) fn unlink(&self, at: ModifiableName<'_>) -> Result<()> {
         let (fs, dir) = self.place(at)?;
         fs.unlink(dir, at.name)
     }
 
-    pub(super) fn rmdir(&self, at: At<'_>) -> Result<()> {
+    pub(super) fn rmdir(&self, at: ModifiableName<'_>) -> Result<()> {
         let (fs, dir) = self.place(at)?;
         let removed = fs.lookup(dir, at.name);
         fs.rmdir(dir, at.name)?;
@@ -92,20 +111,26 @@ impl Adapter {
 
     /// Keeps a directory that has lost its name for those who have it open or stand in it. The kernel, which lets
     /// nobody else change the names meanwhile, has asked for it before.
-    fn keep_removed(&self, fs: &Fs, node: Option<Node>) {
+    fn keep_removed(&self, fs: &LiveFilesystem, node: Option<InodeAttributes>) {
         let Some(node) = node.filter(|node| node.attr.kind == FileKind::Dir) else { return };
-        if let Some(number) = Place::Main(fs.epoch(), node.ino).node() {
+        if let Some(number) = NodePlace::Main(fs.epoch(), node.ino).node() {
             self.removed.keep(number, &node.attr, now());
         }
     }
 
     /// Makes a file without a name, which the kernel opens by itself.
-    pub(super) fn tmpfile(&self, dir: u64, mode: u32, caller: Caller) -> Result<Entry> {
+    pub(super) fn tmpfile(&self, dir: u64, mode: u32, caller: RequestCaller) -> Result<EntryAnswer> {
         let (fs, dir) = self.live(dir)?;
         given(fs, &fs.tmpfile(dir, mode & PERMISSIONS, caller)?)
     }
 
-    pub(super) fn rename(&self, from: At<'_>, to: At<'_>, flags: u32, caller: Caller) -> Result<()> {
+    pub(super) fn rename(
+        &self,
+        from: ModifiableName<'_>,
+        to: ModifiableName<'_>,
+        flags: u32,
+        caller: RequestCaller,
+    ) -> Result<()> {
         let (fs, from_dir) = self.place(from)?;
         let (_, to_dir) = self.place(to)?;
         use rustix::fs::RenameFlags as Linux;
@@ -126,12 +151,17 @@ impl Adapter {
         Ok(())
     }
 
-    pub(super) fn setattr(&self, node: u64, asked: &SetAttr, caller: Caller) -> Result<Entry> {
-        let asked = SetAttr { mode: asked.mode.map(|mode| mode & PERMISSIONS), ..*asked };
+    pub(super) fn setattr(
+        &self,
+        node: u64,
+        asked: &AttributeChanges,
+        caller: RequestCaller,
+    ) -> Result<EntryAnswer> {
+        let asked = AttributeChanges { mode: asked.mode.map(|mode| mode & PERMISSIONS), ..*asked };
         let times_only =
             asked.mode.is_none() && asked.uid.is_none() && asked.gid.is_none() && asked.size.is_none();
         if let Some(attr) = self.removed.set(node, &asked, now()) {
-            return known(Place::of(node), &attr);
+            return known(NodePlace::of(node), &attr);
         }
         let set = || {
             let (fs, ino) = self.live(node)?;
@@ -145,16 +175,19 @@ impl Adapter {
         match set() {
             // The kernel writes back the times of a file that is gone: an error would be told to the next `syncfs`.
             Err(FsError::Posix(Errno::STALE)) if times_only => {
-                known(Place::of(node), &Attr { nlink: 0, ..Attr::new(FileKind::File, 0) })
+                known(NodePlace::of(node), &InodeAttr { nlink: 0, ..InodeAttr::new(FileKind::File, 0) })
             }
             done => {
                 let (fs, _) = self.live(node)?;
-                Ok(Entry { patience: self.patience(node), ..known_live(fs, Place::of(node), &done?)? })
+                Ok(EntryAnswer {
+                    patience: self.patience(node),
+                    ..known_live(fs, NodePlace::of(node), &done?)?
+                })
             }
         }
     }
 
-    pub(super) fn write(&self, at: Piece, data: &[u8], flags: WriteFlags) -> Result<u32> {
+    pub(super) fn write(&self, at: FileRange, data: &[u8], flags: WriteFlags) -> Result<u32> {
         let (fs, ino) = self.live(at.node)?;
         // What the kernel kept it wrote earlier, and it tells when by itself.
         let written = if flags.is_write_back() {
@@ -181,9 +214,12 @@ impl Adapter {
     /// to ask for that.
     pub(super) fn fsync(&self, node: u64, data_only: bool) -> Result<()> {
         match self.owner(node)? {
-            Owner::Live(fs, Ino::ROOT) => fs.sync(),
-            Owner::Live(fs, ino) => fs.fsync(ino, data_only),
-            Owner::Past(..) | Owner::Frozen(..) | Owner::Virtual(_) | Owner::Removed(_) => Ok(()),
+            InodeOwner::Live(fs, Ino::ROOT) => fs.sync(),
+            InodeOwner::Live(fs, ino) => fs.fsync(ino, data_only),
+            InodeOwner::Past(..)
+            | InodeOwner::Frozen(..)
+            | InodeOwner::Virtual(_)
+            | InodeOwner::Removed(_) => Ok(()),
         }
     }
 
@@ -209,7 +245,12 @@ impl Adapter {
         fs.removexattr(ino, name)
     }
 
-    pub(super) fn fallocate(&self, at: Piece, len: u64, (mode, caller): (u32, Caller)) -> Result<()> {
+    pub(super) fn fallocate(
+        &self,
+        at: FileRange,
+        len: u64,
+        (mode, caller): (u32, RequestCaller),
+    ) -> Result<()> {
         let (fs, ino) = self.live(at.node)?;
         let mode = FallocateFlags::from_bits_retain(mode);
         let known = FallocateFlags::KEEP_SIZE
@@ -220,7 +261,7 @@ impl Adapter {
         if !known.contains(mode) {
             return Err(Errno::OPNOTSUPP.into());
         }
-        let mode = FallocMode {
+        let mode = AllocateMode {
             keep_size: mode.contains(FallocateFlags::KEEP_SIZE),
             punch_hole: mode.contains(FallocateFlags::PUNCH_HOLE),
             zero_range: mode.contains(FallocateFlags::ZERO_RANGE),
@@ -232,9 +273,9 @@ impl Adapter {
     }
 
     /// Copies within the live worktree, sharing what can be shared; between others programs copy bytes.
-    pub(super) fn copy_range(&self, from: Piece, to: Piece, len: u64) -> Result<u64> {
+    pub(super) fn copy_range(&self, from: FileRange, to: FileRange, len: u64) -> Result<u64> {
         let (fs, to_ino) = self.live(to.node)?;
-        let Owner::Live(_, from_ino) = self.owner(from.node)? else { return Err(Errno::XDEV.into()) };
+        let InodeOwner::Live(_, from_ino) = self.owner(from.node)? else { return Err(Errno::XDEV.into()) };
         fs.copy_range(from_ino, from.offset, to_ino, to.offset, len)
     }
 }

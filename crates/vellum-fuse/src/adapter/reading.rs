@@ -3,31 +3,31 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_fs::{Result, Seek};
+use vellum_fs::{Result, SeekTarget};
 
-use super::seeking::{Doubtful, Goal, Look, Stale, seek_answer};
-use super::{Adapter, Call, Main, Owner};
+use super::seeking::{SeekFinding, SeekGoal, StaleCache, UncertainSeek, seek_answer};
+use super::{AdapterCall, FuseAdapter, InodeOwner, MountedState};
 use crate::attr::kind_bits;
-use crate::connection::{Later, MAX_WRITE};
+use crate::connection::{DeferredReply, MAX_WRITE};
 use crate::dirs;
-use crate::node::Place;
-use crate::tally::Op;
-use crate::wire::{Answer, Listed, Listing};
+use crate::node::NodePlace;
+use crate::tally::RequestKind;
+use crate::wire::{FuseAnswer, ListingAnswer, NameInAnswer};
 
 /// Where `lseek` is to go: to data. The other way that the kernel asks for is to a hole.
 const SEEK_DATA: u32 = 3;
 
 /// A stretch of a directory that is to be listed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stretch {
+pub(super) struct ListingRange {
     /// The place of the last name that was listed already.
     pub offset: u64,
     pub room: u32,
 }
 
-impl Stretch {
-    fn listing(self) -> Listing {
-        Listing::new(bounded(self.room))
+impl ListingRange {
+    fn listing(self) -> ListingAnswer {
+        ListingAnswer::new(bounded(self.room))
     }
 }
 
@@ -36,57 +36,68 @@ fn bounded(len: u32) -> usize {
     usize::try_from(len).map_or(MAX_WRITE, |len| len.min(MAX_WRITE))
 }
 
-fn record(listed: &dirs::Listed, next: u64) -> Listed<'_> {
-    Listed { name: &listed.name, node: listed.node, mode: kind_bits(listed.kind), next }
+fn record(listed: &dirs::ListedDirName, next: u64) -> NameInAnswer<'_> {
+    NameInAnswer { name: &listed.name, node: listed.node, mode: kind_bits(listed.kind), next }
 }
 
-impl Adapter {
-    pub(super) fn answer_read(&self, call: Call<'_>, (offset, len): (u64, u32), direct: bool) -> Answer {
+impl FuseAdapter {
+    pub(super) fn answer_read(
+        &self,
+        call: AdapterCall<'_>,
+        (offset, len): (u64, u32),
+        direct: bool,
+    ) -> FuseAnswer {
         let at = (offset, bounded(len));
-        if !direct && matches!(self.main, Main::Live(_)) {
+        if !direct && matches!(self.main, MountedState::Live(_)) {
             // Before it is read: who writes beside the kernel's pages afterwards must know of them.
             self.paged.note(call.head.node);
         }
-        let done = self.serve(Op::Read, call, || self.read_node(call.head.node, at));
+        let done = self.serve(RequestKind::Read, call, || self.read_node(call.head.node, at));
         if let Ok(bytes) = &done {
             self.tally.read(bytes.len());
         }
-        Answer::of_bytes(done)
+        FuseAnswer::of_bytes(done)
     }
 
     fn read_node(&self, node: u64, at: (u64, usize)) -> Result<Vec<u8>> {
         let (offset, len) = at;
         match self.owner(node)? {
-            Owner::Live(fs, ino) => {
+            InodeOwner::Live(fs, ino) => {
                 let epoch = fs.epoch();
                 let read = fs.read(ino, offset, len);
                 // It was restored meanwhile: what was read may be of the new state.
                 if fs.epoch() == epoch { read } else { self.read_node(node, at) }
             }
-            Owner::Past(fs, epoch, ino) => fs.read_from(epoch, ino, offset, len),
-            Owner::Frozen(tree, ino) => tree.read(ino, offset, len),
-            Owner::Virtual(number) => self.virt.read(number, offset, len),
-            Owner::Removed(_) => Err(Errno::ISDIR.into()),
+            InodeOwner::Past(fs, epoch, ino) => fs.read_from(epoch, ino, offset, len),
+            InodeOwner::Frozen(tree, ino) => tree.read(ino, offset, len),
+            InodeOwner::Virtual(number) => self.virt.read(number, offset, len),
+            InodeOwner::Removed(_) => Err(Errno::ISDIR.into()),
         }
     }
 
     /// Finds data or a hole: in a live file, if pages of the kernel's may say otherwise, later, when they are here.
-    pub(super) fn answer_seek(&self, call: Call<'_>, at: (u64, u32), later: Later<'_>) -> Answer {
+    pub(super) fn answer_seek(
+        &self,
+        call: AdapterCall<'_>,
+        at: (u64, u32),
+        later: DeferredReply<'_>,
+    ) -> FuseAnswer {
         let (offset, whence) = at;
-        let Ok(Owner::Live(fs, ino)) = self.owner(call.head.node) else {
-            return seek_answer(self.serve(Op::Lseek, call, || self.seek_node(call.head.node, at)));
+        let Ok(InodeOwner::Live(fs, ino)) = self.owner(call.head.node) else {
+            return seek_answer(self.serve(RequestKind::Lseek, call, || self.seek_node(call.head.node, at)));
         };
-        let goal = Goal { offset, seek: if whence == SEEK_DATA { Seek::Data } else { Seek::Hole } };
+        let goal =
+            SeekGoal { offset, seek: if whence == SEEK_DATA { SeekTarget::Data } else { SeekTarget::Hole } };
         let find = |at, seek| fs.seek(ino, at, seek);
-        match self.serve(Op::Lseek, call, || goal.look(&find)) {
-            Err(error) => Answer::Failed(error),
-            Ok(Look { found, doubt: None }) => seek_answer(found),
+        match self.serve(RequestKind::Lseek, call, || goal.look(&find)) {
+            Err(error) => FuseAnswer::Failed(error),
+            Ok(SeekFinding { found, doubt: None }) => seek_answer(found),
             Ok(look) => {
                 let (fs, unanswered) = (fs.clone(), later.take());
                 let find = move |at, seek| fs.seek(ino, at, seek);
                 let done = move |done| unanswered.answer(seek_answer(done));
-                self.seeking.settle(Doubtful::new(call.head.node, goal, look, find, done));
-                Answer::Later
+                self.seeking.settle(UncertainSeek::new(call.head.node, goal, look, find, done));
+                FuseAnswer::Later
             }
         }
     }
@@ -94,16 +105,21 @@ impl Adapter {
     fn seek_node(&self, node: u64, (offset, whence): (u64, u32)) -> Result<u64> {
         match self.owner(node)? {
             // Of a live one, the kernel may have pages that we have not been given.
-            Owner::Live(..) | Owner::Past(..) => Err(Errno::STALE.into()),
-            Owner::Frozen(tree, ino) => tree.seek(ino, offset, whence == SEEK_DATA),
-            Owner::Virtual(_) | Owner::Removed(_) => Err(Errno::INVAL.into()),
+            InodeOwner::Live(..) | InodeOwner::Past(..) => Err(Errno::STALE.into()),
+            InodeOwner::Frozen(tree, ino) => tree.seek(ino, offset, whence == SEEK_DATA),
+            InodeOwner::Virtual(_) | InodeOwner::Removed(_) => Err(Errno::INVAL.into()),
         }
     }
 
-    pub(super) fn answer_readdir(&self, call: Call<'_>, stretch: Stretch, later: Later<'_>) -> Answer {
+    pub(super) fn answer_readdir(
+        &self,
+        call: AdapterCall<'_>,
+        stretch: ListingRange,
+        later: DeferredReply<'_>,
+    ) -> FuseAnswer {
         let all = match self.names(call, stretch) {
             Ok(all) => all,
-            Err(error) => return Answer::Failed(error),
+            Err(error) => return FuseAnswer::Failed(error),
         };
         let mut listing = stretch.listing();
         for (next, listed) in all.after(stretch.offset) {
@@ -114,10 +130,15 @@ impl Adapter {
         self.answer_listing(call.head.node, listing.into_bytes(), later)
     }
 
-    pub(super) fn answer_readdirplus(&self, call: Call<'_>, stretch: Stretch, later: Later<'_>) -> Answer {
+    pub(super) fn answer_readdirplus(
+        &self,
+        call: AdapterCall<'_>,
+        stretch: ListingRange,
+        later: DeferredReply<'_>,
+    ) -> FuseAnswer {
         let all = match self.names(call, stretch) {
             Ok(all) => all,
-            Err(error) => return Answer::Failed(error),
+            Err(error) => return FuseAnswer::Failed(error),
         };
         let mut listing = stretch.listing();
         // What is told must still be there when it is held.
@@ -138,26 +159,31 @@ impl Adapter {
         self.answer_listing(call.head.node, listing.into_bytes(), later)
     }
 
-    fn names(&self, call: Call<'_>, stretch: Stretch) -> std::result::Result<Arc<dirs::Listing>, Errno> {
+    fn names(
+        &self,
+        call: AdapterCall<'_>,
+        stretch: ListingRange,
+    ) -> std::result::Result<Arc<dirs::DirListing>, Errno> {
         let node = call.head.node;
         let list = || {
-            if stretch.offset == 0 && matches!(Place::of(node), Place::Main(..)) {
+            if stretch.offset == 0 && matches!(NodePlace::of(node), NodePlace::Main(..)) {
                 self.remembered.note(node);
             }
             self.dirs.listing(node, stretch.offset, || self.list(node))
         };
-        self.serve(Op::Readdir, call, list)
+        self.serve(RequestKind::Readdir, call, list)
     }
 
     /// The kernel remembers how a directory lists, as long as it knows of no change. One of a past state is changed
     /// under another number: before the kernel hears how it lists, what it knows of it is taken away, so that it looks
     /// at its times from now on.
-    fn answer_listing(&self, node: u64, listing: Vec<u8>, later: Later<'_>) -> Answer {
+    fn answer_listing(&self, node: u64, listing: Vec<u8>, later: DeferredReply<'_>) -> FuseAnswer {
         if self.is_of_past(node) {
             let unanswered = later.take();
-            self.seeking.forget(Stale::node(node), move || unanswered.answer(Answer::Bytes(listing)));
-            return Answer::Later;
+            self.seeking
+                .forget(StaleCache::node(node), move || unanswered.answer(FuseAnswer::Bytes(listing)));
+            return FuseAnswer::Later;
         }
-        Answer::Bytes(listing)
+        FuseAnswer::Bytes(listing)
     }
 }

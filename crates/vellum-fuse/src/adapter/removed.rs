@@ -8,21 +8,21 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vellum_fs::{SetAttr, SetTime};
-use vellum_types::{Attr, Time};
+use vellum_fs::{AttributeChanges, TimeChange};
+use vellum_types::{InodeAttr, UnixTime};
 
 /// The removed directories that the kernel may still ask for, by its numbers.
 #[derive(Debug, Default)]
-pub struct RemovedDirs {
+pub struct RemovedDirNodes {
     /// How many there are, so that who meets none takes no lock.
     count: AtomicUsize,
-    dirs: Mutex<HashMap<u64, Attr>>,
+    dirs: Mutex<HashMap<u64, InodeAttr>>,
 }
 
-impl RemovedDirs {
+impl RemovedDirNodes {
     /// Keeps a directory that was just removed.
-    pub fn keep(&self, node: u64, attr: &Attr, now: Time) {
-        let attr = Attr { nlink: 0, ctime: now, ..attr.clone() };
+    pub fn keep(&self, node: u64, attr: &InodeAttr, now: UnixTime) {
+        let attr = InodeAttr { nlink: 0, ctime: now, ..attr.clone() };
         let mut dirs = self.lock();
         dirs.insert(node, attr);
         self.count.store(dirs.len(), Ordering::Release);
@@ -41,19 +41,19 @@ impl RemovedDirs {
     }
 
     /// The attributes of a removed directory.
-    pub fn attr(&self, node: u64) -> Option<Attr> {
+    pub fn attr(&self, node: u64) -> Option<InodeAttr> {
         if self.is_empty() { None } else { self.lock().get(&node).cloned() }
     }
 
     /// Sets attributes of a removed directory; None if it is none.
-    pub fn set(&self, node: u64, set: &SetAttr, now: Time) -> Option<Attr> {
+    pub fn set(&self, node: u64, set: &AttributeChanges, now: UnixTime) -> Option<InodeAttr> {
         if self.is_empty() {
             return None;
         }
-        let time = |set: Option<SetTime>, held: Time| match set {
+        let time = |set: Option<TimeChange>, held: UnixTime| match set {
             None => held,
-            Some(SetTime::Now) => now,
-            Some(SetTime::At(time)) => time,
+            Some(TimeChange::Now) => now,
+            Some(TimeChange::At(time)) => time,
         };
         let mut dirs = self.lock();
         let attr = dirs.get_mut(&node)?;
@@ -70,7 +70,7 @@ impl RemovedDirs {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Attr>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, InodeAttr>> {
         self.dirs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

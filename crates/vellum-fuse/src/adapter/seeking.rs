@@ -12,14 +12,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
-use vellum_fs::{Result, Seek};
+use vellum_fs::{Result, SeekTarget};
 
-use crate::connection::Notifier;
-use crate::tally::line::{Outcome, Told};
-use crate::wire::{Answer, Notice, Small};
+use crate::connection::KernelNotifier;
+use crate::tally::line::{LineDetail, LineOutcome};
+use crate::wire::{FuseAnswer, Invalidation, SmallAnswer};
 
 /// The way to the kernel, once the mount is there.
-pub type ToKernel = Arc<OnceLock<Notifier>>;
+pub type KernelChannel = Arc<OnceLock<KernelNotifier>>;
 
 /// Holes that are looked at one by one; after that the rest of the file is.
 const HOLES_MAX: usize = 8;
@@ -27,75 +27,75 @@ const HOLES_MAX: usize = 8;
 /// Where a range ends that goes to the end of the file, wherever the kernel sees that.
 const END: u64 = u64::MAX;
 
-type Done = std::result::Result<u64, Errno>;
-type Find = Box<dyn Fn(u64, Seek) -> Result<u64> + Send>;
+type SeekDone = std::result::Result<u64, Errno>;
+type SeekFinder = Box<dyn Fn(u64, SeekTarget) -> Result<u64> + Send>;
 
 /// What is looked for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Goal {
+pub(super) struct SeekGoal {
     pub offset: u64,
-    pub seek: Seek,
+    pub seek: SeekTarget,
 }
 
 /// What was found, and where pages of the kernel's could say otherwise.
 #[derive(Debug)]
-pub(super) struct Look {
-    pub found: Done,
+pub(super) struct SeekFinding {
+    pub found: SeekDone,
     pub doubt: Option<Range<u64>>,
 }
 
-impl Told for Look {
-    fn outcome(&self) -> Outcome {
+impl LineDetail for SeekFinding {
+    fn outcome(&self) -> LineOutcome {
         match (self.found, &self.doubt) {
-            (Ok(found), None) => Outcome::Number(found),
-            (Err(error), None) => Outcome::Failed(error),
+            (Ok(found), None) => LineOutcome::Number(found),
+            (Err(error), None) => LineOutcome::Failed(error),
             // It is answered later.
-            (_, Some(_)) => Outcome::Done,
+            (_, Some(_)) => LineOutcome::Done,
         }
     }
 }
 
-impl Goal {
+impl SeekGoal {
     /// Looks at what we know.
-    pub fn look(self, find: &dyn Fn(u64, Seek) -> Result<u64>) -> Result<Look> {
+    pub fn look(self, find: &dyn Fn(u64, SeekTarget) -> Result<u64>) -> Result<SeekFinding> {
         let known = |done: Result<u64>| match done {
             Err(error) if error.errno() != Errno::NXIO => Err(error),
             done => Ok(done.map_err(|error| error.errno())),
         };
         let found = known(find(self.offset, self.seek))?;
         let doubt = match (self.seek, found) {
-            (Seek::Data, Ok(data)) => self.offset..data,
-            (Seek::Hole, Ok(hole)) => hole..known(find(hole, Seek::Data))?.unwrap_or(END),
+            (SeekTarget::Data, Ok(data)) => self.offset..data,
+            (SeekTarget::Hole, Ok(hole)) => hole..known(find(hole, SeekTarget::Data))?.unwrap_or(END),
             // To us the file ends before.
-            (Seek::Data | Seek::Hole, Err(_)) => self.offset..END,
+            (SeekTarget::Data | SeekTarget::Hole, Err(_)) => self.offset..END,
         };
-        Ok(Look { found, doubt: Some(doubt).filter(|doubt| !doubt.is_empty()) })
+        Ok(SeekFinding { found, doubt: Some(doubt).filter(|doubt| !doubt.is_empty()) })
     }
 }
 
 /// A request that is answered when nothing is in doubt.
-pub(super) struct Doubtful {
+pub(super) struct UncertainSeek {
     node: u64,
-    goal: Goal,
-    look: Look,
-    find: Find,
-    done: Box<dyn FnOnce(Done) + Send>,
+    goal: SeekGoal,
+    look: SeekFinding,
+    find: SeekFinder,
+    done: Box<dyn FnOnce(SeekDone) + Send>,
 }
 
-impl Doubtful {
+impl UncertainSeek {
     pub fn new(
         node: u64,
-        goal: Goal,
-        look: Look,
-        find: impl Fn(u64, Seek) -> Result<u64> + Send + 'static,
-        done: impl FnOnce(Done) + Send + 'static,
+        goal: SeekGoal,
+        look: SeekFinding,
+        find: impl Fn(u64, SeekTarget) -> Result<u64> + Send + 'static,
+        done: impl FnOnce(SeekDone) + Send + 'static,
     ) -> Self {
         Self { node, goal, look, find: Box::new(find), done: Box::new(done) }
     }
 
     /// Looks again until all that is in doubt was written back; `write_back` sees to it.
     fn settle(self, write_back: impl Fn(u64, &Range<u64>)) {
-        let Self { node, goal, look: Look { mut found, mut doubt }, find, done } = self;
+        let Self { node, goal, look: SeekFinding { mut found, mut doubt }, find, done } = self;
         let mut here: Option<Range<u64>> = None;
         for round in 0.. {
             let Some(mut range) = doubt else { break };
@@ -119,14 +119,14 @@ impl Doubtful {
 
 /// What the kernel has to forget before it is answered.
 #[derive(Debug, Clone)]
-pub(super) enum Stale {
+pub(super) enum StaleCache {
     /// The attributes of a node.
     Attributes(u64),
     /// The attributes of a node, and its pages of a range.
     Pages(u64, Range<u64>),
 }
 
-impl Stale {
+impl StaleCache {
     /// Everything of a node.
     pub fn node(node: u64) -> Self {
         Self::Pages(node, 0..END)
@@ -134,59 +134,59 @@ impl Stale {
 }
 
 /// What the thread does.
-enum Job {
-    Settle(Doubtful),
-    Forget(Stale, Box<dyn FnOnce() + Send>),
+enum SeekJob {
+    Settle(UncertainSeek),
+    Forget(StaleCache, Box<dyn FnOnce() + Send>),
 }
 
 /// The way to the thread that fetches the kernel's pages.
-pub struct Seeking {
-    wanted: Sender<Job>,
+pub struct SeekWorker {
+    wanted: Sender<SeekJob>,
 }
 
-impl Seeking {
+impl SeekWorker {
     /// Starts the thread. It ends when this is dropped.
-    pub fn start(kernel: ToKernel) -> io::Result<Self> {
+    pub fn start(kernel: KernelChannel) -> io::Result<Self> {
         let (wanted, received) = channel();
         std::thread::Builder::new().name("vellum-seek".into()).spawn(move || work(&kernel, &received))?;
         Ok(Self { wanted })
     }
 
     /// Answers later.
-    pub(super) fn settle(&self, doubtful: Doubtful) {
+    pub(super) fn settle(&self, doubtful: UncertainSeek) {
         // The thread lives as long as this does.
-        let _ = self.wanted.send(Job::Settle(doubtful));
+        let _ = self.wanted.send(SeekJob::Settle(doubtful));
     }
 
     /// Lets the kernel forget what is stale, and goes on with `then`.
-    pub(super) fn forget(&self, stale: Stale, then: impl FnOnce() + Send + 'static) {
-        let _ = self.wanted.send(Job::Forget(stale, Box::new(then)));
+    pub(super) fn forget(&self, stale: StaleCache, then: impl FnOnce() + Send + 'static) {
+        let _ = self.wanted.send(SeekJob::Forget(stale, Box::new(then)));
     }
 }
 
 /// What answers that data or a hole was found, or not.
-pub(super) fn seek_answer(done: Done) -> Answer {
-    Answer::of(done, |&offset| Small::offset(offset))
+pub(super) fn seek_answer(done: SeekDone) -> FuseAnswer {
+    FuseAnswer::of(done, |&offset| SmallAnswer::offset(offset))
 }
 
-fn work(kernel: &ToKernel, received: &Receiver<Job>) {
+fn work(kernel: &KernelChannel, received: &Receiver<SeekJob>) {
     let write_back = |node, range: &Range<u64>| {
         let len = if range.end == END { 0 } else { range.end - range.start };
         if let Some(kernel) = kernel.get() {
             // If writing back fails, so does the program's `fsync`.
-            let _ = kernel.tell(Notice::Pages { node, offset: range.start, len });
+            let _ = kernel.tell(Invalidation::Pages { node, offset: range.start, len });
         }
     };
     for job in received {
         match job {
-            Job::Settle(doubtful) => doubtful.settle(write_back),
-            Job::Forget(stale, then) => {
+            SeekJob::Settle(doubtful) => doubtful.settle(write_back),
+            SeekJob::Forget(stale, then) => {
                 match stale {
-                    Stale::Pages(node, range) => write_back(node, &range),
-                    Stale::Attributes(node) => {
+                    StaleCache::Pages(node, range) => write_back(node, &range),
+                    StaleCache::Attributes(node) => {
                         if let Some(kernel) = kernel.get() {
                             // What it does not know it has forgotten.
-                            let _ = kernel.tell(Notice::Attributes(node));
+                            let _ = kernel.tell(Invalidation::Attributes(node));
                         }
                     }
                 }

@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, opcode};
 
-use crate::wire::{Answer, Notice, head};
+use crate::wire::{FuseAnswer, Invalidation, head};
 
 const PATH: &str = "/dev/fuse";
 
@@ -17,21 +17,21 @@ const CLONE: Opcode = opcode::read::<u32>(229, 0);
 
 /// A descriptor of the device.
 #[derive(Debug)]
-pub struct Device(OwnedFd);
+pub struct FuseDevice(OwnedFd);
 
-impl From<OwnedFd> for Device {
+impl From<OwnedFd> for FuseDevice {
     fn from(fd: OwnedFd) -> Self {
         Self(fd)
     }
 }
 
-impl AsFd for Device {
+impl AsFd for FuseDevice {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Device {
+impl FuseDevice {
     /// Opens the device, for a mount to be.
     pub fn open() -> io::Result<Self> {
         Ok(Self(rustix::fs::open(PATH, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?))
@@ -64,16 +64,16 @@ impl Device {
     }
 
     /// Answers a request. That it cannot be told means that nobody waits for it any more.
-    pub fn answer(&self, unique: u64, answer: Answer) {
+    pub fn answer(&self, unique: u64, answer: FuseAnswer) {
         let _ = match answer {
-            Answer::None | Answer::Later => Ok(0),
-            Answer::Failed(error) => {
+            FuseAnswer::None | FuseAnswer::Later => Ok(0),
+            FuseAnswer::Failed(error) => {
                 rustix::io::write(&self.0, &head(0, error.raw_os_error().wrapping_neg(), unique))
             }
-            Answer::Done => rustix::io::write(&self.0, &head(0, 0, unique)),
-            Answer::Small(mut small) => rustix::io::write(&self.0, small.seal(unique)),
-            Answer::Bytes(bytes) => self.answer_bytes(unique, &bytes),
-            Answer::Shared(bytes) => self.answer_bytes(unique, &bytes),
+            FuseAnswer::Done => rustix::io::write(&self.0, &head(0, 0, unique)),
+            FuseAnswer::Small(mut small) => rustix::io::write(&self.0, small.seal(unique)),
+            FuseAnswer::Bytes(bytes) => self.answer_bytes(unique, &bytes),
+            FuseAnswer::Shared(bytes) => self.answer_bytes(unique, &bytes),
         };
     }
 
@@ -107,18 +107,18 @@ impl Device {
     }
 
     /// A way to tell the kernel what to forget.
-    pub fn notifier(&self) -> io::Result<Notifier> {
-        Ok(Notifier(self.0.try_clone()?))
+    pub fn notifier(&self) -> io::Result<KernelNotifier> {
+        Ok(KernelNotifier(self.0.try_clone()?))
     }
 }
 
 /// Tells the kernel what to forget. Never to be used by a thread that answers requests: it could wait for itself.
 #[derive(Debug)]
-pub struct Notifier(OwnedFd);
+pub struct KernelNotifier(OwnedFd);
 
-impl Notifier {
+impl KernelNotifier {
     /// Tells it; an error too if the kernel does not know what is to be forgotten.
-    pub fn tell(&self, notice: Notice<'_>) -> Result<(), Errno> {
+    pub fn tell(&self, notice: Invalidation<'_>) -> Result<(), Errno> {
         rustix::io::write(&self.0, &notice.encode()).map(|_| ())
     }
 }

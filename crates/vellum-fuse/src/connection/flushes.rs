@@ -11,31 +11,31 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use super::{Device, Service, carry_out};
-use crate::wire::{Operation, Request};
+use super::{FuseDevice, RequestService, carry_out};
+use crate::wire::{FuseOperation, FuseRequest};
 
 /// Threads for those who are not the first: programs that flush at the same time share one flush up to this many.
 const THREADS: usize = 8;
 
 /// Where requests go that wait for the disk.
 #[derive(Clone)]
-pub struct Flushes {
+pub struct FlushQueue {
     taken: Arc<AtomicBool>,
-    others: Sender<Waiting>,
+    others: Sender<WaitingFlush>,
 }
 
 /// A request as it was read, and the descriptor that it was read from.
-struct Waiting {
-    device: Arc<Device>,
+struct WaitingFlush {
+    device: Arc<FuseDevice>,
     bytes: Vec<u8>,
 }
 
 /// The right of a thread that reads the device to wait for the disk by itself.
-pub struct First(Arc<AtomicBool>);
+pub struct FirstFlushPermit(Arc<AtomicBool>);
 
-impl Flushes {
+impl FlushQueue {
     /// Starts the threads. They end when nobody has this any more.
-    pub fn start<S: Service>(service: &Arc<S>) -> io::Result<(Self, Vec<JoinHandle<io::Result<()>>>)> {
+    pub fn start<S: RequestService>(service: &Arc<S>) -> io::Result<(Self, Vec<JoinHandle<io::Result<()>>>)> {
         let (others, waiting) = channel();
         let waiting = Arc::new(Mutex::new(waiting));
         let start = |_| {
@@ -51,35 +51,35 @@ impl Flushes {
     }
 
     /// The right to wait, unless another thread that reads has it.
-    pub fn first(&self) -> Option<First> {
+    pub fn first(&self) -> Option<FirstFlushPermit> {
         let free = !self.taken.swap(true, Ordering::Acquire);
-        free.then(|| First(self.taken.clone()))
+        free.then(|| FirstFlushPermit(self.taken.clone()))
     }
 
     /// Lets another thread answer.
-    pub fn pass_on(&self, device: &Arc<Device>, request: &[u8]) {
-        let sent = self.others.send(Waiting { device: device.clone(), bytes: request.to_vec() });
+    pub fn pass_on(&self, device: &Arc<FuseDevice>, request: &[u8]) {
+        let sent = self.others.send(WaitingFlush { device: device.clone(), bytes: request.to_vec() });
         debug_assert!(sent.is_ok(), "the threads for flushes end after those that read");
     }
 }
 
-impl Drop for First {
+impl Drop for FirstFlushPermit {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
 }
 
 /// Whether a request waits for the disk.
-pub fn waits(operation: &Operation<'_>) -> bool {
-    matches!(operation, Operation::Fsync { .. } | Operation::Fsyncdir { .. })
+pub fn waits(operation: &FuseOperation<'_>) -> bool {
+    matches!(operation, FuseOperation::Fsync { .. } | FuseOperation::Fsyncdir { .. })
 }
 
-fn serve(service: &impl Service, waiting: &Mutex<Receiver<Waiting>>) {
+fn serve(service: &impl RequestService, waiting: &Mutex<Receiver<WaitingFlush>>) {
     loop {
         let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Waiting { device, bytes }) = next else { return };
+        let Ok(WaitingFlush { device, bytes }) = next else { return };
         // It was decoded before.
-        let Ok(request) = Request::decode(&bytes) else { continue };
+        let Ok(request) = FuseRequest::decode(&bytes) else { continue };
         let answer = carry_out(service, &device, &request, request.operation());
         device.answer(request.header.unique, answer);
     }
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn one_reader_waits_at_a_time() {
         let (others, _waiting) = channel();
-        let flushes = Flushes { taken: Arc::default(), others };
+        let flushes = FlushQueue { taken: Arc::default(), others };
         let first = flushes.first();
         assert!(first.is_some() && flushes.first().is_none());
         drop(first);

@@ -21,7 +21,7 @@ const PAUSE: (u64, u64) = (1_000_000, 256_000_000);
 
 /// Who lingers, and until when.
 #[derive(Debug)]
-pub struct Linger {
+pub struct BusyPoll {
     taken: AtomicBool,
     start: Instant,
     /// When the last request came, in nanoseconds since `start`.
@@ -32,7 +32,7 @@ pub struct Linger {
     pause: AtomicU64,
 }
 
-impl Linger {
+impl BusyPoll {
     /// Nothing has come yet.
     pub fn new() -> Self {
         let (last, free, pause) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(PAUSE.0));
@@ -45,11 +45,11 @@ impl Linger {
     }
 
     /// Becomes the one who lingers, unless somebody is, or there is nothing to linger for.
-    pub fn begin(&self) -> Option<Lingering<'_>> {
+    pub fn begin(&self) -> Option<BusyPollPermit<'_>> {
         let now = self.now();
         let wanted = self.is_busy(now) && now >= self.free.load(Ordering::Relaxed);
         let free = wanted && !self.taken.swap(true, Ordering::Acquire);
-        free.then_some(Lingering(self))
+        free.then_some(BusyPollPermit(self))
     }
 
     /// Somebody else wants the processor.
@@ -75,9 +75,9 @@ impl Linger {
 
 /// The right to linger.
 #[derive(Debug)]
-pub struct Lingering<'l>(&'l Linger);
+pub struct BusyPollPermit<'l>(&'l BusyPoll);
 
-impl Lingering<'_> {
+impl BusyPollPermit<'_> {
     /// Looks until there is something. False: it is time to sleep.
     pub fn until(&self, mut look: impl FnMut() -> bool) -> bool {
         let mut before = self.0.now();
@@ -104,7 +104,7 @@ impl Lingering<'_> {
     }
 }
 
-impl Drop for Lingering<'_> {
+impl Drop for BusyPollPermit<'_> {
     fn drop(&mut self) {
         self.0.taken.store(false, Ordering::Release);
     }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn nobody_lingers_when_nothing_has_come_for_a_while() {
-        let linger = Linger::new();
+        let linger = BusyPoll::new();
         linger.note();
         std::thread::sleep(BUSY);
         assert!(linger.begin().is_none());
@@ -124,8 +124,8 @@ mod tests {
 
     #[test]
     fn nobody_lingers_for_longer_and_longer_while_others_want_the_processor() {
-        let linger = Linger { last: AtomicU64::new(u64::MAX), ..Linger::new() };
-        let pauses = |linger: &Linger| {
+        let linger = BusyPoll { last: AtomicU64::new(u64::MAX), ..BusyPoll::new() };
+        let pauses = |linger: &BusyPoll| {
             linger.step_back(0);
             linger.free.load(Ordering::Relaxed)
         };
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn one_lingers_and_ends_when_something_came_or_nothing_does() {
-        let mut linger = Linger::new();
+        let mut linger = BusyPoll::new();
         // So that the test's own pauses do not matter.
         linger.last = AtomicU64::new(u64::MAX);
         let lingering = linger.begin().unwrap();

@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, Pid};
 
-use super::Device;
+use super::FuseDevice;
 use super::schedule::{
-    Policy, can_change_policy, is_crowded, move_to, processor, processor_of, processors, set_policy,
+    SchedulingPolicy, can_change_policy, is_crowded, move_to, processor, processor_of, processors, set_policy,
 };
-use crate::wire::{Header, Operation};
+use crate::wire::{FuseOperation, RequestHeader};
 
 /// So many requests one after the other of one thread of a program, and it is taken to be the only one that asks.
 const STREAK: u32 = 16;
@@ -63,7 +63,7 @@ const BUSY: u64 = 1;
 
 /// The threads that read the device.
 #[derive(Debug)]
-pub struct Readers {
+pub struct DeviceReaders {
     /// Whether one may be alone.
     is_allowed: bool,
     /// Whether more threads than so many want a processor.
@@ -75,12 +75,12 @@ pub struct Readers {
     streak: AtomicU32,
     /// Counts requests of who is alone, in steps of two.
     progress: AtomicU64,
-    state: Mutex<ReadersState>,
+    state: Mutex<DeviceReadersState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct ReadersState {
+struct DeviceReadersState {
     sole: Option<SoleReader>,
     is_over: bool,
     /// Nobody is alone before that.
@@ -94,7 +94,7 @@ struct ReadersState {
 struct SoleReader {
     thread: Pid,
     since: Instant,
-    /// How far [`Readers::progress`] was then.
+    /// How far [`DeviceReaders::progress`] was then.
     progress: u64,
     looked: Instant,
     /// Where it may run.
@@ -103,7 +103,7 @@ struct SoleReader {
 
 /// Why nobody is alone any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
+enum SoleReaderEnd {
     /// There is no use in it now: nothing is asked, or something that takes long.
     Useless,
     /// Another program asks.
@@ -112,14 +112,14 @@ enum Ending {
     HeldUp,
 }
 
-impl Readers {
+impl DeviceReaders {
     /// All read. `count`: how many there are.
     pub fn new(count: usize) -> Self {
         Self::with(count > 1 && can_change_policy(), is_crowded)
     }
 
     fn with(is_allowed: bool, is_crowded: fn(u32) -> bool) -> Self {
-        let state = ReadersState { sole: None, is_over: false, free: Instant::now(), pause: PAUSE.0 };
+        let state = DeviceReadersState { sole: None, is_over: false, free: Instant::now(), pause: PAUSE.0 };
         Self {
             is_allowed,
             is_crowded,
@@ -133,7 +133,10 @@ impl Readers {
     }
 
     /// Starts the watch, if one is needed. It ends when the mount does.
-    pub fn start_watch(self: &Arc<Self>, device: &Device) -> io::Result<Option<JoinHandle<io::Result<()>>>> {
+    pub fn start_watch(
+        self: &Arc<Self>,
+        device: &FuseDevice,
+    ) -> io::Result<Option<JoinHandle<io::Result<()>>>> {
         if !self.is_allowed {
             return Ok(None);
         }
@@ -146,7 +149,7 @@ impl Readers {
     }
 
     /// A thread has read a request.
-    pub fn begin(&self, thread: Pid, head: &Header, is_long: bool) {
+    pub fn begin(&self, thread: Pid, head: &RequestHeader, is_long: bool) {
         // Of what the kernel does by itself nobody is the asker.
         let is_stranger = head.pid != 0 && head.pid != self.asker.load(Ordering::Relaxed);
         if is_stranger {
@@ -160,7 +163,7 @@ impl Readers {
         if self.is_alone(thread) {
             self.progress.fetch_add(2 | BUSY, Ordering::AcqRel);
             if is_stranger || is_long {
-                self.end_alone(if is_stranger { Ending::Stranger } else { Ending::Useless });
+                self.end_alone(if is_stranger { SoleReaderEnd::Stranger } else { SoleReaderEnd::Useless });
             }
         }
     }
@@ -168,12 +171,12 @@ impl Readers {
     /// Tells the answer to a thread's request.
     pub fn answer(&self, thread: Pid, tell: impl FnOnce()) {
         self.end(thread);
-        let is_idle = self.is_alone(thread) && set_policy(thread, Policy::Idle).is_ok();
+        let is_idle = self.is_alone(thread) && set_policy(thread, SchedulingPolicy::Idle).is_ok();
         // The program goes on now, and this thread when that waits again.
         tell();
         if is_idle {
             // It was tried, and can be.
-            let _ = set_policy(thread, Policy::Normal);
+            let _ = set_policy(thread, SchedulingPolicy::Normal);
         }
     }
 
@@ -195,13 +198,13 @@ impl Readers {
         if self.sole.load(Ordering::Acquire) == ALL || self.is_alone(thread) {
             return;
         }
-        let is_idle = |state: &mut ReadersState| !state.is_over && state.sole.is_some();
+        let is_idle = |state: &mut DeviceReadersState| !state.is_over && state.sole.is_some();
         drop(self.changed.wait_while(self.lock(), is_idle).unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The mount is gone.
     pub fn finish(&self) {
-        self.end_alone(Ending::Useless);
+        self.end_alone(SoleReaderEnd::Useless);
         self.lock().is_over = true;
         self.changed.notify_all();
     }
@@ -210,7 +213,7 @@ impl Readers {
         self.sole.load(Ordering::Acquire) == thread.as_raw_nonzero().get()
     }
 
-    fn lock(&self) -> MutexGuard<'_, ReadersState> {
+    fn lock(&self) -> MutexGuard<'_, DeviceReadersState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -267,11 +270,11 @@ impl Readers {
     }
 
     /// Lets all read again.
-    fn end_alone(&self, ending: Ending) {
+    fn end_alone(&self, ending: SoleReaderEnd) {
         let mut state = self.lock();
         let Some(sole) = state.sole.take() else { return };
         // It may be the policy that keeps it from going on.
-        let _ = set_policy(sole.thread, Policy::Normal);
+        let _ = set_policy(sole.thread, SchedulingPolicy::Normal);
         self.sole.store(ALL, Ordering::Release);
         self.streak.store(0, Ordering::Relaxed);
         let answered = (self.progress.load(Ordering::Relaxed) - sole.progress) / 2;
@@ -280,9 +283,9 @@ impl Readers {
         self.changed.notify_all();
     }
 
-    fn watch(&self, device: &Device) {
+    fn watch(&self, device: &FuseDevice) {
         loop {
-            let is_idle = |state: &mut ReadersState| !state.is_over && state.sole.is_none();
+            let is_idle = |state: &mut DeviceReadersState| !state.is_over && state.sole.is_none();
             let state = self.changed.wait_while(self.lock(), is_idle).unwrap_or_else(PoisonError::into_inner);
             if state.is_over {
                 return;
@@ -301,31 +304,31 @@ impl Readers {
             let progress = self.progress.load(Ordering::Acquire);
             let has_work = progress & BUSY != 0 || has_request();
             match before {
-                Some(seen) if seen == (progress, true) && has_work => self.end_alone(Ending::HeldUp),
+                Some(seen) if seen == (progress, true) && has_work => self.end_alone(SoleReaderEnd::HeldUp),
                 Some((seen, false)) if seen == progress && !has_work => quiet += 1,
                 _ => quiet = 0,
             }
             if quiet == QUIET_TICKS {
-                self.end_alone(Ending::Useless);
+                self.end_alone(SoleReaderEnd::Useless);
             }
             before = Some((progress, has_work));
         }
     }
 }
 
-impl ReadersState {
+impl DeviceReadersState {
     /// Somebody was alone for `lasted`, and answered so many requests.
-    fn rest(&mut self, ending: Ending, (lasted, answered): (Duration, u64), now: Instant) {
+    fn rest(&mut self, ending: SoleReaderEnd, (lasted, answered): (Duration, u64), now: Instant) {
         let was_worth_it = match ending {
-            Ending::Useless => return,
-            Ending::Stranger => answered >= WORTH_REQUESTS,
-            Ending::HeldUp => lasted >= WORTH,
+            SoleReaderEnd::Useless => return,
+            SoleReaderEnd::Stranger => answered >= WORTH_REQUESTS,
+            SoleReaderEnd::HeldUp => lasted >= WORTH,
         };
         if was_worth_it {
             self.pause = PAUSE.0;
         }
         // A program that comes after another one is in nobody's way.
-        if !(was_worth_it && ending == Ending::Stranger) {
+        if !(was_worth_it && ending == SoleReaderEnd::Stranger) {
             self.free = now + self.pause;
             self.pause = (self.pause * 2).min(PAUSE.1);
         }
@@ -333,14 +336,14 @@ impl ReadersState {
 }
 
 /// Whether others should be heard while a request is at work.
-pub fn takes_long(operation: &Operation<'_>) -> bool {
+pub fn takes_long(operation: &FuseOperation<'_>) -> bool {
     match operation {
-        Operation::Read { len, .. } => *len as usize > LONG_READ,
-        Operation::Write { data, .. } => data.len() >= LONG_WRITE,
-        Operation::Fsync { .. }
-        | Operation::Fsyncdir { .. }
-        | Operation::Fallocate { .. }
-        | Operation::CopyFileRange { .. } => true,
+        FuseOperation::Read { len, .. } => *len as usize > LONG_READ,
+        FuseOperation::Write { data, .. } => data.len() >= LONG_WRITE,
+        FuseOperation::Fsync { .. }
+        | FuseOperation::Fsyncdir { .. }
+        | FuseOperation::Fallocate { .. }
+        | FuseOperation::CopyFileRange { .. } => true,
         _ => false,
     }
 }

@@ -1,7 +1,7 @@
 //! A ring: one processor's queue of requests, which come and are answered through memory that the kernel shares with us.
 //!
-//! It has a number of slots. A slot is the kernel's until a request was put into it (`Ring::next` names it), and ours
-//! until the request is answered (`Ring::answer` gives it back). Invariants: only who was given a slot touches its memory,
+//! It has a number of slots. A slot is the kernel's until a request was put into it (`RequestRing::next` names it), and ours
+//! until the request is answered (`RequestRing::answer` gives it back). Invariants: only who was given a slot touches its memory,
 //! and answers once; a slot is given back also if its request wants no answer, since the kernel waits for the slot. Absent:
 //! who waits for requests, and on which processor.
 
@@ -17,9 +17,9 @@ use io_uring::{IoUring, cqueue, types};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::io::Errno;
 
-use super::linger::Linger;
-use super::{Device, MAX_WRITE};
-use crate::wire::{Answer, REQUEST_HEAD_LEN, head};
+use super::linger::BusyPoll;
+use super::{FuseDevice, MAX_WRITE};
+use crate::wire::{FuseAnswer, REQUEST_HEAD_LEN, head};
 
 /// Requests that one processor's programs can have under way at once; more wait in the kernel. Each slot takes as much
 /// memory as the largest request that it has carried.
@@ -52,27 +52,27 @@ const PARTS: u32 = 2;
 const ENTRY_LEN_AT: usize = 24;
 
 /// One processor's requests.
-pub struct Ring {
+pub struct RequestRing {
     uring: IoUring<Entry128, cqueue::Entry>,
-    device: Device,
+    device: FuseDevice,
     queue: u16,
     slots: Vec<MmapRaw>,
     /// Slots that can still be used: the kernel takes back one whose answer it does not understand.
     alive: AtomicUsize,
     submitting: Mutex<()>,
     /// Requests that came before anybody waited.
-    completing: Mutex<Vec<Slot>>,
+    completing: Mutex<Vec<RingSlot>>,
     /// The way to a thread that hands over what others have answered.
-    pub submitter: OnceLock<Sender<Arc<Ring>>>,
+    pub submitter: OnceLock<Sender<Arc<RequestRing>>>,
 }
 
 /// Where a request stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slot(usize);
+pub struct RingSlot(usize);
 
-impl Ring {
+impl RequestRing {
     /// Makes the ring of a queue. The kernel is not told of it yet.
-    pub fn new(device: Device, queue: u16) -> io::Result<Self> {
+    pub fn new(device: FuseDevice, queue: u16) -> io::Result<Self> {
         let uring = IoUring::<Entry128, cqueue::Entry>::builder().build(ENTRIES)?;
         let room = || Ok(MmapRaw::from(MmapOptions::new().len(PAYLOAD_AT + PAYLOAD_LEN).map_anon()?));
         let slots = (0..SLOTS).map(|_| room()).collect::<io::Result<Vec<_>>>()?;
@@ -92,8 +92,8 @@ impl Ring {
     /// Gives all slots to the kernel. Requests come to the thread that calls this, or to one that answers one.
     pub fn register(&self) -> io::Result<()> {
         for number in 0..self.slots.len() {
-            let parts = self.describe(Slot(number));
-            self.push(Slot(number), REGISTER, 0, Some(parts))?;
+            let parts = self.describe(RingSlot(number));
+            self.push(RingSlot(number), REGISTER, 0, Some(parts))?;
         }
         self.submit()?;
         let mut early = Vec::new();
@@ -108,7 +108,7 @@ impl Ring {
     }
 
     /// Writes down where a slot's two parts are, and says where that stands.
-    fn describe(&self, slot: Slot) -> u64 {
+    fn describe(&self, slot: RingSlot) -> u64 {
         let at = |offset: usize| self.address(slot, offset) as usize as u64;
         let parts = [at(0), HEADERS_LEN as u64, at(PAYLOAD_AT), PAYLOAD_LEN as u64];
         for (number, word) in parts.into_iter().enumerate() {
@@ -118,7 +118,7 @@ impl Ring {
     }
 
     /// Waits for a request, and says where it stands. None when the mount is gone.
-    pub fn next(&self, linger: &Linger) -> io::Result<Option<Slot>> {
+    pub fn next(&self, linger: &BusyPoll) -> io::Result<Option<RingSlot>> {
         loop {
             match self.completed() {
                 Some((slot, 0..)) => {
@@ -138,7 +138,7 @@ impl Ring {
     }
 
     /// Hands to the kernel what was answered, and waits.
-    fn wait(&self, linger: &Linger) -> io::Result<()> {
+    fn wait(&self, linger: &BusyPoll) -> io::Result<()> {
         if let Some(lingering) = linger.begin() {
             self.enter(0)?;
             if lingering.until(|| self.has_completed()) {
@@ -156,7 +156,7 @@ impl Ring {
         !none || !early.is_empty()
     }
 
-    fn completed(&self) -> Option<(Slot, i32)> {
+    fn completed(&self) -> Option<(RingSlot, i32)> {
         let mut early = self.completing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = early.pop() {
             return Some((slot, 0));
@@ -164,7 +164,7 @@ impl Ring {
         #[expect(unsafe_code, reason = "the ring is shared by threads")]
         // SAFETY: the lock is held, so that nobody else has the queue.
         let entry = unsafe { self.uring.completion_shared().next() }?;
-        Some((Slot(usize::try_from(entry.user_data()).ok()?), entry.result()))
+        Some((RingSlot(usize::try_from(entry.user_data()).ok()?), entry.result()))
     }
 
     /// Hands to the kernel what was answered: whoever has answered may not come again, so all of it.
@@ -208,7 +208,7 @@ impl Ring {
     /// The request in a slot, as it would have come from the device.
     ///
     /// The slice is valid until the slot is answered; the caller must drop it before.
-    pub fn request(&self, slot: Slot) -> io::Result<&[u8]> {
+    pub fn request(&self, slot: RingSlot) -> io::Result<&[u8]> {
         let word = |offset| u32::from_ne_bytes(self.read(slot, offset));
         let (whole, payload) = (word(0) as usize, word(PAYLOAD_LEN_AT) as usize);
         let operation = whole.checked_sub(REQUEST_HEAD_LEN + payload);
@@ -228,25 +228,25 @@ impl Ring {
     }
 
     /// The number of the request in a slot, also of one that makes no sense otherwise.
-    pub fn unique(&self, slot: Slot) -> u64 {
+    pub fn unique(&self, slot: RingSlot) -> u64 {
         u64::from_ne_bytes(self.read(slot, 8))
     }
 
-    /// Answers the request in a slot, which is the kernel's again; [`Ring::submit`] makes sure that it knows.
-    pub fn answer(&self, slot: Slot, unique: u64, answer: Answer) -> io::Result<()> {
+    /// Answers the request in a slot, which is the kernel's again; [`RequestRing::submit`] makes sure that it knows.
+    pub fn answer(&self, slot: RingSlot, unique: u64, answer: FuseAnswer) -> io::Result<()> {
         match answer {
-            Answer::Later => Ok(()),
-            Answer::Failed(error) => self.commit(slot, unique, error.raw_os_error().wrapping_neg(), &[]),
+            FuseAnswer::Later => Ok(()),
+            FuseAnswer::Failed(error) => self.commit(slot, unique, error.raw_os_error().wrapping_neg(), &[]),
             // From the device, what wants no answer is done when it was read. Here the kernel waits for the slot: whoever
             // lists a directory whose names others move has it forget a node by a ring, and would wait for ever.
-            Answer::None | Answer::Done => self.commit(slot, unique, 0, &[]),
-            Answer::Small(small) => self.commit(slot, unique, 0, small.body()),
-            Answer::Bytes(bytes) => self.commit(slot, unique, 0, &bytes),
-            Answer::Shared(bytes) => self.commit(slot, unique, 0, &bytes),
+            FuseAnswer::None | FuseAnswer::Done => self.commit(slot, unique, 0, &[]),
+            FuseAnswer::Small(small) => self.commit(slot, unique, 0, small.body()),
+            FuseAnswer::Bytes(bytes) => self.commit(slot, unique, 0, &bytes),
+            FuseAnswer::Shared(bytes) => self.commit(slot, unique, 0, &bytes),
         }
     }
 
-    fn commit(&self, slot: Slot, unique: u64, code: i32, body: &[u8]) -> io::Result<()> {
+    fn commit(&self, slot: RingSlot, unique: u64, code: i32, body: &[u8]) -> io::Result<()> {
         if body.len() > PAYLOAD_LEN {
             return self.commit(slot, unique, Errno::IO.raw_os_error().wrapping_neg(), &[]);
         }
@@ -258,7 +258,7 @@ impl Ring {
     }
 
     /// Puts a command into the submission queue.
-    fn push(&self, slot: Slot, command: u32, commit_id: u64, parts: Option<u64>) -> io::Result<()> {
+    fn push(&self, slot: RingSlot, command: u32, commit_id: u64, parts: Option<u64>) -> io::Result<()> {
         let mut words = [0; 80];
         words[8..16].copy_from_slice(&commit_id.to_ne_bytes());
         words[16..18].copy_from_slice(&self.queue.to_ne_bytes());
@@ -292,11 +292,11 @@ impl Ring {
         }
     }
 
-    fn address(&self, slot: Slot, offset: usize) -> *mut u8 {
+    fn address(&self, slot: RingSlot, offset: usize) -> *mut u8 {
         self.slots[slot.0].as_mut_ptr().wrapping_add(offset)
     }
 
-    fn read<const N: usize>(&self, slot: Slot, offset: usize) -> [u8; N] {
+    fn read<const N: usize>(&self, slot: RingSlot, offset: usize) -> [u8; N] {
         assert!(offset + N <= PAYLOAD_AT, "outside of a slot");
         #[expect(unsafe_code, reason = "the kernel wrote this memory")]
         // SAFETY: it lies within the slot, which is ours.
@@ -305,7 +305,7 @@ impl Ring {
         }
     }
 
-    fn write(&self, slot: Slot, offset: usize, bytes: &[u8]) {
+    fn write(&self, slot: RingSlot, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= PAYLOAD_AT + PAYLOAD_LEN, "outside of a slot");
         #[expect(unsafe_code, reason = "the kernel reads this memory")]
         // SAFETY: it lies within the slot, which is ours, and `bytes` are not of it.

@@ -15,11 +15,11 @@ use std::thread::JoinHandle;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::linger::Linger;
-use super::ring::{Ring, Slot};
-use super::turn::{Turn, Watch};
-use super::{Device, Later, Service, Way};
-use crate::wire::{Answer, Operation, Request};
+use super::linger::BusyPoll;
+use super::ring::{RequestRing, RingSlot};
+use super::turn::{RingTurn, TurnWatch};
+use super::{DeferredReply, FuseDevice, ReplyPath, RequestService};
+use crate::wire::{FuseAnswer, FuseOperation, FuseRequest};
 
 /// What processors there may be, as the kernel counts its queues.
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
@@ -38,42 +38,42 @@ const LONG_THREADS: usize = 8;
 const LONG_BYTES: (usize, usize) = (64 << 10, 512 << 10);
 
 /// The rings of a mount.
-pub struct Rings {
-    queues: Vec<Queue>,
-    watch: Watch,
-    linger: Linger,
+pub struct RingTransport {
+    queues: Vec<RingQueue>,
+    watch: TurnWatch,
+    linger: BusyPoll,
 }
 
-struct Queue {
-    ring: Arc<Ring>,
-    turn: Turn,
+struct RingQueue {
+    ring: Arc<RequestRing>,
+    turn: RingTurn,
     /// Whether the kernel has its slots.
     registered: AtomicBool,
 }
 
 /// A request that takes long.
-struct Long {
-    ring: Arc<Ring>,
-    slot: Slot,
+struct LongRequest {
+    ring: Arc<RequestRing>,
+    slot: RingSlot,
 }
 
-impl Rings {
+impl RingTransport {
     /// Makes the rings, if the machine lets us.
-    pub fn new(device: &Device) -> io::Result<Self> {
+    pub fn new(device: &FuseDevice) -> io::Result<Self> {
         let count = possible_processors()?;
         if count > MAX_RINGS {
             return Err(io::Error::other("too many processors"));
         }
         let queue = |number| {
-            let ring = Arc::new(Ring::new(device.share()?, number)?);
-            Ok(Queue { ring, turn: Turn::default(), registered: AtomicBool::new(false) })
+            let ring = Arc::new(RequestRing::new(device.share()?, number)?);
+            Ok(RingQueue { ring, turn: RingTurn::default(), registered: AtomicBool::new(false) })
         };
         let queues = (0..count).map(queue).collect::<io::Result<Vec<_>>>()?;
-        Ok(Self { queues, watch: Watch::default(), linger: Linger::new() })
+        Ok(Self { queues, watch: TurnWatch::default(), linger: BusyPoll::new() })
     }
 
     /// Serves the rings. The handshake is done, and has told the kernel of them.
-    pub fn start<S: Service>(self, service: &Arc<S>) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
+    pub fn start<S: RequestService>(self, service: &Arc<S>) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
         let rings = Arc::new(self);
         let (long, longs) = channel();
         let longs = Arc::new(Mutex::new(longs));
@@ -107,7 +107,7 @@ impl Rings {
 
     /// Starts the thread that hands over what others have answered. It ends when the rings are gone.
     fn start_submitter(&self) -> io::Result<()> {
-        let (submitter, rings) = channel::<Arc<Ring>>();
+        let (submitter, rings) = channel::<Arc<RequestRing>>();
         for queue in &self.queues {
             // Nobody has set it before.
             let _ = queue.ring.submitter.set(submitter.clone());
@@ -126,8 +126,8 @@ impl Rings {
     fn serve(
         &self,
         number: usize,
-        service: &impl Service,
-        long: &Sender<Long>,
+        service: &impl RequestService,
+        long: &Sender<LongRequest>,
         ready: &Sender<io::Result<()>>,
     ) -> io::Result<()> {
         let queue = &self.queues[number];
@@ -148,11 +148,16 @@ impl Rings {
     }
 
     /// Answers requests until the turn is lost (true), or the mount gone.
-    fn take_turns(&self, queue: &Queue, service: &impl Service, long: &Sender<Long>) -> io::Result<bool> {
+    fn take_turns(
+        &self,
+        queue: &RingQueue,
+        service: &impl RequestService,
+        long: &Sender<LongRequest>,
+    ) -> io::Result<bool> {
         while let Some(slot) = queue.ring.next(&self.linger)? {
             let asked = decode(&queue.ring, slot);
             if asked.as_ref().is_ok_and(|asked| takes_long(asked, service)) {
-                let sent = long.send(Long { ring: queue.ring.clone(), slot });
+                let sent = long.send(LongRequest { ring: queue.ring.clone(), slot });
                 debug_assert!(sent.is_ok(), "the threads for what takes long end after those of the rings");
                 continue;
             }
@@ -191,46 +196,49 @@ fn stay_on(processor: usize) {
 }
 
 /// What is asked in a slot. What it says is valid until the slot is answered.
-fn decode(ring: &Ring, slot: Slot) -> io::Result<(Request<'_>, Operation<'_>)> {
-    let request = Request::decode(ring.request(slot)?).map_err(io::Error::other)?;
+fn decode(ring: &RequestRing, slot: RingSlot) -> io::Result<(FuseRequest<'_>, FuseOperation<'_>)> {
+    let request = FuseRequest::decode(ring.request(slot)?).map_err(io::Error::other)?;
     let operation = request.operation().map_err(io::Error::other)?;
     Ok((request, operation))
 }
 
-fn takes_long((request, operation): &(Request<'_>, Operation<'_>), service: &impl Service) -> bool {
+fn takes_long(
+    (request, operation): &(FuseRequest<'_>, FuseOperation<'_>),
+    service: &impl RequestService,
+) -> bool {
     match operation {
-        Operation::Read { offset, len, .. } => {
+        FuseOperation::Read { offset, len, .. } => {
             let bytes = *len as usize;
             bytes >= LONG_BYTES.1
                 || bytes >= LONG_BYTES.0 && !service.is_at_hand(request.header.node, *offset, *len)
         }
-        Operation::Fsync { .. } | Operation::Fsyncdir { .. } => true,
+        FuseOperation::Fsync { .. } | FuseOperation::Fsyncdir { .. } => true,
         _ => false,
     }
 }
 
-fn serve_long(service: &impl Service, longs: &Mutex<Receiver<Long>>) {
+fn serve_long(service: &impl RequestService, longs: &Mutex<Receiver<LongRequest>>) {
     loop {
         let next = longs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Long { ring, slot }) = next else { return };
+        let Ok(LongRequest { ring, slot }) = next else { return };
         // If the ring is gone, nobody waits for the answer.
         let _ = answer(service, &ring, slot, decode(&ring, slot)).and_then(|()| ring.submit());
     }
 }
 
 fn answer(
-    service: &impl Service,
-    ring: &Arc<Ring>,
-    slot: Slot,
-    asked: io::Result<(Request<'_>, Operation<'_>)>,
+    service: &impl RequestService,
+    ring: &Arc<RequestRing>,
+    slot: RingSlot,
+    asked: io::Result<(FuseRequest<'_>, FuseOperation<'_>)>,
 ) -> io::Result<()> {
     let unique = ring.unique(slot);
     let answer = match asked {
         Ok((request, operation)) => {
-            let way = Way::Ring(ring.clone(), slot);
-            service.answer(&request, operation, Later { way: &way, unique, in_hand: None })
+            let way = ReplyPath::Ring(ring.clone(), slot);
+            service.answer(&request, operation, DeferredReply { way: &way, unique, in_hand: None })
         }
-        Err(_) => Answer::Failed(Errno::IO),
+        Err(_) => FuseAnswer::Failed(Errno::IO),
     };
     ring.answer(slot, unique, answer)
 }

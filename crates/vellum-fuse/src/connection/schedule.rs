@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffi
 
 /// When a thread runs, beside others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
+pub enum SchedulingPolicy {
     /// As all threads do.
     Normal,
     /// Only when nobody else wants the processor (`SCHED_IDLE`).
@@ -20,10 +20,10 @@ pub enum Policy {
 const PROCESSOR_FIELD: usize = 36;
 
 /// Gives a thread of this process a policy. Threads that it makes have it, too.
-pub fn set_policy(thread: Pid, policy: Policy) -> io::Result<()> {
+pub fn set_policy(thread: Pid, policy: SchedulingPolicy) -> io::Result<()> {
     let number = match policy {
-        Policy::Normal => libc::SCHED_OTHER,
-        Policy::Idle => libc::SCHED_IDLE,
+        SchedulingPolicy::Normal => libc::SCHED_OTHER,
+        SchedulingPolicy::Idle => libc::SCHED_IDLE,
     };
     let parameters = libc::sched_param { sched_priority: 0 };
     #[expect(unsafe_code, reason = "no safe call sets a policy")]
@@ -38,7 +38,9 @@ pub fn set_policy(thread: Pid, policy: Policy) -> io::Result<()> {
 pub fn can_change_policy() -> bool {
     let attempt = || {
         let thread = rustix::thread::gettid();
-        set_policy(thread, Policy::Idle).and_then(|()| set_policy(thread, Policy::Normal)).is_ok()
+        set_policy(thread, SchedulingPolicy::Idle)
+            .and_then(|()| set_policy(thread, SchedulingPolicy::Normal))
+            .is_ok()
     };
     let thread = std::thread::Builder::new().name("vellum-policy".into()).spawn(attempt);
     thread.is_ok_and(|thread| thread.join().unwrap_or(false))
@@ -87,13 +89,13 @@ pub fn processor() -> usize {
 
 /// The policy that a thread has.
 #[cfg(test)]
-pub fn policy_of(thread: Pid) -> Option<Policy> {
+pub fn policy_of(thread: Pid) -> Option<SchedulingPolicy> {
     #[expect(unsafe_code, reason = "no safe call tells a policy")]
     // SAFETY: it only reads a number.
     let number = unsafe { libc::sched_getscheduler(thread.as_raw_nonzero().get()) };
     match number {
-        libc::SCHED_OTHER => Some(Policy::Normal),
-        libc::SCHED_IDLE => Some(Policy::Idle),
+        libc::SCHED_OTHER => Some(SchedulingPolicy::Normal),
+        libc::SCHED_IDLE => Some(SchedulingPolicy::Idle),
         _ => None,
     }
 }
@@ -119,7 +121,7 @@ mod tests {
             return;
         }
         let thread = rustix::thread::gettid();
-        for policy in [Policy::Idle, Policy::Normal] {
+        for policy in [SchedulingPolicy::Idle, SchedulingPolicy::Normal] {
             set_policy(thread, policy).unwrap();
             assert_eq!(policy_of(thread), Some(policy));
         }

@@ -4,9 +4,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
-use crate::mounting::{Attachment, attach, detach};
-use crate::wire::{Attributes, Entry, Small};
-use vellum_types::Time;
+use crate::mounting::{MountParameters, attach, detach};
+use crate::wire::{EntryAnswer, NodeAttributes, SmallAnswer};
+use vellum_types::UnixTime;
 
 /// A directory with files of any name, of which one is told only when somebody says so.
 struct HeldUp {
@@ -19,29 +19,34 @@ const ROOT: u64 = 1;
 const PATIENCE: Duration = Duration::from_secs(60);
 const SLOW: &[u8] = b"slow";
 
-impl Service for HeldUp {
-    fn answer(&self, request: &Request<'_>, operation: Operation<'_>, _later: Later<'_>) -> Answer {
+impl RequestService for HeldUp {
+    fn answer(
+        &self,
+        request: &FuseRequest<'_>,
+        operation: FuseOperation<'_>,
+        _later: DeferredReply<'_>,
+    ) -> FuseAnswer {
         match operation {
-            Operation::Lookup { name } => {
+            FuseOperation::Lookup { name } => {
                 if name == SLOW {
                     self.asked.send(()).unwrap();
                     self.release.lock().unwrap().recv_timeout(PATIENCE).unwrap();
                 }
-                Answer::Small(Small::entry(&entry(2)))
+                FuseAnswer::Small(SmallAnswer::entry(&entry(2)))
             }
-            Operation::Getattr => Answer::Small(Small::attributes(&entry(request.header.node))),
-            Operation::Statx => Answer::Small(Small::statx(&entry(request.header.node))),
-            Operation::Forget { .. } | Operation::BatchForget(_) => Answer::None,
-            _ => Answer::Failed(Errno::NOSYS),
+            FuseOperation::Getattr => FuseAnswer::Small(SmallAnswer::attributes(&entry(request.header.node))),
+            FuseOperation::Statx => FuseAnswer::Small(SmallAnswer::statx(&entry(request.header.node))),
+            FuseOperation::Forget { .. } | FuseOperation::BatchForget(_) => FuseAnswer::None,
+            _ => FuseAnswer::Failed(Errno::NOSYS),
         }
     }
 }
 
 /// What may not be believed: the kernel asks again each time.
-fn entry(node: u64) -> Entry {
-    let time = Time { secs: 1, nanos: 0 };
+fn entry(node: u64) -> EntryAnswer {
+    let time = UnixTime { secs: 1, nanos: 0 };
     let mode = if node == ROOT { 0o040_755 } else { 0o100_644 };
-    let attr = Attributes {
+    let attr = NodeAttributes {
         ino: node,
         size: 0,
         blocks: 0,
@@ -56,7 +61,7 @@ fn entry(node: u64) -> Entry {
         device: (0, 0),
         block_size: 4096,
     };
-    Entry { attr, generation: 0, patience: Duration::ZERO }
+    EntryAnswer { attr, generation: 0, patience: Duration::ZERO }
 }
 
 /// A mount that is taken away at the end, whatever happened.
@@ -68,12 +73,12 @@ impl Drop for Mounted {
     }
 }
 
-fn mount(service: HeldUp, at: &Path) -> (Mounted, Connection) {
-    let attachment = Attachment { name: "test".into(), read_only: false, allow_other: false };
-    let device = attach(Device::open().unwrap(), at, &attachment).unwrap();
+fn mount(service: HeldUp, at: &Path) -> (Mounted, FuseConnection) {
+    let attachment = MountParameters { name: "test".into(), read_only: false, allow_other: false };
+    let device = attach(FuseDevice::open().unwrap(), at, &attachment).unwrap();
     let mounted = Mounted(at.into());
     assert!(shake_hands(&device, false).unwrap().is_none());
-    (mounted, Connection::start(device, None, service, 4).unwrap())
+    (mounted, FuseConnection::start(device, None, service, 4).unwrap())
 }
 
 #[test]

@@ -20,25 +20,25 @@ const BUSY: u64 = 1;
 
 /// The turn of one ring.
 #[derive(Debug, Default)]
-pub struct Turn {
+pub struct RingTurn {
     /// The number of the request that is at work, and in the last bit whether there is one. A turn that is given away
     /// takes a number, too.
     state: AtomicU64,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingThread>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingThread {
     taken: bool,
     over: bool,
 }
 
 /// A request at work.
 #[derive(Debug)]
-pub struct Work(u64);
+pub struct RequestWork(u64);
 
-impl Turn {
+impl RingTurn {
     /// Waits for the turn. False when there is nothing left to take turns at.
     pub fn wait(&self) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,15 +50,15 @@ impl Turn {
     }
 
     /// Who has the turn begins with a request.
-    pub fn begin(&self, watch: &Watch) -> Work {
+    pub fn begin(&self, watch: &TurnWatch) -> RequestWork {
         let state = (self.state.load(Ordering::Relaxed) | BUSY) + 2;
         self.state.store(state, Ordering::SeqCst);
         watch.call();
-        Work(state)
+        RequestWork(state)
     }
 
     /// The request is answered. False if the turn was given away meanwhile.
-    pub fn end(&self, work: &Work) -> bool {
+    pub fn end(&self, work: &RequestWork) -> bool {
         self.state.compare_exchange(work.0, work.0 & !BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -79,15 +79,15 @@ impl Turn {
 
 /// Looks after the turns of all rings.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct TurnWatch {
     asleep: AtomicBool,
     over: AtomicBool,
     thread: OnceLock<Thread>,
 }
 
-impl Watch {
-    /// Looks after `turns` until [`Watch::finish`].
-    pub fn run(&self, turns: &[&Turn]) {
+impl TurnWatch {
+    /// Looks after `turns` until [`TurnWatch::finish`].
+    pub fn run(&self, turns: &[&RingTurn]) {
         let _ = self.thread.set(std::thread::current());
         let mut seen = vec![0; turns.len()];
         let mut quiet = 0;
@@ -128,7 +128,7 @@ impl Watch {
 }
 
 /// Gives away the turns of those who are at the same request as at the last look. Says whether anybody is at work.
-fn look(turns: &[&Turn], seen: &mut [u64]) -> bool {
+fn look(turns: &[&RingTurn], seen: &mut [u64]) -> bool {
     let mut busy = false;
     for (turn, seen) in turns.iter().zip(seen) {
         let state = turn.state.load(Ordering::Acquire);
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn who_is_at_one_request_for_two_looks_loses_the_turn() {
-        let (turn, watch) = (Turn::default(), Watch::default());
+        let (turn, watch) = (RingTurn::default(), TurnWatch::default());
         assert!(turn.wait());
         let work = turn.begin(&watch);
         let mut seen = [0];
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn who_is_at_another_request_keeps_the_turn() {
-        let (turn, watch) = (Turn::default(), Watch::default());
+        let (turn, watch) = (RingTurn::default(), TurnWatch::default());
         assert!(turn.wait());
         let mut seen = [0];
         for _ in 0..3 {
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn an_old_request_does_not_end_a_new_ones_work() {
-        let (turn, watch) = (Turn::default(), Watch::default());
+        let (turn, watch) = (RingTurn::default(), TurnWatch::default());
         assert!(turn.wait());
         let old = turn.begin(&watch);
         turn.give_away(old.0);
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_the_turn_of_a_mount_that_is_gone() {
-        let turn = Turn::default();
+        let turn = RingTurn::default();
         assert!(turn.wait());
         turn.finish();
         assert!(!turn.wait());

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use super::{Later, Service};
-use crate::wire::{Answer, Header, Operation, Request, operation_name};
+use super::{DeferredReply, RequestService};
+use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, RequestHeader, operation_name};
 
 /// How often the watchdog looks.
 const TICK: Duration = Duration::from_secs(10);
@@ -29,8 +29,8 @@ const CONTROL: &str = "/sys/fs/fuse/connections";
 
 /// Requests that were taken from the kernel and not answered yet.
 #[derive(Debug)]
-pub struct InHand {
-    cells: Box<[Cell]>,
+pub struct PendingRequests {
+    cells: Box<[PendingRequestCell]>,
     /// Looks so far.
     tick: AtomicU32,
     /// Whether any request came since the last look.
@@ -38,7 +38,7 @@ pub struct InHand {
 }
 
 #[derive(Debug, Default)]
-struct Cell {
+struct PendingRequestCell {
     /// The request's number; 0: none. The kernel begins with 2.
     unique: AtomicU64,
     node: AtomicU64,
@@ -47,15 +47,15 @@ struct Cell {
     since: AtomicU32,
 }
 
-impl Default for InHand {
+impl Default for PendingRequests {
     fn default() -> Self {
-        let cells = (0..CELLS).map(|_| Cell::default()).collect();
+        let cells = (0..CELLS).map(|_| PendingRequestCell::default()).collect();
         Self { cells, tick: AtomicU32::new(0), came: AtomicBool::new(false) }
     }
 }
 
-impl InHand {
-    fn begin(&self, head: &Header) {
+impl PendingRequests {
+    fn begin(&self, head: &RequestHeader) {
         let cell = self.cell(head.unique);
         cell.node.store(head.node, Ordering::Relaxed);
         cell.opcode.store(head.opcode, Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl InHand {
         }
     }
 
-    fn cell(&self, unique: u64) -> &Cell {
+    fn cell(&self, unique: u64) -> &PendingRequestCell {
         // The kernel counts in steps of two.
         &self.cells[(unique / 2) as usize % CELLS]
     }
@@ -87,11 +87,11 @@ impl InHand {
 
     /// What has just become older than patience has it.
     fn overdue(&self, tick: u32) -> Vec<String> {
-        let is_due = |cell: &&Cell| {
+        let is_due = |cell: &&PendingRequestCell| {
             cell.unique.load(Ordering::Acquire) != 0
                 && tick.wrapping_sub(cell.since.load(Ordering::Relaxed)) == PATIENCE
         };
-        let name = |cell: &Cell| {
+        let name = |cell: &PendingRequestCell| {
             let [unique, node] = [&cell.unique, &cell.node].map(|word| word.load(Ordering::Relaxed));
             let operation = operation_name(cell.opcode.load(Ordering::Relaxed));
             format!("request {unique} ({operation}, node {node:#x})")
@@ -101,30 +101,35 @@ impl InHand {
 }
 
 /// A service whose requests are watched.
-pub struct Watched<S> {
+pub struct WatchedService<S> {
     service: S,
-    in_hand: Arc<InHand>,
+    in_hand: Arc<PendingRequests>,
 }
 
-impl<S> Watched<S> {
+impl<S> WatchedService<S> {
     /// Nothing was asked yet.
     pub fn new(service: S) -> Self {
         Self { service, in_hand: Arc::default() }
     }
 
     /// What is being answered.
-    pub fn in_hand(&self) -> Arc<InHand> {
+    pub fn in_hand(&self) -> Arc<PendingRequests> {
         self.in_hand.clone()
     }
 }
 
-impl<S: Service> Service for Watched<S> {
-    fn answer(&self, request: &Request<'_>, operation: Operation<'_>, later: Later<'_>) -> Answer {
+impl<S: RequestService> RequestService for WatchedService<S> {
+    fn answer(
+        &self,
+        request: &FuseRequest<'_>,
+        operation: FuseOperation<'_>,
+        later: DeferredReply<'_>,
+    ) -> FuseAnswer {
         let unique = request.header.unique;
         self.in_hand.begin(&request.header);
-        let later = Later { in_hand: Some(&self.in_hand), ..later };
+        let later = DeferredReply { in_hand: Some(&self.in_hand), ..later };
         let answer = self.service.answer(request, operation, later);
-        if !matches!(answer, Answer::Later) {
+        if !matches!(answer, FuseAnswer::Later) {
             self.in_hand.end(unique);
         }
         answer
@@ -141,8 +146,8 @@ pub struct Watchdog {
 }
 
 /// What the watchdog looks at.
-struct Watch {
-    in_hand: Arc<InHand>,
+struct WatchdogTarget {
+    in_hand: Arc<PendingRequests>,
     /// Where the kernel shows what it waits for.
     control: PathBuf,
     report: Arc<dyn Fn(&str) + Send + Sync>,
@@ -153,12 +158,12 @@ struct Watch {
 impl Watchdog {
     /// Starts the thread. `connection` is the kernel's number of the mount.
     pub fn start(
-        in_hand: Arc<InHand>,
+        in_hand: Arc<PendingRequests>,
         connection: u32,
         report: Arc<dyn Fn(&str) + Send + Sync>,
     ) -> std::io::Result<Self> {
         let control = Path::new(CONTROL).join(connection.to_string());
-        let mut watch = Watch { in_hand, control, report, unheard: 0 };
+        let mut watch = WatchdogTarget { in_hand, control, report, unheard: 0 };
         let (stop, stopped) = channel();
         std::thread::Builder::new().name("vellum-watchdog".into()).spawn(move || {
             while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
@@ -169,7 +174,7 @@ impl Watchdog {
     }
 }
 
-impl Watch {
+impl WatchdogTarget {
     fn look(&mut self) {
         let tick = self.in_hand.tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let waited = TICK.as_secs() * u64::from(PATIENCE);
@@ -202,10 +207,10 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    const HEAD: Header = Header { opcode: 28, unique: 8, node: 5, uid: 0, gid: 0, pid: 1 };
+    const HEAD: RequestHeader = RequestHeader { opcode: 28, unique: 8, node: 5, uid: 0, gid: 0, pid: 1 };
 
     struct Trial {
-        watch: Watch,
+        watch: WatchdogTarget,
         said: Arc<Mutex<Vec<String>>>,
         control: tempfile::TempDir,
     }
@@ -216,7 +221,8 @@ mod tests {
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = said.clone();
         let report = Arc::new(move |text: &str| heard.lock().unwrap().push(text.to_owned()));
-        let watch = Watch { in_hand: Arc::default(), control: control.path().into(), report, unheard: 0 };
+        let watch =
+            WatchdogTarget { in_hand: Arc::default(), control: control.path().into(), report, unheard: 0 };
         Trial { watch, said, control }
     }
 

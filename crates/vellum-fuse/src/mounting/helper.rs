@@ -12,8 +12,8 @@ use rustix::net::{
     socketpair,
 };
 
-use super::Attachment;
-use crate::connection::Device;
+use super::MountParameters;
+use crate::connection::FuseDevice;
 use crate::error::{MountError, Result};
 
 const PROGRAM: &str = "fusermount3";
@@ -22,7 +22,7 @@ const PROGRAM: &str = "fusermount3";
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
 /// Lets the helper mount.
-pub(super) fn attach(mountpoint: &Path, attachment: &Attachment) -> Result<Device> {
+pub(super) fn attach(mountpoint: &Path, attachment: &MountParameters) -> Result<FuseDevice> {
     let refused = |source| MountError::Refused { mountpoint: mountpoint.into(), source };
     let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|error| refused(error.into()))?;
@@ -42,7 +42,7 @@ pub(super) fn attach(mountpoint: &Path, attachment: &Attachment) -> Result<Devic
     // It ends when it has sent the device, which waits in the socket meanwhile.
     let output = child.wait_with_output().map_err(refused)?;
     match receive(&ours) {
-        Ok(Some(device)) if output.status.success() => Ok(Device::from(device)),
+        Ok(Some(device)) if output.status.success() => Ok(FuseDevice::from(device)),
         Ok(_) => Err(refused(io::Error::other(said(&output)))),
         Err(error) => Err(refused(error)),
     }
@@ -67,7 +67,7 @@ fn missing(error: io::Error, other: impl FnOnce(io::Error) -> MountError) -> Mou
 }
 
 /// A comma in the name would end it.
-fn options(attachment: &Attachment) -> String {
+fn options(attachment: &MountParameters) -> String {
     let name = attachment.name.replace('\\', "\\\\").replace(',', "\\,");
     let access = if attachment.read_only { "ro" } else { "rw" };
     format!("fsname={name},{access},{}", attachment.options())
@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn a_comma_does_not_end_a_name() {
-        let attachment = Attachment { name: r"vellum:a,b\c".into(), read_only: true, allow_other: false };
+        let attachment =
+            MountParameters { name: r"vellum:a,b\c".into(), read_only: true, allow_other: false };
         let expected = r"fsname=vellum:a\,b\\c,ro,default_permissions,subtype=vellum";
         assert_eq!(options(&attachment), expected);
     }

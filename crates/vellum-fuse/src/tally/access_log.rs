@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::nice;
 
-use super::line::{Clock, Noted};
+use super::line::{ClockPair, LineNote};
 
 /// Notes that wait for a slow reader, about two hundred bytes each; what comes after is dropped, and the reader is told.
 const WAITING_MAX: usize = 1 << 15;
@@ -48,21 +48,21 @@ const NICENESS: i32 = 10;
 pub struct AccessLog {
     is_read: AtomicBool,
     ended: AtomicBool,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingNotes>,
     arrived: Condvar,
 }
 
 /// Notes, oldest first.
 #[derive(Debug, Default)]
-struct Waiting {
-    lines: Vec<Noted>,
+struct PendingNotes {
+    lines: Vec<LineNote>,
     /// The next ones were dropped.
     dropped: bool,
 }
 
 /// The pipe; it goes when this is dropped.
 #[derive(Debug)]
-pub struct Pipe {
+pub struct AccessLogPipe {
     log: Arc<AccessLog>,
     path: PathBuf,
 }
@@ -75,7 +75,7 @@ impl AccessLog {
     }
 
     /// Hands a note to the reader.
-    pub fn append(&self, line: Noted) {
+    pub fn append(&self, line: LineNote) {
         let mut waiting = self.lock();
         if waiting.lines.len() < WAITING_MAX {
             waiting.lines.push(line);
@@ -90,14 +90,14 @@ impl AccessLog {
     }
 
     /// Makes the pipe, which only its owner can read, and a thread that writes to it.
-    pub fn serve(self: &Arc<Self>, path: &Path) -> io::Result<Pipe> {
+    pub fn serve(self: &Arc<Self>, path: &Path) -> io::Result<AccessLogPipe> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             // A process that was killed leaves its pipe.
             Ok(()) | Err(_) => {}
         }
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-        let pipe = Pipe { log: self.clone(), path: path.into() };
+        let pipe = AccessLogPipe { log: self.clone(), path: path.into() };
         let (log, path) = (self.clone(), path.to_path_buf());
         std::thread::Builder::new().name("vellum-accesslog".into()).spawn(move || log.write_to(&path))?;
         Ok(pipe)
@@ -110,7 +110,7 @@ impl AccessLog {
             // Waits for a reader. Without its pipe the log has come to its end.
             let Ok(pipe) = File::options().write(true).open(path) else { return };
             let _ = fcntl_setpipe_size(&pipe, PIPE_SIZE);
-            *self.lock() = Waiting::default();
+            *self.lock() = PendingNotes::default();
             self.is_read.store(true, Ordering::Relaxed);
             self.follow(&pipe);
             self.is_read.store(false, Ordering::Relaxed);
@@ -119,11 +119,11 @@ impl AccessLog {
 
     /// Writes what is noted, until nobody reads any more.
     fn follow(&self, mut pipe: &File) {
-        let (mut taken, mut text) = (Waiting::default(), String::new());
+        let (mut taken, mut text) = (PendingNotes::default(), String::new());
         while self.take(&mut taken, pipe) {
             text.clear();
             // Anew each time: somebody may set the time of day.
-            let clock = Clock::now();
+            let clock = ClockPair::now();
             for line in taken.lines.drain(..) {
                 // Writing to a string cannot fail.
                 let _ = write!(text, "{}", line.told_by(&clock));
@@ -139,9 +139,9 @@ impl AccessLog {
 
     /// Takes what is noted, and leaves what `taken` was, empty: its room is warm, and whoever is served does not wait until
     /// there is some. False if nobody reads any more.
-    fn take(&self, taken: &mut Waiting, pipe: &File) -> bool {
+    fn take(&self, taken: &mut PendingNotes, pipe: &File) -> bool {
         loop {
-            let few = |waiting: &mut Waiting| waiting.lines.len() < MANY && !self.has_ended();
+            let few = |waiting: &mut PendingNotes| waiting.lines.len() < MANY && !self.has_ended();
             let (mut waiting, _) = self
                 .arrived
                 .wait_timeout_while(self.lock(), GATHER, few)
@@ -161,7 +161,7 @@ impl AccessLog {
         self.ended.load(Ordering::Acquire)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, PendingNotes> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -176,7 +176,7 @@ fn is_open(pipe: &File) -> bool {
     }
 }
 
-impl Drop for Pipe {
+impl Drop for AccessLogPipe {
     fn drop(&mut self) {
         let waiting = self.log.lock();
         self.log.ended.store(true, Ordering::Release);
@@ -196,8 +196,8 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::tally::{Asked, Op};
-    use crate::wire::{Header, Operation};
+    use crate::tally::{RequestKind, ServedRequest};
+    use crate::wire::{FuseOperation, RequestHeader};
 
     fn until(condition: impl Fn() -> bool) {
         while !condition() {
@@ -206,10 +206,10 @@ mod tests {
     }
 
     /// A line of an inode.
-    fn noted(node: u64) -> Noted {
-        let head = Header { opcode: 3, unique: 0, node, uid: 0, gid: 0, pid: 1 };
-        let asked = Asked { op: Op::Getattr, head: &head, what: &Operation::Getattr };
-        Noted::new(asked, (Instant::now(), Duration::ZERO), &Ok(()))
+    fn noted(node: u64) -> LineNote {
+        let head = RequestHeader { opcode: 3, unique: 0, node, uid: 0, gid: 0, pid: 1 };
+        let asked = ServedRequest { op: RequestKind::Getattr, head: &head, what: &FuseOperation::Getattr };
+        LineNote::new(asked, (Instant::now(), Duration::ZERO), &Ok(()))
     }
 
     fn next(reader: &mut impl BufRead) -> String {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants: one request is one line; names stand in quotes, and a quote within them is escaped, so that a line can be
-//! taken apart whatever a file is called. Whoever serves a request only notes what the line is made of ([`Noted`]), and
+//! taken apart whatever a file is called. Whoever serves a request only notes what the line is made of ([`LineNote`]), and
 //! looks at one clock, once before and once after: text, with the time of day, is made of it by the thread that writes the
 //! log. docs/measuring.md tells what the arguments mean; `vellum-bench` reads
 //! them.
@@ -15,18 +15,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
-use vellum_fs::{FsError, SetAttr, SetTime, Statfs};
+use vellum_fs::{AttributeChanges, FilesystemStatistics, FsError, TimeChange};
 
-use super::{Asked, Op};
+use super::{RequestKind, ServedRequest};
 use crate::dirs;
-use crate::wire::{Entry, Operation};
+use crate::wire::{EntryAnswer, FuseOperation};
 
 /// Most arguments of a request behind the node.
 const ARGUMENTS: usize = 4;
 
 /// What stands behind `ok`, or what went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum LineOutcome {
     /// It is done, and there is nothing more to tell.
     Done,
     /// So many bytes, or a place in a file.
@@ -38,74 +38,74 @@ pub enum Outcome {
 }
 
 /// What of an answer stands in a line.
-pub trait Told {
+pub trait LineDetail {
     /// That.
-    fn outcome(&self) -> Outcome;
+    fn outcome(&self) -> LineOutcome;
 }
 
 /// Who says only that it is done.
 macro_rules! nothing_to_tell {
     ($($answer:ty),+) => {
-        $(impl Told for $answer {
-            fn outcome(&self) -> Outcome {
-                Outcome::Done
+        $(impl LineDetail for $answer {
+            fn outcome(&self) -> LineOutcome {
+                LineOutcome::Done
             }
         })+
     };
 }
 
 // How full the filesystem is and what it lists would be lines of their own.
-nothing_to_tell!((), Statfs, Arc<dirs::Listing>);
+nothing_to_tell!((), FilesystemStatistics, Arc<dirs::DirListing>);
 
-impl Told for Entry {
-    fn outcome(&self) -> Outcome {
-        Outcome::Inode(self.attr.ino, self.attr.mode, self.attr.size)
+impl LineDetail for EntryAnswer {
+    fn outcome(&self) -> LineOutcome {
+        LineOutcome::Inode(self.attr.ino, self.attr.mode, self.attr.size)
     }
 }
 
-impl Told for Vec<u8> {
-    fn outcome(&self) -> Outcome {
-        Outcome::Number(self.len() as u64)
+impl LineDetail for Vec<u8> {
+    fn outcome(&self) -> LineOutcome {
+        LineOutcome::Number(self.len() as u64)
     }
 }
 
-impl Told for Arc<[u8]> {
-    fn outcome(&self) -> Outcome {
-        Outcome::Number(self.len() as u64)
+impl LineDetail for Arc<[u8]> {
+    fn outcome(&self) -> LineOutcome {
+        LineOutcome::Number(self.len() as u64)
     }
 }
 
-impl Told for u32 {
-    fn outcome(&self) -> Outcome {
-        Outcome::Number(u64::from(*self))
+impl LineDetail for u32 {
+    fn outcome(&self) -> LineOutcome {
+        LineOutcome::Number(u64::from(*self))
     }
 }
 
-impl Told for u64 {
-    fn outcome(&self) -> Outcome {
-        Outcome::Number(*self)
+impl LineDetail for u64 {
+    fn outcome(&self) -> LineOutcome {
+        LineOutcome::Number(*self)
     }
 }
 
 /// An argument of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Argument {
+enum RequestArgument {
     None,
     Name(Box<[u8]>),
     Number(u64),
     Octal(u32),
     Flags(u32),
-    Set(Box<SetAttr>),
+    Set(Box<AttributeChanges>),
 }
 
 /// A moment, by the clock that only goes on and by that of the day: what happened by the one is told by the other.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock {
+pub struct ClockPair {
     moment: Instant,
     of_day: SystemTime,
 }
 
-impl Clock {
+impl ClockPair {
     /// This moment.
     pub fn now() -> Self {
         Self { moment: Instant::now(), of_day: SystemTime::now() }
@@ -120,21 +120,21 @@ impl Clock {
 
 /// What a line is made of.
 #[derive(Debug, Clone)]
-pub struct Noted {
+pub struct LineNote {
     /// When it began, and how long it took.
     began: Instant,
     took: Duration,
-    op: Op,
+    op: RequestKind,
     who: (u32, u32, u32),
     node: u64,
-    arguments: [Argument; ARGUMENTS],
-    outcome: Outcome,
+    arguments: [RequestArgument; ARGUMENTS],
+    outcome: LineOutcome,
 }
 
-impl Noted {
+impl LineNote {
     /// A request that is done.
-    pub fn new<T: Told>(
-        asked: Asked<'_>,
+    pub fn new<T: LineDetail>(
+        asked: ServedRequest<'_>,
         (began, took): (Instant, Duration),
         done: &std::result::Result<T, FsError>,
     ) -> Self {
@@ -146,24 +146,26 @@ impl Noted {
             who: (head.uid, head.gid, head.pid),
             node: head.node,
             arguments: arguments(asked.what),
-            outcome: done.as_ref().map_or_else(|error| Outcome::Failed(error.errno()), Told::outcome),
+            outcome: done
+                .as_ref()
+                .map_or_else(|error| LineOutcome::Failed(error.errno()), LineDetail::outcome),
         }
     }
 
     /// The line, with the time of day of when it was done.
-    pub fn told_by<'n>(&'n self, clock: &Clock) -> Line<'n> {
-        Line { of: self, at: clock.tell(self.began + self.took) }
+    pub fn told_by<'n>(&'n self, clock: &ClockPair) -> AccessLogLine<'n> {
+        AccessLogLine { of: self, at: clock.tell(self.began + self.took) }
     }
 }
 
 /// A line.
 #[derive(Debug)]
-pub struct Line<'n> {
-    of: &'n Noted,
+pub struct AccessLogLine<'n> {
+    of: &'n LineNote,
     at: Duration,
 }
 
-impl Display for Line<'_> {
+impl Display for AccessLogLine<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         write!(f, "{}.{:06} ", self.at.as_secs(), self.at.subsec_micros())?;
         self.of.fmt(f)
@@ -171,23 +173,23 @@ impl Display for Line<'_> {
 }
 
 /// All but the time of day.
-impl Display for Noted {
+impl Display for LineNote {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let (uid, gid, pid) = self.who;
         write!(f, "[uid:{uid},gid:{gid},pid:{pid}] ")?;
         write!(f, "{} ({}", self.op.name(), self.node)?;
         self.arguments.iter().try_for_each(|argument| argument.fmt(f))?;
         match self.outcome {
-            Outcome::Done => write!(f, "): ok")?,
-            Outcome::Number(number) => write!(f, "): ok {number}")?,
-            Outcome::Inode(ino, mode, size) => write!(f, "): ok {ino},0{mode:o},{size}")?,
-            Outcome::Failed(error) => write!(f, "): {error}")?,
+            LineOutcome::Done => write!(f, "): ok")?,
+            LineOutcome::Number(number) => write!(f, "): ok {number}")?,
+            LineOutcome::Inode(ino, mode, size) => write!(f, "): ok {ino},0{mode:o},{size}")?,
+            LineOutcome::Failed(error) => write!(f, "): {error}")?,
         }
         writeln!(f, " <{:.6}>", self.took.as_secs_f64())
     }
 }
 
-impl Display for Argument {
+impl Display for RequestArgument {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
             Self::None => Ok(()),
@@ -201,15 +203,15 @@ impl Display for Argument {
 }
 
 /// What stands behind the node.
-fn arguments(what: &Operation<'_>) -> [Argument; ARGUMENTS] {
-    use Operation as Do;
-    let name = |name: &[u8]| Argument::Name(name.into());
-    let (number, octal, flags) = (Argument::Number, Argument::Octal, Argument::Flags);
-    let len = |bytes: &[u8]| Argument::Number(bytes.len() as u64);
+fn arguments(what: &FuseOperation<'_>) -> [RequestArgument; ARGUMENTS] {
+    use FuseOperation as Do;
+    let name = |name: &[u8]| RequestArgument::Name(name.into());
+    let (number, octal, flags) = (RequestArgument::Number, RequestArgument::Octal, RequestArgument::Flags);
+    let len = |bytes: &[u8]| RequestArgument::Number(bytes.len() as u64);
     match *what {
         Do::Lookup { name: n } | Do::Unlink { name: n } | Do::Rmdir { name: n } => list([name(n)]),
         Do::Removexattr { name: n } => list([name(n)]),
-        Do::Setattr(set) => list([Argument::Set(Box::new(set))]),
+        Do::Setattr(set) => list([RequestArgument::Set(Box::new(set))]),
         Do::Symlink { name: n, target } => list([name(n), name(target)]),
         Do::Mknod { name: n, mode, device, umask } => [name(n), octal(mode), flags(device), octal(umask)],
         Do::Mkdir { name: n, mode, umask } => list([name(n), octal(mode), octal(umask)]),
@@ -241,14 +243,14 @@ fn arguments(what: &Operation<'_>) -> [Argument; ARGUMENTS] {
 }
 
 /// So many arguments, and no more.
-fn list<const N: usize>(given: [Argument; N]) -> [Argument; ARGUMENTS] {
-    let mut all = [const { Argument::None }; ARGUMENTS];
+fn list<const N: usize>(given: [RequestArgument; N]) -> [RequestArgument; ARGUMENTS] {
+    let mut all = [const { RequestArgument::None }; ARGUMENTS];
     all.iter_mut().zip(given).for_each(|(place, argument)| *place = argument);
     all
 }
 
 /// The attributes that are to be set, by name: the others stay.
-fn fields(f: &mut Formatter<'_>, set: &SetAttr) -> Result {
+fn fields(f: &mut Formatter<'_>, set: &AttributeChanges) -> Result {
     if let Some(mode) = set.mode {
         write!(f, ",mode=0{mode:o}")?;
     }
@@ -258,11 +260,11 @@ fn fields(f: &mut Formatter<'_>, set: &SetAttr) -> Result {
             write!(f, ",{name}={value}")?;
         }
     }
-    let times = [("atime", set.atime), ("mtime", set.mtime), ("ctime", set.ctime.map(SetTime::At))];
+    let times = [("atime", set.atime), ("mtime", set.mtime), ("ctime", set.ctime.map(TimeChange::At))];
     for (name, time) in times {
         match time {
-            Some(SetTime::Now) => write!(f, ",{name}=now")?,
-            Some(SetTime::At(time)) => write!(f, ",{name}={}.{:09}", time.secs, time.nanos)?,
+            Some(TimeChange::Now) => write!(f, ",{name}=now")?,
+            Some(TimeChange::At(time)) => write!(f, ",{name}={}.{:09}", time.secs, time.nanos)?,
             None => {}
         }
     }

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use vellum_fs::frozen::{Chunks, Frozen};
-use vellum_fs::{Fs, FsError, Result};
-use vellum_types::{Attr, FileKind, Ino, SnapshotId};
+use vellum_fs::frozen::{FrozenChunks, FrozenTree};
+use vellum_fs::{FsError, LiveFilesystem, Result};
+use vellum_types::{FileKind, Ino, InodeAttr, SnapshotId};
 use vellum_volume::{Volume, VolumeError};
 
-use super::Found;
-use crate::dirs::Listed;
-use crate::node::{Place, SLOTS, Slot};
+use super::VirtualNode;
+use crate::dirs::ListedDirName;
+use crate::node::{NodePlace, SLOTS, SnapshotSlot};
 
 /// The first number of a symlink; those below belong to the fixed files.
 const FIRST_LINK: u64 = 1 << 16;
@@ -23,27 +23,27 @@ const FIRST_LINK: u64 = 1 << 16;
 const LINKS_MAX: usize = 1 << 20;
 
 /// The directory.
-pub struct Snapshots {
+pub struct SnapshotsDir {
     volume: Arc<Volume>,
-    chunks: Arc<Chunks>,
+    chunks: Arc<FrozenChunks>,
     /// The worktree of which snapshots may not be in the store yet.
-    live: Option<Arc<Fs>>,
-    known: Mutex<Known>,
+    live: Option<Arc<LiveFilesystem>>,
+    known: Mutex<KnownSnapshots>,
 }
 
 #[derive(Default)]
-struct Known {
-    slots: HashMap<SnapshotId, Slot>,
+struct KnownSnapshots {
+    slots: HashMap<SnapshotId, SnapshotSlot>,
     /// By slot.
     ids: Vec<SnapshotId>,
-    trees: HashMap<Slot, Arc<Frozen>>,
+    trees: HashMap<SnapshotSlot, Arc<FrozenTree>>,
     links: HashMap<Vec<u8>, u64>,
     targets: Vec<SnapshotId>,
 }
 
-impl Snapshots {
+impl SnapshotsDir {
     /// The snapshots of a volume.
-    pub fn new(volume: Arc<Volume>, chunks: Arc<Chunks>, live: Option<Arc<Fs>>) -> Self {
+    pub fn new(volume: Arc<Volume>, chunks: Arc<FrozenChunks>, live: Option<Arc<LiveFilesystem>>) -> Self {
         Self { volume, chunks, live, known: Mutex::default() }
     }
 
@@ -63,7 +63,7 @@ impl Snapshots {
     }
 
     /// What a name stands for: a tree, or a symlink to one with the attributes of `link`.
-    pub fn lookup(&self, name: &[u8], link: Attr) -> Result<Found> {
+    pub fn lookup(&self, name: &[u8], link: InodeAttr) -> Result<VirtualNode> {
         let text = std::str::from_utf8(name).map_err(|_| Errno::NOENT)?;
         if text == "HEAD" || text.contains(['~', '@']) {
             return Err(Errno::NOENT.into());
@@ -73,29 +73,32 @@ impl Snapshots {
         if id.to_string() != text {
             let number = self.link(name, id)?;
             let size = id.to_string().len() as u64;
-            return Ok(Found { place: Place::Virtual(number), attr: Attr { size, ..link } });
+            return Ok(VirtualNode { place: NodePlace::Virtual(number), attr: InodeAttr { size, ..link } });
         }
         let slot = self.slot(id)?;
-        Ok(Found { place: Place::Snapshot(slot, Ino::ROOT), attr: self.tree(slot)?.attr(Ino::ROOT)? })
+        Ok(VirtualNode {
+            place: NodePlace::Snapshot(slot, Ino::ROOT),
+            attr: self.tree(slot)?.attr(Ino::ROOT)?,
+        })
     }
 
     /// All snapshots and tags. Nothing of a snapshot is read: a volume may have many, and its store may be far away.
-    pub fn entries(&self) -> Result<Vec<Listed>> {
+    pub fn entries(&self) -> Result<Vec<ListedDirName>> {
         let mut entries = Vec::new();
         let waiting = self.waiting()?;
         let mut ids: BTreeSet<SnapshotId> = self.volume.catalog.ids()?.into_iter().collect();
         ids.extend(waiting.iter().map(|(id, _)| *id));
         for id in ids.into_iter().take(SLOTS) {
-            let node = Place::Snapshot(self.slot(id)?, Ino::ROOT).node().unwrap_or(0);
-            entries.push(Listed { name: id.to_string().into_bytes(), node, kind: FileKind::Dir });
+            let node = NodePlace::Snapshot(self.slot(id)?, Ino::ROOT).node().unwrap_or(0);
+            entries.push(ListedDirName { name: id.to_string().into_bytes(), node, kind: FileKind::Dir });
         }
         let mut tags: BTreeMap<String, SnapshotId> = self.volume.read_tags()?.0.into_iter().collect();
         for (id, new) in waiting {
             new.into_iter().for_each(|tag| _ = tags.entry(tag).or_insert(id));
         }
         for (name, id) in tags {
-            let node = Place::Virtual(self.link(name.as_bytes(), id)?).node().unwrap_or(0);
-            entries.push(Listed { name: name.into_bytes(), node, kind: FileKind::Symlink });
+            let node = NodePlace::Virtual(self.link(name.as_bytes(), id)?).node().unwrap_or(0);
+            entries.push(ListedDirName { name: name.into_bytes(), node, kind: FileKind::Symlink });
         }
         Ok(entries)
     }
@@ -109,7 +112,7 @@ impl Snapshots {
     }
 
     /// The tree in a slot.
-    pub fn tree(&self, slot: Slot) -> Result<Arc<Frozen>> {
+    pub fn tree(&self, slot: SnapshotSlot) -> Result<Arc<FrozenTree>> {
         let id = {
             let known = self.lock();
             if let Some(tree) = known.trees.get(&slot) {
@@ -120,11 +123,11 @@ impl Snapshots {
         };
         self.settle(|waiting, _| *waiting == id)?;
         let root = self.volume.catalog.get(&id)?.root;
-        let tree = Arc::new(Frozen::new(self.volume.tree(root), self.chunks.clone()));
+        let tree = Arc::new(FrozenTree::new(self.volume.tree(root), self.chunks.clone()));
         Ok(self.lock().trees.entry(slot).or_insert(tree).clone())
     }
 
-    fn slot(&self, id: SnapshotId) -> Result<Slot> {
+    fn slot(&self, id: SnapshotId) -> Result<SnapshotSlot> {
         let mut known = self.lock();
         if let Some(slot) = known.slots.get(&id) {
             return Ok(*slot);
@@ -133,7 +136,7 @@ impl Snapshots {
             return Err(Errno::NFILE.into());
         }
         known.ids.push(id);
-        let slot = Slot(u16::try_from(known.ids.len()).map_err(|_| Errno::NFILE)?);
+        let slot = SnapshotSlot(u16::try_from(known.ids.len()).map_err(|_| Errno::NFILE)?);
         known.slots.insert(id, slot);
         Ok(slot)
     }
@@ -155,12 +158,12 @@ impl Snapshots {
         Ok(number)
     }
 
-    fn points_to(known: &Known, number: u64, id: SnapshotId) -> bool {
+    fn points_to(known: &KnownSnapshots, number: u64, id: SnapshotId) -> bool {
         let index = usize::try_from(number - FIRST_LINK).unwrap_or(usize::MAX);
         known.targets.get(index) == Some(&id)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, KnownSnapshots> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,15 +9,15 @@ const FIRST: u64 = 1 << 40;
 
 /// The texts that the kernel knows.
 #[derive(Debug, Default)]
-pub struct Texts(Mutex<Table>);
+pub struct VirtualTexts(Mutex<VirtualTextTable>);
 
 #[derive(Debug, Default)]
-struct Table {
+struct VirtualTextTable {
     texts: HashMap<u64, Arc<[u8]>>,
     made: u64,
 }
 
-impl Texts {
+impl VirtualTexts {
     /// Adds a text; gives its number.
     pub fn add(&self, text: Arc<[u8]>) -> u64 {
         let mut table = self.lock();
@@ -37,7 +37,7 @@ impl Texts {
         self.lock().texts.remove(&number);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, VirtualTextTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::attributes::{Attributes, Entry};
+use super::attributes::{EntryAnswer, NodeAttributes};
 
 /// Bytes of the head of an answer (`fuse_out_header`).
 pub const HEAD_LEN: usize = 16;
@@ -34,7 +34,7 @@ pub fn head(len: usize, code: i32, unique: u64) -> [u8; HEAD_LEN] {
     clippy::large_enum_variant,
     reason = "it is on the stack for a moment: small answers allocate nothing"
 )]
-pub enum Answer {
+pub enum FuseAnswer {
     /// Nothing: the request wants no answer.
     None,
     /// Nothing yet: another thread answers.
@@ -44,7 +44,7 @@ pub enum Answer {
     /// It is done.
     Done,
     /// Something of a fixed size.
-    Small(Small),
+    Small(SmallAnswer),
     /// Bytes.
     Bytes(Vec<u8>),
     /// Bytes that somebody else has, too.
@@ -52,11 +52,11 @@ pub enum Answer {
 }
 
 /// What a part of an answer is written to.
-pub(super) trait Put {
+pub(super) trait AnswerBuffer {
     fn put(&mut self, bytes: &[u8]);
 }
 
-impl Put for Vec<u8> {
+impl AnswerBuffer for Vec<u8> {
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }
@@ -64,18 +64,18 @@ impl Put for Vec<u8> {
 
 /// An answer of a fixed size, with room for the head in front, so that both go in one piece.
 #[derive(Debug, Clone, Copy)]
-pub struct Small {
+pub struct SmallAnswer {
     bytes: [u8; HEAD_LEN + SMALL_MAX],
     len: usize,
 }
 
-impl Default for Small {
+impl Default for SmallAnswer {
     fn default() -> Self {
         Self { bytes: [0; HEAD_LEN + SMALL_MAX], len: HEAD_LEN }
     }
 }
 
-impl Put for Small {
+impl AnswerBuffer for SmallAnswer {
     fn put(&mut self, bytes: &[u8]) {
         let end = self.len + bytes.len();
         debug_assert!(end <= self.bytes.len(), "an answer of a fixed size is larger than any");
@@ -86,7 +86,7 @@ impl Put for Small {
     }
 }
 
-impl Small {
+impl SmallAnswer {
     pub(super) fn u16(mut self, value: u16) -> Self {
         self.put(&value.to_ne_bytes());
         self
@@ -123,7 +123,7 @@ impl Small {
 
     /// A name was found, or made (`fuse_entry_out`).
     #[must_use]
-    pub fn entry(entry: &Entry) -> Self {
+    pub fn entry(entry: &EntryAnswer) -> Self {
         let mut small = Self::default();
         entry.encode(&mut small);
         small
@@ -131,14 +131,14 @@ impl Small {
 
     /// A file was made and opened (`fuse_open_out`). The kernel keeps its pages.
     #[must_use]
-    pub fn made_open(entry: &Entry) -> Self {
+    pub fn made_open(entry: &EntryAnswer) -> Self {
         let handle = 0;
         Self::entry(entry).u64(handle).u32(OPEN_KEEP_CACHE).u32(0)
     }
 
     /// Attributes (`fuse_attr_out`).
     #[must_use]
-    pub fn attributes(entry: &Entry) -> Self {
+    pub fn attributes(entry: &EntryAnswer) -> Self {
         let patience = entry.patience;
         let mut small = Self::default().u64(patience.as_secs()).u32(patience.subsec_nanos()).u32(0);
         entry.attr.encode(&mut small);
@@ -147,7 +147,7 @@ impl Small {
 
     /// Attributes, and when the inode was made (`fuse_statx_out`).
     #[must_use]
-    pub fn statx(entry: &Entry) -> Self {
+    pub fn statx(entry: &EntryAnswer) -> Self {
         let patience = entry.patience;
         let head = Self::default().u64(patience.as_secs()).u32(patience.subsec_nanos()).u32(0).zeros(2 * 8);
         entry.attr.encode_statx(head)
@@ -175,7 +175,7 @@ impl Small {
 
     /// How full the filesystem is (`fuse_statfs_out`).
     #[must_use]
-    pub fn statfs(fs: &vellum_fs::Statfs) -> Self {
+    pub fn statfs(fs: &vellum_fs::FilesystemStatistics) -> Self {
         Self::default()
             .u64(fs.blocks)
             .u64(fs.blocks_free)
@@ -192,9 +192,9 @@ impl Small {
 /// The kernel keeps the pages that it has.
 const OPEN_KEEP_CACHE: u32 = 1 << 1;
 
-impl Answer {
+impl FuseAnswer {
     /// An answer of a fixed size, or the failure.
-    pub fn of<T>(done: Result<T, Errno>, small: impl FnOnce(&T) -> Small) -> Self {
+    pub fn of<T>(done: Result<T, Errno>, small: impl FnOnce(&T) -> SmallAnswer) -> Self {
         match done {
             Ok(value) => Self::Small(small(&value)),
             Err(error) => Self::Failed(error),
@@ -214,9 +214,9 @@ impl Answer {
     }
 }
 
-impl Attributes {
+impl NodeAttributes {
     /// `fuse_attr`.
-    pub(super) fn encode(&self, out: &mut impl Put) {
+    pub(super) fn encode(&self, out: &mut impl AnswerBuffer) {
         for number in [self.ino, self.size, self.blocks] {
             out.put(&number.to_ne_bytes());
         }

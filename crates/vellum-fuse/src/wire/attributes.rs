@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use vellum_types::Time;
+use vellum_types::UnixTime;
 
-use super::answer::{Put, Small};
+use super::answer::{AnswerBuffer, SmallAnswer};
 
 /// Which fields of `struct statx` are told: all that any filesystem has, and the time of creation
 /// (`STATX_BASIC_STATS | STATX_BTIME`).
@@ -13,15 +13,15 @@ const STATX_MASK: u32 = 0x7ff | 0x800;
 /// Attributes of a node (`fuse_attr`, `fuse_statx`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "they are called what stat calls them")]
-pub struct Attributes {
+pub struct NodeAttributes {
     pub ino: u64,
     pub size: u64,
     pub blocks: u64,
-    pub atime: Time,
-    pub mtime: Time,
-    pub ctime: Time,
+    pub atime: UnixTime,
+    pub mtime: UnixTime,
+    pub ctime: UnixTime,
     /// When it was made.
-    pub btime: Time,
+    pub btime: UnixTime,
     /// Kind and permissions.
     pub mode: u32,
     pub nlink: u32,
@@ -34,16 +34,16 @@ pub struct Attributes {
 
 /// What a name stands for, and how long the kernel may believe it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct EntryAnswer {
     /// The node's attributes.
-    pub attr: Attributes,
+    pub attr: NodeAttributes,
     /// Tells it from earlier nodes of the same number.
     pub generation: u64,
     /// How long that may be believed.
     pub patience: Duration,
 }
 
-impl Attributes {
+impl NodeAttributes {
     /// The device number in 32 bits (Linux: `new_encode_dev`).
     pub(super) fn packed_device(&self) -> u32 {
         let (major, minor) = self.device;
@@ -51,8 +51,9 @@ impl Attributes {
     }
 
     /// `fuse_statx`.
-    pub(super) fn encode_statx(&self, out: Small) -> Small {
-        let moment = |out: Small, time: Time| out.u64(time.secs.cast_unsigned()).u32(time.nanos).u32(0);
+    pub(super) fn encode_statx(&self, out: SmallAnswer) -> SmallAnswer {
+        let moment =
+            |out: SmallAnswer, time: UnixTime| out.u64(time.secs.cast_unsigned()).u32(time.nanos).u32(0);
         let (major, minor) = self.device;
         let attributes = 0;
         let out = out
@@ -74,9 +75,9 @@ impl Attributes {
     }
 }
 
-impl Entry {
+impl EntryAnswer {
     /// `fuse_entry_out`.
-    pub(super) fn encode(&self, out: &mut impl Put) {
+    pub(super) fn encode(&self, out: &mut impl AnswerBuffer) {
         let (secs, nanos) = (self.patience.as_secs(), self.patience.subsec_nanos());
         for number in [self.attr.ino, self.generation, secs, secs] {
             out.put(&number.to_ne_bytes());

@@ -2,7 +2,7 @@
 
 /// Why bytes are no request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedRequest {
     /// A field is missing, in whole or in part.
     #[error("a request of the kernel is shorter than its kind demands")]
     Short,
@@ -21,37 +21,37 @@ pub enum Malformed {
 
 /// What is left of a request's bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fields<'a>(pub &'a [u8]);
+pub(super) struct RequestFields<'a>(pub &'a [u8]);
 
-impl<'a> Fields<'a> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (field, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed::Short)?;
+impl<'a> RequestFields<'a> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedRequest> {
+        let (field, rest) = self.0.split_first_chunk::<N>().ok_or(MalformedRequest::Short)?;
         self.0 = rest;
         Ok(*field)
     }
 
-    pub fn u32(&mut self) -> Result<u32, Malformed> {
+    pub fn u32(&mut self) -> Result<u32, MalformedRequest> {
         self.array().map(u32::from_ne_bytes)
     }
 
-    pub fn u64(&mut self) -> Result<u64, Malformed> {
+    pub fn u64(&mut self) -> Result<u64, MalformedRequest> {
         self.array().map(u64::from_ne_bytes)
     }
 
     /// Passes over fields that mean nothing here.
-    pub fn skip(&mut self, len: usize) -> Result<(), Malformed> {
+    pub fn skip(&mut self, len: usize) -> Result<(), MalformedRequest> {
         self.bytes(len).map(|_| ())
     }
 
-    pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
-        let (field, rest) = self.0.split_at_checked(len).ok_or(Malformed::Short)?;
+    pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], MalformedRequest> {
+        let (field, rest) = self.0.split_at_checked(len).ok_or(MalformedRequest::Short)?;
         self.0 = rest;
         Ok(field)
     }
 
     /// A name, which ends with a zero byte.
-    pub fn name(&mut self) -> Result<&'a [u8], Malformed> {
-        let len = self.0.iter().position(|&byte| byte == 0).ok_or(Malformed::Endless)?;
+    pub fn name(&mut self) -> Result<&'a [u8], MalformedRequest> {
+        let len = self.0.iter().position(|&byte| byte == 0).ok_or(MalformedRequest::Endless)?;
         let name = self.bytes(len)?;
         self.skip(1)?;
         Ok(name)

@@ -1,7 +1,7 @@
 //! The handshake: what the kernel can do, and what it is asked to.
 
-use super::answer::Small;
-use super::fields::{Fields, Malformed};
+use super::answer::SmallAnswer;
+use super::fields::{MalformedRequest, RequestFields};
 
 /// The version of the protocol: a kernel that speaks a later one is told to speak this.
 pub const MAJOR: u32 = 7;
@@ -38,7 +38,7 @@ pub mod flags {
 
 /// What the kernel says of itself (`fuse_init_in`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Init {
+pub struct InitRequest {
     /// The version that it speaks.
     pub major: u32,
     /// The minor version.
@@ -49,8 +49,8 @@ pub struct Init {
     pub flags: u64,
 }
 
-impl Init {
-    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
+impl InitRequest {
+    pub(super) fn decode(fields: &mut RequestFields<'_>) -> Result<Self, MalformedRequest> {
         let (major, minor) = (fields.u32()?, fields.u32()?);
         // What follows may look otherwise in a later version.
         let (max_readahead, low) = if major == MAJOR { (fields.u32()?, fields.u32()?) } else { (0, 0) };
@@ -80,11 +80,11 @@ pub struct InitAnswer {
 impl InitAnswer {
     /// Its bytes.
     #[must_use]
-    pub fn encode(self) -> Small {
+    pub fn encode(self) -> SmallAnswer {
         // Times count in nanoseconds.
         let granularity = 1;
         let (low, high) = ((self.flags & u64::from(u32::MAX)) as u32, (self.flags >> 32) as u32);
-        Small::default()
+        SmallAnswer::default()
             .u32(MAJOR)
             .u32(MINOR)
             .u32(self.max_readahead)

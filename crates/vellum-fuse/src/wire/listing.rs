@@ -1,7 +1,7 @@
 //! The names of a directory, as many as fit into an answer.
 
-use super::answer::Put;
-use super::attributes::Entry;
+use super::answer::AnswerBuffer;
+use super::attributes::EntryAnswer;
 
 /// Records begin at multiples of so many bytes.
 const ALIGNMENT: usize = 8;
@@ -14,14 +14,14 @@ const ENTRY_LEN: usize = 128;
 
 /// Names for an answer.
 #[derive(Debug)]
-pub struct Listing {
+pub struct ListingAnswer {
     bytes: Vec<u8>,
     room: usize,
 }
 
 /// A name, what it stands for, and from where to read on behind it.
 #[derive(Debug, Clone, Copy)]
-pub struct Listed<'a> {
+pub struct NameInAnswer<'a> {
     /// The name.
     pub name: &'a [u8],
     /// The node.
@@ -32,7 +32,7 @@ pub struct Listed<'a> {
     pub next: u64,
 }
 
-impl Listing {
+impl ListingAnswer {
     /// Room for so many bytes.
     #[must_use]
     pub fn new(room: usize) -> Self {
@@ -41,7 +41,7 @@ impl Listing {
 
     /// Adds a name (`fuse_dirent`); false if it does not fit.
     #[must_use]
-    pub fn add(&mut self, listed: Listed<'_>) -> bool {
+    pub fn add(&mut self, listed: NameInAnswer<'_>) -> bool {
         let fits = self.has_room(DIRENT_LEN + listed.name.len());
         if fits {
             self.dirent(listed);
@@ -51,7 +51,7 @@ impl Listing {
 
     /// Adds a name with its attributes (`fuse_direntplus`); false if it does not fit.
     #[must_use]
-    pub fn add_known(&mut self, listed: Listed<'_>, entry: &Entry) -> bool {
+    pub fn add_known(&mut self, listed: NameInAnswer<'_>, entry: &EntryAnswer) -> bool {
         let fits = self.has_room(ENTRY_LEN + DIRENT_LEN + listed.name.len());
         if fits {
             entry.encode(&mut self.bytes);
@@ -64,7 +64,7 @@ impl Listing {
         self.bytes.len() + len.next_multiple_of(ALIGNMENT) <= self.room
     }
 
-    fn dirent(&mut self, listed: Listed<'_>) {
+    fn dirent(&mut self, listed: NameInAnswer<'_>) {
         let len = u32::try_from(listed.name.len()).unwrap_or(u32::MAX);
         // What `readdir` calls a type are the bits above the permissions.
         let kind = listed.mode >> 12;

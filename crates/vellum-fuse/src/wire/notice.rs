@@ -4,7 +4,7 @@ use super::answer::{HEAD_LEN, head};
 
 /// Something to forget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice<'a> {
+pub enum Invalidation<'a> {
     /// The attributes of a node, and all its pages: changed ones are written back first.
     Inode(u64),
     /// The attributes of a node, and some of its pages: changed ones are written back first.
@@ -29,7 +29,7 @@ pub enum Notice<'a> {
     Names,
 }
 
-impl Notice<'_> {
+impl Invalidation<'_> {
     /// The number that the kernel knows it by (`FUSE_NOTIFY_…`).
     fn code(self) -> i32 {
         match self {

@@ -1,13 +1,13 @@
 //! What a request asks for, and with what.
 
 use rustix::fs::OFlags;
-use vellum_fs::{SetAttr, SetTime};
-use vellum_types::Time;
+use vellum_fs::{AttributeChanges, TimeChange};
+use vellum_types::UnixTime;
 
-use super::fields::{Fields, Malformed};
-use super::init::Init;
+use super::fields::{MalformedRequest, RequestFields};
+use super::init::InitRequest;
 
-type Result<T> = std::result::Result<T, Malformed>;
+type Result<T> = std::result::Result<T, MalformedRequest>;
 
 const NANOS_MAX: u32 = 999_999_999;
 
@@ -52,13 +52,13 @@ impl WriteFlags {
 
 /// Nodes that the kernel has forgotten, each with how many answers named it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Forgets<'a>(&'a [u8]);
+pub struct ForgottenNodes<'a>(&'a [u8]);
 
-impl Forgets<'_> {
+impl ForgottenNodes<'_> {
     /// Each node, and the number of answers.
     pub fn nodes(self) -> impl Iterator<Item = (u64, u64)> {
         let pair = |bytes: &[u8]| {
-            let mut fields = Fields(bytes);
+            let mut fields = RequestFields(bytes);
             Some((fields.u64().ok()?, fields.u64().ok()?))
         };
         self.0.chunks_exact(FORGET_LEN).filter_map(pair)
@@ -71,8 +71,8 @@ const FORGET_LEN: usize = 16;
 /// What is asked for. What the kernel calls a file handle is left out wherever it means nothing here.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[expect(missing_docs, reason = "they are called what FUSE calls them")]
-pub enum Operation<'a> {
-    Init(Init),
+pub enum FuseOperation<'a> {
+    Init(InitRequest),
     Destroy,
     Lookup {
         name: &'a [u8],
@@ -80,10 +80,10 @@ pub enum Operation<'a> {
     Forget {
         times: u64,
     },
-    BatchForget(Forgets<'a>),
+    BatchForget(ForgottenNodes<'a>),
     Getattr,
     Statx,
-    Setattr(SetAttr),
+    Setattr(AttributeChanges),
     Readlink,
     Symlink {
         name: &'a [u8],
@@ -232,9 +232,9 @@ pub fn operation_name(opcode: u32) -> &'static str {
     }
 }
 
-impl<'a> Operation<'a> {
+impl<'a> FuseOperation<'a> {
     pub(super) fn decode(opcode: u32, body: &'a [u8]) -> Result<Self> {
-        let mut fields = Fields(body);
+        let mut fields = RequestFields(body);
         let fields = &mut fields;
         Ok(match opcode {
             1 => Self::Lookup { name: fields.name()? },
@@ -262,7 +262,7 @@ impl<'a> Operation<'a> {
             }
             23 => Self::Listxattr { room: fields.u32()? },
             24 => Self::Removexattr { name: fields.name()? },
-            26 => Self::Init(Init::decode(fields)?),
+            26 => Self::Init(InitRequest::decode(fields)?),
             28 => {
                 let (_, offset, room) = stretch(fields)?;
                 Self::Readdir { offset, room }
@@ -291,38 +291,38 @@ impl<'a> Operation<'a> {
 }
 
 /// `fuse_read_in`: the handle, where, and how much.
-fn stretch(fields: &mut Fields<'_>) -> Result<(u64, u64, u32)> {
+fn stretch(fields: &mut RequestFields<'_>) -> Result<(u64, u64, u32)> {
     Ok((fields.u64()?, fields.u64()?, fields.u32()?))
 }
 
 /// `fuse_fsync_in`.
-fn is_data_only(fields: &mut Fields<'_>) -> Result<bool> {
+fn is_data_only(fields: &mut RequestFields<'_>) -> Result<bool> {
     fields.skip(8)?;
     Ok(fields.u32()? & FSYNC_DATA_ONLY != 0)
 }
 
-fn mknod<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
+fn mknod<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
     let (mode, device, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
     fields.skip(4)?;
-    Ok(Operation::Mknod { name: fields.name()?, mode, device, umask })
+    Ok(FuseOperation::Mknod { name: fields.name()?, mode, device, umask })
 }
 
 /// `fuse_create_in`; the name that stands behind it is the kernel's own for what has none.
-fn tmpfile<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
+fn tmpfile<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
     fields.skip(4)?;
-    Ok(Operation::Tmpfile { mode: fields.u32()?, umask: fields.u32()? })
+    Ok(FuseOperation::Tmpfile { mode: fields.u32()?, umask: fields.u32()? })
 }
 
-fn rename<'a>(fields: &mut Fields<'a>, has_flags: bool) -> Result<Operation<'a>> {
+fn rename<'a>(fields: &mut RequestFields<'a>, has_flags: bool) -> Result<FuseOperation<'a>> {
     let to_dir = fields.u64()?;
     let flags = if has_flags { fields.u32()? } else { 0 };
     if has_flags {
         fields.skip(4)?;
     }
-    Ok(Operation::Rename { to_dir, flags, name: fields.name()?, to_name: fields.name()? })
+    Ok(FuseOperation::Rename { to_dir, flags, name: fields.name()?, to_name: fields.name()? })
 }
 
-fn write<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
+fn write<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
     let (_, offset, len) = stretch(fields)?;
     let flags = fields.u32()?;
     // The owner of a lock.
@@ -330,26 +330,26 @@ fn write<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
     let is_direct = fields.u32()? & DIRECT != 0;
     fields.skip(4)?;
     let flags = WriteFlags(flags & !WriteFlags::DIRECT | if is_direct { WriteFlags::DIRECT } else { 0 });
-    let len = usize::try_from(len).map_err(|_| Malformed::Short)?;
-    Ok(Operation::Write { offset, flags, data: fields.bytes(len)? })
+    let len = usize::try_from(len).map_err(|_| MalformedRequest::Short)?;
+    Ok(FuseOperation::Write { offset, flags, data: fields.bytes(len)? })
 }
 
 /// `fuse_read_in`.
-fn read<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
+fn read<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
     let (_, offset, len) = stretch(fields)?;
     // More flags, and the owner of a lock.
     fields.skip(4 + 8)?;
-    Ok(Operation::Read { offset, len, direct: fields.u32()? & DIRECT != 0 })
+    Ok(FuseOperation::Read { offset, len, direct: fields.u32()? & DIRECT != 0 })
 }
 
 /// `fuse_ioctl_in`.
-fn ioctl<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
+fn ioctl<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
     fields.skip(8 + 4)?;
     let command = fields.u32()?;
     fields.skip(8)?;
     let (len, room) = (fields.u32()?, fields.u32()?);
-    let len = usize::try_from(len).map_err(|_| Malformed::Short)?;
-    Ok(Operation::Ioctl { command, room, told: fields.bytes(len)? })
+    let len = usize::try_from(len).map_err(|_| MalformedRequest::Short)?;
+    Ok(FuseOperation::Ioctl { command, room, told: fields.bytes(len)? })
 }
 
 /// An access control list takes the set-group-id bit away (`FUSE_SETXATTR_ACL_KILL_SGID`).
@@ -357,8 +357,8 @@ const DROPS_SET_GID: u32 = 1;
 
 /// `fuse_setxattr_in`. An older kernel sends it in its short form: what stands where the long one has its own flags is then
 /// the beginning of a name, which is in some namespace and begins with a letter.
-fn setxattr<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
-    let len = usize::try_from(fields.u32()?).map_err(|_| Malformed::Short)?;
+fn setxattr<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
+    let len = usize::try_from(fields.u32()?).map_err(|_| MalformedRequest::Short)?;
     let flags = fields.u32()?;
     let mut ahead = *fields;
     let own = ahead
@@ -370,32 +370,32 @@ fn setxattr<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
         *fields = ahead;
     }
     let drops_set_gid = own.is_some_and(|(own, _)| own & DROPS_SET_GID != 0);
-    Ok(Operation::Setxattr { flags, drops_set_gid, name: fields.name()?, value: fields.bytes(len)? })
+    Ok(FuseOperation::Setxattr { flags, drops_set_gid, name: fields.name()?, value: fields.bytes(len)? })
 }
 
-fn forgets<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
-    let count = usize::try_from(fields.u32()?).map_err(|_| Malformed::Short)?;
+fn forgets<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
+    let count = usize::try_from(fields.u32()?).map_err(|_| MalformedRequest::Short)?;
     fields.skip(4)?;
-    let len = count.checked_mul(FORGET_LEN).ok_or(Malformed::Short)?;
-    Ok(Operation::BatchForget(Forgets(fields.bytes(len)?)))
+    let len = count.checked_mul(FORGET_LEN).ok_or(MalformedRequest::Short)?;
+    Ok(FuseOperation::BatchForget(ForgottenNodes(fields.bytes(len)?)))
 }
 
-fn fallocate<'a>(fields: &mut Fields<'a>) -> Result<Operation<'a>> {
+fn fallocate<'a>(fields: &mut RequestFields<'a>) -> Result<FuseOperation<'a>> {
     fields.skip(8)?;
-    Ok(Operation::Fallocate { offset: fields.u64()?, len: fields.u64()?, mode: fields.u32()? })
+    Ok(FuseOperation::Fallocate { offset: fields.u64()?, len: fields.u64()?, mode: fields.u32()? })
 }
 
-fn copy_file_range<'a>(fields: &mut Fields<'a>, wide: bool) -> Result<Operation<'a>> {
+fn copy_file_range<'a>(fields: &mut RequestFields<'a>, wide: bool) -> Result<FuseOperation<'a>> {
     fields.skip(8)?;
     let (offset, to) = (fields.u64()?, fields.u64()?);
     fields.skip(8)?;
-    Ok(Operation::CopyFileRange { offset, to, to_offset: fields.u64()?, len: fields.u64()?, wide })
+    Ok(FuseOperation::CopyFileRange { offset, to, to_offset: fields.u64()?, len: fields.u64()?, wide })
 }
 
 /// Which of the fields of `fuse_setattr_in` count (`FATTR_…`).
-struct Valid(u32);
+struct SetattrFields(u32);
 
-impl Valid {
+impl SetattrFields {
     const MODE: u32 = 1;
     const UID: u32 = 1 << 1;
     const GID: u32 = 1 << 2;
@@ -410,13 +410,13 @@ impl Valid {
         (self.0 & field != 0).then_some(value)
     }
 
-    fn time(&self, (field, now): (u32, u32), at: Time) -> Option<SetTime> {
-        self.has(field, if self.0 & now != 0 { SetTime::Now } else { SetTime::At(at) })
+    fn time(&self, (field, now): (u32, u32), at: UnixTime) -> Option<TimeChange> {
+        self.has(field, if self.0 & now != 0 { TimeChange::Now } else { TimeChange::At(at) })
     }
 }
 
-fn setattr(fields: &mut Fields<'_>) -> Result<SetAttr> {
-    let valid = Valid(fields.u32()?);
+fn setattr(fields: &mut RequestFields<'_>) -> Result<AttributeChanges> {
+    let valid = SetattrFields(fields.u32()?);
     // Padding, and the handle.
     fields.skip(4 + 8)?;
     let size = fields.u64()?;
@@ -424,17 +424,17 @@ fn setattr(fields: &mut Fields<'_>) -> Result<SetAttr> {
     fields.skip(8)?;
     let secs = [fields.u64()?, fields.u64()?, fields.u64()?].map(u64::cast_signed);
     let nanos = [fields.u32()?, fields.u32()?, fields.u32()?].map(|nanos| nanos.min(NANOS_MAX));
-    let [atime, mtime, ctime] = [0, 1, 2].map(|i| Time { secs: secs[i], nanos: nanos[i] });
+    let [atime, mtime, ctime] = [0, 1, 2].map(|i| UnixTime { secs: secs[i], nanos: nanos[i] });
     let mode = fields.u32()?;
     fields.skip(4)?;
     let (uid, gid) = (fields.u32()?, fields.u32()?);
-    Ok(SetAttr {
-        mode: valid.has(Valid::MODE, mode),
-        uid: valid.has(Valid::UID, uid),
-        gid: valid.has(Valid::GID, gid),
-        size: valid.has(Valid::SIZE, size),
-        atime: valid.time((Valid::ATIME, Valid::ATIME_NOW), atime),
-        mtime: valid.time((Valid::MTIME, Valid::MTIME_NOW), mtime),
-        ctime: valid.has(Valid::CTIME, ctime),
+    Ok(AttributeChanges {
+        mode: valid.has(SetattrFields::MODE, mode),
+        uid: valid.has(SetattrFields::UID, uid),
+        gid: valid.has(SetattrFields::GID, gid),
+        size: valid.has(SetattrFields::SIZE, size),
+        atime: valid.time((SetattrFields::ATIME, SetattrFields::ATIME_NOW), atime),
+        mtime: valid.time((SetattrFields::MTIME, SetattrFields::MTIME_NOW), mtime),
+        ctime: valid.has(SetattrFields::CTIME, ctime),
     })
 }

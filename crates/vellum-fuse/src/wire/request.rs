@@ -1,14 +1,14 @@
 //! A request: its head, which all have, and what it asks for.
 
-use super::fields::{Fields, Malformed};
-use super::operation::Operation;
+use super::fields::{MalformedRequest, RequestFields};
+use super::operation::FuseOperation;
 
 /// Bytes of the head of a request (`fuse_in_header`).
 pub const REQUEST_HEAD_LEN: usize = 40;
 
 /// The head of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct RequestHeader {
     /// What is asked for, as the kernel numbers it.
     pub opcode: u32,
     /// The request's own number, by which it is answered.
@@ -25,21 +25,21 @@ pub struct Header {
 
 /// A request of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Request<'a> {
+pub struct FuseRequest<'a> {
     /// Its head.
-    pub header: Header,
+    pub header: RequestHeader,
     body: &'a [u8],
 }
 
-impl<'a> Request<'a> {
+impl<'a> FuseRequest<'a> {
     /// Decodes the head of what was read from the device at once.
-    pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let mut fields = Fields(bytes);
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, MalformedRequest> {
+        let mut fields = RequestFields(bytes);
         let len = fields.u32()?;
         if usize::try_from(len) != Ok(bytes.len()) {
-            return Err(Malformed::Length { told: len, found: bytes.len() });
+            return Err(MalformedRequest::Length { told: len, found: bytes.len() });
         }
-        let header = Header {
+        let header = RequestHeader {
             opcode: fields.u32()?,
             unique: fields.u64()?,
             node: fields.u64()?,
@@ -53,7 +53,7 @@ impl<'a> Request<'a> {
     }
 
     /// Decodes what it asks for.
-    pub fn operation(&self) -> Result<Operation<'a>, Malformed> {
-        Operation::decode(self.header.opcode, self.body)
+    pub fn operation(&self) -> Result<FuseOperation<'a>, MalformedRequest> {
+        FuseOperation::decode(self.header.opcode, self.body)
     }
 }

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use vellum_fs::SetTime;
-use vellum_types::Time;
+use vellum_fs::TimeChange;
+use vellum_types::UnixTime;
 
 use super::*;
 
@@ -29,44 +29,44 @@ fn body(words: &[u32], rest: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn operation(opcode: u32, body: &[u8]) -> Result<String, Malformed> {
+fn operation(opcode: u32, body: &[u8]) -> Result<String, MalformedRequest> {
     let bytes = request(opcode, body);
-    Ok(format!("{:?}", Request::decode(&bytes)?.operation()?))
+    Ok(format!("{:?}", FuseRequest::decode(&bytes)?.operation()?))
 }
 
 #[test]
 fn the_head_says_who_asks_about_what() {
     let bytes = request(3, &[]);
-    let request = Request::decode(&bytes).unwrap();
-    let expected = Header { opcode: 3, unique: 77, node: 5, uid: 1000, gid: 100, pid: 4242 };
+    let request = FuseRequest::decode(&bytes).unwrap();
+    let expected = RequestHeader { opcode: 3, unique: 77, node: 5, uid: 1000, gid: 100, pid: 4242 };
     assert_eq!(request.header, expected);
-    assert_eq!(request.operation(), Ok(Operation::Getattr));
+    assert_eq!(request.operation(), Ok(FuseOperation::Getattr));
 }
 
 #[test]
 fn a_length_that_is_none_is_refused() {
     let mut bytes = request(3, &[]);
     bytes.push(0);
-    assert_eq!(Request::decode(&bytes), Err(Malformed::Length { told: 40, found: 41 }));
-    assert_eq!(Request::decode(&bytes[..39]), Err(Malformed::Length { told: 40, found: 39 }));
-    assert_eq!(Request::decode(&[]), Err(Malformed::Short));
+    assert_eq!(FuseRequest::decode(&bytes), Err(MalformedRequest::Length { told: 40, found: 41 }));
+    assert_eq!(FuseRequest::decode(&bytes[..39]), Err(MalformedRequest::Length { told: 40, found: 39 }));
+    assert_eq!(FuseRequest::decode(&[]), Err(MalformedRequest::Short));
 }
 
 #[test]
 fn names_end() {
-    assert_eq!(operation(1, b"a\0"), Ok(format!("{:?}", Operation::Lookup { name: b"a" })));
-    assert_eq!(operation(1, b"a"), Err(Malformed::Endless));
-    let named = Operation::Symlink { name: b"a", target: b"b" };
+    assert_eq!(operation(1, b"a\0"), Ok(format!("{:?}", FuseOperation::Lookup { name: b"a" })));
+    assert_eq!(operation(1, b"a"), Err(MalformedRequest::Endless));
+    let named = FuseOperation::Symlink { name: b"a", target: b"b" };
     assert_eq!(operation(6, b"a\0b\0"), Ok(format!("{named:?}")));
-    assert_eq!(operation(6, b"a\0b"), Err(Malformed::Endless));
+    assert_eq!(operation(6, b"a\0b"), Err(MalformedRequest::Endless));
 }
 
 #[test]
 fn a_write_carries_what_it_says() {
     let words = [0, 0, 4096, 0, 3, 1 << 2, 0, 0, 0, 0];
-    let write = Operation::Write { offset: 4096, flags: WriteFlags(4), data: b"abc" };
+    let write = FuseOperation::Write { offset: 4096, flags: WriteFlags(4), data: b"abc" };
     assert_eq!(operation(16, &body(&words, b"abc")), Ok(format!("{write:?}")));
-    assert_eq!(operation(16, &body(&words, b"ab")), Err(Malformed::Short));
+    assert_eq!(operation(16, &body(&words, b"ab")), Err(MalformedRequest::Short));
     assert!(WriteFlags(4).kills_suid() && !WriteFlags(4).is_write_back() && WriteFlags(1).is_write_back());
 }
 
@@ -78,12 +78,12 @@ fn reads_and_writes_say_whether_they_pass_the_pages_by() {
         operation(15, &body(&words, &[])).unwrap()
     };
     for (flags, direct) in [(direct, true), (2, false)] {
-        assert_eq!(read(flags), format!("{:?}", Operation::Read { offset: 4096, len: 512, direct }));
+        assert_eq!(read(flags), format!("{:?}", FuseOperation::Read { offset: 4096, len: 512, direct }));
     }
     let write = |flags| {
         let bytes = request(16, &body(&[0, 0, 0, 0, 1, 4, 0, 0, flags, 0], b"a"));
-        match Request::decode(&bytes).unwrap().operation() {
-            Ok(Operation::Write { flags, .. }) => (flags.is_direct(), flags.of_kernel()),
+        match FuseRequest::decode(&bytes).unwrap().operation() {
+            Ok(FuseOperation::Write { flags, .. }) => (flags.is_direct(), flags.of_kernel()),
             other => panic!("not decoded: {other:?}"),
         }
     };
@@ -93,27 +93,27 @@ fn reads_and_writes_say_whether_they_pass_the_pages_by() {
 #[test]
 fn an_attribute_is_set_in_the_long_form_and_in_the_short() {
     let set = |drops_set_gid| {
-        let set = Operation::Setxattr { name: b"user.a", value: b"xy", flags: 1, drops_set_gid };
+        let set = FuseOperation::Setxattr { name: b"user.a", value: b"xy", flags: 1, drops_set_gid };
         Ok(format!("{set:?}"))
     };
     assert_eq!(operation(21, &body(&[2, 1], b"user.a\0xy")), set(false));
     assert_eq!(operation(21, &body(&[2, 1, 0, 0], b"user.a\0xy")), set(false));
     assert_eq!(operation(21, &body(&[2, 1, 1, 0], b"user.a\0xy")), set(true));
     assert_eq!(operation(21, &body(&[2, 1], b"u\0xy")), Ok(operation_of_short_name()));
-    assert_eq!(operation(21, &body(&[2, 1, 1, 0], b"user.a\0x")), Err(Malformed::Short));
+    assert_eq!(operation(21, &body(&[2, 1, 1, 0], b"user.a\0x")), Err(MalformedRequest::Short));
 }
 
 /// A name that is shorter than the long form's own flags.
 fn operation_of_short_name() -> String {
-    format!("{:?}", Operation::Setxattr { name: b"u", value: b"xy", flags: 1, drops_set_gid: false })
+    format!("{:?}", FuseOperation::Setxattr { name: b"u", value: b"xy", flags: 1, drops_set_gid: false })
 }
 
 #[test]
 fn an_operation_of_a_files_own_kind_is_told_with_its_command() {
     let words = [0, 0, 0, 0x4008_6602, 0, 0, 4, 0];
-    let set = Operation::Ioctl { command: 0x4008_6602, told: &[1, 0, 0, 0], room: 0 };
+    let set = FuseOperation::Ioctl { command: 0x4008_6602, told: &[1, 0, 0, 0], room: 0 };
     assert_eq!(operation(39, &body(&words, &[1, 0, 0, 0])), Ok(format!("{set:?}")));
-    assert_eq!(operation(39, &body(&words, &[1])), Err(Malformed::Short));
+    assert_eq!(operation(39, &body(&words, &[1])), Err(MalformedRequest::Short));
 }
 
 #[test]
@@ -124,11 +124,11 @@ fn times_before_1970_are_told_as_they_are() {
     words.extend([(-2i32).cast_unsigned(), u32::MAX, 0, 0, 0, 0]);
     words.extend([500_000_000, 0, 0, 0o100_644, 0, 0, 0, 0]);
     let bytes = request(4, &body(&words, &[]));
-    let Ok(Operation::Setattr(set)) = Request::decode(&bytes).unwrap().operation() else {
+    let Ok(FuseOperation::Setattr(set)) = FuseRequest::decode(&bytes).unwrap().operation() else {
         panic!("not decoded")
     };
-    assert_eq!(set.atime, Some(SetTime::At(Time { secs: -2, nanos: 500_000_000 })));
-    assert_eq!((set.mtime, set.ctime), (Some(SetTime::Now), None));
+    assert_eq!(set.atime, Some(TimeChange::At(UnixTime { secs: -2, nanos: 500_000_000 })));
+    assert_eq!((set.mtime, set.ctime), (Some(TimeChange::Now), None));
     assert_eq!((set.mode, set.size, set.uid, set.gid), (Some(0o100_644), Some(9), None, None));
 }
 
@@ -136,37 +136,37 @@ fn times_before_1970_are_told_as_they_are() {
 fn a_list_of_forgotten_nodes_has_what_it_counts() {
     let words = [2, 0, 7, 0, 1, 0, 8, 0, 300, 0];
     let bytes = request(42, &body(&words, &[]));
-    let Ok(Operation::BatchForget(forgets)) = Request::decode(&bytes).unwrap().operation() else {
+    let Ok(FuseOperation::BatchForget(forgets)) = FuseRequest::decode(&bytes).unwrap().operation() else {
         panic!("not decoded")
     };
     assert_eq!(forgets.nodes().collect::<Vec<_>>(), [(7, 1), (8, 300)]);
-    assert_eq!(operation(42, &body(&[3, 0, 7, 0, 1, 0, 8, 0, 300, 0], &[])), Err(Malformed::Short));
-    assert_eq!(operation(42, &body(&[u32::MAX, 0], &[])), Err(Malformed::Short));
+    assert_eq!(operation(42, &body(&[3, 0, 7, 0, 1, 0, 8, 0, 300, 0], &[])), Err(MalformedRequest::Short));
+    assert_eq!(operation(42, &body(&[u32::MAX, 0], &[])), Err(MalformedRequest::Short));
 }
 
 #[test]
 fn the_second_word_of_flags_counts_if_it_is_announced() {
     let init = |words: &[u32]| {
         let bytes = request(26, &body(words, &[]));
-        match Request::decode(&bytes).unwrap().operation() {
-            Ok(Operation::Init(init)) => init,
+        match FuseRequest::decode(&bytes).unwrap().operation() {
+            Ok(FuseOperation::Init(init)) => init,
             other => panic!("not decoded: {other:?}"),
         }
     };
     assert_eq!(init(&[7, 45, 1 << 17, 1 << 30 | 1, 2]).flags, 2 << 32 | 1 << 30 | 1);
     assert_eq!(init(&[7, 45, 1 << 17, 1, 2]).flags, 1);
     assert_eq!(init(&[7, 31, 1 << 17, 1 << 30 | 1]).flags, 1 << 30 | 1);
-    assert_eq!(init(&[8, 0]), Init { major: 8, minor: 0, max_readahead: 0, flags: 0 });
+    assert_eq!(init(&[8, 0]), InitRequest { major: 8, minor: 0, max_readahead: 0, flags: 0 });
 }
 
 #[test]
 fn what_is_not_known_is_not_refused() {
-    assert_eq!(operation(9999, b"anything"), Ok(format!("{:?}", Operation::Unknown)));
+    assert_eq!(operation(9999, b"anything"), Ok(format!("{:?}", FuseOperation::Unknown)));
 }
 
-fn entry() -> Entry {
-    let time = |secs| Time { secs, nanos: 5 };
-    let attr = Attributes {
+fn entry() -> EntryAnswer {
+    let time = |secs| UnixTime { secs, nanos: 5 };
+    let attr = NodeAttributes {
         ino: 9,
         size: 10,
         blocks: 1,
@@ -181,19 +181,19 @@ fn entry() -> Entry {
         device: (1, 3),
         block_size: 4096,
     };
-    Entry { attr, generation: 6, patience: Duration::new(7, 8) }
+    EntryAnswer { attr, generation: 6, patience: Duration::new(7, 8) }
 }
 
 #[test]
 fn answers_have_the_lengths_that_the_kernel_demands() {
     let entry = entry();
     let lengths = [
-        (Small::entry(&entry), 128),
-        (Small::attributes(&entry), 104),
-        (Small::statx(&entry), 288),
-        (Small::made_open(&entry), 144),
-        (Small::count(1), 8),
-        (Small::offset(1), 8),
+        (SmallAnswer::entry(&entry), 128),
+        (SmallAnswer::attributes(&entry), 104),
+        (SmallAnswer::statx(&entry), 288),
+        (SmallAnswer::made_open(&entry), 144),
+        (SmallAnswer::count(1), 8),
+        (SmallAnswer::offset(1), 8),
         (InitAnswer::default().encode(), 64),
     ];
     for (small, len) in lengths {
@@ -203,7 +203,7 @@ fn answers_have_the_lengths_that_the_kernel_demands() {
 
 #[test]
 fn an_answer_begins_with_its_length_and_its_request() {
-    let mut small = Small::count(3);
+    let mut small = SmallAnswer::count(3);
     let bytes = small.seal(77);
     assert_eq!(
         bytes,
@@ -216,46 +216,46 @@ fn an_answer_begins_with_its_length_and_its_request() {
 fn devices_are_told_in_both_ways() {
     let mut entry = entry();
     entry.attr.device = (0x123, 0x45678);
-    let packed = Small::attributes(&entry).body()[16 + 76..16 + 80].to_vec();
+    let packed = SmallAnswer::attributes(&entry).body()[16 + 76..16 + 80].to_vec();
     assert_eq!(packed, 0x4561_2378u32.to_ne_bytes());
-    let statx = Small::statx(&entry);
+    let statx = SmallAnswer::statx(&entry);
     let numbers: Vec<u8> = [0x123u32, 0x45678].iter().flat_map(|number| number.to_ne_bytes()).collect();
     assert_eq!(statx.body()[32 + 128..32 + 136], numbers);
 }
 
 #[test]
 fn a_listing_takes_what_fits_and_is_aligned() {
-    let listed = |name| Listed { name, node: 9, mode: 0o100_000, next: 1 };
-    let mut listing = Listing::new(32 + 32 + 7);
+    let listed = |name| NameInAnswer { name, node: 9, mode: 0o100_000, next: 1 };
+    let mut listing = ListingAnswer::new(32 + 32 + 7);
     assert!(listing.add(listed(b"a")) && listing.add(listed(b"12345678")));
     assert!(!listing.add(listed(b"")));
     let bytes = listing.into_bytes();
     assert_eq!(bytes.len(), 64);
     assert_eq!(bytes[20..25], [&8u32.to_ne_bytes()[..], b"a"].concat());
-    let mut listing = Listing::new(128 + 32);
+    let mut listing = ListingAnswer::new(128 + 32);
     assert!(listing.add_known(listed(b"name"), &entry()) && !listing.add_known(listed(b"b"), &entry()));
     assert_eq!(listing.into_bytes().len(), 160);
 }
 
 #[test]
 fn notices_look_like_answers_to_nobody() {
-    let name = Notice::Name { dir: 1, name: b"ab" }.encode();
+    let name = Invalidation::Name { dir: 1, name: b"ab" }.encode();
     assert_eq!(name.len(), 16 + 16 + 3);
     assert_eq!(name[..4], 35u32.to_ne_bytes());
     assert_eq!(name[4..8], 3i32.to_ne_bytes());
     assert_eq!(name[8..16], [0; 8]);
-    assert_eq!(Notice::Inode(1).encode().len(), 40);
-    let pages = Notice::Pages { node: 1, offset: 2, len: 3 }.encode();
+    assert_eq!(Invalidation::Inode(1).encode().len(), 40);
+    let pages = Invalidation::Pages { node: 1, offset: 2, len: 3 }.encode();
     assert_eq!(pages[4..8], 2i32.to_ne_bytes());
     assert_eq!(pages[16..], [1u64, 2, 3].map(u64::to_ne_bytes).concat());
-    assert_eq!(Notice::Names.encode(), head(0, 8, 0));
+    assert_eq!(Invalidation::Names.encode(), head(0, 8, 0));
 }
 
 proptest! {
     #[test]
     fn any_bytes_are_decoded_or_refused(opcode in 0..60u32, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let bytes = request(opcode, &bytes);
-        let _ = Request::decode(&bytes).unwrap().operation();
+        let _ = FuseRequest::decode(&bytes).unwrap().operation();
     }
 
     #[test]
@@ -263,6 +263,6 @@ proptest! {
         let words = [0, 0, 1, 0, u32::try_from(data.len()).unwrap(), 0, 0, 0, 0, 0];
         let whole = body(&words, &data);
         let cut = cut % whole.len();
-        prop_assert_eq!(operation(16, &whole[..cut]), Err(Malformed::Short));
+        prop_assert_eq!(operation(16, &whole[..cut]), Err(MalformedRequest::Short));
     }
 }

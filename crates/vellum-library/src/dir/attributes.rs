@@ -3,29 +3,29 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use vellum_fs::{SetAttr, SetTime, XattrFlags};
+use vellum_fs::{AttributeChanges, TimeChange, XattrFlags};
 
 use super::{Dir, caller};
 use crate::error::{Error, Result};
 use crate::metadata::time;
-use crate::tree::{bytes, sealed::Rooted};
+use crate::tree::{bytes, sealed::RootedTree};
 
 impl Dir {
     /// Sets the permission bits, the set-id bits and the sticky bit.
     pub fn chmod(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
-        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        let set = AttributeChanges { mode: Some(mode), ..AttributeChanges::default() };
         self.set("change the permissions of", bytes(&path), true, &set)
     }
 
     /// Sets owner and group; None stays.
     pub fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        let set = SetAttr { uid, gid, ..SetAttr::default() };
+        let set = AttributeChanges { uid, gid, ..AttributeChanges::default() };
         self.set("change the owner of", bytes(&path), true, &set)
     }
 
     /// The same, of a symlink itself.
     pub fn lchown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        let set = SetAttr { uid, gid, ..SetAttr::default() };
+        let set = AttributeChanges { uid, gid, ..AttributeChanges::default() };
         self.set("change the owner of", bytes(&path), false, &set)
     }
 
@@ -36,14 +36,18 @@ impl Dir {
         accessed: Option<SystemTime>,
         modified: Option<SystemTime>,
     ) -> Result<()> {
-        let at = |moment: SystemTime| SetTime::At(time(moment));
-        let set = SetAttr { atime: accessed.map(at), mtime: modified.map(at), ..SetAttr::default() };
+        let at = |moment: SystemTime| TimeChange::At(time(moment));
+        let set = AttributeChanges {
+            atime: accessed.map(at),
+            mtime: modified.map(at),
+            ..AttributeChanges::default()
+        };
         self.set("change the times of", bytes(&path), true, &set)
     }
 
     /// Sets the size of a file: what is beyond goes, what is missing reads as zeros.
     pub fn truncate(&self, path: impl AsRef<Path>, size: u64) -> Result<()> {
-        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        let set = AttributeChanges { size: Some(size), ..AttributeChanges::default() };
         self.set("truncate", bytes(&path), true, &set)
     }
 
@@ -71,7 +75,7 @@ impl Dir {
         remove().map_err(Error::at("remove an extended attribute of", path))
     }
 
-    fn set(&self, action: &'static str, path: &[u8], follow: bool, set: &SetAttr) -> Result<()> {
+    fn set(&self, action: &'static str, path: &[u8], follow: bool, set: &AttributeChanges) -> Result<()> {
         let change = || {
             let _entered = self.fs().enter();
             let at = self.reader().resolve(path, follow)?;

@@ -4,17 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vellum_fs::view::View;
-use vellum_fs::{Fs, FsError, Node, Result as FsResult, SetAttr};
+use vellum_fs::view::LiveView;
+use vellum_fs::{AttributeChanges, FsError, InodeAttributes, LiveFilesystem, Result as FsResult};
 use vellum_types::{Dentry, FileKind, Ino};
 
 use super::{Dir, caller};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::options::OpenOptions;
-use crate::paths::Found;
-use crate::source::Source;
-use crate::tree::{Tree, bytes, sealed::Rooted};
+use crate::paths::ResolvedPath;
+use crate::source::ReadSource;
+use crate::tree::{Tree, bytes, sealed::RootedTree};
 
 /// Permissions of files without a name.
 const TEMP_MODE: u32 = 0o600;
@@ -84,7 +84,7 @@ impl Dir {
                 fs.truncate(target.ino(), 0)?;
                 let copied = copy_content(fs, source.ino(), target.ino())?;
                 // It may have been there, with others.
-                let set = SetAttr { mode: Some(attr.mode), ..SetAttr::default() };
+                let set = AttributeChanges { mode: Some(attr.mode), ..AttributeChanges::default() };
                 fs.setattr(target.ino(), &set, caller())?;
                 Ok(copied)
             })
@@ -97,7 +97,7 @@ impl Dir {
     /// Content is shared, not copied. It appears at once, at a path that must be free.
     pub fn copy_from<T: Tree>(&self, tree: &T, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let (from, to) = (bytes(&from), bytes(&to));
-        self.copy_by(tree, (from, to), Fs::copy_tree).map_err(Error::at("copy", from))
+        self.copy_by(tree, (from, to), LiveFilesystem::copy_tree).map_err(Error::at("copy", from))
     }
 
     /// As [`Self::copy_from`], to a path that may be taken: what it names goes in the moment in which the copy appears, a
@@ -109,18 +109,18 @@ impl Dir {
         to: impl AsRef<Path>,
     ) -> Result<()> {
         let (from, to) = (bytes(&from), bytes(&to));
-        self.copy_by(tree, (from, to), Fs::replace_tree).map_err(Error::at("copy", from))
+        self.copy_by(tree, (from, to), LiveFilesystem::replace_tree).map_err(Error::at("copy", from))
     }
 
     fn copy_by<T: Tree>(
         &self,
         tree: &T,
         (from, to): (&[u8], &[u8]),
-        copy: impl FnOnce(&Fs, &View, Ino, Ino, &[u8]) -> FsResult<Node>,
+        copy: impl FnOnce(&LiveFilesystem, &LiveView, Ino, Ino, &[u8]) -> FsResult<InodeAttributes>,
     ) -> FsResult<()> {
         let _entered = self.fs().enter();
         let reader = tree.reader().frozen()?;
-        let Source::View(seen) = &reader.source else { return Err(Errno::XDEV.into()) };
+        let ReadSource::View(seen) = &reader.source else { return Err(Errno::XDEV.into()) };
         if !Arc::ptr_eq(seen.view.fs(), self.fs()) {
             return Err(Errno::XDEV.into());
         }
@@ -152,9 +152,9 @@ impl Dir {
             return self.make_file(place.dir, place.name, options);
         }
         match self.reader().find_or_free(path)? {
-            Found::There(at) => File::hold(&self.reader().source, at, options),
-            Found::Free(dir, name) if options.create => self.make_file(dir, &name, options),
-            Found::Free(..) => Err(Errno::NOENT.into()),
+            ResolvedPath::There(at) => File::hold(&self.reader().source, at, options),
+            ResolvedPath::Free(dir, name) if options.create => self.make_file(dir, &name, options),
+            ResolvedPath::Free(..) => Err(Errno::NOENT.into()),
         }
     }
 
@@ -168,7 +168,7 @@ impl Dir {
     }
 }
 
-fn copy_content(fs: &Fs, source: Ino, target: Ino) -> FsResult<u64> {
+fn copy_content(fs: &LiveFilesystem, source: Ino, target: Ino) -> FsResult<u64> {
     let mut at = 0;
     loop {
         match fs.copy_range(source, at, target, at, u64::MAX - at)? {

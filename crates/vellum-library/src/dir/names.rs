@@ -8,8 +8,8 @@ use vellum_types::{Dentry, FileKind};
 
 use super::{Dir, caller};
 use crate::error::{Error, Result};
-use crate::paths::Place;
-use crate::tree::{bytes, sealed::Rooted};
+use crate::paths::ParentAndName;
+use crate::tree::{bytes, sealed::RootedTree};
 
 /// Permissions of new directories.
 const MODE: u32 = 0o755;
@@ -133,7 +133,7 @@ impl Dir {
     }
 
     /// What stands at a path that ends with a name, and the name.
-    fn entry<'p>(&self, path: &'p [u8]) -> FsResult<(Place<'p>, Dentry)> {
+    fn entry<'p>(&self, path: &'p [u8]) -> FsResult<(ParentAndName<'p>, Dentry)> {
         let place = self.named(path, Errno::BUSY)?;
         let entry = self.fs().find(place.dir, place.name)?;
         if place.is_dir && entry.kind != FileKind::Dir {
@@ -143,12 +143,12 @@ impl Dir {
     }
 
     /// The name that a path ends with; the error if it ends with none.
-    pub(super) fn named<'p>(&self, path: &'p [u8], otherwise: Errno) -> FsResult<Place<'p>> {
+    pub(super) fn named<'p>(&self, path: &'p [u8], otherwise: Errno) -> FsResult<ParentAndName<'p>> {
         self.reader().place(path)?.ok_or_else(|| otherwise.into())
     }
 
     /// Refuses a slash after a name that is to be no directory's.
-    fn not_dir(&self, place: &Place<'_>) -> FsResult<()> {
+    fn not_dir(&self, place: &ParentAndName<'_>) -> FsResult<()> {
         match (place.is_dir, self.fs().find(place.dir, place.name)) {
             (false, _) => Ok(()),
             (true, Ok(_)) => Err(Errno::EXIST.into()),

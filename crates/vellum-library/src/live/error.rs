@@ -7,7 +7,7 @@ use vellum_fs::FsError;
 use vellum_types::ErrorKind;
 use vellum_volume::VolumeError;
 
-use super::Holder;
+use super::StateHolder;
 
 /// Result of opening a live worktree.
 pub type Result<T> = std::result::Result<T, OpenError>;
@@ -47,7 +47,7 @@ pub enum OpenError {
         /// Its name.
         name: String,
         /// Who has it.
-        holder: Holder,
+        holder: StateHolder,
     },
     /// A file of the state directory cannot be used.
     #[error("cannot {action} {}: {source}", .path.display())]

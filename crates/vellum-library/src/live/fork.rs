@@ -3,32 +3,32 @@
 //! First the live state is made, then the worktree is entered: what a crash leaves in between is nobody's, and goes
 //! when the same fork is made again.
 
-use vellum_fs::fork::Folders;
-use vellum_fs::{Fs, FsError};
+use vellum_fs::fork::LiveStateFolders;
+use vellum_fs::{FsError, LiveFilesystem};
 use vellum_volume::VolumeError;
-use vellum_volume::lease::{Lease, Token};
-use vellum_volume::refs::{LiveTree, READING_MAX, WorktreeHead, check_ref_name};
+use vellum_volume::lease::{Lease, LeaseToken};
+use vellum_volume::refs::{READING_MAX, UnsnapshottedTree, WorktreeHead, check_ref_name};
 use vellum_volume::session::host_name;
 
-use super::tokens::Tokens;
-use super::{Claim, LOG_FOLDER, META_FOLDER, Result};
+use super::tokens::TokenFile;
+use super::{LOG_FOLDER, LiveStateClaim, META_FOLDER, Result};
 
 /// Makes the worktree `new` of what the live worktree holds now.
-pub fn fork(fs: &Fs, new: &str) -> Result<()> {
+pub fn fork(fs: &LiveFilesystem, new: &str) -> Result<()> {
     let volume = fs.volume();
     check_ref_name(new)?;
     if volume.worktree_head(new)?.is_some() {
         return Err(VolumeError::Exists { kind: "worktree", name: new.into() }.into());
     }
-    let claim = Claim::take(volume, new, None)?;
+    let claim = LiveStateClaim::take(volume, new, None)?;
     claim.clear()?;
-    let token = Token::random();
-    Tokens::of(claim.dir()).save(&[token])?;
+    let token = LeaseToken::random();
+    TokenFile::of(claim.dir()).save(&[token])?;
     let (meta, log) = (claim.dir().join(META_FOLDER), claim.dir().join(LOG_FOLDER));
     let place = claim.dir().display().to_string();
-    fs.fork_into(Folders { meta: &meta, log: &log }, |head| {
+    fs.fork_into(LiveStateFolders { meta: &meta, log: &log }, |head| {
         let published = volume.worktree_head(fs.worktree())?.and_then(|this| this.head);
-        let live = Some(LiveTree { root: head.state.base, counted: head.state.counted });
+        let live = Some(UnsnapshottedTree { root: head.state.base, counted: head.state.counted });
         let lease = Some(Lease::ended(token));
         // Its layers are these: what they have taken from other trees is needed there, too.
         let reading = fs.bases()?.into_iter().take(READING_MAX).collect();

@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 
 /// Who has a live state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct StateHolder {
     /// The process; None: it has not told yet.
     pub pid: Option<u32>,
     /// Where it mounted the worktree; None: it did not.
     pub mountpoint: Option<String>,
     /// What it does with the worktree.
     #[serde(default)]
-    pub stage: Stage,
+    pub stage: HolderStage,
 }
 
 /// What the process that has a live state does with it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Stage {
+pub enum HolderStage {
     /// It serves the worktree, or is about to.
     #[default]
     Serving,
@@ -33,11 +33,11 @@ pub enum Stage {
     Ending,
 }
 
-impl Holder {
+impl StateHolder {
     /// This process.
     pub(super) fn this(mountpoint: Option<&Path>) -> Self {
         let mountpoint = mountpoint.map(|path| path.display().to_string());
-        Self { pid: Some(std::process::id()), mountpoint, stage: Stage::Serving }
+        Self { pid: Some(std::process::id()), mountpoint, stage: HolderStage::Serving }
     }
 
     /// What a lock file says. Between the lock and what is written into it is a moment.
@@ -45,7 +45,7 @@ impl Holder {
         let mut text = String::new();
         lock.rewind()?;
         lock.read_to_string(&mut text)?;
-        let unknown = Self { pid: None, mountpoint: None, stage: Stage::Serving };
+        let unknown = Self { pid: None, mountpoint: None, stage: HolderStage::Serving };
         // What follows is left of a longer text that is being replaced.
         let first = serde_json::Deserializer::from_str(&text).into_iter().next();
         Ok(first.and_then(Result::ok).unwrap_or(unknown))
@@ -54,7 +54,7 @@ impl Holder {
     /// Whether the process was killed, or is at its end: the kernel then gives its lock back, but not in no time.
     pub(super) fn is_ending(&self) -> bool {
         let Some(pid) = self.pid else { return false };
-        if self.stage == Stage::Ending {
+        if self.stage == HolderStage::Ending {
             return true;
         }
         let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
@@ -65,7 +65,8 @@ impl Holder {
     /// Whether the process says that it serves a mount, and in its mount namespace there is none: somebody ended it a
     /// moment ago, or it is about to be made.
     pub(super) fn is_unmounted(&self) -> bool {
-        let (Some(pid), Some(mountpoint), Stage::Serving) = (self.pid, &self.mountpoint, self.stage) else {
+        let (Some(pid), Some(mountpoint), HolderStage::Serving) = (self.pid, &self.mountpoint, self.stage)
+        else {
             return false;
         };
         let escaped = escape(mountpoint.as_bytes());
@@ -85,16 +86,16 @@ impl Holder {
 }
 
 /// What it does with the worktree.
-impl fmt::Display for Holder {
+impl fmt::Display for StateHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.mountpoint, self.pid) {
             (Some(mountpoint), Some(pid)) => match self.stage {
-                Stage::Serving => write!(f, "mounted on {mountpoint} by process {pid}"),
-                Stage::Detached => write!(
+                HolderStage::Serving => write!(f, "mounted on {mountpoint} by process {pid}"),
+                HolderStage::Detached => write!(
                     f,
                     "still used by programs that work in what was mounted on {mountpoint}, served by process {pid}"
                 ),
-                Stage::Ending => {
+                HolderStage::Ending => {
                     write!(
                         f,
                         "being put into the store by process {pid}, which had it mounted on {mountpoint}"
@@ -143,8 +144,8 @@ mod tests {
 
     use super::*;
 
-    fn holder(pid: u32) -> Holder {
-        Holder { pid: Some(pid), mountpoint: None, stage: Stage::Serving }
+    fn holder(pid: u32) -> StateHolder {
+        StateHolder { pid: Some(pid), mountpoint: None, stage: HolderStage::Serving }
     }
 
     #[test]

@@ -7,17 +7,17 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use vellum_fs::head::{Ancestor, Head};
+use vellum_fs::head::{AncestorSnapshot, LiveHead};
 use vellum_fs::lease::has_unpublished;
 use vellum_fs::log::LogHooks;
-use vellum_fs::{Fs, FsError, Options, WriteLog};
-use vellum_live::Embedded;
-use vellum_volume::lease::{BootClock, Claimant, Lease, TERM, Taken, Tenure, Token};
+use vellum_fs::{FsError, LiveFilesystem, LiveOptions, WriteLog};
+use vellum_live::EmbeddedStore;
+use vellum_volume::lease::{BootClock, HeldLease, Lease, LeaseClaimant, LeaseToken, TERM, TakenLease};
 use vellum_volume::refs::WorktreeHead;
-use vellum_volume::{Statistics, Volume, VolumeError};
+use vellum_volume::{SnapshotStatistics, Volume, VolumeError};
 
-use super::tokens::Tokens;
-use super::{Claim, LOG_FOLDER, META_FOLDER, OpenError, Result};
+use super::tokens::TokenFile;
+use super::{LOG_FOLDER, LiveStateClaim, META_FOLDER, OpenError, Result};
 
 /// Most bytes of the write log unless somebody says otherwise: hours of work for most.
 const LOG_LIMIT: u64 = 16 << 30;
@@ -33,7 +33,7 @@ const OLD_META_FOLDER: &str = "meta.old";
 
 /// What can be chosen about a live worktree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct LiveLimits {
     /// Bytes of decoded content kept in memory.
     pub cache: Option<u64>,
     /// Bytes of the write log, above which writers wait for publishing; None: 16 GiB, or half of what is free.
@@ -44,45 +44,45 @@ pub struct Limits {
     pub take_over: bool,
 }
 
-impl Default for Limits {
+impl Default for LiveLimits {
     fn default() -> Self {
         Self { cache: None, log: None, term: TERM, take_over: false }
     }
 }
 
 /// A live worktree that is open.
-pub struct Live {
+pub struct OpenedLiveState {
     /// The worktree.
-    pub fs: Arc<Fs>,
+    pub fs: Arc<LiveFilesystem>,
     /// The right to change it: to be renewed, and given up at the end.
-    pub tenure: Arc<Tenure>,
+    pub tenure: Arc<HeldLease>,
     /// Who had it and was put out, and the directory of its live state: what it did not publish is there.
     pub put_out: Option<(Lease, String)>,
 }
 
-impl Claim {
+impl LiveStateClaim {
     /// Takes the lease of the worktree, and opens the filesystem.
-    pub fn open(&self, volume: &Arc<Volume>, limits: Limits) -> Result<Live> {
-        let (tenure, Taken { head, put_out }) = self.take_lease(volume, limits)?;
+    pub fn open(&self, volume: &Arc<Volume>, limits: LiveLimits) -> Result<OpenedLiveState> {
+        let (tenure, TakenLease { head, put_out }) = self.take_lease(volume, limits)?;
         let log = self.log()?;
         log.set_limit(limits.log.unwrap_or_else(|| self.log_limit(log.used())));
         let live = self.metadata(&log)?;
         let fresh = fresh(volume, &head)?;
-        let mut options = Options { tenure: Some(tenure.clone()), ..Options::default() };
+        let mut options = LiveOptions { tenure: Some(tenure.clone()), ..LiveOptions::default() };
         options.quota = head.quota;
         options.worktree = Some(self.worktree().into());
         options.chunk_cache = limits.cache.unwrap_or(options.chunk_cache);
-        let fs = Arc::new(Fs::open(volume.clone(), Arc::new(live), log, &fresh, options)?);
+        let fs = Arc::new(LiveFilesystem::open(volume.clone(), Arc::new(live), log, &fresh, options)?);
         fs.tell_reading();
-        Ok(Live { fs, tenure, put_out })
+        Ok(OpenedLiveState { fs, tenure, put_out })
     }
 
-    fn take_lease(&self, volume: &Arc<Volume>, limits: Limits) -> Result<(Arc<Tenure>, Taken)> {
-        let file = Tokens::of(self.dir());
+    fn take_lease(&self, volume: &Arc<Volume>, limits: LiveLimits) -> Result<(Arc<HeldLease>, TakenLease)> {
+        let file = TokenFile::of(self.dir());
         loop {
-            let (known, token) = (file.load()?, Token::random());
+            let (known, token) = (file.load()?, LeaseToken::random());
             file.save(&[&known[..], &[token]].concat())?;
-            let claimant = Claimant {
+            let claimant = LeaseClaimant {
                 known: known.clone(),
                 token,
                 place: self.dir().display().to_string(),
@@ -91,7 +91,7 @@ impl Claim {
                 early: limits.take_over,
                 clock: Arc::new(BootClock),
             };
-            match Tenure::take(volume, self.worktree(), claimant) {
+            match HeldLease::take(volume, self.worktree(), claimant) {
                 Ok(taken) => {
                     file.save(&[token])?;
                     return Ok(taken);
@@ -131,11 +131,11 @@ impl Claim {
         disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
-    fn metadata(&self, log: &Arc<WriteLog>) -> Result<Embedded> {
-        let usual = vellum_live::Limits::default();
+    fn metadata(&self, log: &Arc<WriteLog>) -> Result<EmbeddedStore> {
+        let usual = vellum_live::EngineLimits::default();
         let journal = (self.free() / JOURNAL_PART).clamp(LEAST, usual.journal);
-        let limits = vellum_live::Limits { journal, ..usual };
-        let opened = Embedded::open_with(&self.dir().join(META_FOLDER), LogHooks(log.clone()), limits);
+        let limits = vellum_live::EngineLimits { journal, ..usual };
+        let opened = EmbeddedStore::open_with(&self.dir().join(META_FOLDER), LogHooks(log.clone()), limits);
         Ok(opened.map_err(FsError::from)?)
     }
 
@@ -148,7 +148,7 @@ impl Claim {
     }
 
     /// The head of the live state, if there is one.
-    pub(super) fn head(&self) -> Result<Option<Head>> {
+    pub(super) fn head(&self) -> Result<Option<LiveHead>> {
         Ok(vellum_fs::lease::stored_head(&self.metadata(&self.log()?)?)?)
     }
 
@@ -174,16 +174,16 @@ fn remove(dir: &Path) -> Result<()> {
 }
 
 /// What a live state begins with: what the worktree's ref says.
-fn fresh(volume: &Volume, head: &WorktreeHead) -> Result<Head> {
-    let (mut root, mut counted, mut ancestor) = (volume.empty_root(), Statistics::default(), None);
+fn fresh(volume: &Volume, head: &WorktreeHead) -> Result<LiveHead> {
+    let (mut root, mut counted, mut ancestor) = (volume.empty_root(), SnapshotStatistics::default(), None);
     if let Some(id) = head.head {
         let record = volume.catalog.get(&id)?;
         root = record.root;
-        counted = Statistics { changed: 0, stored: 0, ..record.statistics };
-        ancestor = Some(Ancestor { id, counter: record.counter, time: record.time });
+        counted = SnapshotStatistics { changed: 0, stored: 0, ..record.statistics };
+        ancestor = Some(AncestorSnapshot { id, counter: record.counter, time: record.time });
     }
     if let Some(live) = head.live {
         (root, counted) = (live.root, live.counted);
     }
-    Ok(Head::new(root, counted, ancestor))
+    Ok(LiveHead::new(root, counted, ancestor))
 }

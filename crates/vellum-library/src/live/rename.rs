@@ -9,8 +9,8 @@ use vellum_volume::refs::{WorktreeHead, check_ref_name};
 use vellum_volume::session::host_name;
 use vellum_volume::{Volume, VolumeError};
 
-use super::tokens::Tokens;
-use super::{Claim, OpenError, Result, folder};
+use super::tokens::TokenFile;
+use super::{LiveStateClaim, OpenError, Result, folder};
 
 /// Gives a worktree another name: refused while somebody has it mounted or open.
 pub fn rename(volume: &Volume, old: &str, new: &str) -> Result<()> {
@@ -28,15 +28,16 @@ fn rename_live(volume: &Volume, (old, new): (&str, &str), head: &WorktreeHead) -
     let (from, to) = (folder(volume, old), folder(volume, new));
     let token = head.lease.as_ref().map(|lease| lease.token);
     let is_its =
-        |dir| Tokens::of(dir).load().is_ok_and(|all| token.is_some_and(|token| all.contains(&token)));
+        |dir| TokenFile::of(dir).load().is_ok_and(|all| token.is_some_and(|token| all.contains(&token)));
     let exists = || VolumeError::Exists { kind: "worktree", name: new.into() };
     // A run that was killed in between has moved it already.
     if is_its(&from) || !is_its(&to) {
-        if volume.worktree_head(new)?.is_some() || Tokens::of(&to).load().is_ok_and(|all| !all.is_empty()) {
+        if volume.worktree_head(new)?.is_some() || TokenFile::of(&to).load().is_ok_and(|all| !all.is_empty())
+        {
             return Err(exists().into());
         }
         volume.check_free(old)?;
-        let _claim = Claim::take(volume, old, None)?;
+        let _claim = LiveStateClaim::take(volume, old, None)?;
         if to.exists() {
             fs::remove_dir_all(&to).map_err(OpenError::io("replace", &to))?;
         }

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use vellum_volume::lease::Token;
+use vellum_volume::lease::LeaseToken;
 
 use super::{OpenError, Result};
 
@@ -15,17 +15,17 @@ const FILE: &str = "tokens";
 const TEMPORARY: &str = "tokens.new";
 
 /// The file that holds them.
-pub struct Tokens {
+pub struct TokenFile {
     dir: PathBuf,
 }
 
-impl Tokens {
+impl TokenFile {
     pub fn of(dir: &Path) -> Self {
         Self { dir: dir.into() }
     }
 
     /// All of them; none if the live state is new.
-    pub fn load(&self) -> Result<Vec<Token>> {
+    pub fn load(&self) -> Result<Vec<LeaseToken>> {
         let path = self.dir.join(FILE);
         let text = match fs::read_to_string(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -37,7 +37,7 @@ impl Tokens {
     }
 
     /// Replaces them, durably.
-    pub fn save(&self, tokens: &[Token]) -> Result<()> {
+    pub fn save(&self, tokens: &[LeaseToken]) -> Result<()> {
         let (path, temporary) = (self.dir.join(FILE), self.dir.join(TEMPORARY));
         let text: String = tokens.iter().map(|token| format!("{token}\n")).collect();
         let write = || {

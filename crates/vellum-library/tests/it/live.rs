@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tempfile::TempDir;
-use vellum_library::live::{self, Claim};
+use vellum_library::live::{self, LiveStateClaim};
 use vellum_types::ErrorKind;
 use vellum_volume::volume::NewWorktree;
 use vellum_volume::{StateDir, Volume};
@@ -19,14 +19,14 @@ fn volume() -> (TempDir, Volume) {
 #[test]
 fn one_process_at_a_time_has_a_worktree() {
     let (_dir, volume) = volume();
-    let claim = Claim::take(&volume, "work", None).unwrap();
-    let refused = Claim::take(&volume, "work", None).unwrap_err();
+    let claim = LiveStateClaim::take(&volume, "work", None).unwrap();
+    let refused = LiveStateClaim::take(&volume, "work", None).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Conflict);
     let holder = format!("the worktree 'work' is open in process {}", std::process::id());
     assert_eq!(refused.to_string(), holder);
     drop(claim);
-    let _mounted = Claim::take(&volume, "work", Some(Path::new("/mnt/work"))).unwrap();
-    let refused = Claim::take(&volume, "work", None).unwrap_err();
+    let _mounted = LiveStateClaim::take(&volume, "work", Some(Path::new("/mnt/work"))).unwrap();
+    let refused = LiveStateClaim::take(&volume, "work", None).unwrap_err();
     assert!(refused.to_string().contains("mounted on /mnt/work by process"), "{refused}");
 }
 

@@ -11,10 +11,10 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::Mode;
 use tempfile::TempDir;
-use vellum_library::{FileKind, OpenOptions, Result, Tree, View};
+use vellum_library::{FileKind, OpenOptions, Result, Tree, WorktreeView};
 
 use crate::stand::Stand;
-use vellum_testkit::random::{Random, seed};
+use vellum_testkit::random::{TestRandom, seed};
 
 const OPERATIONS: usize = 4000;
 /// Operations between two comparisons of the whole trees.
@@ -25,11 +25,11 @@ const LENGTHS: [usize; 6] = [0, 1, 100, 4096, 5000, 70_000];
 struct World {
     stand: Stand,
     real: TempDir,
-    random: Random,
+    random: TestRandom,
     /// Snapshots, each with a copy of the real directory.
     saved: Vec<(String, TempDir)>,
     /// Views, each with what it showed.
-    views: Vec<(View, Vec<String>)>,
+    views: Vec<(WorktreeView, Vec<String>)>,
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_worktree_is_like_a_directory() {
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let real = tempfile::tempdir().unwrap();
     fs::create_dir(real.path().join("root")).unwrap();
-    let random = Random::new(seed);
+    let random = TestRandom::new(seed);
     let mut world = World { stand: Stand::new(), real, random, saved: Vec::new(), views: Vec::new() };
     for number in 0..OPERATIONS {
         let what = world.operate();

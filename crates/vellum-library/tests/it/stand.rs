@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Deref;
 
 use tempfile::TempDir;
-use vellum_library::{NewVolume, Result, Volume, Worktree};
+use vellum_library::{Result, Volume, VolumeOptions, Worktree};
 
 pub struct Stand {
     pub work: Worktree,
@@ -23,7 +23,8 @@ impl Deref for Stand {
 impl Stand {
     pub fn new() -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let volume = Volume::create_with(dir.path(), &NewVolume { store: None, plain: true }).unwrap().volume;
+        let volume =
+            Volume::create_with(dir.path(), &VolumeOptions { store: None, plain: true }).unwrap().volume;
         let work = volume.create_worktree("work", None).unwrap();
         Self { work, volume, dir }
     }

@@ -266,7 +266,7 @@ fn collect(stand: &Stand) -> u64 {
         let collected = vellum_volume::gc::run(
             &volume,
             &vellum_volume::gc::CollectionRequest::default(),
-            &vellum_volume::Meter::default(),
+            &vellum_volume::ProgressMeter::default(),
         )
         .unwrap();
         // The worktree's own publisher goes to work whenever it likes, and nothing is freed beside a writer.

@@ -5,20 +5,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::engine::Engine;
+use super::engine::EmbeddedEngine;
 use crate::error::LiveError;
 
 /// How long a transaction stays in danger of a loss of power, if nobody waits for it.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 
 /// The running thread; it ends when this is dropped, after a last sync.
-pub(crate) struct Background {
+pub(crate) struct BackgroundSync {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Background {
-    pub(crate) fn start(engine: Arc<Engine>) -> Result<Self, LiveError> {
+impl BackgroundSync {
+    pub(crate) fn start(engine: Arc<EmbeddedEngine>) -> Result<Self, LiveError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (engine_too, stop_too) = (Arc::clone(&engine), Arc::clone(&stop));
         let spawned = thread::Builder::new()
@@ -34,7 +34,7 @@ impl Background {
     }
 }
 
-impl Drop for Background {
+impl Drop for BackgroundSync {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -44,7 +44,7 @@ impl Drop for Background {
     }
 }
 
-fn work(engine: &Engine, stop: &AtomicBool) {
+fn work(engine: &EmbeddedEngine, stop: &AtomicBool) {
     let stopped = || stop.load(Ordering::Acquire);
     while !stopped() {
         if !engine.dirty.load(Ordering::Acquire) {

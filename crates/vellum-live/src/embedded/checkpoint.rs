@@ -12,15 +12,15 @@
 
 use std::io;
 
-use vellum_types::{DecodeError, Reader, Writer};
+use vellum_types::{DecodeError, FieldReader, FieldWriter};
 
-use super::folder::{Folder, failed};
-use super::frame::{FrameWriter, Frames, HEADER_LEN, Header, Next};
-use super::groups::{Entry, Groups};
+use super::folder::{EngineFolder, failed};
+use super::frame::{FileHeader, FrameIterator, FrameWriter, HEADER_LEN, NextFrame};
+use super::groups::{KeyGroups, KeyValue};
 use super::journal::numbered;
 use super::suffix::GroupKey;
 use crate::error::LiveError;
-use crate::store::Bytes;
+use crate::store::ValueBytes;
 
 const MAGIC: [u8; 8] = *b"VLMLIVEC";
 const NAME: &str = "checkpoint-";
@@ -43,42 +43,42 @@ pub(crate) fn number_in(name: &str) -> Option<u64> {
 }
 
 /// The group and the number of a run.
-pub(crate) type RunOf = (GroupKey, u64);
+pub(crate) type GroupRun = (GroupKey, u64);
 
 /// What a checkpoint begins with.
 #[derive(Debug, Default)]
-pub(crate) struct Beginning {
+pub(crate) struct CheckpointHeader {
     /// The last transaction before the first file of the journal that comes after.
     pub begin: u64,
-    pub runs: Vec<RunOf>,
+    pub runs: Vec<GroupRun>,
 }
 
 /// Writes a checkpoint, and then gives it its name. `portion` brings some entries from a key on, none at the end;
 /// `settle` is called after the last of them, and tells `upto`.
 pub(crate) fn write(
-    folder: &dyn Folder,
+    folder: &dyn EngineFolder,
     number: u64,
-    beginning: &Beginning,
-    portion: impl FnMut(&[u8]) -> Vec<Entry>,
+    beginning: &CheckpointHeader,
+    portion: impl FnMut(&[u8]) -> Vec<KeyValue>,
     settle: impl FnOnce() -> Result<u64, LiveError>,
 ) -> Result<(), LiveError> {
     let name = name_of(number);
     let new = format!("{name}{UNFINISHED}");
     let io = failed(folder, "write", &new);
     let file = folder.create(&new).map_err(&io)?;
-    let header = Header::new(MAGIC, number).map_err(&io)?;
+    let header = FileHeader::new(MAGIC, number).map_err(&io)?;
     let mut frames = FrameWriter::new(&*file, &header);
     frames.push(&encode_beginning(beginning)).map_err(&io)?;
     let count = write_entries(&mut frames, portion).map_err(&io)?;
     let upto = settle()?;
-    let mut end = Writer::new();
+    let mut end = FieldWriter::new();
     end.u8(END).u64(upto).u64(count);
     frames.push(&end.into_vec()).and_then(|()| frames.finish()).map_err(&io)?;
     folder.rename(&new, &name).and_then(|()| folder.sync()).map_err(failed(folder, "rename", &new))
 }
 
-fn encode_beginning(beginning: &Beginning) -> Vec<u8> {
-    let mut writer = Writer::new();
+fn encode_beginning(beginning: &CheckpointHeader) -> Vec<u8> {
+    let mut writer = FieldWriter::new();
     writer.u8(BEGIN).u64(beginning.begin).varint(beginning.runs.len() as u64);
     for (group, number) in &beginning.runs {
         writer.u64(*number).bytes(group.as_bytes());
@@ -88,7 +88,7 @@ fn encode_beginning(beginning: &Beginning) -> Vec<u8> {
 
 fn write_entries(
     frames: &mut FrameWriter<'_>,
-    mut portion: impl FnMut(&[u8]) -> Vec<Entry>,
+    mut portion: impl FnMut(&[u8]) -> Vec<KeyValue>,
 ) -> io::Result<u64> {
     let (mut count, mut from) = (0, Vec::new());
     let mut body = vec![ENTRIES];
@@ -97,7 +97,7 @@ fn write_entries(
         let Some((last, _)) = entries.last() else { break };
         from = [last, &[0][..]].concat();
         for (key, value) in &entries {
-            let mut writer = Writer::over(body);
+            let mut writer = FieldWriter::over(body);
             writer.bytes(key).bytes(value);
             body = writer.into_vec();
             if body.len() >= FRAME_TARGET {
@@ -116,14 +116,14 @@ fn write_entries(
 /// A checkpoint that was read.
 #[derive(Default)]
 pub(crate) struct Checkpoint {
-    pub beginning: Beginning,
-    pub groups: Groups,
+    pub beginning: CheckpointHeader,
+    pub groups: KeyGroups,
     /// The transaction up to which the journal has to be carried out for the entries to be a state that existed.
     pub upto: u64,
 }
 
 /// Reads the checkpoint of a number.
-pub(crate) fn read(folder: &dyn Folder, number: u64) -> Result<Checkpoint, LiveError> {
+pub(crate) fn read(folder: &dyn EngineFolder, number: u64) -> Result<Checkpoint, LiveError> {
     let name = name_of(number);
     let io = failed(folder, "read", &name);
     let damaged = |offset: u64, what: DecodeError| LiveError::Damaged {
@@ -131,19 +131,19 @@ pub(crate) fn read(folder: &dyn Folder, number: u64) -> Result<Checkpoint, LiveE
         what: format!("at byte {offset}: {what}"),
     };
     let file = folder.open(&name).map_err(&io)?;
-    let header = Header::read(&*file, MAGIC).map_err(&io)?.map_err(|what| damaged(0, what))?;
+    let header = FileHeader::read(&*file, MAGIC).map_err(&io)?.map_err(|what| damaged(0, what))?;
     if header.number != number {
         return Err(damaged(0, DecodeError::Invalid("number")));
     }
-    let mut frames = Frames::new(&*file, header.salt, HEADER_LEN as u64).map_err(&io)?;
-    let mut loading = Loading::default();
+    let mut frames = FrameIterator::new(&*file, header.salt, HEADER_LEN as u64).map_err(&io)?;
+    let mut loading = CheckpointLoader::default();
     loop {
         let offset = frames.offset();
         let taken = match frames.next().map_err(&io)? {
-            Next::Body(body) => loading.take(body),
-            Next::Broken(what) => Err(what),
-            Next::End if loading.ended => return Ok(loading.checkpoint),
-            Next::End => Err(DecodeError::Truncated),
+            NextFrame::Body(body) => loading.take(body),
+            NextFrame::Broken(what) => Err(what),
+            NextFrame::End if loading.ended => return Ok(loading.checkpoint),
+            NextFrame::End => Err(DecodeError::Truncated),
         };
         taken.map_err(|what| damaged(offset, what))?;
     }
@@ -151,16 +151,16 @@ pub(crate) fn read(folder: &dyn Folder, number: u64) -> Result<Checkpoint, LiveE
 
 /// A checkpoint being read, frame by frame.
 #[derive(Default)]
-pub(crate) struct Loading {
+pub(crate) struct CheckpointLoader {
     checkpoint: Checkpoint,
     begun: bool,
     ended: bool,
     count: u64,
 }
 
-impl Loading {
+impl CheckpointLoader {
     pub(crate) fn take(&mut self, body: &[u8]) -> Result<(), DecodeError> {
-        let mut reader = Reader::new(body);
+        let mut reader = FieldReader::new(body);
         let kind = reader.u8()?;
         if self.ended || self.begun == (kind == BEGIN) {
             return Err(DecodeError::Invalid("kind"));
@@ -183,11 +183,11 @@ impl Loading {
         }
     }
 
-    fn take_entries(&mut self, mut reader: Reader<'_>) -> Result<(), DecodeError> {
+    fn take_entries(&mut self, mut reader: FieldReader<'_>) -> Result<(), DecodeError> {
         let max = reader.remaining();
         while reader.remaining() > 0 {
             let key = reader.bytes(max)?.to_vec();
-            let value: Bytes = reader.bytes(max)?.into();
+            let value: ValueBytes = reader.bytes(max)?.into();
             self.checkpoint.groups.apply(&[], std::iter::once((key, Some(value))));
             self.count += 1;
         }
@@ -195,7 +195,7 @@ impl Loading {
     }
 }
 
-fn decode_beginning(mut reader: Reader<'_>) -> Result<Beginning, DecodeError> {
+fn decode_beginning(mut reader: FieldReader<'_>) -> Result<CheckpointHeader, DecodeError> {
     let begin = reader.u64()?;
     let max = reader.remaining();
     let mut runs = Vec::new();
@@ -204,13 +204,13 @@ fn decode_beginning(mut reader: Reader<'_>) -> Result<Beginning, DecodeError> {
         runs.push((GroupKey::of(reader.bytes(super::suffix::GROUP_LEN)?), number));
     }
     reader.finish()?;
-    Ok(Beginning { begin, runs })
+    Ok(CheckpointHeader { begin, runs })
 }
 
 /// Decodes any frames, each with its length before it.
 pub(crate) fn decode_any(bytes: &[u8]) {
-    let mut reader = Reader::new(bytes);
-    let mut loading = Loading::default();
+    let mut reader = FieldReader::new(bytes);
+    let mut loading = CheckpointLoader::default();
     while let Ok(body) = reader.bytes(bytes.len()) {
         if loading.take(body).is_err() {
             return;

@@ -9,35 +9,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
-use super::folder::Folder;
-use super::groups::{Group, Groups};
-use super::hooks::Hooks;
-use super::journal::{Failure, Journal, Segment, name_of};
+use super::folder::EngineFolder;
+use super::groups::{KeyGroup, KeyGroups};
+use super::hooks::DurabilityHooks;
+use super::journal::{AppendFailure, Journal, JournalSegment, name_of};
 use super::maintain::Maintenance;
-use super::pending::{Changed, Pending};
+use super::pending::{ChangedKeys, PendingChanges};
 use super::record;
-use super::stats::Counters;
+use super::stats::EngineCounters;
 use crate::error::LiveError;
-use crate::store::Body;
+use crate::store::TransactionBody;
 
 /// Everything that threads share.
-pub(crate) struct Engine {
-    pub folder: Arc<dyn Folder>,
-    pub hooks: Box<dyn Hooks>,
-    pub limits: Limits,
+pub(crate) struct EmbeddedEngine {
+    pub folder: Arc<dyn EngineFolder>,
+    pub hooks: Box<dyn DurabilityHooks>,
+    pub limits: EngineLimits,
     pub maintenance: Mutex<Maintenance>,
-    pub writer: Mutex<Writer>,
-    pub groups: RwLock<Groups>,
+    pub writer: Mutex<WriterState>,
+    pub groups: RwLock<KeyGroups>,
     /// The last committed transaction.
     pub written: AtomicU64,
     /// What the journal says is durable.
     pub marked: AtomicU64,
-    pub syncing: Mutex<Syncing>,
+    pub syncing: Mutex<SyncState>,
     /// Whoever waits for `syncing`.
     pub synced: Condvar,
     /// Runs that were dropped, each with the transaction that did it, in order.
     pub doomed: Mutex<Vec<(u64, u64)>>,
-    pub counters: Counters,
+    pub counters: EngineCounters,
     /// Why nothing is accepted any more.
     pub poison: OnceLock<String>,
     /// Whether something was written since the background thread last looked.
@@ -49,7 +49,7 @@ pub(crate) struct Engine {
 
 /// What keeps journal and memory within bounds.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct EngineLimits {
     /// Bytes of the journal up to which it is left alone; past that, and four times what is in memory, a checkpoint
     /// replaces it.
     pub journal: u64,
@@ -57,7 +57,7 @@ pub struct Limits {
     pub run: usize,
 }
 
-impl Default for Limits {
+impl Default for EngineLimits {
     /// A journal that is read in a fraction of a second; frozen entries that do not matter stay in memory.
     fn default() -> Self {
         Self { journal: 64 << 20, run: 256 << 10 }
@@ -65,21 +65,21 @@ impl Default for Limits {
 }
 
 /// What the one writer holds.
-pub(crate) struct Writer {
+pub(crate) struct WriterState {
     pub journal: Journal,
     /// The last committed transaction.
     pub sequence: u64,
 }
 
 /// How far the journal is durable.
-pub(crate) struct Syncing {
+pub(crate) struct SyncState {
     pub durable: u64,
     /// What was marked as durable by a mark that is itself durable, or by a checkpoint.
     pub settled: u64,
     /// Whether a thread is syncing, for all who wait.
     pub leading: bool,
     /// The files that hold what is not durable, oldest first; the last is the one that grows.
-    pub segments: Vec<Arc<Segment>>,
+    pub segments: Vec<Arc<JournalSegment>>,
 }
 
 /// A lock, whatever a panicking thread left: what it guards is changed in steps that cannot panic halfway.
@@ -87,14 +87,14 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Engine {
+impl EmbeddedEngine {
     /// Carries out a transaction and returns its sequence.
-    pub(crate) fn transact(&self, body: &mut Body<'_>) -> Result<u64, LiveError> {
+    pub(crate) fn transact(&self, body: &mut TransactionBody<'_>) -> Result<u64, LiveError> {
         let mut writer = lock(&self.writer);
         self.check()?;
         let (dropped, changes) = {
             let committed = self.groups.read().unwrap_or_else(PoisonError::into_inner);
-            let mut pending = Pending::new(&committed);
+            let mut pending = PendingChanges::new(&committed);
             body(&mut pending)?;
             pending.into_changes()
         };
@@ -124,16 +124,16 @@ impl Engine {
         Ok(sequence)
     }
 
-    fn refuse(&self, dropped: &[Vec<u8>], changes: &Changed) -> Result<(), LiveError> {
+    fn refuse(&self, dropped: &[Vec<u8>], changes: &ChangedKeys) -> Result<(), LiveError> {
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         let refused = groups.refuse(dropped, changes.keys().map(Vec::as_slice));
         refused.map_or(Ok(()), |key| Err(LiveError::Frozen(key.to_vec())))
     }
 
     /// Remembers whose files can be removed once a transaction is durable.
-    fn doom(&self, sequence: u64, gone: &[Group]) {
+    fn doom(&self, sequence: u64, gone: &[KeyGroup]) {
         for group in gone {
-            if let Group::Frozen(run) = group {
+            if let KeyGroup::Frozen(run) = group {
                 lock(&self.doomed).push((sequence, run.number));
             }
         }
@@ -154,7 +154,7 @@ impl Engine {
     }
 
     /// Waits for something that a sync brings about. Of all who wait one syncs.
-    fn wait(&self, is_done: impl Fn(&Syncing) -> bool) -> Result<(), LiveError> {
+    fn wait(&self, is_done: impl Fn(&SyncState) -> bool) -> Result<(), LiveError> {
         let mut syncing = lock(&self.syncing);
         loop {
             if is_done(&syncing) {
@@ -188,7 +188,7 @@ impl Engine {
         self.mark(target).or_else(|_| self.check())
     }
 
-    fn sync(&self, segments: &[Arc<Segment>]) -> io::Result<()> {
+    fn sync(&self, segments: &[Arc<JournalSegment>]) -> io::Result<()> {
         self.hooks.before_sync()?;
         let start = Instant::now();
         segments.iter().try_for_each(|segment| segment.file.sync())?;
@@ -221,7 +221,7 @@ impl Engine {
         LiveError::Poisoned(self.poison.get_or_init(|| error.to_string()).clone())
     }
 
-    fn append_failed(&self, failure: Failure, segment: u64) -> LiveError {
+    fn append_failed(&self, failure: AppendFailure, segment: u64) -> LiveError {
         if !failure.undone {
             self.fail(&failure.error);
         }

@@ -25,11 +25,11 @@ const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 const DIR_MODE: u32 = 0o700;
 
 /// A directory with files, and no directories, in it.
-pub trait Folder: Send + Sync {
+pub trait EngineFolder: Send + Sync {
     /// An empty file; one of that name is emptied.
-    fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
+    fn create(&self, name: &str) -> io::Result<Arc<dyn EngineFile>>;
     /// An existing file, for reading and writing.
-    fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
+    fn open(&self, name: &str) -> io::Result<Arc<dyn EngineFile>>;
     /// Gives a file another name; a file that has it is gone.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file. It is no error if there is none.
@@ -45,7 +45,7 @@ pub trait Folder: Send + Sync {
 }
 
 /// A file, used by several threads.
-pub trait File: Send + Sync {
+pub trait EngineFile: Send + Sync {
     /// Reads up to `buffer.len()` bytes; fewer only at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all of `bytes`.
@@ -110,7 +110,7 @@ impl LocalFolder {
         Ok(Self { path: path.to_owned(), directory, lock: None })
     }
 
-    fn open_with(&self, name: &str, flags: OFlags) -> io::Result<Arc<dyn File>> {
+    fn open_with(&self, name: &str, flags: OFlags) -> io::Result<Arc<dyn EngineFile>> {
         let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&self.directory, name, flags, FILE_MODE)?;
         if flags.contains(OFlags::CREATE) {
@@ -133,12 +133,12 @@ fn give_to_owner_of(directory: impl AsFd, made: impl AsFd) -> io::Result<()> {
     }
 }
 
-impl Folder for LocalFolder {
-    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+impl EngineFolder for LocalFolder {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
         self.open_with(name, OFlags::CREATE | OFlags::TRUNC)
     }
 
-    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
         self.open_with(name, OFlags::empty())
     }
 
@@ -180,7 +180,7 @@ impl Folder for LocalFolder {
 
 struct LocalFile(StdFile);
 
-impl File for LocalFile {
+impl EngineFile for LocalFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -235,7 +235,7 @@ impl File for LocalFile {
 
 /// What became of an attempt at a file, as an error.
 pub(crate) fn failed(
-    folder: &dyn Folder,
+    folder: &dyn EngineFolder,
     action: &'static str,
     name: &str,
 ) -> impl Fn(io::Error) -> LiveError + use<> {
@@ -245,7 +245,7 @@ pub(crate) fn failed(
 
 /// Gives a file a second name in another folder, or copies it there if it cannot have one. Durable once the other
 /// folder is synced.
-pub fn share(from: &dyn Folder, name: &str, to: &dyn Folder) -> io::Result<()> {
+pub fn share(from: &dyn EngineFolder, name: &str, to: &dyn EngineFolder) -> io::Result<()> {
     if let (Some(old), Some(new)) = (from.directory(), to.directory())
         && linkat(old, name, new, name, AtFlags::empty()).is_ok()
     {
@@ -257,7 +257,7 @@ pub fn share(from: &dyn Folder, name: &str, to: &dyn Folder) -> io::Result<()> {
 /// Bytes that a copy moves at once.
 const COPY_PORTION: usize = 1 << 20;
 
-fn copy(from: &dyn File, to: &dyn File) -> io::Result<()> {
+fn copy(from: &dyn EngineFile, to: &dyn EngineFile) -> io::Result<()> {
     let mut buffer = vec![0; COPY_PORTION];
     let mut offset = 0;
     loop {

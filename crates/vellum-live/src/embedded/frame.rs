@@ -9,10 +9,10 @@
 
 use std::io;
 
-use vellum_types::{DecodeError, Reader, Writer};
+use vellum_types::{DecodeError, FieldReader, FieldWriter};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::folder::File;
+use super::folder::EngineFile;
 
 const VERSION: u32 = 1;
 /// Bytes of a header.
@@ -26,7 +26,7 @@ const WINDOW: usize = 1 << 20;
 
 /// What a file says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct FileHeader {
     /// What kind of file it is.
     pub magic: [u8; 8],
     /// The number in its name.
@@ -35,7 +35,7 @@ pub(crate) struct Header {
     pub salt: u64,
 }
 
-impl Header {
+impl FileHeader {
     /// The header of a new file.
     pub(crate) fn new(magic: [u8; 8], number: u64) -> io::Result<Self> {
         let salt = getrandom::u64().map_err(io::Error::other)?;
@@ -43,7 +43,7 @@ impl Header {
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new();
+        let mut writer = FieldWriter::new();
         writer.raw(&self.magic).u32(VERSION).u64(self.number).u64(self.salt);
         let mut bytes = writer.into_vec();
         let checksum = xxh3_64(&bytes);
@@ -53,7 +53,7 @@ impl Header {
 
     /// Reads the header of a file of a kind.
     pub(crate) fn decode(bytes: &[u8], magic: [u8; 8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = FieldReader::new(bytes);
         if reader.array()? != magic {
             return Err(DecodeError::Magic);
         }
@@ -70,7 +70,7 @@ impl Header {
     }
 
     /// Reads the header of an open file.
-    pub(crate) fn read(file: &dyn File, magic: [u8; 8]) -> io::Result<Result<Self, DecodeError>> {
+    pub(crate) fn read(file: &dyn EngineFile, magic: [u8; 8]) -> io::Result<Result<Self, DecodeError>> {
         let mut bytes = [0; HEADER_LEN];
         let count = file.read_at(&mut bytes, 0)?;
         Ok(Self::decode(bytes.get(..count).unwrap_or_default(), magic))
@@ -98,7 +98,7 @@ fn checksum(body: &[u8], salt: u64, offset: u64) -> u64 {
 
 /// The length and the checksum in a frame's first bytes.
 pub(crate) fn head(bytes: &[u8]) -> Option<(usize, u64)> {
-    let mut reader = Reader::new(bytes);
+    let mut reader = FieldReader::new(bytes);
     Some((reader.u32().ok()? as usize, reader.u64().ok()?))
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn body(bytes: &[u8], salt: u64, offset: u64) -> Result<&[u8], Decode
 
 /// Writes a new file of frames from its start to its end.
 pub(crate) struct FrameWriter<'f> {
-    file: &'f dyn File,
+    file: &'f dyn EngineFile,
     salt: u64,
     /// Where `out` begins in the file.
     start: u64,
@@ -126,7 +126,7 @@ pub(crate) struct FrameWriter<'f> {
 
 impl<'f> FrameWriter<'f> {
     /// Begins with a header.
-    pub(crate) fn new(file: &'f dyn File, header: &Header) -> Self {
+    pub(crate) fn new(file: &'f dyn EngineFile, header: &FileHeader) -> Self {
         Self { file, salt: header.salt, start: 0, out: header.encode() }
     }
 
@@ -159,8 +159,8 @@ impl<'f> FrameWriter<'f> {
 }
 
 /// Frames of a file, one after the other.
-pub(crate) struct Frames<'f> {
-    file: &'f dyn File,
+pub(crate) struct FrameIterator<'f> {
+    file: &'f dyn EngineFile,
     salt: u64,
     len: u64,
     /// Where the next frame starts.
@@ -172,7 +172,7 @@ pub(crate) struct Frames<'f> {
 
 /// What stands at a place of a file.
 #[derive(Debug)]
-pub(crate) enum Next<'a> {
+pub(crate) enum NextFrame<'a> {
     /// A frame's body.
     Body(&'a [u8]),
     /// Nothing: the file ends here, or holds only zeros from here on.
@@ -181,9 +181,9 @@ pub(crate) enum Next<'a> {
     Broken(DecodeError),
 }
 
-impl<'f> Frames<'f> {
+impl<'f> FrameIterator<'f> {
     /// The frames from `offset` on.
-    pub(crate) fn new(file: &'f dyn File, salt: u64, offset: u64) -> io::Result<Self> {
+    pub(crate) fn new(file: &'f dyn EngineFile, salt: u64, offset: u64) -> io::Result<Self> {
         Ok(Self { file, salt, len: file.size()?, offset, window: Vec::new(), start: 0 })
     }
 
@@ -193,30 +193,30 @@ impl<'f> Frames<'f> {
     }
 
     /// The next frame. After a broken one, it is broken again.
-    pub(crate) fn next(&mut self) -> io::Result<Next<'_>> {
+    pub(crate) fn next(&mut self) -> io::Result<NextFrame<'_>> {
         let rest = self.len.saturating_sub(self.offset);
         if rest == 0 {
-            return Ok(Next::End);
+            return Ok(NextFrame::End);
         }
         let offset = self.offset;
         let Some((len, sum)) = head(self.at(FRAME_HEAD)?) else {
-            return Ok(Next::Broken(DecodeError::Truncated));
+            return Ok(NextFrame::Broken(DecodeError::Truncated));
         };
         if (len, sum) == (0, 0) && self.is_blank()? {
-            return Ok(Next::End);
+            return Ok(NextFrame::End);
         }
         let whole = FRAME_HEAD + len;
         if len > BODY_MAX || whole as u64 > rest {
-            return Ok(Next::Broken(DecodeError::Truncated));
+            return Ok(NextFrame::Broken(DecodeError::Truncated));
         }
         self.at(whole)?;
         let (salt, at) = (self.salt, (offset - self.start) as usize);
         match body(self.window.get(at..).unwrap_or_default(), salt, offset) {
             Ok(body) => {
                 self.offset += whole as u64;
-                Ok(Next::Body(body))
+                Ok(NextFrame::Body(body))
             }
-            Err(error) => Ok(Next::Broken(error)),
+            Err(error) => Ok(NextFrame::Broken(error)),
         }
     }
 
@@ -263,17 +263,17 @@ mod tests {
 
     #[test]
     fn a_header_is_read_back_and_any_change_is_noticed() {
-        let header = Header { magic: MAGIC, number: 7, salt: 99 };
+        let header = FileHeader { magic: MAGIC, number: 7, salt: 99 };
         let bytes = header.encode();
         assert_eq!(bytes.len(), HEADER_LEN);
-        assert_eq!(Header::decode(&bytes, MAGIC), Ok(header));
+        assert_eq!(FileHeader::decode(&bytes, MAGIC), Ok(header));
         for bit in 0..bytes.len() * 8 {
             let mut bad = bytes.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(Header::decode(&bad, MAGIC).is_err(), "bit {bit}");
+            assert!(FileHeader::decode(&bad, MAGIC).is_err(), "bit {bit}");
         }
         for len in 0..bytes.len() {
-            assert!(Header::decode(&bytes[..len], MAGIC).is_err(), "length {len}");
+            assert!(FileHeader::decode(&bytes[..len], MAGIC).is_err(), "length {len}");
         }
     }
 

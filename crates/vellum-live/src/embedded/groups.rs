@@ -7,38 +7,38 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use vellum_map::Span;
+use vellum_map::KeySpan;
 
-use super::record::Change;
-use super::run::Run;
-use super::suffix::{GROUP_LEN, GroupKey, Suffix, split};
+use super::record::KeyChange;
+use super::run::SortedRun;
+use super::suffix::{GROUP_LEN, GroupKey, KeySuffix, split};
 use crate::error::LiveError;
-use crate::store::{Bytes, Visit};
+use crate::store::{ValueBytes, VisitScan};
 
 /// Bytes of memory that an entry takes beside what its key and value hold: its place in a node of the tree and the
 /// value's allocation; an estimate that bounds memory.
 const ENTRY_OVERHEAD: usize = 88;
 
-type Entries = BTreeMap<Suffix, Bytes>;
+type GroupEntries = BTreeMap<KeySuffix, ValueBytes>;
 
 /// All entries.
 #[derive(Default)]
-pub(crate) struct Groups {
-    groups: BTreeMap<GroupKey, Group>,
+pub(crate) struct KeyGroups {
+    groups: BTreeMap<GroupKey, KeyGroup>,
 }
 
 /// Entries whose keys begin alike.
-pub(crate) enum Group {
+pub(crate) enum KeyGroup {
     /// In memory.
     Live(LiveGroup),
     /// In a file; never changed.
-    Frozen(Arc<Run>),
+    Frozen(Arc<SortedRun>),
 }
 
 /// Entries in memory.
 #[derive(Default)]
 pub(crate) struct LiveGroup {
-    entries: Entries,
+    entries: GroupEntries,
     /// Bytes of memory, about.
     weight: usize,
     /// Whether nothing is changed any more.
@@ -46,48 +46,48 @@ pub(crate) struct LiveGroup {
 }
 
 /// Where the value of a key is to be found.
-pub(crate) enum Found {
-    Value(Option<Bytes>),
-    InRun(Arc<Run>),
+pub(crate) enum ValueLocation {
+    Value(Option<ValueBytes>),
+    InRun(Arc<SortedRun>),
 }
 
 /// Groups that went: to be dropped where nobody waits.
-pub(crate) type Gone = Vec<Group>;
+pub(crate) type RemovedGroups = Vec<KeyGroup>;
 /// A key and its value.
-pub(crate) type Entry = (Vec<u8>, Bytes);
+pub(crate) type KeyValue = (Vec<u8>, ValueBytes);
 /// What follows the group in a key, and its value.
-pub(crate) type SuffixEntry = (Suffix, Bytes);
+pub(crate) type SuffixEntry = (KeySuffix, ValueBytes);
 
-impl Groups {
+impl KeyGroups {
     /// The value under a key, or the run that knows it: to be asked without holding this.
-    pub(crate) fn find(&self, key: &[u8]) -> Found {
+    pub(crate) fn find(&self, key: &[u8]) -> ValueLocation {
         let (group, rest) = split(key);
         match self.groups.get(&group) {
-            None => Found::Value(None),
-            Some(Group::Live(group)) => Found::Value(group.entries.get(rest).cloned()),
-            Some(Group::Frozen(run)) => Found::InRun(Arc::clone(run)),
+            None => ValueLocation::Value(None),
+            Some(KeyGroup::Live(group)) => ValueLocation::Value(group.entries.get(rest).cloned()),
+            Some(KeyGroup::Frozen(run)) => ValueLocation::InRun(Arc::clone(run)),
         }
     }
 
     /// The value under a key.
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError> {
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
         match self.find(key) {
-            Found::Value(value) => Ok(value),
-            Found::InRun(run) => run.get(split(key).1),
+            ValueLocation::Value(value) => Ok(value),
+            ValueLocation::InRun(run) => run.get(split(key).1),
         }
     }
 
     /// The run that holds all entries of a span, if one does.
-    pub(crate) fn run_of(&self, span: &Span) -> Option<Arc<Run>> {
+    pub(crate) fn run_of(&self, span: &KeySpan) -> Option<Arc<SortedRun>> {
         let group = GroupKey::of(&span.start);
-        let Some(Group::Frozen(run)) = self.groups.get(&group) else { return None };
+        let Some(KeyGroup::Frozen(run)) = self.groups.get(&group) else { return None };
         let beyond = self.groups.range((Bound::Excluded(group), Bound::Unbounded)).next();
         let ends = beyond.is_none_or(|(next, _)| !span.contains(next.as_bytes()));
         ends.then(|| Arc::clone(run))
     }
 
     /// Visits the entries of a span in order.
-    pub(crate) fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError> {
+    pub(crate) fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError> {
         if span.end.as_ref().is_some_and(|end| *end <= span.start) {
             return Ok(());
         }
@@ -104,8 +104,8 @@ impl Groups {
             key.clear();
             key.extend_from_slice(group.as_bytes());
             let flow = match held {
-                Group::Live(held) => held.scan(from, to, &mut key, visit),
-                Group::Frozen(run) => run.scan(from, to, &mut key, visit)?,
+                KeyGroup::Live(held) => held.scan(from, to, &mut key, visit),
+                KeyGroup::Frozen(run) => run.scan(from, to, &mut key, visit)?,
             };
             if flow.is_break() {
                 break;
@@ -115,7 +115,11 @@ impl Groups {
     }
 
     /// Carries out what a transaction changed.
-    pub(crate) fn apply(&mut self, dropped: &[Vec<u8>], changes: impl Iterator<Item = Change>) -> Gone {
+    pub(crate) fn apply(
+        &mut self,
+        dropped: &[Vec<u8>],
+        changes: impl Iterator<Item = KeyChange>,
+    ) -> RemovedGroups {
         let mut gone = Vec::new();
         for prefix in dropped {
             self.drop_prefix(prefix, &mut gone);
@@ -139,8 +143,8 @@ impl Groups {
         let goes = |group: &GroupKey| dropped.iter().any(|prefix| group.as_bytes().starts_with(prefix));
         let is_sealed = |group: &GroupKey| match self.groups.get(group) {
             None => false,
-            Some(Group::Live(live)) => live.sealed && !goes(group),
-            Some(Group::Frozen(_)) => !goes(group),
+            Some(KeyGroup::Live(live)) => live.sealed && !goes(group),
+            Some(KeyGroup::Frozen(_)) => !goes(group),
         };
         let parts = dropped.iter().map(Vec::as_slice).filter(|prefix| prefix.len() > GROUP_LEN);
         let mut allowed = None;
@@ -160,7 +164,7 @@ impl Groups {
         let under = under.take_while(|(key, _)| key.as_bytes().starts_with(prefix));
         let mut large = Vec::new();
         for (key, group) in under {
-            if let Group::Live(live) = group {
+            if let KeyGroup::Live(live) = group {
                 live.sealed = true;
                 if live.weight >= min {
                     large.push(*key);
@@ -178,48 +182,50 @@ impl Groups {
         max: usize,
     ) -> Option<Vec<SuffixEntry>> {
         match self.groups.get(group) {
-            Some(Group::Live(live)) if live.sealed => {
+            Some(KeyGroup::Live(live)) if live.sealed => {
                 let entries = live.entries.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
-                Some(entries.take(max).map(|(rest, value)| (rest.clone(), Bytes::clone(value))).collect())
+                Some(
+                    entries.take(max).map(|(rest, value)| (rest.clone(), ValueBytes::clone(value))).collect(),
+                )
             }
             _ => None,
         }
     }
 
     /// Puts a run into the place of its group, if that is still as it was when it was sealed.
-    pub(crate) fn install(&mut self, run: Arc<Run>) -> Option<Group> {
+    pub(crate) fn install(&mut self, run: Arc<SortedRun>) -> Option<KeyGroup> {
         match self.groups.get_mut(&run.group) {
-            Some(group @ Group::Live(LiveGroup { sealed: true, .. })) => {
-                Some(std::mem::replace(group, Group::Frozen(run)))
+            Some(group @ KeyGroup::Live(LiveGroup { sealed: true, .. })) => {
+                Some(std::mem::replace(group, KeyGroup::Frozen(run)))
             }
             _ => None,
         }
     }
 
     /// Adds the run of a group that is not there yet.
-    pub(crate) fn add_run(&mut self, run: Arc<Run>) {
-        self.groups.insert(run.group, Group::Frozen(run));
+    pub(crate) fn add_run(&mut self, run: Arc<SortedRun>) {
+        self.groups.insert(run.group, KeyGroup::Frozen(run));
     }
 
     /// All runs.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<SortedRun>> {
         self.groups.values().filter_map(|group| match group {
-            Group::Live(_) => None,
-            Group::Frozen(run) => Some(run),
+            KeyGroup::Live(_) => None,
+            KeyGroup::Frozen(run) => Some(run),
         })
     }
 
     /// Up to `max` entries that are in memory, in order, from a key on.
-    pub(crate) fn live_entries(&self, from: &[u8], max: usize) -> Vec<Entry> {
+    pub(crate) fn live_entries(&self, from: &[u8], max: usize) -> Vec<KeyValue> {
         let (first, from) = split(from);
         let mut entries = Vec::new();
         for (key, group) in self.groups.range(first..) {
-            let Group::Live(live) = group else { continue };
+            let KeyGroup::Live(live) = group else { continue };
             let from = if *key == first { from } else { &[] };
             let rest = live.entries.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
-            let whole = |rest: &Suffix| [key.as_bytes(), rest.as_bytes()].concat();
+            let whole = |rest: &KeySuffix| [key.as_bytes(), rest.as_bytes()].concat();
             let missing = max - entries.len();
-            entries.extend(rest.take(missing).map(|(rest, value)| (whole(rest), Bytes::clone(value))));
+            entries.extend(rest.take(missing).map(|(rest, value)| (whole(rest), ValueBytes::clone(value))));
             if entries.len() == max {
                 break;
             }
@@ -229,7 +235,7 @@ impl Groups {
 
     /// Bytes of memory that entries take, about.
     pub(crate) fn live_weight(&self) -> usize {
-        let weight = |group: &Group| if let Group::Live(live) = group { live.weight } else { 0 };
+        let weight = |group: &KeyGroup| if let KeyGroup::Live(live) = group { live.weight } else { 0 };
         self.groups.values().map(weight).sum()
     }
 
@@ -238,16 +244,16 @@ impl Groups {
         self.live_weight() + self.runs().map(|run| run.weight()).sum::<usize>()
     }
 
-    fn put(&mut self, key: GroupKey, rest: &[u8], value: Bytes) {
-        let group = self.groups.entry(key).or_insert_with(|| Group::Live(LiveGroup::default()));
+    fn put(&mut self, key: GroupKey, rest: &[u8], value: ValueBytes) {
+        let group = self.groups.entry(key).or_insert_with(|| KeyGroup::Live(LiveGroup::default()));
         match group {
-            Group::Live(live) => live.put(rest, value),
-            Group::Frozen(_) => debug_assert!(false, "a frozen group changes"),
+            KeyGroup::Live(live) => live.put(rest, value),
+            KeyGroup::Frozen(_) => debug_assert!(false, "a frozen group changes"),
         }
     }
 
     fn delete(&mut self, key: GroupKey, rest: &[u8]) {
-        if let Some(Group::Live(live)) = self.groups.get_mut(&key) {
+        if let Some(KeyGroup::Live(live)) = self.groups.get_mut(&key) {
             live.delete(rest);
             if live.entries.is_empty() {
                 self.groups.remove(&key);
@@ -255,11 +261,11 @@ impl Groups {
         }
     }
 
-    fn drop_prefix(&mut self, prefix: &[u8], gone: &mut Gone) {
+    fn drop_prefix(&mut self, prefix: &[u8], gone: &mut RemovedGroups) {
         let (first, rest) = split(prefix);
         if prefix.len() > GROUP_LEN {
             let doomed: Vec<_> = match self.groups.get(&first) {
-                Some(Group::Live(live)) => live.under(rest).cloned().collect(),
+                Some(KeyGroup::Live(live)) => live.under(rest).cloned().collect(),
                 _ => return,
             };
             doomed.iter().for_each(|rest| self.delete(first, rest.as_bytes()));
@@ -272,14 +278,14 @@ impl Groups {
 }
 
 impl LiveGroup {
-    fn put(&mut self, rest: &[u8], value: Bytes) {
+    fn put(&mut self, rest: &[u8], value: ValueBytes) {
         self.weight += value.len();
         if let Some(held) = self.entries.get_mut(rest) {
             let old = std::mem::replace(held, value);
             self.weight -= old.len();
         } else {
             self.weight += rest.len() + ENTRY_OVERHEAD;
-            self.entries.insert(Suffix::new(rest), value);
+            self.entries.insert(KeySuffix::new(rest), value);
         }
     }
 
@@ -289,7 +295,7 @@ impl LiveGroup {
         }
     }
 
-    fn under(&self, prefix: &[u8]) -> impl Iterator<Item = &Suffix> {
+    fn under(&self, prefix: &[u8]) -> impl Iterator<Item = &KeySuffix> {
         let from = self.entries.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
         from.map(|(suffix, _)| suffix).take_while(move |suffix| suffix.as_bytes().starts_with(prefix))
     }
@@ -300,7 +306,7 @@ impl LiveGroup {
         from: &[u8],
         to: Bound<&[u8]>,
         key: &mut Vec<u8>,
-        visit: &mut Visit<'_>,
+        visit: &mut VisitScan<'_>,
     ) -> ControlFlow<()> {
         let start = key.len();
         if matches!(to, Bound::Excluded(to) if to <= from) {

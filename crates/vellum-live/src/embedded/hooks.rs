@@ -3,7 +3,7 @@
 use std::io;
 
 /// Values point into something else, which has to be as durable as they are.
-pub trait Hooks: Send + Sync + 'static {
+pub trait DurabilityHooks: Send + Sync + 'static {
     /// Makes everything durable that committed entries point to. Called before the entries themselves become so; a
     /// failure is as bad as one of the journal.
     fn before_sync(&self) -> io::Result<()>;
@@ -15,9 +15,9 @@ pub trait Hooks: Send + Sync + 'static {
 
 /// Entries point to nothing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NoHooks;
+pub struct NoDurabilityHooks;
 
-impl Hooks for NoHooks {
+impl DurabilityHooks for NoDurabilityHooks {
     fn before_sync(&self) -> io::Result<()> {
         Ok(())
     }

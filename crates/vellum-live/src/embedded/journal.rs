@@ -6,8 +6,8 @@
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use super::folder::{File, Folder};
-use super::frame::{self, BODY_MAX, FRAME_HEAD, HEADER_LEN, Header};
+use super::folder::{EngineFile, EngineFolder};
+use super::frame::{self, BODY_MAX, FRAME_HEAD, FileHeader, HEADER_LEN};
 
 pub(crate) const MAGIC: [u8; 8] = *b"VLMLIVEJ";
 const NAME: &str = "journal-";
@@ -38,16 +38,16 @@ pub(crate) fn numbered(name: &str, kind: &str) -> Option<u64> {
 }
 
 /// One file of the journal.
-pub(crate) struct Segment {
+pub(crate) struct JournalSegment {
     pub number: u64,
     pub salt: u64,
-    pub file: Arc<dyn File>,
+    pub file: Arc<dyn EngineFile>,
 }
 
-impl Segment {
+impl JournalSegment {
     /// A new file without records. Durable once the folder is synced.
-    pub(crate) fn create(folder: &dyn Folder, number: u64) -> io::Result<Self> {
-        let header = Header::new(MAGIC, number)?;
+    pub(crate) fn create(folder: &dyn EngineFolder, number: u64) -> io::Result<Self> {
+        let header = FileHeader::new(MAGIC, number)?;
         let file = folder.create(&name_of(number))?;
         file.write_at(&header.encode(), 0)?;
         file.sync()?;
@@ -57,7 +57,7 @@ impl Segment {
 
 /// Where the next record goes.
 pub(crate) struct Journal {
-    pub segment: Arc<Segment>,
+    pub segment: Arc<JournalSegment>,
     /// Bytes of the segment that are whole records.
     pub end: u64,
     /// Where the file ends.
@@ -70,7 +70,7 @@ pub(crate) struct Journal {
 }
 
 /// Why an append failed.
-pub(crate) struct Failure {
+pub(crate) struct AppendFailure {
     pub error: io::Error,
     /// Whether the file is as it was before.
     pub undone: bool,
@@ -78,24 +78,24 @@ pub(crate) struct Failure {
 
 impl Journal {
     /// Goes on behind `end`.
-    pub(crate) fn new(segment: Arc<Segment>, end: u64, len: u64) -> Self {
+    pub(crate) fn new(segment: Arc<JournalSegment>, end: u64, len: u64) -> Self {
         Self { segment, end, room: end, syncs: 0, len, scratch: Vec::new() }
     }
 
     /// Goes on in a new file.
-    pub(crate) fn turn_to(&mut self, segment: Arc<Segment>) {
+    pub(crate) fn turn_to(&mut self, segment: Arc<JournalSegment>) {
         self.segment = segment;
         self.end = HEADER_LEN as u64;
         self.room = self.end;
     }
 
     /// Appends a frame, in one write.
-    pub(crate) fn append(&mut self, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), Failure> {
+    pub(crate) fn append(&mut self, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), AppendFailure> {
         self.scratch.clear();
         self.scratch.shrink_to(SCRATCH_MAX);
         frame::append(&mut self.scratch, self.segment.salt, self.end, body);
         if self.scratch.len() > BODY_MAX + FRAME_HEAD {
-            return Err(Failure { error: ErrorKind::FileTooLarge.into(), undone: true });
+            return Err(AppendFailure { error: ErrorKind::FileTooLarge.into(), undone: true });
         }
         let len = self.scratch.len() as u64;
         if self.end + len > self.room {
@@ -129,14 +129,14 @@ impl Journal {
     }
 
     /// Cuts off what a failed write left. Only a lack of space is known to leave all else as it was.
-    fn undo(&mut self, error: io::Error) -> Failure {
+    fn undo(&mut self, error: io::Error) -> AppendFailure {
         self.room = self.end;
         let is_full = matches!(
             error.kind(),
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
         );
         let undone = is_full && self.segment.file.set_len(self.end).is_ok();
-        Failure { error, undone }
+        AppendFailure { error, undone }
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
     fn room_is_written_before_it_is_needed_where_syncs_are_frequent() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LocalFolder::lock(dir.path()).unwrap().unwrap();
-        let segment = Arc::new(Segment::create(&folder, 1).unwrap());
+        let segment = Arc::new(JournalSegment::create(&folder, 1).unwrap());
         let mut journal = Journal::new(segment, HEADER_LEN as u64, 0);
         let mut append = |len: usize, syncs: u32| {
             (0..syncs).for_each(|_| journal.note_sync());

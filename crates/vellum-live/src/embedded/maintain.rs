@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use super::checkpoint::{self, Beginning, RunOf};
-use super::engine::{Engine, lock};
-use super::folder::{Folder, LocalFolder, failed, share};
-use super::groups::Groups;
-use super::journal::{self, Segment};
+use super::checkpoint::{self, CheckpointHeader, GroupRun};
+use super::engine::{EmbeddedEngine, lock};
+use super::folder::{EngineFolder, LocalFolder, failed, share};
+use super::groups::KeyGroups;
+use super::journal::{self, JournalSegment};
 use super::open::FIRST;
-use super::run::{self, Run, RunBuilder};
+use super::run::{self, RunBuilder, SortedRun};
 use super::suffix::GroupKey;
 use crate::error::LiveError;
 
@@ -36,7 +36,7 @@ pub(crate) struct Maintenance {
     pub failed_at: u64,
 }
 
-impl Engine {
+impl EmbeddedEngine {
     /// Makes a checkpoint if the journal is long, and removes files that nobody needs.
     pub(crate) fn tidy(&self) -> Result<(), LiveError> {
         let mut held = lock(&self.maintenance);
@@ -56,7 +56,7 @@ impl Engine {
         let mut held = lock(&self.maintenance);
         self.purge()?;
         let len = lock(&self.writer).journal.len;
-        let live = self.read_groups(Groups::live_weight) as u64;
+        let live = self.read_groups(KeyGroups::live_weight) as u64;
         if len < SHRUNK_MIN.max(live.saturating_mul(SHRUNK_FACTOR)) {
             return Ok(false);
         }
@@ -69,7 +69,8 @@ impl Engine {
         let number = lock(&self.writer).journal.segment.number + 1;
         let folder = &*self.folder;
         let name = journal::name_of(number);
-        let created = Segment::create(folder, number).and_then(|segment| folder.sync().map(|()| segment));
+        let created =
+            JournalSegment::create(folder, number).and_then(|segment| folder.sync().map(|()| segment));
         let segment = created.map_err(failed(folder, "create", &name)).inspect_err(|_| {
             // Without records it means nothing, and the next attempt takes its name.
             let _ = folder.remove(&name);
@@ -91,13 +92,13 @@ impl Engine {
     }
 
     /// Lets the journal go on in a new file. Tells what the checkpoint begins with, and the journal's length so far.
-    fn turn_to(&self, segment: Arc<Segment>) -> Result<(Beginning, u64), LiveError> {
+    fn turn_to(&self, segment: Arc<JournalSegment>) -> Result<(CheckpointHeader, u64), LiveError> {
         let mut writer = lock(&self.writer);
         self.check()?;
         lock(&self.syncing).segments.push(Arc::clone(&segment));
         writer.journal.turn_to(segment);
         let runs = self.read_groups(runs_of);
-        Ok((Beginning { begin: writer.sequence, runs }, writer.journal.len))
+        Ok((CheckpointHeader { begin: writer.sequence, runs }, writer.journal.len))
     }
 
     /// Seals what stands under a prefix. What takes much memory moves into runs.
@@ -127,7 +128,7 @@ impl Engine {
         if !written {
             return remove();
         }
-        let run = Arc::new(Run::open(&*self.folder, number)?);
+        let run = Arc::new(SortedRun::open(&*self.folder, number)?);
         let replaced = {
             let _writer = lock(&self.writer);
             self.groups.write().unwrap_or_else(PoisonError::into_inner).install(run)
@@ -170,12 +171,12 @@ impl Engine {
     }
 
     /// Makes a store of the same content in an empty folder.
-    pub(crate) fn fork(&self, to: &dyn Folder) -> Result<(), LiveError> {
+    pub(crate) fn fork(&self, to: &dyn EngineFolder) -> Result<(), LiveError> {
         let _held = lock(&self.maintenance);
         let (beginning, entries, runs) = {
             let writer = lock(&self.writer);
             self.read_groups(|groups| {
-                let beginning = Beginning { begin: writer.sequence, runs: runs_of(groups) };
+                let beginning = CheckpointHeader { begin: writer.sequence, runs: runs_of(groups) };
                 let runs: Vec<_> = groups.runs().map(|run| run.number).collect();
                 (beginning, groups.live_entries(&[], usize::MAX), runs)
             })
@@ -186,7 +187,7 @@ impl Engine {
             let name = run::name_of(number);
             share(&*self.folder, &name, to).map_err(failed(to, "make", &name))?;
         }
-        let created = Segment::create(to, FIRST).and_then(|_| to.sync());
+        let created = JournalSegment::create(to, FIRST).and_then(|_| to.sync());
         created.map_err(failed(to, "create", &journal::name_of(FIRST)))?;
         let mut entries = Some(entries);
         checkpoint::write(to, FIRST, &beginning, |_| entries.take().unwrap_or_default(), || Ok(begin))
@@ -203,17 +204,17 @@ impl Engine {
         self.fork(&to)
     }
 
-    fn read_groups<T>(&self, read: impl FnOnce(&Groups) -> T) -> T {
+    fn read_groups<T>(&self, read: impl FnOnce(&KeyGroups) -> T) -> T {
         read(&self.groups.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn runs_of(groups: &Groups) -> Vec<RunOf> {
+fn runs_of(groups: &KeyGroups) -> Vec<GroupRun> {
     groups.runs().map(|run| (run.group, run.number)).collect()
 }
 
 /// Removes what a checkpoint replaces: the one before, and the journal from there on.
-pub(crate) fn remove_older(folder: &dyn Folder, older: u64, number: u64) -> Result<(), LiveError> {
+pub(crate) fn remove_older(folder: &dyn EngineFolder, older: u64, number: u64) -> Result<(), LiveError> {
     let names = (older..number).flat_map(|old| [checkpoint::name_of(old), journal::name_of(old)]);
     for name in names {
         folder.remove(&name).map_err(failed(folder, "remove", &name))?;

@@ -5,48 +5,48 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 
 use vellum_types::DecodeError;
 
-use super::checkpoint::{self, Beginning, Checkpoint, UNFINISHED};
-use super::engine::{Engine, Limits, Syncing, Writer};
-use super::folder::{Folder, failed};
+use super::checkpoint::{self, Checkpoint, CheckpointHeader, UNFINISHED};
+use super::engine::{EmbeddedEngine, EngineLimits, SyncState, WriterState};
+use super::folder::{EngineFolder, failed};
 use super::frame::HEADER_LEN;
-use super::groups::Groups;
-use super::hooks::Hooks;
-use super::journal::{self, Journal, Segment};
+use super::groups::KeyGroups;
+use super::hooks::DurabilityHooks;
+use super::journal::{self, Journal, JournalSegment};
 use super::maintain::Maintenance;
-use super::replay::Replay;
-use super::run::{self, Run};
-use super::stats::Counters;
+use super::replay::JournalReplay;
+use super::run::{self, SortedRun};
+use super::stats::EngineCounters;
 use crate::error::LiveError;
 
 /// The number of the first file of the journal, and of the checkpoint before it.
 pub(crate) const FIRST: u64 = 1;
 
 /// What lies in the folder.
-struct Listing {
+struct FolderContents {
     checkpoints: Vec<u64>,
     journals: Vec<u64>,
     runs: Vec<u64>,
     unfinished: Vec<String>,
 }
 
-impl Engine {
+impl EmbeddedEngine {
     /// Makes an engine of what a folder holds; of an empty one, an empty engine.
     pub(crate) fn open(
-        folder: Arc<dyn Folder>,
-        hooks: Box<dyn Hooks>,
-        limits: Limits,
+        folder: Arc<dyn EngineFolder>,
+        hooks: Box<dyn DurabilityHooks>,
+        limits: EngineLimits,
     ) -> Result<Self, LiveError> {
-        let mut found = Listing::read(&*folder)?;
+        let mut found = FolderContents::read(&*folder)?;
         if found.checkpoints.is_empty() {
             begin(&*folder, &found)?;
-            found = Listing::read(&*folder)?;
+            found = FolderContents::read(&*folder)?;
         }
         let newest = found.checkpoints.last().copied().unwrap_or(FIRST);
         let Checkpoint { beginning, groups, upto } = checkpoint::read(&*folder, newest)?;
         let numbers: Vec<_> = found.journals.iter().copied().filter(|number| *number >= newest).collect();
-        let mut replay = Replay::new(&*folder, groups, beginning, upto);
+        let mut replay = JournalReplay::new(&*folder, groups, beginning, upto);
         replay.run(newest, &numbers, &*hooks)?;
-        let Replay { mut groups, runs, last, durable, segments, .. } = replay;
+        let JournalReplay { mut groups, runs, last, durable, segments, .. } = replay;
         for (group, number) in &runs {
             add_run(&*folder, &mut groups, *group, *number)?;
         }
@@ -67,24 +67,24 @@ impl Engine {
             hooks,
             limits,
             maintenance: Mutex::new(Maintenance { checkpoint: newest, next_run, failed_at: 0 }),
-            writer: Mutex::new(Writer { journal: Journal::new(segment, end, len), sequence: last }),
+            writer: Mutex::new(WriterState { journal: Journal::new(segment, end, len), sequence: last }),
             groups: RwLock::new(groups),
             written: AtomicU64::new(last),
             marked: AtomicU64::new(durable),
-            syncing: Mutex::new(Syncing { durable, settled: upto, leading: false, segments }),
+            syncing: Mutex::new(SyncState { durable, settled: upto, leading: false, segments }),
             synced: Condvar::new(),
             dirty: AtomicBool::new(durable < last || !doomed.is_empty()),
             grown: AtomicBool::new(false),
             doomed: Mutex::new(doomed),
-            counters: Counters::default(),
+            counters: EngineCounters::default(),
             poison: OnceLock::new(),
             background: OnceLock::new(),
         })
     }
 }
 
-impl Listing {
-    fn read(folder: &dyn Folder) -> Result<Self, LiveError> {
+impl FolderContents {
+    fn read(folder: &dyn EngineFolder) -> Result<Self, LiveError> {
         let names = folder.list().map_err(failed(folder, "list", ""))?;
         let numbers = |number_in: fn(&str) -> Option<u64>| {
             let mut numbers: Vec<_> = names.iter().filter_map(|name| number_in(name)).collect();
@@ -100,7 +100,7 @@ impl Listing {
     }
 
     /// Removes what a crash left behind: what is older than the checkpoint, and what never became whole.
-    fn clear(&self, folder: &dyn Folder, newest: u64) -> Result<(), LiveError> {
+    fn clear(&self, folder: &dyn EngineFolder, newest: u64) -> Result<(), LiveError> {
         // The checkpoint may have got its name a moment before the crash: only now is it durable.
         folder.sync().map_err(failed(folder, "sync", ""))?;
         let older = |numbers: &[u64], name_of: fn(u64) -> String| -> Vec<_> {
@@ -116,7 +116,7 @@ impl Listing {
 }
 
 /// Makes the files of an empty store. The checkpoint comes last: without it nothing was ever acknowledged.
-fn begin(folder: &dyn Folder, found: &Listing) -> Result<(), LiveError> {
+fn begin(folder: &dyn EngineFolder, found: &FolderContents) -> Result<(), LiveError> {
     let name = journal::name_of(FIRST);
     let io = failed(folder, "create", &name);
     for number in &found.journals {
@@ -125,17 +125,17 @@ fn begin(folder: &dyn Folder, found: &Listing) -> Result<(), LiveError> {
             return Err(missing(folder, &checkpoint::name_of(*number)));
         }
     }
-    Segment::create(folder, FIRST).and_then(|_| folder.sync()).map_err(&io)?;
-    checkpoint::write(folder, FIRST, &Beginning::default(), |_| Vec::new(), || Ok(0))
+    JournalSegment::create(folder, FIRST).and_then(|_| folder.sync()).map_err(&io)?;
+    checkpoint::write(folder, FIRST, &CheckpointHeader::default(), |_| Vec::new(), || Ok(0))
 }
 
 fn add_run(
-    folder: &dyn Folder,
-    groups: &mut Groups,
+    folder: &dyn EngineFolder,
+    groups: &mut KeyGroups,
     group: super::suffix::GroupKey,
     number: u64,
 ) -> Result<(), LiveError> {
-    let run = Run::open(folder, number)?;
+    let run = SortedRun::open(folder, number)?;
     if run.group != group {
         let what = format!("at byte 0: {}", DecodeError::Invalid("group"));
         return Err(LiveError::Damaged { path: folder.describe(&run::name_of(number)), what });
@@ -144,6 +144,6 @@ fn add_run(
     Ok(())
 }
 
-fn missing(folder: &dyn Folder, name: &str) -> LiveError {
+fn missing(folder: &dyn EngineFolder, name: &str) -> LiveError {
     LiveError::Damaged { path: folder.describe(name), what: "it is missing".into() }
 }

@@ -4,30 +4,30 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::ops::{Bound, ControlFlow};
 
-use vellum_map::Span;
+use vellum_map::KeySpan;
 
-use super::groups::Groups;
+use super::groups::KeyGroups;
 use crate::error::LiveError;
-use crate::store::{Bytes, Transaction, Visit};
+use crate::store::{StoreTransaction, ValueBytes, VisitScan};
 
 /// Changed keys with their new values; None: they go.
-pub(crate) type Changed = BTreeMap<Vec<u8>, Option<Bytes>>;
+pub(crate) type ChangedKeys = BTreeMap<Vec<u8>, Option<ValueBytes>>;
 
 /// Changes that nobody else sees yet.
-pub(crate) struct Pending<'s> {
-    committed: &'s Groups,
+pub(crate) struct PendingChanges<'s> {
+    committed: &'s KeyGroups,
     /// Prefixes whose keys all go, before `changes`.
     dropped: Vec<Vec<u8>>,
-    changes: Changed,
+    changes: ChangedKeys,
 }
 
-impl<'s> Pending<'s> {
-    pub(crate) fn new(committed: &'s Groups) -> Self {
+impl<'s> PendingChanges<'s> {
+    pub(crate) fn new(committed: &'s KeyGroups) -> Self {
         Self { committed, dropped: Vec::new(), changes: BTreeMap::new() }
     }
 
     /// What was changed: prefixes that go, then keys.
-    pub(crate) fn into_changes(self) -> (Vec<Vec<u8>>, Changed) {
+    pub(crate) fn into_changes(self) -> (Vec<Vec<u8>>, ChangedKeys) {
         (self.dropped, self.changes)
     }
 
@@ -36,8 +36,8 @@ impl<'s> Pending<'s> {
     }
 }
 
-impl Transaction for Pending<'_> {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError> {
+impl StoreTransaction for PendingChanges<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
         if let Some(change) = self.changes.get(key) {
             return Ok(change.clone());
         }
@@ -47,7 +47,7 @@ impl Transaction for Pending<'_> {
         self.committed.get(key)
     }
 
-    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError> {
+    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError> {
         if span.end.as_ref().is_some_and(|end| *end <= span.start) {
             return Ok(());
         }
@@ -73,7 +73,7 @@ impl Transaction for Pending<'_> {
         Ok(())
     }
 
-    fn put(&mut self, key: &[u8], value: Bytes) {
+    fn put(&mut self, key: &[u8], value: ValueBytes) {
         self.changes.insert(key.to_vec(), Some(value));
     }
 
@@ -89,9 +89,9 @@ impl Transaction for Pending<'_> {
 
 /// Visits the changes whose keys come before `key`.
 fn visit_below<'c>(
-    own: &mut Peekable<impl Iterator<Item = (&'c Vec<u8>, &'c Option<Bytes>)>>,
+    own: &mut Peekable<impl Iterator<Item = (&'c Vec<u8>, &'c Option<ValueBytes>)>>,
     key: &[u8],
-    visit: &mut Visit<'_>,
+    visit: &mut VisitScan<'_>,
 ) -> ControlFlow<()> {
     while let Some((key, change)) = own.next_if(|(changed, _)| changed.as_slice() < key) {
         visit_put(key, change.as_ref(), visit)?;
@@ -99,6 +99,6 @@ fn visit_below<'c>(
     ControlFlow::Continue(())
 }
 
-fn visit_put(key: &[u8], change: Option<&Bytes>, visit: &mut Visit<'_>) -> ControlFlow<()> {
+fn visit_put(key: &[u8], change: Option<&ValueBytes>, visit: &mut VisitScan<'_>) -> ControlFlow<()> {
     change.map_or(ControlFlow::Continue(()), |value| visit(key, value))
 }

@@ -6,9 +6,9 @@
 //!
 //! Mark: kind 2, u8 ‖ sequence, u64: all transactions up to this one were durable when the mark was written.
 
-use vellum_types::{DecodeError, Reader, Writer};
+use vellum_types::{DecodeError, FieldReader, FieldWriter};
 
-use crate::store::Bytes;
+use crate::store::ValueBytes;
 
 const TRANSACTION: u8 = 1;
 const MARK: u8 = 2;
@@ -16,22 +16,22 @@ const MARK: u8 = 2;
 pub(crate) const MARK_LEN: usize = 9;
 
 /// A change of one key: its new value, or None if it goes.
-pub(crate) type Change = (Vec<u8>, Option<Bytes>);
+pub(crate) type KeyChange = (Vec<u8>, Option<ValueBytes>);
 
 /// What a transaction changed.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Changes {
+pub(crate) struct TransactionChanges {
     /// Prefixes whose keys all went, before anything else.
     pub dropped: Vec<Vec<u8>>,
     /// Changed keys.
-    pub changes: Vec<Change>,
+    pub changes: Vec<KeyChange>,
 }
 
 /// A frame of the journal, decoded.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Record {
+pub(crate) enum JournalRecord {
     /// A committed transaction and its place in the order.
-    Transaction(u64, Changes),
+    Transaction(u64, TransactionChanges),
     /// Everything up to this place was durable.
     Mark(u64),
 }
@@ -41,9 +41,9 @@ pub(crate) fn encode_transaction<'a>(
     out: &mut Vec<u8>,
     sequence: u64,
     dropped: &[Vec<u8>],
-    changes: impl Iterator<Item = (&'a [u8], Option<&'a Bytes>)>,
+    changes: impl Iterator<Item = (&'a [u8], Option<&'a ValueBytes>)>,
 ) {
-    let mut writer = Writer::over(std::mem::take(out));
+    let mut writer = FieldWriter::over(std::mem::take(out));
     writer.u8(TRANSACTION).u64(sequence).varint(dropped.len() as u64);
     for prefix in dropped {
         writer.bytes(prefix);
@@ -65,21 +65,21 @@ pub(crate) fn encode_mark(out: &mut Vec<u8>, sequence: u64) {
 }
 
 /// Reads the body of a frame.
-pub(crate) fn decode(body: &[u8]) -> Result<Record, DecodeError> {
-    let mut reader = Reader::new(body);
+pub(crate) fn decode(body: &[u8]) -> Result<JournalRecord, DecodeError> {
+    let mut reader = FieldReader::new(body);
     let kind = reader.u8()?;
     let sequence = reader.u64()?;
     match kind {
         MARK => {
             reader.finish()?;
-            Ok(Record::Mark(sequence))
+            Ok(JournalRecord::Mark(sequence))
         }
-        TRANSACTION => Ok(Record::Transaction(sequence, decode_changes(reader)?)),
+        TRANSACTION => Ok(JournalRecord::Transaction(sequence, decode_changes(reader)?)),
         _ => Err(DecodeError::Invalid("kind")),
     }
 }
 
-fn decode_changes(mut reader: Reader<'_>) -> Result<Changes, DecodeError> {
+fn decode_changes(mut reader: FieldReader<'_>) -> Result<TransactionChanges, DecodeError> {
     let max = reader.remaining();
     let dropped = (0..reader.count(max)?).map(|_| Ok(reader.bytes(max)?.to_vec()));
     let dropped = dropped.collect::<Result<_, DecodeError>>()?;
@@ -92,7 +92,7 @@ fn decode_changes(mut reader: Reader<'_>) -> Result<Changes, DecodeError> {
         };
         changes.push((key, value));
     }
-    Ok(Changes { dropped, changes })
+    Ok(TransactionChanges { dropped, changes })
 }
 
 /// Decodes any bytes; what decodes must encode to the same.
@@ -100,8 +100,8 @@ pub(crate) fn decode_any(body: &[u8]) {
     let mut out = Vec::new();
     match decode(body) {
         Err(_) => return,
-        Ok(Record::Mark(sequence)) => encode_mark(&mut out, sequence),
-        Ok(Record::Transaction(sequence, Changes { dropped, changes })) => {
+        Ok(JournalRecord::Mark(sequence)) => encode_mark(&mut out, sequence),
+        Ok(JournalRecord::Transaction(sequence, TransactionChanges { dropped, changes })) => {
             let changes = changes.iter().map(|(key, value)| (key.as_slice(), value.as_ref()));
             encode_transaction(&mut out, sequence, &dropped, changes);
         }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_transaction_is_read_back() {
-        let changes = Changes {
+        let changes = TransactionChanges {
             dropped: vec![b"l".to_vec(), Vec::new()],
             changes: vec![
                 (b"a".to_vec(), None),
@@ -126,7 +126,7 @@ mod tests {
         let mut out = Vec::new();
         let entries = changes.changes.iter().map(|(key, value)| (key.as_slice(), value.as_ref()));
         encode_transaction(&mut out, 42, &changes.dropped, entries);
-        assert_eq!(decode(&out), Ok(Record::Transaction(42, changes)));
+        assert_eq!(decode(&out), Ok(JournalRecord::Transaction(42, changes)));
         for len in 0..out.len() {
             let _ = decode(&out[..len]);
         }
@@ -137,7 +137,7 @@ mod tests {
         let mut out = Vec::new();
         encode_mark(&mut out, u64::MAX);
         assert_eq!(out.len(), MARK_LEN);
-        assert_eq!(decode(&out), Ok(Record::Mark(u64::MAX)));
+        assert_eq!(decode(&out), Ok(JournalRecord::Mark(u64::MAX)));
         out.push(0);
         assert_eq!(decode(&out), Err(DecodeError::Trailing));
     }

@@ -9,56 +9,66 @@ use std::sync::Arc;
 
 use vellum_types::DecodeError;
 
-use super::checkpoint::{Beginning, RunOf};
-use super::folder::{Folder, failed};
-use super::frame::{FRAME_HEAD, Frames, HEADER_LEN, Header, Next};
-use super::groups::Groups;
-use super::hooks::Hooks;
-use super::journal::{MAGIC, Segment, name_of};
-use super::record::{self, Changes, MARK_LEN, Record};
+use super::checkpoint::{CheckpointHeader, GroupRun};
+use super::folder::{EngineFolder, failed};
+use super::frame::{FRAME_HEAD, FileHeader, FrameIterator, HEADER_LEN, NextFrame};
+use super::groups::KeyGroups;
+use super::hooks::DurabilityHooks;
+use super::journal::{JournalSegment, MAGIC, name_of};
+use super::record::{self, JournalRecord, MARK_LEN, TransactionChanges};
 use crate::error::LiveError;
 
 /// Where the journal's files lead to.
-pub(crate) struct Replay<'a> {
-    folder: &'a dyn Folder,
-    pub groups: Groups,
+pub(crate) struct JournalReplay<'a> {
+    folder: &'a dyn EngineFolder,
+    pub groups: KeyGroups,
     /// The runs that belong to them, not opened: files that are not needed any more may be gone.
-    pub runs: Vec<RunOf>,
+    pub runs: Vec<GroupRun>,
     /// The last transaction in `groups`.
     pub last: u64,
     /// What was certainly durable.
     pub durable: u64,
     /// Transactions that no mark covers yet.
-    held: Vec<Held>,
+    held: Vec<HeldRecords>,
     /// Files that were read, oldest first, each with where its records end.
-    pub segments: Vec<(Arc<Segment>, u64)>,
+    pub segments: Vec<(Arc<JournalSegment>, u64)>,
 }
 
-struct Held {
+struct HeldRecords {
     sequence: u64,
-    changes: Changes,
+    changes: TransactionChanges,
     /// The place in `segments` of its file.
     segment: usize,
     offset: u64,
 }
 
 /// A place in one of the journal's files where no record is.
-struct Gap {
+struct JournalGap {
     number: u64,
     offset: u64,
     what: DecodeError,
 }
 
-impl<'a> Replay<'a> {
+impl<'a> JournalReplay<'a> {
     /// Starts from a checkpoint.
-    pub(crate) fn new(folder: &'a dyn Folder, groups: Groups, beginning: Beginning, upto: u64) -> Self {
-        let Beginning { begin, runs } = beginning;
+    pub(crate) fn new(
+        folder: &'a dyn EngineFolder,
+        groups: KeyGroups,
+        beginning: CheckpointHeader,
+        upto: u64,
+    ) -> Self {
+        let CheckpointHeader { begin, runs } = beginning;
         Self { folder, groups, runs, last: begin, durable: upto, held: Vec::new(), segments: Vec::new() }
     }
 
     /// Reads the files with these numbers, in order, and carries out what they say. Cuts off what does not count. The
     /// file `first` must be there and have a sound header: it was durable before the checkpoint.
-    pub(crate) fn run(&mut self, first: u64, numbers: &[u64], hooks: &dyn Hooks) -> Result<(), LiveError> {
+    pub(crate) fn run(
+        &mut self,
+        first: u64,
+        numbers: &[u64],
+        hooks: &dyn DurabilityHooks,
+    ) -> Result<(), LiveError> {
         for (index, number) in numbers.iter().enumerate() {
             if let Some(gap) = self.read(*number)? {
                 let later = numbers.get(index..).unwrap_or_default();
@@ -68,11 +78,11 @@ impl<'a> Replay<'a> {
         }
         if self.segments.first().is_none_or(|(segment, _)| segment.number != first) {
             let what = DecodeError::Invalid("header");
-            return Err(self.damaged(&Gap { number: first, offset: 0, what }));
+            return Err(self.damaged(&JournalGap { number: first, offset: 0, what }));
         }
         self.settle_held(hooks);
         if self.last < self.durable {
-            return Err(self.damaged(&Gap {
+            return Err(self.damaged(&JournalGap {
                 number: numbers.last().copied().unwrap_or_default(),
                 offset: self.segments.last().map_or(0, |(_, end)| *end),
                 what: DecodeError::Truncated,
@@ -82,25 +92,25 @@ impl<'a> Replay<'a> {
     }
 
     /// Reads one file; tells where it stops making sense.
-    fn read(&mut self, number: u64) -> Result<Option<Gap>, LiveError> {
-        let gap = |offset, what| Ok(Some(Gap { number, offset, what }));
+    fn read(&mut self, number: u64) -> Result<Option<JournalGap>, LiveError> {
+        let gap = |offset, what| Ok(Some(JournalGap { number, offset, what }));
         let io = self.io("read", number);
         let file = self.folder.open(&name_of(number)).map_err(&io)?;
-        let header = match Header::read(&*file, MAGIC).map_err(&io)? {
+        let header = match FileHeader::read(&*file, MAGIC).map_err(&io)? {
             Ok(header) if header.number == number => header,
             Ok(_) => return gap(0, DecodeError::Invalid("number")),
             Err(what) => return gap(0, what),
         };
         let index = self.segments.len();
-        let mut frames = Frames::new(&*file, header.salt, HEADER_LEN as u64).map_err(&io)?;
-        let segment = Segment { number, salt: header.salt, file: Arc::clone(&file) };
+        let mut frames = FrameIterator::new(&*file, header.salt, HEADER_LEN as u64).map_err(&io)?;
+        let segment = JournalSegment { number, salt: header.salt, file: Arc::clone(&file) };
         self.segments.push((Arc::new(segment), frames.offset()));
         loop {
             let offset = frames.offset();
             let decoded = match frames.next().map_err(&io)? {
-                Next::End => return Ok(None),
-                Next::Broken(what) => return gap(offset, what),
-                Next::Body(body) => record::decode(body),
+                NextFrame::End => return Ok(None),
+                NextFrame::Broken(what) => return gap(offset, what),
+                NextFrame::Body(body) => record::decode(body),
             };
             let taken = decoded.and_then(|record| self.take(record, index, offset));
             if let Err(what) = taken {
@@ -112,20 +122,20 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn take(&mut self, record: Record, segment: usize, offset: u64) -> Result<(), DecodeError> {
+    fn take(&mut self, record: JournalRecord, segment: usize, offset: u64) -> Result<(), DecodeError> {
         let next = self.held.last().map_or(self.last, |held| held.sequence) + 1;
         match record {
-            Record::Transaction(sequence, changes) if sequence == next => {
-                self.held.push(Held { sequence, changes, segment, offset });
+            JournalRecord::Transaction(sequence, changes) if sequence == next => {
+                self.held.push(HeldRecords { sequence, changes, segment, offset });
                 self.settle();
                 Ok(())
             }
-            Record::Mark(durable) if durable < next => {
+            JournalRecord::Mark(durable) if durable < next => {
                 self.durable = self.durable.max(durable);
                 self.settle();
                 Ok(())
             }
-            Record::Transaction(..) | Record::Mark(_) => Err(DecodeError::Invalid("sequence")),
+            JournalRecord::Transaction(..) | JournalRecord::Mark(_) => Err(DecodeError::Invalid("sequence")),
         }
     }
 
@@ -137,16 +147,16 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn carry_out(&mut self, held: Held) {
-        let Changes { dropped, changes } = held.changes;
+    fn carry_out(&mut self, held: HeldRecords) {
+        let TransactionChanges { dropped, changes } = held.changes;
         self.last = held.sequence;
-        let goes = |(group, _): &RunOf| dropped.iter().any(|prefix| group.as_bytes().starts_with(prefix));
+        let goes = |(group, _): &GroupRun| dropped.iter().any(|prefix| group.as_bytes().starts_with(prefix));
         self.runs.retain(|run| !goes(run));
         self.groups.apply(&dropped, changes.into_iter());
     }
 
     /// Carries out the rest, as far as what it points to is there.
-    fn settle_held(&mut self, hooks: &dyn Hooks) {
+    fn settle_held(&mut self, hooks: &dyn DurabilityHooks) {
         for held in std::mem::take(&mut self.held) {
             let mut puts =
                 held.changes.changes.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
@@ -163,12 +173,12 @@ impl<'a> Replay<'a> {
 
     /// An error if a mark behind a gap says that what should stand there was durable. `later` are the gap's file and
     /// those after it.
-    fn refuse_if_durable(&self, gap: &Gap, later: &[u64]) -> Result<(), LiveError> {
+    fn refuse_if_durable(&self, gap: &JournalGap, later: &[u64]) -> Result<(), LiveError> {
         let missing = self.held.last().map_or(self.last, |held| held.sequence) + 1;
         for number in later {
             let io = self.io("read", *number);
             let file = self.folder.open(&name_of(*number)).map_err(&io)?;
-            let Ok(header) = Header::read(&*file, MAGIC).map_err(&io)? else {
+            let Ok(header) = FileHeader::read(&*file, MAGIC).map_err(&io)? else {
                 // A header is durable before the first record: one that is torn has nothing behind it.
                 if file.size().map_err(&io)? > HEADER_LEN as u64 {
                     return Err(self.damaged(gap));
@@ -177,7 +187,7 @@ impl<'a> Replay<'a> {
             };
             let from = if *number == gap.number { gap.offset } else { 0 };
             let from = from.max(HEADER_LEN as u64);
-            let mut frames = Frames::new(&*file, header.salt, from).map_err(&io)?;
+            let mut frames = FrameIterator::new(&*file, header.salt, from).map_err(&io)?;
             while let Some(mark) = find_mark(&mut frames).map_err(&io)? {
                 if mark >= missing {
                     return Err(self.damaged(gap));
@@ -210,14 +220,14 @@ impl<'a> Replay<'a> {
         failed(self.folder, action, &name_of(number))
     }
 
-    fn damaged(&self, gap: &Gap) -> LiveError {
+    fn damaged(&self, gap: &JournalGap) -> LiveError {
         let path = self.folder.describe(&name_of(gap.number));
         LiveError::Damaged { path, what: format!("at byte {}: {}", gap.offset, gap.what) }
     }
 }
 
 /// The next mark, wherever it stands: what is before it need not make sense.
-fn find_mark(frames: &mut Frames<'_>) -> std::io::Result<Option<u64>> {
+fn find_mark(frames: &mut FrameIterator<'_>) -> std::io::Result<Option<u64>> {
     loop {
         let bytes = frames.at(FRAME_HEAD + MARK_LEN)?;
         if bytes.len() < FRAME_HEAD + MARK_LEN {
@@ -225,8 +235,8 @@ fn find_mark(frames: &mut Frames<'_>) -> std::io::Result<Option<u64>> {
         }
         let is_candidate = bytes.starts_with(&(MARK_LEN as u32).to_le_bytes());
         if is_candidate
-            && let Next::Body(body) = frames.next()?
-            && let Ok(Record::Mark(sequence)) = record::decode(body)
+            && let NextFrame::Body(body) = frames.next()?
+            && let Ok(JournalRecord::Mark(sequence)) = record::decode(body)
         {
             return Ok(Some(sequence));
         }

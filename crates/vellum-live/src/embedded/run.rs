@@ -17,18 +17,18 @@ use std::io;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use vellum_map::Span;
-use vellum_types::{DecodeError, Reader};
+use vellum_map::KeySpan;
+use vellum_types::{DecodeError, FieldReader};
 
 pub(crate) use build::RunBuilder;
 
-use super::folder::{File, Folder, failed};
-use super::frame::{self, BODY_MAX, FRAME_HEAD, Header};
+use super::folder::{EngineFile, EngineFolder, failed};
+use super::frame::{self, BODY_MAX, FRAME_HEAD, FileHeader};
 use super::journal::numbered;
 use super::suffix::{GROUP_LEN, GroupKey, split};
 use crate::error::LiveError;
-use crate::store::{Bytes, Visit};
-use filter::Filter;
+use crate::store::{ValueBytes, VisitScan};
+use filter::RunFilter;
 
 const MAGIC: [u8; 8] = *b"VLMLIVER";
 const NAME: &str = "run-";
@@ -49,7 +49,7 @@ pub(crate) fn number_in(name: &str) -> Option<u64> {
 type VisitRest<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
 /// An open run.
-pub(crate) struct Run {
+pub(crate) struct SortedRun {
     pub number: u64,
     pub group: GroupKey,
     /// How many entries it has.
@@ -57,34 +57,34 @@ pub(crate) struct Run {
     /// Bytes of its file.
     pub len: u64,
     salt: u64,
-    file: Arc<dyn File>,
-    blocks: Vec<Block>,
-    filter: Filter,
+    file: Arc<dyn EngineFile>,
+    blocks: Vec<RunBlock>,
+    filter: RunFilter,
     /// What messages call it.
     path: String,
 }
 
-struct Block {
+struct RunBlock {
     first: Box<[u8]>,
     offset: u64,
     len: usize,
 }
 
 /// Why a file is no run.
-enum Fault {
+enum RunFault {
     Io(io::Error),
     At(u64, DecodeError),
 }
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for RunFault {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl Run {
+impl SortedRun {
     /// Opens the run of a number. Its blocks are checked when they are read.
-    pub(crate) fn open(folder: &dyn Folder, number: u64) -> Result<Self, LiveError> {
+    pub(crate) fn open(folder: &dyn EngineFolder, number: u64) -> Result<Self, LiveError> {
         let name = name_of(number);
         let path = folder.describe(&name);
         let file = folder.open(&name).map_err(|error| match error.kind() {
@@ -96,37 +96,37 @@ impl Run {
         Self::read(file, number, path.clone()).map_err(|fault| refuse(path, fault))
     }
 
-    fn read(file: Arc<dyn File>, number: u64, path: String) -> Result<Self, Fault> {
-        let header = Header::read(&*file, MAGIC)?.map_err(|what| Fault::At(0, what))?;
+    fn read(file: Arc<dyn EngineFile>, number: u64, path: String) -> Result<Self, RunFault> {
+        let header = FileHeader::read(&*file, MAGIC)?.map_err(|what| RunFault::At(0, what))?;
         if header.number != number {
-            return Err(Fault::At(0, DecodeError::Invalid("number")));
+            return Err(RunFault::At(0, DecodeError::Invalid("number")));
         }
         let salt = header.salt;
         let len = file.size()?;
-        let at = len.checked_sub(TRAILER_LEN as u64).ok_or(Fault::At(len, DecodeError::Truncated))?;
+        let at = len.checked_sub(TRAILER_LEN as u64).ok_or(RunFault::At(len, DecodeError::Truncated))?;
         let body = read_frame(&*file, salt, at, TRAILER_LEN)?;
-        let trailer = Trailer::decode(&body).map_err(|what| Fault::At(at, what))?;
+        let trailer = RunTrailer::decode(&body).map_err(|what| RunFault::At(at, what))?;
         let index_len = trailer.filter.checked_sub(trailer.index);
         let filter_len = at.checked_sub(trailer.filter);
         let (Some(index_len), Some(filter_len)) = (index_len, filter_len) else {
-            return Err(Fault::At(at, DecodeError::Invalid("offset")));
+            return Err(RunFault::At(at, DecodeError::Invalid("offset")));
         };
         let index = read_frame(&*file, salt, trailer.index, index_len as usize)?;
-        let blocks = decode_index(&index, trailer.index).map_err(|what| Fault::At(trailer.index, what))?;
-        let filter = Filter::from_bytes(read_frame(&*file, salt, trailer.filter, filter_len as usize)?)
-            .map_err(|what| Fault::At(trailer.filter, what))?;
-        let Trailer { group, entries, .. } = trailer;
+        let blocks = decode_index(&index, trailer.index).map_err(|what| RunFault::At(trailer.index, what))?;
+        let filter = RunFilter::from_bytes(read_frame(&*file, salt, trailer.filter, filter_len as usize)?)
+            .map_err(|what| RunFault::At(trailer.filter, what))?;
+        let RunTrailer { group, entries, .. } = trailer;
         Ok(Self { number, group, entries, len, salt, file, blocks, filter, path })
     }
 
     /// Bytes of memory, about.
     pub(crate) fn weight(&self) -> usize {
-        let index: usize = self.blocks.iter().map(|block| size_of::<Block>() + block.first.len()).sum();
+        let index: usize = self.blocks.iter().map(|block| size_of::<RunBlock>() + block.first.len()).sum();
         index + self.filter.len()
     }
 
     /// The value under a key of the group.
-    pub(crate) fn get(&self, rest: &[u8]) -> Result<Option<Bytes>, LiveError> {
+    pub(crate) fn get(&self, rest: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
         if !self.filter.may_contain(rest) {
             return Ok(None);
         }
@@ -148,7 +148,7 @@ impl Run {
     }
 
     /// Visits the entries of a span that begins in the group.
-    pub(crate) fn scan_span(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError> {
+    pub(crate) fn scan_span(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError> {
         let from = span.start.get(GROUP_LEN..).unwrap_or_default();
         let to = match span.end.as_deref().map(split) {
             Some((group, to)) if group == self.group => Bound::Excluded(to),
@@ -166,7 +166,7 @@ impl Run {
         from: &[u8],
         to: Bound<&[u8]>,
         key: &mut Vec<u8>,
-        visit: &mut Visit<'_>,
+        visit: &mut VisitScan<'_>,
     ) -> Result<ControlFlow<()>, LiveError> {
         let start = key.len();
         let first = self.blocks.partition_point(|block| *block.first <= *from).saturating_sub(1);
@@ -193,23 +193,23 @@ impl Run {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn visit_block(&self, block: &Block, visit: &mut VisitRest<'_>) -> Result<(), LiveError> {
+    fn visit_block(&self, block: &RunBlock, visit: &mut VisitRest<'_>) -> Result<(), LiveError> {
         let visited = read_frame(&*self.file, self.salt, block.offset, block.len)
-            .and_then(|body| visit_entries(&body, visit).map_err(|what| Fault::At(block.offset, what)));
+            .and_then(|body| visit_entries(&body, visit).map_err(|what| RunFault::At(block.offset, what)));
         visited.map_err(|fault| refuse(self.path.clone(), fault))
     }
 }
 
-fn refuse(path: String, fault: Fault) -> LiveError {
+fn refuse(path: String, fault: RunFault) -> LiveError {
     match fault {
-        Fault::Io(source) => LiveError::Io { action: "read", path, source },
-        Fault::At(offset, what) => LiveError::Damaged { path, what: format!("at byte {offset}: {what}") },
+        RunFault::Io(source) => LiveError::Io { action: "read", path, source },
+        RunFault::At(offset, what) => LiveError::Damaged { path, what: format!("at byte {offset}: {what}") },
     }
 }
 
 /// The body of the frame of `len` bytes at `offset`.
-fn read_frame(file: &dyn File, salt: u64, offset: u64, len: usize) -> Result<Vec<u8>, Fault> {
-    let at = |what| Fault::At(offset, what);
+fn read_frame(file: &dyn EngineFile, salt: u64, offset: u64, len: usize) -> Result<Vec<u8>, RunFault> {
+    let at = |what| RunFault::At(offset, what);
     if len > BODY_MAX + FRAME_HEAD {
         return Err(at(DecodeError::Invalid("length")));
     }
@@ -226,7 +226,7 @@ fn read_frame(file: &dyn File, salt: u64, offset: u64, len: usize) -> Result<Vec
 
 /// Visits the entries of a block's body.
 fn visit_entries(body: &[u8], visit: &mut VisitRest<'_>) -> Result<(), DecodeError> {
-    let mut reader = Reader::new(body);
+    let mut reader = FieldReader::new(body);
     let mut key = Vec::with_capacity(64);
     while reader.remaining() > 0 {
         let shared = usize::try_from(reader.varint()?).map_err(|_| DecodeError::Invalid("shared"))?;
@@ -243,10 +243,10 @@ fn visit_entries(body: &[u8], visit: &mut VisitRest<'_>) -> Result<(), DecodeErr
     Ok(())
 }
 
-fn decode_index(body: &[u8], end: u64) -> Result<Vec<Block>, DecodeError> {
-    let mut reader = Reader::new(body);
+fn decode_index(body: &[u8], end: u64) -> Result<Vec<RunBlock>, DecodeError> {
+    let mut reader = FieldReader::new(body);
     let count = reader.count(body.len())?;
-    let mut blocks: Vec<Block> = Vec::with_capacity(count);
+    let mut blocks: Vec<RunBlock> = Vec::with_capacity(count);
     for _ in 0..count {
         let first: Box<[u8]> = reader.bytes(body.len())?.into();
         let (offset, len) = (reader.varint()?, reader.varint()?);
@@ -257,23 +257,23 @@ fn decode_index(body: &[u8], end: u64) -> Result<Vec<Block>, DecodeError> {
             return Err(DecodeError::Invalid("order"));
         }
         let len = usize::try_from(len).map_err(|_| DecodeError::Invalid("length"))?;
-        blocks.push(Block { first, offset, len });
+        blocks.push(RunBlock { first, offset, len });
     }
     reader.finish()?;
     Ok(blocks)
 }
 
 /// What stands at the end of the file.
-struct Trailer {
+struct RunTrailer {
     group: GroupKey,
     entries: u64,
     index: u64,
     filter: u64,
 }
 
-impl Trailer {
+impl RunTrailer {
     fn decode(body: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(body);
+        let mut reader = FieldReader::new(body);
         let len = usize::from(reader.u8()?);
         let padded: [u8; GROUP_LEN] = reader.array()?;
         let group = GroupKey::of(padded.get(..len).ok_or(DecodeError::Invalid("group"))?);
@@ -295,5 +295,5 @@ pub(crate) fn decode_any_index(body: &[u8]) {
 
 /// Decodes any bytes as the frame at the end.
 pub(crate) fn decode_any_trailer(body: &[u8]) {
-    let _ = Trailer::decode(body);
+    let _ = RunTrailer::decode(body);
 }

@@ -15,7 +15,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
-use super::folder::{File, Folder};
+use super::folder::{EngineFile, EngineFolder};
 
 /// Bytes that a file is lengthened by at most when room is reserved.
 const RESERVED: u64 = 700;
@@ -24,7 +24,7 @@ const SECTOR: usize = 512;
 
 /// Something that was done.
 #[derive(Debug, Clone)]
-enum Op {
+enum SimOperation {
     /// Names that change together: each with the file that it now names, if any.
     Names(Vec<(String, Option<usize>)>),
     Write(usize, u64, Vec<u8>),
@@ -38,7 +38,7 @@ enum Op {
 
 /// How an operation goes wrong.
 #[derive(Debug, Clone, Copy)]
-pub enum Fault {
+pub enum SimFault {
     /// No space: half of what was to be written is.
     Full,
     /// An error of the disk.
@@ -47,7 +47,7 @@ pub enum Fault {
 
 /// How much of what was not synced survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loss {
+pub enum SimLoss {
     /// All: the process was killed.
     Nothing,
     /// Nothing.
@@ -60,17 +60,18 @@ pub enum Loss {
     Some,
 }
 
-pub const LOSSES: [Loss; 5] = [Loss::Nothing, Loss::Everything, Loss::Bytes, Loss::Names, Loss::Some];
+pub const LOSSES: [SimLoss; 5] =
+    [SimLoss::Nothing, SimLoss::Everything, SimLoss::Bytes, SimLoss::Names, SimLoss::Some];
 
 #[derive(Default)]
-struct Sim {
+struct SimState {
     names: BTreeMap<String, usize>,
     files: Vec<Vec<u8>>,
-    log: Vec<Op>,
+    log: Vec<SimOperation>,
     /// What stood there at the start, durable.
     first: (BTreeMap<String, usize>, Vec<Vec<u8>>),
     /// Operations that go well before one does not.
-    fault: Option<(usize, Fault)>,
+    fault: Option<(usize, SimFault)>,
     /// Whether everything after the fault goes wrong, too.
     lasting: bool,
 }
@@ -78,20 +79,20 @@ struct Sim {
 /// A folder of a disk.
 #[derive(Default)]
 pub struct SimFolder {
-    sim: Arc<Mutex<Sim>>,
+    sim: Arc<Mutex<SimState>>,
     /// What the names of its files begin with.
     prefix: String,
 }
 
 struct SimFile {
-    sim: Arc<Mutex<Sim>>,
+    sim: Arc<Mutex<SimState>>,
     id: usize,
 }
 
 /// A random sequence that is the same in every run.
-pub struct Random(pub u64);
+pub struct SimRandom(pub u64);
 
-impl Random {
+impl SimRandom {
     /// The next number: xorshift64, as Marsaglia gave it.
     pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
@@ -109,7 +110,7 @@ impl Random {
 impl SimFolder {
     /// The folder without a name of a disk with durable files.
     pub fn with(files: BTreeMap<String, Vec<u8>>) -> Arc<Self> {
-        let mut sim = Sim::default();
+        let mut sim = SimState::default();
         for (name, bytes) in files {
             sim.names.insert(name, sim.files.len());
             sim.files.push(bytes);
@@ -126,7 +127,7 @@ impl SimFolder {
     /// Counts something that was done outside the disk: crashes are told apart that come before it and after it.
     pub fn done_elsewhere(&self) -> usize {
         let mut sim = self.sim.lock().unwrap();
-        sim.log.push(Op::Elsewhere);
+        sim.log.push(SimOperation::Elsewhere);
         sim.log.len()
     }
 
@@ -136,7 +137,7 @@ impl SimFolder {
     }
 
     /// After `after` more operations one fails; all of them from then on, if it lasts.
-    pub fn fail(&self, after: usize, fault: Fault, lasting: bool) {
+    pub fn fail(&self, after: usize, fault: SimFault, lasting: bool) {
         let mut sim = self.sim.lock().unwrap();
         sim.fault = Some((after, fault));
         sim.lasting = lasting;
@@ -156,16 +157,20 @@ impl SimFolder {
     /// The folder as a process finds it that comes after one which was killed after `ops` operations: what was not
     /// synced can still be lost.
     pub fn killed(&self, ops: usize) -> Arc<Self> {
-        let files = self.crash(ops, Loss::Nothing, &mut Random(1));
+        let files = self.crash(ops, SimLoss::Nothing, &mut SimRandom(1));
         let sim = self.sim.lock().unwrap();
         let (mut names, all) = sim.first.clone();
         for op in &sim.log[..ops] {
-            if let Op::Names(changed) = op {
+            if let SimOperation::Names(changed) = op {
                 rename(&mut names, changed);
             }
         }
-        let mut killed =
-            Sim { files: all, log: sim.log[..ops].to_vec(), first: sim.first.clone(), ..Sim::default() };
+        let mut killed = SimState {
+            files: all,
+            log: sim.log[..ops].to_vec(),
+            first: sim.first.clone(),
+            ..SimState::default()
+        };
         killed.files.resize(sim.files.len(), Vec::new());
         for (name, id) in &names {
             killed.files[*id].clone_from(&files[name]);
@@ -175,44 +180,47 @@ impl SimFolder {
     }
 
     /// What a crash after the first `ops` operations may leave.
-    pub fn crash(&self, ops: usize, loss: Loss, random: &mut Random) -> BTreeMap<String, Vec<u8>> {
+    pub fn crash(&self, ops: usize, loss: SimLoss, random: &mut SimRandom) -> BTreeMap<String, Vec<u8>> {
         let sim = self.sim.lock().unwrap();
         let log = &sim.log[..ops];
         let (mut names, mut files) = sim.first.clone();
         files.resize(sim.files.len(), Vec::new());
         let synced_at = |name: &str| {
-            let is_of = |op: &Op| matches!(op, Op::SyncFolder(prefix) if folder_of(name) == prefix);
+            let is_of = |op: &SimOperation| matches!(op, SimOperation::SyncFolder(prefix) if folder_of(name) == prefix);
             log.iter().rposition(is_of)
         };
         for (at, op) in log.iter().enumerate() {
-            let synced_later =
-                |id: usize| log[at..].iter().any(|op| matches!(op, Op::SyncFile(synced) if *synced == id));
+            let synced_later = |id: usize| {
+                log[at..].iter().any(|op| matches!(op, SimOperation::SyncFile(synced) if *synced == id))
+            };
             match op {
-                Op::Names(changed) => {
+                SimOperation::Names(changed) => {
                     let folder_synced = changed.first().and_then(|(name, _)| synced_at(name));
                     let is_there = folder_synced.is_some_and(|synced| at < synced)
                         || match loss {
-                            Loss::Nothing | Loss::Bytes => true,
-                            Loss::Everything => false,
-                            Loss::Names | Loss::Some => random.below(2) == 0,
+                            SimLoss::Nothing | SimLoss::Bytes => true,
+                            SimLoss::Everything => false,
+                            SimLoss::Names | SimLoss::Some => random.below(2) == 0,
                         };
                     if is_there {
                         rename(&mut names, changed);
                     }
                 }
-                Op::Write(id, offset, bytes) if synced_later(*id) => write(&mut files[*id], *offset, bytes),
-                Op::Write(id, offset, bytes) => lose(&mut files[*id], *offset, bytes, loss, random),
-                Op::SetLen(id, len) => {
+                SimOperation::Write(id, offset, bytes) if synced_later(*id) => {
+                    write(&mut files[*id], *offset, bytes)
+                }
+                SimOperation::Write(id, offset, bytes) => lose(&mut files[*id], *offset, bytes, loss, random),
+                SimOperation::SetLen(id, len) => {
                     let is_lost = match loss {
-                        Loss::Nothing | Loss::Names => false,
-                        Loss::Everything => true,
-                        Loss::Bytes | Loss::Some => random.below(2) == 0,
+                        SimLoss::Nothing | SimLoss::Names => false,
+                        SimLoss::Everything => true,
+                        SimLoss::Bytes | SimLoss::Some => random.below(2) == 0,
                     };
                     if synced_later(*id) || !is_lost {
                         files[*id].resize(*len as usize, 0);
                     }
                 }
-                Op::SyncFile(_) | Op::SyncFolder(_) | Op::Elsewhere => {}
+                SimOperation::SyncFile(_) | SimOperation::SyncFolder(_) | SimOperation::Elsewhere => {}
             }
         }
         names.into_iter().map(|(name, id)| (name, files[id].clone())).collect()
@@ -220,11 +228,11 @@ impl SimFolder {
 }
 
 /// A write that was not synced.
-fn lose(file: &mut Vec<u8>, offset: u64, bytes: &[u8], loss: Loss, random: &mut Random) {
+fn lose(file: &mut Vec<u8>, offset: u64, bytes: &[u8], loss: SimLoss, random: &mut SimRandom) {
     match loss {
-        Loss::Nothing | Loss::Names => write(file, offset, bytes),
-        Loss::Everything => {}
-        Loss::Bytes | Loss::Some => match random.below(5) {
+        SimLoss::Nothing | SimLoss::Names => write(file, offset, bytes),
+        SimLoss::Everything => {}
+        SimLoss::Bytes | SimLoss::Some => match random.below(5) {
             0 => write(file, offset, bytes),
             1 => {}
             2 => write(file, offset, &bytes[..random.below(bytes.len() as u64 + 1) as usize]),
@@ -265,9 +273,9 @@ fn write(file: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
     file[offset as usize..end].copy_from_slice(bytes);
 }
 
-impl Sim {
+impl SimState {
     /// Whether the next operation goes wrong, and how.
-    fn next_fault(&mut self) -> Option<Fault> {
+    fn next_fault(&mut self) -> Option<SimFault> {
         let lasting = self.lasting;
         let (left, fault) = self.fault.as_mut()?;
         if *left > 0 {
@@ -287,14 +295,14 @@ impl Sim {
 
     fn rename(&mut self, changed: Vec<(String, Option<usize>)>) {
         rename(&mut self.names, &changed);
-        self.log.push(Op::Names(changed));
+        self.log.push(SimOperation::Names(changed));
     }
 }
 
-fn error(fault: Fault) -> io::Error {
+fn error(fault: SimFault) -> io::Error {
     match fault {
-        Fault::Full => ErrorKind::StorageFull.into(),
-        Fault::Broken => io::Error::from_raw_os_error(5),
+        SimFault::Full => ErrorKind::StorageFull.into(),
+        SimFault::Broken => io::Error::from_raw_os_error(5),
     }
 }
 
@@ -304,15 +312,15 @@ impl SimFolder {
     }
 }
 
-impl Folder for SimFolder {
-    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+impl EngineFolder for SimFolder {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
         let name = self.full(name);
         let mut sim = self.sim.lock().unwrap();
         sim.attempt()?;
         let id = match sim.names.get(&name).copied() {
             Some(id) => {
                 sim.files[id].clear();
-                sim.log.push(Op::SetLen(id, 0));
+                sim.log.push(SimOperation::SetLen(id, 0));
                 id
             }
             None => {
@@ -325,7 +333,7 @@ impl Folder for SimFolder {
         Ok(Arc::new(SimFile { sim: Arc::clone(&self.sim), id }))
     }
 
-    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn EngineFile>> {
         let sim = self.sim.lock().unwrap();
         let id = *sim.names.get(&self.full(name)).ok_or(ErrorKind::NotFound)?;
         Ok(Arc::new(SimFile { sim: Arc::clone(&self.sim), id }))
@@ -359,7 +367,7 @@ impl Folder for SimFolder {
     fn sync(&self) -> io::Result<()> {
         let mut sim = self.sim.lock().unwrap();
         sim.attempt()?;
-        sim.log.push(Op::SyncFolder(self.prefix.clone()));
+        sim.log.push(SimOperation::SyncFolder(self.prefix.clone()));
         Ok(())
     }
 
@@ -372,7 +380,7 @@ impl Folder for SimFolder {
     }
 }
 
-impl File for SimFile {
+impl EngineFile for SimFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let sim = self.sim.lock().unwrap();
         let bytes = sim.files[self.id].get(offset as usize..).unwrap_or_default();
@@ -386,7 +394,7 @@ impl File for SimFile {
         let fault = sim.next_fault();
         let bytes = if fault.is_some() { &bytes[..bytes.len() / 2] } else { bytes };
         write(&mut sim.files[self.id], offset, bytes);
-        sim.log.push(Op::Write(self.id, offset, bytes.to_vec()));
+        sim.log.push(SimOperation::Write(self.id, offset, bytes.to_vec()));
         fault.map_or(Ok(()), |fault| Err(error(fault)))
     }
 
@@ -397,7 +405,7 @@ impl File for SimFile {
     fn sync(&self) -> io::Result<()> {
         let mut sim = self.sim.lock().unwrap();
         sim.attempt()?;
-        sim.log.push(Op::SyncFile(self.id));
+        sim.log.push(SimOperation::SyncFile(self.id));
         Ok(())
     }
 
@@ -407,17 +415,17 @@ impl File for SimFile {
         let now = sim.files[self.id].len() as u64;
         let len = len.min(now + RESERVED).max(now);
         sim.files[self.id].resize(len as usize, 0);
-        sim.log.push(Op::SetLen(self.id, len));
+        sim.log.push(SimOperation::SetLen(self.id, len));
         Ok(len)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut sim = self.sim.lock().unwrap();
-        if !matches!(sim.fault, Some((_, Fault::Full))) {
+        if !matches!(sim.fault, Some((_, SimFault::Full))) {
             sim.attempt()?;
         }
         sim.files[self.id].resize(len as usize, 0);
-        sim.log.push(Op::SetLen(self.id, len));
+        sim.log.push(SimOperation::SetLen(self.id, len));
         Ok(())
     }
 

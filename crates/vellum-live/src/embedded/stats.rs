@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::store::Times;
+use crate::store::StoreTimes;
 
 /// What an engine did since it was opened, and what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Statistics {
+pub struct EngineStatistics {
     /// Transactions that changed something.
     pub transactions: u64,
     /// Bytes appended to the journal for them.
@@ -28,15 +28,15 @@ pub struct Statistics {
 }
 
 #[derive(Default)]
-pub(crate) struct Counters {
+pub(crate) struct EngineCounters {
     transactions: AtomicU64,
     journalled: AtomicU64,
     syncs: AtomicU64,
     checkpoints: AtomicU64,
-    pub times: Times,
+    pub times: StoreTimes,
 }
 
-impl Counters {
+impl EngineCounters {
     pub(crate) fn committed(&self, bytes: u64) {
         self.transactions.fetch_add(1, Ordering::Relaxed);
         self.journalled.fetch_add(bytes, Ordering::Relaxed);
@@ -50,13 +50,13 @@ impl Counters {
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn read(&self) -> Statistics {
-        Statistics {
+    pub(crate) fn read(&self) -> EngineStatistics {
+        EngineStatistics {
             transactions: self.transactions.load(Ordering::Relaxed),
             journalled: self.journalled.load(Ordering::Relaxed),
             syncs: self.syncs.load(Ordering::Relaxed),
             checkpoints: self.checkpoints.load(Ordering::Relaxed),
-            ..Statistics::default()
+            ..EngineStatistics::default()
         }
     }
 }

@@ -42,12 +42,12 @@ pub(crate) fn split(key: &[u8]) -> (GroupKey, &[u8]) {
 
 /// What follows the group in a key.
 #[derive(Debug, Clone)]
-pub(crate) enum Suffix {
+pub(crate) enum KeySuffix {
     Inline { len: u8, bytes: [u8; INLINE_MAX] },
     Boxed(Box<[u8]>),
 }
 
-impl Suffix {
+impl KeySuffix {
     pub(crate) fn new(rest: &[u8]) -> Self {
         let mut bytes = [0; INLINE_MAX];
         match bytes.get_mut(..rest.len()) {
@@ -67,27 +67,27 @@ impl Suffix {
     }
 }
 
-impl Borrow<[u8]> for Suffix {
+impl Borrow<[u8]> for KeySuffix {
     fn borrow(&self) -> &[u8] {
         self.as_bytes()
     }
 }
 
-impl PartialEq for Suffix {
+impl PartialEq for KeySuffix {
     fn eq(&self, other: &Self) -> bool {
         self.as_bytes() == other.as_bytes()
     }
 }
 
-impl Eq for Suffix {}
+impl Eq for KeySuffix {}
 
-impl PartialOrd for Suffix {
+impl PartialOrd for KeySuffix {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Suffix {
+impl Ord for KeySuffix {
     fn cmp(&self, other: &Self) -> Ordering {
         self.as_bytes().cmp(other.as_bytes())
     }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_suffix_is_three_words() {
-        assert_eq!(size_of::<Suffix>(), 24);
+        assert_eq!(size_of::<KeySuffix>(), 24);
     }
 
     proptest! {
@@ -113,7 +113,7 @@ mod tests {
             let halves = |key: &[u8]| {
                 let (group, rest) = split(key);
                 assert_eq!([group.as_bytes(), rest].concat(), key);
-                (group, Suffix::new(rest))
+                (group, KeySuffix::new(rest))
             };
             prop_assert_eq!(halves(&a).cmp(&halves(&b)), a.cmp(&b));
         }

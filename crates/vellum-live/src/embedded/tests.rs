@@ -10,48 +10,48 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError};
 
-use vellum_map::Span;
+use vellum_map::KeySpan;
 
-use super::engine::{Engine, Limits, lock};
-use super::hooks::NoHooks;
-use super::sim::{Random, SimFolder};
+use super::engine::{EmbeddedEngine, EngineLimits, lock};
+use super::hooks::NoDurabilityHooks;
+use super::sim::{SimFolder, SimRandom};
 use crate::error::LiveError;
 
 /// Everything in a store.
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Everything that is frozen moves into runs; checkpoints are made when a test says so.
-const LIMITS: Limits = Limits { journal: 0, run: 0 };
+const LIMITS: EngineLimits = EngineLimits { journal: 0, run: 0 };
 
-fn open(folder: &Arc<SimFolder>) -> Result<Engine, LiveError> {
-    Engine::open(folder.clone(), Box::new(NoHooks), LIMITS)
+fn open(folder: &Arc<SimFolder>) -> Result<EmbeddedEngine, LiveError> {
+    EmbeddedEngine::open(folder.clone(), Box::new(NoDurabilityHooks), LIMITS)
 }
 
-fn state(engine: &Engine) -> Result<State, LiveError> {
+fn state(engine: &EmbeddedEngine) -> Result<State, LiveError> {
     let mut state = State::new();
     let groups = engine.groups.read().unwrap_or_else(PoisonError::into_inner);
-    groups.scan(&Span::all(), &mut |key, value| {
+    groups.scan(&KeySpan::all(), &mut |key, value| {
         state.insert(key.to_vec(), value.to_vec());
         ControlFlow::Continue(())
     })?;
     Ok(state)
 }
 
-fn put(engine: &Engine, key: &[u8], value: &[u8]) -> Result<u64, LiveError> {
+fn put(engine: &EmbeddedEngine, key: &[u8], value: &[u8]) -> Result<u64, LiveError> {
     engine.transact(&mut |txn| {
         txn.put(key, value.into());
         Ok(())
     })
 }
 
-fn drop_prefix(engine: &Engine, prefix: &[u8]) -> Result<u64, LiveError> {
+fn drop_prefix(engine: &EmbeddedEngine, prefix: &[u8]) -> Result<u64, LiveError> {
     engine.transact(&mut |txn| {
         txn.delete_prefix(prefix);
         Ok(())
     })
 }
 
-fn checkpoint(engine: &Engine) -> Result<(), LiveError> {
+fn checkpoint(engine: &EmbeddedEngine) -> Result<(), LiveError> {
     engine.checkpoint(&mut lock(&engine.maintenance))
 }
 

@@ -1,6 +1,6 @@
 //! A disk that is full.
 
-use vellum_live::{Embedded, Limits, LiveStore, NoHooks};
+use vellum_live::{EmbeddedStore, EngineLimits, LiveStore, NoDurabilityHooks};
 use vellum_types::ErrorKind;
 
 use crate::transact;
@@ -19,8 +19,14 @@ fn a_full_disk_is_an_error_and_space_makes_it_well() {
 }
 
 fn fill_up(mount: &std::path::Path) {
-    let open =
-        || Embedded::open_with(&mount.join("live"), NoHooks, Limits { journal: 64 << 20, run: 1 }).unwrap();
+    let open = || {
+        EmbeddedStore::open_with(
+            &mount.join("live"),
+            NoDurabilityHooks,
+            EngineLimits { journal: 64 << 20, run: 1 },
+        )
+        .unwrap()
+    };
     let store = open();
     let ballast = mount.join("ballast");
     std::fs::write(&ballast, vec![0; 300_000]).unwrap();

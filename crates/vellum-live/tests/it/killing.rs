@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use vellum_live::{Embedded, Limits, LiveStore, NoHooks};
-use vellum_map::Span;
+use vellum_live::{EmbeddedStore, EngineLimits, LiveStore, NoDurabilityHooks};
+use vellum_map::KeySpan;
 
 use crate::transact;
 
@@ -26,8 +26,8 @@ fn prefix(layer: u64) -> Vec<u8> {
     [&b"l"[..], &layer.to_be_bytes()].concat()
 }
 
-fn open(dir: &Path) -> Embedded {
-    Embedded::open_with(dir, NoHooks, Limits { journal: 10_000, run: 1000 }).unwrap()
+fn open(dir: &Path) -> EmbeddedStore {
+    EmbeddedStore::open_with(dir, NoDurabilityHooks, EngineLimits { journal: 10_000, run: 1000 }).unwrap()
 }
 
 /// The child's part: does nothing unless it was started by the test below. Each transaction is two keys; the number
@@ -56,15 +56,15 @@ fn writer_process() {
     }
 }
 
-fn drop_old(store: &Embedded, layer: u64) {
+fn drop_old(store: &EmbeddedStore, layer: u64) {
     let old = 0..(layer + 1).saturating_sub(KEPT);
     transact(store, |txn| old.clone().for_each(|old| txn.delete_prefix(&prefix(old)))).unwrap();
 }
 
 /// The numbers that a store holds: of each both keys, and no gap between the first and the last.
-fn numbers(store: &Embedded) -> std::ops::RangeInclusive<u64> {
+fn numbers(store: &EmbeddedStore) -> std::ops::RangeInclusive<u64> {
     let mut found = Vec::new();
-    let visited = store.scan(&Span::all(), &mut |key, value| {
+    let visited = store.scan(&KeySpan::all(), &mut |key, value| {
         assert!(key.ends_with(&[&value[..], &[found.len() as u8 % 2]].concat()));
         found.push(u64::from_be_bytes(*value.first_chunk().unwrap()));
         ControlFlow::Continue(())

@@ -10,10 +10,13 @@ mod reopening;
 mod suites;
 mod threads;
 
-use vellum_live::{LiveError, LiveStore, Sequence, Transaction};
+use vellum_live::{CommitSequence, LiveError, LiveStore, StoreTransaction};
 
 /// A transaction whose body cannot fail.
-fn transact(store: &impl LiveStore, body: impl Fn(&mut dyn Transaction)) -> Result<Sequence, LiveError> {
+fn transact(
+    store: &impl LiveStore,
+    body: impl Fn(&mut dyn StoreTransaction),
+) -> Result<CommitSequence, LiveError> {
     store.transact(&mut |txn| {
         body(txn);
         Ok(())

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use vellum_live::{Embedded, Limits, LiveError, LiveStore, NoHooks, Transaction};
-use vellum_map::Span;
+use vellum_live::{EmbeddedStore, EngineLimits, LiveError, LiveStore, NoDurabilityHooks, StoreTransaction};
+use vellum_map::KeySpan;
 
 use crate::transact;
 
@@ -19,7 +19,7 @@ enum Step {
     Put(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
     Get(Vec<u8>),
-    Scan(Span),
+    Scan(KeySpan),
     Drop(Vec<u8>),
 }
 
@@ -49,8 +49,8 @@ fn prefix() -> impl Strategy<Value = Vec<u8>> {
     (key(), 0_usize..12).prop_map(|(key, len)| key.into_iter().take(len).collect())
 }
 
-fn span() -> impl Strategy<Value = Span> {
-    (key(), proptest::option::of(key())).prop_map(|(start, end)| Span { start, end })
+fn span() -> impl Strategy<Value = KeySpan> {
+    (key(), proptest::option::of(key())).prop_map(|(start, end)| KeySpan { start, end })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -75,13 +75,13 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-fn within<'m>(model: &'m Model, span: &Span) -> Vec<(&'m [u8], &'m [u8])> {
+fn within<'m>(model: &'m Model, span: &KeySpan) -> Vec<(&'m [u8], &'m [u8])> {
     let entries = model.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
     entries.filter(|(key, _)| span.contains(key)).collect()
 }
 
 /// Carries out a step on both and compares what they say.
-fn take(txn: &mut dyn Transaction, model: &mut Model, step: &Step) {
+fn take(txn: &mut dyn StoreTransaction, model: &mut Model, step: &Step) {
     match step {
         Step::Put(key, value) => {
             txn.put(key, value.as_slice().into());
@@ -110,9 +110,9 @@ fn take(txn: &mut dyn Transaction, model: &mut Model, step: &Step) {
     }
 }
 
-fn compare(store: &Embedded, model: &Model) {
+fn compare(store: &EmbeddedStore, model: &Model) {
     let mut found = Model::new();
-    let visited = store.scan(&Span::all(), &mut |key, value| {
+    let visited = store.scan(&KeySpan::all(), &mut |key, value| {
         found.insert(key.to_vec(), value.to_vec());
         ControlFlow::Continue(())
     });
@@ -122,8 +122,8 @@ fn compare(store: &Embedded, model: &Model) {
         assert_eq!(store.get(key).unwrap().as_deref(), Some(value.as_slice()));
         let longer = [key.as_slice(), &[0]].concat();
         assert_eq!(store.get(&longer).unwrap().as_deref(), model.get(&longer).map(Vec::as_slice));
-        let mut from = within(model, &Span::from(key)).into_iter().map(|(key, _)| key);
-        let visited = store.scan(&Span::from(key), &mut |key, _| {
+        let mut from = within(model, &KeySpan::from(key)).into_iter().map(|(key, _)| key);
+        let visited = store.scan(&KeySpan::from(key), &mut |key, _| {
             assert_eq!(Some(key), from.next());
             ControlFlow::Continue(())
         });
@@ -131,8 +131,8 @@ fn compare(store: &Embedded, model: &Model) {
     }
 }
 
-fn open(path: &Path) -> Embedded {
-    Embedded::open_with(path, NoHooks, Limits { journal: 2000, run: 0 }).unwrap()
+fn open(path: &Path) -> EmbeddedStore {
+    EmbeddedStore::open_with(path, NoDurabilityHooks, EngineLimits { journal: 2000, run: 0 }).unwrap()
 }
 
 fn play(actions: &[Action]) {

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use vellum_live::{Embedded, Limits, LiveError, LiveStore, NoHooks};
+use vellum_live::{EmbeddedStore, EngineLimits, LiveError, LiveStore, NoDurabilityHooks};
 
 use crate::transact;
 
-fn open(dir: &Path) -> Embedded {
-    Embedded::open(dir, NoHooks).unwrap()
+fn open(dir: &Path) -> EmbeddedStore {
+    EmbeddedStore::open(dir, NoDurabilityHooks).unwrap()
 }
 
-fn get(store: &Embedded, key: &[u8]) -> Option<Vec<u8>> {
+fn get(store: &EmbeddedStore, key: &[u8]) -> Option<Vec<u8>> {
     store.get(key).unwrap().map(|value| value.to_vec())
 }
 
@@ -47,15 +47,16 @@ fn sequences_go_on() {
 fn a_directory_has_one_user() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    assert!(matches!(Embedded::open(dir.path(), NoHooks), Err(LiveError::InUse(_))));
+    assert!(matches!(EmbeddedStore::open(dir.path(), NoDurabilityHooks), Err(LiveError::InUse(_))));
     assert!(matches!(store.fork_into(dir.path()), Err(LiveError::InUse(_))));
     drop(store);
     open(dir.path());
 }
 
 /// A store with a frozen layer of some size and a little on top of it.
-fn filled(dir: &Path, frozen: u32) -> Embedded {
-    let store = Embedded::open_with(dir, NoHooks, Limits { journal: 64 << 20, run: 1 }).unwrap();
+fn filled(dir: &Path, frozen: u32) -> EmbeddedStore {
+    let store =
+        EmbeddedStore::open_with(dir, NoDurabilityHooks, EngineLimits { journal: 64 << 20, run: 1 }).unwrap();
     let fill = transact(&store, |txn| {
         (0..frozen).for_each(|i| txn.put(&[b"layer-001", &i.to_be_bytes()[..]].concat(), [7; 100].into()));
     });
@@ -109,7 +110,12 @@ fn a_fork_shares_what_is_frozen_and_goes_its_own_way() {
 fn the_journal_stays_short_without_freezing() {
     let dir = tempfile::tempdir().unwrap();
     let limit = 100_000;
-    let store = Embedded::open_with(dir.path(), NoHooks, Limits { journal: limit, run: 1 << 20 }).unwrap();
+    let store = EmbeddedStore::open_with(
+        dir.path(),
+        NoDurabilityHooks,
+        EngineLimits { journal: limit, run: 1 << 20 },
+    )
+    .unwrap();
     // Much more than the room that a journal reserves at once.
     while store.statistics().checkpoints < 2 || store.statistics().journalled < 8 << 20 {
         for _ in 0..100 {

@@ -1,6 +1,6 @@
 //! Every engine passes the one suite.
 
-use vellum_live::{Embedded, Limits, MemoryStore, NoHooks};
+use vellum_live::{EmbeddedStore, EngineLimits, MemoryStore, NoDurabilityHooks};
 use vellum_testkit::live_conformance;
 
 #[test]
@@ -11,13 +11,14 @@ fn the_store_in_memory_conforms() {
 #[test]
 fn the_embedded_engine_conforms() {
     let dir = tempfile::tempdir().unwrap();
-    live_conformance::check(&Embedded::open(dir.path(), NoHooks).unwrap());
+    live_conformance::check(&EmbeddedStore::open(dir.path(), NoDurabilityHooks).unwrap());
 }
 
 #[test]
 fn the_embedded_engine_conforms_with_all_that_is_frozen_in_files() {
     let dir = tempfile::tempdir().unwrap();
     live_conformance::check(
-        &Embedded::open_with(dir.path(), NoHooks, Limits { journal: 0, run: 0 }).unwrap(),
+        &EmbeddedStore::open_with(dir.path(), NoDurabilityHooks, EngineLimits { journal: 0, run: 0 })
+            .unwrap(),
     );
 }

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use vellum_live::{Embedded, Hooks, Limits, LiveStore, NoHooks};
-use vellum_map::Span;
+use vellum_live::{DurabilityHooks, EmbeddedStore, EngineLimits, LiveStore, NoDurabilityHooks};
+use vellum_map::KeySpan;
 
 use crate::transact;
 
@@ -16,7 +16,9 @@ const ROUNDS: u32 = 500;
 fn all_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("live");
-    let store = Embedded::open_with(&path, NoHooks, Limits { journal: 50_000, run: 1000 }).unwrap();
+    let store =
+        EmbeddedStore::open_with(&path, NoDurabilityHooks, EngineLimits { journal: 50_000, run: 1000 })
+            .unwrap();
     let done = AtomicBool::new(false);
     let (shared, ended) = (&store, &done);
     std::thread::scope(|scope| {
@@ -35,11 +37,11 @@ fn all_at_once() {
     assert!(statistics.transactions >= u64::from(WRITERS) * u64::from(ROUNDS), "{statistics:?}");
     look(&store);
     drop(store);
-    look(&Embedded::open(&path, NoHooks).unwrap());
+    look(&EmbeddedStore::open(&path, NoDurabilityHooks).unwrap());
 }
 
 /// Adds to a sum and moves a unit from one key to another, in one transaction; waits now and then.
-fn write(store: &Embedded, number: u8) {
+fn write(store: &EmbeddedStore, number: u8) {
     for round in 0..ROUNDS {
         let sequence = transact(store, |txn| {
             let sum =
@@ -55,7 +57,7 @@ fn write(store: &Embedded, number: u8) {
 }
 
 /// Layers come, are frozen and go; forks are made.
-fn maintain(store: &Embedded, dir: &std::path::Path, done: &AtomicBool) {
+fn maintain(store: &EmbeddedStore, dir: &std::path::Path, done: &AtomicBool) {
     for number in 0_u64.. {
         let prefix = [&b"m"[..], &number.to_be_bytes()].concat();
         let fill = transact(store, |txn| {
@@ -66,7 +68,7 @@ fn maintain(store: &Embedded, dir: &std::path::Path, done: &AtomicBool) {
         if number % 8 == 3 {
             let fork = dir.join(format!("fork-{number}"));
             store.fork_into(&fork).unwrap();
-            look(&Embedded::open(&fork, NoHooks).unwrap());
+            look(&EmbeddedStore::open(&fork, NoDurabilityHooks).unwrap());
         }
         transact(store, |txn| txn.delete_prefix(&prefix)).unwrap();
         if done.load(Ordering::Acquire) {
@@ -76,9 +78,9 @@ fn maintain(store: &Embedded, dir: &std::path::Path, done: &AtomicBool) {
 }
 
 /// Whatever the moment: the sum counts the units, and a layer is there whole or not at all.
-fn look(store: &Embedded) {
+fn look(store: &EmbeddedStore) {
     let (mut units, mut sum, mut layer) = (0, 0, 0);
-    let visited = store.scan(&Span::all(), &mut |key, value| {
+    let visited = store.scan(&KeySpan::all(), &mut |key, value| {
         match key {
             b"sum" => sum = u32::from_be_bytes(*value.first_chunk().unwrap()),
             [b'u', ..] => units += 1,
@@ -95,7 +97,7 @@ fn look(store: &Embedded) {
 /// A disk whose flush does not end before all who want one have written.
 struct Slow(Arc<AtomicU64>);
 
-impl Hooks for Slow {
+impl DurabilityHooks for Slow {
     fn before_sync(&self) -> std::io::Result<()> {
         while self.0.load(Ordering::SeqCst) < u64::from(WAITERS) {
             std::thread::yield_now();
@@ -115,7 +117,7 @@ const WAITERS: u8 = 8;
 fn however_many_wait_two_flushes_are_for_all_of_them() {
     let dir = tempfile::tempdir().unwrap();
     let written = Arc::new(AtomicU64::new(0));
-    let store = Embedded::open(&dir.path().join("live"), Slow(Arc::clone(&written))).unwrap();
+    let store = EmbeddedStore::open(&dir.path().join("live"), Slow(Arc::clone(&written))).unwrap();
     std::thread::scope(|scope| {
         for number in 0..WAITERS {
             let (store, written) = (&store, &written);

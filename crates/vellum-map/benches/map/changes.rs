@@ -3,15 +3,15 @@
 use std::sync::Once;
 
 use vellum_benchkit::criterion::Criterion;
-use vellum_benchkit::{Busy, Random, figure};
-use vellum_map::{Root, apply, diff};
+use vellum_benchkit::{ProcessorTime, RandomData, figure};
+use vellum_map::{MapRoot, apply, diff};
 
 use crate::entries::{Base, Lazy, SHAPE, key, value};
 
 /// A key and its new value, or None to remove it.
 type Edit = (Vec<u8>, Option<Vec<u8>>);
 
-pub fn apply_clustered<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, base: &Lazy<F>) {
+pub fn apply_clustered<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
     for (clusters, per_cluster) in [(1, 300_000), (1_000, 300), (10_000, 30)] {
         let edits = || {
             let mut edits = Vec::new();
@@ -25,13 +25,13 @@ pub fn apply_clustered<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, bas
     }
 }
 
-pub fn apply_scattered<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, base: &Lazy<F>) {
+pub fn apply_scattered<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
     for count in [100, 3_000, 30_000, 300_000] {
         measure(criterion, base, &format!("scattered-{count}"), || scattered(base, count));
     }
 }
 
-pub fn diffs<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, base: &Lazy<F>) {
+pub fn diffs<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
     let together = || in_order((0..100).map(|number| edit(base, base.keys / 2 + number, number)).collect());
     let kinds: [(&str, &dyn Fn() -> Vec<Edit>); 2] =
         [("scattered-100", &|| scattered(base, 100)), ("together-100", &together)];
@@ -50,7 +50,7 @@ pub fn diffs<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, base: &Lazy<F
 }
 
 fn measure<F: FnOnce() -> Base>(
-    criterion: &mut Criterion<Busy>,
+    criterion: &mut Criterion<ProcessorTime>,
     base: &Lazy<F>,
     name: &str,
     edits: impl Fn() -> Vec<Edit>,
@@ -72,7 +72,7 @@ fn measure<F: FnOnce() -> Base>(
     group.finish();
 }
 
-fn applied(base: &Base, edits: &[Edit]) -> Root {
+fn applied(base: &Base, edits: &[Edit]) -> MapRoot {
     let edits = edits.iter().map(|(key, value)| (key, value.as_ref()));
     apply(&base.cache, &*base.nodes, SHAPE, &base.root, edits).expect("memory takes nodes")
 }
@@ -88,7 +88,7 @@ fn edit(base: &Base, number: u64, turn: u64) -> Edit {
 }
 
 fn scattered(base: &Base, count: u64) -> Vec<Edit> {
-    let mut random = Random(2);
+    let mut random = RandomData(2);
     in_order((0..count).map(|turn| edit(base, random.below(base.keys), turn)).collect())
 }
 

@@ -4,13 +4,14 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vellum_benchkit::Random;
+use vellum_benchkit::RandomData;
 use vellum_map::{
-    Builder, LoadBytes, MapError, MemoryNodes, NodeCache, NodeSink, NodeSource, Root, Shape, Span, range,
+    KeySpan, LoadBytes, MapBuilder, MapError, MapRoot, MapShape, MemoryNodeStore, NodeCache, NodeSink,
+    NodeSource, range,
 };
 use vellum_types::BlobId;
 
-pub const SHAPE: Shape = Shape::new(0x5eed);
+pub const SHAPE: MapShape = MapShape::new(0x5eed);
 /// Room for every node of ten million keys.
 pub const CACHE: u64 = 8 << 30;
 
@@ -22,13 +23,13 @@ pub struct Base {
     pub keys: u64,
     pub nodes: Arc<Metered>,
     pub cache: NodeCache<Arc<Metered>>,
-    pub root: Root,
+    pub root: MapRoot,
 }
 
 impl Base {
     pub fn build(keys: u64) -> Self {
         let nodes = Arc::new(Metered::default());
-        let mut builder = Builder::new(SHAPE, &*nodes);
+        let mut builder = MapBuilder::new(SHAPE, &*nodes);
         for number in 0..keys {
             builder.push(&key(2 * number), &value(number)).expect("memory takes nodes");
         }
@@ -46,7 +47,7 @@ impl Base {
 
     /// Reads every entry.
     pub fn scan(&self, source: &impl NodeSource) {
-        let mut scan = range(source, &self.root, Span::all()).expect("the root is there");
+        let mut scan = range(source, &self.root, KeySpan::all()).expect("the root is there");
         let mut count = 0;
         while scan.step().expect("nodes are there").is_some() {
             count += 1;
@@ -64,14 +65,14 @@ pub fn key(number: u64) -> Vec<u8> {
 }
 
 pub fn value(number: u64) -> Vec<u8> {
-    let mut random = Random(number);
+    let mut random = RandomData(number);
     (0..5).flat_map(|_| random.next().to_le_bytes()).collect()
 }
 
 /// Counts nodes and bytes written.
 #[derive(Default)]
 pub struct Metered {
-    nodes: MemoryNodes,
+    nodes: MemoryNodeStore,
     count: AtomicU64,
     bytes: AtomicU64,
 }

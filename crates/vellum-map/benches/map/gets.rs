@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::{Arc, Once};
 
 use vellum_benchkit::criterion::Criterion;
-use vellum_benchkit::{Busy, Random, figure, scale};
+use vellum_benchkit::{ProcessorTime, RandomData, figure, scale};
 use vellum_map::{NodeCache, NodeSource, get};
 
 use crate::entries::{Base, CACHE, Lazy, Metered, key, value};
@@ -18,7 +18,7 @@ const BUILT: u64 = 100_000;
 /// Numbers of the memory yardstick: 128 MiB, past every cache.
 const LOADS: u64 = 16 << 20;
 
-pub fn build(criterion: &mut Criterion<Busy>, keys: u64) {
+pub fn build(criterion: &mut Criterion<ProcessorTime>, keys: u64) {
     let keys = keys.min(BUILT);
     let told = Once::new();
     let mut group = criterion.benchmark_group("map/build");
@@ -33,7 +33,7 @@ pub fn build(criterion: &mut Criterion<Busy>, keys: u64) {
     group.finish();
 }
 
-pub fn scans<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, base: &Lazy<F>) {
+pub fn scans<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
     let mut group = criterion.benchmark_group("map/scan");
     group.sample_size(10);
     group.bench_function("cold", |bencher| {
@@ -43,10 +43,10 @@ pub fn scans<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, base: &Lazy<F
     group.finish();
 }
 
-pub fn points<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, base: &Lazy<F>) {
+pub fn points<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
     let mut group = criterion.benchmark_group("map/get");
     group.bench_function("near", |bencher| {
-        let mut random = Random(1);
+        let mut random = RandomData(1);
         let near = |index| key(2 * ((index / 100 * 7_919_993 + random.below(1_000)) % base.keys));
         let keys: Vec<_> = (0..ASKED).map(near).collect();
         let mut keys = keys.iter().cycle();
@@ -76,12 +76,12 @@ fn is_there(source: &impl NodeSource, base: &Base, key: Option<&Vec<u8>>) -> boo
 
 /// Keys from all over the map, present (0) or absent (1).
 fn anywhere(keys: u64, odd: u64) -> Vec<Vec<u8>> {
-    let mut random = Random(1);
+    let mut random = RandomData(1);
     (0..ASKED).map(|_| key(2 * random.below(keys) + odd)).collect()
 }
 
 /// Point gets wait for memory, and how long that takes depends on the machine and its neighbours.
-pub fn yardsticks(criterion: &mut Criterion<Busy>, keys: u64) {
+pub fn yardsticks(criterion: &mut Criterion<ProcessorTime>, keys: u64) {
     let mut group = criterion.benchmark_group("yardstick");
     let map: LazyCell<BTreeMap<_, _>, _> =
         LazyCell::new(|| (0..keys).map(|number| (key(2 * number), value(number))).collect());
@@ -104,7 +104,7 @@ pub fn yardsticks(criterion: &mut Criterion<Busy>, keys: u64) {
 
 /// Each number says where the next one is: one cycle through all (Sattolo's shuffle).
 fn one_cycle() -> Vec<u64> {
-    let mut random = Random(3);
+    let mut random = RandomData(3);
     let mut next: Vec<u64> = (0..scale("VELLUM_BENCH_LOADS", LOADS)).collect();
     for last in (1..next.len()).rev() {
         next.swap(last, random.below(last as u64) as usize);

@@ -5,8 +5,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use vellum_benchkit::criterion::Criterion;
-use vellum_benchkit::{Busy, Random, Renewed};
-use vellum_map::{Layer, Span, View};
+use vellum_benchkit::{ProcessorTime, RandomData, RenewedFixture};
+use vellum_map::{ChangeLayer, KeySpan, MapView};
 
 use crate::entries::{Base, Lazy, key, value};
 
@@ -19,16 +19,16 @@ const CHANGES: u64 = 10_000;
 /// Entries of one range.
 const ENTRIES: usize = 1000;
 
-pub fn puts(criterion: &mut Criterion<Busy>) {
+pub fn puts(criterion: &mut Criterion<ProcessorTime>) {
     let mut group = criterion.benchmark_group("layer/put");
-    let mut layers = Renewed::new(CHANGES, Layer::new);
-    let mut random = Random(5);
+    let mut layers = RenewedFixture::new(CHANGES, ChangeLayer::new);
+    let mut random = RandomData(5);
     let changes: Vec<_> = (0..CHANGES).map(|number| (key(random.below(REGION)), value(number))).collect();
     group.bench_function("10000-keys", |bencher| {
         bencher.iter_custom(|times| {
             layers.time(
                 times,
-                |work| Busy::THREAD.time(work),
+                |work| ProcessorTime::THREAD.time(work),
                 |layer, number| {
                     let (key, value) = &changes[number as usize];
                     layer.put(key, value.as_slice());
@@ -39,7 +39,7 @@ pub fn puts(criterion: &mut Criterion<Busy>) {
     group.finish();
 }
 
-pub fn gets<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, base: &Lazy<F>) {
+pub fn gets<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
     for depth in DEPTHS {
         let view = LazyCell::new(|| view(base, depth));
         let mut group = criterion.benchmark_group("layer/get");
@@ -56,9 +56,9 @@ pub fn gets<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, base: &Lazy<F>
         });
         group.bench_function(format!("unchanged-{depth}"), |bencher| {
             let view = &*view;
-            let mut random = Random(6);
+            let mut random = RandomData(6);
             // Past the region no layer says anything; of a small map the last key has to do.
-            let past = |random: &mut Random| REGION.min(base.keys - 1) + random.below(REGION);
+            let past = |random: &mut RandomData| REGION.min(base.keys - 1) + random.below(REGION);
             let keys: Vec<_> = (0..CHANGES).map(|_| key(2 * past(&mut random).min(base.keys - 1))).collect();
             let mut keys = keys.iter().cycle();
             bencher.iter(|| {
@@ -69,14 +69,14 @@ pub fn gets<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, base: &Lazy<F>
     }
 }
 
-pub fn ranges<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, base: &Lazy<F>) {
+pub fn ranges<F: FnOnce() -> Base>(criterion: &mut Criterion<ProcessorTime>, base: &Lazy<F>) {
     let mut group = criterion.benchmark_group("layer/range");
     for depth in DEPTHS {
         let view = LazyCell::new(|| view(base, depth));
         group.bench_function(format!("1000-entries-{depth}"), |bencher| {
-            let (view, mut random) = (&*view, Random(7));
+            let (view, mut random) = (&*view, RandomData(7));
             bencher.iter(|| {
-                let span = Span::from(key(random.below(REGION.min(base.keys))));
+                let span = KeySpan::from(key(random.below(REGION.min(base.keys))));
                 let entries = view.range(&base.cache, span).expect("the root is there");
                 entries.take(ENTRIES).filter(Result::is_ok).count()
             });
@@ -86,15 +86,15 @@ pub fn ranges<F: FnOnce() -> Base>(criterion: &mut Criterion<Busy>, base: &Lazy<
 }
 
 /// Layers that change a tenth of the region each: most of it new values, some of it new keys and tombstones.
-fn view(base: &Base, depth: usize) -> View {
-    let mut random = Random(8);
+fn view(base: &Base, depth: usize) -> MapView {
+    let mut random = RandomData(8);
     let mut layer = || {
-        let mut layer = Layer::new();
+        let mut layer = ChangeLayer::new();
         for number in 0..CHANGES {
             let at = key(random.below(2 * REGION));
             if number % 8 == 0 { layer.delete(at) } else { layer.put(at, value(number)) }
         }
         Arc::new(layer)
     };
-    View { layers: (0..depth).map(|_| layer()).collect(), base: base.root }
+    MapView { layers: (0..depth).map(|_| layer()).collect(), base: base.root }
 }

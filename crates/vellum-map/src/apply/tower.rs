@@ -4,94 +4,106 @@ use std::sync::Arc;
 
 use vellum_types::BlobId;
 
-use super::Open;
+use super::OpenNode;
 use crate::error::MapError;
-use crate::node::Node;
-use crate::packer::{Packer, child_value};
-use crate::path::Path;
-use crate::shape::Shape;
-use crate::source::{NodeSink, NodeSource, Root};
+use crate::node::MapNode;
+use crate::packer::{NodePacker, child_value};
+use crate::path::NodePath;
+use crate::shape::MapShape;
+use crate::source::{MapRoot, NodeSink, NodeSource};
 
 /// A tree that is made from nothing reads no nodes.
 #[derive(Debug, Clone, Copy)]
 pub struct NoSource;
 
 impl NodeSource for NoSource {
-    fn node(&self, id: &BlobId) -> Result<Arc<Node>, MapError> {
+    fn node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
         Err(MapError::Misplaced { id: *id, what: "a new map has no nodes to read" })
     }
 }
 
 /// A finished node, as its parent will describe it.
 #[derive(Debug)]
-struct Sealed {
+struct FinishedNode {
     last_key: Vec<u8>,
     id: BlobId,
     count: u64,
 }
 
 #[derive(Debug)]
-struct Level {
+struct TowerLevel {
     /// The old nodes of this level that are still ahead; None above the old top.
-    old: Option<Path>,
-    open: Option<Open>,
-    packer: Packer,
+    old: Option<NodePath>,
+    open: Option<OpenNode>,
+    packer: NodePacker,
     /// Keys in leaves under the old nodes that were opened.
     dropped: u64,
     /// A node was finished.
     emitted: bool,
     /// At or above the old top: the only node so far, held back since it may be the root.
-    first: Option<Sealed>,
+    first: Option<FinishedNode>,
 }
 
-impl Level {
-    fn new(shape: Shape, number: u8, old: Option<Path>) -> Self {
-        Self { old, open: None, packer: Packer::new(shape, number), dropped: 0, emitted: false, first: None }
+impl TowerLevel {
+    fn new(shape: MapShape, number: u8, old: Option<NodePath>) -> Self {
+        Self {
+            old,
+            open: None,
+            packer: NodePacker::new(shape, number),
+            dropped: 0,
+            emitted: false,
+            first: None,
+        }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Tower<'a, S: ?Sized, K: ?Sized> {
+pub(super) struct NodeTower<'a, S: ?Sized, K: ?Sized> {
     source: &'a S,
     sink: &'a K,
-    shape: Shape,
-    old: Option<Old>,
-    levels: Vec<Level>,
+    shape: MapShape,
+    old: Option<OldTree>,
+    levels: Vec<TowerLevel>,
     /// A change failed halfway: what the levels hold is no state of the map.
     broken: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Old {
-    root: Root,
+struct OldTree {
+    root: MapRoot,
     level: usize,
     total: u64,
 }
 
-impl<'a, K: ?Sized> Tower<'a, NoSource, K> {
-    pub(super) fn from_nothing(sink: &'a K, shape: Shape) -> Self {
+impl<'a, K: ?Sized> NodeTower<'a, NoSource, K> {
+    pub(super) fn from_nothing(sink: &'a K, shape: MapShape) -> Self {
         Self {
             source: &NoSource,
             sink,
             shape,
             old: None,
-            levels: vec![Level::new(shape, 0, None)],
+            levels: vec![TowerLevel::new(shape, 0, None)],
             broken: false,
         }
     }
 }
 
-impl<'a, S: NodeSource + ?Sized, K: ?Sized> Tower<'a, S, K> {
-    pub(super) fn over(source: &'a S, sink: &'a K, shape: Shape, (root, top): (Root, Arc<Node>)) -> Self {
+impl<'a, S: NodeSource + ?Sized, K: ?Sized> NodeTower<'a, S, K> {
+    pub(super) fn over(
+        source: &'a S,
+        sink: &'a K,
+        shape: MapShape,
+        (root, top): (MapRoot, Arc<MapNode>),
+    ) -> Self {
         let levels = (0..=top.level())
-            .map(|level| Level::new(shape, level, Some(Path::new(Arc::clone(&top), level))))
+            .map(|level| TowerLevel::new(shape, level, Some(NodePath::new(Arc::clone(&top), level))))
             .collect();
-        let old = Old { root, level: usize::from(top.level()), total: top.total() };
+        let old = OldTree { root, level: usize::from(top.level()), total: top.total() };
         Self { source, sink, shape, old: Some(old), levels, broken: false }
     }
 }
 
-impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> Tower<'_, S, K> {
+impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> NodeTower<'_, S, K> {
     /// Makes one change to the leaves.
     pub(super) fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), MapError> {
         if self.broken {
@@ -147,7 +159,7 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> Tower<'_, S, K> {
         let Some(node) = node else { return Ok(false) };
         path.step_over();
         level.dropped += node.total();
-        level.open = Some(Open { node: Arc::clone(&node), next: 0 });
+        level.open = Some(OpenNode { node: Arc::clone(&node), next: 0 });
         if self.old.is_some_and(|old| number < old.level)
             && let Some(last_key) = node.last_key()
         {
@@ -159,7 +171,7 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> Tower<'_, S, K> {
 
     /// Copies entries of the open node below `limit` (all, without one). True if some are left in it.
     fn copy(&mut self, number: usize, limit: Option<&[u8]>) -> Result<bool, MapError> {
-        let Some(Open { node, mut next }) = self.levels[number].open.take() else { return Ok(false) };
+        let Some(OpenNode { node, mut next }) = self.levels[number].open.take() else { return Ok(false) };
         let end = limit.map_or(node.len(), |limit| node.lower_bound(limit).max(next));
         while next < end {
             let Some((key, value)) = node.entry(next) else { break };
@@ -169,7 +181,7 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> Tower<'_, S, K> {
         }
         let left = next < node.len();
         if left {
-            self.levels[number].open = Some(Open { node, next });
+            self.levels[number].open = Some(OpenNode { node, next });
         }
         Ok(left)
     }
@@ -177,7 +189,7 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> Tower<'_, S, K> {
     /// Leaves out the entry at the place of a level, if it has this key.
     fn skip(&mut self, number: usize, key: &[u8]) {
         let open = &mut self.levels[number].open;
-        if let Some(Open { node, next }) = open
+        if let Some(OpenNode { node, next }) = open
             && node.key(*next) == Some(key)
         {
             *next += 1;
@@ -196,7 +208,8 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> Tower<'_, S, K> {
     fn emit(&mut self, number: usize) -> Result<(), MapError> {
         let level = &mut self.levels[number];
         let id = self.sink.put(level.packer.seal())?;
-        let sealed = Sealed { last_key: level.packer.last_key().to_vec(), id, count: level.packer.total() };
+        let sealed =
+            FinishedNode { last_key: level.packer.last_key().to_vec(), id, count: level.packer.total() };
         level.packer.clear();
         let only = !level.emitted;
         level.emitted = true;
@@ -214,7 +227,7 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> Tower<'_, S, K> {
         self.insert(number + 1, sealed)
     }
 
-    fn insert(&mut self, number: usize, sealed: Sealed) -> Result<(), MapError> {
+    fn insert(&mut self, number: usize, sealed: FinishedNode) -> Result<(), MapError> {
         let value = child_value(&sealed.id, sealed.count);
         self.push(number, &sealed.last_key, &value, sealed.count)
     }
@@ -222,10 +235,10 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> Tower<'_, S, K> {
     fn add_level(&mut self) {
         // Levels stay below 64: each has at most half as many nodes as the one below.
         let number = self.levels.len() as u8;
-        self.levels.push(Level::new(self.shape, number, None));
+        self.levels.push(TowerLevel::new(self.shape, number, None));
     }
 
-    pub(super) fn finish(mut self) -> Result<Root, MapError> {
+    pub(super) fn finish(mut self) -> Result<MapRoot, MapError> {
         if self.broken {
             return Err(MapError::Broken);
         }
@@ -248,8 +261,8 @@ impl<S: NodeSource + ?Sized, K: NodeSink + ?Sized> Tower<'_, S, K> {
         }
         let top = self.levels.iter().rev().find_map(|level| level.first.as_ref());
         match top.map(|sealed| sealed.id).or(only_child) {
-            Some(id) => Ok(Root(id)),
-            None => Ok(Root(self.sink.put(Packer::new(self.shape, 0).seal())?)),
+            Some(id) => Ok(MapRoot(id)),
+            None => Ok(MapRoot(self.sink.put(NodePacker::new(self.shape, 0).seal())?)),
         }
     }
 

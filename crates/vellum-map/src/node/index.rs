@@ -3,11 +3,11 @@
 //! A lookup in a large map costs what it waits for memory, and waiting for loads that depend on each other is what
 //! takes long. So a node, once loaded, has beside its page eight bytes of each key (its *head*: those after the
 //! prefix that all keys of the node share; nearly always they tell keys apart) in blocks of sixteen, and samples
-//! of these within the `Node` itself. A search waits for memory three times: the node, one block, the entry.
+//! of these within the `MapNode` itself. A search waits for memory three times: the node, one block, the entry.
 
 use std::hint::black_box;
 
-use super::Node;
+use super::MapNode;
 
 /// Entries in a block: their heads fill two cache lines, their starts one.
 const BLOCK: usize = 16;
@@ -16,7 +16,7 @@ const SAMPLES: usize = 32;
 
 /// What is known of a node's entries beside its bytes.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct EntryIndex {
     len: usize,
     /// Length of the prefix that all keys share.
     prefix: usize,
@@ -24,20 +24,20 @@ pub(super) struct Index {
     step: usize,
     /// The first head of every `step`th block; past the last, the greatest number.
     samples: [u64; SAMPLES],
-    blocks: Box<[Block]>,
+    blocks: Box<[EntryBlock]>,
 }
 
 /// Sixteen entries; in the last block, less.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-struct Block {
+struct EntryBlock {
     /// Eight bytes of each key, big endian, so that they compare as keys do; zeros stand for bytes past its end.
     heads: [u64; BLOCK],
     /// Where entries start in the page.
     starts: [u32; BLOCK],
 }
 
-impl Index {
+impl EntryIndex {
     /// Indexes the entries that start at `starts`; `key` gives the key at one of these.
     pub(super) fn new<'a>(starts: &[u32], key: impl Fn(u32) -> &'a [u8]) -> Self {
         let (first, last) = match starts {
@@ -46,8 +46,10 @@ impl Index {
             [first, .., last] => (key(*first), key(*last)),
         };
         let prefix = first.iter().zip(last).take_while(|(a, b)| a == b).count();
-        let blocks: Box<[Block]> =
-            starts.chunks(BLOCK).map(|starts| Block::new(starts, |start| head(key(start), prefix))).collect();
+        let blocks: Box<[EntryBlock]> = starts
+            .chunks(BLOCK)
+            .map(|starts| EntryBlock::new(starts, |start| head(key(start), prefix)))
+            .collect();
         let step = blocks.len().div_ceil(SAMPLES).max(1);
         let mut samples = [u64::MAX; SAMPLES];
         samples.iter_mut().zip(blocks.iter().step_by(step)).for_each(|(to, block)| *to = block.heads[0]);
@@ -97,7 +99,7 @@ impl Index {
     }
 }
 
-impl Block {
+impl EntryBlock {
     fn new(starts: &[u32], head: impl Fn(u32) -> u64) -> Self {
         // Missing entries are above all keys; a real head of this value is told from them by the node's length.
         let mut block = Self { heads: [u64::MAX; BLOCK], starts: [0; BLOCK] };
@@ -119,7 +121,7 @@ fn head(key: &[u8], prefix: usize) -> u64 {
     u64::from_be_bytes(head)
 }
 
-impl Node {
+impl MapNode {
     /// The first position whose key is not below `key`; the length if there is none.
     #[must_use]
     pub fn lower_bound(&self, key: &[u8]) -> usize {

@@ -6,15 +6,15 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::packer::Packer;
-use crate::shape::Shape;
+use crate::packer::NodePacker;
+use crate::shape::MapShape;
 
-fn leaf(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Node {
-    let mut packer = Packer::new(Shape::new(0), 0);
+fn leaf(keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> MapNode {
+    let mut packer = NodePacker::new(MapShape::new(0), 0);
     for key in keys {
         packer.push(key.as_ref(), b"v", 1);
     }
-    Node::decode(packer.seal().to_vec()).unwrap()
+    MapNode::decode(packer.seal().to_vec()).unwrap()
 }
 
 /// Few letters and a frequent common start, so that heads and prefixes tie.
@@ -43,14 +43,14 @@ proptest! {
     #[test]
     fn any_bytes_decode_or_err(bytes in vec(any::<u8>(), 0..200)) {
         let framed = [MAGIC.as_slice(), &[VERSION, 0], &bytes].concat();
-        let _ = Node::decode(bytes);
-        let _ = Node::decode(framed);
+        let _ = MapNode::decode(bytes);
+        let _ = MapNode::decode(framed);
     }
 }
 
 #[test]
 fn the_longest_node_is_within_the_limit() {
-    let mut packer = Packer::new(Shape::new(0), 0);
+    let mut packer = NodePacker::new(MapShape::new(0), 0);
     let mut number = 0_u64;
     // Fills it to the last byte below the maximum, whatever the rule says on the way.
     while packer.seal().len() < HEADER_LEN + (64 << 10) - 1 - 20 {
@@ -62,5 +62,5 @@ fn the_longest_node_is_within_the_limit() {
     packer.push(&[0xff; KEY_MAX], &vec![0; VALUE_MAX], 1);
     let bytes = packer.seal().to_vec();
     assert!(bytes.len() <= NODE_MAX && bytes.len() + 8 > NODE_MAX, "{}", bytes.len());
-    assert!(Node::decode(bytes).is_ok());
+    assert!(MapNode::decode(bytes).is_ok());
 }

@@ -2,15 +2,17 @@
 
 use std::collections::HashSet;
 
-use vellum_map::{MapError, MemoryNodes, Node, NodeSink, Root, Span, apply, diff, get, range, walk};
-use vellum_types::codec::Writer;
+use vellum_map::{
+    KeySpan, MapError, MapNode, MapRoot, MemoryNodeStore, NodeSink, apply, diff, get, range, walk,
+};
+use vellum_types::codec::FieldWriter;
 use vellum_types::limits::KEY_MAX;
 use vellum_types::{BlobId, ErrorKind};
 
 use crate::support::{Random, TINY, build, key_of, numbered};
 
 fn node(level: u8, entries: &[(&[u8], &[u8])]) -> Vec<u8> {
-    let mut writer = Writer::new();
+    let mut writer = FieldWriter::new();
     writer.raw(b"VmNd").u8(1).u8(level).u32(entries.len() as u32);
     for (key, value) in entries {
         writer.varint(key.len() as u64).varint(value.len() as u64).raw(key).raw(value);
@@ -19,19 +21,19 @@ fn node(level: u8, entries: &[(&[u8], &[u8])]) -> Vec<u8> {
 }
 
 fn child(id: BlobId, count: u64) -> Vec<u8> {
-    let mut writer = Writer::new();
+    let mut writer = FieldWriter::new();
     writer.raw(id.as_bytes()).varint(count);
     writer.into_vec()
 }
 
 /// Does everything that can be done with a tree; the first error, if there is one.
-fn exercise(nodes: &MemoryNodes, root: Root) -> Result<(), MapError> {
+fn exercise(nodes: &MemoryNodeStore, root: MapRoot) -> Result<(), MapError> {
     let other = build(TINY, nodes, &numbered((0..300).step_by(7)));
     let mut results = vec![
         get(nodes, &root, b"b").map(drop),
         get(nodes, &root, &key_of(150)).map(drop),
-        range(nodes, &root, Span::all()).and_then(|mut range| range.try_for_each(|entry| entry.map(drop))),
-        range(nodes, &root, Span::from(b"b"))
+        range(nodes, &root, KeySpan::all()).and_then(|mut range| range.try_for_each(|entry| entry.map(drop))),
+        range(nodes, &root, KeySpan::from(b"b"))
             .and_then(|mut range| range.try_for_each(|entry| entry.map(drop))),
         diff(nodes, &root, &other).try_for_each(|change| change.map(drop)),
         diff(nodes, &other, &root).try_for_each(|change| change.map(drop)),
@@ -44,31 +46,31 @@ fn exercise(nodes: &MemoryNodes, root: Root) -> Result<(), MapError> {
     results.into_iter().collect()
 }
 
-fn assert_refused(nodes: &MemoryNodes, root: BlobId) {
-    let error = exercise(nodes, Root(root)).unwrap_err();
+fn assert_refused(nodes: &MemoryNodeStore, root: BlobId) {
+    let error = exercise(nodes, MapRoot(root)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
 
 #[test]
 fn a_node_that_is_its_own_child() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let id = BlobId([7; 32]);
     nodes.insert(id, &node(1, &[(b"b", &child(id, 1))]));
     assert_refused(&nodes, id);
     // At every level, in case one is special.
     for level in [0, 2, 31, 32, 255] {
         nodes.insert(id, &node(level, &[(b"b", &child(id, 1))]));
-        let _ = exercise(&nodes, Root(id));
+        let _ = exercise(&nodes, MapRoot(id));
     }
 }
 
 #[test]
 fn children_that_are_not_what_their_parent_says() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let leaf = nodes.put(&node(0, &[(b"a", b"1"), (b"b", b"2")])).unwrap();
     let parent = |entries: &[(&[u8], &[u8])]| nodes.put(&node(1, entries)).unwrap();
     let good = parent(&[(b"b", &child(leaf, 2))]);
-    exercise(&nodes, Root(good)).unwrap();
+    exercise(&nodes, MapRoot(good)).unwrap();
     assert_refused(&nodes, parent(&[(b"c", &child(leaf, 2))]));
     assert_refused(&nodes, parent(&[(b"b", &child(leaf, 3))]));
     assert_refused(&nodes, parent(&[(b"b", &child(leaf, 0))]));
@@ -80,7 +82,7 @@ fn children_that_are_not_what_their_parent_says() {
 /// Keys that overlap those of the sibling before, and of a cousin: order breaks between nodes only.
 #[test]
 fn subtrees_that_overlap() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let put = |level, entries: &[(&[u8], &[u8])]| nodes.put(&node(level, entries)).unwrap();
     let low = put(0, &[(b"a", b""), (b"c", b"")]);
     let overlapping = put(0, &[(b"b", b""), (b"d", b"")]);
@@ -94,7 +96,7 @@ fn subtrees_that_overlap() {
 /// One node under many parents would make a small store an endless tree.
 #[test]
 fn a_shared_child_is_refused() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let mut below = nodes.put(&node(0, &[(b"a", b"")])).unwrap();
     for level in 1..=31 {
         below = nodes
@@ -106,7 +108,7 @@ fn a_shared_child_is_refused() {
 
 #[test]
 fn fields_out_of_range() {
-    let decode = |bytes: Vec<u8>| Node::decode(bytes).map(drop);
+    let decode = |bytes: Vec<u8>| MapNode::decode(bytes).map(drop);
     decode(node(0, &[])).unwrap();
     decode(node(0, &[(b"", b"")])).unwrap();
     let id = BlobId([1; 32]);
@@ -137,7 +139,7 @@ fn fields_out_of_range() {
 /// Every node of a small tree is damaged in many ways, under its old id: what is not noticed is harmless.
 #[test]
 fn damaged_nodes_never_panic() {
-    let clean = MemoryNodes::new();
+    let clean = MemoryNodeStore::new();
     let root = build(TINY, &clean, &numbered(0..300));
     let mut ids = HashSet::new();
     let mut pages = Vec::new();
@@ -155,7 +157,7 @@ fn damaged_nodes_never_panic() {
     for (id, page) in &pages {
         for _ in 0..20 {
             let damaged = damage(page, &mut random, &pages);
-            if let Ok(node) = Node::decode(damaged.clone()) {
+            if let Ok(node) = MapNode::decode(damaged.clone()) {
                 assert_eq!(node.as_bytes(), damaged);
             }
             clean.insert(*id, &damaged);
@@ -186,12 +188,12 @@ fn every_flipped_bit_and_every_truncation_of_a_node_decodes_or_errs() {
     let value = child(id, 300);
     for page in [node(0, &[(b"a", b"1"), (b"ab", &[5; 200])]), node(1, &[(b"a", &value), (b"b", &value)])] {
         for len in 0..page.len() {
-            assert!(Node::decode(page[..len].to_vec()).is_err());
+            assert!(MapNode::decode(page[..len].to_vec()).is_err());
         }
         for bit in 0..page.len() * 8 {
             let mut bytes = page.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            if let Ok(node) = Node::decode(bytes.clone()) {
+            if let Ok(node) = MapNode::decode(bytes.clone()) {
                 // What it accepts, it has in one encoding only.
                 let entries: Vec<_> = node.entries().collect();
                 assert_eq!(self::node(node.level(), &entries), bytes);

@@ -1,16 +1,16 @@
 //! Small changes cost little: how many nodes are read and written, counted.
 
-use vellum_map::{MemoryNodes, NodeSource, Root, Span, apply, diff, diff_span, walk};
+use vellum_map::{KeySpan, MapRoot, MemoryNodeStore, NodeSource, apply, diff, diff_span, walk};
 
 use crate::support::{Counted, Model, SMALL, STANDARD, build, key_of, numbered, value_of};
 
-fn height(nodes: &MemoryNodes, root: &Root) -> usize {
+fn height(nodes: &MemoryNodeStore, root: &MapRoot) -> usize {
     usize::from(nodes.node(&root.0).unwrap().level()) + 1
 }
 
 #[test]
 fn one_change_reads_and_writes_a_path() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let model = numbered(0..30_000);
     let root = build(SMALL, &nodes, &model);
     let height = height(&nodes, &root);
@@ -32,7 +32,7 @@ fn one_change_reads_and_writes_a_path() {
 
 #[test]
 fn a_value_of_equal_size_moves_no_boundary() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let model = numbered(0..50_000);
     let root = build(STANDARD, &nodes, &model);
     let count = nodes.len();
@@ -42,7 +42,7 @@ fn a_value_of_equal_size_moves_no_boundary() {
 
 #[test]
 fn a_diff_reads_only_what_differs() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let model = numbered(0..30_000);
     let a = build(SMALL, &nodes, &model);
     let height = height(&nodes, &a);
@@ -61,14 +61,14 @@ fn a_diff_reads_only_what_differs() {
 
 #[test]
 fn a_diff_of_a_span_reads_nothing_beyond_it() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let a = build(SMALL, &nodes, &numbered(0..30_000));
     let height = height(&nodes, &a);
     let everything: Vec<_> = (0..30_000).map(key_of).collect();
     let changes = everything.iter().map(|key| (key, Some(b"changed".as_slice())));
     let b = apply(&nodes, &nodes, SMALL, &a, changes).unwrap();
     let source = Counted::new(&nodes);
-    let span = Span::between(key_of(14_000), key_of(14_001));
+    let span = KeySpan::between(key_of(14_000), key_of(14_001));
     assert_eq!(diff_span(&source, &a, &b, span).count(), 1);
     assert!(source.reads() <= 4 * height, "{} reads at height {height}", source.reads());
 }
@@ -76,7 +76,7 @@ fn a_diff_of_a_span_reads_nothing_beyond_it() {
 /// Every node's last key in turn is removed: boundaries shift at each level.
 #[test]
 fn a_diff_skips_equal_nodes_where_boundaries_shifted() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let model = numbered(0..3_000);
     let a = build(SMALL, &nodes, &model);
     let height = height(&nodes, &a);
@@ -102,7 +102,7 @@ fn a_diff_skips_equal_nodes_where_boundaries_shifted() {
 /// One map is a small part of the other, so that one tree is taller: the common part is still not read.
 #[test]
 fn a_diff_skips_equal_nodes_of_trees_of_different_heights() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let whole = build(SMALL, &nodes, &numbered(0..20_000));
     for part in [10_000, 3_000, 1_000] {
         let start = build(SMALL, &nodes, &numbered(0..part));
@@ -117,7 +117,7 @@ fn a_diff_skips_equal_nodes_of_trees_of_different_heights() {
     }
 }
 
-fn walk_count(nodes: &MemoryNodes, root: &Root) -> usize {
+fn walk_count(nodes: &MemoryNodeStore, root: &MapRoot) -> usize {
     let mut count = 0;
     walk::<_, _, _, vellum_map::MapError>(
         nodes,
@@ -134,9 +134,9 @@ fn walk_count(nodes: &MemoryNodes, root: &Root) -> usize {
 
 #[test]
 fn equal_roots_are_compared_unread() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let root = build(SMALL, &nodes, &numbered(0..100));
-    let nothing = MemoryNodes::new();
+    let nothing = MemoryNodeStore::new();
     assert_eq!(diff(&nothing, &root, &root).count(), 0);
 }
 
@@ -144,7 +144,7 @@ fn equal_roots_are_compared_unread() {
 #[test]
 fn nodes_have_the_size_that_the_shape_says() {
     for value_len in [10, 40, 400] {
-        let nodes = MemoryNodes::new();
+        let nodes = MemoryNodeStore::new();
         let model: Model =
             (0..2_000_000 / value_len).map(|number| (key_of(number), vec![1; value_len as usize])).collect();
         let root = build(STANDARD, &nodes, &model);

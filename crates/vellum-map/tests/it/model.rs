@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use vellum_map::{Layer, MemoryNodes, Root, Shape, Span, View, apply, diff, diff_span, len};
+use vellum_map::{
+    ChangeLayer, KeySpan, MapRoot, MapShape, MapView, MemoryNodeStore, apply, diff, diff_span, len,
+};
 
 use crate::support::{Model, Random, STANDARD, TINY, build, collect, read_all};
 
@@ -18,7 +20,7 @@ fn random_operations_agree_with_a_btree() {
     let operations = setting("VELLUM_MAP_OPERATIONS", OPERATIONS);
     println!("VELLUM_MAP_SEED={seed}");
     let runs =
-        [(TINY, 600, 10), (TINY, 40, 30), (Shape::with_sizes(1, 1, 2, 3), 200, 4), (STANDARD, 3_000, 60)];
+        [(TINY, 600, 10), (TINY, 40, 30), (MapShape::with_sizes(1, 1, 2, 3), 200, 4), (STANDARD, 3_000, 60)];
     for (shape, universe, value_max) in runs {
         let share = operations / runs.len() as u64 + 1;
         Run::new(shape, Random(seed), universe, value_max).play(share);
@@ -26,27 +28,27 @@ fn random_operations_agree_with_a_btree() {
 }
 
 struct Run {
-    shape: Shape,
+    shape: MapShape,
     random: Random,
     /// How many different keys there are.
     universe: u64,
     value_max: u64,
-    nodes: MemoryNodes,
-    view: View,
+    nodes: MemoryNodeStore,
+    view: MapView,
     /// The newest layer, not yet in the view.
-    top: Layer,
+    top: ChangeLayer,
     model: Model,
     /// Some earlier states.
-    kept: Vec<(Root, Model)>,
+    kept: Vec<(MapRoot, Model)>,
 }
 
 impl Run {
-    fn new(shape: Shape, random: Random, universe: u64, value_max: u64) -> Self {
-        let nodes = MemoryNodes::new();
+    fn new(shape: MapShape, random: Random, universe: u64, value_max: u64) -> Self {
+        let nodes = MemoryNodeStore::new();
         let root = build(shape, &nodes, &Model::new());
         let kept = vec![(root, Model::new())];
-        let (model, top) = (Model::new(), Layer::new());
-        Self { shape, random, universe, value_max, nodes, view: View::new(root), top, model, kept }
+        let (model, top) = (Model::new(), ChangeLayer::new());
+        Self { shape, random, universe, value_max, nodes, view: MapView::new(root), top, model, kept }
     }
 
     fn play(&mut self, operations: u64) {
@@ -106,7 +108,7 @@ impl Run {
     }
 
     /// The state as a view with the newest layer on top.
-    fn state(&self) -> View {
+    fn state(&self) -> MapView {
         let mut view = self.view.clone();
         view.layers.insert(0, Arc::new(self.top.clone()));
         view
@@ -121,13 +123,13 @@ impl Run {
         assert_eq!(held.as_ref(), self.model.get(&key));
     }
 
-    fn random_span(&mut self) -> Span {
+    fn random_span(&mut self) -> KeySpan {
         let (a, b) = (self.key(), self.key());
         match self.random.below(4) {
-            0 => Span::all(),
-            1 => Span::prefix(&a),
-            2 => Span::from(&a),
-            _ => Span::between(&a, &b),
+            0 => KeySpan::all(),
+            1 => KeySpan::prefix(&a),
+            2 => KeySpan::from(&a),
+            _ => KeySpan::between(&a, &b),
         }
     }
 
@@ -175,10 +177,10 @@ impl Run {
         self.settle(root);
     }
 
-    fn settle(&mut self, root: Root) {
+    fn settle(&mut self, root: MapRoot) {
         assert_eq!(root, build(self.shape, &self.nodes, &self.model));
         assert_eq!(len(&self.nodes, &root).unwrap(), self.model.len() as u64);
-        self.view = View::new(root);
+        self.view = MapView::new(root);
         if self.kept.len() > 8 {
             let index = self.random.below(8) as usize;
             self.kept.swap_remove(index);
@@ -207,8 +209,8 @@ fn batch_of(batch: &std::collections::BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Vec
     batch.iter().map(|(key, value)| (key.as_slice(), value.as_deref())).collect()
 }
 
-fn as_owned(change: &vellum_map::Change) -> OwnedChange {
-    let owned = |value: &Option<vellum_map::Value>| value.as_ref().map(|value| value.to_vec());
+fn as_owned(change: &vellum_map::MapChange) -> OwnedChange {
+    let owned = |value: &Option<vellum_map::MapValue>| value.as_ref().map(|value| value.to_vec());
     (change.key.to_vec(), owned(&change.before), owned(&change.after))
 }
 

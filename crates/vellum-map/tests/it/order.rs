@@ -2,7 +2,7 @@
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use vellum_map::{Builder, MapError, MemoryNodes, NodeSink, apply};
+use vellum_map::{MapBuilder, MapError, MemoryNodeStore, NodeSink, apply};
 use vellum_types::{BlobId, ErrorKind};
 
 use crate::support::{Model, STANDARD, TINY, build, numbered, read_all};
@@ -22,7 +22,7 @@ proptest! {
     fn applied_in_any_grouping(
         batches in vec(btree_map(key(), proptest::option::of(value()), 0..60), 0..8),
     ) {
-        let nodes = MemoryNodes::new();
+        let nodes = MemoryNodeStore::new();
         let mut model = Model::new();
         let mut root = build(TINY, &nodes, &model);
         for batch in batches {
@@ -41,7 +41,7 @@ proptest! {
     #[test]
     fn added_one_by_one_in_any_order(entries in btree_map(key(), value(), 1..80).prop_shuffle_keys()) {
         let (model, order) = entries;
-        let nodes = MemoryNodes::new();
+        let nodes = MemoryNodeStore::new();
         let mut root = build(TINY, &nodes, &Model::new());
         for key in &order {
             root = apply(&nodes, &nodes, TINY, &root, [(key, Some(&model[key]))]).unwrap();
@@ -74,7 +74,7 @@ impl<T: Strategy<Value = Model>> ShuffleKeys for T {}
 /// Removes all keys but one in one go, and all: the tree loses several levels at once.
 #[test]
 fn a_tall_tree_falls_to_one_leaf() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let model = numbered(0..3_000);
     let root = build(TINY, &nodes, &model);
     for left in [0, 1_500, 2_999, 3_000] {
@@ -88,7 +88,7 @@ fn a_tall_tree_falls_to_one_leaf() {
 
 #[test]
 fn changes_that_change_nothing_store_nothing() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let model = numbered(0..20_000);
     let root = build(STANDARD, &nodes, &model);
     let count = nodes.len();
@@ -102,16 +102,16 @@ fn changes_that_change_nothing_store_nothing() {
 
 #[test]
 fn another_seed_gives_other_boundaries() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let model = numbered(0..5_000);
-    let other = vellum_map::Shape::new(8);
+    let other = vellum_map::MapShape::new(8);
     assert_ne!(build(STANDARD, &nodes, &model), build(other, &nodes, &model));
 }
 
 #[test]
 fn disorder_and_excess_are_refused() {
-    let nodes = MemoryNodes::new();
-    let mut builder = Builder::new(TINY, &nodes);
+    let nodes = MemoryNodeStore::new();
+    let mut builder = MapBuilder::new(TINY, &nodes);
     builder.push(b"b", b"").unwrap();
     assert!(matches!(builder.push(b"b", b""), Err(MapError::Unsorted)));
     assert!(matches!(builder.push(b"a", b""), Err(MapError::Unsorted)));
@@ -123,7 +123,7 @@ fn disorder_and_excess_are_refused() {
 #[test]
 fn the_largest_entries_fit() {
     use vellum_types::limits::{KEY_MAX, VALUE_MAX};
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let large = |byte: u8| (vec![byte; KEY_MAX], vec![byte; VALUE_MAX]);
     let mut model: Model = (0..40).map(large).collect();
     for (key, value) in numbered(0..3_000) {
@@ -136,7 +136,7 @@ fn the_largest_entries_fit() {
 /// A sink that fails once, at any of its calls: there is no root of half a map, also if the caller goes on.
 #[test]
 fn a_failed_put_gives_no_root() {
-    struct Failing<'a>(&'a MemoryNodes, std::sync::atomic::AtomicI32);
+    struct Failing<'a>(&'a MemoryNodeStore, std::sync::atomic::AtomicI32);
     impl NodeSink for Failing<'_> {
         fn put(&self, bytes: &[u8]) -> Result<BlobId, MapError> {
             if self.1.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) == 0 {
@@ -145,20 +145,20 @@ fn a_failed_put_gives_no_root() {
             self.0.put(bytes)
         }
     }
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let model = numbered(0..200);
     let whole = build(TINY, &nodes, &model);
     let calls = nodes.len() as i32;
     for fails_at in 0..calls {
         let sink = Failing(&nodes, fails_at.into());
-        let mut builder = Builder::new(TINY, &sink);
+        let mut builder = MapBuilder::new(TINY, &sink);
         let failed = model.iter().filter(|(key, value)| builder.push(key, value).is_err()).count();
         let finished = builder.finish();
         assert!(failed > 0 || finished.is_err());
         assert!(finished.is_err(), "call {fails_at}");
     }
     let sink = Failing(&nodes, calls.into());
-    let mut builder = Builder::new(TINY, &sink);
+    let mut builder = MapBuilder::new(TINY, &sink);
     model.iter().for_each(|(key, value)| builder.push(key, value).unwrap());
     assert_eq!(builder.finish().unwrap(), whole);
 }

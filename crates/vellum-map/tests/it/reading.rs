@@ -3,27 +3,29 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use vellum_map::{LoadBytes, MapError, MemoryNodes, Node, NodeCache, NodeSource, Span, get, range, walk};
+use vellum_map::{
+    KeySpan, LoadBytes, MapError, MapNode, MemoryNodeStore, NodeCache, NodeSource, get, range, walk,
+};
 use vellum_types::BlobId;
 
 use crate::support::{Counted, TINY, build, collect, key_of, numbered, read_all};
 
 #[test]
 fn spans_say_which_keys_belong_to_them() {
-    assert_eq!(Span::prefix([1, 0xff]), Span::between([1, 0xff], [2]));
-    assert_eq!(Span::prefix([0xff, 0xff]), Span::from([0xff, 0xff]));
-    assert_eq!(Span::prefix([]), Span::all());
-    let span = Span::prefix(b"a").after(b"ab");
+    assert_eq!(KeySpan::prefix([1, 0xff]), KeySpan::between([1, 0xff], [2]));
+    assert_eq!(KeySpan::prefix([0xff, 0xff]), KeySpan::from([0xff, 0xff]));
+    assert_eq!(KeySpan::prefix([]), KeySpan::all());
+    let span = KeySpan::prefix(b"a").after(b"ab");
     assert!(span.contains(b"ab\0") && !span.contains(b"ab") && !span.contains(b"b"));
-    assert_eq!(Span::prefix(b"b").after(b"a"), Span::prefix(b"b"));
+    assert_eq!(KeySpan::prefix(b"b").after(b"a"), KeySpan::prefix(b"b"));
 }
 
 #[test]
 fn borrowed_and_shared_scans_agree() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let model = numbered(0..2_000);
     let root = build(TINY, &nodes, &model);
-    let span = Span::between(key_of(500), key_of(1_500));
+    let span = KeySpan::between(key_of(500), key_of(1_500));
     let mut scan = range(&nodes, &root, span.clone()).unwrap();
     let mut borrowed = Vec::new();
     while let Some((key, value)) = scan.step().unwrap() {
@@ -35,31 +37,31 @@ fn borrowed_and_shared_scans_agree() {
 
 #[test]
 fn a_scan_of_few_keys_reads_few_nodes() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let root = build(TINY, &nodes, &numbered(0..20_000));
     let source = Counted::new(&nodes);
     let height = usize::from(nodes.node(&root.0).unwrap().level()) + 1;
-    assert_eq!(range(&source, &root, Span::between(key_of(8_000), key_of(8_002))).unwrap().count(), 2);
+    assert_eq!(range(&source, &root, KeySpan::between(key_of(8_000), key_of(8_002))).unwrap().count(), 2);
     assert!(source.reads.load(Ordering::Relaxed) <= height + 2);
 }
 
 #[test]
 fn a_span_beyond_the_last_key_reads_no_node_but_the_root() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let root = build(TINY, &nodes, &numbered(0..20_000));
     let source = Counted::new(&nodes);
     let read =
-        |from: u64| range(&source, &root, Span::between(key_of(from), key_of(30_000))).unwrap().count();
+        |from: u64| range(&source, &root, KeySpan::between(key_of(from), key_of(30_000))).unwrap().count();
     assert_eq!(read(20_000), 0);
     assert_eq!(source.reads.load(Ordering::Relaxed), 1);
     assert_eq!(read(19_999), 1);
     let empty = build(TINY, &nodes, &numbered(0..0));
-    assert_eq!(range(&source, &empty, Span::all()).unwrap().count(), 0);
+    assert_eq!(range(&source, &empty, KeySpan::all()).unwrap().count(), 0);
 }
 
 #[test]
 fn a_walk_visits_each_node_once_and_can_be_pruned() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let model = numbered(0..5_000);
     let root = build(TINY, &nodes, &model);
     let mut seen = HashSet::new();
@@ -100,7 +102,7 @@ fn a_walk_visits_each_node_once_and_can_be_pruned() {
 
 #[test]
 fn a_cache_loads_once_and_stays_in_its_bounds() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let model = numbered(0..20_000);
     let root = build(TINY, &nodes, &model);
     let cache = NodeCache::new(&nodes, 1 << 30);
@@ -118,7 +120,7 @@ fn a_cache_loads_once_and_stays_in_its_bounds() {
 
 #[test]
 fn a_cache_passes_hints_on_for_what_it_lacks() {
-    struct Hinted<'a>(&'a MemoryNodes, std::sync::Mutex<Vec<BlobId>>);
+    struct Hinted<'a>(&'a MemoryNodeStore, std::sync::Mutex<Vec<BlobId>>);
     impl LoadBytes for Hinted<'_> {
         fn load(&self, id: &BlobId) -> Result<Vec<u8>, MapError> {
             self.0.load(id)
@@ -127,7 +129,7 @@ fn a_cache_passes_hints_on_for_what_it_lacks() {
             self.1.lock().unwrap().extend_from_slice(ids);
         }
     }
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let root = build(TINY, &nodes, &numbered(0..1_000));
     let cache = NodeCache::new(Hinted(&nodes, std::sync::Mutex::default()), 1 << 30);
     let walk_all = || walk::<_, _, _, MapError>(&cache, &root, |_, _| true, |_, _| Ok(())).unwrap();
@@ -138,10 +140,10 @@ fn a_cache_passes_hints_on_for_what_it_lacks() {
 
 #[test]
 fn a_missing_node_is_named() {
-    let nodes = MemoryNodes::new();
+    let nodes = MemoryNodeStore::new();
     let root = build(TINY, &nodes, &numbered(0..10));
-    let error = get(&MemoryNodes::new(), &root, b"x").unwrap_err();
+    let error = get(&MemoryNodeStore::new(), &root, b"x").unwrap_err();
     assert_eq!(error.kind(), vellum_types::ErrorKind::NotFound);
     assert!(error.to_string().contains(&root.0.to_string()));
-    assert!(Node::decode(Vec::new()).is_err());
+    assert!(MapNode::decode(Vec::new()).is_err());
 }

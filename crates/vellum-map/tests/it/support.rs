@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vellum_map::{Builder, MapError, MemoryNodes, Node, NodeSource, Root, Shape, Span, range};
+use vellum_map::{
+    KeySpan, MapBuilder, MapError, MapNode, MapRoot, MapShape, MemoryNodeStore, NodeSource, range,
+};
 use vellum_types::BlobId;
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Nodes of a few entries: deep trees of few keys, and boundaries everywhere.
-pub const TINY: Shape = Shape::with_sizes(7, 40, 120, 400);
+pub const TINY: MapShape = MapShape::with_sizes(7, 40, 120, 400);
 /// A tenth of the standard sizes: heights of a few levels, and inner nodes of a dozen children.
-pub const SMALL: Shape = Shape::with_sizes(7, 200, 800, 3_200);
-pub const STANDARD: Shape = Shape::new(7);
+pub const SMALL: MapShape = MapShape::with_sizes(7, 200, 800, 3_200);
+pub const STANDARD: MapShape = MapShape::new(7);
 
 /// SplitMix64: random enough, and its seed can be printed.
 pub struct Random(pub u64);
@@ -36,19 +38,19 @@ impl Random {
     }
 }
 
-pub fn build(shape: Shape, nodes: &MemoryNodes, model: &Model) -> Root {
-    let mut builder = Builder::new(shape, nodes);
+pub fn build(shape: MapShape, nodes: &MemoryNodeStore, model: &Model) -> MapRoot {
+    let mut builder = MapBuilder::new(shape, nodes);
     for (key, value) in model {
         builder.push(key, value).unwrap();
     }
     builder.finish().unwrap()
 }
 
-pub fn read_all<S: NodeSource>(source: &S, root: &Root) -> Model {
-    collect(range(source, root, Span::all()).unwrap())
+pub fn read_all<S: NodeSource>(source: &S, root: &MapRoot) -> Model {
+    collect(range(source, root, KeySpan::all()).unwrap())
 }
 
-pub fn collect(entries: impl Iterator<Item = Result<vellum_map::Entry, MapError>>) -> Model {
+pub fn collect(entries: impl Iterator<Item = Result<vellum_map::MapEntry, MapError>>) -> Model {
     entries.map(|entry| entry.unwrap()).map(|entry| (entry.key.to_vec(), entry.value.to_vec())).collect()
 }
 
@@ -70,12 +72,12 @@ pub fn value_of(number: u64) -> Vec<u8> {
 
 /// Counts the nodes that are read.
 pub struct Counted<'a> {
-    pub nodes: &'a MemoryNodes,
+    pub nodes: &'a MemoryNodeStore,
     pub reads: AtomicUsize,
 }
 
 impl<'a> Counted<'a> {
-    pub fn new(nodes: &'a MemoryNodes) -> Self {
+    pub fn new(nodes: &'a MemoryNodeStore) -> Self {
         Self { nodes, reads: AtomicUsize::new(0) }
     }
 
@@ -85,7 +87,7 @@ impl<'a> Counted<'a> {
 }
 
 impl NodeSource for Counted<'_> {
-    fn node(&self, id: &BlobId) -> Result<Arc<Node>, MapError> {
+    fn node(&self, id: &BlobId) -> Result<Arc<MapNode>, MapError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.nodes.node(id)
     }

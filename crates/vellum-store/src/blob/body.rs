@@ -9,9 +9,9 @@ mod difference;
 
 use std::cell::RefCell;
 
-use vellum_crypto::{Domain, OpenError, VolumeKeys};
+use vellum_crypto::{RecordDomain, UnsealError, VolumeKeys};
 use vellum_types::limits::BLOB_MAX;
-use vellum_types::{BlobId, BlobKind, DecodeError, Reader, Writer};
+use vellum_types::{BlobId, BlobKind, DecodeError, FieldReader, FieldWriter};
 use zstd::bulk::{Compressor, Decompressor};
 
 pub(crate) use self::difference::{BasePlace, Difference, NewDifference};
@@ -36,10 +36,10 @@ const PROBE_LEVEL: i32 = -3;
 
 /// Why the sealed bytes of a blob are not the blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BodyFault {
+pub enum BlobBodyFault {
     /// They do not authenticate.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] UnsealError),
     /// They are longer than any sealed blob.
     #[error("it has {0} sealed bytes, more than any blob may have")]
     TooLong(usize),
@@ -68,7 +68,7 @@ pub(crate) enum OpenedBody {
 
 impl OpenedBody {
     /// The plaintext. `base` returns the sealed bytes at a place of the same pack; it is called at most once.
-    pub(crate) fn resolve<E: From<BodyFault>>(
+    pub(crate) fn resolve<E: From<BlobBodyFault>>(
         self,
         keys: &VolumeKeys,
         kind: BlobKind,
@@ -91,7 +91,7 @@ pub(crate) enum DecodedBody {
     Difference(Difference),
 }
 
-struct Coder {
+struct BodyCoder {
     compressor: Option<(i32, Compressor<'static>)>,
     probe: Option<Compressor<'static>>,
     decompressor: Option<Decompressor<'static>>,
@@ -100,8 +100,8 @@ struct Coder {
 
 thread_local! {
     // zstd contexts are large and slow to make: one of each per thread, reused.
-    static CODER: RefCell<Coder> =
-        const { RefCell::new(Coder { compressor: None, probe: None, decompressor: None, body: Vec::new() }) };
+    static CODER: RefCell<BodyCoder> =
+        const { RefCell::new(BodyCoder { compressor: None, probe: None, decompressor: None, body: Vec::new() }) };
 }
 
 /// Appends the sealed form of a blob to `out`; returns the length of its body before sealing.
@@ -116,7 +116,7 @@ pub(crate) fn seal(
     CODER.with_borrow_mut(|coder| {
         let body = coder.encode(level, plaintext);
         out.reserve(body.len() + keys.overhead());
-        keys.seal(Domain::Blob(kind), id.as_bytes(), body, out);
+        keys.seal(RecordDomain::Blob(kind), id.as_bytes(), body, out);
         body.len()
     })
 }
@@ -127,28 +127,33 @@ pub(crate) fn open(
     kind: BlobKind,
     id: &BlobId,
     sealed: &[u8],
-) -> Result<OpenedBody, BodyFault> {
+) -> Result<OpenedBody, BlobBodyFault> {
     match unseal(keys, kind, id, sealed)? {
         DecodedBody::Difference(difference) => Ok(OpenedBody::Difference(difference)),
         DecodedBody::Content(plaintext) if keys.blob_id(kind, &plaintext) == *id => {
             Ok(OpenedBody::Content(plaintext))
         }
-        DecodedBody::Content(_) => Err(BodyFault::Identity),
+        DecodedBody::Content(_) => Err(BlobBodyFault::Identity),
     }
 }
 
 /// What a sealed blob holds, authenticated; its content is not checked against its id.
-fn unseal(keys: &VolumeKeys, kind: BlobKind, id: &BlobId, sealed: &[u8]) -> Result<DecodedBody, BodyFault> {
+fn unseal(
+    keys: &VolumeKeys,
+    kind: BlobKind,
+    id: &BlobId,
+    sealed: &[u8],
+) -> Result<DecodedBody, BlobBodyFault> {
     if sealed.len() > SEALED_MAX {
-        return Err(BodyFault::TooLong(sealed.len()));
+        return Err(BlobBodyFault::TooLong(sealed.len()));
     }
     let mut body = Vec::with_capacity(sealed.len());
-    keys.open(Domain::Blob(kind), id.as_bytes(), sealed, &mut body)?;
+    keys.open(RecordDomain::Blob(kind), id.as_bytes(), sealed, &mut body)?;
     decode(body)
 }
 
-pub(crate) fn decode(mut body: Vec<u8>) -> Result<DecodedBody, BodyFault> {
-    let mut reader = Reader::new(&body);
+pub(crate) fn decode(mut body: Vec<u8>) -> Result<DecodedBody, BlobBodyFault> {
+    let mut reader = FieldReader::new(&body);
     match reader.u8()? {
         RAW => {
             body.remove(0);
@@ -167,24 +172,24 @@ pub(crate) fn decode(mut body: Vec<u8>) -> Result<DecodedBody, BodyFault> {
     }
 }
 
-fn plaintext_len(reader: &mut Reader<'_>) -> Result<usize, DecodeError> {
+fn plaintext_len(reader: &mut FieldReader<'_>) -> Result<usize, DecodeError> {
     let len = usize::try_from(reader.varint()?).map_err(|_| DecodeError::Invalid("length"))?;
     if len > BLOB_MAX { Err(DecodeError::Invalid("length")) } else { Ok(len) }
 }
 
-fn decompress(data: &[u8], len: usize) -> Result<Vec<u8>, BodyFault> {
+fn decompress(data: &[u8], len: usize) -> Result<Vec<u8>, BlobBodyFault> {
     // The output buffer bounds both the length and, as decoding is in one piece, the window.
     CODER.with_borrow_mut(|coder| {
         if coder.decompressor.is_none() {
             coder.decompressor = Decompressor::new().ok();
         }
-        let decompressor = coder.decompressor.as_mut().ok_or(BodyFault::Compression)?;
-        let plaintext = decompressor.decompress(data, len).map_err(|_| BodyFault::Compression)?;
-        if plaintext.len() == len { Ok(plaintext) } else { Err(BodyFault::Compression) }
+        let decompressor = coder.decompressor.as_mut().ok_or(BlobBodyFault::Compression)?;
+        let plaintext = decompressor.decompress(data, len).map_err(|_| BlobBodyFault::Compression)?;
+        if plaintext.len() == len { Ok(plaintext) } else { Err(BlobBodyFault::Compression) }
     })
 }
 
-impl Coder {
+impl BodyCoder {
     /// The body, in a buffer that the next call reuses.
     fn encode(&mut self, level: i32, plaintext: &[u8]) -> &[u8] {
         let compressed =
@@ -204,7 +209,7 @@ impl Coder {
             self.compressor = Some((level, Compressor::new(level).ok()?));
         }
         let (_, compressor) = self.compressor.as_mut()?;
-        let mut frame = Writer::over(Vec::with_capacity(FRAME_MAX));
+        let mut frame = FieldWriter::over(Vec::with_capacity(FRAME_MAX));
         frame.u8(ZSTD).varint(plaintext.len() as u64);
         let frame = frame.into_vec();
         // Room for anything that is shorter than raw; zstd fails where that is not enough. The buffer only

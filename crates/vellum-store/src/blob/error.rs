@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vellum_types::{BlobId, BlobKind, DecodeError, ErrorKind, PackId};
 
-use super::body::BodyFault;
+use super::body::BlobBodyFault;
 use crate::error::StoreError;
 use crate::pack::PackFault;
 
@@ -44,7 +44,7 @@ pub enum BlobError {
         /// Where it was read.
         pack: PackId,
         /// What is wrong.
-        fault: BodyFault,
+        fault: BlobBodyFault,
     },
     /// A pack's structure is wrong.
     #[error("pack {pack} is damaged: {fault}")]
@@ -99,7 +99,9 @@ impl BlobError {
             Self::Store(error) => error.kind(),
             Self::NotFound { .. } => ErrorKind::NotFound,
             // Authenticated, and of a later version of the format.
-            Self::Damaged { fault: BodyFault::Decode(DecodeError::Version(_)), .. } => ErrorKind::Unsupported,
+            Self::Damaged { fault: BlobBodyFault::Decode(DecodeError::Version(_)), .. } => {
+                ErrorKind::Unsupported
+            }
             Self::Missing { .. }
             | Self::Damaged { .. }
             | Self::Pack { .. }

@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 
 use vellum_types::{BlobId, BlobKind, PackId};
 
-use super::body::{BasePlace, BodyFault};
+use super::body::{BasePlace, BlobBodyFault};
 use super::{BlobError, BlobStore, body};
-use crate::index::Location;
+use crate::index::BlobLocation;
 use crate::pack::pack_key;
 
 /// Bytes between two blobs that are read along rather than asking twice: what a disk or a network reads in the
@@ -21,7 +21,7 @@ const GAP_MAX: u32 = 64 << 10;
 const SPAN_MAX: u32 = 8 << 20;
 
 /// Sealed blobs in memory; opened one by one, from any thread.
-pub struct Fetched {
+pub struct FetchedBlobs {
     store: BlobStore,
     wanted: Vec<(BlobKind, BlobId)>,
     /// For each blob its span and its place in it.
@@ -32,17 +32,17 @@ pub struct Fetched {
 }
 
 /// One ranged get, and the blobs that it serves.
-pub(super) struct Span {
+pub(super) struct FetchSpan {
     pub(super) pack: PackId,
     pub(super) start: u32,
     pub(super) end: u32,
-    pub(super) blobs: Vec<(usize, Location)>,
+    pub(super) blobs: Vec<(usize, BlobLocation)>,
 }
 
 impl BlobStore {
     /// Fetches the sealed bytes of many blobs. The caller bounds their number; gaps add at most as much again
     /// as the blobs have. Blobs that are not known or cannot be fetched fail when they are opened.
-    pub fn fetch(&self, wanted: &[(BlobKind, BlobId)]) -> Result<Fetched, BlobError> {
+    pub fn fetch(&self, wanted: &[(BlobKind, BlobId)]) -> Result<FetchedBlobs, BlobError> {
         let view = self.inner.index.view();
         let mut located: Vec<_> = wanted
             .iter()
@@ -65,12 +65,12 @@ impl BlobStore {
             }
         }
         let origins = spans.iter().map(|span| (span.pack, span.start)).collect();
-        Ok(Fetched { store: self.clone(), wanted: wanted.to_vec(), places, spans: bytes, origins })
+        Ok(FetchedBlobs { store: self.clone(), wanted: wanted.to_vec(), places, spans: bytes, origins })
     }
 
-    /// The bytes of each span; `None` where the store failed: `Fetched::open` then learns why.
-    fn get_spans(&self, spans: &[Span]) -> Vec<Option<Vec<u8>>> {
-        let get = |span: &Span| {
+    /// The bytes of each span; `None` where the store failed: `FetchedBlobs::open` then learns why.
+    fn get_spans(&self, spans: &[FetchSpan]) -> Vec<Option<Vec<u8>>> {
+        let get = |span: &FetchSpan| {
             let len = u64::from(span.end - span.start);
             self.inner.objects.get_range(&pack_key(&span.pack), span.start.into(), len).ok()
         };
@@ -96,8 +96,8 @@ impl BlobStore {
 }
 
 /// Joins neighbours into spans. Takes blobs sorted by pack and offset.
-pub(super) fn coalesce(located: &[(usize, Location)]) -> Vec<Span> {
-    let mut spans: Vec<Span> = Vec::new();
+pub(super) fn coalesce(located: &[(usize, BlobLocation)]) -> Vec<FetchSpan> {
+    let mut spans: Vec<FetchSpan> = Vec::new();
     for (position, place) in located {
         // Both come from the index, whose records keep them within a pack.
         let end = place.offset.saturating_add(place.len);
@@ -110,7 +110,7 @@ pub(super) fn coalesce(located: &[(usize, Location)]) -> Vec<Span> {
                 span.end = span.end.max(end);
                 span.blobs.push((*position, *place));
             }
-            _ => spans.push(Span {
+            _ => spans.push(FetchSpan {
                 pack: place.pack,
                 start: place.offset,
                 end,
@@ -121,7 +121,7 @@ pub(super) fn coalesce(located: &[(usize, Location)]) -> Vec<Span> {
     spans
 }
 
-impl Fetched {
+impl FetchedBlobs {
     /// How many blobs were asked for.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -155,12 +155,13 @@ impl Fetched {
         kind: BlobKind,
         id: &BlobId,
         sealed: &[u8],
-    ) -> Result<Vec<u8>, BodyFault> {
+    ) -> Result<Vec<u8>, BlobBodyFault> {
         let keys = &self.store.inner.keys;
         let opened = body::open(keys, kind, id, sealed)?;
         opened.resolve(keys, kind, id, |base| {
-            let (number, _) = self.places.get(position).and_then(Option::as_ref).ok_or(BodyFault::Base)?;
-            let (pack, start) = self.origins.get(*number).ok_or(BodyFault::Base)?;
+            let (number, _) =
+                self.places.get(position).and_then(Option::as_ref).ok_or(BlobBodyFault::Base)?;
+            let (pack, start) = self.origins.get(*number).ok_or(BlobBodyFault::Base)?;
             let bytes = self.spans.get(*number).and_then(Option::as_ref);
             let within = base.offset.checked_sub(*start).map(|offset| BasePlace { offset, ..*base });
             if let Some(found) = bytes.zip(within).and_then(|(bytes, place)| place.slice(bytes)) {
@@ -170,7 +171,7 @@ impl Fetched {
             // Whatever is the matter is found out by the reading that follows.
             objects
                 .get_range(&pack_key(pack), base.offset.into(), base.len.into())
-                .map_err(|_| BodyFault::Base)
+                .map_err(|_| BlobBodyFault::Base)
         })
     }
 

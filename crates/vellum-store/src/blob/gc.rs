@@ -12,7 +12,7 @@ use vellum_types::{BlobId, PackId};
 use super::body::OpenedBody;
 use super::fetch::coalesce;
 use super::{BlobError, BlobStore, WriteStats, body};
-use crate::index::{Addition, Condemned, Location, now};
+use crate::index::{BlobLocation, CondemnedPack, IndexAddition, now};
 use crate::pack::{PACKS_FOLDER, PackEntry, pack_key, pack_of, read_toc};
 
 /// A pack as the store lists it.
@@ -51,7 +51,7 @@ impl BlobStore {
     }
 
     /// Visits every place that the index knows; a blob that is stored twice comes twice.
-    pub fn for_each_entry(&self, mut visit: impl FnMut(&BlobId, &Location)) {
+    pub fn for_each_entry(&self, mut visit: impl FnMut(&BlobId, &BlobLocation)) {
         for run in self.inner.index.view().runs() {
             run.iter().for_each(|(id, place)| visit(&id, &place));
         }
@@ -61,10 +61,10 @@ impl BlobStore {
     /// them. They stay readable.
     pub fn condemn(&self, packs: &[PackId]) -> Result<(), BlobError> {
         let since = now();
-        let mut condemned: Vec<_> = packs.iter().map(|pack| Condemned { pack: *pack, since }).collect();
+        let mut condemned: Vec<_> = packs.iter().map(|pack| CondemnedPack { pack: *pack, since }).collect();
         condemned.sort();
         condemned.dedup();
-        self.inner.index.commit(Addition { condemned, ..Addition::default() })?;
+        self.inner.index.commit(IndexAddition { condemned, ..IndexAddition::default() })?;
         Ok(())
     }
 
@@ -87,7 +87,8 @@ impl BlobStore {
         for (pack, live) in packs {
             let entries = self.pack_entries(pack)?;
             let live = entries.iter().filter(|entry| live.contains(&entry.id)).enumerate();
-            let places: Vec<_> = live.map(|(i, entry)| (i, entry.id, Location::of(*pack, entry))).collect();
+            let places: Vec<_> =
+                live.map(|(i, entry)| (i, entry.id, BlobLocation::of(*pack, entry))).collect();
             let located: Vec<_> = places.iter().map(|(i, _, place)| (*i, *place)).collect();
             for span in coalesce(&located) {
                 let len = u64::from(span.end - span.start);

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError, RwLock};
 use vellum_types::{BlobId, BlobKind, PackId};
 
 use super::{BlobError, BlobStore};
-use crate::index::Location;
+use crate::index::BlobLocation;
 use crate::pack::is_whole;
 
 /// What was found missing or damaged, by this process or by an earlier verification.
@@ -34,7 +34,7 @@ impl LostCopies {
     }
 
     /// Whether the copy of a blob at this place was found lost.
-    pub(super) fn contains(&self, id: &BlobId, place: &Location) -> bool {
+    pub(super) fn contains(&self, id: &BlobId, place: &BlobLocation) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
         }
@@ -43,7 +43,7 @@ impl LostCopies {
     }
 
     /// The copy of a blob at this place could not be read.
-    pub(super) fn note_unreadable(&self, place: &Location) {
+    pub(super) fn note_unreadable(&self, place: &BlobLocation) {
         self.add(|lost| lost.packs.extend([place.pack]));
     }
 
@@ -68,7 +68,7 @@ impl PackReliance {
     }
 
     /// Whether the pack is there with its length; asked of the store once.
-    fn is_whole(&self, store: &BlobStore, place: &Location) -> Result<bool, BlobError> {
+    fn is_whole(&self, store: &BlobStore, place: &BlobLocation) -> Result<bool, BlobError> {
         let known = || self.whole.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(whole) = known().get(&place.pack) {
             return Ok(*whole);
@@ -84,7 +84,7 @@ impl PackReliance {
 }
 
 /// What the store has of a blob, for a writer.
-pub(super) enum Stored {
+pub(super) enum StoredCopy {
     /// It need not be stored again.
     Reliable,
     /// It must be stored; these copies are lost.
@@ -98,16 +98,16 @@ impl BlobStore {
         kind: BlobKind,
         id: &BlobId,
         packs: &PackReliance,
-    ) -> Result<Stored, BlobError> {
+    ) -> Result<StoredCopy, BlobError> {
         let view = self.inner.index.view();
-        let reliable = |place: &Location| {
+        let reliable = |place: &BlobLocation| {
             Ok::<_, BlobError>(!self.inner.lost.contains(id, place) && packs.is_whole(self, place)?)
         };
         let Some(first) = view.find_live(id).filter(|place| place.kind == kind) else {
-            return Ok(Stored::Lost(Vec::new()));
+            return Ok(StoredCopy::Lost(Vec::new()));
         };
         if reliable(&first)? {
-            return Ok(Stored::Reliable);
+            return Ok(StoredCopy::Reliable);
         }
         let mut lost = vec![first.pack];
         for place in view.find_all(id) {
@@ -116,11 +116,11 @@ impl BlobStore {
                 continue;
             }
             if reliable(&place)? {
-                return Ok(Stored::Reliable);
+                return Ok(StoredCopy::Reliable);
             }
             lost.push(place.pack);
         }
-        Ok(Stored::Lost(lost))
+        Ok(StoredCopy::Lost(lost))
     }
 
     /// From now on no writer of this process relies on these blobs: their copies were found missing or damaged.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use vellum_types::{ErrorKind, PackId};
 
 use super::{BlobError, BlobStore};
-use crate::index::Location;
-use crate::pack::{Finding, check_pack};
+use crate::index::BlobLocation;
+use crate::pack::{PackFinding, check_pack};
 
 /// What a rebuild found.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub struct RebuildStats {
 
 impl BlobStore {
     /// Checks every byte and every blob of a pack. An error means that the store did not answer.
-    pub fn check_pack(&self, pack: &PackId) -> Result<Vec<Finding>, BlobError> {
+    pub fn check_pack(&self, pack: &PackId) -> Result<Vec<PackFinding>, BlobError> {
         check_pack(&*self.inner.objects, &self.inner.keys, pack)
     }
 
@@ -49,7 +49,7 @@ impl BlobStore {
             match self.pack_entries(&pack.id) {
                 Ok(entries) => {
                     stats.packs += 1;
-                    blobs.extend(entries.iter().map(|entry| (entry.id, Location::of(pack.id, entry))));
+                    blobs.extend(entries.iter().map(|entry| (entry.id, BlobLocation::of(pack.id, entry))));
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
                     stats.unreadable.push((pack.id, error));

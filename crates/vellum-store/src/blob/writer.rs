@@ -16,15 +16,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use vellum_types::limits::BLOB_MAX;
 use vellum_types::{BlobId, BlobKind, ErrorKind, PackId};
 
-use self::pending::{Pending, Spot};
+use self::pending::{PendingBlobs, PendingLocation};
 use self::similar::{BlobEnds, SimilarBlobs};
-use self::stats::Stats;
 pub use self::stats::WriteStats;
-use self::upload::{Job, Uploads};
-use super::body::{BasePlace, BodyFault, NewDifference, OpenedBody};
-use super::reliance::{PackReliance, Stored};
+use self::stats::WriterCounters;
+use self::upload::{UploadJob, UploadQueue};
+use super::body::{BasePlace, BlobBodyFault, NewDifference, OpenedBody};
+use super::reliance::{PackReliance, StoredCopy};
 use super::{BlobError, BlobStore, body};
-use crate::index::{Addition, Location};
+use crate::index::{BlobLocation, IndexAddition};
 use crate::object::ObjectKey;
 use crate::pack::{PackBuilder, PackEntry, pack_key};
 
@@ -34,17 +34,17 @@ thread_local! {
 }
 
 /// State that the uploading threads share with the writer.
-struct Shared {
+struct BlobWriterShared {
     store: BlobStore,
-    pending: Pending,
+    pending: PendingBlobs,
     failed: OnceLock<Arc<BlobError>>,
-    stats: Stats,
-    uploaded: Mutex<Vec<(BlobId, Location)>>,
+    stats: WriterCounters,
+    uploaded: Mutex<Vec<(BlobId, BlobLocation)>>,
 }
 
 /// Nobody knows packs that no index names. What filled the store up must not stay there: it would be put once more by
 /// the next attempt.
-impl Drop for Shared {
+impl Drop for BlobWriterShared {
     fn drop(&mut self) {
         if self.failed.get().is_none_or(|error| error.kind() != ErrorKind::NoSpace) {
             return;
@@ -80,16 +80,16 @@ struct OpenBase {
 
 /// Writes blobs; used by any number of threads at once.
 pub struct BlobWriter {
-    shared: Arc<Shared>,
+    shared: Arc<BlobWriterShared>,
     chunks: Mutex<OpenPack>,
     nodes: Mutex<OpenPack>,
-    uploads: Uploads,
+    uploads: UploadQueue,
     packs: PackReliance,
     /// Blobs that are stored again, with the packs in which their copies are lost.
     renewed: Mutex<Vec<(BlobId, PackId)>>,
 }
 
-impl Shared {
+impl BlobWriterShared {
     /// Remembers the first failure; returns what the caller of the failed call is told.
     fn stop(&self, error: BlobError) -> BlobError {
         let _ = self.failed.set(Arc::new(error));
@@ -103,14 +103,14 @@ impl Shared {
 
 impl BlobWriter {
     pub(super) fn new(store: BlobStore) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(BlobWriterShared {
             store,
-            pending: Pending::default(),
+            pending: PendingBlobs::default(),
             failed: OnceLock::new(),
-            stats: Stats::default(),
+            stats: WriterCounters::default(),
             uploaded: Mutex::default(),
         });
-        let uploads = Uploads::new(shared.clone());
+        let uploads = UploadQueue::new(shared.clone());
         let open = |kind| Mutex::new(OpenPack::new(uploads.next_number(), kind));
         let (chunks, nodes) = (open(BlobKind::Chunk), open(BlobKind::Node));
         Self { shared, chunks, nodes, uploads, packs: PackReliance::default(), renewed: Mutex::default() }
@@ -131,7 +131,7 @@ impl BlobWriter {
         }
         let stats = &self.shared.stats;
         let stored = self.shared.store.look_for(kind, id, &self.packs);
-        let Stored::Lost(lost) = stored.map_err(|error| self.shared.stop(error))? else {
+        let StoredCopy::Lost(lost) = stored.map_err(|error| self.shared.stop(error))? else {
             stats.duplicate(plaintext.len());
             return Ok(());
         };
@@ -245,14 +245,14 @@ impl BlobWriter {
         id: &BlobId,
         entry: PackEntry,
     ) -> Result<(), BlobError> {
-        self.shared.pending.place(id, Spot { number: open.number, entry });
+        self.shared.pending.place(id, PendingLocation { number: open.number, entry });
         if !open.builder.is_full(self.shared.store.inner.options.pack_size) {
             return Ok(());
         }
         let next = OpenPack::new(self.uploads.next_number(), entry.kind);
         let full = std::mem::replace(&mut *open, next);
         // The lock is held while this waits for an upload to end: that is what bounds the memory.
-        self.uploads.submit(Job { number: full.number, builder: full.builder })
+        self.uploads.submit(UploadJob { number: full.number, builder: full.builder })
     }
 
     fn open_pack(&self, kind: BlobKind) -> MutexGuard<'_, OpenPack> {
@@ -283,18 +283,19 @@ impl BlobWriter {
                     OpenedBody::Difference(difference) => {
                         let BasePlace { id: base, offset, len } = difference.base;
                         let entry = PackEntry { id: base, kind, offset, len };
-                        let base = self.sealed_in_memory(kind, &Spot { number: spot.number, entry });
+                        let base =
+                            self.sealed_in_memory(kind, &PendingLocation { number: spot.number, entry });
                         // Without its base it has left memory between the two looks.
                         if let Some(base) = base {
                             return OpenedBody::Difference(difference)
-                                .resolve(keys, kind, id, |_| Ok::<_, BodyFault>(base))
+                                .resolve(keys, kind, id, |_| Ok::<_, BlobBodyFault>(base))
                                 .map_err(damaged);
                         }
                     }
                 }
             }
             if let Some(pack) = self.uploads.pack(spot.number) {
-                return store.read_at(kind, id, &Location::of(pack, &spot.entry));
+                return store.read_at(kind, id, &BlobLocation::of(pack, &spot.entry));
             }
             // It moved on, from open to under way or to uploaded, between the two looks.
             self.shared.check()?;
@@ -302,7 +303,7 @@ impl BlobWriter {
         }
     }
 
-    fn sealed_in_memory(&self, kind: BlobKind, spot: &Spot) -> Option<Vec<u8>> {
+    fn sealed_in_memory(&self, kind: BlobKind, spot: &PendingLocation) -> Option<Vec<u8>> {
         let range = spot.entry.offset as usize..(spot.entry.offset + spot.entry.len) as usize;
         let open = self.open_pack(kind);
         if open.number == spot.number {
@@ -337,13 +338,13 @@ impl BlobWriter {
         let mut blobs = std::mem::take(&mut *shared.uploaded.lock().unwrap_or_else(PoisonError::into_inner));
         for pack in &built {
             shared.stats.pack(pack.bytes.len());
-            blobs.extend(pack.entries.iter().map(|entry| (entry.id, Location::of(pack.id, entry))));
+            blobs.extend(pack.entries.iter().map(|entry| (entry.id, BlobLocation::of(pack.id, entry))));
         }
         let renewed = renewed.into_inner().unwrap_or_else(PoisonError::into_inner);
         let again: HashSet<BlobId> = renewed.iter().map(|(id, _)| *id).collect();
         let found: Vec<_> = blobs.iter().filter(|(id, _)| again.contains(id)).copied().collect();
         let before = built.iter().map(|pack| (pack_key(&pack.id), pack.bytes.as_slice())).collect();
-        let addition = Addition { blobs, before, after: after.to_vec(), ..Addition::default() };
+        let addition = IndexAddition { blobs, before, after: after.to_vec(), ..IndexAddition::default() };
         let index_bytes = inner.index.commit(addition).map_err(|error| shared.stop(error))?;
         shared.stats.index(index_bytes);
         if !renewed.is_empty() {

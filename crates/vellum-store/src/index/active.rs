@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 use vellum_crypto::VolumeKeys;
 use vellum_types::{BlobId, DecodeError, PackId};
 
-use super::record::{OBJECT_MAX, Record};
-use super::{INDEX_FOLDER, Location, Run, RunId, layout, run};
+use super::record::{IndexRecord, OBJECT_MAX};
+use super::{BlobLocation, INDEX_FOLDER, IndexRun, IndexRunId, layout, run};
 use crate::blob::BlobError;
 use crate::error::StoreError;
 use crate::object::{ObjectKey, ObjectStore};
@@ -32,33 +32,33 @@ const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// One consistent view of the index.
 #[derive(Default)]
-pub(crate) struct Active {
+pub(crate) struct IndexView {
     /// Largest first: most blobs are in them.
-    pub(super) runs: Vec<Arc<Run>>,
+    pub(super) runs: Vec<Arc<IndexRun>>,
     pub(super) condemned: HashMap<PackId, u64>,
 }
 
 /// What is remembered about the store's index folder.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct KnownIndexObjects {
     /// Index objects that may exist, superseded ones included.
-    pub(super) listed: HashSet<RunId>,
+    pub(super) listed: HashSet<IndexRunId>,
     /// Objects that could not be used, and why.
-    problems: HashMap<RunId, Arc<BlobError>>,
+    problems: HashMap<IndexRunId, Arc<BlobError>>,
     healed: bool,
 }
 
 /// The index of one volume.
-pub(crate) struct Index {
+pub(crate) struct BlobIndex {
     pub(super) objects: Arc<dyn ObjectStore>,
     pub(super) keys: Arc<VolumeKeys>,
     folder: PathBuf,
-    active: RwLock<Arc<Active>>,
-    known: Mutex<Known>,
+    active: RwLock<Arc<IndexView>>,
+    known: Mutex<KnownIndexObjects>,
 }
 
-impl Active {
-    pub(super) fn over(mut runs: Vec<Arc<Run>>) -> Self {
+impl IndexView {
+    pub(super) fn over(mut runs: Vec<Arc<IndexRun>>) -> Self {
         let superseded: HashSet<_> = runs.iter().flat_map(|run| run.supersedes()).copied().collect();
         runs.retain(|run| !superseded.contains(&run.id()));
         runs.sort_by_key(|run| (std::cmp::Reverse(run.len()), run.id()));
@@ -67,12 +67,12 @@ impl Active {
         Self { runs, condemned }
     }
 
-    fn get(&self, id: &RunId) -> Option<&Arc<Run>> {
+    fn get(&self, id: &IndexRunId) -> Option<&Arc<IndexRun>> {
         self.runs.iter().find(|run| run.id() == *id)
     }
 
     /// A place that will stay.
-    pub(crate) fn find_live(&self, id: &BlobId) -> Option<Location> {
+    pub(crate) fn find_live(&self, id: &BlobId) -> Option<BlobLocation> {
         if self.condemned.is_empty() {
             return self.runs.iter().find_map(|run| run.find(id));
         }
@@ -83,14 +83,14 @@ impl Active {
     }
 
     /// All places, the best first.
-    pub(crate) fn find_all(&self, id: &BlobId) -> Vec<Location> {
+    pub(crate) fn find_all(&self, id: &BlobId) -> Vec<BlobLocation> {
         let mut places: Vec<_> = self.runs.iter().filter_map(|run| run.find(id)).collect();
         places.sort_by_key(|place| self.condemned.contains_key(&place.pack));
         places.dedup();
         places
     }
 
-    pub(crate) fn runs(&self) -> &[Arc<Run>] {
+    pub(crate) fn runs(&self) -> &[Arc<IndexRun>] {
         &self.runs
     }
 
@@ -99,7 +99,7 @@ impl Active {
     }
 }
 
-impl Index {
+impl BlobIndex {
     /// Opens the local copy in `folder` and brings it up to date.
     pub(crate) fn open(
         objects: Arc<dyn ObjectStore>,
@@ -126,15 +126,15 @@ impl Index {
     }
 
     /// The present view; it stays as it is while it is held.
-    pub(crate) fn view(&self) -> Arc<Active> {
+    pub(crate) fn view(&self) -> Arc<IndexView> {
         self.active.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+    pub(super) fn known(&self) -> MutexGuard<'_, KnownIndexObjects> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn show(&self, active: Active) {
+    pub(super) fn show(&self, active: IndexView) {
         *self.active.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(active);
     }
 
@@ -148,15 +148,15 @@ impl Index {
         self.refresh_known(&mut self.known())
     }
 
-    pub(super) fn refresh_known(&self, known: &mut Known) -> Result<(), BlobError> {
+    pub(super) fn refresh_known(&self, known: &mut KnownIndexObjects) -> Result<(), BlobError> {
         for attempt in 0..ATTEMPTS {
             let names = self.objects.list_names(INDEX_FOLDER)?;
             let mut listed: HashSet<_> = names.iter().filter_map(listed_run).collect();
             let before = self.view();
             let Some(mut runs) = self.load_listed(&mut listed, &before, known)? else { continue };
             let vanished = self.keep_unlisted(&mut listed, &before, &mut runs)?;
-            let active = Active::over(runs);
-            let explained = |id: &RunId| {
+            let active = IndexView::over(runs);
+            let explained = |id: &IndexRunId| {
                 active.runs.iter().any(|run| run.supersedes().contains(id)) || listed.contains(id)
             };
             if attempt < EXPLAIN_ATTEMPTS && !vanished.iter().all(explained) {
@@ -176,10 +176,10 @@ impl Index {
     /// The listed runs; `None` if one of them has vanished since.
     fn load_listed(
         &self,
-        listed: &mut HashSet<RunId>,
-        before: &Active,
-        known: &mut Known,
-    ) -> Result<Option<Vec<Arc<Run>>>, BlobError> {
+        listed: &mut HashSet<IndexRunId>,
+        before: &IndexView,
+        known: &mut KnownIndexObjects,
+    ) -> Result<Option<Vec<Arc<IndexRun>>>, BlobError> {
         let mut runs = Vec::with_capacity(listed.len());
         for id in listed.iter() {
             if known.problems.contains_key(id) {
@@ -204,10 +204,10 @@ impl Index {
     /// Keeps runs that the listing omits though they exist; returns those that are gone.
     fn keep_unlisted(
         &self,
-        listed: &mut HashSet<RunId>,
-        before: &Active,
-        runs: &mut Vec<Arc<Run>>,
-    ) -> Result<Vec<RunId>, BlobError> {
+        listed: &mut HashSet<IndexRunId>,
+        before: &IndexView,
+        runs: &mut Vec<Arc<IndexRun>>,
+    ) -> Result<Vec<IndexRunId>, BlobError> {
         let mut vanished = Vec::new();
         for run in before.runs.iter().filter(|run| !listed.contains(&run.id())).collect::<Vec<_>>() {
             match self.objects.size(&run.id().key()) {
@@ -223,37 +223,37 @@ impl Index {
     }
 
     /// Removes the local form of a run that is gone.
-    pub(super) fn forget(&self, id: &RunId) {
+    pub(super) fn forget(&self, id: &IndexRunId) {
         let _ = std::fs::remove_file(self.path(id));
     }
 
-    fn path(&self, id: &RunId) -> PathBuf {
+    fn path(&self, id: &IndexRunId) -> PathBuf {
         self.folder.join(id.to_string())
     }
 
-    fn load(&self, id: &RunId) -> Result<Arc<Run>, BlobError> {
-        match Run::open(&self.path(id), self.keys.volume(), *id) {
+    fn load(&self, id: &IndexRunId) -> Result<Arc<IndexRun>, BlobError> {
+        match IndexRun::open(&self.path(id), self.keys.volume(), *id) {
             Ok(run) => Ok(Arc::new(run)),
             Err(_) => self.fetch(id),
         }
     }
 
     /// Reads an index object and makes its local form.
-    fn fetch(&self, id: &RunId) -> Result<Arc<Run>, BlobError> {
+    fn fetch(&self, id: &IndexRunId) -> Result<Arc<IndexRun>, BlobError> {
         self.localise(*id, &self.read_record(id)?)
     }
 
-    fn read_record(&self, id: &RunId) -> Result<Record, BlobError> {
+    fn read_record(&self, id: &IndexRunId) -> Result<IndexRecord, BlobError> {
         let fault = |fault: PackFault| BlobError::Index { name: id.to_string(), fault };
         let object = self.objects.get(&id.key(), OBJECT_MAX).map_err(|error| match error {
             StoreError::TooLarge { size, .. } => fault(PackFault::TooLong(size)),
             StoreError::NotAFile { .. } => fault(DecodeError::Invalid("kind of file").into()),
             other => other.into(),
         })?;
-        if RunId::of(&object) != *id {
+        if IndexRunId::of(&object) != *id {
             return Err(fault(DecodeError::Invalid("hash").into()));
         }
-        Record::open(&self.keys, &object).map_err(fault)
+        IndexRecord::open(&self.keys, &object).map_err(fault)
     }
 
     /// Reads every index object from the store, whatever the local copy says, and returns what is wrong.
@@ -272,21 +272,21 @@ impl Index {
     }
 
     /// Makes the local form of a run. Where the local disk is full, memory has to do.
-    pub(super) fn localise(&self, id: RunId, record: &Record) -> Result<Arc<Run>, BlobError> {
+    pub(super) fn localise(&self, id: IndexRunId, record: &IndexRecord) -> Result<Arc<IndexRun>, BlobError> {
         let path = self.path(&id);
         let bytes = layout::build(record, self.keys.volume(), id);
         if run::write(&path, &bytes).is_ok()
             && bytes.len() as u64 > run::READ_WHOLE_MAX
-            && let Ok(run) = Run::open(&path, self.keys.volume(), id)
+            && let Ok(run) = IndexRun::open(&path, self.keys.volume(), id)
         {
             return Ok(Arc::new(run));
         }
-        let run = Run::in_memory(bytes).map_err(|fault| BlobError::LocalRun { path, fault })?;
+        let run = IndexRun::in_memory(bytes).map_err(|fault| BlobError::LocalRun { path, fault })?;
         Ok(Arc::new(run))
     }
 
     /// The run again, from the store, if its local form is damaged.
-    pub(super) fn intact(&self, run: &Arc<Run>) -> Result<Arc<Run>, BlobError> {
+    pub(super) fn intact(&self, run: &Arc<IndexRun>) -> Result<Arc<IndexRun>, BlobError> {
         if run.is_intact() { Ok(run.clone()) } else { self.fetch(&run.id()) }
     }
 
@@ -300,17 +300,17 @@ impl Index {
         let runs: Vec<_> = before.runs.iter().map(|run| self.intact(run)).collect::<Result<_, _>>()?;
         let replaced = runs.iter().zip(&before.runs).any(|(new, old)| !Arc::ptr_eq(new, old));
         if replaced {
-            self.show(Active::over(runs));
+            self.show(IndexView::over(runs));
         }
         Ok(replaced)
     }
 
     /// Removes local files of runs that are gone. Failures wait for the next time.
-    fn sweep(&self, listed: &HashSet<RunId>) {
+    fn sweep(&self, listed: &HashSet<IndexRunId>) {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let gone = match name.to_str().and_then(RunId::from_name) {
+            let gone = match name.to_str().and_then(IndexRunId::from_name) {
                 Some(id) => !listed.contains(&id),
                 None => Path::new(&name).extension().is_some_and(|ext| ext == "tmp") && is_leftover(&entry),
             };
@@ -326,7 +326,7 @@ fn is_leftover(entry: &std::fs::DirEntry) -> bool {
     modified.is_ok_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > LEFTOVER_AGE))
 }
 
-fn listed_run(key: &ObjectKey) -> Option<RunId> {
-    let id = RunId::from_name(key.name())?;
+fn listed_run(key: &ObjectKey) -> Option<IndexRunId> {
+    let id = IndexRunId::from_name(key.name())?;
     (id.key() == *key).then_some(id)
 }

@@ -10,10 +10,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use vellum_types::{BlobId, PackId};
 
-use super::active::{Active, Known};
-use super::merge::{self, Merged};
-use super::record::{Condemned, Record};
-use super::{Index, Location, RUN_ENTRIES_MAX, Run, RunId};
+use super::active::{IndexView, KnownIndexObjects};
+use super::merge::{self, MergedRecords};
+use super::record::{CondemnedPack, IndexRecord};
+use super::{BlobIndex, BlobLocation, IndexRun, IndexRunId, RUN_ENTRIES_MAX};
 use crate::blob::BlobError;
 use crate::error::StoreError;
 use crate::object::{ObjectKey, ObjectStore};
@@ -24,18 +24,18 @@ const CONDEMNED_KEPT: u64 = 90 * 24 * 60 * 60;
 
 /// What a commit adds, and what must be durable before and after it.
 #[derive(Default)]
-pub(crate) struct Addition<'a> {
-    pub(crate) blobs: Vec<(BlobId, Location)>,
-    pub(crate) condemned: Vec<Condemned>,
+pub(crate) struct IndexAddition<'a> {
+    pub(crate) blobs: Vec<(BlobId, BlobLocation)>,
+    pub(crate) condemned: Vec<CondemnedPack>,
     pub(crate) before: Vec<(ObjectKey, &'a [u8])>,
     pub(crate) after: Vec<(ObjectKey, &'a [u8])>,
 }
 
-impl Index {
+impl BlobIndex {
     /// Makes an addition durable, all of it behind one barrier; returns the bytes of the index object.
-    pub(crate) fn commit(&self, addition: Addition<'_>) -> Result<u64, BlobError> {
+    pub(crate) fn commit(&self, addition: IndexAddition<'_>) -> Result<u64, BlobError> {
         let mut known = self.known();
-        let mut record = Record::of(addition.blobs);
+        let mut record = IndexRecord::of(addition.blobs);
         record.condemned = addition.condemned;
         let mut objects = addition.before;
         if record.is_empty() {
@@ -47,7 +47,7 @@ impl Index {
         }
         let record = self.take_in(record, &mut known);
         let bytes = record.seal(&self.keys);
-        let id = RunId::of(&bytes);
+        let id = IndexRunId::of(&bytes);
         objects.push((id.key(), &bytes));
         objects.extend(addition.after);
         put_named(&*self.objects, &objects)?;
@@ -70,7 +70,7 @@ impl Index {
     pub(crate) fn forget_copies(
         &self,
         lost: &HashSet<(BlobId, PackId)>,
-        mut found: Vec<(BlobId, Location)>,
+        mut found: Vec<(BlobId, BlobLocation)>,
     ) -> Result<(), BlobError> {
         found.sort();
         found.dedup_by_key(|(id, _)| *id);
@@ -85,9 +85,9 @@ impl Index {
     /// have merged the run that spoke of them with one that is chosen, and have kept the other copy.
     fn rewrite(
         &self,
-        is_chosen: impl Fn(&Run) -> bool,
-        goes: impl Fn(&BlobId, &Location) -> bool,
-        with: Vec<(BlobId, Location)>,
+        is_chosen: impl Fn(&IndexRun) -> bool,
+        goes: impl Fn(&BlobId, &BlobLocation) -> bool,
+        with: Vec<(BlobId, BlobLocation)>,
     ) -> Result<(), BlobError> {
         let mut known = self.known();
         self.refresh_known(&mut known)?;
@@ -98,11 +98,11 @@ impl Index {
             return Ok(());
         }
         // Before they are merged, which keeps one copy of each blob.
-        type Source<'a> = Box<dyn Iterator<Item = (BlobId, Location)> + 'a>;
+        type CommitSource<'a> = Box<dyn Iterator<Item = (BlobId, BlobLocation)> + 'a>;
         let kept = chosen.iter().map(|run| run.iter().filter(|(id, place)| !goes(id, place)));
-        let mut sources: Vec<Source<'_>> = vec![Box::new(with.into_iter())];
-        sources.extend(kept.map(|source| Box::new(source) as Source<'_>));
-        let blobs = Merged::new(sources, |pack: &PackId| active.condemned.contains_key(pack));
+        let mut sources: Vec<CommitSource<'_>> = vec![Box::new(with.into_iter())];
+        sources.extend(kept.map(|source| Box::new(source) as CommitSource<'_>));
+        let blobs = MergedRecords::new(sources, |pack: &PackId| active.condemned.contains_key(pack));
         let mut records = in_pieces(blobs);
         if let Some(last) = records.last_mut() {
             last.supersedes = superseded_by(&chosen, &known);
@@ -113,7 +113,7 @@ impl Index {
 
     /// Makes `blobs` the whole index, in place of all index objects that are there now;
     /// returns how many there are.
-    pub(crate) fn rebuild(&self, blobs: Vec<(BlobId, Location)>) -> Result<usize, BlobError> {
+    pub(crate) fn rebuild(&self, blobs: Vec<(BlobId, BlobLocation)>) -> Result<usize, BlobError> {
         let mut known = self.known();
         self.refresh_known(&mut known)?;
         let mut blobs = blobs;
@@ -130,11 +130,11 @@ impl Index {
         Ok(count)
     }
 
-    fn put_records(&self, records: Vec<Record>, known: &mut Known) -> Result<(), BlobError> {
+    fn put_records(&self, records: Vec<IndexRecord>, known: &mut KnownIndexObjects) -> Result<(), BlobError> {
         let mut put = Vec::with_capacity(records.len());
         for record in records {
             let bytes = record.seal(&self.keys);
-            let id = RunId::of(&bytes);
+            let id = IndexRunId::of(&bytes);
             put_named(&*self.objects, &[(id.key(), &bytes)])?;
             put.push((id, record));
         }
@@ -143,8 +143,8 @@ impl Index {
 
     /// Merges runs into a record that is about to be put, where there are too many. Merging is never urgent: if
     /// it cannot be done now, the record goes as it is.
-    fn take_in(&self, record: Record, known: &mut Known) -> Record {
-        let sizes = |active: &Active| active.runs.iter().map(|run| run.len()).collect::<Vec<_>>();
+    fn take_in(&self, record: IndexRecord, known: &mut KnownIndexObjects) -> IndexRecord {
+        let sizes = |active: &IndexView| active.runs.iter().map(|run| run.len()).collect::<Vec<_>>();
         if merge::choose(&sizes(&self.view()), record.entries.len()).is_empty() {
             return record;
         }
@@ -159,7 +159,7 @@ impl Index {
         if runs.is_empty() {
             return record;
         }
-        let mut merged_record = Record::of(merged(&runs, &active.condemned, Some(&record)));
+        let mut merged_record = IndexRecord::of(merged(&runs, &active.condemned, Some(&record)));
         merged_record.supersedes = superseded_by(&runs, known);
         merged_record.condemned = carried(&runs);
         merged_record.condemned.extend(record.condemned);
@@ -167,7 +167,11 @@ impl Index {
     }
 
     /// Takes runs into use that were just put, and deletes from the store what they supersede.
-    fn install(&self, put: Vec<(RunId, Record)>, known: &mut Known) -> Result<(), BlobError> {
+    fn install(
+        &self,
+        put: Vec<(IndexRunId, IndexRecord)>,
+        known: &mut KnownIndexObjects,
+    ) -> Result<(), BlobError> {
         let mut runs = self.view().runs.clone();
         let mut superseded = HashSet::new();
         for (id, record) in &put {
@@ -175,7 +179,7 @@ impl Index {
             known.listed.insert(*id);
             superseded.extend(record.supersedes.iter().copied());
         }
-        self.show(Active::over(runs));
+        self.show(IndexView::over(runs));
         for id in superseded {
             // What cannot be deleted now stays superseded, and is named again by the next merge.
             if self.objects.delete(&id.key()).is_ok() {
@@ -203,18 +207,18 @@ fn put_named(objects: &dyn ObjectStore, named: &[(ObjectKey, &[u8])]) -> Result<
 
 /// All blobs of some runs and of a record, sorted, each once.
 fn merged<'a>(
-    runs: &'a [Arc<Run>],
+    runs: &'a [Arc<IndexRun>],
     condemned: &'a HashMap<PackId, u64>,
-    record: Option<&'a Record>,
-) -> impl Iterator<Item = (BlobId, Location)> + 'a {
-    type Source<'a> = Box<dyn Iterator<Item = (BlobId, Location)> + 'a>;
+    record: Option<&'a IndexRecord>,
+) -> impl Iterator<Item = (BlobId, BlobLocation)> + 'a {
+    type Source<'a> = Box<dyn Iterator<Item = (BlobId, BlobLocation)> + 'a>;
     let own = record.map(|record| Box::new(record.blobs()) as Source<'a>);
     let sources = own.into_iter().chain(runs.iter().map(|run| Box::new(run.iter()) as Source<'a>));
-    Merged::new(sources.collect::<Vec<_>>(), |pack: &PackId| condemned.contains_key(pack))
+    MergedRecords::new(sources.collect::<Vec<_>>(), |pack: &PackId| condemned.contains_key(pack))
 }
 
 /// The runs that a merge of `runs` supersedes: these, and what they superseded that may still be there.
-fn superseded_by(runs: &[Arc<Run>], known: &Known) -> Vec<RunId> {
+fn superseded_by(runs: &[Arc<IndexRun>], known: &KnownIndexObjects) -> Vec<IndexRunId> {
     let older = runs.iter().flat_map(|run| run.supersedes()).filter(|id| known.listed.contains(id));
     let mut all: Vec<_> = runs.iter().map(|run| run.id()).chain(older.copied()).collect();
     all.sort();
@@ -223,7 +227,7 @@ fn superseded_by(runs: &[Arc<Run>], known: &Known) -> Vec<RunId> {
 }
 
 /// The condemned packs of some runs, without those that were condemned long ago.
-fn carried(runs: &[Arc<Run>]) -> Vec<Condemned> {
+fn carried(runs: &[Arc<IndexRun>]) -> Vec<CondemnedPack> {
     let now = now();
     let all = runs.iter().flat_map(|run| run.condemned());
     let mut kept: Vec<_> = all.filter(|c| now.saturating_sub(c.since) < CONDEMNED_KEPT).copied().collect();
@@ -233,11 +237,11 @@ fn carried(runs: &[Arc<Run>]) -> Vec<Condemned> {
 }
 
 /// Sorted blobs as records of bounded size; one empty record if there are none.
-fn in_pieces(blobs: impl Iterator<Item = (BlobId, Location)>) -> Vec<Record> {
+fn in_pieces(blobs: impl Iterator<Item = (BlobId, BlobLocation)>) -> Vec<IndexRecord> {
     let mut blobs = blobs.peekable();
     let mut records = Vec::new();
     while records.is_empty() || blobs.peek().is_some() {
-        records.push(Record::of(blobs.by_ref().take(RUN_ENTRIES_MAX)));
+        records.push(IndexRecord::of(blobs.by_ref().take(RUN_ENTRIES_MAX)));
     }
     records
 }

@@ -5,11 +5,11 @@
 
 use std::ops::Range;
 
-use vellum_types::{BlobId, DecodeError, Reader, VolumeId, Writer};
+use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter, VolumeId};
 
 use super::filter::{self, BLOCK_LEN};
-use super::record::Record;
-use super::{RUN_ENTRIES_MAX, RunId};
+use super::record::IndexRecord;
+use super::{IndexRunId, RUN_ENTRIES_MAX};
 
 const MAGIC: [u8; 8] = *b"vlm-lrun";
 const VERSION: u32 = 1;
@@ -29,9 +29,9 @@ const RECORDS_PER_SLOT: usize = 16;
 
 /// Counts of a run's sections and its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct RunHeader {
     pub(super) volume: VolumeId,
-    pub(super) id: RunId,
+    pub(super) id: IndexRunId,
     pub(super) fan_bits: u32,
     pub(super) entries: u32,
     pub(super) packs: u32,
@@ -43,7 +43,7 @@ pub(super) struct Header {
 
 /// Where the sections of a run are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Sections {
+pub(super) struct RunSections {
     pub(super) filter: Range<usize>,
     pub(super) fan: Range<usize>,
     pub(super) records: Range<usize>,
@@ -52,15 +52,15 @@ pub(super) struct Sections {
     pub(super) condemned: Range<usize>,
 }
 
-impl Header {
-    pub(super) fn sections(&self) -> Option<Sections> {
+impl RunHeader {
+    pub(super) fn sections(&self) -> Option<RunSections> {
         let mut end = HEADER_LEN;
         let mut next = |count: usize, item: usize| {
             let start = end;
             end = count.checked_mul(item)?.checked_add(start)?;
             Some(start..end)
         };
-        Some(Sections {
+        Some(RunSections {
             filter: next(self.blocks as usize, BLOCK_LEN)?,
             fan: next((1_usize << self.fan_bits) + 1, FAN_LEN)?,
             records: next(self.entries as usize, RECORD_LEN)?,
@@ -71,7 +71,7 @@ impl Header {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::over(Vec::with_capacity(HEADER_LEN));
+        let mut writer = FieldWriter::over(Vec::with_capacity(HEADER_LEN));
         writer.raw(&MAGIC).u32(VERSION).u32(self.fan_bits).raw(self.volume.as_bytes()).raw(&self.id.0);
         writer.u32(self.entries).u32(self.packs).u32(self.supersedes).u32(self.condemned).u32(self.blocks);
         writer.u32(0).raw(&self.body_hash);
@@ -84,7 +84,7 @@ impl Header {
 
     pub(super) fn decode(file: &[u8]) -> Result<Self, DecodeError> {
         let head = file.get(..HEADER_LEN).ok_or(DecodeError::Truncated)?;
-        let mut reader = Reader::new(head);
+        let mut reader = FieldReader::new(head);
         if reader.array::<8>()? != MAGIC {
             return Err(DecodeError::Magic);
         }
@@ -93,7 +93,7 @@ impl Header {
             return Err(DecodeError::Version(version));
         }
         let fan_bits = reader.u32()?;
-        let (volume, id) = (VolumeId(reader.array()?), RunId(reader.array()?));
+        let (volume, id) = (VolumeId(reader.array()?), IndexRunId(reader.array()?));
         let [entries, packs, supersedes, condemned, blocks, _zero] = read_counts(&mut reader)?;
         let header = Self {
             volume,
@@ -117,7 +117,7 @@ impl Header {
     }
 }
 
-fn read_counts<const N: usize>(reader: &mut Reader<'_>) -> Result<[u32; N], DecodeError> {
+fn read_counts<const N: usize>(reader: &mut FieldReader<'_>) -> Result<[u32; N], DecodeError> {
     let mut counts = [0; N];
     for count in &mut counts {
         *count = reader.u32()?;
@@ -137,10 +137,10 @@ pub(super) fn slot_of(id: &BlobId, fan_bits: u32) -> usize {
 }
 
 /// The bytes of the file for a record of the store's index.
-pub(crate) fn build(record: &Record, volume: VolumeId, id: RunId) -> Vec<u8> {
+pub(crate) fn build(record: &IndexRecord, volume: VolumeId, id: IndexRunId) -> Vec<u8> {
     let blocks = filter::blocks_for(record.entries.len());
     let fan_bits = fan_bits_for(record.entries.len());
-    let mut body = Writer::over(filter_of(record, blocks));
+    let mut body = FieldWriter::over(filter_of(record, blocks));
     for start in fan_of(record, fan_bits) {
         body.u32(start);
     }
@@ -157,7 +157,7 @@ pub(crate) fn build(record: &Record, volume: VolumeId, id: RunId) -> Vec<u8> {
         body.raw(condemned.pack.as_bytes()).u64(condemned.since);
     }
     let body = body.into_vec();
-    let header = Header {
+    let header = RunHeader {
         volume,
         id,
         fan_bits,
@@ -174,7 +174,7 @@ pub(crate) fn build(record: &Record, volume: VolumeId, id: RunId) -> Vec<u8> {
     file
 }
 
-fn filter_of(record: &Record, blocks: usize) -> Vec<u8> {
+fn filter_of(record: &IndexRecord, blocks: usize) -> Vec<u8> {
     let rest = record.entries.len() * RECORD_LEN + record.packs.len() * PACK_LEN;
     let mut filter = Vec::with_capacity(blocks * BLOCK_LEN + rest + rest / 64);
     filter.resize(blocks * BLOCK_LEN, 0);
@@ -185,7 +185,7 @@ fn filter_of(record: &Record, blocks: usize) -> Vec<u8> {
 }
 
 /// For each slot the number of its first record, and at the end the number of all.
-fn fan_of(record: &Record, fan_bits: u32) -> Vec<u32> {
+fn fan_of(record: &IndexRecord, fan_bits: u32) -> Vec<u32> {
     let slots = 1_usize << fan_bits;
     let mut fan = Vec::with_capacity(slots + 1);
     for (number, entry) in record.entries.iter().enumerate() {

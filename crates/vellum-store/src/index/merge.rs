@@ -7,7 +7,7 @@ use std::iter::Peekable;
 
 use vellum_types::{BlobId, PackId};
 
-use super::{Location, RUN_ENTRIES_MAX};
+use super::{BlobLocation, RUN_ENTRIES_MAX};
 
 /// Most runs that are not nearly full, a count: each costs a lookup a cache line, and an opening a file.
 pub(super) const SMALL_RUNS_MAX: usize = 16;
@@ -36,29 +36,29 @@ pub(super) fn choose(sizes: &[usize], new: usize) -> Vec<usize> {
     chosen
 }
 
-type Source<'a> = Peekable<Box<dyn Iterator<Item = (BlobId, Location)> + 'a>>;
+type MergeSource<'a> = Peekable<Box<dyn Iterator<Item = (BlobId, BlobLocation)> + 'a>>;
 
 /// Sorted sources as one sorted sequence in which every id stands once.
-pub(super) struct Merged<'a, F> {
-    sources: Vec<Source<'a>>,
+pub(super) struct MergedRecords<'a, F> {
+    sources: Vec<MergeSource<'a>>,
     is_condemned: F,
 }
 
-impl<'a, F: Fn(&PackId) -> bool> Merged<'a, F> {
+impl<'a, F: Fn(&PackId) -> bool> MergedRecords<'a, F> {
     pub(super) fn new(
-        sources: impl IntoIterator<Item = Box<dyn Iterator<Item = (BlobId, Location)> + 'a>>,
+        sources: impl IntoIterator<Item = Box<dyn Iterator<Item = (BlobId, BlobLocation)> + 'a>>,
         is_condemned: F,
     ) -> Self {
         Self { sources: sources.into_iter().map(Iterator::peekable).collect(), is_condemned }
     }
 }
 
-impl<F: Fn(&PackId) -> bool> Iterator for Merged<'_, F> {
-    type Item = (BlobId, Location);
+impl<F: Fn(&PackId) -> bool> Iterator for MergedRecords<'_, F> {
+    type Item = (BlobId, BlobLocation);
 
     fn next(&mut self) -> Option<Self::Item> {
         let least = self.sources.iter_mut().filter_map(|source| source.peek().map(|(id, _)| *id)).min()?;
-        let mut best: Option<(BlobId, Location)> = None;
+        let mut best: Option<(BlobId, BlobLocation)> = None;
         for source in &mut self.sources {
             while let Some(found) = source.next_if(|(id, _)| *id == least) {
                 // A place in a pack that is about to be deleted counts only if there is no other.

@@ -6,10 +6,10 @@
 
 use std::collections::HashMap;
 
-use vellum_crypto::{Domain, VolumeKeys};
-use vellum_types::{BlobId, BlobKind, DecodeError, PackId, Reader, Writer};
+use vellum_crypto::{RecordDomain, VolumeKeys};
+use vellum_types::{BlobId, BlobKind, DecodeError, FieldReader, FieldWriter, PackId};
 
-use super::{Location, RUN_ENTRIES_MAX, RunId};
+use super::{BlobLocation, IndexRunId, RUN_ENTRIES_MAX};
 use crate::pack::{PACK_MAX, PackFault, SEALED_MAX};
 
 const MAGIC: [u8; 8] = *b"vlm-indx";
@@ -26,15 +26,15 @@ pub(super) const OBJECT_MAX: u64 = 128 * RUN_ENTRIES_MAX as u64;
 
 /// A pack that the collector is about to delete, or has deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Condemned {
+pub(crate) struct CondemnedPack {
     pub(crate) pack: PackId,
     /// When it was condemned, seconds since 1970.
     pub(crate) since: u64,
 }
 
-/// Where a blob is, with its pack given by position in [`Record::packs`].
+/// Where a blob is, with its pack given by position in [`IndexRecord::packs`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Entry {
+pub(crate) struct IndexEntry {
     pub(crate) id: BlobId,
     pub(crate) pack: u32,
     pub(crate) offset: u32,
@@ -43,16 +43,16 @@ pub(crate) struct Entry {
 
 /// What an index object says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Record {
-    pub(crate) supersedes: Vec<RunId>,
-    pub(crate) condemned: Vec<Condemned>,
+pub(crate) struct IndexRecord {
+    pub(crate) supersedes: Vec<IndexRunId>,
+    pub(crate) condemned: Vec<CondemnedPack>,
     pub(crate) packs: Vec<(PackId, BlobKind)>,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<IndexEntry>,
 }
 
-impl Record {
+impl IndexRecord {
     /// A record of these blobs, which may come in any order; of several places for one blob the first stays.
-    pub(crate) fn of(blobs: impl IntoIterator<Item = (BlobId, Location)>) -> Self {
+    pub(crate) fn of(blobs: impl IntoIterator<Item = (BlobId, BlobLocation)>) -> Self {
         let mut record = Self::default();
         let mut positions = HashMap::new();
         let mut last = None;
@@ -62,7 +62,7 @@ impl Record {
                 _ => record.position(&mut positions, &location),
             };
             last = Some((location.pack, pack));
-            record.entries.push(Entry { id, pack, offset: location.offset, len: location.len });
+            record.entries.push(IndexEntry { id, pack, offset: location.offset, len: location.len });
         }
         if !record.entries.is_sorted_by(|a, b| a.id < b.id) {
             record.entries.sort_by_key(|entry| entry.id);
@@ -71,7 +71,7 @@ impl Record {
         record
     }
 
-    fn position(&mut self, positions: &mut HashMap<PackId, u32>, location: &Location) -> u32 {
+    fn position(&mut self, positions: &mut HashMap<PackId, u32>, location: &BlobLocation) -> u32 {
         *positions.entry(location.pack).or_insert_with(|| {
             self.packs.push((location.pack, location.kind));
             // Fewer packs than entries, whose number is bounded.
@@ -80,10 +80,10 @@ impl Record {
     }
 
     /// The blobs, in the order of their ids.
-    pub(crate) fn blobs(&self) -> impl Iterator<Item = (BlobId, Location)> + '_ {
+    pub(crate) fn blobs(&self) -> impl Iterator<Item = (BlobId, BlobLocation)> + '_ {
         self.entries.iter().filter_map(|entry| {
             let (pack, kind) = *self.packs.get(entry.pack as usize)?;
-            Some((entry.id, Location { pack, offset: entry.offset, len: entry.len, kind }))
+            Some((entry.id, BlobLocation { pack, offset: entry.offset, len: entry.len, kind }))
         })
     }
 
@@ -97,14 +97,14 @@ impl Record {
         let body = self.encode();
         let mut out = Vec::with_capacity(HEADER_LEN + body.len() + keys.overhead());
         out.extend_from_slice(&header);
-        keys.seal(Domain::Index, &header, &body, &mut out);
+        keys.seal(RecordDomain::Index, &header, &body, &mut out);
         out
     }
 
     /// Reads an object.
     pub(crate) fn open(keys: &VolumeKeys, object: &[u8]) -> Result<Self, PackFault> {
         let (head, sealed) = object.split_first_chunk::<HEADER_LEN>().ok_or(DecodeError::Truncated)?;
-        let mut reader = Reader::new(head);
+        let mut reader = FieldReader::new(head);
         if reader.array::<8>()? != MAGIC {
             return Err(DecodeError::Magic.into());
         }
@@ -114,13 +114,13 @@ impl Record {
         }
         let mut body = Vec::new();
         // What is left of the header is covered by the associated data.
-        keys.open(Domain::Index, head, sealed, &mut body)?;
+        keys.open(RecordDomain::Index, head, sealed, &mut body)?;
         Ok(Self::decode(&body)?)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut writer =
-            Writer::over(Vec::with_capacity(64 + 33 * self.packs.len() + 41 * self.entries.len()));
+            FieldWriter::over(Vec::with_capacity(64 + 33 * self.packs.len() + 41 * self.entries.len()));
         writer.varint(self.supersedes.len() as u64);
         for run in &self.supersedes {
             writer.raw(&run.0);
@@ -142,10 +142,10 @@ impl Record {
     }
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(body);
-        let supersedes = list(&mut reader, SUPERSEDES_MAX, 32, |r| Ok(RunId(r.array()?)))?;
+        let mut reader = FieldReader::new(body);
+        let supersedes = list(&mut reader, SUPERSEDES_MAX, 32, |r| Ok(IndexRunId(r.array()?)))?;
         let condemned = list(&mut reader, CONDEMNED_MAX, 33, |r| {
-            Ok(Condemned { pack: PackId(r.array()?), since: r.varint()? })
+            Ok(CondemnedPack { pack: PackId(r.array()?), since: r.varint()? })
         })?;
         let packs = list(&mut reader, RUN_ENTRIES_MAX, 33, |r| {
             let pack = PackId(r.array()?);
@@ -169,10 +169,10 @@ fn header() -> [u8; HEADER_LEN] {
 
 /// A varint count and that many items of at least `item_min` bytes each.
 fn list<T>(
-    reader: &mut Reader<'_>,
+    reader: &mut FieldReader<'_>,
     max: usize,
     item_min: usize,
-    mut item: impl FnMut(&mut Reader<'_>) -> Result<T, DecodeError>,
+    mut item: impl FnMut(&mut FieldReader<'_>) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {
     let count = reader.count(max)?;
     let mut items = Vec::with_capacity(count.min(reader.remaining() / item_min));
@@ -182,7 +182,7 @@ fn list<T>(
     Ok(items)
 }
 
-fn decode_entry(reader: &mut Reader<'_>, packs: usize) -> Result<Entry, DecodeError> {
+fn decode_entry(reader: &mut FieldReader<'_>, packs: usize) -> Result<IndexEntry, DecodeError> {
     let id = BlobId(reader.array()?);
     let (pack, offset, len) = (reader.varint_u32()?, reader.varint_u32()?, reader.varint_u32()?);
     if pack as usize >= packs {
@@ -191,5 +191,5 @@ fn decode_entry(reader: &mut Reader<'_>, packs: usize) -> Result<Entry, DecodeEr
     if len as usize > SEALED_MAX || u64::from(offset) + u64::from(len) > PACK_MAX {
         return Err(DecodeError::Invalid("place in a pack"));
     }
-    Ok(Entry { id, pack, offset, len })
+    Ok(IndexEntry { id, pack, offset, len })
 }

@@ -9,23 +9,25 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use memmap2::Mmap;
-use vellum_types::{BlobId, BlobKind, DecodeError, PackId, Reader, VolumeId};
+use vellum_types::{BlobId, BlobKind, DecodeError, FieldReader, PackId, VolumeId};
 
-use super::layout::{CONDEMNED_LEN, HEADER_LEN, Header, PACK_LEN, RECORD_LEN, RUN_ID_LEN, Sections, slot_of};
-use super::record::Condemned;
-use super::{Location, RunId, filter};
+use super::layout::{
+    CONDEMNED_LEN, HEADER_LEN, PACK_LEN, RECORD_LEN, RUN_ID_LEN, RunHeader, RunSections, slot_of,
+};
+use super::record::CondemnedPack;
+use super::{BlobLocation, IndexRunId, filter};
 use crate::blob::BlobError;
 use crate::owner::give_to_owner_of;
 
 /// Files up to this many bytes are read whole: cheaper than a mapping, and their checksum costs nothing.
 pub(super) const READ_WHOLE_MAX: u64 = 128 << 10;
 
-enum Bytes {
+enum RunBytes {
     Read(Vec<u8>),
     Mapped(Mmap),
 }
 
-impl Bytes {
+impl RunBytes {
     fn as_slice(&self) -> &[u8] {
         match self {
             Self::Read(bytes) => bytes,
@@ -35,31 +37,31 @@ impl Bytes {
 }
 
 /// A run that can be searched.
-pub(crate) struct Run {
-    bytes: Bytes,
-    header: Header,
-    sections: Sections,
-    supersedes: Vec<RunId>,
-    condemned: Vec<Condemned>,
+pub(crate) struct IndexRun {
+    bytes: RunBytes,
+    header: RunHeader,
+    sections: RunSections,
+    supersedes: Vec<IndexRunId>,
+    condemned: Vec<CondemnedPack>,
 }
 
-impl Run {
+impl IndexRun {
     /// Opens the file of a run; any doubt about it is an error, upon which the file is made anew.
-    pub(crate) fn open(path: &Path, volume: VolumeId, id: RunId) -> Result<Self, BlobError> {
+    pub(crate) fn open(path: &Path, volume: VolumeId, id: IndexRunId) -> Result<Self, BlobError> {
         let local = |action, source| BlobError::Local { path: path.to_owned(), action, source };
         let mut file = File::open(path).map_err(|e| local("open", e))?;
         let len = file.metadata().map_err(|e| local("open", e))?.len();
         let bytes = if len <= READ_WHOLE_MAX {
             let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0) + 1);
             file.read_to_end(&mut bytes).map_err(|e| local("read", e))?;
-            Bytes::Read(bytes)
+            RunBytes::Read(bytes)
         } else {
-            Bytes::Mapped(map(&file).map_err(|e| local("map", e))?)
+            RunBytes::Mapped(map(&file).map_err(|e| local("map", e))?)
         };
         let run = Self::over(bytes).map_err(|fault| BlobError::LocalRun { path: path.to_owned(), fault })?;
         let fault = if run.header.volume != volume || run.header.id != id {
             "name"
-        } else if matches!(run.bytes, Bytes::Read(_)) && !run.is_intact() {
+        } else if matches!(run.bytes, RunBytes::Read(_)) && !run.is_intact() {
             "checksum"
         } else {
             return Ok(run);
@@ -69,12 +71,12 @@ impl Run {
 
     /// A run in memory, of bytes as [`super::layout::build`] makes them.
     pub(crate) fn in_memory(bytes: Vec<u8>) -> Result<Self, DecodeError> {
-        Self::over(Bytes::Read(bytes))
+        Self::over(RunBytes::Read(bytes))
     }
 
-    fn over(bytes: Bytes) -> Result<Self, DecodeError> {
+    fn over(bytes: RunBytes) -> Result<Self, DecodeError> {
         let file = bytes.as_slice();
-        let header = Header::decode(file)?;
+        let header = RunHeader::decode(file)?;
         let sections = header.sections().ok_or(DecodeError::Invalid("counts"))?;
         match sections.condemned.end.cmp(&file.len()) {
             Ordering::Equal => {}
@@ -82,7 +84,8 @@ impl Run {
             Ordering::Less => return Err(DecodeError::Trailing),
         }
         let supersedes = file.get(sections.supersedes.clone()).unwrap_or_default();
-        let supersedes = supersedes.chunks_exact(RUN_ID_LEN).filter_map(|id| Some(RunId(*id.first_chunk()?)));
+        let supersedes =
+            supersedes.chunks_exact(RUN_ID_LEN).filter_map(|id| Some(IndexRunId(*id.first_chunk()?)));
         let supersedes = supersedes.collect();
         let condemned = file.get(sections.condemned.clone()).unwrap_or_default();
         let condemned =
@@ -90,7 +93,7 @@ impl Run {
         Ok(Self { bytes, header, sections, supersedes, condemned })
     }
 
-    pub(crate) fn id(&self) -> RunId {
+    pub(crate) fn id(&self) -> IndexRunId {
         self.header.id
     }
 
@@ -99,11 +102,11 @@ impl Run {
         self.header.entries as usize
     }
 
-    pub(crate) fn supersedes(&self) -> &[RunId] {
+    pub(crate) fn supersedes(&self) -> &[IndexRunId] {
         &self.supersedes
     }
 
-    pub(crate) fn condemned(&self) -> &[Condemned] {
+    pub(crate) fn condemned(&self) -> &[CondemnedPack] {
         &self.condemned
     }
 
@@ -114,7 +117,7 @@ impl Run {
     }
 
     /// Where the run says that a blob is.
-    pub(crate) fn find(&self, id: &BlobId) -> Option<Location> {
+    pub(crate) fn find(&self, id: &BlobId) -> Option<BlobLocation> {
         if !filter::may_contain(self.section(|s| &s.filter), id) {
             return None;
         }
@@ -132,7 +135,7 @@ impl Run {
     }
 
     /// All blobs, in the order of their ids.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (BlobId, Location)> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (BlobId, BlobLocation)> + '_ {
         (0..self.len()).filter_map(|number| {
             let record = self.record(number)?;
             Some((BlobId::from_slice(record.get(..BlobId::LEN)?)?, self.location(record)?))
@@ -144,12 +147,12 @@ impl Run {
         (0..self.header.packs).filter_map(|number| self.pack(number))
     }
 
-    fn section(&self, which: impl Fn(&Sections) -> &std::ops::Range<usize>) -> &[u8] {
+    fn section(&self, which: impl Fn(&RunSections) -> &std::ops::Range<usize>) -> &[u8] {
         self.bytes.as_slice().get(which(&self.sections).clone()).unwrap_or_default()
     }
 
     fn slot(&self, slot: usize) -> Option<(usize, usize)> {
-        let mut reader = Reader::new(self.section(|s| &s.fan).get(slot * 4..slot * 4 + 8)?);
+        let mut reader = FieldReader::new(self.section(|s| &s.fan).get(slot * 4..slot * 4 + 8)?);
         let (low, high) = (reader.u32().ok()? as usize, reader.u32().ok()? as usize);
         (low <= high && high <= self.len()).then_some((low, high))
     }
@@ -159,14 +162,14 @@ impl Run {
         self.section(|s| &s.records).get(start..start + RECORD_LEN)
     }
 
-    fn location(&self, record: &[u8]) -> Option<Location> {
-        let mut reader = Reader::new(record.get(BlobId::LEN..)?);
+    fn location(&self, record: &[u8]) -> Option<BlobLocation> {
+        let mut reader = FieldReader::new(record.get(BlobId::LEN..)?);
         let (pack, offset, len) = (reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()?);
         if len as usize > crate::pack::SEALED_MAX {
             return None;
         }
         let (pack, kind) = self.pack(pack)?;
-        Some(Location { pack, offset, len, kind })
+        Some(BlobLocation { pack, offset, len, kind })
     }
 
     fn pack(&self, number: u32) -> Option<(PackId, BlobKind)> {
@@ -176,9 +179,9 @@ impl Run {
     }
 }
 
-fn read_condemned(bytes: &[u8]) -> Result<Condemned, DecodeError> {
-    let mut reader = Reader::new(bytes);
-    Ok(Condemned { pack: PackId(reader.array()?), since: reader.u64()? })
+fn read_condemned(bytes: &[u8]) -> Result<CondemnedPack, DecodeError> {
+    let mut reader = FieldReader::new(bytes);
+    Ok(CondemnedPack { pack: PackId(reader.array()?), since: reader.u64()? })
 }
 
 fn map(file: &File) -> std::io::Result<Mmap> {

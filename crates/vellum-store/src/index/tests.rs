@@ -10,7 +10,7 @@ use vellum_types::VolumeId;
 use super::*;
 
 const VOLUME: VolumeId = VolumeId([3; 16]);
-const RUN: RunId = RunId([4; 32]);
+const RUN: IndexRunId = IndexRunId([4; 32]);
 
 fn keys() -> VolumeKeys {
     VolumeKeys::sealed(&MasterKey::from_bytes([1; 32]), VOLUME)
@@ -20,16 +20,16 @@ fn id(number: u64) -> BlobId {
     BlobId(blake3::hash(&number.to_le_bytes()).into())
 }
 
-fn place(number: u64) -> Location {
+fn place(number: u64) -> BlobLocation {
     let kind = if number.is_multiple_of(3) { BlobKind::Node } else { BlobKind::Chunk };
-    Location { pack: PackId(id(number / 7 * 3 + number % 3).0), offset: number as u32, len: 100, kind }
+    BlobLocation { pack: PackId(id(number / 7 * 3 + number % 3).0), offset: number as u32, len: 100, kind }
 }
 
-fn sample(count: u64) -> Record {
+fn sample(count: u64) -> IndexRecord {
     // All blobs of a pack are of one kind.
-    let mut record = Record::of((0..count).map(|number| (id(number), place(number))));
-    record.supersedes = vec![RunId([8; 32])];
-    record.condemned = vec![Condemned { pack: PackId([9; 32]), since: 1_700_000_000 }];
+    let mut record = IndexRecord::of((0..count).map(|number| (id(number), place(number))));
+    record.supersedes = vec![IndexRunId([8; 32])];
+    record.condemned = vec![CondemnedPack { pack: PackId([9; 32]), since: 1_700_000_000 }];
     record
 }
 
@@ -38,7 +38,7 @@ fn records_round_trip() {
     for count in [0, 1, 1000] {
         let record = sample(count);
         let object = record.seal(&keys());
-        assert_eq!(Record::open(&keys(), &object).unwrap(), record);
+        assert_eq!(IndexRecord::open(&keys(), &object).unwrap(), record);
     }
 }
 
@@ -48,10 +48,10 @@ fn no_changed_bit_of_an_object_is_accepted() {
     for bit in 0..object.len() * 8 {
         let mut bad = object.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
-        assert!(Record::open(&keys(), &bad).is_err(), "bit {bit}");
+        assert!(IndexRecord::open(&keys(), &bad).is_err(), "bit {bit}");
     }
     for len in 0..object.len() {
-        assert!(Record::open(&keys(), &object[..len]).is_err(), "length {len}");
+        assert!(IndexRecord::open(&keys(), &object[..len]).is_err(), "length {len}");
     }
 }
 
@@ -60,7 +60,7 @@ fn a_run_answers_like_a_map() {
     for count in [0, 1, 2, 15, 16, 17, 500, 20_000] {
         let record = sample(count);
         let model: BTreeMap<_, _> = record.blobs().collect();
-        let run = Run::in_memory(build_run(&record, VOLUME, RUN)).unwrap();
+        let run = IndexRun::in_memory(build_run(&record, VOLUME, RUN)).unwrap();
         assert!(run.is_intact());
         assert_eq!(run.len(), model.len());
         assert_eq!((run.supersedes(), run.condemned()), (&record.supersedes[..], &record.condemned[..]));
@@ -74,13 +74,14 @@ fn a_run_answers_like_a_map() {
 #[test]
 fn ids_at_the_ends_are_found() {
     let ids = [BlobId([0; 32]), BlobId([255; 32])];
-    let run = Run::in_memory(build_run(&Record::of(ids.map(|id| (id, place(1)))), VOLUME, RUN)).unwrap();
+    let run =
+        IndexRun::in_memory(build_run(&IndexRecord::of(ids.map(|id| (id, place(1)))), VOLUME, RUN)).unwrap();
     assert!(ids.iter().all(|id| run.find(id).is_some()));
 }
 
 #[test]
 fn the_first_of_two_places_stays() {
-    let record = Record::of([(id(1), place(5)), (id(0), place(6)), (id(1), place(7))]);
+    let record = IndexRecord::of([(id(1), place(5)), (id(0), place(6)), (id(1), place(7))]);
     assert_eq!(record.blobs().find(|(found, _)| *found == id(1)), Some((id(1), place(5))));
     assert_eq!(record.blobs().count(), 2);
 }
@@ -96,7 +97,7 @@ proptest! {
         if cut.is_multiple_of(4) {
             bytes.truncate(bytes.len() - cut as usize % bytes.len());
         }
-        if let Ok(run) = Run::in_memory(bytes) {
+        if let Ok(run) = IndexRun::in_memory(bytes) {
             let found = (0..300).filter(|number| run.find(&id(*number)).is_some()).count();
             prop_assert!(found <= 200);
             run.iter().for_each(drop);
@@ -120,7 +121,7 @@ proptest! {
     fn no_record_makes_it_panic(body in proptest::collection::vec(any::<u8>(), 0..400)) {
         let mut object = sample(0).seal(&keys())[..16].to_vec();
         let header = object.clone();
-        keys().seal(vellum_crypto::Domain::Index, &header, &body, &mut object);
-        let _ = Record::open(&keys(), &object);
+        keys().seal(vellum_crypto::RecordDomain::Index, &header, &body, &mut object);
+        let _ = IndexRecord::open(&keys(), &object);
     }
 }

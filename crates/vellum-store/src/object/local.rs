@@ -16,9 +16,9 @@ use std::sync::{Arc, Once};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use self::handles::Handles;
-use self::temp::Temp;
-use self::tree::Tree;
+use self::handles::FileHandles;
+use self::temp::TempFile;
+use self::tree::StoreFolders;
 use super::{ObjectInfo, ObjectKey, ObjectStore, key};
 use crate::error::StoreError;
 use crate::reserve::DiskReserve;
@@ -34,19 +34,19 @@ const RESERVE_FILE: &str = ".reserve";
 const HELD_FOLDER: &str = "packs/";
 
 /// A store in a directory of a local filesystem.
-pub struct LocalDir {
+pub struct LocalStore {
     path: PathBuf,
-    tree: Tree,
-    handles: Handles,
+    tree: StoreFolders,
+    handles: FileHandles,
     sweep: Once,
 }
 
-impl LocalDir {
+impl LocalStore {
     /// Opens an existing directory.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = path.into();
-        let tree = Tree::open(&path).map_err(|source| unusable(&path, &source))?;
-        Ok(Self { path, tree, handles: Handles::default(), sweep: Once::new() })
+        let tree = StoreFolders::open(&path).map_err(|source| unusable(&path, &source))?;
+        Ok(Self { path, tree, handles: FileHandles::default(), sweep: Once::new() })
     }
 
     /// Opens a directory that is made if there is none, with its parents.
@@ -63,10 +63,10 @@ impl LocalDir {
     }
 
     /// A new temporary file with these bytes, not yet durable.
-    fn stage(&self, bytes: &[u8]) -> io::Result<Temp> {
+    fn stage(&self, bytes: &[u8]) -> io::Result<TempFile> {
         let folder = self.tree.writable(TEMP_FOLDER)?;
         self.sweep.call_once(|| temp::sweep(&folder));
-        Temp::create(folder, self.tree.file_mode(), bytes)
+        TempFile::create(folder, self.tree.file_mode(), bytes)
     }
 
     fn put_staged(&self, objects: &[(ObjectKey, &[u8])]) -> Result<(), StoreError> {
@@ -99,7 +99,7 @@ impl LocalDir {
 
     /// Names the files of one folder, then makes the names durable. A name that could not be made durable is
     /// taken back, so that nobody relies on it.
-    fn publish_group(&self, group: &mut [(&ObjectKey, Temp)]) -> Result<(), StoreError> {
+    fn publish_group(&self, group: &mut [(&ObjectKey, TempFile)]) -> Result<(), StoreError> {
         let Some((first, _)) = group.first() else { return Ok(()) };
         let first = *first;
         let folder =
@@ -187,7 +187,7 @@ impl LocalDir {
     }
 }
 
-impl ObjectStore for LocalDir {
+impl ObjectStore for LocalStore {
     fn describe(&self) -> String {
         self.path.display().to_string()
     }
@@ -281,5 +281,5 @@ const LEFT_PART: u64 = 32;
 /// Bytes of objects that may take the last of it: refs, sessions, records, small indexes.
 const SMALL: u64 = 64 << 10;
 
-/// Permissions of a directory that the store makes; see [`Tree::file_mode`] for files.
+/// Permissions of a directory that the store makes; see [`StoreFolders::file_mode`] for files.
 const PRIVATE_DIR: Mode = Mode::RWXU;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use vellum_types::{Exposition, Histogram};
+use vellum_types::{DurationHistogram, MetricsExposition};
 
 use super::{ObjectInfo, ObjectKey, ObjectStore};
 use crate::error::StoreError;
 
 /// Requests and bytes so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct RequestCounts {
     /// Whole and ranged gets, and questions for a size.
     pub gets: u64,
     /// Objects put, one by one or together.
@@ -34,7 +34,7 @@ pub struct Counts {
 }
 
 #[derive(Default)]
-struct Meters {
+struct RequestMeters {
     gets: AtomicU64,
     puts: AtomicU64,
     barriers: AtomicU64,
@@ -47,34 +47,34 @@ struct Meters {
 
 /// How long requests took, by kind.
 #[derive(Default)]
-struct Times {
-    get: Histogram,
-    put: Histogram,
-    swap: Histogram,
-    list: Histogram,
-    delete: Histogram,
+struct RequestTimes {
+    get: DurationHistogram,
+    put: DurationHistogram,
+    swap: DurationHistogram,
+    list: DurationHistogram,
+    delete: DurationHistogram,
 }
 
 /// A store that counts.
-pub struct Metered {
+pub struct MeteredStore {
     inner: Arc<dyn ObjectStore>,
-    meters: Meters,
-    times: Times,
+    meters: RequestMeters,
+    times: RequestTimes,
 }
 
-impl Metered {
+impl MeteredStore {
     /// Counts what goes through to `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        Self { inner, meters: Meters::default(), times: Times::default() }
+        Self { inner, meters: RequestMeters::default(), times: RequestTimes::default() }
     }
 
     /// What was counted so far.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> RequestCounts {
         let read = |meter: &AtomicU64| meter.load(Ordering::Relaxed);
         let meters = &self.meters;
-        Counts {
+        RequestCounts {
             gets: read(&meters.gets),
             puts: read(&meters.puts),
             barriers: read(&meters.barriers),
@@ -87,8 +87,8 @@ impl Metered {
     }
 
     /// Tells requests with their times, and bytes.
-    pub fn expose(&self, out: &mut Exposition) {
-        let Times { get, put, swap, list, delete } = &self.times;
+    pub fn expose(&self, out: &mut MetricsExposition) {
+        let RequestTimes { get, put, swap, list, delete } = &self.times;
         let all = [("get", get), ("put", put), ("swap", swap), ("list", list), ("delete", delete)];
         for (kind, times) in all {
             out.histogram("vellum_object_request_seconds", &format!("request=\"{kind}\""), &times.read());
@@ -111,14 +111,14 @@ fn add(meter: &AtomicU64, count: u64) {
     meter.fetch_add(count, Ordering::Relaxed);
 }
 
-fn timed<T>(times: &Histogram, work: impl FnOnce() -> T) -> T {
+fn timed<T>(times: &DurationHistogram, work: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let done = work();
     times.record(start.elapsed());
     done
 }
 
-impl ObjectStore for Metered {
+impl ObjectStore for MeteredStore {
     fn describe(&self) -> String {
         self.inner.describe()
     }
@@ -187,7 +187,7 @@ impl ObjectStore for Metered {
         self.inner.release_reserve();
     }
 
-    fn metered(&self) -> Option<&Metered> {
+    fn metered(&self) -> Option<&MeteredStore> {
         Some(self)
     }
 }

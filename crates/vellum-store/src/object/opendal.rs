@@ -22,7 +22,7 @@ const RUNTIME_THREADS: usize = 2;
 const PARALLEL_GETS: usize = 8;
 
 /// A ref's bytes, and the tag by which the service knows them.
-type Tagged = (Vec<u8>, Option<String>);
+type TaggedRef = (Vec<u8>, Option<String>);
 
 /// A store over an OpenDAL operator.
 pub struct OpendalStore {
@@ -46,7 +46,7 @@ impl OpendalStore {
         Ok(Self::new(built.map_err(|e| unusable(place, &e))?, place))
     }
 
-    /// A directory through OpenDAL, for comparison with [`super::LocalDir`], which is faster and safe for several
+    /// A directory through OpenDAL, for comparison with [`super::LocalStore`], which is faster and safe for several
     /// processes.
     pub fn directory(path: &str) -> Result<Self, StoreError> {
         let service = opendal::services::Fs::default().root(path).atomic_write_dir(&format!("{path}/.tmp"));
@@ -109,7 +109,7 @@ impl OpendalStore {
     }
 
     /// The ref's bytes, and the tag by which the service knows them. A ref of more than `max` bytes was changed.
-    fn read_tagged(&self, key: &ObjectKey, max: usize) -> Result<Option<Tagged>, StoreError> {
+    fn read_tagged(&self, key: &ObjectKey, max: usize) -> Result<Option<TaggedRef>, StoreError> {
         let (operator, path) = (self.operator.clone(), key.to_string());
         // The tag is asked for first: a change in between makes the condition fail, never succeed wrongly.
         let answer = wait(async move {

@@ -6,13 +6,13 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use vellum_types::ErrorKind;
 
-use super::{LocalDir, ObjectStore, OpendalStore};
+use super::{LocalStore, ObjectStore, OpendalStore};
 use crate::error::StoreError;
 
 /// Stores in memory live as long as the process and are found again by name.
 static MEMORY: LazyLock<Mutex<HashMap<String, Arc<OpendalStore>>>> = LazyLock::new(Mutex::default);
 
-enum Address {
+enum StoreAddress {
     Directory(PathBuf),
     Memory(String),
 }
@@ -20,16 +20,16 @@ enum Address {
 /// Opens the store at a path, `file:///path` or `memory://name`. It must exist (memory always does).
 pub fn open(url: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
     match parse(url)? {
-        Address::Directory(path) => Ok(Arc::new(LocalDir::open(path)?)),
-        Address::Memory(name) => memory(&name),
+        StoreAddress::Directory(path) => Ok(Arc::new(LocalStore::open(path)?)),
+        StoreAddress::Memory(name) => memory(&name),
     }
 }
 
 /// Like [`open`], and makes the directory if there is none.
 pub fn create(url: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
     match parse(url)? {
-        Address::Directory(path) => Ok(Arc::new(LocalDir::create(path)?)),
-        Address::Memory(name) => memory(&name),
+        StoreAddress::Directory(path) => Ok(Arc::new(LocalStore::create(path)?)),
+        StoreAddress::Memory(name) => memory(&name),
     }
 }
 
@@ -37,8 +37,8 @@ pub fn create(url: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
 /// when `base` is moved; an address stays as it is.
 pub fn absolute(url: &str, base: &Path) -> Result<String, StoreError> {
     match parse(url)? {
-        Address::Directory(path) => Ok(without_parents(&base.join(path)).display().to_string()),
-        Address::Memory(_) => Ok(url.to_owned()),
+        StoreAddress::Directory(path) => Ok(without_parents(&base.join(path)).display().to_string()),
+        StoreAddress::Memory(_) => Ok(url.to_owned()),
     }
 }
 
@@ -68,14 +68,14 @@ fn memory(name: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
     Ok(store)
 }
 
-fn parse(url: &str) -> Result<Address, StoreError> {
+fn parse(url: &str) -> Result<StoreAddress, StoreError> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return directory(url);
     };
     match scheme {
-        "file" if rest.starts_with('/') => Ok(Address::Directory(rest.into())),
+        "file" if rest.starts_with('/') => Ok(StoreAddress::Directory(rest.into())),
         "file" => Err(refuse(url, "a file address needs an absolute path: file:///path", ErrorKind::Usage)),
-        "memory" => Ok(Address::Memory(rest.to_owned())),
+        "memory" => Ok(StoreAddress::Memory(rest.to_owned())),
         _ => Err(refuse(&without_secrets(scheme, rest), DIRECTORIES_ONLY, ErrorKind::Unsupported)),
     }
 }
@@ -85,7 +85,7 @@ const DIRECTORIES_ONLY: &str = "this version keeps stores in directories only (a
 
 /// A path. One that other programs would take for a place elsewhere is refused, so that no directory of that name comes to
 /// be: whoever means one says so with './'.
-fn directory(url: &str) -> Result<Address, StoreError> {
+fn directory(url: &str) -> Result<StoreAddress, StoreError> {
     let path = url.strip_prefix("file:").unwrap_or(url);
     if path.is_empty() || path.contains('\0') {
         return Err(refuse(url, "it is not a path", ErrorKind::Usage));
@@ -100,7 +100,7 @@ fn directory(url: &str) -> Result<Address, StoreError> {
     }
     let first = path.split('/').next().unwrap_or_default();
     match first.split_once(':') {
-        None => Ok(Address::Directory(path.into())),
+        None => Ok(StoreAddress::Directory(path.into())),
         Some(("memory", name)) => {
             let reason =
                 format!("a store in memory is written 'memory://{name}', and a directory './{path}'");

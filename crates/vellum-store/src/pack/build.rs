@@ -2,10 +2,10 @@
 //!
 //! Invariant: entries are in the order of their bytes and leave no gap.
 
-use vellum_crypto::{Domain, VolumeKeys, fill_random};
+use vellum_crypto::{RecordDomain, VolumeKeys, fill_random};
 use vellum_types::{BlobId, BlobKind, PackId};
 
-use super::{FOOTER_LEN, HEADER_LEN, PACK_ENTRIES_MAX, PackEntry, Salt, encode_table, footer, header};
+use super::{FOOTER_LEN, HEADER_LEN, PACK_ENTRIES_MAX, PackEntry, TableSalt, encode_table, footer, header};
 
 /// A pack that is being filled.
 pub(crate) struct PackBuilder {
@@ -15,7 +15,7 @@ pub(crate) struct PackBuilder {
 }
 
 /// A complete pack.
-pub(crate) struct Built {
+pub(crate) struct BuiltPack {
     pub(crate) id: PackId,
     pub(crate) bytes: Vec<u8>,
     pub(crate) entries: Vec<PackEntry>,
@@ -54,21 +54,21 @@ impl PackBuilder {
     ///
     /// # Panics
     /// When the operating system has no randomness to give.
-    pub(crate) fn build(self, keys: &VolumeKeys) -> Built {
+    pub(crate) fn build(self, keys: &VolumeKeys) -> BuiltPack {
         let Self { kind, mut bytes, entries } = self;
         let table = encode_table(&salt(), &entries);
         bytes.reserve_exact(table.len() + keys.overhead() + FOOTER_LEN);
         let start = bytes.len();
-        keys.seal(Domain::PackToc, &header(kind), &table, &mut bytes);
+        keys.seal(RecordDomain::PackToc, &header(kind), &table, &mut bytes);
         let table_len = (bytes.len() - start) as u32;
         bytes.extend_from_slice(&footer(table_len));
         debug_assert!(start >= HEADER_LEN);
-        Built { id: PackId(blake3::hash(&bytes).into()), bytes, entries }
+        BuiltPack { id: PackId(blake3::hash(&bytes).into()), bytes, entries }
     }
 }
 
-fn salt() -> Salt {
-    let mut salt = Salt::default();
+fn salt() -> TableSalt {
+    let mut salt = TableSalt::default();
     fill_random(&mut salt);
     salt
 }

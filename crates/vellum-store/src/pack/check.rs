@@ -14,18 +14,18 @@ use crate::object::ObjectStore;
 
 /// What is wrong with a pack or with a blob in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct PackFinding {
     /// The pack.
     pub pack: PackId,
     /// The blob, if one in particular is hit.
     pub blob: Option<(BlobKind, BlobId)>,
     /// What is wrong.
-    pub flaw: Flaw,
+    pub flaw: PackFlaw,
 }
 
 /// The ways in which a pack can be wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Flaw {
+pub enum PackFlaw {
     /// There is no such object.
     #[error("it is missing")]
     Missing,
@@ -40,10 +40,10 @@ pub enum Flaw {
     Table(PackFault),
     /// The blob cannot be opened or has another content.
     #[error("{0}")]
-    Blob(body::BodyFault),
+    Blob(body::BlobBodyFault),
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for PackFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.blob {
             Some((kind, id)) => write!(f, "{kind} {id} in pack {}: {}", self.pack, self.flaw),
@@ -102,27 +102,27 @@ pub fn check_pack(
     objects: &dyn ObjectStore,
     keys: &VolumeKeys,
     pack: &PackId,
-) -> Result<Vec<Finding>, BlobError> {
+) -> Result<Vec<PackFinding>, BlobError> {
     let key = pack_key(pack);
-    let whole = |flaw| Finding { pack: *pack, blob: None, flaw };
+    let whole = |flaw| PackFinding { pack: *pack, blob: None, flaw };
     let bytes = match objects.get(&key, PACK_MAX) {
         Ok(bytes) => bytes,
         Err(StoreError::TooLarge { size, .. }) => {
-            return Ok(vec![whole(Flaw::Table(PackFault::TooLong(size)))]);
+            return Ok(vec![whole(PackFlaw::Table(PackFault::TooLong(size)))]);
         }
-        Err(StoreError::NotAFile { .. }) => return Ok(vec![whole(Flaw::NotAFile)]),
-        Err(error) if error.is_not_found() => return Ok(vec![whole(Flaw::Missing)]),
+        Err(StoreError::NotAFile { .. }) => return Ok(vec![whole(PackFlaw::NotAFile)]),
+        Err(error) if error.is_not_found() => return Ok(vec![whole(PackFlaw::Missing)]),
         Err(error) => return Err(error.into()),
     };
     let mut findings = Vec::new();
     if blake3::hash(&bytes).as_bytes() != pack.as_bytes() {
-        findings.push(whole(Flaw::Hash));
+        findings.push(whole(PackFlaw::Hash));
     }
     match parse(keys, &bytes) {
         Ok(entries) => {
             findings.extend(entries.iter().filter_map(|entry| check_blob(keys, pack, entry, &bytes)))
         }
-        Err(fault) => findings.push(whole(Flaw::Table(fault))),
+        Err(fault) => findings.push(whole(PackFlaw::Table(fault))),
     }
     Ok(findings)
 }
@@ -137,15 +137,15 @@ fn parse(keys: &VolumeKeys, bytes: &[u8]) -> Result<Vec<PackEntry>, PackFault> {
     open_table(keys, blobs.get(..HEADER_LEN).ok_or(truncated)?, table, table_at as u64)
 }
 
-fn check_blob(keys: &VolumeKeys, pack: &PackId, entry: &PackEntry, bytes: &[u8]) -> Option<Finding> {
+fn check_blob(keys: &VolumeKeys, pack: &PackId, entry: &PackEntry, bytes: &[u8]) -> Option<PackFinding> {
     let start = entry.offset as usize;
     // The table was checked against the pack's length.
     let sealed = bytes.get(start..start + entry.len as usize).unwrap_or_default();
     let plaintext = body::open(keys, entry.kind, &entry.id, sealed).and_then(|opened| {
         opened.resolve(keys, entry.kind, &entry.id, |base| {
-            base.slice(bytes).map(<[u8]>::to_vec).ok_or(body::BodyFault::Base)
+            base.slice(bytes).map(<[u8]>::to_vec).ok_or(body::BlobBodyFault::Base)
         })
     });
     let fault = plaintext.err()?;
-    Some(Finding { pack: *pack, blob: Some((entry.kind, entry.id)), flaw: Flaw::Blob(fault) })
+    Some(PackFinding { pack: *pack, blob: Some((entry.kind, entry.id)), flaw: PackFlaw::Blob(fault) })
 }

@@ -19,7 +19,7 @@ fn entries(lens: &[u32]) -> Vec<PackEntry> {
 
 proptest! {
     #[test]
-    fn tables_round_trip(salt: Salt, lens in proptest::collection::vec(0..100_000_u32, 0..50)) {
+    fn tables_round_trip(salt: TableSalt, lens in proptest::collection::vec(0..100_000_u32, 0..50)) {
         let entries = entries(&lens);
         let end = HEADER_LEN as u64 + lens.iter().map(|len| u64::from(*len)).sum::<u64>();
         let table = encode_table(&salt, &entries);
@@ -51,11 +51,11 @@ fn headers_of_other_versions_and_kinds_are_refused() {
 
 #[test]
 fn lengths_at_the_end_of_the_range_are_refused() {
-    let mut writer = Writer::new();
-    writer.raw(&Salt::default()).varint(u64::MAX);
+    let mut writer = FieldWriter::new();
+    writer.raw(&TableSalt::default()).varint(u64::MAX);
     assert!(decode_table(writer.as_slice(), BlobKind::Chunk, 16).is_err());
-    let mut writer = Writer::new();
-    writer.raw(&Salt::default()).varint(1).raw(&[0; 32]).varint(u64::from(u32::MAX));
+    let mut writer = FieldWriter::new();
+    writer.raw(&TableSalt::default()).varint(1).raw(&[0; 32]).varint(u64::from(u32::MAX));
     assert!(decode_table(writer.as_slice(), BlobKind::Chunk, 16).is_err());
 }
 

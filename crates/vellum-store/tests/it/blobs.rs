@@ -1,6 +1,6 @@
 //! Writing and reading blobs.
 
-use vellum_store::{BlobError, Options};
+use vellum_store::{BlobError, BlobOptions};
 use vellum_types::{BlobId, BlobKind};
 
 use crate::world::{World, noise};
@@ -59,7 +59,7 @@ fn a_content_is_stored_once() {
 #[test]
 fn many_packs_from_many_threads() {
     let world = World::new();
-    let options = Options { pack_size: 64 << 10, ..Options::default() };
+    let options = BlobOptions { pack_size: 64 << 10, ..BlobOptions::default() };
     let store = world.open_with(world.objects(), &world.local("a"), options);
     let writer = store.writer();
     let ids: Vec<Vec<BlobId>> = std::thread::scope(|scope| {

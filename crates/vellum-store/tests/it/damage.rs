@@ -133,7 +133,7 @@ fn objects_of_another_volume_are_refused() {
         volume.world.objects(),
         foreign.keys.clone(),
         &foreign.local("a"),
-        vellum_store::Options::default(),
+        vellum_store::BlobOptions::default(),
     );
     let store = store.unwrap();
     assert_eq!(store.index_problems().len(), 2);
@@ -151,7 +151,7 @@ fn a_removed_pack_is_named() {
     let error = store.read(kind, &id).unwrap_err().to_string();
     assert!(error.contains(&gone.to_string()) && error.contains(&id.to_string()), "{error}");
     let finding = &store.check_pack(&gone).unwrap()[0];
-    assert_eq!((finding.pack, &finding.flaw), (gone, &pack::Flaw::Missing));
+    assert_eq!((finding.pack, &finding.flaw), (gone, &pack::PackFlaw::Missing));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 
-use vellum_store::{BlobStore, Options};
+use vellum_store::{BlobOptions, BlobStore};
 use vellum_types::{BlobId, BlobKind, PackId};
 
 use crate::world::{World, noise};
@@ -49,7 +49,7 @@ fn versions_of_a_content_take_little_more_than_one() {
 #[test]
 fn a_writer_reads_differences_that_it_has_not_finished() {
     let world = World::new();
-    let options = Options { pack_size: 64 << 10, ..Options::default() };
+    let options = BlobOptions { pack_size: 64 << 10, ..BlobOptions::default() };
     let store = world.open_with(world.objects(), &world.local("a"), options);
     let writer = store.writer();
     // Noise between the versions closes packs, so that some are open, some under way and some there.
@@ -68,7 +68,7 @@ fn a_writer_reads_differences_that_it_has_not_finished() {
 #[test]
 fn many_threads_write_differences() {
     let world = World::new();
-    let options = Options { pack_size: 64 << 10, ..Options::default() };
+    let options = BlobOptions { pack_size: 64 << 10, ..BlobOptions::default() };
     let store = world.open_with(world.objects(), &world.local("a"), options);
     let writer = store.writer();
     let ids = std::sync::Mutex::new(Vec::new());

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use vellum_store::{BlobError, BlobStore, LocalDir, Options, WriteStats};
-use vellum_testkit::{Fault, Faulty, Op, When};
+use vellum_store::{BlobError, BlobOptions, BlobStore, LocalStore, WriteStats};
+use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 use vellum_types::{BlobId, BlobKind, ErrorKind};
 
 use crate::world::{World, noise};
@@ -22,13 +22,13 @@ fn commit(store: &BlobStore, seeds: std::ops::Range<u64>) -> Result<Vec<(BlobKin
     Ok(ids)
 }
 
-fn try_open(world: &World, objects: &Arc<Faulty>, local: &str) -> Result<BlobStore, BlobError> {
-    let options = Options { pack_size: 64 << 10, ..Options::default() };
+fn try_open(world: &World, objects: &Arc<FaultyStore>, local: &str) -> Result<BlobStore, BlobError> {
+    let options = BlobOptions { pack_size: 64 << 10, ..BlobOptions::default() };
     BlobStore::open(objects.clone(), world.keys.clone(), &world.local(local), options)
 }
 
 /// Twenty commits, so that runs are merged on the way. Returns what was acknowledged.
-fn scenario(world: &World, objects: &Arc<Faulty>, commits: u64) -> Vec<(BlobKind, BlobId, u64)> {
+fn scenario(world: &World, objects: &Arc<FaultyStore>, commits: u64) -> Vec<(BlobKind, BlobId, u64)> {
     let mut acknowledged = Vec::new();
     let Ok(mut store) = try_open(world, objects, "writer") else { return acknowledged };
     for number in 0..commits {
@@ -63,16 +63,16 @@ fn check(world: &World, acknowledged: &[(BlobKind, BlobId, u64)], story: &str) {
     }
 }
 
-fn at_each_operation(fault: Fault, when: impl Fn(u64) -> When, commits: u64) {
+fn at_each_operation(fault: StoreFault, when: impl Fn(u64) -> FaultTrigger, commits: u64) {
     let total = {
         let world = World::new();
-        let objects = Arc::new(Faulty::new(world.objects()));
+        let objects = Arc::new(FaultyStore::new(world.objects()));
         assert!(!scenario(&world, &objects, commits).is_empty());
         objects.operations()
     };
     for number in 0..total {
         let world = World::new();
-        let objects = Arc::new(Faulty::new(world.objects()));
+        let objects = Arc::new(FaultyStore::new(world.objects()));
         objects.script([(when(number), fault)]);
         let acknowledged = scenario(&world, &objects, commits);
         check(&world, &acknowledged, &format!("{fault:?} at operation {number}"));
@@ -81,24 +81,24 @@ fn at_each_operation(fault: Fault, when: impl Fn(u64) -> When, commits: u64) {
 
 #[test]
 fn death_before_each_operation() {
-    at_each_operation(Fault::Before, When::From, 6);
+    at_each_operation(StoreFault::Before, FaultTrigger::From, 6);
 }
 
 #[test]
 fn each_operation_fails_once() {
-    at_each_operation(Fault::Before, When::Nth, 6);
+    at_each_operation(StoreFault::Before, FaultTrigger::Nth, 6);
 }
 
 #[test]
 fn each_answer_is_lost_once() {
-    at_each_operation(Fault::After, When::Nth, 6);
+    at_each_operation(StoreFault::After, FaultTrigger::Nth, 6);
 }
 
 #[test]
 fn death_around_each_operation_of_a_merge() {
     let prepare = || {
         let world = World::new();
-        let objects = Arc::new(Faulty::new(world.objects()));
+        let objects = Arc::new(FaultyStore::new(world.objects()));
         let store = try_open(&world, &objects, "writer").unwrap();
         let acknowledged: Vec<_> = (0..16).flat_map(|seed| commit(&store, seed..seed + 1).unwrap()).collect();
         (world, objects, store, acknowledged)
@@ -109,9 +109,9 @@ fn death_around_each_operation_of_a_merge() {
     let steps = objects.operations() - before;
     assert!(steps > 8, "a merge deletes what it supersedes: {steps} operations");
     for step in 0..steps {
-        for fault in [Fault::Before, Fault::After] {
+        for fault in [StoreFault::Before, StoreFault::After] {
             let (world, objects, store, mut acknowledged) = prepare();
-            objects.script([(When::From(objects.operations() + step), fault)]);
+            objects.script([(FaultTrigger::From(objects.operations() + step), fault)]);
             acknowledged.extend(commit(&store, 16..17).unwrap_or_default());
             check(&world, &acknowledged, &format!("{fault:?} from step {step} of a merge"));
         }
@@ -122,7 +122,7 @@ fn death_around_each_operation_of_a_merge() {
 fn no_space_stops_the_writer_and_loses_nothing() {
     for space in [0, 10_000, 30_000, 100_000, 200_000, 203_000] {
         let world = World::new();
-        let objects = Arc::new(Faulty::new(world.objects()));
+        let objects = Arc::new(FaultyStore::new(world.objects()));
         let store = try_open(&world, &objects, "writer").unwrap();
         let mut acknowledged = commit(&store, 0..3).unwrap();
         objects.space(Some(space));
@@ -137,9 +137,9 @@ fn no_space_stops_the_writer_and_loses_nothing() {
 #[test]
 fn a_stopped_writer_acknowledges_nothing() {
     let world = World::new();
-    let objects = Arc::new(Faulty::new(world.objects()));
+    let objects = Arc::new(FaultyStore::new(world.objects()));
     let store = try_open(&world, &objects, "writer").unwrap();
-    objects.script([(When::Once(Op::Put, "packs/".into()), Fault::Before)]);
+    objects.script([(FaultTrigger::Once(StoreOperation::Put, "packs/".into()), StoreFault::Before)]);
     let writer = store.writer();
     let put = |seed| writer.put(BlobKind::Chunk, &noise(seed, 20_000)).map(|_| ());
     // The failure is in the background: it is reported by some later call, and by all after it.
@@ -152,9 +152,9 @@ fn a_stopped_writer_acknowledges_nothing() {
 #[test]
 fn a_stale_listing_hides_nothing_that_was_known() {
     let world = World::new();
-    let objects = Arc::new(Faulty::new(world.objects()));
+    let objects = Arc::new(FaultyStore::new(world.objects()));
     let store = try_open(&world, &objects, "writer").unwrap();
-    objects.script([(When::Once(Op::Swap, "none".into()), Fault::Stale)]);
+    objects.script([(FaultTrigger::Once(StoreOperation::Swap, "none".into()), StoreFault::Stale)]);
     let ids = commit(&store, 0..2).unwrap();
     store.refresh().unwrap();
     assert!(ids.iter().all(|(_, id, _)| store.contains(id)));
@@ -163,13 +163,13 @@ fn a_stale_listing_hides_nothing_that_was_known() {
 #[test]
 fn wrong_bytes_and_short_bodies_are_errors_or_are_read_again() {
     let world = World::new();
-    let objects = Arc::new(Faulty::new(world.objects()));
+    let objects = Arc::new(FaultyStore::new(world.objects()));
     let store = try_open(&world, &objects, "writer").unwrap();
     let [(kind, id, seed)] = commit(&store, 0..1).unwrap()[..] else { panic!("one blob") };
-    for fault in [Fault::Flip(77), Fault::Torn(10), Fault::Torn(0)] {
-        objects.script([(When::Once(Op::GetRange, "packs/".into()), fault)]);
+    for fault in [StoreFault::Flip(77), StoreFault::Torn(10), StoreFault::Torn(0)] {
+        objects.script([(FaultTrigger::Once(StoreOperation::GetRange, "packs/".into()), fault)]);
         assert_eq!(store.read(kind, &id).unwrap(), noise(seed, 20_000), "once: {fault:?}");
-        objects.script([(When::Each(Op::GetRange, "packs/".into()), fault)]);
+        objects.script([(FaultTrigger::Each(StoreOperation::GetRange, "packs/".into()), fault)]);
         let error = store.read(kind, &id).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         assert!(error.to_string().contains(&id.to_string()), "{error}");
@@ -179,10 +179,10 @@ fn wrong_bytes_and_short_bodies_are_errors_or_are_read_again() {
 #[test]
 fn a_failing_disk_is_reported_as_such() {
     let world = World::new();
-    let objects = Arc::new(Faulty::new(Arc::new(LocalDir::create(world.local("store")).unwrap())));
+    let objects = Arc::new(FaultyStore::new(Arc::new(LocalStore::create(world.local("store")).unwrap())));
     let store = try_open(&world, &objects, "writer").unwrap();
     let ids = commit(&store, 0..1).unwrap();
-    objects.script([(When::Each(Op::GetRange, String::new()), Fault::Before)]);
+    objects.script([(FaultTrigger::Each(StoreOperation::GetRange, String::new()), StoreFault::Before)]);
     let error = store.read(ids[0].0, &ids[0].1).unwrap_err();
     assert!(matches!(error, BlobError::Store(_)), "{error}");
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vellum_crypto::{MasterKey, VolumeKeys};
-use vellum_store::{BlobStore, LocalDir, Options};
+use vellum_store::{BlobOptions, BlobStore, LocalStore};
 use vellum_types::{BlobId, BlobKind, VolumeId};
 
 use crate::world::noise;
@@ -34,10 +34,10 @@ fn contents() -> [(BlobKind, Vec<u8>); 4] {
 }
 
 fn write(name: &str, to: &Path) {
-    let objects = Arc::new(LocalDir::create(to.join("store")).unwrap());
+    let objects = Arc::new(LocalStore::create(to.join("store")).unwrap());
     // Another version of zstd may compress to other bytes: where bytes are compared, nothing is compressed.
     let level = if name == "plain" { 0 } else { 3 };
-    let options = Options { level, ..Options::default() };
+    let options = BlobOptions { level, ..BlobOptions::default() };
     let store = BlobStore::open(objects, keys(name), &to.join("local"), options).unwrap();
     let writer = store.writer();
     for (kind, content) in contents() {
@@ -81,8 +81,8 @@ fn version_1_is_read() {
         let local = dir.path().join("local");
         let before: Vec<_> = files(&local).iter().map(|file| fs::read(file).unwrap()).collect();
         for local in [local.clone(), dir.path().join("fresh")] {
-            let objects = Arc::new(LocalDir::open(dir.path().join("store")).unwrap());
-            let store = BlobStore::open(objects, keys(name), &local, Options::default()).unwrap();
+            let objects = Arc::new(LocalStore::open(dir.path().join("store")).unwrap());
+            let store = BlobStore::open(objects, keys(name), &local, BlobOptions::default()).unwrap();
             for (kind, content) in contents() {
                 let id: BlobId = store.keys().blob_id(kind, &content);
                 assert_eq!(store.read(kind, &id).unwrap(), content, "{name}");

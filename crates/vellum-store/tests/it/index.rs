@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vellum_store::{BlobStore, Metered};
+use vellum_store::{BlobStore, MeteredStore};
 use vellum_types::{BlobId, BlobKind};
 
 use crate::world::{World, noise};
@@ -40,7 +40,7 @@ fn reopen_zeroed(world: &World, start: usize) -> BlobStore {
 #[test]
 fn many_small_commits_leave_few_runs_and_cost_few_requests() {
     let world = World::new();
-    let objects = Arc::new(Metered::new(world.objects()));
+    let objects = Arc::new(MeteredStore::new(world.objects()));
     let store = world.open_over(objects.clone(), "a");
     let ids: Vec<_> = (0..200).map(|seed| commit(&store, seed)).collect();
     let counts = objects.counts();
@@ -48,12 +48,12 @@ fn many_small_commits_leave_few_runs_and_cost_few_requests() {
     assert_eq!(counts.gets, 0, "what was written is not fetched again");
     let runs = objects_in(&world, "index");
     assert!(runs <= 16, "{runs} runs");
-    let fresh = Arc::new(Metered::new(world.objects()));
+    let fresh = Arc::new(MeteredStore::new(world.objects()));
     let reader = world.open_over(fresh.clone(), "b");
     assert!(ids.iter().all(|id| reader.contains(id)));
     let counts = fresh.counts();
     assert_eq!((counts.lists, counts.gets), (1, runs as u64), "opening reads the index and nothing else");
-    let again = Arc::new(Metered::new(world.objects()));
+    let again = Arc::new(MeteredStore::new(world.objects()));
     world.open_over(again.clone(), "b");
     let counts = again.counts();
     assert_eq!((counts.lists, counts.gets), (1, 0), "opening again lists once");

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use vellum_store::{LocalDir, ObjectKey, ObjectStore, StoreError};
+use vellum_store::{LocalStore, ObjectKey, ObjectStore, StoreError};
 use vellum_types::ErrorKind;
 
 fn key(text: &str) -> ObjectKey {
@@ -20,7 +20,7 @@ fn files_in(path: &Path) -> usize {
 fn a_symlink_in_the_store_leads_nowhere() {
     let dir = tempfile::tempdir().unwrap();
     let (inside, outside) = (dir.path().join("store"), dir.path().join("outside"));
-    let store = LocalDir::create(&inside).unwrap();
+    let store = LocalStore::create(&inside).unwrap();
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("secret"), "secret").unwrap();
     symlink(&outside, inside.join("packs")).unwrap();
@@ -41,7 +41,7 @@ fn a_symlink_in_the_store_leads_nowhere() {
 #[test]
 fn devices_and_pipes_are_not_objects() {
     let dir = tempfile::tempdir().unwrap();
-    let store = LocalDir::create(dir.path()).unwrap();
+    let store = LocalStore::create(dir.path()).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join("config"), 0o600.into()).unwrap();
     assert!(matches!(store.get(&key("config"), u64::MAX), Err(StoreError::NotAFile { .. })));
     assert_eq!(store.list("").unwrap().len(), 1, "a verification finds out");
@@ -55,7 +55,7 @@ fn leftovers_of_the_dead_are_swept_and_those_of_the_living_are_not() {
     let old = fs::File::create(temp.join("old")).unwrap();
     old.set_modified(SystemTime::now() - Duration::from_secs(25 * 60 * 60)).unwrap();
     fs::write(temp.join("young"), "").unwrap();
-    let store = LocalDir::open(dir.path()).unwrap();
+    let store = LocalStore::open(dir.path()).unwrap();
     store.put(&key("x"), b"x").unwrap();
     assert!(!temp.join("old").exists() && temp.join("young").exists());
     assert_eq!(store.list("").unwrap().len(), 1, "temporary files are no objects");
@@ -64,7 +64,7 @@ fn leftovers_of_the_dead_are_swept_and_those_of_the_living_are_not() {
 #[test]
 fn a_refused_put_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
-    let store = LocalDir::create(dir.path()).unwrap();
+    let store = LocalStore::create(dir.path()).unwrap();
     store.put(&key("x"), b"x").unwrap();
     store.put(&key("x"), b"y").unwrap_err();
     assert_eq!(files_in(&dir.path().join(".tmp")), 0);
@@ -73,7 +73,7 @@ fn a_refused_put_leaves_nothing_behind() {
 #[test]
 fn objects_are_for_whom_the_root_is_for() {
     let dir = tempfile::tempdir().unwrap();
-    let private = LocalDir::create(dir.path().join("private")).unwrap();
+    let private = LocalStore::create(dir.path().join("private")).unwrap();
     private.put(&key("packs/x"), b"x").unwrap();
     let mode = |path: &str| fs::metadata(dir.path().join(path)).unwrap().mode() & 0o777;
     assert_eq!(mode("private"), 0o700);
@@ -81,14 +81,14 @@ fn objects_are_for_whom_the_root_is_for() {
     assert_eq!(mode("private/packs/x"), 0o600);
     fs::create_dir(dir.path().join("shared")).unwrap();
     fs::set_permissions(dir.path().join("shared"), fs::Permissions::from_mode(0o750)).unwrap();
-    LocalDir::open(dir.path().join("shared")).unwrap().put(&key("x"), b"x").unwrap();
+    LocalStore::open(dir.path().join("shared")).unwrap().put(&key("x"), b"x").unwrap();
     assert_eq!(mode("shared/x") & 0o037, 0);
 }
 
 #[test]
 fn a_held_pack_stays_right_and_a_deleted_one_is_gone() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, other) = (LocalDir::create(dir.path()).unwrap(), LocalDir::open(dir.path()).unwrap());
+    let (store, other) = (LocalStore::create(dir.path()).unwrap(), LocalStore::open(dir.path()).unwrap());
     for number in 0..600 {
         store.put(&key(&format!("packs/{number}")), number.to_string().as_bytes()).unwrap();
     }
@@ -105,7 +105,7 @@ fn a_held_pack_stays_right_and_a_deleted_one_is_gone() {
 
 #[test]
 fn a_missing_directory_is_an_error_that_names_it() {
-    let error = LocalDir::open("/nonexistent/store").err().unwrap();
+    let error = LocalStore::open("/nonexistent/store").err().unwrap();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.to_string().contains("/nonexistent/store"), "{error}");
 }
@@ -121,7 +121,7 @@ fn no_space_is_an_error_of_that_kind_and_leaves_nothing_behind() {
     else {
         return;
     };
-    let store = LocalDir::create(mount.join("store")).unwrap();
+    let store = LocalStore::create(mount.join("store")).unwrap();
     store.put(&key("packs/first"), &[1; 100_000]).unwrap();
     let error = store.put(&key("packs/second"), &[2; 300_000]).unwrap_err();
     let together = [(key("packs/third"), &[3; 100_000][..]), (key("packs/fourth"), &[4; 100_000][..])];
@@ -139,7 +139,7 @@ fn no_space_is_an_error_of_that_kind_and_leaves_nothing_behind() {
 #[test]
 fn what_another_deleted_takes_no_space_for_ever() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, other) = (LocalDir::open(dir.path()).unwrap(), LocalDir::open(dir.path()).unwrap());
+    let (store, other) = (LocalStore::open(dir.path()).unwrap(), LocalStore::open(dir.path()).unwrap());
     let (pack, head) = (key("packs/00/00"), key("refs/tag/x"));
     store.put(&pack, b"content").unwrap();
     assert_eq!(store.get_range(&pack, 0, 7).unwrap(), b"content");

@@ -18,10 +18,10 @@ fn writer_process() {
     let number: u64 = number.parse().unwrap();
     let mut world = World::new();
     world.dir = tempfile::Builder::new().disable_cleanup(true).tempdir_in(path).unwrap();
-    let objects = std::sync::Arc::new(vellum_store::LocalDir::open(format!("{path}/store")).unwrap());
+    let objects = std::sync::Arc::new(vellum_store::LocalStore::open(format!("{path}/store")).unwrap());
     for commit in 0..COMMITS {
         let local = format!("{path}/shared-index");
-        let store = world.open_with(objects.clone(), local.as_ref(), vellum_store::Options::default());
+        let store = world.open_with(objects.clone(), local.as_ref(), vellum_store::BlobOptions::default());
         let writer = store.writer();
         // One content of its own, one that all have.
         writer.put(BlobKind::Node, &noise(number << 32 | commit, 500)).unwrap();

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use vellum_store::{LocalDir, Metered, OpendalStore};
-use vellum_testkit::{Faulty, conformance};
+use vellum_store::{LocalStore, MeteredStore, OpendalStore};
+use vellum_testkit::{FaultyStore, conformance};
 
 #[test]
 fn a_local_directory_conforms() {
     let dir = tempfile::tempdir().unwrap();
-    conformance::check(&LocalDir::create(dir.path().join("new/store")).unwrap());
+    conformance::check(&LocalStore::create(dir.path().join("new/store")).unwrap());
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn opendal_on_a_directory_conforms() {
 #[test]
 fn a_metered_store_conforms_and_counts() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Metered::new(Arc::new(LocalDir::create(dir.path()).unwrap()));
+    let store = MeteredStore::new(Arc::new(LocalStore::create(dir.path()).unwrap()));
     conformance::check(&store);
     let counts = store.counts();
     assert!(counts.gets > 0 && counts.swaps > 0 && counts.deletes > 0 && counts.bytes_in > 3_000_000);
@@ -35,5 +35,5 @@ fn a_metered_store_conforms_and_counts() {
 #[test]
 fn a_faulty_store_without_a_script_conforms() {
     let dir = tempfile::tempdir().unwrap();
-    conformance::check(&Faulty::new(Arc::new(LocalDir::create(dir.path()).unwrap())));
+    conformance::check(&FaultyStore::new(Arc::new(LocalStore::create(dir.path()).unwrap())));
 }

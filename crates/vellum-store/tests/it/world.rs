@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use vellum_crypto::{MasterKey, VolumeKeys};
-use vellum_store::{BlobStore, LocalDir, ObjectStore, Options};
+use vellum_store::{BlobOptions, BlobStore, LocalStore, ObjectStore};
 use vellum_types::VolumeId;
 
 /// A volume's store in a temporary directory.
@@ -21,7 +21,7 @@ impl World {
     }
 
     pub fn objects(&self) -> Arc<dyn ObjectStore> {
-        Arc::new(LocalDir::create(self.dir.path().join("store")).unwrap())
+        Arc::new(LocalStore::create(self.dir.path().join("store")).unwrap())
     }
 
     pub fn local(&self, name: &str) -> PathBuf {
@@ -34,10 +34,10 @@ impl World {
     }
 
     pub fn open_over(&self, objects: Arc<dyn ObjectStore>, local: &str) -> BlobStore {
-        self.open_with(objects, &self.local(local), Options::default())
+        self.open_with(objects, &self.local(local), BlobOptions::default())
     }
 
-    pub fn open_with(&self, objects: Arc<dyn ObjectStore>, local: &Path, options: Options) -> BlobStore {
+    pub fn open_with(&self, objects: Arc<dyn ObjectStore>, local: &Path, options: BlobOptions) -> BlobStore {
         BlobStore::open(objects, self.keys.clone(), local, options).unwrap()
     }
 }

@@ -26,13 +26,13 @@ const fn numbers() -> [u32; 256] {
 
 /// The sums over a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rolling {
+pub(super) struct RollingSum {
     plain: u32,
     weighted: u32,
     len: u32,
 }
 
-impl Rolling {
+impl RollingSum {
     /// The sums over `window`, which is shorter than 4 GiB.
     pub(super) fn of(window: &[u8]) -> Self {
         let (mut plain, mut weighted) = (0_u32, 0_u32);
@@ -77,10 +77,10 @@ mod tests {
     #[test]
     fn rolling_is_as_good_as_starting_anew() {
         let bytes: Vec<u8> = (0..1000_u32).map(|at| ((at * at) >> 3) as u8).collect();
-        let mut rolling = Rolling::of(&bytes[..100]);
+        let mut rolling = RollingSum::of(&bytes[..100]);
         for start in 1..900 {
             rolling.roll(bytes[start - 1], bytes[start + 99]);
-            assert_eq!(rolling, Rolling::of(&bytes[start..start + 100]));
+            assert_eq!(rolling, RollingSum::of(&bytes[start..start + 100]));
         }
     }
 }

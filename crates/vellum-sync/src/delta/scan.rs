@@ -6,9 +6,9 @@
 
 use std::io::{self, Read};
 
-use super::rolling::Rolling;
-use super::signature::{Signature, strong};
-use super::table::Table;
+use super::rolling::RollingSum;
+use super::signature::{FileSignature, strong};
+use super::table::BlockTable;
 
 /// What is read at once, bytes, beside a block.
 const READ_LEN: usize = 1 << 20;
@@ -24,7 +24,7 @@ const LIES_MIN: u64 = 1000;
 
 /// A piece of the new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Op<'d> {
+pub enum DeltaOperation<'d> {
     /// It is in the old file.
     Copy {
         /// Where.
@@ -38,16 +38,16 @@ pub enum Op<'d> {
 
 /// A signature, ready for a new file to be held against it.
 #[derive(Debug)]
-pub struct Matcher {
-    signature: Signature,
-    table: Table,
+pub struct SignatureMatcher {
+    signature: FileSignature,
+    table: BlockTable,
     /// Blocks count only where the new file has not come to yet.
     is_overwritten: bool,
 }
 
 /// A new file being read.
-struct Window<'m> {
-    matcher: &'m Matcher,
+struct DeltaWindow<'m> {
+    matcher: &'m SignatureMatcher,
     buffer: Vec<u8>,
     /// Where what has not gone out begins.
     start: usize,
@@ -63,20 +63,20 @@ struct Window<'m> {
     lies_max: u64,
 }
 
-type Emit<'e> = &'e mut dyn FnMut(Op<'_>) -> io::Result<()>;
+type EmitOperation<'e> = &'e mut dyn FnMut(DeltaOperation<'_>) -> io::Result<()>;
 
-impl Matcher {
+impl SignatureMatcher {
     /// Makes a table of the signature.
     #[must_use]
-    pub fn new(signature: Signature) -> Self {
-        let table = Table::new(&signature);
+    pub fn new(signature: FileSignature) -> Self {
+        let table = BlockTable::new(&signature);
         Self { signature, table, is_overwritten: false }
     }
 
     /// The same for a new file that is written over the old one, from its start on: no operation needs what was
     /// overwritten by then, so what moved towards the end is data.
     #[must_use]
-    pub fn in_place(signature: Signature) -> Self {
+    pub fn in_place(signature: FileSignature) -> Self {
         Self { is_overwritten: true, ..Self::new(signature) }
     }
 
@@ -90,11 +90,11 @@ impl Matcher {
         &self,
         new: &mut dyn Read,
         len: u64,
-        emit: &mut dyn FnMut(Op<'_>) -> io::Result<()>,
+        emit: &mut dyn FnMut(DeltaOperation<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         let lies_max = (len / u64::from(self.signature.block) * LIES_PER_BLOCK).max(LIES_MIN);
         let buffer = Vec::with_capacity(READ_LEN + 2 * self.signature.block as usize);
-        let mut window = Window {
+        let mut window = DeltaWindow {
             matcher: self,
             buffer,
             start: 0,
@@ -115,7 +115,7 @@ impl Matcher {
     }
 }
 
-impl Window<'_> {
+impl DeltaWindow<'_> {
     fn block(&self) -> usize {
         self.matcher.signature.block as usize
     }
@@ -132,7 +132,7 @@ impl Window<'_> {
     }
 
     /// Moves the window as far as the buffer reaches.
-    fn advance(&mut self, emit: Emit<'_>) -> io::Result<()> {
+    fn advance(&mut self, emit: EmitOperation<'_>) -> io::Result<()> {
         let block = self.block();
         while self.lies < self.lies_max
             && let Some(found) = self.following().map(Some).or_else(|| self.search())
@@ -175,7 +175,7 @@ impl Window<'_> {
         let (table, signature) = (&self.matcher.table, &self.matcher.signature);
         let block = self.block();
         let window = self.buffer.get(self.at..self.at + block)?;
-        let mut rolling = Rolling::of(window);
+        let mut rolling = RollingSum::of(window);
         let leaving = self.buffer.get(self.at..)?;
         let coming = self.buffer.get(self.at + block..)?;
         let mut moved = 0;
@@ -195,7 +195,7 @@ impl Window<'_> {
         Some(table.find(signature, rolling.value(), strong(window), expected))
     }
 
-    fn copy(&mut self, offset: u64, len: u64, emit: Emit<'_>) -> io::Result<()> {
+    fn copy(&mut self, offset: u64, len: u64, emit: EmitOperation<'_>) -> io::Result<()> {
         match &mut self.copied {
             Some((from, so_far)) if *from + *so_far == offset && *so_far < COPY_MAX => *so_far += len,
             _ => {
@@ -206,23 +206,23 @@ impl Window<'_> {
         Ok(())
     }
 
-    fn flush_copied(&mut self, emit: Emit<'_>) -> io::Result<()> {
-        self.copied.take().map_or(Ok(()), |(offset, len)| emit(Op::Copy { offset, len }))
+    fn flush_copied(&mut self, emit: EmitOperation<'_>) -> io::Result<()> {
+        self.copied.take().map_or(Ok(()), |(offset, len)| emit(DeltaOperation::Copy { offset, len }))
     }
 
     /// Lets go what is before the window.
-    fn flush_data(&mut self, emit: Emit<'_>) -> io::Result<()> {
+    fn flush_data(&mut self, emit: EmitOperation<'_>) -> io::Result<()> {
         if self.start < self.at {
             self.flush_copied(emit)?;
             let data = self.buffer.get(self.start..self.at).unwrap_or_default();
-            data.chunks(DATA_MAX).try_for_each(|piece| emit(Op::Data(piece)))?;
+            data.chunks(DATA_MAX).try_for_each(|piece| emit(DeltaOperation::Data(piece)))?;
             self.start = self.at;
         }
         Ok(())
     }
 
     /// At the end of the file: the last, short block of the old one may be there.
-    fn finish(mut self, emit: Emit<'_>) -> io::Result<()> {
+    fn finish(mut self, emit: EmitOperation<'_>) -> io::Result<()> {
         let signature = &self.matcher.signature;
         let short = (signature.len % u64::from(signature.block)) as usize;
         let rest = self.buffer.len() - self.start;
@@ -230,7 +230,7 @@ impl Window<'_> {
             let at = self.buffer.len() - short;
             let tail = self.buffer.get(at..).unwrap_or_default();
             let can_use = self.matcher.can_use(signature.len - short as u64, self.passed + at as u64);
-            if can_use && signature.hashes.last() == Some(&(Rolling::of(tail).value(), strong(tail))) {
+            if can_use && signature.hashes.last() == Some(&(RollingSum::of(tail).value(), strong(tail))) {
                 self.at = at;
                 self.flush_data(emit)?;
                 self.copy(signature.len - short as u64, short as u64, emit)?;

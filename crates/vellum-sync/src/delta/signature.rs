@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 
-use super::rolling::Rolling;
+use super::rolling::RollingSum;
 
 /// Shortest block, bytes: shorter ones cost more in hashes than they save.
 const BLOCK_MIN: u32 = 1 << 10;
@@ -33,10 +33,10 @@ const THREADS_MAX: usize = 4;
 const READ_LEN: usize = 128 << 10;
 
 /// The hashes of a block.
-type Hashes = (u32, Strong);
+type BlockHashes = (u32, StrongHash);
 
 /// The first bytes of a block's BLAKE3 hash. What falls together is found by the whole file's.
-pub(super) type Strong = [u8; 8];
+pub(super) type StrongHash = [u8; 8];
 
 /// What cannot be a signature.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,10 +56,10 @@ pub enum SignatureError {
 
 /// Hashes of an old file's blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Signature {
+pub struct FileSignature {
     pub(super) block: u32,
     pub(super) len: u64,
-    pub(super) hashes: Vec<Hashes>,
+    pub(super) hashes: Vec<BlockHashes>,
 }
 
 /// The length of blocks for a file of `len` bytes: about its square root, so that hashes and what one change costs
@@ -74,18 +74,18 @@ pub fn block_size(len: u64) -> Option<u32> {
     u32::try_from(ideal).ok().filter(|block| *block <= BLOCK_MAX)
 }
 
-pub(super) fn strong(block: &[u8]) -> Strong {
-    let mut short = Strong::default();
+pub(super) fn strong(block: &[u8]) -> StrongHash {
+    let mut short = StrongHash::default();
     short.iter_mut().zip(blake3::hash(block).as_bytes()).for_each(|(to, from)| *to = *from);
     short
 }
 
-fn both(block: &[u8]) -> Hashes {
-    (Rolling::of(block).value(), strong(block))
+fn both(block: &[u8]) -> BlockHashes {
+    (RollingSum::of(block).value(), strong(block))
 }
 
 /// Hashes the blocks of a file from `start` on, as many as there is room for.
-fn hash_part(old: &File, (start, len): (u64, u64), block: u32, hashes: &mut [Hashes]) -> io::Result<()> {
+fn hash_part(old: &File, (start, len): (u64, u64), block: u32, hashes: &mut [BlockHashes]) -> io::Result<()> {
     let block = block as usize;
     let at_once = (READ_LEN / block).max(1);
     let mut buffer = vec![0; at_once * block];
@@ -100,7 +100,7 @@ fn hash_part(old: &File, (start, len): (u64, u64), block: u32, hashes: &mut [Has
     Ok(())
 }
 
-impl Signature {
+impl FileSignature {
     /// Reads an old file. It may be longer or shorter than `len` by now; that is the receiver's to find out.
     pub fn read(old: &mut dyn Read, len: u64) -> io::Result<Option<Self>> {
         let Some(block) = block_size(len) else { return Ok(None) };
@@ -129,7 +129,7 @@ impl Signature {
         let count = len.div_ceil(u64::from(block)) as usize;
         let machine = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX);
         let threads = machine.min((len / SHARE_MIN) as usize).max(1);
-        let mut hashes = vec![Hashes::default(); count];
+        let mut hashes = vec![BlockHashes::default(); count];
         let share = count.div_ceil(threads).max(1);
         let outcomes = std::thread::scope(|scope| {
             let parts = hashes.chunks_mut(share).enumerate().map(|(number, part)| {

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::signature::{Signature, Strong};
+use super::signature::{FileSignature, StrongHash};
 
 /// Blocks of one weak hash that are looked at. Honest files have one or two; equal blocks count once.
 const CHAIN_MAX: usize = 8;
@@ -13,7 +13,7 @@ const NONE: u32 = u32::MAX;
 
 /// Blocks by weak hash.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct BlockTable {
     /// A bit for what weak hashes may be there: most windows are dismissed by it without leaving the cache.
     filter: Vec<u64>,
     filter_shift: u32,
@@ -23,9 +23,9 @@ pub(super) struct Table {
     next: Vec<u32>,
 }
 
-impl Table {
+impl BlockTable {
     /// Takes in all full blocks of `signature`.
-    pub(super) fn new(signature: &Signature) -> Self {
+    pub(super) fn new(signature: &FileSignature) -> Self {
         let full = (signature.len / u64::from(signature.block)) as usize;
         let head_bits = full.next_power_of_two().ilog2() + 1;
         let filter_bits = (head_bits + 3).max(16);
@@ -62,7 +62,7 @@ impl Table {
     }
 
     /// Whether a block has this weak hash.
-    pub(super) fn holds(&self, signature: &Signature, weak: u32) -> bool {
+    pub(super) fn holds(&self, signature: &FileSignature, weak: u32) -> bool {
         self.blocks(weak)
             .any(|number| signature.hashes.get(number as usize).is_some_and(|(known, _)| *known == weak))
     }
@@ -70,9 +70,9 @@ impl Table {
     /// The block with these hashes; `expected`, if that is one.
     pub(super) fn find(
         &self,
-        signature: &Signature,
+        signature: &FileSignature,
         weak: u32,
-        strong: Strong,
+        strong: StrongHash,
         expected: u32,
     ) -> Option<u32> {
         let is = |number: u32| signature.hashes.get(number as usize) == Some(&(weak, strong));

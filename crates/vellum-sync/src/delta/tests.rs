@@ -5,21 +5,21 @@ use proptest::prelude::*;
 use super::*;
 
 /// Blocks of tests are as short as any.
-fn signature(old: &[u8]) -> Signature {
-    Signature::read(&mut &*old, old.len() as u64).unwrap().unwrap()
+fn signature(old: &[u8]) -> FileSignature {
+    FileSignature::read(&mut &*old, old.len() as u64).unwrap().unwrap()
 }
 
 /// The new file from the old one and the operations; and the bytes of data in these.
-fn rebuild(old: &[u8], new: &[u8], signature: Signature) -> (Vec<u8>, usize) {
+fn rebuild(old: &[u8], new: &[u8], signature: FileSignature) -> (Vec<u8>, usize) {
     let (mut built, mut sent) = (Vec::new(), 0);
-    Matcher::new(signature)
+    SignatureMatcher::new(signature)
         .scan(&mut &*new, new.len() as u64, &mut |op| {
             match op {
-                Op::Copy { offset, len } => {
+                DeltaOperation::Copy { offset, len } => {
                     let (from, to) = (offset as usize, (offset + len) as usize);
                     built.extend_from_slice(&old[from..to]);
                 }
-                Op::Data(data) => {
+                DeltaOperation::Data(data) => {
                     sent += data.len();
                     built.extend_from_slice(data);
                 }
@@ -31,16 +31,16 @@ fn rebuild(old: &[u8], new: &[u8], signature: Signature) -> (Vec<u8>, usize) {
 }
 
 /// The same over the old file, from its start on.
-fn overwrite(old: &[u8], new: &[u8], signature: Signature) -> (Vec<u8>, usize) {
+fn overwrite(old: &[u8], new: &[u8], signature: FileSignature) -> (Vec<u8>, usize) {
     let (mut built, mut position, mut sent) = (old.to_vec(), 0, 0);
-    Matcher::in_place(signature)
+    SignatureMatcher::in_place(signature)
         .scan(&mut &*new, new.len() as u64, &mut |op| {
             let bytes = match op {
-                Op::Copy { offset, len } => {
+                DeltaOperation::Copy { offset, len } => {
                     assert!(offset as usize >= position, "{offset} was written over at {position}");
                     built[offset as usize..(offset + len) as usize].to_vec()
                 }
-                Op::Data(data) => {
+                DeltaOperation::Data(data) => {
                     sent += data.len();
                     data.to_vec()
                 }
@@ -140,12 +140,12 @@ proptest! {
     #[test]
     fn signatures_survive_the_wire(len in 0..20_000_usize, seed in any::<u64>()) {
         let signature = signature(&noise(len, seed));
-        prop_assert_eq!(Signature::decode(&signature.encode()), Ok(signature));
+        prop_assert_eq!(FileSignature::decode(&signature.encode()), Ok(signature));
     }
 
     #[test]
     fn any_bytes_are_a_signature_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-        if let Ok(signature) = Signature::decode(&bytes) {
+        if let Ok(signature) = FileSignature::decode(&bytes) {
             prop_assert_eq!(signature.encode(), bytes);
         }
     }
@@ -189,22 +189,22 @@ fn zeros_take_no_longer_than_anything() {
 fn lengths_of_a_signature_are_checked_before_memory_is_taken() {
     let encoded = |block: u32, len: u64| [&block.to_le_bytes()[..], &len.to_le_bytes(), &[0; 24]].concat();
     for (block, len) in [(0, 24), (1, 24), (1 << 10, u64::MAX), (u32::MAX, 100), (1 << 10, 1 << 40)] {
-        assert_eq!(Signature::decode(&encoded(block, len)), Err(SignatureError::Lengths { block, len }));
+        assert_eq!(FileSignature::decode(&encoded(block, len)), Err(SignatureError::Lengths { block, len }));
     }
-    assert_eq!(Signature::decode(&encoded(1 << 10, 10_000)), Err(SignatureError::Count));
-    assert_eq!(Signature::decode(&[]), Err(SignatureError::Count));
-    assert!(Signature::decode(&encoded(1 << 10, 2048)).is_ok());
+    assert_eq!(FileSignature::decode(&encoded(1 << 10, 10_000)), Err(SignatureError::Count));
+    assert_eq!(FileSignature::decode(&[]), Err(SignatureError::Count));
+    assert!(FileSignature::decode(&encoded(1 << 10, 2048)).is_ok());
 }
 
 /// After rsync's CVE-2024-12085: hashes shorter than was told were compared with whatever stood behind them.
 #[test]
 fn a_signature_that_is_cut_or_too_long_is_refused() {
     let encoded = signature(&noise(10_000, 3)).encode();
-    assert!(Signature::decode(&encoded).is_ok());
+    assert!(FileSignature::decode(&encoded).is_ok());
     for len in 0..encoded.len() {
-        assert!(Signature::decode(&encoded[..len]).is_err(), "{len} of {}", encoded.len());
+        assert!(FileSignature::decode(&encoded[..len]).is_err(), "{len} of {}", encoded.len());
     }
-    assert!(Signature::decode(&[&encoded[..], &[0]].concat()).is_err());
+    assert!(FileSignature::decode(&[&encoded[..], &[0]].concat()).is_err());
 }
 
 /// A signature whose weak hashes are those of every window of the file, and whose strong ones are of none.
@@ -215,7 +215,7 @@ fn weak_hashes_that_lie_at_each_byte_do_not_make_it_slow() {
     let weak = signature(&new).hashes[0].0;
     let hashes =
         (0..new.len().div_ceil(block as usize)).map(|at| (weak, (at as u64).to_le_bytes())).collect();
-    let lying = Signature { block, len: new.len() as u64, hashes };
+    let lying = FileSignature { block, len: new.len() as u64, hashes };
     let (built, sent) = rebuild(&[], &new, lying);
     assert!(built == new && sent == new.len());
 }
@@ -234,17 +234,17 @@ fn several_threads_make_the_signature_that_one_makes() {
     let old = noise((9 << 20) + 77, 5);
     let file = tempfile::tempfile().unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &old, 0).unwrap();
-    assert_eq!(Signature::of_file(&file, old.len() as u64).unwrap(), Some(signature(&old)));
-    assert_eq!(Signature::of_file(&file, old.len() as u64 + 1).unwrap(), None);
+    assert_eq!(FileSignature::of_file(&file, old.len() as u64).unwrap(), Some(signature(&old)));
+    assert_eq!(FileSignature::of_file(&file, old.len() as u64 + 1).unwrap(), None);
 }
 
 #[test]
 fn what_is_equal_goes_out_before_the_end_of_the_file_is_seen() {
     let old = noise(8 << 20, 6);
     let mut longest = 0;
-    let matcher = Matcher::new(signature(&old));
-    let mut note = |op: Op<'_>| {
-        longest = longest.max(if let Op::Copy { len, .. } = op { len } else { 0 });
+    let matcher = SignatureMatcher::new(signature(&old));
+    let mut note = |op: DeltaOperation<'_>| {
+        longest = longest.max(if let DeltaOperation::Copy { len, .. } = op { len } else { 0 });
         Ok(())
     };
     matcher.scan(&mut &*old, old.len() as u64, &mut note).unwrap();

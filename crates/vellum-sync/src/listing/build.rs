@@ -1,10 +1,10 @@
 //! How listings come to be: a directory's entries at a time, whoever found them.
 
 use vellum_types::key::check_name;
-use vellum_types::{FileKind, Time};
+use vellum_types::{FileKind, UnixTime};
 
-use super::entry::Record;
-use super::{Detail, Entry, EntryId, Flags, Listing, Owners};
+use super::entry::EntryRecord;
+use super::{EntryDetail, EntryFlags, ListingEntry, ListingEntryId, OwnerNames, TreeListing};
 
 /// Most entries of one listing: numbers have 32 bits, and all ones mean none.
 const ENTRIES_MAX: usize = u32::MAX as usize - 2;
@@ -28,7 +28,7 @@ pub enum ListingError {
 
 /// The attributes of one entry, as they are handed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fresh {
+pub struct NewListingEntry {
     /// What sort of file it is.
     pub kind: FileKind,
     /// The lowest twelve mode bits.
@@ -40,15 +40,15 @@ pub struct Fresh {
     /// Bytes of a file.
     pub size: u64,
     /// Last change of content.
-    pub mtime: Time,
+    pub mtime: UnixTime,
     /// What else is known.
-    pub flags: Flags,
+    pub flags: EntryFlags,
 }
 
-impl Fresh {
+impl NewListingEntry {
     /// Those of an entry of another listing.
     #[must_use]
-    pub fn of(entry: &Entry<'_>) -> Self {
+    pub fn of(entry: &ListingEntry<'_>) -> Self {
         Self {
             kind: entry.kind(),
             mode: entry.mode(),
@@ -63,20 +63,20 @@ impl Fresh {
     /// A directory of which nothing is known.
     #[must_use]
     pub fn dir() -> Self {
-        let (kind, flags) = (FileKind::Dir, Flags::default());
-        Self { kind, mode: 0o755, uid: 0, gid: 0, size: 0, mtime: Time::default(), flags }
+        let (kind, flags) = (FileKind::Dir, EntryFlags::default());
+        Self { kind, mode: 0o755, uid: 0, gid: 0, size: 0, mtime: UnixTime::default(), flags }
     }
 }
 
 /// The entries of one directory, in order.
 #[derive(Debug, Default)]
-pub struct Block {
-    records: Vec<Record>,
+pub struct DirectoryBlock {
+    records: Vec<EntryRecord>,
     names: Vec<u8>,
-    details: Vec<Detail>,
+    details: Vec<EntryDetail>,
 }
 
-impl Block {
+impl DirectoryBlock {
     /// An empty one with room.
     #[must_use]
     pub fn with_capacity(entries: usize) -> Self {
@@ -100,13 +100,18 @@ impl Block {
     }
 
     /// Adds an entry; names come in the order of their bytes.
-    pub fn push(&mut self, name: &[u8], fresh: &Fresh, detail: Option<Detail>) -> Result<(), ListingError> {
+    pub fn push(
+        &mut self,
+        name: &[u8],
+        fresh: &NewListingEntry,
+        detail: Option<EntryDetail>,
+    ) -> Result<(), ListingError> {
         check_name(name).map_err(|_| ListingError::Name)?;
         if self.records.last().is_some_and(|last| self.name_of(last) >= name) {
             return Err(ListingError::Order);
         }
         let place = |index: usize| u32::try_from(index).map_err(|_| ListingError::TooLarge);
-        let mut record = Record::of(fresh);
+        let mut record = EntryRecord::of(fresh);
         record.name = place(self.names.len())?;
         record.name_len = u8::try_from(name.len()).map_err(|_| ListingError::Name)?;
         if let Some(detail) = detail {
@@ -126,14 +131,14 @@ impl Block {
         }
     }
 
-    fn name_of(&self, record: &Record) -> &[u8] {
+    fn name_of(&self, record: &EntryRecord) -> &[u8] {
         let start = record.name as usize;
         self.names.get(start..start + usize::from(record.name_len)).unwrap_or_default()
     }
 }
 
-impl Record {
-    fn of(fresh: &Fresh) -> Self {
+impl EntryRecord {
+    fn of(fresh: &NewListingEntry) -> Self {
         Self {
             size: if fresh.kind == FileKind::Dir { 0 } else { fresh.size },
             secs: fresh.mtime.secs,
@@ -151,11 +156,11 @@ impl Record {
     }
 }
 
-impl Listing {
+impl TreeListing {
     /// A listing of a root alone.
     #[must_use]
-    pub fn new(root: &Fresh, detail: Option<Detail>) -> Self {
-        let mut record = Record::of(&Fresh { kind: FileKind::Dir, ..*root });
+    pub fn new(root: &NewListingEntry, detail: Option<EntryDetail>) -> Self {
+        let mut record = EntryRecord::of(&NewListingEntry { kind: FileKind::Dir, ..*root });
         record.detail = u32::from(detail.is_some());
         Self {
             records: vec![record],
@@ -170,12 +175,16 @@ impl Listing {
             linked_files: Vec::new(),
             shadowed: Vec::new(),
             leftovers: Vec::new(),
-            owners: Owners::default(),
+            owners: OwnerNames::default(),
         }
     }
 
     /// Puts a directory's entries into it, once; gives the number of the first.
-    pub fn attach(&mut self, dir: EntryId, block: &mut Block) -> Result<EntryId, ListingError> {
+    pub fn attach(
+        &mut self,
+        dir: ListingEntryId,
+        block: &mut DirectoryBlock,
+    ) -> Result<ListingEntryId, ListingError> {
         let first = self.records.len();
         let place = |index: usize| u32::try_from(index).map_err(|_| ListingError::TooLarge);
         if first + block.len() > ENTRIES_MAX {
@@ -188,7 +197,7 @@ impl Listing {
             return Err(ListingError::Place);
         }
         if block.is_empty() {
-            return Ok(EntryId::at(first));
+            return Ok(ListingEntryId::at(first));
         }
         parent.size = (first as u64) << 32 | block.len() as u64;
         for record in &mut block.records {
@@ -199,11 +208,11 @@ impl Listing {
         self.records.append(&mut block.records);
         self.names.append(&mut block.names);
         self.details.append(&mut block.details);
-        Ok(EntryId::at(first))
+        Ok(ListingEntryId::at(first))
     }
 
     /// Adds to what is known of an entry.
-    pub fn mark(&mut self, id: EntryId, flags: Flags) {
+    pub fn mark(&mut self, id: ListingEntryId, flags: EntryFlags) {
         if let Some(record) = self.records.get_mut(id.index()) {
             record.flags = record.flags.with(flags);
         }

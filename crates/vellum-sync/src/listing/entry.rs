@@ -3,16 +3,16 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use vellum_checkout::beneath::Xattr;
-use vellum_types::{FileKind, Time};
+use vellum_checkout::beneath::ExtendedAttribute;
+use vellum_types::{FileKind, UnixTime};
 
-use super::Listing;
+use super::TreeListing;
 
 /// The number of an entry in its listing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EntryId(NonZeroU32);
+pub struct ListingEntryId(NonZeroU32);
 
-impl EntryId {
+impl ListingEntryId {
     /// The root's.
     pub const ROOT: Self = Self(NonZeroU32::MIN);
 
@@ -46,7 +46,7 @@ impl EntryId {
     }
 }
 
-impl fmt::Debug for EntryId {
+impl fmt::Debug for ListingEntryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}", self.index())
     }
@@ -54,9 +54,9 @@ impl fmt::Debug for EntryId {
 
 /// What is known of an entry beside its attributes. Bits, so that they go over the wire as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Flags(pub u8);
+pub struct EntryFlags(pub u8);
 
-impl Flags {
+impl EntryFlags {
     /// At the source: it is there, so nothing is deleted for its sake, but a rule on size or age keeps it from being
     /// transferred.
     pub const WITHHELD: Self = Self(1);
@@ -103,7 +103,7 @@ impl Flags {
 
 /// What few entries have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Detail {
+pub struct EntryDetail {
     /// The target of a symlink.
     pub target: Box<[u8]>,
     /// The number of a device node, encoded like `st_rdev`.
@@ -111,14 +111,14 @@ pub struct Detail {
     /// Which entries of the listing are names of one file; 0 for a file that is in it once.
     pub group: u32,
     /// Extended attributes and ACLs, sorted by name, those that were asked for.
-    pub xattrs: Box<[Xattr]>,
+    pub xattrs: Box<[ExtendedAttribute]>,
     /// When it was last read, if that was asked for.
-    pub atime: Option<Time>,
+    pub atime: Option<UnixTime>,
 }
 
 /// An entry as the arena holds it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Record {
+pub(super) struct EntryRecord {
     /// Of a file and a symlink the bytes; of a directory the place of its first entry and their number.
     pub size: u64,
     pub secs: i64,
@@ -131,31 +131,31 @@ pub(super) struct Record {
     pub detail: u32,
     pub mode: u16,
     pub name_len: u8,
-    pub flags: Flags,
+    pub flags: EntryFlags,
     pub kind: FileKind,
 }
 
 /// An entry of a listing.
 #[derive(Clone, Copy)]
-pub struct Entry<'l> {
-    pub(super) listing: &'l Listing,
-    pub(super) id: EntryId,
+pub struct ListingEntry<'l> {
+    pub(super) listing: &'l TreeListing,
+    pub(super) id: ListingEntryId,
 }
 
-impl<'l> Entry<'l> {
-    fn record(&self) -> &'l Record {
+impl<'l> ListingEntry<'l> {
+    fn record(&self) -> &'l EntryRecord {
         &self.listing.records[self.id.index()]
     }
 
     /// Its number.
     #[must_use]
-    pub fn id(&self) -> EntryId {
+    pub fn id(&self) -> ListingEntryId {
         self.id
     }
 
     /// Its listing.
     #[must_use]
-    pub fn listing(&self) -> &'l Listing {
+    pub fn listing(&self) -> &'l TreeListing {
         self.listing
     }
 
@@ -171,7 +171,8 @@ impl<'l> Entry<'l> {
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let parent = self.record().parent as usize;
-        (self.id != EntryId::ROOT).then_some(Self { listing: self.listing, id: EntryId::at(parent) })
+        (self.id != ListingEntryId::ROOT)
+            .then_some(Self { listing: self.listing, id: ListingEntryId::at(parent) })
     }
 
     /// Its path from the root, without a leading slash; the root's is empty.
@@ -231,26 +232,26 @@ impl<'l> Entry<'l> {
 
     /// Last change of content.
     #[must_use]
-    pub fn mtime(&self) -> Time {
+    pub fn mtime(&self) -> UnixTime {
         let record = self.record();
-        Time { secs: record.secs, nanos: record.nanos }
+        UnixTime { secs: record.secs, nanos: record.nanos }
     }
 
     /// When it was last read, if that was asked for.
     #[must_use]
-    pub fn atime(&self) -> Option<Time> {
+    pub fn atime(&self) -> Option<UnixTime> {
         self.detail().and_then(|detail| detail.atime)
     }
 
     /// What else is known of it.
     #[must_use]
-    pub fn flags(&self) -> Flags {
+    pub fn flags(&self) -> EntryFlags {
         self.record().flags
     }
 
     /// What few entries have.
     #[must_use]
-    pub fn detail(&self) -> Option<&'l Detail> {
+    pub fn detail(&self) -> Option<&'l EntryDetail> {
         self.listing.details.get((self.record().detail as usize).checked_sub(1)?)
     }
 
@@ -274,19 +275,19 @@ impl<'l> Entry<'l> {
 
     /// Extended attributes and ACLs, those that were asked for.
     #[must_use]
-    pub fn xattrs(&self) -> &'l [Xattr] {
+    pub fn xattrs(&self) -> &'l [ExtendedAttribute] {
         self.detail().map_or(&[], |detail| &detail.xattrs)
     }
 
     /// What is in a directory, in the order of names.
-    pub fn children(&self) -> impl ExactSizeIterator<Item = Entry<'l>> + Clone + use<'l> {
+    pub fn children(&self) -> impl ExactSizeIterator<Item = ListingEntry<'l>> + Clone + use<'l> {
         let record = self.record();
         let (first, count) = match record.kind {
             FileKind::Dir => ((record.size >> 32) as usize, (record.size & u64::from(u32::MAX)) as usize),
             _ => (0, 0),
         };
         let listing = self.listing;
-        (first..first + count).map(move |index| Self { listing, id: EntryId::at(index) })
+        (first..first + count).map(move |index| Self { listing, id: ListingEntryId::at(index) })
     }
 
     /// The entry of this name in a directory.
@@ -295,16 +296,16 @@ impl<'l> Entry<'l> {
         let children = self.children();
         let first = children.clone().next()?.id.index();
         let records = &self.listing.records[first..first + children.len()];
-        let name_of = |record: &Record| {
+        let name_of = |record: &EntryRecord| {
             let start = record.name as usize;
             self.listing.names.get(start..start + usize::from(record.name_len)).unwrap_or_default()
         };
         let place = records.binary_search_by(|record| name_of(record).cmp(name)).ok()?;
-        Some(Self { listing: self.listing, id: EntryId::at(first + place) })
+        Some(Self { listing: self.listing, id: ListingEntryId::at(first + place) })
     }
 }
 
-impl fmt::Debug for Entry<'_> {
+impl fmt::Debug for ListingEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {:?} '{}'", self.id, self.kind(), String::from_utf8_lossy(&self.path()))
     }

@@ -4,7 +4,7 @@
 //! the last change of anything are set by the system itself, so that a tree in which programs set round times (an unpacked
 //! archive) does not look like a filesystem that rounds.
 
-use vellum_types::Time;
+use vellum_types::UnixTime;
 
 /// What filesystems keep times in, nanoseconds: FAT, HFS+ and ext3, exFAT, milliseconds, microseconds, NTFS, and all
 /// others.
@@ -40,7 +40,7 @@ impl TimeGranularity {
     }
 
     /// Takes in a time that the filesystem keeps.
-    pub fn see(&mut self, time: Time) {
+    pub fn see(&mut self, time: UnixTime) {
         let nanos = i128::from(time.secs) * SECOND + i128::from(time.nanos);
         let fits = |step: &u64| nanos.rem_euclid(i128::from(*step)) == 0;
         if !fits(&self.0) {
@@ -61,17 +61,17 @@ impl TimeGranularity {
 
     /// Whether a time may be what some filesystem keeps of another.
     #[must_use]
-    pub fn can_make(kept: Time, given: Time) -> bool {
+    pub fn can_make(kept: UnixTime, given: UnixTime) -> bool {
         STEPS.into_iter().any(|step| Self(step).cut(given) == kept)
     }
 
     /// A time as the filesystem keeps it, if it cuts off the rest as most do.
     #[must_use]
-    pub fn cut(self, time: Time) -> Time {
+    pub fn cut(self, time: UnixTime) -> UnixTime {
         let nanos = i128::from(time.secs) * SECOND + i128::from(time.nanos);
         let nanos = nanos - nanos.rem_euclid(i128::from(self.0));
         let secs = i64::try_from(nanos.div_euclid(SECOND)).unwrap_or(time.secs);
-        Time { secs, nanos: u32::try_from(nanos.rem_euclid(SECOND)).unwrap_or(0) }
+        UnixTime { secs, nanos: u32::try_from(nanos.rem_euclid(SECOND)).unwrap_or(0) }
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
     fn learnt(times: &[(i64, u32)]) -> u64 {
         let mut granularity = TimeGranularity::COARSEST;
         for (secs, nanos) in times {
-            granularity.see(Time { secs: *secs, nanos: *nanos });
+            granularity.see(UnixTime { secs: *secs, nanos: *nanos });
         }
         granularity.nanos()
     }
@@ -100,16 +100,19 @@ mod tests {
     #[test]
     fn times_are_cut_towards_the_past() {
         let two = TimeGranularity::COARSEST;
-        let cut = |secs, nanos| two.cut(Time { secs, nanos });
-        assert_eq!(cut(5, 7), Time { secs: 4, nanos: 0 });
-        assert_eq!(cut(-5, 7), Time { secs: -6, nanos: 0 });
-        assert_eq!(TimeGranularity::default().cut(Time { secs: 5, nanos: 7 }), Time { secs: 5, nanos: 7 });
+        let cut = |secs, nanos| two.cut(UnixTime { secs, nanos });
+        assert_eq!(cut(5, 7), UnixTime { secs: 4, nanos: 0 });
+        assert_eq!(cut(-5, 7), UnixTime { secs: -6, nanos: 0 });
+        assert_eq!(
+            TimeGranularity::default().cut(UnixTime { secs: 5, nanos: 7 }),
+            UnixTime { secs: 5, nanos: 7 }
+        );
         assert_eq!(TimeGranularity::from_nanos(u64::MAX), two);
-        let given = Time { secs: 5, nanos: 123 };
+        let given = UnixTime { secs: 5, nanos: 123 };
         for (kept, may_be) in
             [((4, 0), true), ((5, 0), true), ((5, 100), true), ((3, 0), false), ((6, 0), false)]
         {
-            let kept = Time { secs: kept.0, nanos: kept.1 };
+            let kept = UnixTime { secs: kept.0, nanos: kept.1 };
             assert_eq!(TimeGranularity::can_make(kept, given), may_be, "{kept:?}");
         }
     }

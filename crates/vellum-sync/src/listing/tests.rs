@@ -3,12 +3,12 @@
 
 use super::*;
 
-fn file(size: u64) -> Fresh {
-    Fresh { kind: FileKind::File, size, ..Fresh::dir() }
+fn file(size: u64) -> NewListingEntry {
+    NewListingEntry { kind: FileKind::File, size, ..NewListingEntry::dir() }
 }
 
-fn block(names: &[(&str, Fresh)]) -> Block {
-    let mut block = Block::default();
+fn block(names: &[(&str, NewListingEntry)]) -> DirectoryBlock {
+    let mut block = DirectoryBlock::default();
     for (name, fresh) in names {
         block.push(name.as_bytes(), fresh, None).unwrap();
     }
@@ -17,11 +17,14 @@ fn block(names: &[(&str, Fresh)]) -> Block {
 
 #[test]
 fn entries_are_found_by_path_and_know_theirs() {
-    let mut listing = Listing::new(&Fresh::dir(), None);
+    let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
     let first = listing
-        .attach(EntryId::ROOT, &mut block(&[("a", file(1)), ("b", Fresh::dir()), ("c", file(2))]))
+        .attach(
+            ListingEntryId::ROOT,
+            &mut block(&[("a", file(1)), ("b", NewListingEntry::dir()), ("c", file(2))]),
+        )
         .unwrap();
-    let b = EntryId::at(first.index() + 1);
+    let b = ListingEntryId::at(first.index() + 1);
     listing.attach(b, &mut block(&[("x", file(3))])).unwrap();
     assert_eq!(listing.len(), 5);
     assert_eq!(listing.find(b"b/x").unwrap().size(), 3);
@@ -35,22 +38,28 @@ fn entries_are_found_by_path_and_know_theirs() {
 
 #[test]
 fn what_cannot_be_a_listing_is_refused() {
-    let mut one = Block::default();
+    let mut one = DirectoryBlock::default();
     assert_eq!(one.push(b"../x", &file(0), None), Err(ListingError::Name));
     assert_eq!(one.push(b"..", &file(0), None), Err(ListingError::Name));
     assert_eq!(one.push(b"", &file(0), None), Err(ListingError::Name));
     one.push(b"b", &file(0), None).unwrap();
     assert_eq!(one.push(b"b", &file(0), None), Err(ListingError::Order));
     assert_eq!(one.push(b"a", &file(0), None), Err(ListingError::Order));
-    let mut listing = Listing::new(&Fresh::dir(), None);
-    listing.attach(EntryId::ROOT, &mut one).unwrap();
-    assert_eq!(listing.attach(EntryId::ROOT, &mut block(&[("z", file(0))])), Err(ListingError::Place));
-    assert_eq!(listing.attach(EntryId::at(1), &mut block(&[("z", file(0))])), Err(ListingError::Place));
-    assert_eq!(listing.attach(EntryId::at(9), &mut block(&[("z", file(0))])), Err(ListingError::Place));
+    let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
+    listing.attach(ListingEntryId::ROOT, &mut one).unwrap();
+    assert_eq!(listing.attach(ListingEntryId::ROOT, &mut block(&[("z", file(0))])), Err(ListingError::Place));
+    assert_eq!(
+        listing.attach(ListingEntryId::at(1), &mut block(&[("z", file(0))])),
+        Err(ListingError::Place)
+    );
+    assert_eq!(
+        listing.attach(ListingEntryId::at(9), &mut block(&[("z", file(0))])),
+        Err(ListingError::Place)
+    );
 }
 
 #[test]
 fn a_record_is_small() {
-    assert!(size_of::<entry::Record>() <= 48);
-    assert_eq!(size_of::<Option<EntryId>>(), 4);
+    assert!(size_of::<entry::EntryRecord>() <= 48);
+    assert_eq!(size_of::<Option<ListingEntryId>>(), 4);
 }

@@ -2,35 +2,35 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use vellum_checkout::beneath::Dir;
+use vellum_checkout::beneath::HeldDir;
 
 use crate::error::Result;
-use crate::listing::{Entry, EntryId};
+use crate::listing::{ListingEntry, ListingEntryId};
 
 /// Directories kept open: those that all workers are busy in, and some that come back soon.
 const KEPT: usize = 32;
 
 /// Opens directories by their entries, and keeps the last used ones open.
-pub(crate) struct OpenDirs {
-    root: Dir,
+pub(crate) struct OpenListingDirs {
+    root: HeldDir,
     /// Symlinks that a listing followed are followed again: at the source, never at the destination.
     follows: bool,
-    kept: Mutex<Vec<(EntryId, Dir)>>,
+    kept: Mutex<Vec<(ListingEntryId, HeldDir)>>,
 }
 
-impl OpenDirs {
-    pub fn new(root: Dir) -> Self {
+impl OpenListingDirs {
+    pub fn new(root: HeldDir) -> Self {
         Self { root, follows: false, kept: Mutex::default() }
     }
 
     /// The same, for the tree that was listed: what was followed there is followed again.
-    pub fn as_listed(root: Dir) -> Self {
+    pub fn as_listed(root: HeldDir) -> Self {
         Self { follows: true, ..Self::new(root) }
     }
 
     /// The directory that stands at the path of an entry of one listing, always the same one.
-    pub fn get(&self, dir: &Entry<'_>) -> Result<Dir> {
-        if dir.id() == EntryId::ROOT {
+    pub fn get(&self, dir: &ListingEntry<'_>) -> Result<HeldDir> {
+        if dir.id() == ListingEntryId::ROOT {
             return Ok(self.root.clone());
         }
         if let Some(known) = self.known(dir.id()) {
@@ -41,7 +41,7 @@ impl OpenDirs {
                 parent.open_dir_followed(dir.name())?
             }
             Some(parent) => parent.open_dir(dir.name())?,
-            None if self.follows => Steps::to(dir).from(&self.root)?,
+            None if self.follows => DirectoryRoute::to(dir).from(&self.root)?,
             None => self.root.resolve(&dir.path())?,
         };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +53,7 @@ impl OpenDirs {
     }
 
     /// Looks from the last one on, which it mostly is.
-    fn known(&self, id: EntryId) -> Option<Dir> {
+    fn known(&self, id: ListingEntryId) -> Option<HeldDir> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().rev().find(|(known, _)| *known == id).map(|(_, dir)| dir.clone())
     }
@@ -65,16 +65,16 @@ impl OpenDirs {
 }
 
 /// The way from a root to a directory of a listing: paths without symlinks, and symlinks that were followed.
-pub(crate) struct Steps(Vec<Step>);
+pub(crate) struct DirectoryRoute(Vec<RouteStep>);
 
-enum Step {
+enum RouteStep {
     Path(Vec<u8>),
     Followed(Vec<u8>),
 }
 
-impl Steps {
+impl DirectoryRoute {
     /// The way to an entry.
-    pub fn to(dir: &Entry<'_>) -> Self {
+    pub fn to(dir: &ListingEntry<'_>) -> Self {
         let listing = dir.listing();
         let mut names = Vec::new();
         let mut here = *dir;
@@ -82,27 +82,27 @@ impl Steps {
             names.push((here.name().to_vec(), listing.is_followed(here.id())));
             here = parent;
         }
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps: Vec<RouteStep> = Vec::new();
         for (name, followed) in names.into_iter().rev() {
             match (followed, steps.last_mut()) {
-                (true, _) => steps.push(Step::Followed(name)),
-                (false, Some(Step::Path(path))) => {
+                (true, _) => steps.push(RouteStep::Followed(name)),
+                (false, Some(RouteStep::Path(path))) => {
                     path.push(b'/');
                     path.extend(name);
                 }
-                (false, _) => steps.push(Step::Path(name)),
+                (false, _) => steps.push(RouteStep::Path(name)),
             }
         }
         Self(steps)
     }
 
     /// Goes it.
-    pub fn from(&self, root: &Dir) -> Result<Dir> {
+    pub fn from(&self, root: &HeldDir) -> Result<HeldDir> {
         let mut here = root.clone();
         for step in &self.0 {
             here = match step {
-                Step::Path(path) => here.resolve(path)?,
-                Step::Followed(name) => here.open_dir_followed(name)?,
+                RouteStep::Path(path) => here.resolve(path)?,
+                RouteStep::Followed(name) => here.open_dir_followed(name)?,
             };
         }
         Ok(here)

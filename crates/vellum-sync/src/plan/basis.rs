@@ -3,9 +3,9 @@
 //! Invariant: an entry is linked, or left out, only if nothing about it differs that the options look at; where content is
 //! equal and an attribute is not, a file is copied there and gets its own attributes.
 
-use super::walk::Planner;
-use super::{Action, attributes, compare};
-use crate::listing::Entry;
+use super::walk::SyncPlanner;
+use super::{StepAction, attributes, compare};
+use crate::listing::ListingEntry;
 use crate::options::{BASIS_DIRS_MAX, BasisUsage};
 
 /// What becomes of an entry that a basis directory has.
@@ -13,12 +13,12 @@ pub(super) enum BasisMatch {
     /// Nothing is made.
     LeftOut,
     /// It is made of what is there.
-    Taken(Action),
+    Taken(StepAction),
 }
 
-impl Planner<'_> {
+impl SyncPlanner<'_> {
     /// What the first basis directory that has an entry unchanged is good for; None if the entry comes from the source.
-    pub(super) fn in_basis(&self, source: &Entry<'_>) -> Option<BasisMatch> {
+    pub(super) fn in_basis(&self, source: &ListingEntry<'_>) -> Option<BasisMatch> {
         let usage = self.options.basis.as_ref()?.usage;
         let path = source.path();
         let mut same_content = None;
@@ -31,7 +31,7 @@ impl Planner<'_> {
             }
             if attributes(source, &there, self.options).is_empty() {
                 match usage {
-                    BasisUsage::Link => return Some(BasisMatch::Taken(Action::LinkBasis(number))),
+                    BasisUsage::Link => return Some(BasisMatch::Taken(StepAction::LinkBasis(number))),
                     BasisUsage::LeaveOut => return Some(BasisMatch::LeftOut),
                     BasisUsage::Copy => {}
                 }
@@ -39,13 +39,13 @@ impl Planner<'_> {
             same_content.get_or_insert(number);
         }
         let copied = same_content.filter(|_| source.is_file());
-        copied.map(|number| BasisMatch::Taken(Action::CopyBasis(number)))
+        copied.map(|number| BasisMatch::Taken(StepAction::CopyBasis(number)))
     }
 
     /// Whether a file of the destination may have a name in a basis directory, so that setting its attributes would
     /// change it there.
-    pub(super) fn may_be_in_basis(&self, old: &Entry<'_>) -> bool {
+    pub(super) fn may_be_in_basis(&self, old: &ListingEntry<'_>) -> bool {
         let links = self.options.basis.as_ref().is_some_and(|basis| basis.usage == BasisUsage::Link);
-        links && old.flags().has(crate::listing::Flags::LINKED)
+        links && old.flags().has(crate::listing::EntryFlags::LINKED)
     }
 }

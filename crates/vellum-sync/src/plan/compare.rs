@@ -1,11 +1,11 @@
 //! Whether two entries of one path are equal, and in what they differ.
 
-use vellum_checkout::beneath::Xattr;
-use vellum_types::{FileKind, Time};
+use vellum_checkout::beneath::ExtendedAttribute;
+use vellum_types::{FileKind, UnixTime};
 
-use super::{Wanted, What};
-use crate::listing::{Entry, EntryId, Listing};
-use crate::options::{By, Options, Symlinks};
+use super::{Differences, WantedAttributes};
+use crate::listing::{ListingEntry, ListingEntryId, TreeListing};
+use crate::options::{CompareMethod, SymlinkHandling, SyncOptions};
 
 /// ACLs are attributes whose names begin so.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
@@ -13,8 +13,8 @@ const NANOS: i128 = 1_000_000_000;
 
 /// In what attributes differ from those that the source asks for.
 #[must_use]
-pub fn attributes(source: &Entry<'_>, old: &Entry<'_>, options: &Options) -> What {
-    let wanted = Wanted::of(source, options);
+pub fn attributes(source: &ListingEntry<'_>, old: &ListingEntry<'_>, options: &SyncOptions) -> Differences {
+    let wanted = WantedAttributes::of(source, options);
     // What belongs to another user cannot be mended by who receives, and is no difference.
     let is_theirs = options.preserve.receiver.as_ref().is_none_or(|receiver| receiver.user == old.uid());
     let gid = wanted.gid.filter(|_| is_theirs).unwrap_or(old.gid());
@@ -24,72 +24,78 @@ pub fn attributes(source: &Entry<'_>, old: &Entry<'_>, options: &Options) -> Wha
     let atime =
         wanted.atime.is_some_and(|atime| old.atime().is_none_or(|old| !same_time(atime, old, options)));
     let (acl, xattr) = extended(source.xattrs(), old.xattrs());
-    What::default()
-        .with_if(What::TIME, time)
-        .with_if(What::MODE, mode.is_some_and(|mode| mode != old.mode()))
-        .with_if(What::OWNER, uid != old.uid())
-        .with_if(What::GROUP, gid != old.gid())
-        .with_if(What::ATIME, atime)
-        .with_if(What::ACL, acl && options.preserve.acls)
-        .with_if(What::XATTR, xattr && options.preserve.xattrs)
+    Differences::default()
+        .with_if(Differences::TIME, time)
+        .with_if(Differences::MODE, mode.is_some_and(|mode| mode != old.mode()))
+        .with_if(Differences::OWNER, uid != old.uid())
+        .with_if(Differences::GROUP, gid != old.gid())
+        .with_if(Differences::ATIME, atime)
+        .with_if(Differences::ACL, acl && options.preserve.acls)
+        .with_if(Differences::XATTR, xattr && options.preserve.xattrs)
 }
 
 /// Whether ACLs, and whether other attributes differ.
-fn extended(a: &[Xattr], b: &[Xattr]) -> (bool, bool) {
-    let is_acl = |xattr: &&Xattr| xattr.name.starts_with(ACL_PREFIX);
+fn extended(a: &[ExtendedAttribute], b: &[ExtendedAttribute]) -> (bool, bool) {
+    let is_acl = |xattr: &&ExtendedAttribute| xattr.name.starts_with(ACL_PREFIX);
     let acls = a.iter().filter(is_acl).ne(b.iter().filter(is_acl));
     let others = a.iter().filter(|x| !is_acl(x)).ne(b.iter().filter(|x| !is_acl(x)));
     (acls, others)
 }
 
 /// Whether two times count as equal.
-pub(super) fn same_time(a: Time, b: Time, options: &Options) -> bool {
+pub(super) fn same_time(a: UnixTime, b: UnixTime, options: &SyncOptions) -> bool {
     a == b || nanos(a).abs_diff(nanos(b)) <= u128::from(options.compare.modify_window)
 }
 
 /// Whether the destination's time is later, by more than counts as equal.
-pub(super) fn is_newer(old: Time, source: Time, options: &Options) -> bool {
+pub(super) fn is_newer(old: UnixTime, source: UnixTime, options: &SyncOptions) -> bool {
     nanos(old) > nanos(source) && !same_time(old, source, options)
 }
 
-fn nanos(time: Time) -> i128 {
+fn nanos(time: UnixTime) -> i128 {
     i128::from(time.secs) * NANOS + i128::from(time.nanos)
 }
 
 /// In what the content of two entries of one kind differs, as far as the options look.
-pub(crate) fn content(source: &Entry<'_>, old: &Entry<'_>, options: &Options) -> What {
+pub(crate) fn content(
+    source: &ListingEntry<'_>,
+    old: &ListingEntry<'_>,
+    options: &SyncOptions,
+) -> Differences {
     match source.kind() {
         FileKind::File => file(source, old, options),
-        FileKind::Symlink => What::default().with_if(What::CONTENT, source.target() != old.target()),
-        FileKind::CharDevice | FileKind::BlockDevice => {
-            What::default().with_if(What::CONTENT, source.rdev() != old.rdev())
+        FileKind::Symlink => {
+            Differences::default().with_if(Differences::CONTENT, source.target() != old.target())
         }
-        FileKind::Dir | FileKind::Fifo | FileKind::Socket => What::default(),
+        FileKind::CharDevice | FileKind::BlockDevice => {
+            Differences::default().with_if(Differences::CONTENT, source.rdev() != old.rdev())
+        }
+        FileKind::Dir | FileKind::Fifo | FileKind::Socket => Differences::default(),
     }
 }
 
-fn file(source: &Entry<'_>, old: &Entry<'_>, options: &Options) -> What {
+fn file(source: &ListingEntry<'_>, old: &ListingEntry<'_>, options: &SyncOptions) -> Differences {
     if source.size() != old.size() {
-        return What::CONTENT.with(What::SIZE);
+        return Differences::CONTENT.with(Differences::SIZE);
     }
     let digests = (source.listing().digest(source.id()), old.listing().digest(old.id()));
     let known_to_differ = matches!(digests, (Some(a), Some(b)) if a != b);
     let equal = match options.compare.by {
-        By::SizeAndTime => same_time(source.mtime(), old.mtime(), options) && !known_to_differ,
-        By::Size => true,
-        By::Nothing => false,
-        By::Content => source.size() == 0 || matches!(digests, (Some(a), Some(b)) if a == b),
+        CompareMethod::SizeAndTime => same_time(source.mtime(), old.mtime(), options) && !known_to_differ,
+        CompareMethod::Size => true,
+        CompareMethod::Nothing => false,
+        CompareMethod::Content => source.size() == 0 || matches!(digests, (Some(a), Some(b)) if a == b),
     };
-    What::default().with_if(What::CONTENT, !equal)
+    Differences::default().with_if(Differences::CONTENT, !equal)
 }
 
 /// Whether an entry is of a kind that the options ask for.
-pub(super) fn is_asked_for(entry: &Entry<'_>, options: &Options) -> bool {
+pub(super) fn is_asked_for(entry: &ListingEntry<'_>, options: &SyncOptions) -> bool {
     let preserve = &options.preserve;
     match entry.kind() {
         FileKind::File => true,
         FileKind::Dir => preserve.recursive || preserve.dirs,
-        FileKind::Symlink => preserve.symlinks == Symlinks::Keep,
+        FileKind::Symlink => preserve.symlinks == SymlinkHandling::Keep,
         FileKind::Fifo | FileKind::Socket => preserve.specials,
         FileKind::CharDevice | FileKind::BlockDevice => preserve.devices,
     }
@@ -97,9 +103,13 @@ pub(super) fn is_asked_for(entry: &Entry<'_>, options: &Options) -> bool {
 
 /// Files of both sides whose content decides what is planned: to be hashed, and noted in the listings.
 #[must_use]
-pub fn unsettled(source: &Listing, destination: &Listing, options: &Options) -> (Vec<EntryId>, Vec<EntryId>) {
+pub fn unsettled(
+    source: &TreeListing,
+    destination: &TreeListing,
+    options: &SyncOptions,
+) -> (Vec<ListingEntryId>, Vec<ListingEntryId>) {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    if options.compare.by == By::Content {
+    if options.compare.by == CompareMethod::Content {
         same_sizes(source, destination, &mut ours, &mut theirs);
     }
     if options.detect_renames {
@@ -115,12 +125,12 @@ pub fn unsettled(source: &Listing, destination: &Listing, options: &Options) -> 
 /// The same of a source and a basis directory.
 #[must_use]
 pub fn unsettled_in_basis(
-    source: &Listing,
-    basis: &Listing,
-    options: &Options,
-) -> (Vec<EntryId>, Vec<EntryId>) {
+    source: &TreeListing,
+    basis: &TreeListing,
+    options: &SyncOptions,
+) -> (Vec<ListingEntryId>, Vec<ListingEntryId>) {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    if options.compare.by == By::Content {
+    if options.compare.by == CompareMethod::Content {
         same_sizes(source, basis, &mut ours, &mut theirs);
         // What was hashed for another one is known.
         ours.retain(|id| source.digest(*id).is_none());
@@ -129,7 +139,12 @@ pub fn unsettled_in_basis(
 }
 
 /// Files of both that have one path and one size.
-fn same_sizes(source: &Listing, other: &Listing, ours: &mut Vec<EntryId>, theirs: &mut Vec<EntryId>) {
+fn same_sizes(
+    source: &TreeListing,
+    other: &TreeListing,
+    ours: &mut Vec<ListingEntryId>,
+    theirs: &mut Vec<ListingEntryId>,
+) {
     let mut pairs = vec![(source.root(), other.root())];
     while let Some((a, b)) = pairs.pop() {
         for (a, b) in a.children().filter_map(|a| Some((a, b.child(a.name())?))) {

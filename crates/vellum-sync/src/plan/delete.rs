@@ -4,48 +4,50 @@
 
 use std::collections::HashSet;
 
-use super::walk::Planner;
-use super::{Action, Phase, Refusal, Remark, Step, What};
-use crate::listing::{Entry, EntryId, Flags};
-use crate::options::{Delete, Most, When};
+use super::walk::SyncPlanner;
+use super::{Differences, PlanRefusal, PlanRemark, StepAction, StepPhase, SyncStep};
+use crate::listing::{EntryFlags, ListingEntry, ListingEntryId};
+use crate::options::{DeleteLimit, DeleteOptions, DeletePhase};
 
 /// So few entries are deleted whatever share of the destination they are: to lose them is no sign of a source that is not
 /// what it seems, and small directories change by half every day.
 const FEW: u64 = 10;
 
-impl Planner<'_> {
+impl SyncPlanner<'_> {
     /// Steps that delete an entry with all that is in it, children first; whether nothing of it stays. A store that would
     /// go with it is noted.
-    pub(super) fn removal(&mut self, top: &Entry<'_>, phase: Phase) -> (Vec<Step>, bool) {
+    pub(super) fn removal(&mut self, top: &ListingEntry<'_>, phase: StepPhase) -> (Vec<SyncStep>, bool) {
         // Perishable protection ends with the directory.
-        let stands = |entry: &Entry<'_>| {
-            self.is_protected(entry) && (entry.id() == top.id() || !entry.flags().has(Flags::PERISHABLE))
+        let stands = |entry: &ListingEntry<'_>| {
+            self.is_protected(entry) && (entry.id() == top.id() || !entry.flags().has(EntryFlags::PERISHABLE))
         };
         let mut found = vec![*top];
         let mut next = 0;
         let mut store = None;
         while let Some(entry) = found.get(next).copied() {
             next += 1;
-            if entry.flags().has(Flags::STORE) && entry.is_dir() && !stands(&entry) {
+            if entry.flags().has(EntryFlags::STORE) && entry.is_dir() && !stands(&entry) {
                 store.get_or_insert(entry.path());
             }
             if entry.is_dir() && !stands(&entry) {
                 found.extend(entry.children());
             }
         }
-        let mut stays: HashSet<EntryId> = HashSet::new();
+        let mut stays: HashSet<ListingEntryId> = HashSet::new();
         let mut steps = Vec::new();
         for entry in found.iter().rev() {
             let kept = stays.contains(&entry.id())
                 || stands(entry)
                 || entry.is_dir()
-                    && [Flags::KEEPS, Flags::UNREAD, Flags::MOUNT].iter().any(|f| entry.flags().has(*f));
+                    && [EntryFlags::KEEPS, EntryFlags::UNREAD, EntryFlags::MOUNT]
+                        .iter()
+                        .any(|f| entry.flags().has(*f));
             if kept {
                 stays.extend(entry.parent().map(|parent| parent.id()));
                 continue;
             }
-            let (action, what, old) = (Action::Delete, What::default(), Some(entry.id()));
-            steps.push(Step { phase, action, what, source: None, old, other: None });
+            let (action, what, old) = (StepAction::Delete, Differences::default(), Some(entry.id()));
+            steps.push(SyncStep { phase, action, what, source: None, old, other: None });
         }
         let gone = steps.last().is_some_and(|step| step.old == Some(top.id()));
         if let Some(path) = store {
@@ -55,15 +57,15 @@ impl Planner<'_> {
     }
 
     /// An entry that the source does not have.
-    pub(super) fn extra(&mut self, old: &Entry<'_>, pair: usize) {
+    pub(super) fn extra(&mut self, old: &ListingEntry<'_>, pair: usize) {
         // What stands beside a thing that was named alone is nobody's affair.
-        let is_beside = self.source_of(pair).is_some_and(|dir| dir.flags().has(Flags::IMPLIED));
-        if self.options.delete.when == When::Never || is_beside || self.is_protected(old) {
+        let is_beside = self.source_of(pair).is_some_and(|dir| dir.flags().has(EntryFlags::IMPLIED));
+        if self.options.delete.when == DeletePhase::Never || is_beside || self.is_protected(old) {
             return;
         }
         let (steps, gone) = self.removal(old, self.delete_phase());
         if !gone && old.is_dir() {
-            self.remarks.push(Remark::Kept { path: old.path() });
+            self.remarks.push(PlanRemark::Kept { path: old.path() });
         }
         if gone {
             self.touch(pair);
@@ -72,17 +74,17 @@ impl Planner<'_> {
         self.deletes.extend(steps);
     }
 
-    pub(super) fn delete_phase(&self) -> Phase {
+    pub(super) fn delete_phase(&self) -> StepPhase {
         // What was renamed may stand in a directory that is deleted.
         match self.options.delete.when {
-            When::Before if !self.options.detect_renames => Phase::Clear,
-            _ => Phase::Delete,
+            DeletePhase::Before if !self.options.detect_renames => StepPhase::Clear,
+            _ => StepPhase::Delete,
         }
     }
 
     /// Protected by a rule, or a backup that an earlier run made.
-    fn is_protected(&self, entry: &Entry<'_>) -> bool {
-        entry.flags().has(Flags::PROTECTED)
+    fn is_protected(&self, entry: &ListingEntry<'_>) -> bool {
+        entry.flags().has(EntryFlags::PROTECTED)
             || self.options.writing.backup.as_ref().is_some_and(|backup| match &backup.dir {
                 None => !entry.is_dir() && entry.name().ends_with(&backup.suffix),
                 Some(_) => backup.holds(&entry.path()),
@@ -90,23 +92,23 @@ impl Planner<'_> {
     }
 
     /// Why so much is not deleted.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
+    pub(super) fn refusal(&self) -> Option<PlanRefusal> {
         let delete = &self.options.delete;
         let (deletes, of) = (self.counts.deleted, self.destination.len() as u64 - 1);
         if let Some(path) = &self.store {
-            return Some(Refusal::Store { path: path.clone() });
+            return Some(PlanRefusal::Store { path: path.clone() });
         }
         if deletes == 0 {
             return None;
         }
-        let destination = Deletions { deletes, of, is_source_empty: self.source.is_empty() };
-        destination.refusal(delete, delete.force || delete.when == When::Never)
+        let destination = DeletionCounts { deletes, of, is_source_empty: self.source.is_empty() };
+        destination.refusal(delete, delete.force || delete.when == DeletePhase::Never)
     }
 }
 
 /// How much a run would delete on one side.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Deletions {
+pub(crate) struct DeletionCounts {
     /// Entries that would go.
     pub deletes: u64,
     /// Of so many.
@@ -115,24 +117,24 @@ pub(crate) struct Deletions {
     pub is_source_empty: bool,
 }
 
-impl Deletions {
+impl DeletionCounts {
     /// Why so much is not deleted; None if it may be. Who `is_forced` hears of a limit only.
-    pub fn refusal(self, delete: &Delete, is_forced: bool) -> Option<Refusal> {
+    pub fn refusal(self, delete: &DeleteOptions, is_forced: bool) -> Option<PlanRefusal> {
         let Self { deletes, of, is_source_empty } = self;
         let allowed = match delete.max {
-            Some(Most::Entries(entries)) => entries,
-            Some(Most::Percent(percent)) => of * u64::from(percent) / 100,
+            Some(DeleteLimit::Entries(entries)) => entries,
+            Some(DeleteLimit::Percent(percent)) => of * u64::from(percent) / 100,
             None => u64::MAX,
         };
         if deletes > allowed {
-            return Some(Refusal::TooMany { deletes, allowed });
+            return Some(PlanRefusal::TooMany { deletes, allowed });
         }
         if is_forced || deletes == 0 {
             return None;
         }
         if is_source_empty {
-            return Some(Refusal::EmptySource);
+            return Some(PlanRefusal::EmptySource);
         }
-        (deletes > FEW && deletes * 2 > of).then_some(Refusal::MoreThanHalf { deletes, of })
+        (deletes > FEW && deletes * 2 > of).then_some(PlanRefusal::MoreThanHalf { deletes, of })
     }
 }

@@ -6,18 +6,18 @@
 
 use std::collections::HashMap;
 
-use super::walk::{Planner, Seen};
-use super::{Action, Phase, Step, What, compare};
-use crate::listing::{Entry, EntryId, Flags};
+use super::walk::{DependentName, SyncPlanner};
+use super::{Differences, StepAction, StepPhase, SyncStep, compare};
+use crate::listing::{EntryFlags, ListingEntry, ListingEntryId};
 
 /// The leading names, by group of the source.
-pub(super) type Leaders = HashMap<u32, EntryId>;
+pub(super) type LinkLeaders = HashMap<u32, ListingEntryId>;
 
-impl Planner<'_> {
+impl SyncPlanner<'_> {
     /// Chooses a leading name for every file with several.
-    pub(super) fn choose_leaders(&self) -> Leaders {
-        let mut best: HashMap<u32, (bool, Vec<u8>, EntryId)> = HashMap::new();
-        let linked = self.source.iter().filter(|entry| !entry.flags().has(Flags::WITHHELD));
+    pub(super) fn choose_leaders(&self) -> LinkLeaders {
+        let mut best: HashMap<u32, (bool, Vec<u8>, ListingEntryId)> = HashMap::new();
+        let linked = self.source.iter().filter(|entry| !entry.flags().has(EntryFlags::WITHHELD));
         for (entry, group) in linked.filter_map(|entry| Some((entry, entry.group()?))) {
             let path = entry.path();
             let old = self.destination.find(&path);
@@ -39,13 +39,13 @@ impl Planner<'_> {
     }
 
     /// The leading name of an entry's file, if that is another.
-    pub(super) fn leader_of(&self, entry: &Entry<'_>) -> Option<EntryId> {
+    pub(super) fn leader_of(&self, entry: &ListingEntry<'_>) -> Option<ListingEntryId> {
         let group = entry.group().filter(|_| self.options.preserve.hard_links)?;
         self.leaders.get(&group).copied().filter(|leader| *leader != entry.id())
     }
 
     /// Whether the destination's file has a name that belongs to another file of the source: then this one cannot stay.
-    pub(super) fn is_shared(&mut self, source: &Entry<'_>, old: &Entry<'_>) -> bool {
+    pub(super) fn is_shared(&mut self, source: &ListingEntry<'_>, old: &ListingEntry<'_>) -> bool {
         let Some(group) = old.group().filter(|_| self.options.preserve.hard_links) else { return false };
         let owner = source.group().map_or((false, source.id().as_u32()), |group| (true, group));
         *self.claims.entry(group).or_insert(owner) != owner
@@ -53,7 +53,7 @@ impl Planner<'_> {
 
     /// Links the names that follow, once it is known what becomes of those that lead.
     pub(super) fn link_followers(&mut self) {
-        for Seen { source, old, pair } in std::mem::take(&mut self.followers) {
+        for DependentName { source, old, pair } in std::mem::take(&mut self.followers) {
             let entry = self.source.entry(source);
             let Some(leader) = self.leader_of(&entry) else { continue };
             let stays = self.stayed.get(&leader).copied();
@@ -64,11 +64,11 @@ impl Planner<'_> {
                 let old = old.map(|id| self.destination.entry(id));
                 match old.filter(|old| old.kind() == entry.kind()) {
                     Some(old) => self.same_kind(&entry, &old, pair),
-                    None => self.make(&entry, old, What::NEW, pair),
+                    None => self.make(&entry, old, Differences::NEW, pair),
                 }
                 continue;
             }
-            let group_of = |id: EntryId| self.destination.entry(id).group();
+            let group_of = |id: ListingEntryId| self.destination.entry(id).group();
             self.moves(&entry, old.map(|old| self.destination.entry(old)).as_ref());
             let linked = match (stays, old) {
                 (Some(stays), Some(old)) => group_of(stays).is_some() && group_of(stays) == group_of(old),
@@ -77,9 +77,9 @@ impl Planner<'_> {
             if linked {
                 continue;
             }
-            let what = What::CONTENT.with_if(What::NEW, old.is_none());
-            let (phase, action, source) = (Phase::Links, Action::Link, Some(source));
-            self.links.push(Step { phase, action, what, source, old, other: Some(leader) });
+            let what = Differences::CONTENT.with_if(Differences::NEW, old.is_none());
+            let (phase, action, source) = (StepPhase::Links, StepAction::Link, Some(source));
+            self.links.push(SyncStep { phase, action, what, source, old, other: Some(leader) });
             self.counts.made += u64::from(old.is_none());
             self.touch(pair);
         }

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use vellum_checkout::beneath::ShownPath;
+use vellum_checkout::beneath::EscapedPath;
 
 /// Why a plan is not carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum PlanRefusal {
     /// Deleting would leave less than half of the destination.
     MoreThanHalf {
         /// Entries that would be deleted.
@@ -30,7 +30,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl PlanRefusal {
     /// What would have happened.
     fn reason(&self) -> String {
         match self {
@@ -42,7 +42,7 @@ impl Refusal {
             }
             Self::Store { path } => format!(
                 "'{}' at the destination is a Vellum store, which only Vellum may write to or delete",
-                ShownPath(path)
+                EscapedPath(path)
             ),
             Self::EmptySource => {
                 "the source is empty, and everything at the destination would be deleted".to_owned()
@@ -54,7 +54,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for PlanRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: nothing was done", self.reason())
     }
@@ -62,7 +62,7 @@ impl fmt::Display for Refusal {
 
 /// What a person should know of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remark {
+pub enum PlanRemark {
     /// Nothing is deleted, since part of the source could not be read.
     DeletesHeld {
         /// So many entries would have been.
@@ -71,7 +71,7 @@ pub enum Remark {
     /// Nothing is deleted, since it would be too much; all else is done.
     DeletesRefused {
         /// Why.
-        refusal: Refusal,
+        refusal: PlanRefusal,
     },
     /// A directory that the source does not have stays, since there is something in it that is not deleted.
     Kept {
@@ -105,7 +105,7 @@ pub enum Remark {
     },
 }
 
-impl Remark {
+impl PlanRemark {
     /// Whether something that was asked for is not done, which a run must end with exit code 1 for.
     #[must_use]
     pub fn is_problem(&self) -> bool {
@@ -135,7 +135,7 @@ impl Remark {
     }
 }
 
-impl fmt::Display for Remark {
+impl fmt::Display for PlanRemark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DeletesHeld { deletes } => write!(
@@ -144,7 +144,7 @@ impl fmt::Display for Remark {
             ),
             Self::DeletesRefused { refusal } => {
                 let force = match refusal {
-                    Refusal::TooMany { .. } => "--max-delete allows more",
+                    PlanRefusal::TooMany { .. } => "--max-delete allows more",
                     _ => "--force-delete does it",
                 };
                 write!(f, "{}, so nothing was deleted; {force}", refusal.reason())

@@ -3,33 +3,33 @@
 
 use std::collections::HashMap;
 
-use super::walk::{Fresh, Planner};
-use super::{Action, Phase, Step, What};
-use crate::listing::{Entry, EntryId, Listing, TimeGranularity};
+use super::walk::{NewFile, SyncPlanner};
+use super::{Differences, StepAction, StepPhase, SyncStep};
+use crate::listing::{ListingEntry, ListingEntryId, TimeGranularity, TreeListing};
 
 /// Smaller files are sent: that costs less than to find out whether they were renamed.
 const SIZE_MIN: u64 = 4096;
 
-type Look = (u64, i64, u32);
+type RenameKey = (u64, i64, u32);
 
 /// Both sides' times as the destination keeps them.
-fn look(entry: &Entry<'_>, granularity: TimeGranularity) -> Look {
+fn look(entry: &ListingEntry<'_>, granularity: TimeGranularity) -> RenameKey {
     let time = granularity.cut(entry.mtime());
     (entry.size(), time.secs, time.nanos)
 }
 
-fn is_candidate(entry: &Entry<'_>) -> bool {
+fn is_candidate(entry: &ListingEntry<'_>) -> bool {
     entry.is_file() && entry.size() >= SIZE_MIN
 }
 
 /// Files that may have been renamed: to be hashed on both sides.
 pub(super) fn candidates(
-    source: &Listing,
-    old: &Listing,
-    ours: &mut Vec<EntryId>,
-    theirs: &mut Vec<EntryId>,
+    source: &TreeListing,
+    old: &TreeListing,
+    ours: &mut Vec<ListingEntryId>,
+    theirs: &mut Vec<ListingEntryId>,
 ) {
-    let mut gone: HashMap<Look, Vec<EntryId>> = HashMap::new();
+    let mut gone: HashMap<RenameKey, Vec<ListingEntryId>> = HashMap::new();
     for entry in old.iter().filter(is_candidate).filter(|entry| source.find(&entry.path()).is_none()) {
         gone.entry(look(&entry, old.granularity)).or_default().push(entry.id());
     }
@@ -45,7 +45,7 @@ pub(super) fn candidates(
     }
 }
 
-impl Planner<'_> {
+impl SyncPlanner<'_> {
     /// Replaces writes by renames where what would be deleted has the very content.
     pub(super) fn find_renames(&mut self) {
         let mut gone: HashMap<(u64, [u8; 32]), Vec<usize>> = HashMap::new();
@@ -70,7 +70,7 @@ impl Planner<'_> {
 
     fn rename_one(
         &mut self,
-        new: &Fresh,
+        new: &NewFile,
         gone: &mut HashMap<(u64, [u8; 32]), Vec<usize>>,
         renamed: &mut Vec<usize>,
     ) -> Option<()> {
@@ -79,10 +79,10 @@ impl Planner<'_> {
         let place = gone.get_mut(&(entry.size(), *digest))?.pop()?;
         let old = self.deletes.get(place)?.old?;
         let what = super::attributes(&entry, &self.destination.entry(old), self.options);
-        let step = Step {
-            phase: Phase::Rename,
-            action: Action::Rename,
-            what: what.with(What::NEW),
+        let step = SyncStep {
+            phase: StepPhase::Rename,
+            action: StepAction::Rename,
+            what: what.with(Differences::NEW),
             source: Some(new.source),
             old: Some(old),
             other: None,

@@ -1,11 +1,11 @@
 //! One step of a plan.
 
-use crate::listing::EntryId;
+use crate::listing::ListingEntryId;
 
 /// When a step is carried out: phase after phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Phase {
+pub enum StepPhase {
     /// Deleted before anything is written, and what is in the way; children before their directories.
     Clear,
     /// Directories are made; parents first.
@@ -25,11 +25,11 @@ pub enum Phase {
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Action {
+pub enum StepAction {
     /// A directory is made.
     MakeDir,
     /// A file is written.
-    Write(How),
+    Write(WriteMethod),
     /// A symlink is made.
     Symlink,
     /// A fifo, a socket or a device node is made.
@@ -51,7 +51,7 @@ pub enum Action {
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum How {
+pub enum WriteMethod {
     /// All of it, beside the old one.
     Whole,
     /// With what the old one has.
@@ -64,9 +64,9 @@ pub enum How {
 
 /// What differs between the two entries. Bits; what a person sees of a step is made of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct What(pub u16);
+pub struct Differences(pub u16);
 
-impl What {
+impl Differences {
     /// There is no old entry.
     pub const NEW: Self = Self(1);
     /// Content, or may be.
@@ -117,24 +117,24 @@ impl What {
 
 /// One step of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Step {
+pub struct SyncStep {
     /// When.
-    pub phase: Phase,
+    pub phase: StepPhase,
     /// What.
-    pub action: Action,
+    pub action: StepAction,
     /// Why.
-    pub what: What,
+    pub what: Differences,
     /// The source's entry; None for what is deleted.
-    pub source: Option<EntryId>,
+    pub source: Option<ListingEntryId>,
     /// The destination's entry of the same path (of a rename: of the old path); None if there is none.
-    pub old: Option<EntryId>,
+    pub old: Option<ListingEntryId>,
     /// Of a link: the source's entry whose file it becomes a name of.
-    pub other: Option<EntryId>,
+    pub other: Option<ListingEntryId>,
 }
 
 /// How much there is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct StepCounts {
     /// Entries of the source, without the root.
     pub entries: u64,
     /// Files of the source.

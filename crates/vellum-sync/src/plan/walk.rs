@@ -5,70 +5,73 @@ use std::collections::{HashMap, HashSet};
 use vellum_types::FileKind;
 
 use super::basis::BasisMatch;
-use super::links::Leaders;
-use super::{Action, Counts, How, Phase, Plan, Refusal, Remark, Step, What, attributes, compare};
-use crate::listing::{Entry, EntryId, Flags, Listing};
-use crate::options::{Options, When};
+use super::links::LinkLeaders;
+use super::{
+    Differences, PlanRefusal, PlanRemark, StepAction, StepCounts, StepPhase, SyncPlan, SyncStep, WriteMethod,
+    attributes, compare,
+};
+use crate::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
+use crate::options::{DeletePhase, SyncOptions};
 
 /// A directory of the source, and what stands for it at the destination.
-struct Pair {
-    source: EntryId,
-    old: Option<EntryId>,
-    what: What,
+struct PlannedDirectory {
+    source: ListingEntryId,
+    old: Option<ListingEntryId>,
+    what: Differences,
     /// What is done in it changes its time.
     touched: bool,
 }
 
 /// A file that is not at the destination.
-pub(super) struct Fresh {
-    pub source: EntryId,
+pub(super) struct NewFile {
+    pub source: ListingEntryId,
     pub pair: usize,
-    step: Step,
+    step: SyncStep,
 }
 
 /// A name whose fate depends on that of another.
-pub(super) struct Seen {
-    pub source: EntryId,
-    pub old: Option<EntryId>,
+pub(super) struct DependentName {
+    pub source: ListingEntryId,
+    pub old: Option<ListingEntryId>,
     pub pair: usize,
 }
 
 /// A plan being made.
-pub(super) struct Planner<'a> {
-    pub source: &'a Listing,
-    pub destination: &'a Listing,
+pub(super) struct SyncPlanner<'a> {
+    pub source: &'a TreeListing,
+    pub destination: &'a TreeListing,
     /// Basis directories.
-    pub basis: &'a [Listing],
-    pub options: &'a Options,
-    pub counts: Counts,
-    pub remarks: Vec<Remark>,
-    pub deletes: Vec<Step>,
+    pub basis: &'a [TreeListing],
+    pub options: &'a SyncOptions,
+    pub counts: StepCounts,
+    pub remarks: Vec<PlanRemark>,
+    pub deletes: Vec<SyncStep>,
     /// A store of Vellum's at the destination that would be written to or deleted.
     pub store: Option<Vec<u8>>,
-    pub renames: Vec<Step>,
-    pub links: Vec<Step>,
-    pub fresh_files: Vec<Fresh>,
-    pub followers: Vec<Seen>,
-    pub leaders: Leaders,
+    pub renames: Vec<SyncStep>,
+    pub links: Vec<SyncStep>,
+    pub fresh_files: Vec<NewFile>,
+    pub followers: Vec<DependentName>,
+    pub leaders: LinkLeaders,
     /// Which file of the source has a file of the destination with several names: its group, or its number.
     pub claims: HashMap<u32, (bool, u32)>,
     /// Leading names whose content stays, and where.
-    pub stayed: HashMap<EntryId, EntryId>,
+    pub stayed: HashMap<ListingEntryId, ListingEntryId>,
     /// What the destination has once all is done, if that is asked for.
-    pub moved: Vec<EntryId>,
+    pub moved: Vec<ListingEntryId>,
     /// Leading names that are made anew.
-    pub made: HashSet<EntryId>,
+    pub made: HashSet<ListingEntryId>,
     /// Directories of the source that count as not there, since nothing is in them.
-    bare: HashSet<EntryId>,
-    clear: Vec<Step>,
-    dirs: Vec<Step>,
-    files: Vec<Step>,
-    pairs: Vec<Pair>,
-    touched_roots: HashSet<EntryId>,
+    bare: HashSet<ListingEntryId>,
+    clear: Vec<SyncStep>,
+    dirs: Vec<SyncStep>,
+    files: Vec<SyncStep>,
+    pairs: Vec<PlannedDirectory>,
+    touched_roots: HashSet<ListingEntryId>,
 }
 
-impl<'a> Planner<'a> {
-    pub fn new(source: &'a Listing, destination: &'a Listing, options: &'a Options) -> Self {
+impl<'a> SyncPlanner<'a> {
+    pub fn new(source: &'a TreeListing, destination: &'a TreeListing, options: &'a SyncOptions) -> Self {
         let parent = |path: &Vec<u8>| {
             let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
             destination.find(path.get(..end).unwrap_or_default()).map(|dir| dir.id())
@@ -79,15 +82,15 @@ impl<'a> Planner<'a> {
             destination,
             basis: &[],
             options,
-            counts: Counts { entries: source.len() as u64 - 1, files, bytes, ..Counts::default() },
-            remarks: source.shadowed.iter().map(|path| Remark::Shadowed { path: path.clone() }).collect(),
+            counts: StepCounts { entries: source.len() as u64 - 1, files, bytes, ..StepCounts::default() },
+            remarks: source.shadowed.iter().map(|path| PlanRemark::Shadowed { path: path.clone() }).collect(),
             deletes: Vec::new(),
             store: None,
             renames: Vec::new(),
             links: Vec::new(),
             fresh_files: Vec::new(),
             followers: Vec::new(),
-            leaders: Leaders::new(),
+            leaders: LinkLeaders::new(),
             claims: HashMap::new(),
             stayed: HashMap::new(),
             moved: Vec::new(),
@@ -107,25 +110,25 @@ impl<'a> Planner<'a> {
     }
 
     /// With listings of the basis directories.
-    pub fn with_basis(self, basis: &'a [Listing]) -> Self {
+    pub fn with_basis(self, basis: &'a [TreeListing]) -> Self {
         Self { basis, ..self }
     }
 
-    pub fn run(mut self) -> Plan {
+    pub fn run(mut self) -> SyncPlan {
         let root = self.source.root();
-        if self.options.compare.existing && self.destination.root().flags().has(Flags::IMPLIED) {
+        if self.options.compare.existing && self.destination.root().flags().has(EntryFlags::IMPLIED) {
             // The directory itself is not there.
-            return Plan { counts: self.counts, ..Plan::default() };
+            return SyncPlan { counts: self.counts, ..SyncPlan::default() };
         }
-        let what = match root.flags().has(Flags::IMPLIED) {
-            true => What::default(),
+        let what = match root.flags().has(EntryFlags::IMPLIED) {
+            true => Differences::default(),
             false => {
                 let there = self.destination.root();
-                let is_new = there.flags().has(Flags::IMPLIED);
-                attributes(&root, &there, self.options).with_if(What::NEW, is_new)
+                let is_new = there.flags().has(EntryFlags::IMPLIED);
+                attributes(&root, &there, self.options).with_if(Differences::NEW, is_new)
             }
         };
-        self.pair(EntryId::ROOT, Some(EntryId::ROOT), what);
+        self.pair(ListingEntryId::ROOT, Some(ListingEntryId::ROOT), what);
         let mut next = vec![0];
         while let Some(pair) = next.pop() {
             let first = self.pairs.len();
@@ -135,9 +138,9 @@ impl<'a> Planner<'a> {
         self.finish()
     }
 
-    fn pair(&mut self, source: EntryId, old: Option<EntryId>, what: What) {
+    fn pair(&mut self, source: ListingEntryId, old: Option<ListingEntryId>, what: Differences) {
         let touched = old.is_some_and(|old| self.touched_roots.contains(&old));
-        self.pairs.push(Pair { source, old, what, touched });
+        self.pairs.push(PlannedDirectory { source, old, what, touched });
     }
 
     /// Notes that a directory's entries change.
@@ -148,19 +151,19 @@ impl<'a> Planner<'a> {
     }
 
     /// The directory of the source that a pair is of.
-    pub fn source_of(&self, pair: usize) -> Option<Entry<'a>> {
+    pub fn source_of(&self, pair: usize) -> Option<ListingEntry<'a>> {
         self.pairs.get(pair).map(|pair| self.source.entry(pair.source))
     }
 
     fn directory(&mut self, pair: usize) {
-        let Some(Pair { source, old, .. }) = self.pairs.get(pair) else { return };
+        let Some(PlannedDirectory { source, old, .. }) = self.pairs.get(pair) else { return };
         let dir = self.source.entry(*source);
         let old_dir = old.map(|old| self.destination.entry(old));
-        if let Some(old) = old_dir.filter(|old| old.flags().has(Flags::STORE)) {
+        if let Some(old) = old_dir.filter(|old| old.flags().has(EntryFlags::STORE)) {
             self.store.get_or_insert(old.path());
             return;
         }
-        if old_dir.is_some_and(|old| old.flags().has(Flags::UNREAD)) {
+        if old_dir.is_some_and(|old| old.flags().has(EntryFlags::UNREAD)) {
             return;
         }
         let mut ours = dir.children().peekable();
@@ -183,24 +186,24 @@ impl<'a> Planner<'a> {
     }
 
     /// An entry of the source, with what has its path.
-    fn entry(&mut self, source: Entry<'a>, old: Option<Entry<'a>>, pair: usize) {
+    fn entry(&mut self, source: ListingEntry<'a>, old: Option<ListingEntry<'a>>, pair: usize) {
         let compare = &self.options.compare;
         if !compare::is_asked_for(&source, self.options) {
-            return self.remarks.push(Remark::Skipped { path: source.path() });
+            return self.remarks.push(PlanRemark::Skipped { path: source.path() });
         }
         if self.bare.contains(&source.id()) {
             old.iter().for_each(|old| self.extra(old, pair));
             return;
         }
         let is_existing = old.is_some_and(|old| !(old.is_dir() && source.is_dir()));
-        if source.flags().has(Flags::WITHHELD)
+        if source.flags().has(EntryFlags::WITHHELD)
             || old.is_none() && compare.existing
             || compare.ignore_existing && is_existing
         {
             return;
         }
         match old {
-            None => self.make(&source, None, What::NEW, pair),
+            None => self.make(&source, None, Differences::NEW, pair),
             Some(old) if old.kind() != source.kind() => self.replace(&source, &old, pair),
             Some(old) if source.is_dir() => {
                 let what = attributes(&source, &old, self.options);
@@ -211,16 +214,17 @@ impl<'a> Planner<'a> {
     }
 
     /// Something of another kind has the path.
-    fn replace(&mut self, source: &Entry<'a>, old: &Entry<'a>, pair: usize) {
-        let what = What::NEW.with(What::KIND);
+    fn replace(&mut self, source: &ListingEntry<'a>, old: &ListingEntry<'a>, pair: usize) {
+        let what = Differences::NEW.with(Differences::KIND);
         if !old.is_dir() && !source.is_dir() {
-            return self.make(source, Some(*old), What::KIND.with(What::CONTENT), pair);
+            return self.make(source, Some(*old), Differences::KIND.with(Differences::CONTENT), pair);
         }
-        let (steps, gone) = self.removal(old, Phase::Clear);
-        let may =
-            steps.len() <= 1 || self.options.delete.when != When::Never || self.options.delete.obstacles;
+        let (steps, gone) = self.removal(old, StepPhase::Clear);
+        let may = steps.len() <= 1
+            || self.options.delete.when != DeletePhase::Never
+            || self.options.delete.obstacles;
         if !gone || !may {
-            return self.remarks.push(Remark::InTheWay { path: source.path() });
+            return self.remarks.push(PlanRemark::InTheWay { path: source.path() });
         }
         // A single thing that is replaced is not gone.
         self.counts.deleted += steps.len() as u64 - 1;
@@ -229,25 +233,25 @@ impl<'a> Planner<'a> {
     }
 
     /// Whether the destination's file stays as it is, though its content is another: it is newer, or longer.
-    pub fn is_left_alone(&self, source: &Entry<'_>, old: &Entry<'_>) -> bool {
+    pub fn is_left_alone(&self, source: &ListingEntry<'_>, old: &ListingEntry<'_>) -> bool {
         self.is_spared(source, old) && !compare::content(source, old, self.options).is_empty()
     }
 
     /// Whether the destination's file is not to be written to.
-    fn is_spared(&self, source: &Entry<'_>, old: &Entry<'_>) -> bool {
+    fn is_spared(&self, source: &ListingEntry<'_>, old: &ListingEntry<'_>) -> bool {
         let options = self.options;
         let newer = options.compare.update && compare::is_newer(old.mtime(), source.mtime(), options);
         let longer = options.writing.append && old.size() >= source.size();
         source.is_file() && old.is_file() && (newer || longer)
     }
 
-    pub fn same_kind(&mut self, source: &Entry<'a>, old: &Entry<'a>, pair: usize) {
+    pub fn same_kind(&mut self, source: &ListingEntry<'a>, old: &ListingEntry<'a>, pair: usize) {
         if self.is_left_alone(source, old) {
             return;
         }
         if self.leader_of(source).is_some() {
             let (source, old) = (source.id(), Some(old.id()));
-            return self.followers.push(Seen { source, old, pair });
+            return self.followers.push(DependentName { source, old, pair });
         }
         let options = self.options;
         let mut content = compare::content(source, old, options);
@@ -256,10 +260,10 @@ impl<'a> Planner<'a> {
                 self.stayed.insert(source.id(), old.id());
                 return;
             }
-            content = content.with(What::CONTENT);
+            content = content.with(Differences::CONTENT);
         }
         let what = attributes(source, old, options);
-        let content = content.with_if(What::CONTENT, !what.is_empty() && self.may_be_in_basis(old));
+        let content = content.with_if(Differences::CONTENT, !what.is_empty() && self.may_be_in_basis(old));
         if !content.is_empty() {
             return self.make(source, Some(*old), content.with(what), pair);
         }
@@ -267,21 +271,27 @@ impl<'a> Planner<'a> {
         self.moves(source, Some(old));
         if !what.is_empty() {
             self.counts.attributes += 1;
-            self.step(Phase::Files, Action::Attributes, what, source, Some(*old));
+            self.step(StepPhase::Files, StepAction::Attributes, what, source, Some(*old));
         }
     }
 
     /// Makes an entry anew. `old` is replaced in one step.
-    pub fn make(&mut self, source: &Entry<'a>, old: Option<Entry<'a>>, what: What, pair: usize) {
+    pub fn make(
+        &mut self,
+        source: &ListingEntry<'a>,
+        old: Option<ListingEntry<'a>>,
+        what: Differences,
+        pair: usize,
+    ) {
         if source.is_dir() {
             self.touch(pair);
             self.counts.made += 1;
-            self.step(Phase::Dirs, Action::MakeDir, what, source, None);
+            self.step(StepPhase::Dirs, StepAction::MakeDir, what, source, None);
             return self.pair(source.id(), None, what);
         }
         if self.leader_of(source).is_some() {
             let (source, old) = (source.id(), old.map(|old| old.id()));
-            return self.followers.push(Seen { source, old, pair });
+            return self.followers.push(DependentName { source, old, pair });
         }
         let found = if old.is_none() { self.in_basis(source) } else { None };
         let taken = match found {
@@ -299,67 +309,74 @@ impl<'a> Planner<'a> {
             None => self.counts.made += 1,
         }
         let action = taken.unwrap_or_else(|| match source.kind() {
-            FileKind::File => Action::Write(self.how(source, old.as_ref())),
-            FileKind::Symlink => Action::Symlink,
-            _ => Action::Special,
+            FileKind::File => StepAction::Write(self.how(source, old.as_ref())),
+            FileKind::Symlink => StepAction::Symlink,
+            _ => StepAction::Special,
         });
-        if source.is_file() && !matches!(action, Action::LinkBasis(_)) {
+        if source.is_file() && !matches!(action, StepAction::LinkBasis(_)) {
             self.counts.writes += 1;
             self.counts.write_bytes += source.size();
         }
         let renames = self.options.detect_renames && taken.is_none();
         if renames && old.is_none() && source.is_file() && source.group().is_none() {
-            let (source, step) = (source.id(), step(Phase::Files, action, what, source, None));
-            return self.fresh_files.push(Fresh { source, pair, step });
+            let (source, step) = (source.id(), step(StepPhase::Files, action, what, source, None));
+            return self.fresh_files.push(NewFile { source, pair, step });
         }
-        self.step(Phase::Files, action, what, source, old);
+        self.step(StepPhase::Files, action, what, source, old);
     }
 
     /// Notes that the destination will have an entry.
-    pub fn moves(&mut self, source: &Entry<'_>, old: Option<&Entry<'_>>) {
+    pub fn moves(&mut self, source: &ListingEntry<'_>, old: Option<&ListingEntry<'_>>) {
         if !self.options.moves {
             return;
         }
-        let stamp = |entry: &Entry<'_>| entry.listing().stamp(entry.id());
-        let looks = |entry: &Entry<'_>| (entry.kind(), entry.size(), entry.mtime());
-        let is_itself = |old: &&Entry<'_>| looks(source) == looks(old) && stamp(source) == stamp(old);
+        let stamp = |entry: &ListingEntry<'_>| entry.listing().stamp(entry.id());
+        let looks = |entry: &ListingEntry<'_>| (entry.kind(), entry.size(), entry.mtime());
+        let is_itself = |old: &&ListingEntry<'_>| looks(source) == looks(old) && stamp(source) == stamp(old);
         match old.filter(is_itself) {
-            Some(_) => self.remarks.push(Remark::Itself { path: source.path() }),
+            Some(_) => self.remarks.push(PlanRemark::Itself { path: source.path() }),
             None => self.moved.push(source.id()),
         }
     }
 
-    fn how(&self, source: &Entry<'_>, old: Option<&Entry<'_>>) -> How {
+    fn how(&self, source: &ListingEntry<'_>, old: Option<&ListingEntry<'_>>) -> WriteMethod {
         use crate::options::DeltaMode;
         let writing = &self.options.writing;
-        let Some(old) = old.filter(|old| old.is_file()) else { return How::Whole };
+        let Some(old) = old.filter(|old| old.is_file()) else { return WriteMethod::Whole };
         // Another name of the same file, a backup perhaps, would change with it.
-        let alone = !old.flags().has(Flags::LINKED);
+        let alone = !old.flags().has(EntryFlags::LINKED);
         match (writing.append, writing.in_place, writing.delta) {
             (true, _, _) if alone && old.size() < source.size() => match writing.append_compared {
-                true => How::InPlace,
-                false => How::Append,
+                true => WriteMethod::InPlace,
+                false => WriteMethod::Append,
             },
-            (_, true, _) if alone => How::InPlace,
-            (_, _, DeltaMode::Never) => How::Whole,
-            _ if old.size() == 0 || source.size() == 0 => How::Whole,
-            _ => How::Delta,
+            (_, true, _) if alone => WriteMethod::InPlace,
+            (_, _, DeltaMode::Never) => WriteMethod::Whole,
+            _ if old.size() == 0 || source.size() == 0 => WriteMethod::Whole,
+            _ => WriteMethod::Delta,
         }
     }
 
-    fn step(&mut self, phase: Phase, action: Action, what: What, source: &Entry<'_>, old: Option<Entry<'_>>) {
+    fn step(
+        &mut self,
+        phase: StepPhase,
+        action: StepAction,
+        what: Differences,
+        source: &ListingEntry<'_>,
+        old: Option<ListingEntry<'_>>,
+    ) {
         let step = step(phase, action, what, source, old.map(|old| old.id()));
         match phase {
-            Phase::Dirs => self.dirs.push(step),
+            StepPhase::Dirs => self.dirs.push(step),
             _ => self.files.push(step),
         }
     }
 
-    fn finish(mut self) -> Plan {
+    fn finish(mut self) -> SyncPlan {
         self.link_followers();
         let hold = !self.source.is_complete() || !self.destination.is_complete();
         if hold && !self.deletes.is_empty() {
-            self.remarks.push(Remark::DeletesHeld { deletes: self.deletes.len() as u64 });
+            self.remarks.push(PlanRemark::DeletesHeld { deletes: self.deletes.len() as u64 });
             self.counts.deleted -= self.deletes.len() as u64;
             self.deletes.clear();
         }
@@ -375,26 +392,26 @@ impl<'a> Planner<'a> {
         }
         let mut refusal = self.refusal();
         // What is not a deletion goes on, unless something has to go to make room for it.
-        if !matches!(refusal, Some(Refusal::Store { .. }))
+        if !matches!(refusal, Some(PlanRefusal::Store { .. }))
             && self.clear.is_empty()
             && self.does_more()
             && let Some(refusal) = refusal.take()
         {
             self.counts.deleted -= self.deletes.len() as u64;
             self.deletes.clear();
-            self.remarks.push(Remark::DeletesRefused { refusal });
+            self.remarks.push(PlanRemark::DeletesRefused { refusal });
         }
         self.files.extend(self.fresh_files.iter().map(|fresh| fresh.step));
         let finish = self.finish_dirs();
         let (before, after) = match self.delete_phase() {
-            Phase::Clear => (self.deletes, Vec::new()),
+            StepPhase::Clear => (self.deletes, Vec::new()),
             _ => (Vec::new(), self.deletes),
         };
         let mut steps = before;
         for more in [self.clear, self.dirs, self.renames, self.files, self.links, after, finish] {
             steps.extend(more);
         }
-        Plan { steps, refusal, remarks: self.remarks, counts: self.counts, moved: self.moved }
+        SyncPlan { steps, refusal, remarks: self.remarks, counts: self.counts, moved: self.moved }
     }
 
     /// Whether there is something to do that is not a deletion.
@@ -404,27 +421,28 @@ impl<'a> Planner<'a> {
     }
 
     /// Attributes of directories: of those that are new, differ, or get other times by what is done in them.
-    fn finish_dirs(&mut self) -> Vec<Step> {
+    fn finish_dirs(&mut self) -> Vec<SyncStep> {
         let times = self.options.preserve.times && !self.options.preserve.omit_dir_times;
         let mut finish = Vec::new();
         for pair in self.pairs.iter().rev() {
             let source = self.source.entry(pair.source);
-            if source.flags().has(Flags::IMPLIED) || pair.what.is_empty() && !(pair.touched && times) {
+            if source.flags().has(EntryFlags::IMPLIED) || pair.what.is_empty() && !(pair.touched && times) {
                 continue;
             }
-            self.counts.attributes += u64::from(!pair.what.is_empty() && !pair.what.has(What::NEW));
-            finish.push(step(Phase::Finish, Action::Attributes, pair.what, &source, pair.old));
+            self.counts.attributes += u64::from(!pair.what.is_empty() && !pair.what.has(Differences::NEW));
+            finish.push(step(StepPhase::Finish, StepAction::Attributes, pair.what, &source, pair.old));
         }
         finish
     }
 }
 
 /// Directories below which there is nothing but directories, and none that a rule protects.
-fn bare(source: &Listing) -> HashSet<EntryId> {
-    let mut bare: HashSet<EntryId> = source.iter().filter(Entry::is_dir).map(|dir| dir.id()).collect();
-    let is_kept = |entry: &Entry<'_>| match entry.is_dir() {
-        true => entry.flags().has(Flags::PROTECTED),
-        false => !entry.flags().has(Flags::WITHHELD),
+fn bare(source: &TreeListing) -> HashSet<ListingEntryId> {
+    let mut bare: HashSet<ListingEntryId> =
+        source.iter().filter(ListingEntry::is_dir).map(|dir| dir.id()).collect();
+    let is_kept = |entry: &ListingEntry<'_>| match entry.is_dir() {
+        true => entry.flags().has(EntryFlags::PROTECTED),
+        false => !entry.flags().has(EntryFlags::WITHHELD),
     };
     for entry in source.iter().filter(is_kept) {
         let mut next = if entry.is_dir() { Some(entry) } else { entry.parent() };
@@ -432,10 +450,16 @@ fn bare(source: &Listing) -> HashSet<EntryId> {
             next = dir.parent();
         }
     }
-    bare.remove(&EntryId::ROOT);
+    bare.remove(&ListingEntryId::ROOT);
     bare
 }
 
-fn step(phase: Phase, action: Action, what: What, source: &Entry<'_>, old: Option<EntryId>) -> Step {
-    Step { phase, action, what, source: Some(source.id()), old, other: None }
+fn step(
+    phase: StepPhase,
+    action: StepAction,
+    what: Differences,
+    source: &ListingEntry<'_>,
+    old: Option<ListingEntryId>,
+) -> SyncStep {
+    SyncStep { phase, action, what, source: Some(source.id()), old, other: None }
 }

@@ -1,24 +1,24 @@
 //! The attributes that an entry of the source asks for at the destination.
 
-use vellum_types::{FileKind, Time};
+use vellum_types::{FileKind, UnixTime};
 
-use crate::listing::Entry;
-use crate::options::Options;
+use crate::listing::ListingEntry;
+use crate::options::SyncOptions;
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 
 /// Attributes as they shall be; None: as they are, or as a new file gets them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedAttributes {
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
     /// Time of last change.
-    pub mtime: Option<Time>,
+    pub mtime: Option<UnixTime>,
     /// Time of last reading.
-    pub atime: Option<Time>,
+    pub atime: Option<UnixTime>,
     /// Mode that the source has, changed as asked; whether it is applied is [`Self::mode`]'s affair.
     source_mode: u32,
     /// Whose privileges its set-id bits may lend.
@@ -29,14 +29,14 @@ pub struct Wanted {
 }
 
 /// Whether who receives may give this group.
-fn may_give(gid: u32, options: &Options) -> bool {
+fn may_give(gid: u32, options: &SyncOptions) -> bool {
     options.preserve.receiver.as_ref().is_none_or(|receiver| receiver.groups.binary_search(&gid).is_ok())
 }
 
-impl Wanted {
+impl WantedAttributes {
     /// What this entry asks for.
     #[must_use]
-    pub fn of(entry: &Entry<'_>, options: &Options) -> Self {
+    pub fn of(entry: &ListingEntry<'_>, options: &SyncOptions) -> Self {
         let (preserve, changes) = (&options.preserve, &options.changes);
         let kind = entry.kind();
         let source_mode =

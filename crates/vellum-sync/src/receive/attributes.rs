@@ -4,14 +4,14 @@
 //! Invariant: set-id bits come after the owner, and never lend the privileges of another than the source's.
 
 use rustix::io::Errno;
-use vellum_checkout::beneath::{BeneathError, Dir, Node};
-use vellum_checkout::meta::Stat;
+use vellum_checkout::beneath::{BeneathError, HeldDir, HeldNode};
+use vellum_checkout::meta::FileStat;
 use vellum_types::FileKind;
 
 use crate::error::{Result, SyncError};
-use crate::listing::Entry;
-use crate::options::Options;
-use crate::plan::Wanted;
+use crate::listing::ListingEntry;
+use crate::options::SyncOptions;
+use crate::plan::WantedAttributes;
 
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 const SYSTEM_PREFIX: &[u8] = b"system.";
@@ -20,7 +20,7 @@ const REMOVED: [&[u8]; 3] = [b"user.", b"trusted.", b"security.capability"];
 
 /// What stood under a name before.
 #[derive(Clone, Copy)]
-pub enum Newcomer<'a> {
+pub enum PreviousOccupant<'a> {
     /// Nothing: modes are the source's, less what the umask takes, or the default ACL of the directory.
     Yes {
         /// What is taken away.
@@ -31,11 +31,11 @@ pub enum Newcomer<'a> {
         /// The lowest twelve bits.
         mode: u32,
         /// It, as it was listed: what rules protect of its attributes is not among them.
-        old: Option<Entry<'a>>,
+        old: Option<ListingEntry<'a>>,
     },
 }
 
-impl Newcomer<'_> {
+impl PreviousOccupant<'_> {
     /// Whether an attribute that the source does not have may be removed.
     fn may_lose(&self, name: &[u8]) -> bool {
         match self {
@@ -47,26 +47,26 @@ impl Newcomer<'_> {
 
 /// Applies the attributes that an entry of the source asks for; gives what could not be applied.
 pub(super) fn apply(
-    node: &Node<'_>,
-    entry: &Entry<'_>,
-    newcomer: Newcomer<'_>,
-    options: &Options,
+    node: &HeldNode<'_>,
+    entry: &ListingEntry<'_>,
+    newcomer: PreviousOccupant<'_>,
+    options: &SyncOptions,
 ) -> Result<Vec<String>> {
     apply_to(node, &node.stat()?, entry, newcomer, options)
 }
 
 /// The same where it is known what the node has.
 pub(super) fn apply_to(
-    node: &Node<'_>,
-    now: &Stat,
-    entry: &Entry<'_>,
-    newcomer: Newcomer<'_>,
-    options: &Options,
+    node: &HeldNode<'_>,
+    now: &FileStat,
+    entry: &ListingEntry<'_>,
+    newcomer: PreviousOccupant<'_>,
+    options: &SyncOptions,
 ) -> Result<Vec<String>> {
     if now.kind != entry.kind() {
         return Err(SyncError::Changed);
     }
-    let wanted = Wanted::of(entry, options);
+    let wanted = WantedAttributes::of(entry, options);
     let mut failed = Vec::new();
     let (uid, gid) = own(node, &wanted, now, &mut failed);
     let mut touched = (uid, gid) != (now.uid, now.gid);
@@ -74,8 +74,8 @@ pub(super) fn apply_to(
         touched |= extended(node, entry, (now, &newcomer), options, &mut failed);
     }
     let mode = match newcomer {
-        Newcomer::Yes { umask } => wanted.new_mode(umask, now.mode, uid, gid),
-        Newcomer::No { mode, .. } => wanted.mode(mode, uid, gid),
+        PreviousOccupant::Yes { umask } => wanted.new_mode(umask, now.mode, uid, gid),
+        PreviousOccupant::No { mode, .. } => wanted.mode(mode, uid, gid),
     };
     if let Some(mode) = mode.filter(|mode| touched || *mode != now.mode) {
         let set = node.set_mode(mode);
@@ -103,7 +103,12 @@ fn note(outcome: std::result::Result<(), BeneathError>, failed: &mut Vec<String>
 }
 
 /// Gives owner and group where the caller may; tells which they are then.
-fn own(node: &Node<'_>, wanted: &Wanted, now: &Stat, failed: &mut Vec<String>) -> (u32, u32) {
+fn own(
+    node: &HeldNode<'_>,
+    wanted: &WantedAttributes,
+    now: &FileStat,
+    failed: &mut Vec<String>,
+) -> (u32, u32) {
     // The number that means "as it is" to the kernel is nobody's: what has it stays the caller's.
     let is_somebody = |id: &u32| *id != u32::MAX;
     let mut try_one = |uid: Option<u32>, gid: Option<u32>| match node.set_owner(uid, gid) {
@@ -132,10 +137,10 @@ fn own(node: &Node<'_>, wanted: &Wanted, now: &Stat, failed: &mut Vec<String>) -
 /// Makes ACLs and other attributes, as far as they are asked for, those of the source. Whether the mode may have changed
 /// by that.
 fn extended(
-    node: &Node<'_>,
-    entry: &Entry<'_>,
-    (now, newcomer): (&Stat, &Newcomer<'_>),
-    options: &Options,
+    node: &HeldNode<'_>,
+    entry: &ListingEntry<'_>,
+    (now, newcomer): (&FileStat, &PreviousOccupant<'_>),
+    options: &SyncOptions,
     failed: &mut Vec<String>,
 ) -> bool {
     let preserve = &options.preserve;
@@ -167,8 +172,8 @@ fn extended(
 
 /// Tries again with write permission: the kernel asks for it, even of the owner, for `user.` attributes.
 fn writable(
-    node: &Node<'_>,
-    now: &Stat,
+    node: &HeldNode<'_>,
+    now: &FileStat,
     change: impl Fn() -> std::result::Result<(), BeneathError>,
 ) -> std::result::Result<(), BeneathError> {
     match change() {
@@ -186,7 +191,8 @@ pub fn umask() -> u32 {
     const USUAL: u32 = 0o022;
     let read = || {
         use std::io::Read;
-        let status = Dir::open_root(std::path::Path::new("/proc/self")).ok()?.open_file(b"status").ok()?;
+        let status =
+            HeldDir::open_root(std::path::Path::new("/proc/self")).ok()?.open_file(b"status").ok()?;
         let mut text = String::new();
         status.file.take(1 << 16).read_to_string(&mut text).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("Umask:"))?;

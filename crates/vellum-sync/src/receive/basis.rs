@@ -2,24 +2,24 @@
 //!
 //! Invariant: nothing is written in a basis directory. What is not there any more as it was listed comes from the source.
 
-use vellum_checkout::beneath::{BeneathError, Dir};
+use vellum_checkout::beneath::{BeneathError, HeldDir};
 use vellum_types::FileKind;
 
-use super::Receiver;
-use super::file::Home;
+use super::EntryWriter;
+use super::file::EntryDestination;
 use crate::error::Result;
-use crate::listing::Entry;
-use crate::plan::{How, Step};
-use crate::source::Content;
+use crate::listing::ListingEntry;
+use crate::plan::{SyncStep, WriteMethod};
+use crate::source::FileContent;
 
-impl Receiver<'_> {
+impl EntryWriter<'_> {
     /// Gives an entry's name to what has it in `from`; copies it where that cannot be.
     pub fn link_from(
         &self,
-        from: &Dir,
-        home: Home<'_>,
-        step: &Step,
-        entry: &Entry<'_>,
+        from: &HeldDir,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
     ) -> Result<Vec<String>> {
         let looks_equal = match from.stat(entry.name()) {
             Ok(stat) => {
@@ -36,21 +36,21 @@ impl Receiver<'_> {
     /// Writes a file with the content that `from` has of it, and the attributes of the source's.
     pub fn copy_from(
         &self,
-        from: &Dir,
-        home: Home<'_>,
-        step: &Step,
-        entry: &Entry<'_>,
+        from: &HeldDir,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
     ) -> Result<Vec<String>> {
         if !entry.is_file() {
             return self.make(home.dir, step, entry);
         }
         match from.open_file(entry.name()) {
             Ok(opened) if opened.stat.size == entry.size() => {
-                self.put(home, step, entry, None, &mut Content::File(opened))
+                self.put(home, step, entry, None, &mut FileContent::File(opened))
             }
             opened => {
                 opened.map(drop).or_else(pass_over)?;
-                self.write(home, step, How::Whole, entry)
+                self.write(home, step, WriteMethod::Whole, entry)
             }
         }
     }

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use rustix::fs::{copy_file_range, ftruncate, ioctl_ficlone};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use vellum_checkout::beneath::{OpenedFile, stat_file};
-use vellum_checkout::clone::{Segment, data_segments};
-use vellum_volume::Meter;
+use vellum_checkout::clone::{DataSegment, data_segments};
+use vellum_volume::ProgressMeter;
 
-use super::filling::Filling;
-use super::ranges::{Hands, Range, cut};
+use super::filling::FileFill;
+use super::ranges::{ContentRange, IdleWorkers, cut};
 use crate::error::{Result, SyncError};
-use crate::listing::{Digest, Entry, Flags};
-use crate::source::{Part, Piece, Pieces};
+use crate::listing::{ContentDigest, EntryFlags, ListingEntry};
+use crate::source::{ContentPieces, FilePart, TransferPiece};
 
 /// Files up to this many bytes are read and written in one piece each: fewer calls than any other way.
 pub(crate) const SMALL: u64 = 128 << 10;
@@ -36,8 +36,8 @@ thread_local! {
 }
 
 /// What all files of a run share: how fast it may go, what was counted, when to stop.
-pub(crate) struct Flow<'a> {
-    pub meter: &'a Meter,
+pub(crate) struct TransferControl<'a> {
+    pub meter: &'a ProgressMeter,
     pub written: AtomicU64,
     pub spared: AtomicU64,
     /// Sharing the source's blocks was refused once, or those of old versions: it is not tried again.
@@ -49,11 +49,11 @@ pub(crate) struct Flow<'a> {
     limit: Option<(u64, Instant)>,
     taken: AtomicU64,
     /// Who helps with large files.
-    pub hands: Hands,
+    pub hands: IdleWorkers,
 }
 
-impl<'a> Flow<'a> {
-    pub fn new(meter: &'a Meter, sparse: bool, bandwidth: Option<u64>) -> Self {
+impl<'a> TransferControl<'a> {
+    pub fn new(meter: &'a ProgressMeter, sparse: bool, bandwidth: Option<u64>) -> Self {
         Self {
             meter,
             written: AtomicU64::new(0),
@@ -63,7 +63,7 @@ impl<'a> Flow<'a> {
             sparse,
             limit: bandwidth.filter(|limit| *limit > 0).map(|limit| (limit, Instant::now())),
             taken: AtomicU64::new(0),
-            hands: Hands::default(),
+            hands: IdleWorkers::default(),
         }
     }
 
@@ -97,15 +97,15 @@ impl<'a> Flow<'a> {
     }
 
     /// Whether a file, as it was listed, goes in one piece.
-    pub(super) fn takes_at_once(&self, entry: &Entry<'_>) -> bool {
+    pub(super) fn takes_at_once(&self, entry: &ListingEntry<'_>) -> bool {
         entry.is_file()
             && entry.size() <= SMALL.min(self.step())
             && !self.sparse
-            && !entry.flags().has(Flags::SPARSE)
+            && !entry.flags().has(EntryFlags::SPARSE)
     }
 
     /// Fills `to`, which is empty, from a file of this host.
-    pub(super) fn fill(&self, filling: &Filling<'_>, from: &OpenedFile) -> Result<()> {
+    pub(super) fn fill(&self, filling: &FileFill<'_>, from: &OpenedFile) -> Result<()> {
         let (size, to) = (from.stat.size, filling.file);
         let plain = !self.sparse && !from.stat.may_have_holes;
         if size <= SMALL.min(self.step()) && plain {
@@ -115,7 +115,7 @@ impl<'a> Flow<'a> {
             self.passed(size)?;
         } else if self.sparse {
             set_len(to, size)?;
-            let whole = std::iter::once(Ok(Range { start: 0, end: size }));
+            let whole = std::iter::once(Ok(ContentRange { start: 0, end: size }));
             self.hands.share(cut(whole), |range| self.by_hand(filling, from, range, true))?;
         } else {
             self.data(filling, from)?;
@@ -146,19 +146,19 @@ impl<'a> Flow<'a> {
     }
 
     /// Copies data alone.
-    fn data(&self, filling: &Filling<'_>, from: &OpenedFile) -> Result<()> {
+    fn data(&self, filling: &FileFill<'_>, from: &OpenedFile) -> Result<()> {
         if from.stat.may_have_holes {
             set_len(filling.file, from.stat.size)?;
         }
         let segments = data_segments(&from.file, &from.stat).map(|segment| match segment {
-            Ok(Segment { offset, len }) => Ok(Range { start: offset, end: offset + len }),
+            Ok(DataSegment { offset, len }) => Ok(ContentRange { start: offset, end: offset + len }),
             Err(error) => Err(SyncError::io("read")(error)),
         });
         self.hands.share(cut(segments), |range| self.in_kernel(filling, from, range))
     }
 
     /// Copies within the kernel, if it can.
-    fn in_kernel(&self, filling: &Filling<'_>, from: &OpenedFile, range: Range) -> Result<()> {
+    fn in_kernel(&self, filling: &FileFill<'_>, from: &OpenedFile, range: ContentRange) -> Result<()> {
         let mut position = range.start;
         while position < range.end {
             let step = (range.end - position).min(self.step()) as usize;
@@ -181,7 +181,7 @@ impl<'a> Flow<'a> {
                 }
                 // Some pairs of files cannot be copied so; and the end of a file that became shorter: reading tells.
                 Ok(_) | Err(_) => {
-                    return self.by_hand(filling, from, Range { start: position, ..range }, false);
+                    return self.by_hand(filling, from, ContentRange { start: position, ..range }, false);
                 }
             }
         }
@@ -190,9 +190,9 @@ impl<'a> Flow<'a> {
 
     pub(super) fn by_hand(
         &self,
-        filling: &Filling<'_>,
+        filling: &FileFill<'_>,
         from: &OpenedFile,
-        range: Range,
+        range: ContentRange,
         sparse: bool,
     ) -> Result<()> {
         let mut buffer = vec![0; BLOCK.min(self.step() as usize)];
@@ -213,7 +213,7 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    pub(super) fn put(&self, to: &Filling<'_>, bytes: &[u8], position: u64) -> Result<()> {
+    pub(super) fn put(&self, to: &FileFill<'_>, bytes: &[u8], position: u64) -> Result<()> {
         let _pen = to.pen();
         to.file.write_all_at(bytes, position).map_err(SyncError::io("write"))?;
         self.count(bytes.len() as u64);
@@ -221,12 +221,12 @@ impl<'a> Flow<'a> {
     }
 
     /// Writes where nothing was before.
-    pub(super) fn put_new(&self, to: &Filling<'_>, bytes: &[u8], position: u64) -> Result<()> {
+    pub(super) fn put_new(&self, to: &FileFill<'_>, bytes: &[u8], position: u64) -> Result<()> {
         if self.sparse { self.put_sparse(to, bytes, position) } else { self.put(to, bytes, position) }
     }
 
     /// Writes what is not zero, into a file that has holes there.
-    fn put_sparse(&self, to: &Filling<'_>, bytes: &[u8], mut position: u64) -> Result<()> {
+    fn put_sparse(&self, to: &FileFill<'_>, bytes: &[u8], mut position: u64) -> Result<()> {
         for piece in bytes.chunks(HOLE) {
             if piece.iter().any(|byte| *byte != 0) {
                 self.put(to, piece, position)?;
@@ -240,25 +240,25 @@ impl<'a> Flow<'a> {
     /// what arrived.
     pub(super) fn assemble(
         &self,
-        filling: &Filling<'_>,
-        pieces: &mut dyn Pieces,
+        filling: &FileFill<'_>,
+        pieces: &mut dyn ContentPieces,
         old: Option<&File>,
-    ) -> Result<Digest> {
+    ) -> Result<ContentDigest> {
         let mut hasher = blake3::Hasher::new();
         let mut position = 0;
         let mut buffer = Vec::new();
         while let Some(piece) = pieces.next()? {
             let len = match piece {
-                Piece::Data(bytes) => {
+                TransferPiece::Data(bytes) => {
                     hasher.update(bytes);
                     self.put_new(filling, bytes, position)?;
                     bytes.len() as u64
                 }
-                Piece::Hole(len) => {
+                TransferPiece::Hole(len) => {
                     hash_zeros(&mut hasher, len);
                     len
                 }
-                Piece::Old { offset, len } => {
+                TransferPiece::Old { offset, len } => {
                     let old = old.ok_or(SyncError::Unequal)?;
                     self.take_old(filling, old, offset, position, len, &mut hasher, &mut buffer)?;
                     len
@@ -275,7 +275,7 @@ impl<'a> Flow<'a> {
     #[expect(clippy::too_many_arguments, reason = "two places, a length, and what is kept between calls")]
     fn take_old(
         &self,
-        to: &Filling<'_>,
+        to: &FileFill<'_>,
         old: &File,
         offset: u64,
         position: u64,
@@ -298,22 +298,22 @@ impl<'a> Flow<'a> {
     }
 
     /// Fills a file with parts that can be had at the same time.
-    pub(super) fn assemble_parts(&self, filling: &Filling<'_>, parts: Vec<Part>) -> Result<()> {
+    pub(super) fn assemble_parts(&self, filling: &FileFill<'_>, parts: Vec<FilePart>) -> Result<()> {
         let size = parts.last().map_or(0, |part| part.end);
         self.hands.share(parts.into_iter().map(Ok), |part| self.assemble_part(filling, part))?;
         set_len(filling.file, size)
     }
 
-    fn assemble_part(&self, filling: &Filling<'_>, mut part: Part) -> Result<()> {
+    fn assemble_part(&self, filling: &FileFill<'_>, mut part: FilePart) -> Result<()> {
         let mut position = part.start;
         while let Some(piece) = part.pieces.next()? {
             let len = match piece {
-                Piece::Data(bytes) => {
+                TransferPiece::Data(bytes) => {
                     self.put_new(filling, bytes, position)?;
                     bytes.len() as u64
                 }
-                Piece::Hole(len) => len,
-                Piece::Old { .. } => return Err(SyncError::Unequal),
+                TransferPiece::Hole(len) => len,
+                TransferPiece::Old { .. } => return Err(SyncError::Unequal),
             };
             position = position.checked_add(len).ok_or(SyncError::Unequal)?;
             filling.grew(len);
@@ -325,16 +325,21 @@ impl<'a> Flow<'a> {
     /// Makes `to`, which has other content, equal to the source: only blocks that differ are written. What lies beyond
     /// its end is written in order: if that is cut off, its length tells how far it came, and it has no holes.
     pub fn patch(&self, to: &File, from: &OpenedFile, start: u64) -> Result<()> {
-        let (filling, end) = (Filling::over(to), from.stat.size);
+        let (filling, end) = (FileFill::over(to), from.stat.size);
         let there = stat_file(to)?.size.min(end).max(start);
-        let there = Range { start, end: there };
+        let there = ContentRange { start, end: there };
         self.hands.share(cut(std::iter::once(Ok(there))), |range| self.patch_range(&filling, from, range))?;
-        self.patch_range(&filling, from, Range { start: there.end, end })?;
+        self.patch_range(&filling, from, ContentRange { start: there.end, end })?;
         set_len(to, from.stat.size)?;
         unchanged(from)
     }
 
-    pub(super) fn patch_range(&self, to: &Filling<'_>, from: &OpenedFile, range: Range) -> Result<()> {
+    pub(super) fn patch_range(
+        &self,
+        to: &FileFill<'_>,
+        from: &OpenedFile,
+        range: ContentRange,
+    ) -> Result<()> {
         let (mut theirs, mut ours) = (vec![0; BLOCK], vec![0; BLOCK]);
         let mut position = range.start;
         while position < range.end {
@@ -371,7 +376,7 @@ fn cloned(to: &File, from: &OpenedFile, refused: &AtomicBool) -> Result<bool> {
 }
 
 /// The hash of what arrived, which is the one that the source tells, if it tells one.
-pub(super) fn as_told(hasher: &blake3::Hasher, pieces: &dyn Pieces) -> Result<Digest> {
+pub(super) fn as_told(hasher: &blake3::Hasher, pieces: &dyn ContentPieces) -> Result<ContentDigest> {
     let arrived = *hasher.finalize().as_bytes();
     match pieces.digest() {
         Some(told) if told != arrived => Err(SyncError::Unequal),

@@ -3,7 +3,7 @@
 //! The bytes are the kernel's (`linux/posix_acl_xattr.h`): a version, then entries of a tag, bits and a number, all little
 //! endian.
 
-use vellum_checkout::beneath::Node;
+use vellum_checkout::beneath::HeldNode;
 
 const NAME: &[u8] = b"system.posix_acl_default";
 const VERSION: u32 = 2;
@@ -15,7 +15,7 @@ const OTHER: u16 = 32;
 const ENTRY_LEN: usize = 8;
 
 /// The mode bits that new entries of a directory may have by its default ACL; None if it has none.
-pub(super) fn allowed(dir: &Node<'_>) -> Option<u32> {
+pub(super) fn allowed(dir: &HeldNode<'_>) -> Option<u32> {
     decode(&dir.xattr(NAME).ok()??)
 }
 

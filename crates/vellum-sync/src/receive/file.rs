@@ -6,51 +6,52 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use vellum_checkout::beneath::{
-    BeneathError, Dir, HiddenDir, NewFile, Node, OpenedFile, Replace, Special, Staging, temp_name,
+    BeneathError, HeldDir, HeldNode, HiddenDir, OpenedFile, ReplacePolicy, SpecialFile, StagedFile,
+    StagingMethod, temp_name,
 };
-use vellum_checkout::meta::Stat;
-use vellum_types::{FileKind, Time};
+use vellum_checkout::meta::FileStat;
+use vellum_types::{FileKind, UnixTime};
 
 use super::content::BLOCK;
-use super::filling::Filling;
-use super::partial::Partial;
-use super::small::{Siblings, begun};
+use super::filling::FileFill;
+use super::partial::PartialFile;
+use super::small::{NewFileDefaults, begun};
 use super::times::TimeKeeping;
-use super::{Flow, Job, Keeper, Newcomer, attributes, default_acl};
+use super::{BackupKeeper, PreviousOccupant, SyncJob, TransferControl, attributes, default_acl};
 use crate::error::{Result, SyncError};
-use crate::listing::{Digest, Entry, Flags};
+use crate::listing::{ContentDigest, EntryFlags, ListingEntry};
 use crate::options::DeltaMode;
-use crate::plan::{How, Step};
-use crate::source::{Content, OldVersion, Pieces};
+use crate::plan::{SyncStep, WriteMethod};
+use crate::source::{ContentPieces, FileContent, OldVersion};
 
 /// Writes entries into directories of the destination.
-pub(crate) struct Receiver<'a> {
-    pub job: &'a Job<'a>,
-    pub flow: Flow<'a>,
-    pub keeper: Option<Keeper>,
+pub(crate) struct EntryWriter<'a> {
+    pub job: &'a SyncJob<'a>,
+    pub flow: TransferControl<'a>,
+    pub keeper: Option<BackupKeeper>,
     umask: u32,
     /// What was changed before this moment was changed before the run.
-    pub(super) begun: Time,
-    siblings: Siblings,
+    pub(super) begun: UnixTime,
+    siblings: NewFileDefaults,
     pub(super) times: TimeKeeping,
 }
 
 /// Where an entry goes.
 #[derive(Clone, Copy)]
-pub(crate) struct Home<'d> {
-    pub dir: &'d Dir,
+pub(crate) struct EntryDestination<'d> {
+    pub dir: &'d HeldDir,
     /// It is one that nobody sees yet: what is in it may have its own name from the start.
     pub hidden: Option<&'d HiddenDir>,
 }
 
 /// A file being written, and what it is like before it is given anything, if that is known.
-pub(super) struct Begun {
-    pub file: NewFile,
-    pub like: Option<Stat>,
+pub(super) struct UnfinishedFile {
+    pub file: StagedFile,
+    pub like: Option<FileStat>,
 }
 
-impl<'a> Receiver<'a> {
-    pub fn new(job: &'a Job<'a>, flow: Flow<'a>, keeper: Option<Keeper>) -> Self {
+impl<'a> EntryWriter<'a> {
+    pub fn new(job: &'a SyncJob<'a>, flow: TransferControl<'a>, keeper: Option<BackupKeeper>) -> Self {
         // Where modes are copied nobody asks for it.
         let umask = if job.options.preserve.modes { 0 } else { attributes::umask() };
         Self {
@@ -59,29 +60,41 @@ impl<'a> Receiver<'a> {
             keeper,
             umask,
             begun: begun(),
-            siblings: Siblings::default(),
+            siblings: NewFileDefaults::default(),
             times: TimeKeeping::default(),
         }
     }
 
     /// Writes a file; gives the attributes that could not be applied.
-    pub fn write(&self, home: Home<'_>, step: &Step, how: How, entry: &Entry<'_>) -> Result<Vec<String>> {
-        if matches!(how, How::InPlace | How::Append)
-            && let Some(failed) = self.over(home.dir, step, entry, how == How::Append)?
+    pub fn write(
+        &self,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        how: WriteMethod,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Vec<String>> {
+        if matches!(how, WriteMethod::InPlace | WriteMethod::Append)
+            && let Some(failed) = self.over(home.dir, step, entry, how == WriteMethod::Append)?
         {
             return Ok(failed);
         }
         self.beside(home, step, how, entry)
     }
 
-    fn beside(&self, home: Home<'_>, step: &Step, how: How, entry: &Entry<'_>) -> Result<Vec<String>> {
+    fn beside(
+        &self,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        how: WriteMethod,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Vec<String>> {
         let dir = home.dir;
         let old = match how {
-            How::Delta if self.uses_old() => dir.open_file(entry.name()).ok(),
+            WriteMethod::Delta if self.uses_old() => dir.open_file(entry.name()).ok(),
             _ => None,
         };
         let replaces = step.old.is_some();
-        if let Some(partial) = Partial::open(dir, entry, &self.job.options.writing)? {
+        if let Some(partial) = PartialFile::open(dir, entry, &self.job.options.writing)? {
             let resumed = self.resume(&partial, old.as_ref(), (dir, step, entry));
             let failed = resumed.inspect_err(|error| partial.clear(is_cut_off(error)))?;
             partial.commit(dir, entry.name(), replaces)?;
@@ -99,33 +112,33 @@ impl<'a> Receiver<'a> {
     /// Writes a file beside its place, and gives it its name.
     pub(super) fn put(
         &self,
-        home: Home<'_>,
-        step: &Step,
-        entry: &Entry<'_>,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
         old: Option<&OpenedFile>,
-        content: &mut Content,
+        content: &mut FileContent,
     ) -> Result<Vec<String>> {
         let (dir, replaces) = (home.dir, step.old.is_some());
-        let Begun { file: new, like } = self.new_file(home, step, entry)?;
-        let filling = Filling::new(new.file()?, entry.size(), replaces);
+        let UnfinishedFile { file: new, like } = self.new_file(home, step, entry)?;
+        let filling = FileFill::new(new.file()?, entry.size(), replaces);
         let received = match (&mut *content, old) {
-            (Content::File(from), Some(old))
+            (FileContent::File(from), Some(old))
                 if self.job.options.writing.delta == DeltaMode::Always
                     && self.flow.shared(new.file()?, old)? =>
             {
                 self.flow.renew(&filling, from, old)?;
                 None
             }
-            (Content::File(from), _) => {
+            (FileContent::File(from), _) => {
                 self.flow.fill(&filling, from)?;
                 None
             }
-            (Content::Pieces(pieces), old) => self.assemble(&filling, &mut **pieces, old)?,
+            (FileContent::Pieces(pieces), old) => self.assemble(&filling, &mut **pieces, old)?,
         };
         let failed = self.dress((dir, new.file()?), step, entry, like)?;
         self.settle(new.file()?, content, received)?;
         self.keep(dir, step, entry)?;
-        let replace = if replaces { Replace::Always } else { Replace::Never };
+        let replace = if replaces { ReplacePolicy::Always } else { ReplacePolicy::Never };
         new.commit(entry.name(), replace).map_err(taken)?;
         Ok(failed)
     }
@@ -134,10 +147,10 @@ impl<'a> Receiver<'a> {
     /// file can be had at the same time.
     fn assemble(
         &self,
-        filling: &Filling<'_>,
-        pieces: &mut dyn Pieces,
+        filling: &FileFill<'_>,
+        pieces: &mut dyn ContentPieces,
         old: Option<&OpenedFile>,
-    ) -> Result<Option<Digest>> {
+    ) -> Result<Option<ContentDigest>> {
         match pieces.parts().filter(|_| !self.job.options.writing.verify) {
             Some(parts) => self.flow.assemble_parts(filling, parts).map(|()| None),
             None => self.flow.assemble(filling, pieces, old.map(|old| &old.file)).map(Some),
@@ -145,13 +158,18 @@ impl<'a> Receiver<'a> {
     }
 
     /// Begins a file that will have the entry's name.
-    pub(super) fn new_file(&self, home: Home<'_>, step: &Step, entry: &Entry<'_>) -> Result<Begun> {
+    pub(super) fn new_file(
+        &self,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<UnfinishedFile> {
         let dir = home.dir;
         if step.old.is_some() {
-            let file = dir.new_file_staged(Staging::Named)?;
+            let file = dir.new_file_staged(StagingMethod::Named)?;
             // Held while the name is temporary: another run that finds it knows that somebody is writing it.
             let _ = flock(file.file()?, FlockOperation::NonBlockingLockExclusive);
-            return Ok(Begun { file, like: None });
+            return Ok(UnfinishedFile { file, like: None });
         }
         // Nobody reaches what has no name, or is in a directory that has none: it may have its mode from the start,
         // which mostly spares setting it.
@@ -161,7 +179,7 @@ impl<'a> Receiver<'a> {
             None => dir.new_file_of_mode(mode)?,
         };
         let like = self.siblings.of(dir, mode, file.file()?, self.job.options)?;
-        Ok(Begun { file, like })
+        Ok(UnfinishedFile { file, like })
     }
 
     /// Whether anybody looks at the old file: who copies within a host, and shares no blocks, does not.
@@ -172,9 +190,9 @@ impl<'a> Receiver<'a> {
     /// Writes what is missing of a file that an earlier run may have begun.
     fn resume(
         &self,
-        partial: &Partial,
+        partial: &PartialFile,
         old: Option<&OpenedFile>,
-        (dir, step, entry): (&Dir, &Step, &Entry<'_>),
+        (dir, step, entry): (&HeldDir, &SyncStep, &ListingEntry<'_>),
     ) -> Result<Vec<String>> {
         // What arrived is of this very file, so it is worth more than an old version that is not much longer.
         let arrived = partial.arrived();
@@ -183,17 +201,17 @@ impl<'a> Receiver<'a> {
         let mut content = self.job.source.open(*entry, there.map(OldVersion::kept))?;
         self.as_listed(&content, entry)?;
         let received = match &mut content {
-            Content::File(from) => {
+            FileContent::File(from) => {
                 self.flow.patch(&partial.file, from, 0)?;
                 None
             }
-            Content::Pieces(pieces) if goes_on => {
+            FileContent::Pieces(pieces) if goes_on => {
                 Some(self.flow.go_on(&partial.file, arrived, &mut **pieces)?)
             }
-            Content::Pieces(pieces) => {
+            FileContent::Pieces(pieces) => {
                 rustix::fs::ftruncate(&partial.file, 0)
                     .map_err(|errno| SyncError::io("write")(errno.into()))?;
-                let filling = Filling::new(&partial.file, entry.size(), step.old.is_some());
+                let filling = FileFill::new(&partial.file, entry.size(), step.old.is_some());
                 self.assemble(&filling, &mut **pieces, old)?
             }
         };
@@ -206,12 +224,12 @@ impl<'a> Receiver<'a> {
     /// Gives a new file of a directory the attributes; `like` is what it has, if that is known.
     pub(super) fn dress(
         &self,
-        (dir, file): (&Dir, &File),
-        step: &Step,
-        entry: &Entry<'_>,
-        like: Option<Stat>,
+        (dir, file): (&HeldDir, &File),
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+        like: Option<FileStat>,
     ) -> Result<Vec<String>> {
-        let node = Node::of_file(file);
+        let node = HeldNode::of_file(file);
         let now = like.map_or_else(|| node.stat(), Ok)?;
         let newcomer = self.newcomer(step, &dir.self_node());
         let failed = attributes::apply_to(&node, &now, entry, newcomer, self.job.options)?;
@@ -220,18 +238,19 @@ impl<'a> Receiver<'a> {
     }
 
     /// What stood there before; `dir` has the default ACL that new entries get.
-    fn newcomer(&self, step: &Step, dir: &Node<'_>) -> Newcomer<'a> {
+    fn newcomer(&self, step: &SyncStep, dir: &HeldNode<'_>) -> PreviousOccupant<'a> {
         let old = step.old.map(|id| self.job.to.entry(id));
-        let same_kind =
-            |old: &Entry<'_>| step.source.is_some_and(|id| self.job.from.entry(id).kind() == old.kind());
-        match old.filter(same_kind).filter(|old| !old.flags().has(Flags::IMPLIED)) {
-            Some(old) => Newcomer::No { mode: old.mode(), old: Some(old) },
-            None => Newcomer::Yes { umask: self.taken_from_new(dir) },
+        let same_kind = |old: &ListingEntry<'_>| {
+            step.source.is_some_and(|id| self.job.from.entry(id).kind() == old.kind())
+        };
+        match old.filter(same_kind).filter(|old| !old.flags().has(EntryFlags::IMPLIED)) {
+            Some(old) => PreviousOccupant::No { mode: old.mode(), old: Some(old) },
+            None => PreviousOccupant::Yes { umask: self.taken_from_new(dir) },
         }
     }
 
     /// The mode bits that new entries of a directory do not get, where modes are not copied.
-    fn taken_from_new(&self, dir: &Node<'_>) -> u32 {
+    fn taken_from_new(&self, dir: &HeldNode<'_>) -> u32 {
         if self.job.options.preserve.modes {
             return 0;
         }
@@ -240,7 +259,12 @@ impl<'a> Receiver<'a> {
 
     /// Reads again what was written, and makes it durable, if that is asked for. `received` is the hash of content that
     /// is not a file of this host.
-    pub(super) fn settle(&self, file: &File, content: &Content, received: Option<Digest>) -> Result<()> {
+    pub(super) fn settle(
+        &self,
+        file: &File,
+        content: &FileContent,
+        received: Option<ContentDigest>,
+    ) -> Result<()> {
         let writing = &self.job.options.writing;
         if writing.fsync || writing.verify {
             file.sync_all().map_err(SyncError::io("make durable"))?;
@@ -251,15 +275,15 @@ impl<'a> Receiver<'a> {
         // What is still in memory would prove nothing about the disk.
         let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
         let wanted = match content {
-            Content::File(from) => Some(hash(&from.file)?),
-            Content::Pieces(_) => received,
+            FileContent::File(from) => Some(hash(&from.file)?),
+            FileContent::Pieces(_) => received,
         };
         if wanted == Some(hash(file)?) { Ok(()) } else { Err(SyncError::Unequal) }
     }
 
     /// What is replaced, deleted or changed is as it was listed, or already as it shall be; asked for by
-    /// [`crate::options::Writing::unchanged`].
-    pub fn still(&self, dir: &Dir, step: &Step) -> Result<()> {
+    /// [`crate::options::WriteOptions::unchanged`].
+    pub fn still(&self, dir: &HeldDir, step: &SyncStep) -> Result<()> {
         let old = step.old.map(|id| self.job.to.entry(id));
         let Some(old) = old.filter(|old| self.job.options.writing.unchanged && !old.is_dir()) else {
             return Ok(());
@@ -271,10 +295,11 @@ impl<'a> Receiver<'a> {
         };
         let size = if stat.kind == FileKind::File { stat.size } else { 0 };
         let source = step.source.map(|id| self.job.from.entry(id));
-        let is =
-            |entry: &Entry<'_>| (entry.kind(), entry.size(), entry.mtime()) == (stat.kind, size, stat.mtime);
+        let is = |entry: &ListingEntry<'_>| {
+            (entry.kind(), entry.size(), entry.mtime()) == (stat.kind, size, stat.mtime)
+        };
         // Names that come and go change the time of a file with several.
-        let stamp = if old.flags().has(Flags::LINKED) { 0 } else { self.job.to.stamp(old.id()) };
+        let stamp = if old.flags().has(EntryFlags::LINKED) { 0 } else { self.job.to.stamp(old.id()) };
         let untouched = stamp == 0 || stamp == crate::scan::stamp(&stat);
         if is(&old) && untouched || source.is_some_and(|source| is(&source)) {
             Ok(())
@@ -284,9 +309,9 @@ impl<'a> Receiver<'a> {
     }
 
     /// The source's file is as it was listed.
-    fn as_listed(&self, content: &Content, entry: &Entry<'_>) -> Result<()> {
+    fn as_listed(&self, content: &FileContent, entry: &ListingEntry<'_>) -> Result<()> {
         match content {
-            Content::File(from)
+            FileContent::File(from)
                 if self.job.options.writing.unchanged
                     && (from.stat.size, from.stat.mtime) != (entry.size(), entry.mtime()) =>
             {
@@ -296,7 +321,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    pub(super) fn keep(&self, dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<()> {
+    pub(super) fn keep(&self, dir: &HeldDir, step: &SyncStep, entry: &ListingEntry<'_>) -> Result<()> {
         self.still(dir, step)?;
         match &self.keeper {
             Some(keeper) if step.old.is_some() => keeper.keep(dir, entry.name(), &entry.path()),
@@ -305,7 +330,7 @@ impl<'a> Receiver<'a> {
     }
 
     /// Makes a symlink or a special file.
-    pub fn make(&self, dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
+    pub fn make(&self, dir: &HeldDir, step: &SyncStep, entry: &ListingEntry<'_>) -> Result<Vec<String>> {
         if step.old.is_none() {
             self.make_as(dir, entry.name(), entry).map_err(taken)?;
             return self.attributes_in(&dir.self_node(), &dir.node(entry.name())?, step, entry);
@@ -323,15 +348,26 @@ impl<'a> Receiver<'a> {
         })
     }
 
-    fn make_as(&self, dir: &Dir, name: &[u8], entry: &Entry<'_>) -> std::result::Result<(), BeneathError> {
-        match Special::of(entry.kind(), entry.rdev()) {
+    fn make_as(
+        &self,
+        dir: &HeldDir,
+        name: &[u8],
+        entry: &ListingEntry<'_>,
+    ) -> std::result::Result<(), BeneathError> {
+        match SpecialFile::of(entry.kind(), entry.rdev()) {
             Some(special) => dir.make_special(name, special, 0o600),
             None => dir.make_symlink(name, entry.target()),
         }
     }
 
     /// Makes a name of a file that is there; None if that cannot be, and a copy has to do.
-    pub fn link(&self, from: (&Dir, &[u8]), dir: &Dir, step: &Step, entry: &Entry<'_>) -> Result<Option<()>> {
+    pub fn link(
+        &self,
+        from: (&HeldDir, &[u8]),
+        dir: &HeldDir,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Option<()>> {
         self.keep(dir, step, entry)?;
         let linked = match step.old {
             Some(_) => from.0.link_replacing(from.1, dir, entry.name()),
@@ -345,7 +381,12 @@ impl<'a> Receiver<'a> {
     }
 
     /// Sets the attributes of something that is there.
-    pub fn attributes(&self, node: &Node<'_>, step: &Step, entry: &Entry<'_>) -> Result<Vec<String>> {
+    pub fn attributes(
+        &self,
+        node: &HeldNode<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<Vec<String>> {
         // Of what has a step of its own only a directory can be new, and it has the default ACL of the one that it is in.
         self.attributes_in(node, node, step, entry)
     }
@@ -353,10 +394,10 @@ impl<'a> Receiver<'a> {
     /// The same of an entry that is new in a directory, which has the default ACL that new entries get.
     fn attributes_in(
         &self,
-        dir: &Node<'_>,
-        node: &Node<'_>,
-        step: &Step,
-        entry: &Entry<'_>,
+        dir: &HeldNode<'_>,
+        node: &HeldNode<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
     ) -> Result<Vec<String>> {
         let failed = attributes::apply(node, entry, self.newcomer(step, dir), self.job.options)?;
         self.times.ensure(node, entry, self.job.options);
@@ -364,7 +405,7 @@ impl<'a> Receiver<'a> {
     }
 
     /// Deletes an entry of the destination.
-    pub fn delete(&self, dir: &Dir, old: &Entry<'_>) -> Result<()> {
+    pub fn delete(&self, dir: &HeldDir, old: &ListingEntry<'_>) -> Result<()> {
         let deleted = match (&self.keeper, old.kind()) {
             (_, FileKind::Dir) => dir.remove_dir(old.name()),
             (Some(keeper), _) => return keeper.take(dir, old.name(), &old.path()),

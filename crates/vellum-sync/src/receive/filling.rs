@@ -20,7 +20,7 @@ const WRITE_BACK: u32 = opcode::none(b'f', 12);
 const STEP: u64 = 8 << 20;
 
 /// A file being filled, by several threads maybe.
-pub(super) struct Filling<'f> {
+pub(super) struct FileFill<'f> {
     pub file: &'f File,
     /// Who writes holds it. The kernel lets one thread at a time write to a file, too, but those that wait for it keep
     /// their processors busy meanwhile.
@@ -31,7 +31,7 @@ pub(super) struct Filling<'f> {
     filled: AtomicU64,
 }
 
-impl<'f> Filling<'f> {
+impl<'f> FileFill<'f> {
     /// A file of so many bytes, which takes another's name if it `replaces`.
     pub fn new(file: &'f File, size: u64, replaces: bool) -> Self {
         let early = replaces && size > STEP && fstatfs(file).is_ok_and(|is| is.f_type as u64 == EXT4);

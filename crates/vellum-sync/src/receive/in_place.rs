@@ -5,26 +5,26 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
-use vellum_checkout::beneath::{Dir, Node, OpenedFile, stat_file};
-use vellum_types::Time;
+use vellum_checkout::beneath::{HeldDir, HeldNode, OpenedFile, stat_file};
+use vellum_types::UnixTime;
 
 use super::content::{BLOCK, as_told, hash_zeros, set_len, shrunk};
-use super::file::Receiver;
-use super::filling::Filling;
-use super::{Newcomer, attributes};
+use super::file::EntryWriter;
+use super::filling::FileFill;
+use super::{PreviousOccupant, attributes};
 use crate::error::{Result, SyncError};
-use crate::listing::{Digest, Entry};
+use crate::listing::{ContentDigest, ListingEntry};
 use crate::options::DeltaMode;
-use crate::plan::Step;
-use crate::source::{Content, OldVersion, Piece, Pieces};
+use crate::plan::SyncStep;
+use crate::source::{ContentPieces, FileContent, OldVersion, TransferPiece};
 
-impl Receiver<'_> {
+impl EntryWriter<'_> {
     /// Writes over the old file from `start` on. Gives None if the file has other names: it is not changed then.
     pub(super) fn over(
         &self,
-        dir: &Dir,
-        step: &Step,
-        entry: &Entry<'_>,
+        dir: &HeldDir,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
         append: bool,
     ) -> Result<Option<Vec<String>>> {
         let old = dir.open_file_to_update(entry.name())?;
@@ -48,21 +48,21 @@ impl Receiver<'_> {
     /// Makes the old file the new one, with its attributes.
     fn fill_over(
         &self,
-        (step, old): (&Step, &OpenedFile),
-        content: &mut Content,
-        entry: &Entry<'_>,
+        (step, old): (&SyncStep, &OpenedFile),
+        content: &mut FileContent,
+        entry: &ListingEntry<'_>,
         start: u64,
     ) -> Result<Vec<String>> {
         let received = match content {
-            Content::File(from) => {
+            FileContent::File(from) => {
                 self.flow.patch(&old.file, from, start)?;
                 None
             }
-            Content::Pieces(pieces) => Some(self.write_over(&old.file, &mut **pieces)?),
+            FileContent::Pieces(pieces) => Some(self.write_over(&old.file, &mut **pieces)?),
         };
         let listed = step.old.map(|id| self.job.to.entry(id));
-        let newcomer = Newcomer::No { mode: old.stat.mode, old: listed };
-        let node = Node::of_file(&old.file);
+        let newcomer = PreviousOccupant::No { mode: old.stat.mode, old: listed };
+        let node = HeldNode::of_file(&old.file);
         let failed = attributes::apply(&node, entry, newcomer, self.job.options)?;
         self.times.ensure(&node, entry, self.job.options);
         self.settle(&old.file, content, received)?;
@@ -70,27 +70,27 @@ impl Receiver<'_> {
     }
 
     /// Writes pieces over a file; gives the hash of what shall be there.
-    fn write_over(&self, file: &File, pieces: &mut dyn Pieces) -> Result<Digest> {
+    fn write_over(&self, file: &File, pieces: &mut dyn ContentPieces) -> Result<ContentDigest> {
         let mut hasher = blake3::Hasher::new();
-        let (filling, mut position) = (Filling::over(file), 0);
+        let (filling, mut position) = (FileFill::over(file), 0);
         while let Some(piece) = pieces.next()? {
             let len = match piece {
-                Piece::Data(bytes) => {
+                TransferPiece::Data(bytes) => {
                     hasher.update(bytes);
                     self.flow.put(&filling, bytes, position)?;
                     bytes.len() as u64
                 }
-                Piece::Hole(len) => {
+                TransferPiece::Hole(len) => {
                     hash_zeros(&mut hasher, len);
                     zeros(file, position, len)?;
                     len
                 }
-                Piece::Old { offset, len } if offset >= position => {
+                TransferPiece::Old { offset, len } if offset >= position => {
                     self.move_down(&filling, &mut hasher, offset, position, len)?;
                     len
                 }
                 // Nothing that was written over may be taken from there.
-                Piece::Old { .. } => return Err(SyncError::Unequal),
+                TransferPiece::Old { .. } => return Err(SyncError::Unequal),
             };
             position = position.checked_add(len).ok_or(SyncError::Unequal)?;
             self.flow.passed(len)?;
@@ -103,7 +103,7 @@ impl Receiver<'_> {
     /// same was concluded from a short hash.
     fn move_down(
         &self,
-        to: &Filling<'_>,
+        to: &FileFill<'_>,
         hasher: &mut blake3::Hasher,
         offset: u64,
         position: u64,
@@ -128,9 +128,9 @@ impl Receiver<'_> {
 
     fn copy_aside(
         &self,
-        keeper: &super::Keeper,
-        dir: &Dir,
-        entry: &Entry<'_>,
+        keeper: &super::BackupKeeper,
+        dir: &HeldDir,
+        entry: &ListingEntry<'_>,
         old: &OpenedFile,
     ) -> Result<()> {
         let aside = dir.new_file()?;
@@ -139,7 +139,7 @@ impl Receiver<'_> {
         let _ = aside.node()?.set_owner(Some(old.stat.uid), Some(old.stat.gid));
         aside.node()?.set_mtime(old.stat.mtime)?;
         let temp = vellum_checkout::beneath::temp_name()?;
-        aside.commit(&temp, vellum_checkout::beneath::Replace::Never)?;
+        aside.commit(&temp, vellum_checkout::beneath::ReplacePolicy::Never)?;
         keeper.take_as(dir, &temp, entry.name(), &entry.path())
     }
 }
@@ -148,14 +148,14 @@ impl Receiver<'_> {
 /// to be written: a time long ago is no other version's, nor newer than the source's.
 fn partly(error: SyncError, old: &OpenedFile) -> SyncError {
     /// Its time of last change then.
-    const LONG_AGO: Time = Time { secs: 0, nanos: 0 };
+    const LONG_AGO: UnixTime = UnixTime { secs: 0, nanos: 0 };
     let is_untouched = stat_file(&old.file)
         .is_ok_and(|now| (now.size, now.mtime, now.ctime) == (old.stat.size, old.stat.mtime, old.stat.ctime));
     if is_untouched {
         return error;
     }
     // Who may write to a file without owning it cannot set its time: then it is that of the last write.
-    let _ = Node::of_file(&old.file).set_mtime(LONG_AGO);
+    let _ = HeldNode::of_file(&old.file).set_mtime(LONG_AGO);
     SyncError::PartlyWritten(Box::new(error))
 }
 

@@ -5,27 +5,27 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
-use vellum_checkout::beneath::Dir;
+use vellum_checkout::beneath::HeldDir;
 
 use super::elsewhere;
 use super::file::cannot_link;
 use crate::error::Result;
-use crate::options::Writing;
+use crate::options::WriteOptions;
 use crate::scan::TRASH_DIR;
 
 /// Mode of directories that are made for what is kept: nobody else reads what may be secret.
 const PRIVATE: u32 = 0o700;
 
 /// Where old versions go.
-pub(crate) struct Keeper {
+pub(crate) struct BackupKeeper {
     /// The directory; None: beside the new version.
-    dir: Option<Dir>,
+    dir: Option<HeldDir>,
     suffix: Vec<u8>,
 }
 
-impl Keeper {
+impl BackupKeeper {
     /// What the options ask for; None if nothing is kept.
-    pub fn new(root: &Dir, writing: &Writing) -> Result<Option<Self>> {
+    pub fn new(root: &HeldDir, writing: &WriteOptions) -> Result<Option<Self>> {
         if writing.trash {
             let dir = make_new(&make_path(root, TRASH_DIR)?, &stamp())?;
             return Ok(Some(Self { dir: Some(dir), suffix: Vec::new() }));
@@ -43,7 +43,7 @@ impl Keeper {
     }
 
     /// Keeps what will be replaced: it gets a second name.
-    pub fn keep(&self, dir: &Dir, name: &[u8], path: &[u8]) -> Result<()> {
+    pub fn keep(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<()> {
         let (to, kept) = self.place(dir, name, path)?;
         match dir.link_replacing(name, &to, &kept) {
             Err(error) if error.is_not_found() => Ok(()),
@@ -53,7 +53,7 @@ impl Keeper {
     }
 
     /// Keeps what will be deleted: it is moved.
-    pub fn take(&self, dir: &Dir, name: &[u8], path: &[u8]) -> Result<()> {
+    pub fn take(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<()> {
         let (to, kept) = self.place(dir, name, path)?;
         match dir.rename(name, &to, &kept) {
             Err(error) if error.is_not_found() => Ok(()),
@@ -66,7 +66,7 @@ impl Keeper {
     }
 
     /// Keeps a copy that stands under a temporary name in `dir`, as the old version of `name`.
-    pub fn take_as(&self, dir: &Dir, temp: &[u8], name: &[u8], path: &[u8]) -> Result<()> {
+    pub fn take_as(&self, dir: &HeldDir, temp: &[u8], name: &[u8], path: &[u8]) -> Result<()> {
         let (to, kept) = self.place(dir, name, path)?;
         match dir.rename(temp, &to, &kept) {
             Err(error) if error.errno() == Some(Errno::XDEV) => {
@@ -78,7 +78,7 @@ impl Keeper {
     }
 
     /// Where something of this path is kept, and under which name.
-    fn place(&self, dir: &Dir, name: &[u8], path: &[u8]) -> Result<(Dir, Vec<u8>)> {
+    fn place(&self, dir: &HeldDir, name: &[u8], path: &[u8]) -> Result<(HeldDir, Vec<u8>)> {
         let kept = [name, &self.suffix].concat();
         let Some(root) = &self.dir else { return Ok((dir.clone(), kept)) };
         let parent = path.get(..path.len().saturating_sub(name.len())).unwrap_or_default();
@@ -87,8 +87,8 @@ impl Keeper {
 }
 
 /// The directory at an absolute path; what is missing of it is made.
-fn open_or_make(path: &std::path::Path) -> Result<Dir> {
-    match (Dir::open_root(path), path.parent(), path.file_name()) {
+fn open_or_make(path: &std::path::Path) -> Result<HeldDir> {
+    match (HeldDir::open_root(path), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.is_not_found() => {
             make_path(&open_or_make(parent)?, name.as_encoded_bytes())
         }
@@ -98,7 +98,7 @@ fn open_or_make(path: &std::path::Path) -> Result<Dir> {
 
 /// A new directory of this name, or of the name and a number: a clock that was set back says the same moment again, and
 /// what an earlier run keeps there is not to be put over.
-fn make_new(dir: &Dir, name: &str) -> Result<Dir> {
+fn make_new(dir: &HeldDir, name: &str) -> Result<HeldDir> {
     let mut number = 1_u64;
     loop {
         let name = if number == 1 { name.to_owned() } else { format!("{name}-{number}") };
@@ -111,7 +111,7 @@ fn make_new(dir: &Dir, name: &str) -> Result<Dir> {
 }
 
 /// The directory at a path below another, made where it is not there.
-pub(super) fn make_path(root: &Dir, path: &[u8]) -> Result<Dir> {
+pub(super) fn make_path(root: &HeldDir, path: &[u8]) -> Result<HeldDir> {
     let mut here = root.clone();
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
         match here.make_dir(name, PRIVATE) {
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_moment_that_comes_again_has_a_directory_of_its_own() {
         let temp = tempfile::tempdir().unwrap();
-        let root = Dir::open_root(temp.path()).unwrap();
+        let root = HeldDir::open_root(temp.path()).unwrap();
         for name in ["then", "then-2", "then-3"] {
             make_new(&root, "then").unwrap();
             assert!(temp.path().join(name).is_dir(), "{name}");

@@ -14,23 +14,23 @@ use rustix::fs::{copy_file_range, fstatfs};
 use rustix::io::Errno;
 use vellum_checkout::beneath::OpenedFile;
 
-use super::Flow;
+use super::TransferControl;
 use super::content::{set_len, unchanged};
-use super::filling::Filling;
-use super::ranges::Range;
-use crate::delta::{Matcher, Op, Signature};
+use super::filling::FileFill;
+use super::ranges::ContentRange;
+use crate::delta::{DeltaOperation, FileSignature, SignatureMatcher};
 use crate::error::{Result, SyncError};
 
 /// A run of bytes that the old version has, too.
 #[derive(Clone, Copy)]
-struct Run {
+struct SharedRun {
     /// Where it is there, and here.
     old: u64,
     new: u64,
     len: u64,
 }
 
-impl Run {
+impl SharedRun {
     /// Whether another one goes on where this one ends, on both sides.
     fn goes_on_with(&self, next: &Self) -> bool {
         (self.old + self.len, self.new + self.len) == (next.old, next.new)
@@ -46,38 +46,43 @@ impl Run {
 }
 
 /// A new version being made of an old one.
-struct Renewal<'r> {
-    flow: &'r Flow<'r>,
-    to: &'r Filling<'r>,
+struct SharedRewrite<'r> {
+    flow: &'r TransferControl<'r>,
+    to: &'r FileFill<'r>,
     from: &'r OpenedFile,
     old: &'r File,
     /// Bytes of a block of the filesystem.
     block: u64,
     /// What was found last, which may go on.
-    found: Option<Run>,
+    found: Option<SharedRun>,
     position: u64,
 }
 
-impl Flow<'_> {
+impl TransferControl<'_> {
     /// Makes a file, which has the old version's blocks, equal to the source.
-    pub(super) fn renew(&self, to: &Filling<'_>, from: &OpenedFile, old: &OpenedFile) -> Result<()> {
+    pub(super) fn renew(&self, to: &FileFill<'_>, from: &OpenedFile, old: &OpenedFile) -> Result<()> {
         let block = fstatfs(to.file).map_or(0, |is| u64::try_from(is.f_bsize).unwrap_or(0));
         let moved = old.stat.size.abs_diff(from.stat.size);
         if moved == 0 || block == 0 || !moved.is_multiple_of(block) {
             return self.patch(to.file, from, 0);
         }
-        let signature =
-            Signature::read(&mut At(&old.file, 0), old.stat.size).map_err(SyncError::io("read"))?;
+        let signature = FileSignature::read(&mut PositionedFile(&old.file, 0), old.stat.size)
+            .map_err(SyncError::io("read"))?;
         let Some(signature) = signature else { return self.patch(to.file, from, 0) };
         set_len(to.file, 0)?;
-        let mut renewal = Renewal { flow: self, to, from, old: &old.file, block, found: None, position: 0 };
+        let mut renewal =
+            SharedRewrite { flow: self, to, from, old: &old.file, block, found: None, position: 0 };
         let mut failed = None;
-        let scanned = Matcher::new(signature).scan(&mut At(&from.file, 0), from.stat.size, &mut |op| {
-            renewal.take(op).map_err(|error| {
-                failed = Some(error);
-                io::ErrorKind::Other.into()
-            })
-        });
+        let scanned = SignatureMatcher::new(signature).scan(
+            &mut PositionedFile(&from.file, 0),
+            from.stat.size,
+            &mut |op| {
+                renewal.take(op).map_err(|error| {
+                    failed = Some(error);
+                    io::ErrorKind::Other.into()
+                })
+            },
+        );
         match (scanned, failed) {
             (_, Some(error)) => return Err(error),
             (Err(error), None) => return Err(SyncError::io("read")(error)),
@@ -88,17 +93,17 @@ impl Flow<'_> {
     }
 }
 
-impl Renewal<'_> {
-    fn take(&mut self, op: Op<'_>) -> Result<()> {
+impl SharedRewrite<'_> {
+    fn take(&mut self, op: DeltaOperation<'_>) -> Result<()> {
         match op {
-            Op::Data(bytes) => {
+            DeltaOperation::Data(bytes) => {
                 self.share_found()?;
                 self.flow.put_new(self.to, bytes, self.position)?;
                 self.position += bytes.len() as u64;
                 self.flow.passed(bytes.len() as u64)
             }
-            Op::Copy { offset, len } => {
-                let run = Run { old: offset, new: self.position, len };
+            DeltaOperation::Copy { offset, len } => {
+                let run = SharedRun { old: offset, new: self.position, len };
                 self.position += len;
                 match &mut self.found {
                     Some(found) if found.goes_on_with(&run) => found.len += len,
@@ -120,13 +125,13 @@ impl Renewal<'_> {
         self.write(run.new, inner.new)?;
         self.share(&inner)?;
         // Two pieces may have a hash in common, and the old version may have been written to a moment ago.
-        let range = Range { start: inner.new, end: inner.new + inner.len };
+        let range = ContentRange { start: inner.new, end: inner.new + inner.len };
         self.flow.patch_range(self.to, self.from, range)?;
         self.write(inner.new + inner.len, end)
     }
 
     /// Has the filesystem share blocks.
-    fn share(&self, run: &Run) -> Result<()> {
+    fn share(&self, run: &SharedRun) -> Result<()> {
         let mut done = 0;
         while done < run.len {
             let (mut read_at, mut write_at) = (run.old + done, run.new + done);
@@ -143,14 +148,14 @@ impl Renewal<'_> {
 
     /// Writes a range of the source.
     fn write(&self, start: u64, end: u64) -> Result<()> {
-        self.flow.by_hand(self.to, self.from, Range { start, end }, self.flow.sparse)
+        self.flow.by_hand(self.to, self.from, ContentRange { start, end }, self.flow.sparse)
     }
 }
 
 /// A file that is read from a place on, whatever its own position.
-struct At<'f>(&'f File, u64);
+struct PositionedFile<'f>(&'f File, u64);
 
-impl Read for At<'_> {
+impl Read for PositionedFile<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.0.read_at(buffer, self.1)?;
         self.1 += read as u64;
@@ -164,8 +169,9 @@ mod tests {
 
     #[test]
     fn what_moved_by_whole_blocks_is_shared_between_its_ends() {
-        let within =
-            |old, new, len| Run { old, new, len }.within(4096).map(|inner| (inner.old, inner.new, inner.len));
+        let within = |old, new, len| {
+            SharedRun { old, new, len }.within(4096).map(|inner| (inner.old, inner.new, inner.len))
+        };
         assert_eq!(within(0, 0, 8192), Some((0, 0, 8192)));
         assert_eq!(within(100, 4196, 10_000), Some((4096, 8192, 4096)));
         assert_eq!(within(8192, 0, 4095), None, "less than a block");

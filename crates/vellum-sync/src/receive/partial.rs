@@ -6,29 +6,29 @@ use std::fs::File;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use vellum_checkout::beneath::{Dir, TEMP_PREFIX};
+use vellum_checkout::beneath::{HeldDir, TEMP_PREFIX};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::keep::make_path;
 use crate::error::Result;
-use crate::listing::Entry;
-use crate::options::Writing;
+use crate::listing::ListingEntry;
+use crate::options::WriteOptions;
 
 /// Files up to this many bytes are sent again: that costs less than to look for what is there of them.
 const SIZE_MIN: u64 = 1 << 20;
 
 /// A file being written that stays if the run is cut off.
-pub(super) struct Partial {
-    dir: Dir,
+pub(super) struct PartialFile {
+    dir: HeldDir,
     name: Vec<u8>,
     /// The file, at first with what an earlier run left.
     pub file: File,
     /// The directory that was made for it, by the one that holds it, and its name.
-    made: Option<(Dir, Vec<u8>)>,
+    made: Option<(HeldDir, Vec<u8>)>,
 }
 
 /// The name under which what arrived of this file is kept: its own, as long as it does not change.
-pub(crate) fn name_for(entry: &Entry<'_>) -> Vec<u8> {
+pub(crate) fn name_for(entry: &ListingEntry<'_>) -> Vec<u8> {
     let mut key = entry.path();
     let (size, mtime) = (entry.size(), entry.mtime());
     key.extend_from_slice(&size.to_le_bytes());
@@ -37,9 +37,9 @@ pub(crate) fn name_for(entry: &Entry<'_>) -> Vec<u8> {
     [TEMP_PREFIX, format!("{:016x}", xxh3_64(&key)).as_bytes()].concat()
 }
 
-impl Partial {
+impl PartialFile {
     /// Opens or makes it; None if the options do not ask for it, the file is small, or another run is writing it.
-    pub fn open(dir: &Dir, entry: &Entry<'_>, writing: &Writing) -> Result<Option<Self>> {
+    pub fn open(dir: &HeldDir, entry: &ListingEntry<'_>, writing: &WriteOptions) -> Result<Option<Self>> {
         if entry.size() <= SIZE_MIN || !(writing.resume || writing.partial_dir.is_some()) {
             return Ok(None);
         }
@@ -77,7 +77,7 @@ impl Partial {
     }
 
     /// Gives the file its name.
-    pub fn commit(self, to: &Dir, name: &[u8], replace: bool) -> Result<()> {
+    pub fn commit(self, to: &HeldDir, name: &[u8], replace: bool) -> Result<()> {
         match replace {
             true => self.dir.rename(&self.name, to, name)?,
             false => self.dir.rename_no_replace(&self.name, to, name)?,

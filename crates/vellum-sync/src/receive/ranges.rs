@@ -15,15 +15,17 @@ pub(crate) const RANGE: u64 = 16 << 20;
 
 /// A part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct ContentRange {
     pub start: u64,
     pub end: u64,
 }
 
 /// Cuts segments, each with its first byte and the byte after its last, into ranges.
-pub(super) fn cut(segments: impl Iterator<Item = Result<Range>>) -> impl Iterator<Item = Result<Range>> {
+pub(super) fn cut(
+    segments: impl Iterator<Item = Result<ContentRange>>,
+) -> impl Iterator<Item = Result<ContentRange>> {
     let mut segments = segments;
-    let mut rest = Range { start: 0, end: 0 };
+    let mut rest = ContentRange { start: 0, end: 0 };
     std::iter::from_fn(move || {
         while rest.start >= rest.end {
             rest = match segments.next()? {
@@ -31,7 +33,7 @@ pub(super) fn cut(segments: impl Iterator<Item = Result<Range>>) -> impl Iterato
                 Err(error) => return Some(Err(error)),
             };
         }
-        let range = Range { start: rest.start, end: rest.end.min(rest.start.saturating_add(RANGE)) };
+        let range = ContentRange { start: rest.start, end: rest.end.min(rest.start.saturating_add(RANGE)) };
         rest.start = range.end;
         Some(Ok(range))
     })
@@ -39,18 +41,18 @@ pub(super) fn cut(segments: impl Iterator<Item = Result<Range>>) -> impl Iterato
 
 /// The threads of a run that have nothing to do.
 #[derive(Default)]
-pub(crate) struct Hands(AtomicUsize);
+pub(crate) struct IdleWorkers(AtomicUsize);
 
 /// One of them, until it is dropped.
-struct Hand<'h>(&'h Hands);
+struct IdleWorker<'h>(&'h IdleWorkers);
 
-impl Drop for Hand<'_> {
+impl Drop for IdleWorker<'_> {
     fn drop(&mut self) {
         self.0.rest();
     }
 }
 
-impl Hands {
+impl IdleWorkers {
     /// So many are idle now, whatever was before.
     pub fn set(&self, idle: usize) {
         self.0.store(idle, Ordering::Relaxed);
@@ -61,9 +63,9 @@ impl Hands {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn borrow(&self) -> Option<Hand<'_>> {
+    fn borrow(&self) -> Option<IdleWorker<'_>> {
         let less = |idle: usize| idle.checked_sub(1);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok().map(|_| Hand(self))
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok().map(|_| IdleWorker(self))
     }
 
     /// Has `work` done for each range, by this thread and by those that are idle or become so meanwhile.
@@ -72,7 +74,7 @@ impl Hands {
         ranges: impl Iterator<Item = Result<R>> + Send,
         work: impl Fn(R) -> Result<()> + Sync,
     ) -> Result<()> {
-        let queue = Queue {
+        let queue = RangeQueue {
             ranges: Mutex::new(ranges.peekable()),
             over: AtomicBool::new(false),
             failed: Mutex::default(),
@@ -85,7 +87,7 @@ impl Hands {
     fn work_off<'scope, R: Send, I: Iterator<Item = Result<R>> + Send>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        queue: &'scope Queue<I>,
+        queue: &'scope RangeQueue<I>,
         work: &'scope (impl Fn(R) -> Result<()> + Sync),
     ) {
         while let Some((range, more)) = queue.next() {
@@ -101,14 +103,14 @@ impl Hands {
 }
 
 /// Ranges that nobody has taken yet.
-struct Queue<I: Iterator> {
+struct RangeQueue<I: Iterator> {
     ranges: Mutex<std::iter::Peekable<I>>,
     /// One failed: the others are of no use.
     over: AtomicBool,
     failed: Mutex<Option<SyncError>>,
 }
 
-impl<R, I: Iterator<Item = Result<R>>> Queue<I> {
+impl<R, I: Iterator<Item = Result<R>>> RangeQueue<I> {
     /// One that nobody has, and whether there are more.
     fn next(&self) -> Option<(R, bool)> {
         if self.over.load(Ordering::Relaxed) {
@@ -144,7 +146,7 @@ mod tests {
     use super::*;
 
     fn ranges(segments: &[(u64, u64)]) -> Vec<(u64, u64)> {
-        let segments = segments.iter().map(|(start, end)| Ok(Range { start: *start, end: *end }));
+        let segments = segments.iter().map(|(start, end)| Ok(ContentRange { start: *start, end: *end }));
         cut(segments).map(|range| range.map(|range| (range.start, range.end)).unwrap()).collect()
     }
 
@@ -161,7 +163,7 @@ mod tests {
 
     #[test]
     fn idle_threads_take_ranges_and_are_idle_again() {
-        let hands = Hands::default();
+        let hands = IdleWorkers::default();
         hands.set(2);
         // Nobody gets past it unless three are at work at once.
         let together = Barrier::new(3);
@@ -186,7 +188,7 @@ mod tests {
             lock(&seen).push(range);
             Ok(())
         };
-        Hands::default().share((0..9).map(Ok), work).unwrap();
+        IdleWorkers::default().share((0..9).map(Ok), work).unwrap();
         assert_eq!(lock(&seen).as_slice(), (0..9).collect::<Vec<_>>());
     }
 
@@ -200,12 +202,12 @@ mod tests {
                 Ok(())
             }
         };
-        let outcome = Hands::default().share((0..100).map(Ok), work);
+        let outcome = IdleWorkers::default().share((0..100).map(Ok), work);
         assert!(matches!(outcome, Err(SyncError::Changed)));
         assert_eq!(done.load(Ordering::Relaxed), 1);
         // So does one that is not even a range.
         let outcome =
-            Hands::default().share([Err::<u8, _>(SyncError::Vanished), Ok(1)].into_iter(), |_| Ok(()));
+            IdleWorkers::default().share([Err::<u8, _>(SyncError::Vanished), Ok(1)].into_iter(), |_| Ok(()));
         assert!(matches!(outcome, Err(SyncError::Vanished)));
     }
 }

@@ -8,16 +8,16 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::ftruncate;
 
-use super::Flow;
+use super::TransferControl;
 use super::content::{BLOCK, as_told, hash_zeros};
-use super::filling::Filling;
+use super::filling::FileFill;
 use crate::error::{Result, SyncError};
-use crate::listing::Digest;
-use crate::source::{Piece, Pieces};
+use crate::listing::ContentDigest;
+use crate::source::{ContentPieces, TransferPiece};
 
 /// The file as it is being written.
-struct Going<'f> {
-    filling: Filling<'f>,
+struct ResumedFile<'f> {
+    filling: FileFill<'f>,
     /// Bytes that were there.
     arrived: u64,
     /// From here on it is no more what it was.
@@ -27,13 +27,13 @@ struct Going<'f> {
     buffer: Vec<u8>,
 }
 
-impl Flow<'_> {
+impl TransferControl<'_> {
     /// Writes what is missing of `file`, of which so many bytes are there. If they turn out to be of no use the file is
     /// emptied, and another try begins anew. Gives the hash of what is there now.
-    pub fn go_on(&self, file: &File, arrived: u64, pieces: &mut dyn Pieces) -> Result<Digest> {
+    pub fn go_on(&self, file: &File, arrived: u64, pieces: &mut dyn ContentPieces) -> Result<ContentDigest> {
         let hasher = blake3::Hasher::new();
-        let mut going = Going {
-            filling: Filling::over(file),
+        let mut going = ResumedFile {
+            filling: FileFill::over(file),
             arrived,
             changed: None,
             position: 0,
@@ -47,20 +47,20 @@ impl Flow<'_> {
         outcome
     }
 
-    fn take_all(&self, going: &mut Going<'_>, pieces: &mut dyn Pieces) -> Result<Digest> {
+    fn take_all(&self, going: &mut ResumedFile<'_>, pieces: &mut dyn ContentPieces) -> Result<ContentDigest> {
         while let Some(piece) = pieces.next()? {
             let len = match piece {
-                Piece::Data(bytes) => {
+                TransferPiece::Data(bytes) => {
                     going.hasher.update(bytes);
                     self.write(going, bytes)?;
                     bytes.len() as u64
                 }
-                Piece::Hole(len) => {
+                TransferPiece::Hole(len) => {
                     hash_zeros(&mut going.hasher, len);
                     self.write_zeros(going, len)?;
                     len
                 }
-                Piece::Old { offset, len } => {
+                TransferPiece::Old { offset, len } => {
                     self.take_again(going, offset, len)?;
                     len
                 }
@@ -72,7 +72,7 @@ impl Flow<'_> {
         as_told(&going.hasher, pieces)
     }
 
-    fn write(&self, going: &mut Going<'_>, bytes: &[u8]) -> Result<()> {
+    fn write(&self, going: &mut ResumedFile<'_>, bytes: &[u8]) -> Result<()> {
         going.changed.get_or_insert(going.position);
         match going.position >= going.arrived {
             true => self.put_new(&going.filling, bytes, going.position),
@@ -81,7 +81,7 @@ impl Flow<'_> {
     }
 
     /// Beyond what was there a hole is one by itself.
-    fn write_zeros(&self, going: &mut Going<'_>, len: u64) -> Result<()> {
+    fn write_zeros(&self, going: &mut ResumedFile<'_>, len: u64) -> Result<()> {
         going.changed.get_or_insert(going.position);
         let end = going.position.saturating_add(len).min(going.arrived);
         let (zeros, mut at) = (vec![0; BLOCK], going.position);
@@ -93,7 +93,7 @@ impl Flow<'_> {
         Ok(())
     }
 
-    fn take_again(&self, going: &mut Going<'_>, offset: u64, len: u64) -> Result<()> {
+    fn take_again(&self, going: &mut ResumedFile<'_>, offset: u64, len: u64) -> Result<()> {
         let end = offset.checked_add(len).filter(|end| *end <= going.arrived).ok_or(SyncError::Unequal)?;
         // What is read has to stand before what is written, or behind it, untouched.
         let is_untouched = going.changed.is_none_or(|changed| end <= changed) || offset >= going.position;
@@ -127,7 +127,7 @@ fn cut(file: &File, len: u64) -> Result<()> {
 mod tests {
     use std::io::{Read, Seek};
 
-    use vellum_volume::Meter;
+    use vellum_volume::ProgressMeter;
 
     use super::*;
 
@@ -137,18 +137,18 @@ mod tests {
         Hole(u64),
     }
 
-    struct All(std::vec::IntoIter<Told>, Digest);
+    struct All(std::vec::IntoIter<Told>, ContentDigest);
 
-    impl Pieces for All {
-        fn next(&mut self) -> Result<Option<Piece<'_>>> {
+    impl ContentPieces for All {
+        fn next(&mut self) -> Result<Option<TransferPiece<'_>>> {
             Ok(self.0.next().map(|told| match told {
-                Told::Old(offset, len) => Piece::Old { offset, len },
-                Told::Data(bytes) => Piece::Data(bytes),
-                Told::Hole(len) => Piece::Hole(len),
+                Told::Old(offset, len) => TransferPiece::Old { offset, len },
+                Told::Data(bytes) => TransferPiece::Data(bytes),
+                Told::Hole(len) => TransferPiece::Hole(len),
             }))
         }
 
-        fn digest(&self) -> Option<Digest> {
+        fn digest(&self) -> Option<ContentDigest> {
             Some(self.1)
         }
     }
@@ -157,8 +157,8 @@ mod tests {
     fn gone_on(there: &[u8], told: Vec<Told>, whole: &[u8]) -> Result<Vec<u8>> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all_at(there, 0).unwrap();
-        let meter = Meter::default();
-        let flow = Flow::new(&meter, false, None);
+        let meter = ProgressMeter::default();
+        let flow = TransferControl::new(&meter, false, None);
         let mut pieces = All(told.into_iter(), *blake3::hash(whole).as_bytes());
         let outcome = flow.go_on(&file, there.len() as u64, &mut pieces);
         let mut found = Vec::new();

@@ -9,18 +9,18 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use vellum_checkout::beneath::{Dir, Replace, stat_file};
-use vellum_checkout::meta::Stat;
-use vellum_types::{FileKind, Time};
+use vellum_checkout::beneath::{HeldDir, ReplacePolicy, stat_file};
+use vellum_checkout::meta::FileStat;
+use vellum_types::{FileKind, UnixTime};
 
-use super::Receiver;
+use super::EntryWriter;
 use super::content::BUFFER;
-use super::file::{Home, taken};
-use super::filling::Filling;
+use super::file::{EntryDestination, taken};
+use super::filling::FileFill;
 use crate::error::{Result, SyncError};
-use crate::listing::Entry;
-use crate::options::{DeltaMode, Options};
-use crate::plan::Step;
+use crate::listing::ListingEntry;
+use crate::options::{DeltaMode, SyncOptions};
+use crate::plan::SyncStep;
 
 /// What was changed less than this before the run may have been changed within it: filesystems tell the time in ticks,
 /// the longest of which take 10 ms.
@@ -28,33 +28,39 @@ const TICKS: Duration = Duration::from_millis(100);
 /// Directories of which is remembered what new files are like there: those that all workers are busy in.
 const REMEMBERED: usize = 16;
 /// A time that no file has.
-const NEVER: Time = Time { secs: i64::MIN, nanos: 0 };
+const NEVER: UnixTime = UnixTime { secs: i64::MIN, nanos: 0 };
 
 /// The moment before which a change was made before the run.
-pub(super) fn begun() -> Time {
+pub(super) fn begun() -> UnixTime {
     let before = SystemTime::now().checked_sub(TICKS).and_then(|then| then.duration_since(UNIX_EPOCH).ok());
     let before = before.unwrap_or_default();
-    Time { secs: before.as_secs().try_into().unwrap_or(i64::MAX), nanos: before.subsec_nanos() }
+    UnixTime { secs: before.as_secs().try_into().unwrap_or(i64::MAX), nanos: before.subsec_nanos() }
 }
 
 /// What new files are like in a directory before they are given anything: owner and mode follow from the directory, its
 /// ACL and the mode that was asked for, and are the same for all of them.
 #[derive(Default)]
-pub(super) struct Siblings(Mutex<Vec<(Dir, u32, Stat)>>);
+pub(super) struct NewFileDefaults(Mutex<Vec<(HeldDir, u32, FileStat)>>);
 
-impl Siblings {
+impl NewFileDefaults {
     /// The attributes of a file that was just made in `dir` with a mode; None if it must be looked at.
-    pub fn of(&self, dir: &Dir, mode: u32, file: &File, options: &Options) -> Result<Option<Stat>> {
+    pub fn of(
+        &self,
+        dir: &HeldDir,
+        mode: u32,
+        file: &File,
+        options: &SyncOptions,
+    ) -> Result<Option<FileStat>> {
         // Its own time of last change is wanted then.
         if options.preserve.atimes {
             return Ok(None);
         }
-        let is = |(known, of, _): &&(Dir, u32, Stat)| *of == mode && known.is_same_descriptor(dir);
+        let is = |(known, of, _): &&(HeldDir, u32, FileStat)| *of == mode && known.is_same_descriptor(dir);
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((.., like)) = known().iter().rev().find(is) {
             return Ok(Some(*like));
         }
-        let like = Stat { mtime: NEVER, ..stat_file(file)? };
+        let like = FileStat { mtime: NEVER, ..stat_file(file)? };
         let mut known = known();
         if known.len() >= REMEMBERED {
             known.remove(0);
@@ -64,13 +70,13 @@ impl Siblings {
     }
 }
 
-impl Receiver<'_> {
+impl EntryWriter<'_> {
     /// Writes a file in one go; None if it has to go the way of all others.
     pub(super) fn at_once(
         &self,
-        home: Home<'_>,
-        step: &Step,
-        entry: &Entry<'_>,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
     ) -> Result<Option<Vec<String>>> {
         let writing = &self.job.options.writing;
         let shares = writing.delta == DeltaMode::Always && step.old.is_some();
@@ -92,7 +98,7 @@ impl Receiver<'_> {
     fn read_at_once<'b>(
         &self,
         from: &File,
-        entry: &Entry<'_>,
+        entry: &ListingEntry<'_>,
         buffer: &'b mut Vec<u8>,
     ) -> Result<Option<&'b [u8]>> {
         let size = entry.size() as usize;
@@ -111,15 +117,15 @@ impl Receiver<'_> {
 
     fn write_at_once(
         &self,
-        home: Home<'_>,
-        step: &Step,
-        entry: &Entry<'_>,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
         bytes: &[u8],
     ) -> Result<Vec<String>> {
         let new = self.new_file(home, step, entry)?;
         let file = new.file.file()?;
         if !bytes.is_empty() {
-            self.flow.put(&Filling::over(file), bytes, 0)?;
+            self.flow.put(&FileFill::over(file), bytes, 0)?;
         }
         self.flow.passed(bytes.len() as u64)?;
         let failed = self.dress((home.dir, file), step, entry, new.like)?;
@@ -127,7 +133,7 @@ impl Receiver<'_> {
             file.sync_all().map_err(SyncError::io("make durable"))?;
         }
         self.keep(home.dir, step, entry)?;
-        let replace = if step.old.is_some() { Replace::Always } else { Replace::Never };
+        let replace = if step.old.is_some() { ReplacePolicy::Always } else { ReplacePolicy::Never };
         new.file.commit(entry.name(), replace).map_err(taken)?;
         Ok(failed)
     }

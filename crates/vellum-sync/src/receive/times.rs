@@ -6,11 +6,11 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use vellum_checkout::beneath::Node;
+use vellum_checkout::beneath::HeldNode;
 
-use crate::listing::{Entry, TimeGranularity};
-use crate::options::Options;
-use crate::plan::Wanted;
+use crate::listing::{ListingEntry, TimeGranularity};
+use crate::options::SyncOptions;
+use crate::plan::WantedAttributes;
 
 /// Seconds from the present within which a time may be there by chance.
 const RECENT: u64 = 60;
@@ -25,9 +25,9 @@ pub(super) struct TimeKeeping(AtomicU8);
 
 impl TimeKeeping {
     /// Sees to it that something has the time that it was given. Where that cannot be, whoever gave it has said so.
-    pub fn ensure(&self, node: &Node<'_>, entry: &Entry<'_>, options: &Options) {
+    pub fn ensure(&self, node: &HeldNode<'_>, entry: &ListingEntry<'_>, options: &SyncOptions) {
         let known = self.0.load(Ordering::Relaxed);
-        let wanted = Wanted::of(entry, options);
+        let wanted = WantedAttributes::of(entry, options);
         let (Some(mtime), None, true) = (wanted.mtime, wanted.atime, known != KEPT) else { return };
         if known == UNKNOWN {
             let Ok(now) = node.stat().map(|now| now.mtime) else { return };

@@ -24,14 +24,14 @@ pub enum AddressError {
 
 /// A place on another host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct RemoteAddress {
     /// The host, with its user if one was typed.
     pub host: String,
     /// The path there.
     pub path: Vec<u8>,
 }
 
-impl Address {
+impl RemoteAddress {
     /// What was typed as `host:path`; nothing if it is a path of this host.
     #[must_use]
     pub fn parse(typed: &[u8]) -> Option<Result<Self, AddressError>> {
@@ -79,20 +79,20 @@ fn host_of(typed: &[u8]) -> Option<String> {
 
 /// The program that reaches a host, and what it starts there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shell {
+pub struct RemoteShell {
     /// The program and its first words.
     pub words: Vec<OsString>,
     /// What the other host's shell starts; it gets `sync --server` after it.
     pub program: OsString,
 }
 
-impl Default for Shell {
+impl Default for RemoteShell {
     fn default() -> Self {
         Self { words: vec!["ssh".into()], program: "vellum".into() }
     }
 }
 
-impl Shell {
+impl RemoteShell {
     /// The words of a command as typed for `--rsh`: separated by spaces, where quotes of both kinds keep spaces.
     pub fn split(typed: &[u8]) -> Result<Vec<OsString>, AddressError> {
         let wrong = || AddressError::Command(String::from_utf8_lossy(typed).escape_debug().to_string());
@@ -120,13 +120,14 @@ impl Shell {
 mod tests {
     use super::*;
 
-    fn address(typed: &str) -> Option<Result<Address, AddressError>> {
-        Address::parse(typed.as_bytes())
+    fn address(typed: &str) -> Option<Result<RemoteAddress, AddressError>> {
+        RemoteAddress::parse(typed.as_bytes())
     }
 
     #[test]
     fn hosts_end_at_the_first_colon_before_any_slash() {
-        let expected = |host: &str, path: &str| Some(Ok(Address { host: host.into(), path: path.into() }));
+        let expected =
+            |host: &str, path: &str| Some(Ok(RemoteAddress { host: host.into(), path: path.into() }));
         assert_eq!(address("host:path"), expected("host", "path"));
         assert_eq!(address("me@host:/a b:c"), expected("me@host", "/a b:c"));
         assert_eq!(address("host:"), expected("host", ""));
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn commands_are_split_like_rsyncs() {
-        let words = |typed: &str| Shell::split(typed.as_bytes());
+        let words = |typed: &str| RemoteShell::split(typed.as_bytes());
         assert_eq!(words("ssh -p 22").unwrap(), ["ssh", "-p", "22"]);
         assert_eq!(
             words(" ssh  -o 'Proxy Command=a b' \"\" ").unwrap(),

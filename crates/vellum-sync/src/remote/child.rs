@@ -8,22 +8,22 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::address::{Address, Shell};
+use super::address::{RemoteAddress, RemoteShell};
 use crate::error::{Result, SyncError};
-use crate::session::{Client, Link, Settings};
+use crate::session::{LinkSettings, SessionLink, SyncClient};
 
 /// What the program may take to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A running program, and the conversation through it.
-pub(super) struct Connected {
-    pub client: Client,
+pub(super) struct ConnectedProgram {
+    pub client: SyncClient,
     child: Mutex<Option<Child>>,
 }
 
-impl Connected {
+impl ConnectedProgram {
     /// Starts the program.
-    pub fn start(address: &Address, shell: &Shell, settings: &Settings) -> Result<Self> {
+    pub fn start(address: &RemoteAddress, shell: &RemoteShell, settings: &LinkSettings) -> Result<Self> {
         let (program, first) = shell.words.split_first().ok_or(SyncError::Lost)?;
         let mut command = Command::new(program);
         command.args(first).arg(&address.host).arg(&shell.program).args(["sync", "--server"]);
@@ -33,12 +33,12 @@ impl Connected {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(SyncError::Lost);
         };
-        let link: Arc<Link> = Link::start(output.into(), input.into(), settings);
-        Ok(Self { client: Client::new(link), child: Mutex::new(Some(child)) })
+        let link: Arc<SessionLink> = SessionLink::start(output.into(), input.into(), settings);
+        Ok(Self { client: SyncClient::new(link), child: Mutex::new(Some(child)) })
     }
 }
 
-impl Drop for Connected {
+impl Drop for ConnectedProgram {
     fn drop(&mut self) {
         let stands = self.client.link().lost().is_none();
         self.client.end();

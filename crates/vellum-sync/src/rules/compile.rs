@@ -5,8 +5,8 @@
 use std::collections::HashSet;
 
 use super::error::RuleError;
-use super::parse::{Said, parse_cvs, parse_file, parse_old, parse_rule};
-use super::rule::{DirMerge, Effect, Entry, Modifiers, RuleArg, RuleSet};
+use super::parse::{ParsedLine, parse_cvs, parse_file, parse_old, parse_rule};
+use super::rule::{DirMergeRule, RuleArg, RuleEffect, RuleEntry, RuleModifiers, RuleSet};
 
 /// Files that may merge one another, one inside the other: more is a cycle.
 const DEPTH_MAX: usize = 32;
@@ -14,20 +14,20 @@ const DEPTH_MAX: usize = 32;
 pub(super) const RULES_MAX: usize = 100_000;
 
 /// Reads a file of rules by the name in a rule; says why it cannot.
-pub type ReadFile<'r> = &'r mut dyn FnMut(&[u8]) -> Result<Vec<u8>, String>;
+pub type ReadRuleFile<'r> = &'r mut dyn FnMut(&[u8]) -> Result<Vec<u8>, String>;
 
 impl RuleSet {
     /// The rules that `args` ask for, in their order. `read` reads the files that they name; with `nul`, a NUL ends
     /// each line of these.
-    pub fn compile(args: &[RuleArg], nul: bool, read: ReadFile<'_>) -> Result<Self, RuleError> {
-        let mut list = List { entries: Vec::new(), merged: HashSet::new(), nul };
+    pub fn compile(args: &[RuleArg], nul: bool, read: ReadRuleFile<'_>) -> Result<Self, RuleError> {
+        let mut list = RuleList { entries: Vec::new(), merged: HashSet::new(), nul };
         for arg in args {
             match arg {
-                RuleArg::Filter(text) => list.add(parse_rule(text, &Modifiers::default())?, 0, read)?,
-                RuleArg::Include(text) => list.add(parse_old(text, Effect::Include)?, 0, read)?,
-                RuleArg::Exclude(text) => list.add(parse_old(text, Effect::Exclude)?, 0, read)?,
-                RuleArg::IncludeFrom(name) => list.add_old(name, Effect::Include, read)?,
-                RuleArg::ExcludeFrom(name) => list.add_old(name, Effect::Exclude, read)?,
+                RuleArg::Filter(text) => list.add(parse_rule(text, &RuleModifiers::default())?, 0, read)?,
+                RuleArg::Include(text) => list.add(parse_old(text, RuleEffect::Include)?, 0, read)?,
+                RuleArg::Exclude(text) => list.add(parse_old(text, RuleEffect::Exclude)?, 0, read)?,
+                RuleArg::IncludeFrom(name) => list.add_old(name, RuleEffect::Include, read)?,
+                RuleArg::ExcludeFrom(name) => list.add_old(name, RuleEffect::Exclude, read)?,
                 RuleArg::Cvs(text) => list.add_cvs(Some(text), read)?,
             }
         }
@@ -36,15 +36,15 @@ impl RuleSet {
 }
 
 /// A list of rules as it grows.
-pub(super) struct List {
-    pub(super) entries: Vec<Entry>,
+pub(super) struct RuleList {
+    pub(super) entries: Vec<RuleEntry>,
     /// Files of each directory that the list names already: a second time they add nothing.
     pub(super) merged: HashSet<Vec<u8>>,
     pub(super) nul: bool,
 }
 
-impl List {
-    fn add_old(&mut self, name: &[u8], effect: Effect, read: ReadFile<'_>) -> Result<(), RuleError> {
+impl RuleList {
+    fn add_old(&mut self, name: &[u8], effect: RuleEffect, read: ReadRuleFile<'_>) -> Result<(), RuleError> {
         let text = read(name).map_err(|why| RuleError::file(name, why))?;
         let ends = |byte: &u8| if self.nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
         let lines: Vec<&[u8]> =
@@ -53,45 +53,50 @@ impl List {
     }
 
     /// Takes what a line says into the list.
-    pub(super) fn add(&mut self, said: Said, depth: usize, read: ReadFile<'_>) -> Result<(), RuleError> {
+    pub(super) fn add(
+        &mut self,
+        said: ParsedLine,
+        depth: usize,
+        read: ReadRuleFile<'_>,
+    ) -> Result<(), RuleError> {
         if self.entries.len() >= RULES_MAX {
             return Err(RuleError::TooMany { what: "filter rules", limit: RULES_MAX });
         }
         match said {
-            Said::Rule(rule) => self.entries.push(Entry::Rule(rule)),
-            Said::Cvs => self.add_cvs(None, read)?,
-            Said::Clear => {
+            ParsedLine::Rule(rule) => self.entries.push(RuleEntry::Rule(rule)),
+            ParsedLine::Cvs => self.add_cvs(None, read)?,
+            ParsedLine::Clear => {
                 self.entries.clear();
                 self.merged.clear();
             }
-            Said::DirMerge { merge, hidden } => {
-                self.entries.extend(hidden.map(Entry::Rule));
+            ParsedLine::DirMerge { merge, hidden } => {
+                self.entries.extend(hidden.map(RuleEntry::Rule));
                 self.add_dir_merge(merge);
             }
-            Said::Merge { name, modifiers, hidden } => {
-                self.entries.extend(hidden.map(Entry::Rule));
+            ParsedLine::Merge { name, modifiers, hidden } => {
+                self.entries.extend(hidden.map(RuleEntry::Rule));
                 self.merge(&name, &modifiers, depth, read)?;
             }
         }
         Ok(())
     }
 
-    fn add_cvs(&mut self, text: Option<&[u8]>, read: ReadFile<'_>) -> Result<(), RuleError> {
+    fn add_cvs(&mut self, text: Option<&[u8]>, read: ReadRuleFile<'_>) -> Result<(), RuleError> {
         parse_cvs(text)?.into_iter().try_for_each(|said| self.add(said, 0, read))
     }
 
-    fn add_dir_merge(&mut self, merge: DirMerge) {
+    fn add_dir_merge(&mut self, merge: DirMergeRule) {
         if self.merged.insert(merge.name.clone()) {
-            self.entries.push(Entry::DirMerge(merge));
+            self.entries.push(RuleEntry::DirMerge(merge));
         }
     }
 
     fn merge(
         &mut self,
         name: &[u8],
-        modifiers: &Modifiers,
+        modifiers: &RuleModifiers,
         depth: usize,
-        read: ReadFile<'_>,
+        read: ReadRuleFile<'_>,
     ) -> Result<(), RuleError> {
         if depth >= DEPTH_MAX {
             return Err(RuleError::file(name, "it merges itself"));

@@ -1,13 +1,13 @@
 //! What is wrong with rules.
 
 use thiserror::Error;
-use vellum_checkout::beneath::ShownPath;
+use vellum_checkout::beneath::EscapedPath;
 
 /// Why rules cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RuleError {
     /// A rule that is not understood.
-    #[error("the filter rule '{}' is not understood: {why}", ShownPath(.text))]
+    #[error("the filter rule '{}' is not understood: {why}", EscapedPath(.text))]
     Syntax {
         /// The rule.
         text: Vec<u8>,
@@ -15,7 +15,7 @@ pub enum RuleError {
         why: &'static str,
     },
     /// A file of rules that cannot be read.
-    #[error("the rules in '{}' cannot be read: {why}", ShownPath(.name))]
+    #[error("the rules in '{}' cannot be read: {why}", EscapedPath(.name))]
     File {
         /// The file.
         name: Vec<u8>,

@@ -13,14 +13,14 @@ use super::error::RuleError;
 
 /// The patterns of one file, and the files above it.
 #[derive(Debug)]
-pub(super) struct IgnoreFile {
+pub(super) struct SyncIgnoreFile {
     matcher: Gitignore,
     /// Where, in a path, the part begins that its patterns are about.
     offset: usize,
-    outer: Option<Arc<IgnoreFile>>,
+    outer: Option<Arc<SyncIgnoreFile>>,
 }
 
-impl IgnoreFile {
+impl SyncIgnoreFile {
     /// Puts the patterns of `text`, a file in the directory whose content begins at `offset` in paths, before `outer`.
     pub(super) fn new(
         name: &[u8],
@@ -56,7 +56,7 @@ impl IgnoreFile {
     }
 }
 
-impl Drop for IgnoreFile {
+impl Drop for SyncIgnoreFile {
     /// Takes the chain apart in a loop: a tree with such a file on each of very many levels must not use up the stack.
     fn drop(&mut self) {
         let mut next = self.outer.take();

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What regular files are transferred.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct FileLimits {
     /// Smallest size, bytes.
     pub min_size: Option<u64>,
     /// Largest size, bytes.
@@ -15,7 +15,7 @@ pub struct Limits {
     pub newer_than: Option<i64>,
 }
 
-impl Limits {
+impl FileLimits {
     /// Whether a regular file of this size, changed in this second, is transferred.
     #[must_use]
     pub fn take(&self, size: u64, mtime: i64) -> bool {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn limits_are_inclusive_for_sizes_and_exclusive_for_age() {
-        let limits = Limits { min_size: Some(10), max_size: Some(20), newer_than: Some(100) };
+        let limits = FileLimits { min_size: Some(10), max_size: Some(20), newer_than: Some(100) };
         assert!(limits.take(10, 101) && limits.take(20, 101));
         assert!(!limits.take(9, 101) && !limits.take(21, 101) && !limits.take(10, 100));
     }

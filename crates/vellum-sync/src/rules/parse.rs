@@ -4,24 +4,24 @@
 //! reading files.
 
 use super::error::RuleError;
-use super::rule::{DirMerge, Effect, Modifiers, Rule, Sides};
+use super::rule::{DirMergeRule, FilterRule, RuleEffect, RuleModifiers, RuleSides};
 
 /// Longest pattern, bytes: the longest path that the system takes.
 pub(super) const PATTERN_MAX: usize = 4096;
 
 /// What one line says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    Rule(Rule),
+pub(super) enum ParsedLine {
+    Rule(FilterRule),
     /// Read this file once, here.
     Merge {
         name: Vec<u8>,
-        modifiers: Modifiers,
-        hidden: Option<Rule>,
+        modifiers: RuleModifiers,
+        hidden: Option<FilterRule>,
     },
     DirMerge {
-        merge: DirMerge,
-        hidden: Option<Rule>,
+        merge: DirMergeRule,
+        hidden: Option<FilterRule>,
     },
     /// What CVS leaves out.
     Cvs,
@@ -29,7 +29,7 @@ pub(super) enum Said {
 }
 
 /// The rules of a whole file.
-pub(super) fn parse_file(text: &[u8], from: &Modifiers, nul: bool) -> Result<Vec<Said>, RuleError> {
+pub(super) fn parse_file(text: &[u8], from: &RuleModifiers, nul: bool) -> Result<Vec<ParsedLine>, RuleError> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let ends = |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
     let mut said = Vec::new();
@@ -44,12 +44,16 @@ pub(super) fn parse_file(text: &[u8], from: &Modifiers, nul: bool) -> Result<Vec
 }
 
 /// The pattern of `--include` and `--exclude`, where `- `, `+ ` and `!` still mean what they once did.
-pub(super) fn parse_old(text: &[u8], effect: Effect) -> Result<Said, RuleError> {
+pub(super) fn parse_old(text: &[u8], effect: RuleEffect) -> Result<ParsedLine, RuleError> {
     match text {
-        b"!" => Ok(Said::Clear),
-        [b'-', b' ', pattern @ ..] => plain(pattern, Effect::Exclude, &Modifiers::default()).map(Said::Rule),
-        [b'+', b' ', pattern @ ..] => plain(pattern, Effect::Include, &Modifiers::default()).map(Said::Rule),
-        pattern => plain(pattern, effect, &Modifiers::default()).map(Said::Rule),
+        b"!" => Ok(ParsedLine::Clear),
+        [b'-', b' ', pattern @ ..] => {
+            plain(pattern, RuleEffect::Exclude, &RuleModifiers::default()).map(ParsedLine::Rule)
+        }
+        [b'+', b' ', pattern @ ..] => {
+            plain(pattern, RuleEffect::Include, &RuleModifiers::default()).map(ParsedLine::Rule)
+        }
+        pattern => plain(pattern, effect, &RuleModifiers::default()).map(ParsedLine::Rule),
     }
 }
 
@@ -58,13 +62,13 @@ const CVS: &[u8] = b"RCS SCCS CVS CVS.adm RCSLOG cvslog.* tags TAGS .make.state 
     *.old *.bak *.BAK *.orig *.rej .del-* *.a *.olb *.o *.obj *.so *.exe *.Z *.elc *.ln core .svn/ .git/ .hg/ .bzr/";
 
 /// The patterns that CVS leaves out, or those of `text` in the same way.
-pub(super) fn parse_cvs(text: Option<&[u8]>) -> Result<Vec<Said>, RuleError> {
-    let from = Modifiers {
-        plain: Some(Effect::Exclude),
+pub(super) fn parse_cvs(text: Option<&[u8]>) -> Result<Vec<ParsedLine>, RuleError> {
+    let from = RuleModifiers {
+        plain: Some(RuleEffect::Exclude),
         words: true,
         cvs: true,
         perishable: true,
-        ..Modifiers::default()
+        ..RuleModifiers::default()
     };
     let mut said = Vec::new();
     let lines = text.unwrap_or(CVS).split(|byte| matches!(byte, b'\n' | b'\r'));
@@ -73,11 +77,11 @@ pub(super) fn parse_cvs(text: Option<&[u8]>) -> Result<Vec<Said>, RuleError> {
 }
 
 /// One rule of the newer syntax.
-pub(super) fn parse_rule(text: &[u8], from: &Modifiers) -> Result<Said, RuleError> {
+pub(super) fn parse_rule(text: &[u8], from: &RuleModifiers) -> Result<ParsedLine, RuleError> {
     if let Some(effect) = from.plain {
         return match text {
-            b"!" if from.cvs => Ok(Said::Clear),
-            pattern => plain(pattern, effect, from).map(Said::Rule),
+            b"!" if from.cvs => Ok(ParsedLine::Clear),
+            pattern => plain(pattern, effect, from).map(ParsedLine::Rule),
         };
     }
     if text
@@ -85,18 +89,18 @@ pub(super) fn parse_rule(text: &[u8], from: &Modifiers) -> Result<Said, RuleErro
         .or(text.strip_prefix(b"exclude,C"))
         .is_some_and(|rest| rest.trim_ascii().is_empty())
     {
-        return Ok(Said::Cvs);
+        return Ok(ParsedLine::Cvs);
     }
-    let head = Head::parse(text, false)?;
+    let head = RuleHead::parse(text, false)?;
     let pattern = text.get(head.len..).unwrap_or_default();
     head.complete(pattern, text, from)
 }
 
 /// Rules that white space separates: the one space behind a prefix belongs to its rule.
-fn parse_words(line: &[u8], from: &Modifiers, said: &mut Vec<Said>) -> Result<(), RuleError> {
+fn parse_words(line: &[u8], from: &RuleModifiers, said: &mut Vec<ParsedLine>) -> Result<(), RuleError> {
     let mut rest = line.trim_ascii_start();
     while !rest.is_empty() {
-        let head = if from.plain.is_some() { None } else { Some(Head::parse(rest, true)?) };
+        let head = if from.plain.is_some() { None } else { Some(RuleHead::parse(rest, true)?) };
         let start = head.as_ref().map_or(0, |head| head.len);
         let body = rest.get(start..).unwrap_or_default();
         let len = body.iter().position(u8::is_ascii_whitespace).unwrap_or(body.len());
@@ -110,11 +114,11 @@ fn parse_words(line: &[u8], from: &Modifiers, said: &mut Vec<Said>) -> Result<()
     Ok(())
 }
 
-fn plain(pattern: &[u8], effect: Effect, from: &Modifiers) -> Result<Rule, RuleError> {
+fn plain(pattern: &[u8], effect: RuleEffect, from: &RuleModifiers) -> Result<FilterRule, RuleError> {
     if pattern.is_empty() || pattern.len() > PATTERN_MAX || pattern.contains(&0) {
         return Err(RuleError::syntax(pattern, "a pattern has 1 to 4096 bytes, and no NUL"));
     }
-    Ok(Rule {
+    Ok(FilterRule {
         effect,
         pattern: pattern.to_vec(),
         sides: from.sides,
@@ -126,19 +130,19 @@ fn plain(pattern: &[u8], effect: Effect, from: &Modifiers) -> Result<Rule, RuleE
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Effect(Effect),
+enum RuleKind {
+    Effect(RuleEffect),
     Merge,
     DirMerge,
     Clear,
 }
 
 /// What stands before the pattern: the kind of a rule and its modifiers.
-struct Head {
-    kind: Kind,
+struct RuleHead {
+    kind: RuleKind,
     /// The kind names a side, so that modifiers must not.
-    sided: Option<Sides>,
-    modifiers: Modifiers,
+    sided: Option<RuleSides>,
+    modifiers: RuleModifiers,
     /// Sides as modifiers name them.
     sender: bool,
     receiver: bool,
@@ -162,14 +166,14 @@ const NAMES: [(&[u8], u8); 9] = [
     (b"clear", b'!'),
 ];
 
-impl Head {
+impl RuleHead {
     fn parse(text: &[u8], words: bool) -> Result<Self, RuleError> {
         let (letter, mut at) = prefix(text);
         let mut head = Self::of(letter).ok_or_else(|| RuleError::syntax(text, "no such kind of rule"))?;
         if text.get(at) == Some(&b',') {
             at += 1;
         }
-        while head.kind != Kind::Clear {
+        while head.kind != RuleKind::Clear {
             match text.get(at) {
                 None => break,
                 Some(b' ' | b'_') => {
@@ -187,24 +191,24 @@ impl Head {
 
     fn of(letter: u8) -> Option<Self> {
         let (kind, sided) = match letter {
-            b'-' => (Kind::Effect(Effect::Exclude), None),
-            b'+' => (Kind::Effect(Effect::Include), None),
-            b'H' => (Kind::Effect(Effect::Exclude), Some(Sides::SENDER)),
-            b'S' => (Kind::Effect(Effect::Include), Some(Sides::SENDER)),
-            b'P' => (Kind::Effect(Effect::Exclude), Some(Sides::RECEIVER)),
-            b'R' => (Kind::Effect(Effect::Include), Some(Sides::RECEIVER)),
-            b'.' => (Kind::Merge, None),
-            b':' => (Kind::DirMerge, None),
-            b'!' => (Kind::Clear, None),
+            b'-' => (RuleKind::Effect(RuleEffect::Exclude), None),
+            b'+' => (RuleKind::Effect(RuleEffect::Include), None),
+            b'H' => (RuleKind::Effect(RuleEffect::Exclude), Some(RuleSides::SENDER)),
+            b'S' => (RuleKind::Effect(RuleEffect::Include), Some(RuleSides::SENDER)),
+            b'P' => (RuleKind::Effect(RuleEffect::Exclude), Some(RuleSides::RECEIVER)),
+            b'R' => (RuleKind::Effect(RuleEffect::Include), Some(RuleSides::RECEIVER)),
+            b'.' => (RuleKind::Merge, None),
+            b':' => (RuleKind::DirMerge, None),
+            b'!' => (RuleKind::Clear, None),
             _ => return None,
         };
-        let modifiers = Modifiers::default();
+        let modifiers = RuleModifiers::default();
         let (sender, receiver, negated, hides_itself, not_inherited) = (false, false, false, false, false);
         Some(Self { kind, sided, modifiers, sender, receiver, negated, hides_itself, not_inherited, len: 0 })
     }
 
     fn modify(&mut self, byte: u8, text: &[u8]) -> Result<(), RuleError> {
-        let merges = matches!(self.kind, Kind::Merge | Kind::DirMerge);
+        let merges = matches!(self.kind, RuleKind::Merge | RuleKind::DirMerge);
         match byte {
             b'/' => self.modifiers.absolute = true,
             b'p' => self.modifiers.perishable = true,
@@ -212,15 +216,19 @@ impl Head {
             b's' if self.sided.is_none() => self.sender = true,
             b'r' if self.sided.is_none() => self.receiver = true,
             b'!' if !merges => self.negated = true,
-            b'-' if merges && self.modifiers.plain.is_none() => self.modifiers.plain = Some(Effect::Exclude),
-            b'+' if merges && self.modifiers.plain.is_none() => self.modifiers.plain = Some(Effect::Include),
+            b'-' if merges && self.modifiers.plain.is_none() => {
+                self.modifiers.plain = Some(RuleEffect::Exclude)
+            }
+            b'+' if merges && self.modifiers.plain.is_none() => {
+                self.modifiers.plain = Some(RuleEffect::Include)
+            }
             b'e' if merges => self.hides_itself = true,
             b'n' if merges => self.not_inherited = true,
             b'w' if merges => self.modifiers.words = true,
             b'C' if merges => {
                 self.modifiers.cvs = true;
                 self.modifiers.words = true;
-                self.modifiers.plain = Some(Effect::Exclude);
+                self.modifiers.plain = Some(RuleEffect::Exclude);
                 self.not_inherited = true;
             }
             b'C' => return Err(RuleError::syntax(text, "nothing may follow '-C', what CVS leaves out")),
@@ -229,10 +237,15 @@ impl Head {
         Ok(())
     }
 
-    fn complete(mut self, pattern: &[u8], text: &[u8], from: &Modifiers) -> Result<Said, RuleError> {
+    fn complete(
+        mut self,
+        pattern: &[u8],
+        text: &[u8],
+        from: &RuleModifiers,
+    ) -> Result<ParsedLine, RuleError> {
         let own = match (self.sender, self.receiver) {
             (false, false) => self.sided,
-            (sender, receiver) => Some(Sides { sender, receiver }),
+            (sender, receiver) => Some(RuleSides { sender, receiver }),
         };
         if own.is_some() && from.sides.is_some() {
             return Err(RuleError::syntax(text, "the rule that merged its file names the sides already"));
@@ -242,29 +255,29 @@ impl Head {
         self.modifiers.absolute |= from.absolute;
         self.modifiers.xattr |= from.xattr;
         match self.kind {
-            Kind::Clear if pattern.trim_ascii().is_empty() => Ok(Said::Clear),
-            Kind::Clear => Err(RuleError::syntax(text, "nothing may follow a rule that clears")),
-            Kind::Effect(effect) => {
+            RuleKind::Clear if pattern.trim_ascii().is_empty() => Ok(ParsedLine::Clear),
+            RuleKind::Clear => Err(RuleError::syntax(text, "nothing may follow a rule that clears")),
+            RuleKind::Effect(effect) => {
                 let rule = plain(pattern, effect, &self.modifiers).map_err(|error| error.about(text))?;
-                Ok(Said::Rule(Rule { negated: self.negated, ..rule }))
+                Ok(ParsedLine::Rule(FilterRule { negated: self.negated, ..rule }))
             }
-            Kind::Merge | Kind::DirMerge => self.merge(pattern, text),
+            RuleKind::Merge | RuleKind::DirMerge => self.merge(pattern, text),
         }
     }
 
-    fn merge(self, name: &[u8], text: &[u8]) -> Result<Said, RuleError> {
+    fn merge(self, name: &[u8], text: &[u8]) -> Result<ParsedLine, RuleError> {
         let name: &[u8] = if name.is_empty() && self.modifiers.cvs { b".cvsignore" } else { name };
         let base = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name).to_vec();
         let mut hidden = None;
         if self.hides_itself {
-            let modifiers = Modifiers { absolute: false, xattr: false, ..self.modifiers.clone() };
-            hidden = Some(plain(&base, Effect::Exclude, &modifiers).map_err(|error| error.about(text))?);
+            let modifiers = RuleModifiers { absolute: false, xattr: false, ..self.modifiers.clone() };
+            hidden = Some(plain(&base, RuleEffect::Exclude, &modifiers).map_err(|error| error.about(text))?);
         }
         if name.is_empty() || name.len() > PATTERN_MAX || name.contains(&0) {
             return Err(RuleError::syntax(text, "it names no file"));
         }
-        if self.kind == Kind::Merge {
-            return Ok(Said::Merge { name: name.to_vec(), modifiers: self.modifiers, hidden });
+        if self.kind == RuleKind::Merge {
+            return Ok(ParsedLine::Merge { name: name.to_vec(), modifiers: self.modifiers, hidden });
         }
         let slash = name.iter().rposition(|byte| *byte == b'/');
         let is_bad = |name: &[u8]| name == b"." || name == b"..";
@@ -279,8 +292,8 @@ impl Head {
         }
         let from = slash.map(|slash| name.get(..slash.max(1)).unwrap_or_default().to_vec());
         let merge =
-            DirMerge { name: base, modifiers: self.modifiers, not_inherited: self.not_inherited, from };
-        Ok(Said::DirMerge { merge, hidden })
+            DirMergeRule { name: base, modifiers: self.modifiers, not_inherited: self.not_inherited, from };
+        Ok(ParsedLine::DirMerge { merge, hidden })
     }
 }
 
@@ -300,9 +313,9 @@ fn prefix(text: &[u8]) -> (u8, usize) {
 mod tests {
     use super::*;
 
-    fn rule(text: &str) -> Rule {
-        match parse_rule(text.as_bytes(), &Modifiers::default()) {
-            Ok(Said::Rule(rule)) => rule,
+    fn rule(text: &str) -> FilterRule {
+        match parse_rule(text.as_bytes(), &RuleModifiers::default()) {
+            Ok(ParsedLine::Rule(rule)) => rule,
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -321,20 +334,20 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_refused() {
         for text in ["x a", "-", "- ", "-q a", "Hs a", "! a", "-Ca", "merge", ": a/b", ": ..", "+e a"] {
-            assert!(parse_rule(text.as_bytes(), &Modifiers::default()).is_err(), "{text}");
+            assert!(parse_rule(text.as_bytes(), &RuleModifiers::default()).is_err(), "{text}");
         }
     }
 
     #[test]
     fn words_keep_the_space_behind_a_prefix() {
-        let from = Modifiers { words: true, ..Modifiers::default() };
+        let from = RuleModifiers { words: true, ..RuleModifiers::default() };
         let said = parse_file(b"- foo + bar\n  -_baz", &from, false).unwrap();
-        assert_eq!(said, [rule("- foo"), rule("+ bar"), rule("- baz")].map(Said::Rule));
+        assert_eq!(said, [rule("- foo"), rule("+ bar"), rule("- baz")].map(ParsedLine::Rule));
     }
 
     #[test]
     fn comments_and_empty_lines_say_nothing() {
-        let said = parse_file(b"# one\n\n;two\r\n- x\n", &Modifiers::default(), false).unwrap();
-        assert_eq!(said, [Said::Rule(rule("- x"))]);
+        let said = parse_file(b"# one\n\n;two\r\n- x\n", &RuleModifiers::default(), false).unwrap();
+        assert_eq!(said, [ParsedLine::Rule(rule("- x"))]);
     }
 }

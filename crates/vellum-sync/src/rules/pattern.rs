@@ -4,13 +4,13 @@
 //! of the pattern at which the path may stand are followed side by side, and nothing is tried again. Deliberately
 //! absent: what a match means.
 
-use super::wild::Wild;
+use super::wild::WildcardPattern;
 
 /// A pattern, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pattern {
-    body: Body,
-    reach: Reach,
+pub(super) struct RulePattern {
+    body: PatternBody,
+    reach: PatternReach,
     dir_only: bool,
     /// It ends in `***`: a directory matches with the slash that its content would have.
     slash_after: bool,
@@ -21,14 +21,14 @@ pub(super) struct Pattern {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Body {
+enum PatternBody {
     Literal(Vec<u8>),
-    Wild(Wild),
+    Wild(WildcardPattern),
 }
 
 /// Which part of a path the pattern is held against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum PatternReach {
     /// The last component.
     Name,
     /// So many of the last components.
@@ -39,7 +39,7 @@ enum Reach {
     AfterAnySlash,
 }
 
-impl Pattern {
+impl RulePattern {
     pub(super) fn new(text: &[u8]) -> Self {
         let (text, dir_only) = match text {
             [rest @ .., b'/'] if !rest.is_empty() => (rest, true),
@@ -55,12 +55,16 @@ impl Pattern {
             _ => (text, false),
         };
         let reach = match (slashes, stars) {
-            (0, None) => Reach::Name,
-            _ if anchored || slash_before => Reach::Whole,
-            (slashes, None) => Reach::Last(slashes + 1),
-            (_, Some(_)) => Reach::AfterAnySlash,
+            (0, None) => PatternReach::Name,
+            _ if anchored || slash_before => PatternReach::Whole,
+            (slashes, None) => PatternReach::Last(slashes + 1),
+            (_, Some(_)) => PatternReach::AfterAnySlash,
         };
-        let body = if wild { Body::Wild(Wild::new(text)) } else { Body::Literal(text.to_vec()) };
+        let body = if wild {
+            PatternBody::Wild(WildcardPattern::new(text))
+        } else {
+            PatternBody::Literal(text.to_vec())
+        };
         Self { body, reach, dir_only, slash_after, slash_before, anchored }
     }
 
@@ -71,7 +75,7 @@ impl Pattern {
 
     /// Whether it is held against more than the last component.
     pub(super) fn wants_path(&self) -> bool {
-        self.reach != Reach::Name
+        self.reach != PatternReach::Name
     }
 
     /// Whether the entry at `path`, relative to where the pattern is anchored, matches.
@@ -80,17 +84,17 @@ impl Pattern {
             return false;
         }
         let text = match self.reach {
-            Reach::Name => last_components(path, 1),
-            Reach::Last(count) => last_components(path, count),
-            Reach::Whole | Reach::AfterAnySlash => Some(path),
+            PatternReach::Name => last_components(path, 1),
+            PatternReach::Last(count) => last_components(path, count),
+            PatternReach::Whole | PatternReach::AfterAnySlash => Some(path),
         };
         let Some(text) = text else { return false };
         match &self.body {
-            Body::Literal(literal) => literal == text,
-            Body::Wild(wild) => {
+            PatternBody::Literal(literal) => literal == text,
+            PatternBody::Wild(wild) => {
                 let before: &[u8] = if self.slash_before { b"/" } else { b"" };
                 let after: &[u8] = if self.slash_after && is_dir { b"/" } else { b"" };
-                wild.matches([before, text, after], self.reach == Reach::AfterAnySlash)
+                wild.matches([before, text, after], self.reach == PatternReach::AfterAnySlash)
             }
         }
     }
@@ -111,7 +115,7 @@ mod tests {
     use super::*;
 
     fn holds(pattern: &str, path: &str, is_dir: bool) -> bool {
-        Pattern::new(pattern.as_bytes()).matches(path.as_bytes(), is_dir)
+        RulePattern::new(pattern.as_bytes()).matches(path.as_bytes(), is_dir)
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Rules as data: what was typed, parsed and not yet compiled. They go over the wire like this.
 //!
-//! Invariant: everything here can be compiled by both sides, or is refused by [`super::Rules::new`] on both.
+//! Invariant: everything here can be compiled by both sides, or is refused by [`super::SyncRules::new`] on both.
 
 use serde::{Deserialize, Serialize};
 
 /// What happens to what a rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Effect {
+pub enum RuleEffect {
     /// It is shown, and at risk.
     Include,
     /// It is hidden, and protected.
@@ -15,14 +15,14 @@ pub enum Effect {
 
 /// Which sides a rule speaks of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sides {
+pub struct RuleSides {
     /// What is transferred.
     pub sender: bool,
     /// What `--delete` may remove.
     pub receiver: bool,
 }
 
-impl Sides {
+impl RuleSides {
     /// What is transferred, and what may be removed.
     pub const BOTH: Self = Self { sender: true, receiver: true };
     /// What is transferred.
@@ -33,13 +33,13 @@ impl Sides {
 
 /// An include or an exclude rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rule {
+pub struct FilterRule {
     /// What happens to what it matches.
-    pub effect: Effect,
+    pub effect: RuleEffect,
     /// The pattern as it was typed.
     pub pattern: Vec<u8>,
     /// Whom it concerns; both, or the sender alone with `--delete-excluded`, if it does not say.
-    pub sides: Option<Sides>,
+    pub sides: Option<RuleSides>,
     /// `!`: it matches what the pattern does not.
     pub negated: bool,
     /// `p`: it protects nothing in a directory that is being removed.
@@ -52,9 +52,9 @@ pub struct Rule {
 
 /// What rules without a word about it take from the rule that their file was merged by.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Modifiers {
+pub struct RuleModifiers {
     /// `s`, `r`.
-    pub sides: Option<Sides>,
+    pub sides: Option<RuleSides>,
     /// `p`.
     pub perishable: bool,
     /// `/`.
@@ -62,7 +62,7 @@ pub struct Modifiers {
     /// `x`.
     pub xattr: bool,
     /// `-` or `+`: lines are patterns, and this is what they do.
-    pub plain: Option<Effect>,
+    pub plain: Option<RuleEffect>,
     /// `w`: white space ends rules.
     pub words: bool,
     /// `C`: as CVS would; a lone `!` clears even though lines are patterns.
@@ -71,11 +71,11 @@ pub struct Modifiers {
 
 /// A rule that reads more rules in each directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DirMerge {
+pub struct DirMergeRule {
     /// The file's name: one component.
     pub name: Vec<u8>,
     /// What its rules take from here.
-    pub modifiers: Modifiers,
+    pub modifiers: RuleModifiers,
     /// `n`: its rules hold in its directory alone.
     pub not_inherited: bool,
     /// The absolute path of the directory from which on such files are read above the root, too, if it has a slash.
@@ -84,18 +84,18 @@ pub struct DirMerge {
 
 /// One place in the list of rules; the first that matches decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Entry {
+pub enum RuleEntry {
     /// A rule.
-    Rule(Rule),
+    Rule(FilterRule),
     /// The rules that a directory's own file holds, and those of the directories above.
-    DirMerge(DirMerge),
+    DirMerge(DirMergeRule),
 }
 
 /// All that decides what takes part, as it was typed, with merged files read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleSet {
     /// The rules, in order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<RuleEntry>,
     /// `--delete-excluded`: rules that name no side do not protect.
     pub delete_excluded: bool,
     /// `--gitignore`: what `.gitignore` files leave out is left out.

@@ -4,26 +4,26 @@
 
 use std::sync::Arc;
 
-use super::compile::{List, RULES_MAX};
+use super::compile::{RULES_MAX, RuleList};
 use super::error::RuleError;
-use super::ignored::IgnoreFile;
+use super::ignored::SyncIgnoreFile;
 use super::parse::{PATTERN_MAX, parse_file};
-use super::pattern::Pattern;
-use super::rule::{DirMerge, Effect, Entry, Rule, RuleSet, Sides};
-use crate::source::Side;
+use super::pattern::RulePattern;
+use super::rule::{DirMergeRule, FilterRule, RuleEffect, RuleEntry, RuleSet, RuleSides};
+use crate::source::SyncSide;
 
 /// Rules that all the files of one directory may hold.
 const OF_DIR_MAX: usize = 10_000;
 
 /// Reads a regular file of the directory that is entered; nothing if there is none of this name.
-pub type ReadHere<'r> = &'r mut dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>, String>;
+pub type ReadDirectoryFile<'r> = &'r mut dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>, String>;
 
 /// Reads a regular file of a directory above the root, by the directory's absolute path and its name.
-pub(super) type ReadAbove<'r> = &'r mut dyn FnMut(&[u8], &[u8]) -> Result<Option<Vec<u8>>, String>;
+pub(super) type ReadAncestorFile<'r> = &'r mut dyn FnMut(&[u8], &[u8]) -> Result<Option<Vec<u8>>, String>;
 
 /// What is done about an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
+pub struct RuleVerdict {
     /// As an entry of the source: it is transferred; if not, what is below it is not even looked at.
     pub transfer: bool,
     /// As an entry of the destination: `--delete` leaves it alone, with all that is below it.
@@ -34,10 +34,10 @@ pub struct Verdict {
 
 /// The rules of a run.
 #[derive(Debug)]
-pub struct Rules {
-    entries: Vec<Compiled>,
-    merges: Vec<DirMerge>,
-    default_sides: Sides,
+pub struct SyncRules {
+    entries: Vec<CompiledEntry>,
+    merges: Vec<DirMergeRule>,
+    default_sides: RuleSides,
     /// The root's absolute path without its first slash, with one behind it: what absolute patterns are held against.
     base: Vec<u8>,
     /// The root's path, and whether entries' paths begin with its name.
@@ -46,17 +46,17 @@ pub struct Rules {
 }
 
 #[derive(Debug)]
-enum Compiled {
-    Rule(Box<Matcher>),
+enum CompiledEntry {
+    Rule(Box<RuleMatcher>),
     /// The rules of a directory's own file: the one of this number in its scope.
     Local(usize),
 }
 
 #[derive(Debug)]
-struct Matcher {
-    pattern: Pattern,
-    effect: Effect,
-    sides: Sides,
+struct RuleMatcher {
+    pattern: RulePattern,
+    effect: RuleEffect,
+    sides: RuleSides,
     negated: bool,
     perishable: bool,
     absolute: bool,
@@ -69,22 +69,22 @@ struct Matcher {
 
 /// What holds in one directory, besides what holds everywhere.
 #[derive(Debug, Clone, Default)]
-pub struct Scope {
+pub struct RuleScope {
     /// Of each file that is looked for in directories.
-    locals: Arc<Vec<Option<Arc<Local>>>>,
+    locals: Arc<Vec<Option<Arc<LocalRules>>>>,
     /// Files that directories' own files want looked for.
-    more: Arc<Vec<DirMerge>>,
-    ignored: Option<Arc<IgnoreFile>>,
+    more: Arc<Vec<DirMergeRule>>,
+    ignored: Option<Arc<SyncIgnoreFile>>,
 }
 
 /// The rules of one file in one directory, and those above it.
 #[derive(Debug)]
-struct Local {
-    entries: Vec<Compiled>,
-    inherited: Option<Arc<Local>>,
+struct LocalRules {
+    entries: Vec<CompiledEntry>,
+    inherited: Option<Arc<LocalRules>>,
 }
 
-impl Drop for Local {
+impl Drop for LocalRules {
     /// Takes the chain apart in a loop: a tree with such a file on each of very many levels must not use up the stack.
     fn drop(&mut self) {
         let mut next = self.inherited.take();
@@ -94,7 +94,7 @@ impl Drop for Local {
     }
 }
 
-impl Rules {
+impl SyncRules {
     /// Makes a matcher of `set`, for a tree whose root has the absolute path `root`.
     pub fn new(set: &RuleSet, root: &[u8]) -> Result<Self, RuleError> {
         Self::named(set, root, false)
@@ -105,7 +105,7 @@ impl Rules {
         if set.entries.len() > RULES_MAX {
             return Err(RuleError::TooMany { what: "filter rules", limit: RULES_MAX });
         }
-        let default_sides = if set.delete_excluded { Sides::SENDER } else { Sides::BOTH };
+        let default_sides = if set.delete_excluded { RuleSides::SENDER } else { RuleSides::BOTH };
         let mut merges = Vec::new();
         let entries = compile(&set.entries, default_sides, 0, &mut merges, 0)?;
         let above = if is_named { parent(root) } else { root };
@@ -129,7 +129,8 @@ impl Rules {
     /// Whether verdicts depend on the last component of a path alone.
     #[must_use]
     pub fn ask_names_alone(&self) -> bool {
-        let by_name = |entry: &Compiled| matches!(entry, Compiled::Rule(rule) if !rule.pattern.wants_path());
+        let by_name =
+            |entry: &CompiledEntry| matches!(entry, CompiledEntry::Rule(rule) if !rule.pattern.wants_path());
         self.ignore_files.is_empty() && self.entries.iter().all(by_name)
     }
 
@@ -141,13 +142,13 @@ impl Rules {
 
     /// What holds above the root.
     #[must_use]
-    pub fn top(&self) -> Scope {
-        Scope { locals: Arc::new(vec![None; self.merges.len()]), ..Scope::default() }
+    pub fn top(&self) -> RuleScope {
+        RuleScope { locals: Arc::new(vec![None; self.merges.len()]), ..RuleScope::default() }
     }
 
     /// The same, with the rules of the directories above the root where such are asked for. `read` gives the content of a
     /// file in the directory at an absolute path.
-    pub(super) fn top_with(&self, read: ReadAbove<'_>) -> Result<Scope, RuleError> {
+    pub(super) fn top_with(&self, read: ReadAncestorFile<'_>) -> Result<RuleScope, RuleError> {
         let mut scope = self.top();
         let (root, is_named) = &self.root;
         for (at, merge) in self.merges.iter().enumerate() {
@@ -166,7 +167,7 @@ impl Rules {
                     above.push(b'/');
                 }
                 for entry in Arc::get_mut(&mut local).into_iter().flat_map(|local| &mut local.entries) {
-                    if let Compiled::Rule(rule) = entry {
+                    if let CompiledEntry::Rule(rule) = entry {
                         rule.above.clone_from(&above);
                     }
                 }
@@ -181,7 +182,12 @@ impl Rules {
 
     /// What holds in the directory at `dir` (empty for the root), which is in one where `outer` holds. `read` gives
     /// the content of one of its files, or nothing if it has no such regular file.
-    pub fn enter(&self, outer: &Scope, dir: &[u8], read: ReadHere<'_>) -> Result<Scope, RuleError> {
+    pub fn enter(
+        &self,
+        outer: &RuleScope,
+        dir: &[u8],
+        read: ReadDirectoryFile<'_>,
+    ) -> Result<RuleScope, RuleError> {
         if !self.reads_directories() {
             return Ok(outer.clone());
         }
@@ -190,13 +196,18 @@ impl Rules {
         self.enter_locals(&mut scope, offset, read)?;
         for name in &self.ignore_files {
             if let Some(text) = read(name).map_err(|why| RuleError::file(name, why))? {
-                scope.ignored = IgnoreFile::new(name, &text, offset, scope.ignored.take())?;
+                scope.ignored = SyncIgnoreFile::new(name, &text, offset, scope.ignored.take())?;
             }
         }
         Ok(scope)
     }
 
-    fn enter_locals(&self, scope: &mut Scope, offset: usize, read: ReadHere<'_>) -> Result<(), RuleError> {
+    fn enter_locals(
+        &self,
+        scope: &mut RuleScope,
+        offset: usize,
+        read: ReadDirectoryFile<'_>,
+    ) -> Result<(), RuleError> {
         let mut at = 0;
         while let Some(merge) = self.merges.iter().chain(scope.more.iter()).nth(at).cloned() {
             let text = read(&merge.name).map_err(|why| RuleError::file(&merge.name, why))?;
@@ -217,19 +228,19 @@ impl Rules {
     /// The rules of one file, before those that are inherited.
     fn local(
         &self,
-        merge: &DirMerge,
+        merge: &DirMergeRule,
         text: &[u8],
-        inherited: Option<Arc<Local>>,
-        scope: &mut Scope,
+        inherited: Option<Arc<LocalRules>>,
+        scope: &mut RuleScope,
         offset: usize,
-        read: ReadHere<'_>,
-    ) -> Result<Arc<Local>, RuleError> {
+        read: ReadDirectoryFile<'_>,
+    ) -> Result<Arc<LocalRules>, RuleError> {
         let known = self.merges.iter().chain(scope.more.iter());
         let merged = known.map(|merge| merge.name.clone()).collect();
-        let mut list = List { entries: Vec::new(), merged, nul: false };
+        let mut list = RuleList { entries: Vec::new(), merged, nul: false };
         let mut inherited = inherited;
         for said in parse_file(text, &merge.modifiers, false)? {
-            if said == super::parse::Said::Clear {
+            if said == super::parse::ParsedLine::Clear {
                 inherited = None;
                 list.entries.clear();
                 continue;
@@ -249,37 +260,43 @@ impl Rules {
             Arc::make_mut(&mut scope.locals).extend(more.iter().map(|_| None));
             Arc::make_mut(&mut scope.more).extend(more);
         }
-        Ok(Arc::new(Local { entries, inherited }))
+        Ok(Arc::new(LocalRules { entries, inherited }))
     }
 
     /// What is done about the entry at `path`, which is in a directory where `scope` holds.
     #[must_use]
-    pub fn judge(&self, scope: &Scope, path: &[u8], is_dir: bool) -> Verdict {
-        let mut asked = Asked { path, is_dir, base: &self.base, sender: None, receiver: None, removed: None };
+    pub fn judge(&self, scope: &RuleScope, path: &[u8], is_dir: bool) -> RuleVerdict {
+        let mut asked =
+            RuleQuery { path, is_dir, base: &self.base, sender: None, receiver: None, removed: None };
         asked.entries(&self.entries, scope);
-        let Asked { sender, receiver, removed, .. } = asked;
-        let mut effect = Effect::Include;
+        let RuleQuery { sender, receiver, removed, .. } = asked;
+        let mut effect = RuleEffect::Include;
         if (sender.is_none() || receiver.is_none() || removed.is_none())
             && scope.ignored.as_ref().is_some_and(|file| file.leaves_out(path, is_dir))
         {
-            effect = Effect::Exclude;
+            effect = RuleEffect::Exclude;
         }
-        let kept = if self.default_sides.receiver { effect } else { Effect::Include };
-        Verdict {
-            transfer: sender.unwrap_or(effect) == Effect::Include,
-            protect_from_delete: receiver.unwrap_or(kept) == Effect::Exclude,
-            protect_in_removed: removed.unwrap_or(kept) == Effect::Exclude,
+        let kept = if self.default_sides.receiver { effect } else { RuleEffect::Include };
+        RuleVerdict {
+            transfer: sender.unwrap_or(effect) == RuleEffect::Include,
+            protect_from_delete: receiver.unwrap_or(kept) == RuleEffect::Exclude,
+            protect_in_removed: removed.unwrap_or(kept) == RuleEffect::Exclude,
         }
     }
 
     /// Whether rules about extended attributes (`x`) let the attribute `name` take part, on one side, in a directory where
     /// `scope` holds: at the source it is copied then, at the destination removed where the source does not have it.
     #[must_use]
-    pub fn takes_xattr(&self, scope: &Scope, name: &[u8], side: Side) -> bool {
-        fn first(entries: &[Compiled], scope: &Scope, name: &[u8], side: Side) -> Option<Effect> {
+    pub fn takes_xattr(&self, scope: &RuleScope, name: &[u8], side: SyncSide) -> bool {
+        fn first(
+            entries: &[CompiledEntry],
+            scope: &RuleScope,
+            name: &[u8],
+            side: SyncSide,
+        ) -> Option<RuleEffect> {
             entries.iter().find_map(|entry| match entry {
-                Compiled::Rule(rule) => rule.effect_on_xattr(name, side),
-                Compiled::Local(number) => {
+                CompiledEntry::Rule(rule) => rule.effect_on_xattr(name, side),
+                CompiledEntry::Local(number) => {
                     let mut next = scope.locals.get(*number).and_then(Option::as_deref);
                     while let Some(local) = next {
                         if let Some(effect) = first(&local.entries, scope, name, side) {
@@ -291,15 +308,15 @@ impl Rules {
                 }
             })
         }
-        first(&self.entries, scope, name, side) != Some(Effect::Exclude)
+        first(&self.entries, scope, name, side) != Some(RuleEffect::Exclude)
     }
 }
 
-impl Matcher {
-    fn effect_on_xattr(&self, name: &[u8], side: Side) -> Option<Effect> {
+impl RuleMatcher {
+    fn effect_on_xattr(&self, name: &[u8], side: SyncSide) -> Option<RuleEffect> {
         let is_of_side = match side {
-            Side::Source => self.sides.sender,
-            Side::Destination => self.sides.receiver,
+            SyncSide::Source => self.sides.sender,
+            SyncSide::Destination => self.sides.receiver,
         };
         let holds = self.xattr && is_of_side && self.pattern.matches(name, false) != self.negated;
         holds.then_some(self.effect)
@@ -307,28 +324,28 @@ impl Matcher {
 }
 
 /// One question, and the answers so far.
-struct Asked<'a> {
+struct RuleQuery<'a> {
     path: &'a [u8],
     is_dir: bool,
     base: &'a [u8],
-    sender: Option<Effect>,
-    receiver: Option<Effect>,
-    removed: Option<Effect>,
+    sender: Option<RuleEffect>,
+    receiver: Option<RuleEffect>,
+    removed: Option<RuleEffect>,
 }
 
-impl Asked<'_> {
+impl RuleQuery<'_> {
     fn is_answered(&self) -> bool {
         self.sender.is_some() && self.receiver.is_some() && self.removed.is_some()
     }
 
-    fn entries(&mut self, entries: &[Compiled], scope: &Scope) {
+    fn entries(&mut self, entries: &[CompiledEntry], scope: &RuleScope) {
         for entry in entries {
             if self.is_answered() {
                 return;
             }
             match entry {
-                Compiled::Rule(rule) => self.rule(rule),
-                Compiled::Local(number) => {
+                CompiledEntry::Rule(rule) => self.rule(rule),
+                CompiledEntry::Local(number) => {
                     let mut next = scope.locals.get(*number).and_then(Option::as_deref);
                     while let Some(local) = next {
                         self.entries(&local.entries, scope);
@@ -339,7 +356,7 @@ impl Asked<'_> {
         }
     }
 
-    fn rule(&mut self, rule: &Matcher) {
+    fn rule(&mut self, rule: &RuleMatcher) {
         let wants_sender = rule.sides.sender && self.sender.is_none();
         let wants_removed = rule.sides.receiver && !rule.perishable && self.removed.is_none();
         let wants_receiver = rule.sides.receiver && self.receiver.is_none();
@@ -357,7 +374,7 @@ impl Asked<'_> {
         }
     }
 
-    fn holds(&self, rule: &Matcher) -> bool {
+    fn holds(&self, rule: &RuleMatcher) -> bool {
         let matches = if rule.absolute && rule.pattern.wants_path() {
             rule.pattern.matches(&[self.base, self.path].concat(), self.is_dir)
         } else if rule.pattern.is_anchored() && !rule.above.is_empty() {
@@ -374,21 +391,21 @@ impl Asked<'_> {
 /// Compiles `entries`, whose anchored patterns begin at `offset`; files of each directory go to `merges`, numbered
 /// from `first`.
 fn compile(
-    entries: &[Entry],
-    default_sides: Sides,
+    entries: &[RuleEntry],
+    default_sides: RuleSides,
     offset: usize,
-    merges: &mut Vec<DirMerge>,
+    merges: &mut Vec<DirMergeRule>,
     first: usize,
-) -> Result<Vec<Compiled>, RuleError> {
+) -> Result<Vec<CompiledEntry>, RuleError> {
     let mut compiled = Vec::with_capacity(entries.len());
     for entry in entries {
         compiled.push(match entry {
-            Entry::Rule(rule) => Compiled::Rule(Box::new(matcher(rule, default_sides, offset)?)),
-            Entry::DirMerge(merge) if is_component(&merge.name) => {
+            RuleEntry::Rule(rule) => CompiledEntry::Rule(Box::new(matcher(rule, default_sides, offset)?)),
+            RuleEntry::DirMerge(merge) if is_component(&merge.name) => {
                 merges.push(merge.clone());
-                Compiled::Local(first + merges.len() - 1)
+                CompiledEntry::Local(first + merges.len() - 1)
             }
-            Entry::DirMerge(merge) => {
+            RuleEntry::DirMerge(merge) => {
                 return Err(RuleError::file(&merge.name, "it is no name of one component"));
             }
         });
@@ -424,12 +441,12 @@ fn is_component(name: &[u8]) -> bool {
     !(name.is_empty() || name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, b'/' | 0)))
 }
 
-fn matcher(rule: &Rule, default_sides: Sides, offset: usize) -> Result<Matcher, RuleError> {
+fn matcher(rule: &FilterRule, default_sides: RuleSides, offset: usize) -> Result<RuleMatcher, RuleError> {
     if rule.pattern.is_empty() || rule.pattern.len() > PATTERN_MAX {
         return Err(RuleError::syntax(&rule.pattern, "a pattern has 1 to 4096 bytes"));
     }
-    Ok(Matcher {
-        pattern: Pattern::new(&rule.pattern),
+    Ok(RuleMatcher {
+        pattern: RulePattern::new(&rule.pattern),
         effect: rule.effect,
         sides: rule.sides.unwrap_or(default_sides),
         negated: rule.negated,

@@ -14,7 +14,7 @@ const LISTED_MAX: usize = 10_000_000;
 
 /// What is transferred of a listed path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Listed {
+pub enum ListedPath {
     /// It is on the way to one that is listed.
     Parent,
     /// Itself.
@@ -25,9 +25,9 @@ pub enum Listed {
 
 /// The paths that take part.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Selection {
+pub struct ListedPaths {
     #[serde(with = "pairs")]
-    paths: BTreeMap<Vec<u8>, Listed>,
+    paths: BTreeMap<Vec<u8>, ListedPath>,
     /// `-r`: of a directory, everything.
     recursive: bool,
     /// The root itself takes part, though not all that is in it does.
@@ -41,20 +41,20 @@ mod pairs {
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use super::Listed;
+    use super::ListedPath;
 
-    type Paths = BTreeMap<Vec<u8>, Listed>;
+    type Paths = BTreeMap<Vec<u8>, ListedPath>;
 
     pub fn serialize<S: Serializer>(paths: &Paths, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(paths)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Paths, D::Error> {
-        Ok(Vec::<(Vec<u8>, Listed)>::deserialize(from)?.into_iter().collect())
+        Ok(Vec::<(Vec<u8>, ListedPath)>::deserialize(from)?.into_iter().collect())
     }
 }
 
-impl Selection {
+impl ListedPaths {
     /// Parses a list. With `nul`, a NUL ends each path and nothing is a comment.
     pub fn parse(text: &[u8], nul: bool, recursive: bool) -> Result<Self, RuleError> {
         let ends = |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
@@ -82,16 +82,16 @@ impl Selection {
         }
         let content = line.ends_with(b"/") || line.ends_with(b"/.") || line == b".";
         for depth in 1..path.len() {
-            self.note(path.get(..depth).unwrap_or_default().join(&b'/'), Listed::Parent);
+            self.note(path.get(..depth).unwrap_or_default().join(&b'/'), ListedPath::Parent);
         }
-        self.note(path.join(&b'/'), if content { Listed::Content } else { Listed::Itself });
+        self.note(path.join(&b'/'), if content { ListedPath::Content } else { ListedPath::Itself });
         if self.paths.len() > LISTED_MAX {
             return Err(RuleError::TooMany { what: "listed paths", limit: LISTED_MAX });
         }
         Ok(())
     }
 
-    fn note(&mut self, path: Vec<u8>, listed: Listed) {
+    fn note(&mut self, path: Vec<u8>, listed: ListedPath) {
         let known = self.paths.entry(path).or_insert(listed);
         *known = listed.max(*known);
     }
@@ -144,7 +144,7 @@ impl Selection {
     /// Whether the entry at `path` is on the way to one that is transferred.
     #[must_use]
     pub fn leads_to(&self, path: &[u8]) -> bool {
-        self.paths.get(path) == Some(&Listed::Parent)
+        self.paths.get(path) == Some(&ListedPath::Parent)
     }
 
     /// Whether the entry at `path` can only be meant as a directory, though it be a symlink to one.
@@ -154,8 +154,8 @@ impl Selection {
         let below =
             || self.paths.range(deeper.clone()..).next().is_some_and(|(path, _)| path.starts_with(&deeper));
         match self.paths.get(path) {
-            Some(Listed::Parent | Listed::Content) => true,
-            Some(Listed::Itself) => below(),
+            Some(ListedPath::Parent | ListedPath::Content) => true,
+            Some(ListedPath::Itself) => below(),
             None => false,
         }
     }
@@ -163,7 +163,7 @@ impl Selection {
     /// Whether everything in the directory at `dir` is transferred, so that `--delete` may remove what is not there.
     #[must_use]
     pub fn takes_content_of(&self, dir: &[u8]) -> bool {
-        if self.paths.get(dir) == Some(&Listed::Content) {
+        if self.paths.get(dir) == Some(&ListedPath::Content) {
             return true;
         }
         if !self.recursive {
@@ -171,7 +171,7 @@ impl Selection {
         }
         let mut above = dir;
         loop {
-            if matches!(self.paths.get(above), Some(Listed::Itself | Listed::Content)) {
+            if matches!(self.paths.get(above), Some(ListedPath::Itself | ListedPath::Content)) {
                 return true;
             }
             if above.is_empty() {
@@ -192,21 +192,21 @@ mod tests {
 
     #[test]
     fn a_list_takes_what_it_names_and_the_way_there() {
-        let listed = Selection::parse(b"/a/b/c\n# no\n\nd/\n./e\n", false, false).unwrap();
+        let listed = ListedPaths::parse(b"/a/b/c\n# no\n\nd/\n./e\n", false, false).unwrap();
         for path in ["a", "a/b", "a/b/c", "d", "d/x", "e"] {
             assert!(listed.takes(path.as_bytes()), "{path}");
         }
         for path in ["a/x", "a/b/c/d", "d/x/y", "e/f", "no"] {
             assert!(!listed.takes(path.as_bytes()), "{path}");
         }
-        let deep = Selection::parse(b"a/b", false, true).unwrap();
+        let deep = ListedPaths::parse(b"a/b", false, true).unwrap();
         assert!(deep.takes(b"a/b/c/d") && !deep.takes(b"a/c"));
         assert!(deep.takes_content_of(b"a/b/c") && !deep.takes_content_of(b"a"));
     }
 
     #[test]
     fn no_line_leads_out_of_the_source() {
-        let listed = Selection::parse(b"../../etc/passwd\0#x\0a/../../b\0", true, false).unwrap();
+        let listed = ListedPaths::parse(b"../../etc/passwd\0#x\0a/../../b\0", true, false).unwrap();
         assert!(listed.takes(b"etc/passwd") && listed.takes(b"#x") && listed.takes(b"b"));
         assert!(!listed.takes(b".."));
     }

@@ -63,14 +63,14 @@ fn make(root: &Path, paths: &Paths, rules: &[(String, String)]) {
 
 /// Our side of the bargain.
 struct Ours<'t> {
-    rules: &'t Rules,
+    rules: &'t SyncRules,
     root: PathBuf,
     /// A directory's rules were not understood.
     refused: Cell<bool>,
 }
 
 impl Ours<'_> {
-    fn enter(&self, outer: &Scope, dir: &str) -> Scope {
+    fn enter(&self, outer: &RuleScope, dir: &str) -> RuleScope {
         let dir = dir.strip_suffix('/').unwrap_or(dir);
         let mut read = |name: &[u8]| {
             let path = self.root.join(dir).join(std::str::from_utf8(name).unwrap());
@@ -90,13 +90,13 @@ impl Ours<'_> {
         paths.iter().filter(below)
     }
 
-    fn judge(&self, scope: &Scope, path: &str) -> Verdict {
+    fn judge(&self, scope: &RuleScope, path: &str) -> RuleVerdict {
         let bare = path.strip_suffix('/');
         self.rules.judge(scope, bare.unwrap_or(path).as_bytes(), bare.is_some())
     }
 
     /// What of the source is transferred.
-    fn sent(&self, dir: &str, outer: &Scope, source: &Paths, sent: &mut Paths) {
+    fn sent(&self, dir: &str, outer: &RuleScope, source: &Paths, sent: &mut Paths) {
         let scope = self.enter(outer, dir);
         for path in Self::children(dir, source) {
             if self.judge(&scope, path).transfer {
@@ -109,7 +109,15 @@ impl Ours<'_> {
     }
 
     /// What of the destination stays. `removed`: the directory itself is not at the source.
-    fn kept(&self, dir: &str, outer: &Scope, removed: bool, there: &Paths, sent: &Paths, kept: &mut Paths) {
+    fn kept(
+        &self,
+        dir: &str,
+        outer: &RuleScope,
+        removed: bool,
+        there: &Paths,
+        sent: &Paths,
+        kept: &mut Paths,
+    ) {
         let scope = self.enter(outer, dir);
         for path in Self::children(dir, there) {
             let verdict = self.judge(&scope, path);
@@ -254,7 +262,7 @@ fn compare(
 
     let compiled = RuleSet::compile(&args_of(typed), false, &mut |_| Err("no files".to_owned()));
     let set = RuleSet { delete_excluded: excluded, ..compiled.unwrap() };
-    let rules = Rules::new(&set, from.to_str().unwrap().as_bytes()).unwrap();
+    let rules = SyncRules::new(&set, from.to_str().unwrap().as_bytes()).unwrap();
     let mut sent = Paths::new();
     let ours = Ours { rules: &rules, root: from.clone(), refused: Cell::new(false) };
     ours.sent("", &rules.top(), &source, &mut sent);
@@ -297,7 +305,7 @@ proptest! {
         let args = [RuleArg::Filter(text.clone()), RuleArg::Exclude(text)];
         for arg in args {
             if let Ok(set) = RuleSet::compile(&[arg], false, &mut |_| Err("no".to_owned())) {
-                let rules = Rules::new(&set, b"/root").unwrap();
+                let rules = SyncRules::new(&set, b"/root").unwrap();
                 let _ = rules.judge(&rules.top(), b"a/b", true);
             }
         }

@@ -8,7 +8,7 @@ const STACK_WORDS: usize = 4;
 
 /// What one place of a pattern takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Token {
+enum WildcardToken {
     Byte(u8),
     /// `?`: any byte but a slash.
     One,
@@ -22,21 +22,21 @@ enum Token {
 
 /// A pattern with wildcards.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wild {
+pub(super) struct WildcardPattern {
     /// Nothing: it is not well formed.
-    tokens: Option<Vec<Token>>,
+    tokens: Option<Vec<WildcardToken>>,
     /// The bytes that it ends with, by which most names are told apart at once.
     tail: Vec<u8>,
 }
 
-impl Wild {
+impl WildcardPattern {
     pub(super) fn new(text: &[u8]) -> Self {
         let tokens = tokens(text);
         let mut tail: Vec<u8> = tokens
             .iter()
             .flatten()
             .rev()
-            .map_while(|token| if let Token::Byte(byte) = token { Some(*byte) } else { None })
+            .map_while(|token| if let WildcardToken::Byte(byte) = token { Some(*byte) } else { None })
             .collect();
         tail.reverse();
         Self { tokens, tail }
@@ -63,7 +63,7 @@ impl Wild {
 
 /// Runs the automaton: bit `i` of `now` says that all before token `i` has been matched.
 fn follow<'s>(
-    tokens: &[Token],
+    tokens: &[WildcardToken],
     pieces: [&[u8]; 3],
     after_slashes: bool,
     mut now: &'s mut [u64],
@@ -97,7 +97,7 @@ fn follow<'s>(
 }
 
 /// Sets a state, and those that are reached from it without a byte.
-fn enter(tokens: &[Token], states: &mut [u64], mut at: usize) {
+fn enter(tokens: &[WildcardToken], states: &mut [u64], mut at: usize) {
     loop {
         if is_set(states, at) {
             return;
@@ -106,7 +106,7 @@ fn enter(tokens: &[Token], states: &mut [u64], mut at: usize) {
             *word |= 1 << (at % 64);
         }
         match tokens.get(at) {
-            Some(Token::Star | Token::Stars) => at += 1,
+            Some(WildcardToken::Star | WildcardToken::Stars) => at += 1,
             _ => return,
         }
     }
@@ -117,13 +117,13 @@ fn is_set(states: &[u64], at: usize) -> bool {
 }
 
 /// The state after `byte` in the state before `token`, which is number `at`.
-fn step(token: &Token, byte: u8, at: usize) -> Option<usize> {
+fn step(token: &WildcardToken, byte: u8, at: usize) -> Option<usize> {
     match token {
-        Token::Byte(wanted) => (*wanted == byte).then_some(at + 1),
-        Token::One => (byte != b'/').then_some(at + 1),
-        Token::Class(set) => (byte != b'/' && holds(set, byte)).then_some(at + 1),
-        Token::Star => (byte != b'/').then_some(at),
-        Token::Stars => Some(at),
+        WildcardToken::Byte(wanted) => (*wanted == byte).then_some(at + 1),
+        WildcardToken::One => (byte != b'/').then_some(at + 1),
+        WildcardToken::Class(set) => (byte != b'/' && holds(set, byte)).then_some(at + 1),
+        WildcardToken::Star => (byte != b'/').then_some(at),
+        WildcardToken::Stars => Some(at),
     }
 }
 
@@ -131,7 +131,7 @@ fn holds(set: &[u64; 4], byte: u8) -> bool {
     set.get(usize::from(byte / 64)).is_some_and(|word| word >> (byte % 64) & 1 == 1)
 }
 
-fn tokens(text: &[u8]) -> Option<Vec<Token>> {
+fn tokens(text: &[u8]) -> Option<Vec<WildcardToken>> {
     let mut tokens = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, after)) = rest.split_first() {
@@ -140,20 +140,20 @@ fn tokens(text: &[u8]) -> Option<Vec<Token>> {
             b'*' => {
                 let more = rest.iter().take_while(|byte| **byte == b'*').count();
                 rest = rest.get(more..)?;
-                if more > 0 { Token::Stars } else { Token::Star }
+                if more > 0 { WildcardToken::Stars } else { WildcardToken::Star }
             }
-            b'?' => Token::One,
+            b'?' => WildcardToken::One,
             b'\\' => {
                 let (escaped, after) = rest.split_first()?;
                 rest = after;
-                Token::Byte(*escaped)
+                WildcardToken::Byte(*escaped)
             }
             b'[' => {
                 let (set, after) = class(rest)?;
                 rest = after;
-                Token::Class(Box::new(set))
+                WildcardToken::Class(Box::new(set))
             }
-            byte => Token::Byte(*byte),
+            byte => WildcardToken::Byte(*byte),
         });
     }
     Some(tokens)
@@ -180,16 +180,16 @@ fn class(text: &[u8]) -> Option<([u64; 4], &[u8])> {
                 previous = None;
             }
             (b'[', _) if rest.first() == Some(&b':') => match named(rest) {
-                Named::Class(member, after) => {
+                ClassMember::Class(member, after) => {
                     (0..=255).filter(member).for_each(|byte| add(&mut set, byte));
                     rest = after;
                     previous = None;
                 }
-                Named::NoClass => {
+                ClassMember::NoClass => {
                     add(&mut set, b'[');
                     previous = Some(b'[');
                 }
-                Named::Unknown => return None,
+                ClassMember::Unknown => return None,
             },
             (byte, _) => {
                 let literal = if byte == b'\\' {
@@ -226,7 +226,7 @@ fn add(set: &mut [u64; 4], byte: u8) {
 }
 
 /// What `[:` in a class begins.
-enum Named<'t> {
+enum ClassMember<'t> {
     Class(fn(&u8) -> bool, &'t [u8]),
     /// There is no `:]`: brackets and letters like any.
     NoClass,
@@ -235,10 +235,12 @@ enum Named<'t> {
 }
 
 /// A named class, from its first colon.
-fn named(text: &[u8]) -> Named<'_> {
-    let Some(end) = text.iter().position(|byte| *byte == b']') else { return Named::Unknown };
-    let (Some(inside), Some(rest)) = (text.get(1..end), text.get(end + 1..)) else { return Named::Unknown };
-    let Some(name) = inside.strip_suffix(b":") else { return Named::NoClass };
+fn named(text: &[u8]) -> ClassMember<'_> {
+    let Some(end) = text.iter().position(|byte| *byte == b']') else { return ClassMember::Unknown };
+    let (Some(inside), Some(rest)) = (text.get(1..end), text.get(end + 1..)) else {
+        return ClassMember::Unknown;
+    };
+    let Some(name) = inside.strip_suffix(b":") else { return ClassMember::NoClass };
     let member: fn(&u8) -> bool = match name {
         b"alnum" => u8::is_ascii_alphanumeric,
         b"alpha" => u8::is_ascii_alphabetic,
@@ -252,9 +254,9 @@ fn named(text: &[u8]) -> Named<'_> {
         b"space" => |byte| matches!(byte, b' ' | b'\t'..=b'\r'),
         b"upper" => u8::is_ascii_uppercase,
         b"xdigit" => u8::is_ascii_hexdigit,
-        _ => return Named::Unknown,
+        _ => return ClassMember::Unknown,
     };
-    Named::Class(member, rest)
+    ClassMember::Class(member, rest)
 }
 
 #[cfg(test)]
@@ -262,7 +264,7 @@ mod tests {
     use super::*;
 
     fn holds(pattern: &str, text: &str) -> bool {
-        Wild::new(pattern.as_bytes()).matches([b"", text.as_bytes(), b""], false)
+        WildcardPattern::new(pattern.as_bytes()).matches([b"", text.as_bytes(), b""], false)
     }
 
     #[test]

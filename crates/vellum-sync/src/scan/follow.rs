@@ -5,59 +5,65 @@
 
 use std::sync::Arc;
 
-use vellum_checkout::beneath::Dir;
-use vellum_checkout::meta::Stat;
+use vellum_checkout::beneath::HeldDir;
+use vellum_checkout::meta::FileStat;
 use vellum_types::FileKind;
 
-use super::Judge;
+use super::EntryFilter;
 use crate::error::{Result, SyncError};
-use crate::listing::Detail;
-use crate::options::Follow;
-use crate::source::{Side, Wish};
+use crate::listing::EntryDetail;
+use crate::options::FollowSymlinks;
+use crate::source::{ListingRequest, SyncSide};
 
 /// The directory that is looked at.
 #[derive(Clone, Copy)]
-pub(super) struct Here<'h> {
-    pub dir: &'h Dir,
-    pub judge: &'h dyn Judge,
+pub(super) struct FollowedDirectory<'h> {
+    pub dir: &'h HeldDir,
+    pub judge: &'h dyn EntryFilter,
     /// Names above its entries, from where symlinks may not lead out.
     pub depth: usize,
 }
 
 /// What becomes of symlinks.
 #[derive(Clone, Copy)]
-pub(super) struct Links {
-    follow: Follow,
+pub(super) struct SymlinkFollower {
+    follow: FollowSymlinks,
     safe: bool,
     is_source: bool,
     /// Symlinks on the way to what was asked for by its path may be met.
     has_ways: bool,
 }
 
-impl Links {
-    pub fn of(wish: &Wish) -> Self {
+impl SymlinkFollower {
+    pub fn of(wish: &ListingRequest) -> Self {
         let preserve = &wish.options.preserve;
         let has_ways = wish.rules.filters().is_some_and(|filters| filters.selection.is_some());
-        let is_source = wish.side == Side::Source;
+        let is_source = wish.side == SyncSide::Source;
         Self { follow: preserve.follow, safe: preserve.safe_links, is_source, has_ways }
     }
 
     /// Whether any are followed.
     pub fn any(self) -> bool {
-        self.is_source && (self.follow != Follow::Never || self.has_ways)
+        self.is_source && (self.follow != FollowSymlinks::Never || self.has_ways)
     }
 
     /// What a symlink leads to, if it is to be followed.
-    pub fn target(self, here: &Here<'_>, name: &[u8], stat: &Stat, is_way: bool) -> Result<Option<Stat>> {
+    pub fn target(
+        self,
+        here: &FollowedDirectory<'_>,
+        name: &[u8],
+        stat: &FileStat,
+        is_way: bool,
+    ) -> Result<Option<FileStat>> {
         if stat.kind != FileKind::Symlink || !self.any() {
             return Ok(None);
         }
         let must = match self.follow {
-            Follow::Always => true,
-            Follow::Outside => leads_out(&here.dir.read_link(name)?, here.depth),
-            Follow::Dirs | Follow::Never => false,
+            FollowSymlinks::Always => true,
+            FollowSymlinks::Outside => leads_out(&here.dir.read_link(name)?, here.depth),
+            FollowSymlinks::Dirs | FollowSymlinks::Never => false,
         };
-        if !(must || is_way || self.follow == Follow::Dirs) {
+        if !(must || is_way || self.follow == FollowSymlinks::Dirs) {
             return Ok(None);
         }
         match here.dir.stat_followed(name) {
@@ -68,7 +74,7 @@ impl Links {
     }
 
     /// Whether a symlink is left out, since it leads out of the tree.
-    pub fn refuses(self, stat: &Stat, detail: Option<&Detail>, depth: usize) -> bool {
+    pub fn refuses(self, stat: &FileStat, detail: Option<&EntryDetail>, depth: usize) -> bool {
         self.safe
             && self.is_source
             && stat.kind == FileKind::Symlink
@@ -91,12 +97,12 @@ pub(super) fn leads_out(target: &[u8], depth: usize) -> bool {
 }
 
 /// A directory that is being walked, and those above it.
-pub(super) struct Above {
+pub(super) struct AncestorDirectories {
     pub id: (u64, u64),
-    pub above: Option<Arc<Above>>,
+    pub above: Option<Arc<AncestorDirectories>>,
 }
 
-impl Above {
+impl AncestorDirectories {
     /// Whether it is one of these.
     pub fn has(&self, id: (u64, u64)) -> bool {
         let mut next = Some(self);
@@ -110,7 +116,7 @@ impl Above {
     }
 }
 
-impl Drop for Above {
+impl Drop for AncestorDirectories {
     /// Takes the chain apart in a loop: a very deep tree must not use up the stack.
     fn drop(&mut self) {
         let mut next = self.above.take();

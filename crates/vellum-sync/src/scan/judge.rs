@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use vellum_types::Time;
+use vellum_types::UnixTime;
 
 use crate::error::Result;
-use crate::listing::{Flags, Fresh, Listing};
-use crate::source::{Side, Wish};
+use crate::listing::{EntryFlags, NewListingEntry, TreeListing};
+use crate::source::{ListingRequest, SyncSide};
 
 /// What a rule says of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
+pub struct EntryVerdict {
     /// It is transferred.
     pub transfer: bool,
     /// It is not deleted.
@@ -24,16 +24,16 @@ pub struct Verdict {
 }
 
 /// How a judge reads a rule file of the directory that it is about to enter: None if there is none.
-pub type ReadRules<'a> = &'a dyn Fn(&[u8]) -> Result<Option<Vec<u8>>>;
+pub type ReadScanRules<'a> = &'a dyn Fn(&[u8]) -> Result<Option<Vec<u8>>>;
 
 /// What decides which entries are listed: rules, as they hold in one directory.
-pub trait Judge: Send + Sync {
+pub trait EntryFilter: Send + Sync {
     /// What is to become of an entry of this directory.
-    fn judge(&self, name: &[u8], is_dir: bool) -> Verdict;
+    fn judge(&self, name: &[u8], is_dir: bool) -> EntryVerdict;
 
     /// Rules as they hold in a subdirectory (of an empty name: in the root); None if they hold as they are in all that
     /// is below.
-    fn enter(&self, name: &[u8], read: ReadRules<'_>) -> Result<Option<Arc<dyn Judge>>>;
+    fn enter(&self, name: &[u8], read: ReadScanRules<'_>) -> Result<Option<Arc<dyn EntryFilter>>>;
 
     /// Names that were listed one by one and should be in this directory.
     fn listed_names(&self) -> Vec<Vec<u8>> {
@@ -41,7 +41,7 @@ pub trait Judge: Send + Sync {
     }
 
     /// Whether a file of this size and time is transferred; it is not deleted either way.
-    fn admits(&self, _size: u64, _mtime: Time) -> bool {
+    fn admits(&self, _size: u64, _mtime: UnixTime) -> bool {
         true
     }
 
@@ -51,33 +51,36 @@ pub trait Judge: Send + Sync {
     }
 
     /// What the judge was made of, for another host to judge alike; None if it cannot be told.
-    fn filters(&self) -> Option<Arc<crate::rules::Filters>> {
+    fn filters(&self) -> Option<Arc<crate::rules::SyncFilters>> {
         None
     }
 }
 
 /// Whether the rules take a source that was named itself, as an entry of the directory that it is in.
-pub(crate) fn takes_named(wish: &Wish, name: &[u8], is_dir: bool) -> Result<bool> {
-    Ok(wish.side == Side::Destination || beside_named(wish)?.judge(name, is_dir).transfer)
+pub(crate) fn takes_named(wish: &ListingRequest, name: &[u8], is_dir: bool) -> Result<bool> {
+    Ok(wish.side == SyncSide::Destination || beside_named(wish)?.judge(name, is_dir).transfer)
 }
 
 /// The rules that hold beside a source that was named itself.
-pub(super) fn beside_named(wish: &Wish) -> Result<Arc<dyn Judge>> {
+pub(super) fn beside_named(wish: &ListingRequest) -> Result<Arc<dyn EntryFilter>> {
     Ok(wish.rules.enter(b"", &|_| Ok(None))?.unwrap_or_else(|| Arc::clone(&wish.rules)))
 }
 
 /// What is listed of a source that was named itself and that a rule leaves out.
-pub(crate) fn left_out() -> Listing {
-    Listing::new(&Fresh { flags: Flags::IMPLIED.with(Flags::WITHHELD), ..Fresh::dir() }, None)
+pub(crate) fn left_out() -> TreeListing {
+    TreeListing::new(
+        &NewListingEntry { flags: EntryFlags::IMPLIED.with(EntryFlags::WITHHELD), ..NewListingEntry::dir() },
+        None,
+    )
 }
 
 /// No rules.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Everything;
+pub struct NoFilter;
 
-impl Judge for Everything {
-    fn judge(&self, _: &[u8], _: bool) -> Verdict {
-        Verdict {
+impl EntryFilter for NoFilter {
+    fn judge(&self, _: &[u8], _: bool) -> EntryVerdict {
+        EntryVerdict {
             transfer: true,
             protect_from_delete: false,
             perishable: false,
@@ -86,7 +89,7 @@ impl Judge for Everything {
         }
     }
 
-    fn enter(&self, _: &[u8], _: ReadRules<'_>) -> Result<Option<Arc<dyn Judge>>> {
+    fn enter(&self, _: &[u8], _: ReadScanRules<'_>) -> Result<Option<Arc<dyn EntryFilter>>> {
         Ok(None)
     }
 }

@@ -9,18 +9,22 @@ use std::sync::Arc;
 use vellum_types::FileKind;
 
 use super::*;
-use crate::options::{Options, Preserve, Symlinks};
-use crate::source::Side;
+use crate::options::{PreserveOptions, SymlinkHandling, SyncOptions};
+use crate::source::SyncSide;
 
-fn wish(side: Side) -> Wish {
-    let preserve =
-        Preserve { recursive: true, symlinks: Symlinks::Keep, hard_links: true, ..Preserve::default() };
-    let options = Arc::new(Options { preserve, ..Options::default() });
-    Wish { side, options, rules: Arc::new(Everything), top: Vec::new(), avoid: None, owners: false }
+fn wish(side: SyncSide) -> ListingRequest {
+    let preserve = PreserveOptions {
+        recursive: true,
+        symlinks: SymlinkHandling::Keep,
+        hard_links: true,
+        ..PreserveOptions::default()
+    };
+    let options = Arc::new(SyncOptions { preserve, ..SyncOptions::default() });
+    ListingRequest { side, options, rules: Arc::new(NoFilter), top: Vec::new(), avoid: None, owners: false }
 }
 
-fn list(dir: &Path) -> Listing {
-    scan(&Dir::open_root(dir).unwrap(), &wish(Side::Source), &Meter::default()).unwrap()
+fn list(dir: &Path) -> TreeListing {
+    scan(&HeldDir::open_root(dir).unwrap(), &wish(SyncSide::Source), &ProgressMeter::default()).unwrap()
 }
 
 #[test]
@@ -59,7 +63,7 @@ fn names_of_one_file_have_one_group() {
 #[test]
 fn trees_deeper_than_any_path_are_listed() {
     let dir = tempfile::tempdir().unwrap();
-    let mut here = Dir::open_root(dir.path()).unwrap();
+    let mut here = HeldDir::open_root(dir.path()).unwrap();
     let name = "n".repeat(200);
     for _ in 0..60 {
         here.make_dir(name.as_bytes(), 0o755).unwrap();
@@ -81,7 +85,7 @@ fn what_is_vellums_own_is_left_out() {
     let listing = list(dir.path());
     assert_eq!(listing.root().children().map(|entry| entry.name()).collect::<Vec<_>>(), [b".vellumignore"]);
     assert_eq!(listing.leftovers, [b".vellum-tmp-0123456789abcdef"]);
-    assert!(listing.root().flags().has(Flags::KEEPS));
+    assert!(listing.root().flags().has(EntryFlags::KEEPS));
 }
 
 #[test]
@@ -89,10 +93,10 @@ fn a_single_file_is_listed_under_any_name() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a"), "abc").unwrap();
     fs::set_permissions(dir.path().join("a"), fs::Permissions::from_mode(0o640)).unwrap();
-    let root = Dir::open_root(dir.path()).unwrap();
-    let listing = scan_one(&root, b"a", b"b", &wish(Side::Source)).unwrap();
+    let root = HeldDir::open_root(dir.path()).unwrap();
+    let listing = scan_one(&root, b"a", b"b", &wish(SyncSide::Source)).unwrap();
     let entry = listing.find(b"b").unwrap();
     assert_eq!((entry.kind(), entry.size(), entry.mode()), (FileKind::File, 3, 0o640));
-    assert!(listing.root().flags().has(Flags::IMPLIED));
-    assert!(scan_one(&root, b"nothing", b"b", &wish(Side::Source)).is_err());
+    assert!(listing.root().flags().has(EntryFlags::IMPLIED));
+    assert!(scan_one(&root, b"nothing", b"b", &wish(SyncSide::Source)).is_err());
 }

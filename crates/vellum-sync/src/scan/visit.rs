@@ -2,19 +2,21 @@
 
 use std::collections::HashSet;
 
-use vellum_checkout::beneath::{BeneathError, Dir, Xattr};
-use vellum_checkout::meta::Stat;
+use vellum_checkout::beneath::{BeneathError, ExtendedAttribute, HeldDir};
+use vellum_checkout::meta::FileStat;
 use vellum_types::FileKind;
 use vellum_volume::config::CONFIG_OBJECT;
 use vellum_volume::own_place;
 
-use super::follow::{Here, Links};
+use super::follow::{FollowedDirectory, SymlinkFollower};
 use super::judge::beside_named;
-use super::{Judge, is_own};
+use super::{EntryFilter, is_own};
 use crate::error::{Result, SyncError};
-use crate::listing::{Block, Detail, Flags, Fresh, TimeGranularity, Unlisted};
-use crate::options::{Symlinks, When};
-use crate::source::{Side, Wish};
+use crate::listing::{
+    DirectoryBlock, EntryDetail, EntryFlags, NewListingEntry, TimeGranularity, UnlistedEntry,
+};
+use crate::options::{DeletePhase, SymlinkHandling};
+use crate::source::{ListingRequest, SyncSide};
 
 /// ACLs are attributes whose names begin so.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
@@ -22,9 +24,9 @@ const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 const SYSTEM_PREFIX: &[u8] = b"system.";
 
 /// What was found in a directory.
-pub(super) struct Found {
+pub(super) struct DirectoryContents {
     /// Its entries.
-    pub block: Block,
+    pub block: DirectoryBlock,
     /// Subdirectories to visit: place in the block, and name.
     pub dirs: Vec<(u32, Box<[u8]>)>,
     /// Symlinks that were followed: places in the block.
@@ -34,7 +36,7 @@ pub(super) struct Found {
     /// When files' attributes last changed, if that was asked for: place in the block, and stamp.
     pub stamps: Vec<(u32, u64)>,
     /// What could not be looked at; paths are names.
-    pub unlisted: Vec<Unlisted>,
+    pub unlisted: Vec<UnlistedEntry>,
     /// Names of files that a killed run may have left.
     pub leftovers: Vec<Box<[u8]>>,
     /// Something was left out.
@@ -47,10 +49,10 @@ pub(super) struct Found {
     pub granularity: TimeGranularity,
 }
 
-impl Found {
+impl DirectoryContents {
     pub fn with_capacity(names: usize) -> Self {
         Self {
-            block: Block::with_capacity(names),
+            block: DirectoryBlock::with_capacity(names),
             dirs: Vec::new(),
             followed: Vec::new(),
             linked: Vec::new(),
@@ -67,8 +69,8 @@ impl Found {
 
 /// What is known of a name that the rules took.
 #[derive(Clone, Copy)]
-struct Judged<'h> {
-    here: &'h Here<'h>,
+struct FilteredName<'h> {
+    here: &'h FollowedDirectory<'h>,
     protected: bool,
     perishable: bool,
     is_way: bool,
@@ -76,8 +78,8 @@ struct Judged<'h> {
 }
 
 /// What is looked for.
-pub(super) struct Looker<'w> {
-    wish: &'w Wish,
+pub(super) struct DirectoryVisitor<'w> {
+    wish: &'w ListingRequest,
     xattrs: bool,
     acls: bool,
     atimes: bool,
@@ -87,15 +89,15 @@ pub(super) struct Looker<'w> {
     bare_way: bool,
     /// Directories may be deleted with what is in them.
     deletes: bool,
-    symlinks: Symlinks,
-    pub(super) links: Links,
+    symlinks: SymlinkHandling,
+    pub(super) links: SymlinkFollower,
     partial_dir: Option<&'w [u8]>,
     /// Device of the root's filesystem, where others are not entered.
     device: Option<u64>,
 }
 
-impl<'w> Looker<'w> {
-    pub fn new(wish: &'w Wish) -> Self {
+impl<'w> DirectoryVisitor<'w> {
+    pub fn new(wish: &'w ListingRequest) -> Self {
         let preserve = &wish.options.preserve;
         Self {
             wish,
@@ -104,17 +106,17 @@ impl<'w> Looker<'w> {
             atimes: preserve.atimes,
             groups: preserve.hard_links,
             recursive: preserve.recursive,
-            bare_way: preserve.bare_way && wish.side == Side::Source,
-            deletes: wish.options.delete.when != When::Never || wish.options.delete.obstacles,
+            bare_way: preserve.bare_way && wish.side == SyncSide::Source,
+            deletes: wish.options.delete.when != DeletePhase::Never || wish.options.delete.obstacles,
             symlinks: preserve.symlinks,
-            links: Links::of(wish),
+            links: SymlinkFollower::of(wish),
             partial_dir: wish.options.writing.partial_dir.as_deref(),
             device: None,
         }
     }
 
     /// What was asked for.
-    pub fn wish(&self) -> &'w Wish {
+    pub fn wish(&self) -> &'w ListingRequest {
         self.wish
     }
 
@@ -125,13 +127,13 @@ impl<'w> Looker<'w> {
     }
 
     /// Looks at all names of a directory.
-    pub fn visit(&self, here: &Here<'_>) -> Result<Found> {
+    pub fn visit(&self, here: &FollowedDirectory<'_>) -> Result<DirectoryContents> {
         let dir = here.dir;
         let mut names = dir.names_once()?;
         names.sort();
-        let mut found = Found::with_capacity(names.len());
+        let mut found = DirectoryContents::with_capacity(names.len());
         found.is_store = is_store(dir, &|name| names.iter().any(|listed| listed.name == name));
-        if found.is_store && self.wish.side == Side::Destination {
+        if found.is_store && self.wish.side == SyncSide::Destination {
             found.keeps = true;
             return Ok(found);
         }
@@ -142,14 +144,14 @@ impl<'w> Looker<'w> {
             }
             self.judged(here, listed.name, listed.is_dir, &mut found);
         }
-        if self.wish.side == Side::Source && !self.wish.options.ignore_missing {
+        if self.wish.side == SyncSide::Source && !self.wish.options.ignore_missing {
             let listed = here.judge.listed_names();
             let names: HashSet<&[u8]> = match listed.is_empty() {
                 true => HashSet::new(),
                 false => names.iter().map(|listed| listed.name).collect(),
             };
             let missing = listed.into_iter().filter(|name| !names.contains(&name[..]));
-            found.unlisted.extend(missing.map(|name| Unlisted {
+            found.unlisted.extend(missing.map(|name| UnlistedEntry {
                 path: name,
                 message: "it is listed, and is not there".to_owned(),
                 vanished: false,
@@ -158,14 +160,20 @@ impl<'w> Looker<'w> {
         Ok(found)
     }
 
-    fn own(&self, name: &[u8], found: &mut Found) {
+    fn own(&self, name: &[u8], found: &mut DirectoryContents) {
         match vellum_checkout::beneath::is_temp_name(name) {
             true => found.leftovers.push(name.into()),
             false => found.keeps = true,
         }
     }
 
-    fn judged(&self, here: &Here<'_>, name: &[u8], is_dir: Option<bool>, found: &mut Found) {
+    fn judged(
+        &self,
+        here: &FollowedDirectory<'_>,
+        name: &[u8],
+        is_dir: Option<bool>,
+        found: &mut DirectoryContents,
+    ) {
         let looked = match is_dir {
             Some(is_dir) if is_dir || !self.links.any() => Ok(is_dir),
             // One that leads nowhere may still be left out by a rule.
@@ -176,8 +184,8 @@ impl<'w> Looker<'w> {
         let outcome = looked.and_then(|is_dir| {
             let verdict = here.judge.judge(name, is_dir);
             let left_out = match self.wish.side {
-                Side::Source => !verdict.transfer,
-                Side::Destination => {
+                SyncSide::Source => !verdict.transfer,
+                SyncSide::Destination => {
                     let goes = verdict.perishable && self.deletes;
                     !verdict.transfer && verdict.protect_from_delete && !goes
                 }
@@ -188,9 +196,10 @@ impl<'w> Looker<'w> {
             }
             // At the source a rule that protects keeps a directory from being left out as empty.
             let prunes = self.wish.options.preserve.prune_empty;
-            let protected = (self.wish.side == Side::Destination || prunes) && verdict.protect_from_delete;
+            let protected =
+                (self.wish.side == SyncSide::Destination || prunes) && verdict.protect_from_delete;
             let perishable = protected && verdict.perishable;
-            let judged = Judged {
+            let judged = FilteredName {
                 here,
                 protected,
                 perishable,
@@ -201,21 +210,32 @@ impl<'w> Looker<'w> {
         });
         if let Err(error) = outcome {
             let vanished = error.kind() == vellum_types::ErrorKind::NotFound;
-            found.unlisted.push(Unlisted { path: name.into(), message: error.chain(), vanished });
+            found.unlisted.push(UnlistedEntry { path: name.into(), message: error.chain(), vanished });
         }
     }
 
     /// Looks at one name, and enters it as `shown`.
-    pub fn look(&self, dir: &Dir, name: &[u8], shown: &[u8], found: &mut Found) -> Result<()> {
+    pub fn look(
+        &self,
+        dir: &HeldDir,
+        name: &[u8],
+        shown: &[u8],
+        found: &mut DirectoryContents,
+    ) -> Result<()> {
         let judge = beside_named(self.wish)?;
-        let here = Here { dir, judge: &*judge, depth: 0 };
-        let judged =
-            Judged { here: &here, protected: false, perishable: false, is_way: false, is_between: false };
+        let here = FollowedDirectory { dir, judge: &*judge, depth: 0 };
+        let judged = FilteredName {
+            here: &here,
+            protected: false,
+            perishable: false,
+            is_way: false,
+            is_between: false,
+        };
         self.look_with([name, shown], judged, found)
     }
 
     /// What a name is, or leads to if it is to be followed; and whether it was.
-    fn see(&self, here: &Here<'_>, name: &[u8], is_way: bool) -> Result<(Stat, bool)> {
+    fn see(&self, here: &FollowedDirectory<'_>, name: &[u8], is_way: bool) -> Result<(FileStat, bool)> {
         let stat = here.dir.stat(name)?;
         Ok(match self.links.target(here, name, &stat, is_way)? {
             Some(target) => (target, true),
@@ -223,8 +243,13 @@ impl<'w> Looker<'w> {
         })
     }
 
-    fn look_with(&self, [name, shown]: [&[u8]; 2], judged: Judged<'_>, found: &mut Found) -> Result<()> {
-        let Judged { here, is_way, .. } = judged;
+    fn look_with(
+        &self,
+        [name, shown]: [&[u8]; 2],
+        judged: FilteredName<'_>,
+        found: &mut DirectoryContents,
+    ) -> Result<()> {
+        let FilteredName { here, is_way, .. } = judged;
         let (stat, followed) = self.see(here, name, is_way)?;
         if stat.kind == FileKind::Dir && self.wish.avoid == Some((stat.dev, stat.ino)) {
             found.keeps = true;
@@ -232,19 +257,19 @@ impl<'w> Looker<'w> {
         }
         let detail = self.detail(here, name, &stat, followed)?;
         let elsewhere = stat.kind == FileKind::Dir && self.device.is_some_and(|device| device != stat.dev);
-        let withheld = self.wish.side == Side::Source
+        let withheld = self.wish.side == SyncSide::Source
             && stat.kind == FileKind::File
             && !here.judge.admits(stat.size, stat.mtime)
             || self.links.refuses(&stat, detail.as_ref(), here.depth);
         let is_bare = stat.kind == FileKind::Dir && self.bare_way && judged.is_between;
-        let flags = Flags::default()
-            .with_if(Flags::PROTECTED, judged.protected)
-            .with_if(Flags::PERISHABLE, judged.perishable)
-            .with_if(Flags::MOUNT.with(Flags::KEEPS), elsewhere)
-            .with_if(Flags::WITHHELD, withheld)
-            .with_if(Flags::IMPLIED, is_bare)
-            .with_if(Flags::SPARSE, stat.kind == FileKind::File && stat.may_have_holes)
-            .with_if(Flags::LINKED, stat.kind != FileKind::Dir && stat.nlink > 1);
+        let flags = EntryFlags::default()
+            .with_if(EntryFlags::PROTECTED, judged.protected)
+            .with_if(EntryFlags::PERISHABLE, judged.perishable)
+            .with_if(EntryFlags::MOUNT.with(EntryFlags::KEEPS), elsewhere)
+            .with_if(EntryFlags::WITHHELD, withheld)
+            .with_if(EntryFlags::IMPLIED, is_bare)
+            .with_if(EntryFlags::SPARSE, stat.kind == FileKind::File && stat.may_have_holes)
+            .with_if(EntryFlags::LINKED, stat.kind != FileKind::Dir && stat.nlink > 1);
         let place = found.block.len() as u32;
         found.followed.extend(followed.then_some(place));
         found.block.push(shown, &fresh(&stat, flags), detail)?;
@@ -268,11 +293,17 @@ impl<'w> Looker<'w> {
     }
 
     /// What few entries have.
-    fn detail(&self, here: &Here<'_>, name: &[u8], stat: &Stat, followed: bool) -> Result<Option<Detail>> {
+    fn detail(
+        &self,
+        here: &FollowedDirectory<'_>,
+        name: &[u8],
+        stat: &FileStat,
+        followed: bool,
+    ) -> Result<Option<EntryDetail>> {
         let dir = here.dir;
-        let mut detail = Detail::default();
+        let mut detail = EntryDetail::default();
         let mut any = self.atimes || self.groups && stat.nlink > 1 && stat.kind != FileKind::Dir;
-        if stat.kind == FileKind::Symlink && self.symlinks == Symlinks::Keep {
+        if stat.kind == FileKind::Symlink && self.symlinks == SymlinkHandling::Keep {
             detail.target = dir.read_link(name)?.into();
             any = true;
         }
@@ -295,9 +326,9 @@ impl<'w> Looker<'w> {
     /// The attributes that are asked for, and that the rules do not leave out. ACLs are none to the rules.
     pub fn attributes(
         &self,
-        node: &vellum_checkout::beneath::Node<'_>,
-        judge: &dyn Judge,
-    ) -> std::result::Result<Vec<Xattr>, BeneathError> {
+        node: &vellum_checkout::beneath::HeldNode<'_>,
+        judge: &dyn EntryFilter,
+    ) -> std::result::Result<Vec<ExtendedAttribute>, BeneathError> {
         let mut found = Vec::new();
         if !(self.xattrs || self.acls) {
             return Ok(found);
@@ -308,7 +339,7 @@ impl<'w> Looker<'w> {
                 if is_acl { self.acls } else { self.xattrs && !name.starts_with(SYSTEM_PREFIX) };
             if is_asked_for && (is_acl || judge.takes_xattr(&name)) {
                 // One that is gone since it was listed is no error.
-                found.extend(node.xattr(&name)?.map(|value| Xattr { name, value }));
+                found.extend(node.xattr(&name)?.map(|value| ExtendedAttribute { name, value }));
             }
         }
         found.sort_unstable();
@@ -317,7 +348,7 @@ impl<'w> Looker<'w> {
 }
 
 /// Whether a directory, which has these names, is a store of Vellum's.
-fn is_store(dir: &Dir, has: &dyn Fn(&[u8]) -> bool) -> bool {
+fn is_store(dir: &HeldDir, has: &dyn Fn(&[u8]) -> bool) -> bool {
     use std::io::Read;
     let head = has(CONFIG_OBJECT.as_bytes()).then(|| {
         let mut head = Vec::new();
@@ -330,7 +361,7 @@ fn is_store(dir: &Dir, has: &dyn Fn(&[u8]) -> bool) -> bool {
 
 /// The moment at which anything of a file last changed, as a number; 0 stands for none. The inode's number is left out:
 /// some filesystems give other ones each time that they are mounted.
-pub(crate) fn stamp(stat: &Stat) -> u64 {
+pub(crate) fn stamp(stat: &FileStat) -> u64 {
     /// Nanoseconds of a second.
     const SECOND: u64 = 1_000_000_000;
     let moment = stat.ctime.secs.cast_unsigned().wrapping_mul(SECOND);
@@ -338,14 +369,14 @@ pub(crate) fn stamp(stat: &Stat) -> u64 {
 }
 
 /// The same with the inode's number, by which a file is told from its copy: within one run that is the file's own.
-pub(crate) fn identity(stat: &Stat) -> u64 {
+pub(crate) fn identity(stat: &FileStat) -> u64 {
     /// Odd, so that no two numbers become one.
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     (stamp(stat) ^ stat.ino.wrapping_mul(SPREAD)).max(1)
 }
 
 /// Attributes of a file as a listing has them.
-pub(super) fn fresh(stat: &Stat, flags: Flags) -> Fresh {
-    let Stat { kind, mode, uid, gid, size, mtime, .. } = *stat;
-    Fresh { kind, mode, uid, gid, size, mtime, flags }
+pub(super) fn fresh(stat: &FileStat, flags: EntryFlags) -> NewListingEntry {
+    let FileStat { kind, mode, uid, gid, size, mtime, .. } = *stat;
+    NewListingEntry { kind, mode, uid, gid, size, mtime, flags }
 }

@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use vellum_checkout::beneath::{Dir, raise_open_files_limit};
-use vellum_checkout::crew::Crew;
-use vellum_checkout::meta::Stat;
-use vellum_types::Time;
-use vellum_volume::Meter;
+use vellum_checkout::beneath::{HeldDir, raise_open_files_limit};
+use vellum_checkout::crew::WorkerPool;
+use vellum_checkout::meta::FileStat;
+use vellum_types::UnixTime;
+use vellum_volume::ProgressMeter;
 
-use super::follow::{Above, Here};
-use super::visit::{Found, Looker, fresh};
-use super::{Judge, ReadRules};
+use super::follow::{AncestorDirectories, FollowedDirectory};
+use super::visit::{DirectoryContents, DirectoryVisitor, fresh};
+use super::{EntryFilter, ReadScanRules};
 use crate::error::{Result, SyncError};
-use crate::listing::{Detail, EntryId, Flags, Listing, TimeGranularity, Unlisted};
-use crate::local::Steps;
-use crate::source::Wish;
+use crate::listing::{EntryDetail, EntryFlags, ListingEntryId, TimeGranularity, TreeListing, UnlistedEntry};
+use crate::local::DirectoryRoute;
+use crate::source::ListingRequest;
 
 /// Share of the permitted open files that a walk takes for directories.
 const HELD_SHARE: u64 = 4;
@@ -33,78 +33,78 @@ const RULES_MAX: u64 = 4 << 20;
 const FAT: rustix::fs::FsWord = 0x4d44;
 
 /// A directory to be visited.
-struct Task {
-    id: EntryId,
+struct WalkTask {
+    id: ListingEntryId,
     name: Box<[u8]>,
     /// Through which it is opened; None: from the root.
-    parent: Option<Held>,
-    judge: Arc<dyn Judge>,
+    parent: Option<HeldDirectory>,
+    judge: Arc<dyn EntryFilter>,
     /// Names above it, counted from where symlinks begin.
     depth: usize,
     /// It is what a symlink leads to.
     followed: bool,
     /// The directories above it, where symlinks are followed.
-    above: Option<Arc<Above>>,
+    above: Option<Arc<AncestorDirectories>>,
 }
 
 /// A directory held open, and counted.
 #[derive(Clone)]
-struct Held(Arc<Counted>);
+struct HeldDirectory(Arc<HeldCount>);
 
-struct Counted {
-    dir: Dir,
+struct HeldCount {
+    dir: HeldDir,
     count: Arc<AtomicUsize>,
 }
 
-impl Drop for Counted {
+impl Drop for HeldCount {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A directory that was visited.
-struct Visited {
-    id: EntryId,
-    judge: Arc<dyn Judge>,
+struct VisitedDirectory {
+    id: ListingEntryId,
+    judge: Arc<dyn EntryFilter>,
     depth: usize,
-    above: Option<Arc<Above>>,
+    above: Option<Arc<AncestorDirectories>>,
 }
 
-struct State {
-    listing: Listing,
+struct WalkState {
+    listing: TreeListing,
     /// The number of each file with several names.
     groups: HashMap<(u64, u64), u32>,
     failure: Option<SyncError>,
 }
 
 /// One walk.
-pub(super) struct Walk<'a> {
-    root: &'a Dir,
-    looker: Looker<'a>,
-    meter: &'a Meter,
+pub(super) struct DirectoryWalk<'a> {
+    root: &'a HeldDir,
+    looker: DirectoryVisitor<'a>,
+    meter: &'a ProgressMeter,
     threads: usize,
     held: Arc<AtomicUsize>,
     held_max: usize,
-    crew: Crew<Task>,
+    crew: WorkerPool<WalkTask>,
     /// It is a FAT, whose times of change have been finer than those of content.
     is_fat: bool,
-    state: Mutex<State>,
+    state: Mutex<WalkState>,
 }
 
-impl<'a> Walk<'a> {
-    pub fn new(root: &'a Dir, wish: &'a Wish, meter: &'a Meter) -> Result<Self> {
+impl<'a> DirectoryWalk<'a> {
+    pub fn new(root: &'a HeldDir, wish: &'a ListingRequest, meter: &'a ProgressMeter) -> Result<Self> {
         let stat = root.stat_self()?;
         let device = wish.options.one_filesystem.then_some(stat.dev);
-        let looker = Looker::new(wish).staying_on(device);
-        let mut detail = Detail {
+        let looker = DirectoryVisitor::new(wish).staying_on(device);
+        let mut detail = EntryDetail {
             xattrs: looker.attributes(&root.self_node(), &*wish.rules)?.into(),
-            ..Detail::default()
+            ..EntryDetail::default()
         };
         if wish.options.preserve.atimes {
             detail.atime = Some(stat.mtime);
         }
-        let flags = Flags::default().with_if(Flags::IMPLIED, wish.implies_root());
-        let mut listing = Listing::new(&fresh(&stat, flags), Some(detail));
+        let flags = EntryFlags::default().with_if(EntryFlags::IMPLIED, wish.implies_root());
+        let mut listing = TreeListing::new(&fresh(&stat, flags), Some(detail));
         listing.begun = wish.options.stamps.then(now);
         let is_fat = rustix::fs::fstatfs(root).is_ok_and(|fs| fs.f_type == FAT);
         listing.granularity = if is_fat { TimeGranularity::COARSEST } else { granularity_of(&stat) };
@@ -114,8 +114,16 @@ impl<'a> Walk<'a> {
         };
         let judge = judge.unwrap_or_else(|| wish.rules.clone());
         let (name, depth) = (wish.top.clone().into(), usize::from(!wish.top.is_empty()));
-        let task = Task { id: EntryId::ROOT, name, parent: None, judge, depth, followed: false, above: None };
-        let state = State { listing, groups: HashMap::new(), failure: None };
+        let task = WalkTask {
+            id: ListingEntryId::ROOT,
+            name,
+            parent: None,
+            judge,
+            depth,
+            followed: false,
+            above: None,
+        };
+        let state = WalkState { listing, groups: HashMap::new(), failure: None };
         let held_max = (raise_open_files_limit() / HELD_SHARE).min(HELD_MAX) as usize;
         Ok(Self {
             root,
@@ -124,7 +132,7 @@ impl<'a> Walk<'a> {
             threads: wish.options.effort.threads(),
             held: Arc::default(),
             held_max,
-            crew: Crew::new(task),
+            crew: WorkerPool::new(task),
             is_fat,
             state: Mutex::new(state),
         })
@@ -137,7 +145,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Visits everything. Others start to help when there is something to help with: most trees are small.
-    pub fn run(self) -> Result<Listing> {
+    pub fn run(self) -> Result<TreeListing> {
         if self.is_alone() {
             return Ok(self.state.into_inner().unwrap_or_else(PoisonError::into_inner).listing);
         }
@@ -156,27 +164,28 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn perform(&self, task: Task) {
+    fn perform(&self, task: WalkTask) {
         if let Err(failure) = self.visit(task) {
             self.crew.give_up();
             self.lock().failure.get_or_insert(failure);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WalkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Visits a directory. What fails here ends the walk; what fails of the directory is in the listing.
-    fn visit(&self, task: Task) -> Result<()> {
+    fn visit(&self, task: WalkTask) -> Result<()> {
         self.meter.check()?;
         let outcome = self.open(&task).and_then(|dir| {
             let above = self.above(&task, &dir)?;
             let read = |name: &[u8]| read_rules(&dir, name);
-            let judge = task.judge.enter(&task.name, &read as ReadRules<'_>)?;
+            let judge = task.judge.enter(&task.name, &read as ReadScanRules<'_>)?;
             let judge = judge.unwrap_or_else(|| task.judge.clone());
-            let found = self.looker.visit(&Here { dir: &dir, judge: &*judge, depth: task.depth })?;
-            Ok((dir, Visited { id: task.id, judge, depth: task.depth, above }, found))
+            let found =
+                self.looker.visit(&FollowedDirectory { dir: &dir, judge: &*judge, depth: task.depth })?;
+            Ok((dir, VisitedDirectory { id: task.id, judge, depth: task.depth, above }, found))
         });
         match outcome {
             Ok((dir, visited, found)) => self.store(dir, &visited, found),
@@ -185,24 +194,24 @@ impl<'a> Walk<'a> {
                 let mut state = self.lock();
                 let path = state.listing.entry(task.id).path();
                 let vanished = error.kind() == vellum_types::ErrorKind::NotFound;
-                state.listing.unlisted.push(Unlisted { path, message: error.chain(), vanished });
-                state.listing.mark(task.id, Flags::UNREAD);
+                state.listing.unlisted.push(UnlistedEntry { path, message: error.chain(), vanished });
+                state.listing.mark(task.id, EntryFlags::UNREAD);
                 Ok(())
             }
         }
     }
 
-    fn open(&self, task: &Task) -> Result<Dir> {
-        if task.id == EntryId::ROOT {
+    fn open(&self, task: &WalkTask) -> Result<HeldDir> {
+        if task.id == ListingEntryId::ROOT {
             // Opened anew: names are read once through one descriptor, and the root may be listed twice.
             return Ok(self.root.reopened()?);
         }
         let parent = match &task.parent {
-            Some(Held(parent)) => parent.dir.clone(),
+            Some(HeldDirectory(parent)) => parent.dir.clone(),
             None => {
                 let steps = {
                     let state = self.lock();
-                    Steps::to(&state.listing.entry(task.id).parent().unwrap_or(state.listing.root()))
+                    DirectoryRoute::to(&state.listing.entry(task.id).parent().unwrap_or(state.listing.root()))
                 };
                 steps.from(self.root)?
             }
@@ -214,7 +223,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The directories down to this one, if symlinks are followed: none may lead to one of these.
-    fn above(&self, task: &Task, dir: &Dir) -> Result<Option<Arc<Above>>> {
+    fn above(&self, task: &WalkTask, dir: &HeldDir) -> Result<Option<Arc<AncestorDirectories>>> {
         if !self.looker.links.any() {
             return Ok(None);
         }
@@ -223,17 +232,17 @@ impl<'a> Walk<'a> {
         if task.followed && task.above.as_ref().is_some_and(|above| above.has(id)) {
             return Err(SyncError::Cycle);
         }
-        Ok(Some(Arc::new(Above { id, above: task.above.clone() })))
+        Ok(Some(Arc::new(AncestorDirectories { id, above: task.above.clone() })))
     }
 
     /// Stores what was found in a directory and queues its subdirectories.
-    fn store(&self, dir: Dir, visited: &Visited, mut found: Found) -> Result<()> {
+    fn store(&self, dir: HeldDir, visited: &VisitedDirectory, mut found: DirectoryContents) -> Result<()> {
         let id = visited.id;
         self.meter.add(found.files, 0);
         let hold = !found.dirs.is_empty() && self.held.load(Ordering::Relaxed) < self.held_max;
         let held = hold.then(|| {
             self.held.fetch_add(1, Ordering::Relaxed);
-            Held(Arc::new(Counted { dir, count: self.held.clone() }))
+            HeldDirectory(Arc::new(HeldCount { dir, count: self.held.clone() }))
         });
         let mut state = self.lock();
         let state = &mut *state;
@@ -250,16 +259,16 @@ impl<'a> Walk<'a> {
             state.listing.granularity.merge(found.granularity);
         }
         if found.keeps {
-            state.listing.mark(id, Flags::KEEPS);
+            state.listing.mark(id, EntryFlags::KEEPS);
         }
         if found.is_store {
-            state.listing.mark(id, Flags::STORE);
+            state.listing.mark(id, EntryFlags::STORE);
         }
         for place in &found.followed {
             state.listing.set_followed(first.plus(*place));
         }
         self.tell(&mut state.listing, id, &mut found);
-        let task = |(place, name)| Task {
+        let task = |(place, name)| WalkTask {
             id: first.plus(place),
             name,
             parent: held.clone(),
@@ -274,7 +283,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Notes what could not be looked at, and what a killed run left.
-    fn tell(&self, listing: &mut Listing, id: EntryId, found: &mut Found) {
+    fn tell(&self, listing: &mut TreeListing, id: ListingEntryId, found: &mut DirectoryContents) {
         if found.unlisted.is_empty() && found.leftovers.is_empty() {
             return;
         }
@@ -283,7 +292,7 @@ impl<'a> Walk<'a> {
             prefix.push(b'/');
         }
         if found.unlisted.iter().any(|unlisted| !unlisted.vanished) {
-            listing.mark(id, Flags::KEEPS);
+            listing.mark(id, EntryFlags::KEEPS);
         }
         for mut unlisted in found.unlisted.drain(..) {
             unlisted.path = [&prefix[..], &unlisted.path].concat();
@@ -296,7 +305,7 @@ impl<'a> Walk<'a> {
 }
 
 /// How finely a filesystem keeps times, as far as its root tells.
-fn granularity_of(stat: &Stat) -> TimeGranularity {
+fn granularity_of(stat: &FileStat) -> TimeGranularity {
     let mut granularity = TimeGranularity::COARSEST;
     granularity.see(stat.mtime);
     granularity.see(stat.ctime);
@@ -311,12 +320,12 @@ fn in_order(groups: &HashMap<(u64, u64), u32>) -> Vec<(u64, u64)> {
 }
 
 /// The present moment.
-fn now() -> Time {
+fn now() -> UnixTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time { secs: since.as_secs().try_into().unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
+    UnixTime { secs: since.as_secs().try_into().unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
 }
 
-pub(crate) fn read_rules(dir: &Dir, name: &[u8]) -> Result<Option<Vec<u8>>> {
+pub(crate) fn read_rules(dir: &HeldDir, name: &[u8]) -> Result<Option<Vec<u8>>> {
     use std::io::Read;
     let opened = match dir.open_file(name) {
         Ok(opened) => opened,

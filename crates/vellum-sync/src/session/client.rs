@@ -5,18 +5,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use super::feed;
-use super::link::{Incoming, Link};
-use super::message::{Begin, Found, Message};
+use super::link::{IncomingMessage, SessionLink};
+use super::message::{BeginRequest, FoundPath, SessionMessage};
 use super::wire_source::WireSource;
 use crate::error::{Result, SyncError};
-use crate::listing::{Digest, EntryId, Listing};
-use crate::plan::Plan;
-use crate::receive::{Job, Report};
-use crate::source::Wish;
-use crate::wire::{Frame, Kind, WireError, encode_plan};
+use crate::listing::{ContentDigest, ListingEntryId, TreeListing};
+use crate::plan::SyncPlan;
+use crate::receive::{SyncJob, SyncReport};
+use crate::source::ListingRequest;
+use crate::wire::{FrameKind, WireError, WireFrame, encode_plan};
 
 /// Bytes of a told hash: whether there is one, and it.
 pub(super) const HASH_LEN: usize = 33;
@@ -24,22 +24,22 @@ pub(super) const HASH_LEN: usize = 33;
 const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// A conversation with a server.
-pub struct Client {
-    link: Arc<Link>,
+pub struct SyncClient {
+    link: Arc<SessionLink>,
     /// Held while something is asked for.
     turn: Mutex<()>,
 }
 
-impl Client {
+impl SyncClient {
     /// Speaks through a link.
     #[must_use]
-    pub fn new(link: Arc<Link>) -> Self {
+    pub fn new(link: Arc<SessionLink>) -> Self {
         Self { link, turn: Mutex::new(()) }
     }
 
     /// The link.
     #[must_use]
-    pub fn link(&self) -> &Arc<Link> {
+    pub fn link(&self) -> &Arc<SessionLink> {
         &self.link
     }
 
@@ -54,28 +54,33 @@ impl Client {
     }
 
     /// Asks for an end; what was found there.
-    pub fn begin(&self, begin: &Begin) -> Result<Found> {
+    pub fn begin(&self, begin: &BeginRequest) -> Result<FoundPath> {
         let _turn = self.turn();
-        self.link.say(&Message::Begin(begin.clone()))?;
+        self.link.say(&SessionMessage::Begin(begin.clone()))?;
         self.ready()
     }
 
-    fn ready(&self) -> Result<Found> {
+    fn ready(&self) -> Result<FoundPath> {
         match self.link.receive()? {
-            Incoming::Message(Message::Ready(found)) => Ok(found),
+            IncomingMessage::Message(SessionMessage::Ready(found)) => Ok(found),
             _ => Err(unasked()),
         }
     }
 
     /// Lists the end; asks for it by the way, if it is told which.
-    pub fn list(&self, begin: Option<&Begin>, wish: &Wish, meter: &Meter) -> Result<Listing> {
+    pub fn list(
+        &self,
+        begin: Option<&BeginRequest>,
+        wish: &ListingRequest,
+        meter: &ProgressMeter,
+    ) -> Result<TreeListing> {
         let _turn = self.turn();
         if let Some(begin) = begin {
-            self.link.say(&Message::Begin(begin.clone()))?;
+            self.link.say(&SessionMessage::Begin(begin.clone()))?;
         }
         let filters = wish.rules.filters().map(|filters| (*filters).clone()).unwrap_or_default();
         self.link.allow_listing();
-        self.link.say(&Message::List {
+        self.link.say(&SessionMessage::List {
             options: Box::new((*wish.options).clone()),
             filters: Box::new(filters),
             top: wish.top.clone(),
@@ -89,7 +94,7 @@ impl Client {
             return Err(error);
         }
         match self.link.receive()? {
-            Incoming::Listing(listing) => {
+            IncomingMessage::Listing(listing) => {
                 meter.add(listing.files().0, 0);
                 Ok((*listing).clone())
             }
@@ -98,13 +103,15 @@ impl Client {
     }
 
     /// Hashes files of the end.
-    pub fn digest(&self, files: &[EntryId]) -> Result<Vec<Option<Digest>>> {
+    pub fn digest(&self, files: &[ListingEntryId]) -> Result<Vec<Option<ContentDigest>>> {
         let _turn = self.turn();
         self.link.allow_bulk(files.len() * HASH_LEN);
         self.send_numbers(files)?;
-        self.link.say(&Message::Digest)?;
-        let Incoming::Bulk(told) = self.link.receive()? else { return Err(unasked()) };
-        let Incoming::Message(Message::Digested) = self.link.receive()? else { return Err(unasked()) };
+        self.link.say(&SessionMessage::Digest)?;
+        let IncomingMessage::Bulk(told) = self.link.receive()? else { return Err(unasked()) };
+        let IncomingMessage::Message(SessionMessage::Digested) = self.link.receive()? else {
+            return Err(unasked());
+        };
         let (hashes, rest) = told.as_chunks::<HASH_LEN>();
         if !rest.is_empty() || hashes.len() != files.len() {
             return Err(unasked());
@@ -112,21 +119,21 @@ impl Client {
         Ok(hashes.iter().map(|[known, hash @ ..]| (*known == 1).then_some(*hash)).collect())
     }
 
-    fn send_numbers(&self, entries: &[EntryId]) -> Result<()> {
+    fn send_numbers(&self, entries: &[ListingEntryId]) -> Result<()> {
         for part in entries.chunks(1 << 16) {
             let payload = part.iter().flat_map(|id| id.as_u32().to_le_bytes()).collect();
-            self.link.send(Frame::new(Kind::Digests, 0, payload))?;
+            self.link.send(WireFrame::new(FrameKind::Digests, 0, payload))?;
         }
         Ok(())
     }
 
     /// Has entries of the end taken away.
-    pub fn take_away(&self, entries: &[EntryId], meter: &Meter) -> Result<Report> {
+    pub fn take_away(&self, entries: &[ListingEntryId], meter: &ProgressMeter) -> Result<SyncReport> {
         let _turn = self.turn();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let watch = scope.spawn(|| self.pass_on_stop(meter, &done));
-            let asked = self.send_numbers(entries).and_then(|()| self.link.say(&Message::Take));
+            let asked = self.send_numbers(entries).and_then(|()| self.link.say(&SessionMessage::Take));
             let outcome = asked.and_then(|()| self.wait_for_report(meter));
             done.store(true, Ordering::Relaxed);
             watch.thread().unpark();
@@ -135,7 +142,7 @@ impl Client {
     }
 
     /// Has a plan carried out, and feeds the content that is asked for meanwhile.
-    pub fn carry_out(&self, job: &Job<'_>, meter: &Meter) -> Result<Report> {
+    pub fn carry_out(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
         let _turn = self.turn();
         self.link.feed.begin();
         let done = AtomicBool::new(false);
@@ -153,25 +160,25 @@ impl Client {
         })
     }
 
-    fn send_job(&self, job: &Job<'_>) -> Result<()> {
-        self.link.say(&Message::CarryOut { options: Box::new(job.options.clone()) })?;
+    fn send_job(&self, job: &SyncJob<'_>) -> Result<()> {
+        self.link.say(&SessionMessage::CarryOut { options: Box::new(job.options.clone()) })?;
         self.link.send_listing(job.from)?;
         self.send_plan(job.plan)
     }
 
-    fn send_plan(&self, plan: &Plan) -> Result<()> {
-        encode_plan(plan, &mut |payload| self.link.send(Frame::new(Kind::Plan, 0, payload)))
+    fn send_plan(&self, plan: &SyncPlan) -> Result<()> {
+        encode_plan(plan, &mut |payload| self.link.send(WireFrame::new(FrameKind::Plan, 0, payload)))
     }
 
-    fn wait_for_report(&self, meter: &Meter) -> Result<Report> {
+    fn wait_for_report(&self, meter: &ProgressMeter) -> Result<SyncReport> {
         let (mut items, mut bytes) = (0, 0);
         loop {
             match self.link.receive()? {
-                Incoming::Message(Message::Progress { items: now_items, bytes: now_bytes }) => {
+                IncomingMessage::Message(SessionMessage::Progress { items: now_items, bytes: now_bytes }) => {
                     meter.add(now_items.saturating_sub(items), now_bytes.saturating_sub(bytes));
                     (items, bytes) = (now_items.max(items), now_bytes.max(bytes));
                 }
-                Incoming::Message(Message::Done(report)) => return Ok(report.into()),
+                IncomingMessage::Message(SessionMessage::Done(report)) => return Ok(report.into()),
                 _ => return Err(unasked()),
             }
         }
@@ -179,16 +186,16 @@ impl Client {
 
     /// Says farewell. The end of the stream says the same, so it does not matter whether it arrives.
     pub fn end(&self) {
-        let _ = self.link.say(&Message::Bye);
+        let _ = self.link.say(&SessionMessage::Bye);
         self.link.close();
     }
 
     /// Tells the server when somebody here asks to stop.
-    fn pass_on_stop(&self, meter: &Meter, done: &AtomicBool) {
+    fn pass_on_stop(&self, meter: &ProgressMeter, done: &AtomicBool) {
         while !done.load(Ordering::Relaxed) {
             if meter.check().is_err() {
                 // If the connection is gone, the server stops by itself.
-                let _ = self.link.say(&Message::Stop);
+                let _ = self.link.say(&SessionMessage::Stop);
                 return;
             }
             std::thread::park_timeout(LOOK);
@@ -196,7 +203,7 @@ impl Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for SyncClient {
     fn drop(&mut self) {
         self.end();
     }

@@ -11,14 +11,14 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use vellum_checkout::beneath::{OpenedFile, stat_file};
 use vellum_checkout::clone::data_segments;
 
-use super::inbox::{ToldVersion, WINDOW, data_cost};
-use super::link::Link;
+use super::inbox::{WINDOW, WireOldVersion, data_cost};
+use super::link::SessionLink;
 use super::message::told_error;
-use crate::delta::{ENCODED_MAX, Matcher, Op};
+use crate::delta::{DeltaOperation, ENCODED_MAX, SignatureMatcher};
 use crate::error::{Result, SyncError};
-use crate::listing::{Entry, EntryId, Listing};
-use crate::source::{Content, Piece, Pieces, Source};
-use crate::wire::{Frame, Kind, WireError};
+use crate::listing::{ListingEntry, ListingEntryId, TreeListing};
+use crate::source::{ContentPieces, FileContent, SourceEnd, TransferPiece};
+use crate::wire::{FrameKind, WireError, WireFrame};
 
 /// Threads that read: enough to keep a disk busy while others hash and compress.
 pub(super) const THREADS: usize = 4;
@@ -29,13 +29,13 @@ const WAITING_MAX: usize = 1 << 18;
 /// Bytes of signatures that may wait: a few of the longest.
 const SIGNATURES_MAX: usize = 16 * ENCODED_MAX;
 
-struct Request {
+struct StreamRequest {
     stream: u32,
     file: u32,
-    old: Option<ToldVersion>,
+    old: Option<WireOldVersion>,
 }
 
-impl Request {
+impl StreamRequest {
     /// Bytes of the signature.
     fn signature_len(&self) -> usize {
         self.old.as_ref().map_or(0, |old| old.signature.len())
@@ -43,8 +43,8 @@ impl Request {
 }
 
 #[derive(Default)]
-struct State {
-    waiting: VecDeque<Request>,
+struct FeedState {
+    waiting: VecDeque<StreamRequest>,
     signatures: usize,
     /// Streams being sent: how many bytes may go.
     allowed: HashMap<u32, u64>,
@@ -53,43 +53,43 @@ struct State {
 
 /// What the other side asked for.
 #[derive(Default)]
-pub(super) struct Feed {
-    state: Mutex<State>,
+pub(super) struct StreamFeed {
+    state: Mutex<FeedState>,
     wake: Condvar,
 }
 
-impl Feed {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl StreamFeed {
+    fn lock(&self) -> MutexGuard<'_, FeedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes in a frame that arrived.
-    pub fn take(&self, frame: Frame) -> std::result::Result<(), WireError> {
+    pub fn take(&self, frame: WireFrame) -> std::result::Result<(), WireError> {
         let mut state = self.lock();
-        let mut bytes = vellum_types::Reader::new(&frame.payload);
+        let mut bytes = vellum_types::FieldReader::new(&frame.payload);
         match frame.kind {
-            Kind::Open => {
+            FrameKind::Open => {
                 for stream in frame.number.. {
-                    state.ask(Request { stream, file: bytes.u32()?, old: None })?;
+                    state.ask(StreamRequest { stream, file: bytes.u32()?, old: None })?;
                     if bytes.remaining() == 0 {
                         break;
                     }
                 }
             }
-            Kind::OpenDelta | Kind::OpenInPlace => {
+            FrameKind::OpenDelta | FrameKind::OpenInPlace => {
                 let file = bytes.u32()?;
                 let signature = bytes.take_rest().to_vec();
-                let is_overwritten = frame.kind == Kind::OpenInPlace;
-                let old = Some(ToldVersion { signature, is_overwritten });
-                state.ask(Request { stream: frame.number, file, old })?;
+                let is_overwritten = frame.kind == FrameKind::OpenInPlace;
+                let old = Some(WireOldVersion { signature, is_overwritten });
+                state.ask(StreamRequest { stream: frame.number, file, old })?;
             }
-            Kind::Credit => {
+            FrameKind::Credit => {
                 let more = bytes.u64()?;
                 if let Some(allowed) = state.allowed.get_mut(&frame.number) {
                     *allowed = allowed.saturating_add(more);
                 }
             }
-            Kind::Cancel => {
+            FrameKind::Cancel => {
                 state.waiting.retain(|request| request.stream != frame.number);
                 state.allowed.remove(&frame.number);
             }
@@ -107,10 +107,10 @@ impl Feed {
 
     /// Something may be asked for again.
     pub fn begin(&self) {
-        *self.lock() = State::default();
+        *self.lock() = FeedState::default();
     }
 
-    fn next(&self) -> Option<Request> {
+    fn next(&self) -> Option<StreamRequest> {
         let mut state = self.lock();
         loop {
             if state.ended {
@@ -148,8 +148,8 @@ impl Feed {
     }
 }
 
-impl State {
-    fn ask(&mut self, request: Request) -> std::result::Result<(), WireError> {
+impl FeedState {
+    fn ask(&mut self, request: StreamRequest) -> std::result::Result<(), WireError> {
         self.signatures += request.signature_len();
         if self.waiting.len() >= WAITING_MAX || self.signatures > SIGNATURES_MAX {
             return Err(WireError::TooMuch("files at a time"));
@@ -160,9 +160,9 @@ impl State {
 }
 
 /// Sends what is asked for from `source`, until the link's feed ends.
-pub(super) fn work(link: &Link, source: &dyn Source, listing: &Listing) {
+pub(super) fn work(link: &SessionLink, source: &dyn SourceEnd, listing: &TreeListing) {
     while let Some(request) = link.feed.next() {
-        let mut sender = Sender { link, stream: request.stream };
+        let mut sender = StreamSender { link, stream: request.stream };
         let outcome = sender.serve(source, listing, &request);
         link.feed.close(request.stream);
         let failed = match outcome {
@@ -174,49 +174,56 @@ pub(super) fn work(link: &Link, source: &dyn Source, listing: &Listing) {
         let cut = message.char_indices().map(|(at, _)| at).take_while(|at| *at < 4000).last().unwrap_or(0);
         let message = if message.len() > 4000 { message.get(..cut).unwrap_or_default() } else { &message };
         let payload = [&[kind], message.as_bytes()].concat();
-        if link.send(Frame::new(Kind::Fail, request.stream, payload)).is_err() {
+        if link.send(WireFrame::new(FrameKind::Fail, request.stream, payload)).is_err() {
             return;
         }
     }
 }
 
 /// What sends one stream.
-struct Sender<'l> {
-    link: &'l Link,
+struct StreamSender<'l> {
+    link: &'l SessionLink,
     stream: u32,
 }
 
-impl Sender<'_> {
-    fn serve(&mut self, source: &dyn Source, listing: &Listing, request: &Request) -> Result<()> {
-        let entry = EntryId::from_u32(request.file).and_then(|id| listing.get(id)).filter(Entry::is_file);
+impl StreamSender<'_> {
+    fn serve(
+        &mut self,
+        source: &dyn SourceEnd,
+        listing: &TreeListing,
+        request: &StreamRequest,
+    ) -> Result<()> {
+        let entry = ListingEntryId::from_u32(request.file)
+            .and_then(|id| listing.get(id))
+            .filter(ListingEntry::is_file);
         let entry = entry.ok_or(SyncError::Wire(WireError::Unasked("content of what is no file")))?;
-        let matcher = request.old.as_ref().map(ToldVersion::matcher).transpose();
+        let matcher = request.old.as_ref().map(WireOldVersion::matcher).transpose();
         let matcher = matcher.map_err(|error| SyncError::Remote {
             kind: vellum_types::ErrorKind::Corrupt,
             message: error.to_string(),
         })?;
         match (source.open(entry, None)?, matcher) {
-            (Content::File(file), _) if file.stat.size != entry.size() => Err(SyncError::Changed),
-            (Content::File(file), None) => self.whole(&file),
-            (Content::File(file), Some(matcher)) => self.delta(&file, &matcher),
-            (Content::Pieces(mut pieces), _) => self.pieces(&mut *pieces),
+            (FileContent::File(file), _) if file.stat.size != entry.size() => Err(SyncError::Changed),
+            (FileContent::File(file), None) => self.whole(&file),
+            (FileContent::File(file), Some(matcher)) => self.delta(&file, &matcher),
+            (FileContent::Pieces(mut pieces), _) => self.pieces(&mut *pieces),
         }
     }
 
-    fn send(&self, kind: Kind, payload: Vec<u8>, cost: u64) -> Result<()> {
+    fn send(&self, kind: FrameKind, payload: Vec<u8>, cost: u64) -> Result<()> {
         if !self.link.feed.allow(self.stream, cost) {
             return Err(SyncError::Stopped);
         }
-        self.link.send(Frame::new(kind, self.stream, payload))
+        self.link.send(WireFrame::new(kind, self.stream, payload))
     }
 
     fn data(&self, bytes: Vec<u8>) -> Result<()> {
         let cost = data_cost(bytes.len());
-        self.send(Kind::Data, bytes, cost)
+        self.send(FrameKind::Data, bytes, cost)
     }
 
     fn hole(&self, len: u64) -> Result<()> {
-        self.send(Kind::Hole, len.to_le_bytes().to_vec(), data_cost(0))
+        self.send(FrameKind::Hole, len.to_le_bytes().to_vec(), data_cost(0))
     }
 
     fn whole(&self, file: &OpenedFile) -> Result<()> {
@@ -226,7 +233,7 @@ impl Sender<'_> {
             file.file.read_exact_at(&mut bytes, 0).map_err(shrunk)?;
             unchanged(file)?;
             let cost = data_cost(bytes.len());
-            return self.send(Kind::Whole, bytes, cost);
+            return self.send(FrameKind::Whole, bytes, cost);
         }
         let mut position = 0;
         for segment in data_segments(&file.file, &file.stat) {
@@ -247,18 +254,20 @@ impl Sender<'_> {
             self.hole(size - position)?;
         }
         unchanged(file)?;
-        self.send(Kind::End, Vec::new(), 0)
+        self.send(FrameKind::End, Vec::new(), 0)
     }
 
-    fn delta(&self, file: &OpenedFile, matcher: &Matcher) -> Result<()> {
-        let mut reader = Hashed { file: &file.file, position: 0, hasher: blake3::Hasher::new() };
+    fn delta(&self, file: &OpenedFile, matcher: &SignatureMatcher) -> Result<()> {
+        let mut reader = HashedReader { file: &file.file, position: 0, hasher: blake3::Hasher::new() };
         let mut failed = None;
         let outcome = matcher.scan(&mut reader, file.stat.size, &mut |op| {
             let sent = match op {
-                Op::Data(bytes) => bytes.chunks(DATA_LEN).try_for_each(|piece| self.data(piece.to_vec())),
-                Op::Copy { offset, len } => {
+                DeltaOperation::Data(bytes) => {
+                    bytes.chunks(DATA_LEN).try_for_each(|piece| self.data(piece.to_vec()))
+                }
+                DeltaOperation::Copy { offset, len } => {
                     let payload = [offset.to_le_bytes(), len.to_le_bytes()].concat();
-                    self.send(Kind::Old, payload, data_cost(0))
+                    self.send(FrameKind::Old, payload, data_cost(0))
                 }
             };
             sent.map_err(|error| {
@@ -272,32 +281,32 @@ impl Sender<'_> {
             (Ok(()), None) => {}
         }
         unchanged(file)?;
-        self.send(Kind::End, reader.hasher.finalize().as_bytes().to_vec(), 0)
+        self.send(FrameKind::End, reader.hasher.finalize().as_bytes().to_vec(), 0)
     }
 
-    fn pieces(&self, pieces: &mut dyn Pieces) -> Result<()> {
+    fn pieces(&self, pieces: &mut dyn ContentPieces) -> Result<()> {
         while let Some(piece) = pieces.next()? {
             match piece {
-                Piece::Data(bytes) => {
+                TransferPiece::Data(bytes) => {
                     bytes.chunks(DATA_LEN).try_for_each(|piece| self.data(piece.to_vec()))?
                 }
-                Piece::Hole(len) => self.hole(len)?,
-                Piece::Old { .. } => return Err(SyncError::Unequal),
+                TransferPiece::Hole(len) => self.hole(len)?,
+                TransferPiece::Old { .. } => return Err(SyncError::Unequal),
             }
         }
         let digest = pieces.digest().map_or(Vec::new(), |digest| digest.to_vec());
-        self.send(Kind::End, digest, 0)
+        self.send(FrameKind::End, digest, 0)
     }
 }
 
 /// A file being read from its start and hashed.
-struct Hashed<'f> {
+struct HashedReader<'f> {
     file: &'f std::fs::File,
     position: u64,
     hasher: blake3::Hasher,
 }
 
-impl Read for Hashed<'_> {
+impl Read for HashedReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read_at(buffer, self.position)?;
         self.hasher.update(buffer.get(..count).unwrap_or_default());

@@ -8,10 +8,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::message::heard_error;
-use crate::delta::{Matcher, Signature, SignatureError};
+use crate::delta::{FileSignature, SignatureError, SignatureMatcher};
 use crate::error::{Result, SyncError};
-use crate::listing::Digest;
-use crate::wire::{Frame, Kind, WireError};
+use crate::listing::ContentDigest;
+use crate::wire::{FrameKind, WireError, WireFrame};
 
 /// Bytes of a stream that may come before they are taken: a line of 100 MB/s and 50 ms holds 5 MB.
 pub(super) const WINDOW: u64 = 4 << 20;
@@ -28,17 +28,17 @@ const MESSAGE_MAX: usize = 4096;
 
 /// A piece of a stream.
 #[derive(Debug)]
-pub(super) enum Item {
+pub(super) enum StreamItem {
     Data(Vec<u8>),
     Old { offset: u64, len: u64 },
     Hole(u64),
-    End(Option<Digest>),
+    End(Option<ContentDigest>),
     Fail(SyncError),
 }
 
 #[derive(Debug, Default)]
-struct Stream {
-    items: VecDeque<Item>,
+struct IncomingStream {
+    items: VecDeque<StreamItem>,
     /// Bytes that may still come.
     allowed: u64,
     /// Bytes that were taken and not allowed anew.
@@ -49,8 +49,8 @@ struct Stream {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    streams: HashMap<u32, Stream>,
+struct InboxState {
+    streams: HashMap<u32, IncomingStream>,
     /// Files that were asked for ahead, and their streams.
     asked: HashMap<u32, u32>,
     /// Files to ask for: number and size.
@@ -62,41 +62,45 @@ struct State {
 
 /// All streams of a side.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
-    state: Mutex<State>,
+pub(super) struct StreamInbox {
+    state: Mutex<InboxState>,
     wake: Condvar,
 }
 
 /// An old version of a file, as the side that has the new one is told of it.
-pub(super) struct ToldVersion {
+pub(super) struct WireOldVersion {
     /// Its signature, encoded.
     pub signature: Vec<u8>,
     /// The new version is written over it.
     pub is_overwritten: bool,
 }
 
-impl ToldVersion {
+impl WireOldVersion {
     /// What looks for its blocks in the new version.
-    pub fn matcher(&self) -> std::result::Result<Matcher, SignatureError> {
-        let signature = Signature::decode(&self.signature)?;
-        Ok(if self.is_overwritten { Matcher::in_place(signature) } else { Matcher::new(signature) })
+    pub fn matcher(&self) -> std::result::Result<SignatureMatcher, SignatureError> {
+        let signature = FileSignature::decode(&self.signature)?;
+        Ok(if self.is_overwritten {
+            SignatureMatcher::in_place(signature)
+        } else {
+            SignatureMatcher::new(signature)
+        })
     }
 }
 
-impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl StreamInbox {
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says which files will be opened, in this order; what is to be sent about it.
-    pub fn expect(&self, files: impl Iterator<Item = (u32, u64)>) -> Option<Frame> {
+    pub fn expect(&self, files: impl Iterator<Item = (u32, u64)>) -> Option<WireFrame> {
         let mut state = self.lock();
         state.queue = files.filter(|(_, size)| *size <= AHEAD_FILE_MAX).collect();
         state.ask_ahead()
     }
 
     /// Opens a file; the number of its stream, and what is to be sent about it.
-    pub fn open(&self, file: u32, old: Option<ToldVersion>) -> (u32, Vec<Frame>) {
+    pub fn open(&self, file: u32, old: Option<WireOldVersion>) -> (u32, Vec<WireFrame>) {
         let mut state = self.lock();
         if old.is_none()
             && let Some(stream) = state.asked.remove(&file)
@@ -105,17 +109,17 @@ impl Inbox {
         }
         let number = state.begin(0);
         let frame = match old {
-            None => Frame::new(Kind::Open, number, file.to_le_bytes().to_vec()),
+            None => WireFrame::new(FrameKind::Open, number, file.to_le_bytes().to_vec()),
             Some(old) => {
-                let kind = if old.is_overwritten { Kind::OpenInPlace } else { Kind::OpenDelta };
-                Frame::new(kind, number, [&file.to_le_bytes()[..], &old.signature].concat())
+                let kind = if old.is_overwritten { FrameKind::OpenInPlace } else { FrameKind::OpenDelta };
+                WireFrame::new(kind, number, [&file.to_le_bytes()[..], &old.signature].concat())
             }
         };
         (number, vec![frame])
     }
 
     /// The next piece of a stream, and what is to be sent about it.
-    pub fn next(&self, number: u32) -> Result<(Item, Option<Frame>)> {
+    pub fn next(&self, number: u32) -> Result<(StreamItem, Option<WireFrame>)> {
         let mut state = self.lock();
         loop {
             let Some(stream) = state.streams.get_mut(&number) else { return Err(SyncError::Lost) };
@@ -124,7 +128,7 @@ impl Inbox {
                 let more = if stream.taken >= WINDOW / 2 && !stream.ended {
                     let bytes = std::mem::take(&mut stream.taken);
                     stream.allowed += bytes;
-                    Some(Frame::new(Kind::Credit, number, bytes.to_le_bytes().to_vec()))
+                    Some(WireFrame::new(FrameKind::Credit, number, bytes.to_le_bytes().to_vec()))
                 } else {
                     None
                 };
@@ -138,17 +142,17 @@ impl Inbox {
     }
 
     /// No more of a stream is wanted; what is to be sent about it.
-    pub fn close(&self, number: u32) -> Vec<Frame> {
+    pub fn close(&self, number: u32) -> Vec<WireFrame> {
         let mut state = self.lock();
         let Some(stream) = state.streams.remove(&number) else { return Vec::new() };
         state.ahead = state.ahead.saturating_sub(stream.ahead);
-        let cancel = (!stream.ended).then(|| Frame::new(Kind::Cancel, number, Vec::new()));
+        let cancel = (!stream.ended).then(|| WireFrame::new(FrameKind::Cancel, number, Vec::new()));
         let more = if state.ahead <= AHEAD_MAX / 2 { state.ask_ahead() } else { None };
         cancel.into_iter().chain(more).collect()
     }
 
     /// Takes in a frame that arrived.
-    pub fn take(&self, frame: Frame) -> std::result::Result<(), WireError> {
+    pub fn take(&self, frame: WireFrame) -> std::result::Result<(), WireError> {
         let mut state = self.lock();
         let next = state.next;
         let Some(stream) = state.streams.get_mut(&frame.number) else {
@@ -158,10 +162,10 @@ impl Inbox {
         if stream.ended {
             return Err(WireError::Unasked("more of a stream that had ended"));
         }
-        let whole = frame.kind == Kind::Whole;
+        let whole = frame.kind == FrameKind::Whole;
         let item = item_of(frame)?;
         let counted = cost(&item);
-        stream.ended = whole || matches!(item, Item::End(_) | Item::Fail(_));
+        stream.ended = whole || matches!(item, StreamItem::End(_) | StreamItem::Fail(_));
         stream.allowed = match (stream.allowed.checked_sub(counted), stream.ended) {
             (Some(rest), _) => rest,
             (None, true) if !whole => 0,
@@ -169,7 +173,7 @@ impl Inbox {
         };
         stream.items.push_back(item);
         if whole {
-            stream.items.push_back(Item::End(None));
+            stream.items.push_back(StreamItem::End(None));
         }
         self.wake.notify_all();
         Ok(())
@@ -182,17 +186,17 @@ impl Inbox {
     }
 }
 
-impl State {
+impl InboxState {
     fn begin(&mut self, ahead: u64) -> u32 {
         let number = self.next;
         self.next += 1;
-        self.streams.insert(number, Stream { allowed: WINDOW, ahead, ..Stream::default() });
+        self.streams.insert(number, IncomingStream { allowed: WINDOW, ahead, ..IncomingStream::default() });
         self.ahead += ahead;
         number
     }
 
     /// Asks for as many of the next files as there is room for.
-    fn ask_ahead(&mut self) -> Option<Frame> {
+    fn ask_ahead(&mut self) -> Option<WireFrame> {
         let first = self.next;
         let mut files = Vec::new();
         while self.ahead < AHEAD_MAX
@@ -202,15 +206,15 @@ impl State {
             self.asked.insert(file, number);
             files.extend(file.to_le_bytes());
         }
-        (!files.is_empty()).then(|| Frame::new(Kind::Open, first, files))
+        (!files.is_empty()).then(|| WireFrame::new(FrameKind::Open, first, files))
     }
 }
 
-fn cost(item: &Item) -> u64 {
+fn cost(item: &StreamItem) -> u64 {
     match item {
-        Item::Data(bytes) => bytes.len() as u64 + PIECE_COST,
-        Item::Old { .. } | Item::Hole(_) => PIECE_COST,
-        Item::End(_) | Item::Fail(_) => 0,
+        StreamItem::Data(bytes) => bytes.len() as u64 + PIECE_COST,
+        StreamItem::Old { .. } | StreamItem::Hole(_) => PIECE_COST,
+        StreamItem::End(_) | StreamItem::Fail(_) => 0,
     }
 }
 
@@ -219,18 +223,18 @@ pub(super) fn data_cost(len: usize) -> u64 {
     len as u64 + PIECE_COST
 }
 
-fn item_of(frame: Frame) -> std::result::Result<Item, WireError> {
-    let mut bytes = vellum_types::Reader::new(&frame.payload);
+fn item_of(frame: WireFrame) -> std::result::Result<StreamItem, WireError> {
+    let mut bytes = vellum_types::FieldReader::new(&frame.payload);
     let item = match frame.kind {
-        Kind::Data | Kind::Whole => return Ok(Item::Data(frame.payload)),
-        Kind::Old => Item::Old { offset: bytes.u64()?, len: bytes.u64()? },
-        Kind::Hole => Item::Hole(bytes.u64()?),
-        Kind::End if bytes.remaining() == 0 => Item::End(None),
-        Kind::End => Item::End(Some(bytes.array()?)),
-        Kind::Fail if bytes.remaining() <= MESSAGE_MAX => {
+        FrameKind::Data | FrameKind::Whole => return Ok(StreamItem::Data(frame.payload)),
+        FrameKind::Old => StreamItem::Old { offset: bytes.u64()?, len: bytes.u64()? },
+        FrameKind::Hole => StreamItem::Hole(bytes.u64()?),
+        FrameKind::End if bytes.remaining() == 0 => StreamItem::End(None),
+        FrameKind::End => StreamItem::End(Some(bytes.array()?)),
+        FrameKind::Fail if bytes.remaining() <= MESSAGE_MAX => {
             let kind = bytes.u8()?;
             let message = String::from_utf8_lossy(bytes.take_rest()).into_owned();
-            Item::Fail(heard_error(kind, message))
+            StreamItem::Fail(heard_error(kind, message))
         }
         _ => return Err(WireError::Unasked("a frame that is none of a stream")),
     };

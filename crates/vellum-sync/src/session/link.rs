@@ -11,19 +11,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use vellum_types::Time;
-use vellum_volume::Meter;
+use vellum_types::UnixTime;
+use vellum_volume::ProgressMeter;
 
-use super::feed::Feed;
-use super::inbox::Inbox;
-use super::message::{Message, ToldOwners, ToldUnlisted, heard_error};
+use super::feed::StreamFeed;
+use super::inbox::StreamInbox;
+use super::message::{SessionMessage, WireOwners, WireUnlisted, heard_error};
 use super::stream::{CountedWriter, TimedReader};
 use crate::error::{Result, SyncError};
-use crate::listing::{Listing, TimeGranularity, Unlisted};
-use crate::plan::Step;
+use crate::listing::{TimeGranularity, TreeListing, UnlistedEntry};
+use crate::plan::SyncStep;
 use crate::wire::{
-    Codec, FRAME_MAX, Frame, FrameReader, FrameWriter, Greeting, Kind, ListingDecoder, PlanDecoder,
-    WireError, encode_listing,
+    FRAME_MAX, FrameKind, Greeting, ListingDecoder, PlanDecoder, WireCodec, WireError, WireFrame, WireReader,
+    WireWriter, encode_listing,
 };
 
 /// Frames that wait to be written: with the longest usual ones, 4 MiB.
@@ -40,54 +40,54 @@ const PING_MAX: Duration = Duration::from_secs(15);
 
 /// How a connection is run.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub struct LinkSettings {
     /// How what is sent is compressed.
-    pub codec: Codec,
+    pub codec: WireCodec,
     /// Without a byte for so long the other side is gone, milliseconds; 0: never.
     pub timeout: u64,
 }
 
 /// What was received beside content.
 #[derive(Debug)]
-pub(super) enum Incoming {
-    Message(Message),
-    Listing(Arc<Listing>),
-    Steps(Vec<Step>),
+pub(super) enum IncomingMessage {
+    Message(SessionMessage),
+    Listing(Arc<TreeListing>),
+    Steps(Vec<SyncStep>),
     Bulk(Vec<u8>),
 }
 
 #[derive(Default)]
-struct Control {
-    queue: VecDeque<Incoming>,
+struct LinkControl {
+    queue: VecDeque<IncomingMessage>,
     /// Why the connection is gone.
     lost: Option<String>,
     /// Listings that may come.
     listings: usize,
     /// The listing that plans are made against.
-    own: Option<Arc<Listing>>,
+    own: Option<Arc<TreeListing>>,
     /// Bytes of numbers or hashes that may come.
     bulk: usize,
     /// What is stopped if the other side says so or is gone.
-    meter: Option<Arc<Meter>>,
+    meter: Option<Arc<ProgressMeter>>,
 }
 
 /// A connection.
-pub struct Link {
-    out: Mutex<Option<SyncSender<Frame>>>,
+pub struct SessionLink {
+    out: Mutex<Option<SyncSender<WireFrame>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
-    control: Mutex<Control>,
+    control: Mutex<LinkControl>,
     wake: Condvar,
     timeout: Arc<AtomicU64>,
     greeted: AtomicBool,
     sent: Arc<AtomicU64>,
     received: Arc<AtomicU64>,
-    pub(super) inbox: Inbox,
-    pub(super) feed: Feed,
+    pub(super) inbox: StreamInbox,
+    pub(super) feed: StreamFeed,
 }
 
-impl Link {
+impl SessionLink {
     /// Greets the other side, and starts to read and write.
-    pub fn start(read: OwnedFd, write: OwnedFd, settings: &Settings) -> Arc<Self> {
+    pub fn start(read: OwnedFd, write: OwnedFd, settings: &LinkSettings) -> Arc<Self> {
         let (out, frames) = sync_channel(FRAMES_MAX);
         let link = Arc::new(Self {
             out: Mutex::new(Some(out)),
@@ -98,8 +98,8 @@ impl Link {
             greeted: AtomicBool::new(false),
             sent: Arc::default(),
             received: Arc::default(),
-            inbox: Inbox::default(),
-            feed: Feed::default(),
+            inbox: StreamInbox::default(),
+            feed: StreamFeed::default(),
         });
         let (codec, sent, timeout) = (settings.codec, Arc::clone(&link.sent), Arc::clone(&link.timeout));
         let writer = Arc::downgrade(&link);
@@ -119,7 +119,7 @@ impl Link {
         link
     }
 
-    fn control(&self) -> MutexGuard<'_, Control> {
+    fn control(&self) -> MutexGuard<'_, LinkControl> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,7 +163,7 @@ impl Link {
     }
 
     /// The listing that plans may be made against.
-    pub(super) fn set_own(&self, own: Option<Arc<Listing>>) {
+    pub(super) fn set_own(&self, own: Option<Arc<TreeListing>>) {
         self.control().own = own;
     }
 
@@ -173,7 +173,7 @@ impl Link {
     }
 
     /// What is stopped when the other side says so or is gone.
-    pub(super) fn stop_with(&self, meter: Option<Arc<Meter>>) {
+    pub(super) fn stop_with(&self, meter: Option<Arc<ProgressMeter>>) {
         let mut control = self.control();
         if let (Some(_), Some(meter)) = (&control.lost, &meter) {
             meter.stop();
@@ -195,32 +195,32 @@ impl Link {
     }
 
     /// Sends a frame, when those before it have gone.
-    pub(super) fn send(&self, frame: Frame) -> Result<()> {
+    pub(super) fn send(&self, frame: WireFrame) -> Result<()> {
         let out = self.out.lock().unwrap_or_else(PoisonError::into_inner).clone();
         out.and_then(|out| out.send(frame).ok()).ok_or(SyncError::Lost)
     }
 
-    pub(super) fn send_all(&self, frames: impl IntoIterator<Item = Frame>) -> Result<()> {
+    pub(super) fn send_all(&self, frames: impl IntoIterator<Item = WireFrame>) -> Result<()> {
         frames.into_iter().try_for_each(|frame| self.send(frame))
     }
 
     /// Says something.
-    pub(super) fn say(&self, message: &Message) -> Result<()> {
+    pub(super) fn say(&self, message: &SessionMessage) -> Result<()> {
         let text = serde_json::to_vec(message).map_err(|error| SyncError::io("send")(error.into()))?;
         let mut parts = text.chunks(FRAME_MAX as usize).peekable();
         while let Some(part) = parts.next() {
-            let kind = if parts.peek().is_some() { Kind::Part } else { Kind::Message };
-            self.send(Frame::new(kind, 0, part.to_vec()))?;
+            let kind = if parts.peek().is_some() { FrameKind::Part } else { FrameKind::Message };
+            self.send(WireFrame::new(kind, 0, part.to_vec()))?;
         }
         Ok(())
     }
 
     /// Sends a listing with all that goes with it.
-    pub(super) fn send_listing(&self, listing: &Listing) -> Result<()> {
-        encode_listing(listing, &mut |payload| self.send(Frame::new(Kind::Listing, 0, payload)))?;
-        self.say(&Message::Listed {
-            unlisted: listing.unlisted.iter().map(ToldUnlisted::from).collect(),
-            owners: ToldOwners::from(&listing.owners),
+    pub(super) fn send_listing(&self, listing: &TreeListing) -> Result<()> {
+        encode_listing(listing, &mut |payload| self.send(WireFrame::new(FrameKind::Listing, 0, payload)))?;
+        self.say(&SessionMessage::Listed {
+            unlisted: listing.unlisted.iter().map(WireUnlisted::from).collect(),
+            owners: WireOwners::from(&listing.owners),
             leftovers: listing.leftovers.clone(),
             stamps: Some(listing.stamps()).filter(|all| all.len() <= STAMPS_MAX).unwrap_or_default().to_vec(),
             begun: listing.begun.map(|time| (time.secs, time.nanos)),
@@ -229,11 +229,11 @@ impl Link {
     }
 
     /// The next thing that was received; a failure that the other side tells is an error.
-    pub(super) fn receive(&self) -> Result<Incoming> {
+    pub(super) fn receive(&self) -> Result<IncomingMessage> {
         let mut control = self.control();
         loop {
             match control.queue.pop_front() {
-                Some(Incoming::Message(Message::Failed { kind, message })) => {
+                Some(IncomingMessage::Message(SessionMessage::Failed { kind, message })) => {
                     return Err(heard_error(kind, message));
                 }
                 Some(incoming) => return Ok(incoming),
@@ -250,11 +250,11 @@ impl Link {
             Err(error) => return error,
         };
         self.greeted.store(true, Ordering::Relaxed);
-        let mut frames = match FrameReader::new(stream, greeting.codec) {
+        let mut frames = match WireReader::new(stream, greeting.codec) {
             Ok(frames) => frames,
             Err(error) => return error,
         };
-        let mut desk = Desk::default();
+        let mut desk = PartialMessages::default();
         loop {
             let outcome = frames.read().and_then(|frame| self.dispatch(frame, &mut desk));
             if let Err(error) = outcome {
@@ -263,67 +263,76 @@ impl Link {
         }
     }
 
-    fn dispatch(&self, frame: Frame, desk: &mut Desk) -> std::result::Result<(), WireError> {
+    fn dispatch(&self, frame: WireFrame, desk: &mut PartialMessages) -> std::result::Result<(), WireError> {
         match frame.kind {
-            Kind::Ping => Ok(()),
-            Kind::Part | Kind::Message => {
+            FrameKind::Ping => Ok(()),
+            FrameKind::Part | FrameKind::Message => {
                 if desk.message.len() + frame.payload.len() > MESSAGE_MAX {
                     return Err(WireError::TooMuch("a message"));
                 }
                 desk.message.extend_from_slice(&frame.payload);
-                if frame.kind == Kind::Part {
+                if frame.kind == FrameKind::Part {
                     return Ok(());
                 }
                 let text = std::mem::take(&mut desk.message);
                 let message = serde_json::from_slice(&text);
                 self.hear(message.map_err(|_| WireError::Unasked("a message of no known form"))?, desk)
             }
-            Kind::Listing => {
+            FrameKind::Listing => {
                 if self.control().listings == 0 || desk.listing.is_some() {
                     return Err(WireError::Unasked("a listing"));
                 }
                 desk.listing = desk.decoder.take(&frame.payload)?;
                 Ok(())
             }
-            Kind::Plan => {
+            FrameKind::Plan => {
                 let own = self.control().own.clone();
                 let (Some(from), Some(to)) = (&desk.from, own) else {
                     return Err(WireError::Unasked("a plan"));
                 };
                 let steps = desk.plan.take(&frame.payload, from, &to)?;
-                steps.map_or(Ok(()), |steps| self.push(Incoming::Steps(steps)))
+                steps.map_or(Ok(()), |steps| self.push(IncomingMessage::Steps(steps)))
             }
-            Kind::Digests => {
+            FrameKind::Digests => {
                 if desk.bulk.len() + frame.payload.len() > self.control().bulk {
                     return Err(WireError::Unasked("hashes"));
                 }
                 desk.bulk.extend_from_slice(&frame.payload);
                 Ok(())
             }
-            Kind::Open | Kind::OpenDelta | Kind::OpenInPlace | Kind::Credit | Kind::Cancel => {
-                self.feed.take(frame)
-            }
-            Kind::Data | Kind::Whole | Kind::Old | Kind::Hole | Kind::End | Kind::Fail => {
-                self.inbox.take(frame)
-            }
+            FrameKind::Open
+            | FrameKind::OpenDelta
+            | FrameKind::OpenInPlace
+            | FrameKind::Credit
+            | FrameKind::Cancel => self.feed.take(frame),
+            FrameKind::Data
+            | FrameKind::Whole
+            | FrameKind::Old
+            | FrameKind::Hole
+            | FrameKind::End
+            | FrameKind::Fail => self.inbox.take(frame),
         }
     }
 
-    fn hear(&self, message: Message, desk: &mut Desk) -> std::result::Result<(), WireError> {
+    fn hear(
+        &self,
+        message: SessionMessage,
+        desk: &mut PartialMessages,
+    ) -> std::result::Result<(), WireError> {
         match message {
-            Message::Stop => {
+            SessionMessage::Stop => {
                 if let Some(meter) = &self.control().meter {
                     meter.stop();
                 }
                 Ok(())
             }
-            Message::Listed { unlisted, owners, leftovers, stamps, begun, granularity } => {
+            SessionMessage::Listed { unlisted, owners, leftovers, stamps, begun, granularity } => {
                 let mut listing = desk.listing.take().ok_or(WireError::Unasked("the end of a listing"))?;
-                listing.unlisted = unlisted.into_iter().map(Unlisted::from).collect();
+                listing.unlisted = unlisted.into_iter().map(UnlistedEntry::from).collect();
                 listing.owners = owners.into();
                 listing.leftovers = leftovers;
                 listing.set_stamps(stamps);
-                listing.begun = begun.map(|(secs, nanos)| Time { secs, nanos });
+                listing.begun = begun.map(|(secs, nanos)| UnixTime { secs, nanos });
                 listing.granularity = TimeGranularity::from_nanos(granularity);
                 let listing = Arc::new(listing);
                 desk.from = Some(Arc::clone(&listing));
@@ -331,17 +340,17 @@ impl Link {
                 let mut control = self.control();
                 control.listings = control.listings.saturating_sub(1);
                 drop(control);
-                self.push(Incoming::Listing(listing))
+                self.push(IncomingMessage::Listing(listing))
             }
-            message @ (Message::Digest | Message::Digested | Message::Take) => {
-                self.push(Incoming::Bulk(std::mem::take(&mut desk.bulk)))?;
-                self.push(Incoming::Message(message))
+            message @ (SessionMessage::Digest | SessionMessage::Digested | SessionMessage::Take) => {
+                self.push(IncomingMessage::Bulk(std::mem::take(&mut desk.bulk)))?;
+                self.push(IncomingMessage::Message(message))
             }
-            message => self.push(Incoming::Message(message)),
+            message => self.push(IncomingMessage::Message(message)),
         }
     }
 
-    fn push(&self, incoming: Incoming) -> std::result::Result<(), WireError> {
+    fn push(&self, incoming: IncomingMessage) -> std::result::Result<(), WireError> {
         let mut control = self.control();
         if control.queue.len() >= MESSAGES_MAX {
             return Err(WireError::TooMuch("messages"));
@@ -354,11 +363,11 @@ impl Link {
 
 /// What has arrived in part.
 #[derive(Default)]
-struct Desk {
+struct PartialMessages {
     message: Vec<u8>,
     decoder: ListingDecoder,
-    listing: Option<Listing>,
-    from: Option<Arc<Listing>>,
+    listing: Option<TreeListing>,
+    from: Option<Arc<TreeListing>>,
     plan: PlanDecoder,
     bulk: Vec<u8>,
 }
@@ -366,18 +375,20 @@ struct Desk {
 /// Writes what is to be sent, all that waits at once, and signs of life.
 fn write_frames(
     mut out: CountedWriter,
-    codec: Codec,
-    frames: &Receiver<Frame>,
+    codec: WireCodec,
+    frames: &Receiver<WireFrame>,
     timeout: &AtomicU64,
 ) -> std::result::Result<(), WireError> {
     Greeting::new(codec).send(&mut out)?;
-    let mut writer = FrameWriter::new(out, codec)?;
+    let mut writer = WireWriter::new(out, codec)?;
     loop {
         let millis = timeout.load(Ordering::Relaxed);
         let patience = if millis == 0 { PING_MAX } else { Duration::from_millis(millis / 4).min(PING_MAX) };
         match frames.recv_timeout(patience) {
             Ok(frame) => writer.write(&frame)?,
-            Err(RecvTimeoutError::Timeout) => writer.write(&Frame::new(Kind::Ping, 0, Vec::new()))?,
+            Err(RecvTimeoutError::Timeout) => {
+                writer.write(&WireFrame::new(FrameKind::Ping, 0, Vec::new()))?
+            }
             Err(RecvTimeoutError::Disconnected) => return writer.flush(),
         }
         while let Ok(frame) = frames.try_recv() {

@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 use vellum_types::ErrorKind;
 
 use crate::error::SyncError;
-use crate::listing::{Owners, Unlisted};
-use crate::options::{Options, Receiver};
-use crate::receive::{Problem, Report};
-use crate::rules::Filters;
+use crate::listing::{OwnerNames, UnlistedEntry};
+use crate::options::{SyncOptions, UnprivilegedReceiver};
+use crate::receive::{SyncProblem, SyncReport};
+use crate::rules::SyncFilters;
 
 /// What a server is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Role {
+pub enum ServerRole {
     /// Where entries come from.
     Source,
     /// Where they go.
@@ -20,9 +20,9 @@ pub enum Role {
 
 /// The end that is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begin {
+pub struct BeginRequest {
     /// What it is to be.
-    pub role: Role,
+    pub role: ServerRole,
     /// Where: from the user's home directory, if it is not absolute.
     pub path: Vec<u8>,
     /// The name that a single entry of a source goes by, if not by its own.
@@ -33,7 +33,7 @@ pub struct Begin {
 
 /// What stands at the path that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Found {
+pub enum FoundPath {
     /// A directory, or a symlink to one.
     Directory,
     /// Something else, of which there is one only.
@@ -44,17 +44,17 @@ pub enum Found {
 
 /// One thing that is said.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Message {
+pub(super) enum SessionMessage {
     /// Client: this end is wanted.
-    Begin(Begin),
+    Begin(BeginRequest),
     /// Server: it is there.
-    Ready(Found),
+    Ready(FoundPath),
     /// Client: list it.
-    List { options: Box<Options>, filters: Box<Filters>, top: Vec<u8>, owners: bool },
+    List { options: Box<SyncOptions>, filters: Box<SyncFilters>, top: Vec<u8>, owners: bool },
     /// Whoever sent a listing: what goes with it.
     Listed {
-        unlisted: Vec<ToldUnlisted>,
-        owners: ToldOwners,
+        unlisted: Vec<WireUnlisted>,
+        owners: WireOwners,
         leftovers: Vec<Vec<u8>>,
         #[serde(default)]
         stamps: Vec<u64>,
@@ -70,11 +70,11 @@ pub(super) enum Message {
     /// Client: take away the entries whose numbers came.
     Take,
     /// Client: a listing and a plan come; carry it out.
-    CarryOut { options: Box<Options> },
+    CarryOut { options: Box<SyncOptions> },
     /// Server: so much is done.
     Progress { items: u64, bytes: u64 },
     /// Server: it is carried out.
-    Done(ToldReport),
+    Done(WireReport),
     /// Client: no more of what is being done.
     Stop,
     /// Server: what was asked for failed.
@@ -83,30 +83,30 @@ pub(super) enum Message {
     Bye,
 }
 
-/// [`Unlisted`] on the wire.
+/// [`UnlistedEntry`] on the wire.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ToldUnlisted {
+pub(super) struct WireUnlisted {
     path: Vec<u8>,
     message: String,
     vanished: bool,
 }
 
-/// [`Owners`] on the wire.
+/// [`OwnerNames`] on the wire.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ToldOwners {
+pub(super) struct WireOwners {
     users: std::collections::BTreeMap<u32, String>,
     groups: std::collections::BTreeMap<u32, String>,
     #[serde(default)]
-    receiver: Option<Receiver>,
+    receiver: Option<UnprivilegedReceiver>,
 }
 
-/// [`Report`] on the wire.
+/// [`SyncReport`] on the wire.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ToldReport {
+pub(super) struct WireReport {
     steps: u64,
     written: u64,
     spared: u64,
-    problems: Vec<ToldUnlisted>,
+    problems: Vec<WireUnlisted>,
     stopped: bool,
     #[serde(default)]
     durable: bool,
@@ -114,44 +114,44 @@ pub(super) struct ToldReport {
     taken: u64,
 }
 
-impl From<&Unlisted> for ToldUnlisted {
-    fn from(unlisted: &Unlisted) -> Self {
+impl From<&UnlistedEntry> for WireUnlisted {
+    fn from(unlisted: &UnlistedEntry) -> Self {
         Self { path: unlisted.path.clone(), message: unlisted.message.clone(), vanished: unlisted.vanished }
     }
 }
 
-impl From<ToldUnlisted> for Unlisted {
-    fn from(told: ToldUnlisted) -> Self {
+impl From<WireUnlisted> for UnlistedEntry {
+    fn from(told: WireUnlisted) -> Self {
         Self { path: told.path, message: told.message, vanished: told.vanished }
     }
 }
 
-impl From<&Owners> for ToldOwners {
-    fn from(owners: &Owners) -> Self {
+impl From<&OwnerNames> for WireOwners {
+    fn from(owners: &OwnerNames) -> Self {
         let receiver = owners.receiver.clone();
         Self { users: owners.users.clone(), groups: owners.groups.clone(), receiver }
     }
 }
 
-impl From<ToldOwners> for Owners {
-    fn from(told: ToldOwners) -> Self {
+impl From<WireOwners> for OwnerNames {
+    fn from(told: WireOwners) -> Self {
         Self { users: told.users, groups: told.groups, receiver: told.receiver }
     }
 }
 
-impl From<Report> for ToldReport {
-    fn from(report: Report) -> Self {
-        let told = |Problem { path, message, vanished }| ToldUnlisted { path, message, vanished };
-        let Report { steps, written, spared, problems, stopped, durable, taken } = report;
+impl From<SyncReport> for WireReport {
+    fn from(report: SyncReport) -> Self {
+        let told = |SyncProblem { path, message, vanished }| WireUnlisted { path, message, vanished };
+        let SyncReport { steps, written, spared, problems, stopped, durable, taken } = report;
         let problems = problems.into_iter().map(told).collect();
         Self { steps, written, spared, problems, stopped, durable, taken }
     }
 }
 
-impl From<ToldReport> for Report {
-    fn from(told: ToldReport) -> Self {
-        let problem = |ToldUnlisted { path, message, vanished }| Problem { path, message, vanished };
-        let ToldReport { steps, written, spared, problems, stopped, durable, taken } = told;
+impl From<WireReport> for SyncReport {
+    fn from(told: WireReport) -> Self {
+        let problem = |WireUnlisted { path, message, vanished }| SyncProblem { path, message, vanished };
+        let WireReport { steps, written, spared, problems, stopped, durable, taken } = told;
         let problems = problems.into_iter().map(problem).collect();
         Self { steps, written, spared, problems, stopped, durable, taken }
     }

@@ -10,31 +10,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use vellum_checkout::beneath::Dir;
-use vellum_volume::Meter;
-use vellum_volume::own_place::OwnPlace;
+use vellum_checkout::beneath::HeldDir;
+use vellum_volume::ProgressMeter;
+use vellum_volume::own_place::ReservedDirectory;
 
 use super::client::HASH_LEN;
 use super::feed;
-use super::link::{Incoming, Link};
-use super::message::{Begin, Found, Message, Role, told_error};
+use super::link::{IncomingMessage, SessionLink};
+use super::message::{BeginRequest, FoundPath, ServerRole, SessionMessage, told_error};
 use super::wire_source::WireSource;
 use crate::error::{Result, SyncError};
-use crate::listing::{EntryId, Flags, Fresh, Listing, Owners};
-use crate::local::Local;
-use crate::options::{Options, through_missing};
-use crate::plan::{Plan, Step};
-use crate::receive::{Destination, Job, Report};
-use crate::rules::Filters;
-use crate::source::{End, Side, Source, Wish};
-use crate::wire::{Frame, Kind, WireError};
+use crate::listing::{EntryFlags, ListingEntryId, NewListingEntry, OwnerNames, TreeListing};
+use crate::local::LocalEnd;
+use crate::options::{SyncOptions, through_missing};
+use crate::plan::{SyncPlan, SyncStep};
+use crate::receive::{DestinationEnd, SyncJob, SyncReport};
+use crate::rules::SyncFilters;
+use crate::source::{ListingRequest, SourceEnd, SyncEnd, SyncSide};
+use crate::wire::{FrameKind, WireError, WireFrame};
 
 /// How often the other side hears how far a run is.
 const TELL: Duration = Duration::from_millis(200);
 
 /// Serves what the other side of `link` asks for, until it has enough. `home` is where paths begin that are not absolute.
-pub fn serve(link: &Arc<Link>, home: &Path) -> Result<()> {
-    let mut server = Server { link, home, end: None };
+pub fn serve(link: &Arc<SessionLink>, home: &Path) -> Result<()> {
+    let mut server = SyncServer { link, home, end: None };
     loop {
         let request = match link.receive() {
             Ok(request) => request,
@@ -48,85 +48,85 @@ pub fn serve(link: &Arc<Link>, home: &Path) -> Result<()> {
             Err(SyncError::Lost) => return Ok(()),
             Err(error) => {
                 let (kind, message) = told_error(&error);
-                link.say(&Message::Failed { kind, message })?;
+                link.say(&SessionMessage::Failed { kind, message })?;
             }
         }
     }
 }
 
-struct Server<'l> {
-    link: &'l Arc<Link>,
+struct SyncServer<'l> {
+    link: &'l Arc<SessionLink>,
     home: &'l Path,
-    end: Option<Served>,
+    end: Option<ServedEnd>,
 }
 
 /// The end that is served.
-struct Served {
-    role: Role,
+struct ServedEnd {
+    role: ServerRole,
     path: PathBuf,
-    found: Found,
+    found: FoundPath,
     /// None: a destination that is not there yet.
-    local: Option<Arc<Local>>,
-    listing: Option<Arc<Listing>>,
+    local: Option<Arc<LocalEnd>>,
+    listing: Option<Arc<TreeListing>>,
     /// Feeds files; ends with the link or the next listing.
     feeding: Option<Vec<std::thread::JoinHandle<()>>>,
 }
 
-impl Server<'_> {
+impl SyncServer<'_> {
     /// Answers one thing; false after a farewell.
-    fn answer(&mut self, request: Incoming) -> Result<bool> {
+    fn answer(&mut self, request: IncomingMessage) -> Result<bool> {
         match request {
-            Incoming::Message(Message::Begin(begin)) => {
+            IncomingMessage::Message(SessionMessage::Begin(begin)) => {
                 self.link.set_timeout(begin.timeout);
                 if let Some(mut before) = self.end.take() {
                     before.stop_feeding(self.link);
                 }
-                let (served, found) = Served::open(&begin, self.home)?;
+                let (served, found) = ServedEnd::open(&begin, self.home)?;
                 self.end = Some(served);
-                self.link.say(&Message::Ready(found))?;
+                self.link.say(&SessionMessage::Ready(found))?;
             }
-            Incoming::Message(Message::List { options, filters, top, owners }) => {
+            IncomingMessage::Message(SessionMessage::List { options, filters, top, owners }) => {
                 self.list(*options, *filters, top, owners)?;
             }
-            Incoming::Bulk(numbers) => match self.link.receive()? {
-                Incoming::Message(Message::Digest) => self.digest(&numbers)?,
-                Incoming::Message(Message::Take) => self.take_away(&numbers)?,
+            IncomingMessage::Bulk(numbers) => match self.link.receive()? {
+                IncomingMessage::Message(SessionMessage::Digest) => self.digest(&numbers)?,
+                IncomingMessage::Message(SessionMessage::Take) => self.take_away(&numbers)?,
                 _ => return Err(unasked()),
             },
-            Incoming::Message(Message::CarryOut { options }) => self.carry_out(&options)?,
-            Incoming::Message(Message::Bye) => return Ok(false),
+            IncomingMessage::Message(SessionMessage::CarryOut { options }) => self.carry_out(&options)?,
+            IncomingMessage::Message(SessionMessage::Bye) => return Ok(false),
             _ => return Err(unasked()),
         }
         Ok(true)
     }
 
-    fn end(&mut self) -> Result<&mut Served> {
+    fn end(&mut self) -> Result<&mut ServedEnd> {
         self.end.as_mut().ok_or_else(unasked)
     }
 
-    fn list(&mut self, options: Options, filters: Filters, top: Vec<u8>, owners: bool) -> Result<()> {
+    fn list(&mut self, options: SyncOptions, filters: SyncFilters, top: Vec<u8>, owners: bool) -> Result<()> {
         let link = Arc::clone(self.link);
         let end = self.end()?;
         end.stop_feeding(&link);
         let side = match end.role {
-            Role::Source => Side::Source,
-            Role::Destination => Side::Destination,
+            ServerRole::Source => SyncSide::Source,
+            ServerRole::Destination => SyncSide::Destination,
         };
         // A single entry is judged as one of the directory that it is in.
         let root = match (end.found, end.path.parent()) {
-            (Found::Single, Some(parent)) => parent,
+            (FoundPath::Single, Some(parent)) => parent,
             _ => &end.path,
         };
         let rules = Arc::new(filters).judge_named(side, root.as_os_str().as_bytes(), &top)?;
-        let wish = Wish { side, options: Arc::new(options), rules, top, avoid: None, owners };
-        let meter = Arc::new(Meter::default());
+        let wish = ListingRequest { side, options: Arc::new(options), rules, top, avoid: None, owners };
+        let meter = Arc::new(ProgressMeter::default());
         link.stop_with(Some(Arc::clone(&meter)));
         let listing = match &end.local {
             Some(local) => local.list(&wish, &meter),
-            None if end.found == Found::Nothing => {
+            None if end.found == FoundPath::Nothing => {
                 let mut listing = nothing();
                 if owners {
-                    listing.owners = Owners::here(side, &listing, !wish.options.preserve.numeric_ids);
+                    listing.owners = OwnerNames::here(side, &listing, !wish.options.preserve.numeric_ids);
                 }
                 Ok(listing)
             }
@@ -141,7 +141,7 @@ impl Server<'_> {
         // All that the answer allows the other side to send must be allowed before it can be there.
         link.allow_bulk(listing.len() * size_of::<u32>());
         match (&end.local, end.role) {
-            (Some(local), Role::Source) => {
+            (Some(local), ServerRole::Source) => {
                 link.feed.begin();
                 end.feeding = Some(feed_with(&link, local, &listing));
             }
@@ -158,18 +158,18 @@ impl Server<'_> {
     fn take_away(&mut self, numbers: &[u8]) -> Result<()> {
         let link = Arc::clone(self.link);
         let end = self.end()?;
-        let (Some(listing), Some(local), Role::Source) = (&end.listing, &end.local, end.role) else {
+        let (Some(listing), Some(local), ServerRole::Source) = (&end.listing, &end.local, end.role) else {
             return Err(unasked());
         };
-        if let Some(place) = OwnPlace::of(&end.path) {
+        if let Some(place) = ReservedDirectory::of(&end.path) {
             return Err(SyncError::own_place(&end.path, &place));
         }
         let entries = ids(numbers, |id| listing.get(id).is_some_and(|entry| !entry.is_dir()))?;
-        let meter = Arc::new(Meter::default());
+        let meter = Arc::new(ProgressMeter::default());
         link.stop_with(Some(Arc::clone(&meter)));
         let taken = local.take_away(listing, &entries, &meter);
         link.stop_with(None);
-        link.say(&Message::Done(taken?.into()))
+        link.say(&SessionMessage::Done(taken?.into()))
     }
 
     fn digest(&mut self, numbers: &[u8]) -> Result<()> {
@@ -177,7 +177,7 @@ impl Server<'_> {
         let end = self.end()?;
         let (Some(listing), Some(local)) = (&end.listing, &end.local) else { return Err(unasked()) };
         let ids = ids(numbers, |id| listing.get(id).is_some_and(|entry| entry.is_file()))?;
-        let meter = Arc::new(Meter::default());
+        let meter = Arc::new(ProgressMeter::default());
         link.stop_with(Some(Arc::clone(&meter)));
         let hashes = local.digest(listing, &ids, &meter);
         link.stop_with(None);
@@ -187,20 +187,20 @@ impl Server<'_> {
                 payload.push(u8::from(hash.is_some()));
                 payload.extend(hash.unwrap_or_default());
             }
-            link.send(Frame::new(Kind::Digests, 0, payload))?;
+            link.send(WireFrame::new(FrameKind::Digests, 0, payload))?;
         }
-        link.say(&Message::Digested)
+        link.say(&SessionMessage::Digested)
     }
 
-    fn carry_out(&mut self, options: &Options) -> Result<()> {
-        let Incoming::Listing(from) = self.link.receive()? else { return Err(unasked()) };
-        let Incoming::Steps(steps) = self.link.receive()? else { return Err(unasked()) };
+    fn carry_out(&mut self, options: &SyncOptions) -> Result<()> {
+        let IncomingMessage::Listing(from) = self.link.receive()? else { return Err(unasked()) };
+        let IncomingMessage::Steps(steps) = self.link.receive()? else { return Err(unasked()) };
         let link = Arc::clone(self.link);
         let home = self.home;
         let end = self.end()?;
-        let to = end.listing.clone().filter(|_| end.role == Role::Destination).ok_or_else(unasked)?;
+        let to = end.listing.clone().filter(|_| end.role == ServerRole::Destination).ok_or_else(unasked)?;
         let local = end.make()?;
-        let meter = Arc::new(Meter::default());
+        let meter = Arc::new(ProgressMeter::default());
         link.stop_with(Some(Arc::clone(&meter)));
         let options = with_basis_from(options, home);
         let outcome = carry_out_telling(&link, &local, steps, [&from, &to], &options, &meter);
@@ -208,34 +208,34 @@ impl Server<'_> {
         let report = outcome?;
         // What was listed is no more: a run begins with a listing.
         end.listing = None;
-        link.say(&Message::Done(report.into()))
+        link.say(&SessionMessage::Done(report.into()))
     }
 }
 
-impl Served {
-    fn open(begin: &Begin, home: &Path) -> Result<(Self, Found)> {
+impl ServedEnd {
+    fn open(begin: &BeginRequest, home: &Path) -> Result<(Self, FoundPath)> {
         let mut path = from_home(&begin.path, home);
-        if begin.role == Role::Destination {
+        if begin.role == ServerRole::Destination {
             path = through_missing(&path);
         }
-        if begin.role == Role::Destination
-            && let Some(place) = OwnPlace::of(&path)
+        if begin.role == ServerRole::Destination
+            && let Some(place) = ReservedDirectory::of(&path)
         {
             return Err(SyncError::own_place(&path, &place));
         }
-        let mut found = Found::Directory;
-        let local = match (Local::open(&path), begin.role) {
+        let mut found = FoundPath::Directory;
+        let local = match (LocalEnd::open(&path), begin.role) {
             (Ok(local), _) => Some(local),
-            (Err(SyncError::Beneath(error)), Role::Source) if error.is_not_a_directory() => {
-                found = Found::Single;
+            (Err(SyncError::Beneath(error)), ServerRole::Source) if error.is_not_a_directory() => {
+                found = FoundPath::Single;
                 Some(single(&path, begin.name.as_deref())?)
             }
-            (Err(SyncError::Beneath(error)), Role::Destination) if error.is_not_found() => {
-                found = Found::Nothing;
+            (Err(SyncError::Beneath(error)), ServerRole::Destination) if error.is_not_found() => {
+                found = FoundPath::Nothing;
                 None
             }
-            (Err(SyncError::Beneath(error)), Role::Destination) if error.is_not_a_directory() => {
-                found = Found::Single;
+            (Err(SyncError::Beneath(error)), ServerRole::Destination) if error.is_not_a_directory() => {
+                found = FoundPath::Single;
                 None
             }
             (Err(error), _) => return Err(error),
@@ -246,22 +246,22 @@ impl Served {
     }
 
     /// The destination, made if it is not there.
-    fn make(&mut self) -> Result<Arc<Local>> {
+    fn make(&mut self) -> Result<Arc<LocalEnd>> {
         if let Some(local) = &self.local {
             return Ok(Arc::clone(local));
         }
         // The directory, and one above it, as in a local run.
         if let Some(parent) = self.path.parent()
-            && Dir::open_root(parent).is_err_and(|error| error.is_not_found())
+            && HeldDir::open_root(parent).is_err_and(|error| error.is_not_found())
         {
             make_dir(parent)?;
         }
-        let local = Arc::new(Local::new(make_dir(&self.path)?));
+        let local = Arc::new(LocalEnd::new(make_dir(&self.path)?));
         self.local = Some(Arc::clone(&local));
         Ok(local)
     }
 
-    fn stop_feeding(&mut self, link: &Link) {
+    fn stop_feeding(&mut self, link: &SessionLink) {
         if let Some(threads) = self.feeding.take() {
             link.feed.end();
             // A thread that panicked has said so.
@@ -280,7 +280,7 @@ fn from_home(path: &[u8], home: &Path) -> PathBuf {
 }
 
 /// The options with the paths of basis directories as they are here.
-fn with_basis_from(options: &Options, home: &Path) -> Options {
+fn with_basis_from(options: &SyncOptions, home: &Path) -> SyncOptions {
     let mut options = options.clone();
     for dir in options.basis.iter_mut().flat_map(|basis| &mut basis.dirs) {
         *dir = through_missing(&from_home(dir, home)).into_os_string().into_encoded_bytes();
@@ -289,24 +289,24 @@ fn with_basis_from(options: &Options, home: &Path) -> Options {
 }
 
 /// Numbers of entries as they came, all of the sort that is wanted.
-fn ids(numbers: &[u8], wanted: impl Fn(EntryId) -> bool) -> Result<Vec<EntryId>> {
+fn ids(numbers: &[u8], wanted: impl Fn(ListingEntryId) -> bool) -> Result<Vec<ListingEntryId>> {
     let (numbers, rest) = numbers.as_chunks::<4>();
     let ids = numbers.iter().map(|number| {
-        let id = EntryId::from_u32(u32::from_le_bytes(*number));
+        let id = ListingEntryId::from_u32(u32::from_le_bytes(*number));
         id.filter(|id| wanted(*id))
     });
     ids.collect::<Option<Vec<_>>>().filter(|_| rest.is_empty()).ok_or_else(unasked)
 }
 
 /// The directory that a path's last name is in, and that name.
-fn split(path: &Path) -> Result<(Dir, &[u8])> {
+fn split(path: &Path) -> Result<(HeldDir, &[u8])> {
     let name = path.file_name().ok_or_else(unasked)?.as_bytes();
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok((Dir::open_root(parent)?, name))
+    Ok((HeldDir::open_root(parent)?, name))
 }
 
 /// Makes a directory, if it is not there.
-fn make_dir(path: &Path) -> Result<Dir> {
+fn make_dir(path: &Path) -> Result<HeldDir> {
     let (parent, name) = split(path)?;
     match parent.make_dir(name, 0o777) {
         Ok(()) => {}
@@ -318,26 +318,26 @@ fn make_dir(path: &Path) -> Result<Dir> {
 }
 
 /// The one entry at a path.
-fn single(path: &Path, shown: Option<&[u8]>) -> Result<Local> {
+fn single(path: &Path, shown: Option<&[u8]>) -> Result<LocalEnd> {
     let (dir, name) = split(path)?;
     dir.stat(name)?;
-    Ok(Local::single(dir, name, shown.unwrap_or(name)))
+    Ok(LocalEnd::single(dir, name, shown.unwrap_or(name)))
 }
 
 /// What is at a destination that is not there.
-fn nothing() -> Listing {
-    Listing::new(&Fresh { flags: Flags::IMPLIED, ..Fresh::dir() }, None)
+fn nothing() -> TreeListing {
+    TreeListing::new(&NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::dir() }, None)
 }
 
 fn feed_with(
-    link: &Arc<Link>,
-    local: &Arc<Local>,
-    listing: &Arc<Listing>,
+    link: &Arc<SessionLink>,
+    local: &Arc<LocalEnd>,
+    listing: &Arc<TreeListing>,
 ) -> Vec<std::thread::JoinHandle<()>> {
     let thread = |_| {
         let (link, local, listing) = (Arc::clone(link), Arc::clone(local), Arc::clone(listing));
         std::thread::spawn(move || {
-            let source: &dyn Source = &*local;
+            let source: &dyn SourceEnd = &*local;
             feed::work(&link, source, &listing);
         })
     };
@@ -345,26 +345,26 @@ fn feed_with(
 }
 
 fn carry_out_telling(
-    link: &Arc<Link>,
-    local: &Local,
-    steps: Vec<Step>,
-    [from, to]: [&Listing; 2],
-    options: &Options,
-    meter: &Meter,
-) -> Result<Report> {
+    link: &Arc<SessionLink>,
+    local: &LocalEnd,
+    steps: Vec<SyncStep>,
+    [from, to]: [&TreeListing; 2],
+    options: &SyncOptions,
+    meter: &ProgressMeter,
+) -> Result<SyncReport> {
     let source = WireSource::new(Arc::clone(link));
-    let plan = Plan { steps, ..Plan::default() };
+    let plan = SyncPlan { steps, ..SyncPlan::default() };
     let mut options = options.clone();
     // Threads wait for the line, not for the machine.
     options.effort.jobs.get_or_insert(JOBS);
-    let job = Job { plan: &plan, source: &source, from, to, options: &options };
+    let job = SyncJob { plan: &plan, source: &source, from, to, options: &options };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let teller = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 std::thread::park_timeout(TELL);
                 let progress = meter.read();
-                let told = Message::Progress { items: progress.items, bytes: progress.bytes };
+                let told = SessionMessage::Progress { items: progress.items, bytes: progress.bytes };
                 if link.say(&told).is_err() {
                     return;
                 }

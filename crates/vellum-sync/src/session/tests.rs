@@ -10,24 +10,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use super::*;
 use crate::error::{Result, SyncError};
-use crate::listing::Listing;
-use crate::local::Local;
-use crate::options::{Compare, Delete, DeltaMode, Effort, Options, Preserve, Symlinks, When, Writing};
-use crate::plan::Plan;
-use crate::receive::{Destination, Job, Report};
-use crate::scan::Everything;
-use crate::source::{Content, End, Side, Source, Wish};
-use crate::wire::{Codec, Frame, FrameReader, FrameWriter, Greeting, Kind};
+use crate::listing::TreeListing;
+use crate::local::LocalEnd;
+use crate::options::{
+    CompareOptions, DeleteOptions, DeletePhase, DeltaMode, EffortOptions, PreserveOptions, SymlinkHandling,
+    SyncOptions, WriteOptions,
+};
+use crate::plan::SyncPlan;
+use crate::receive::{DestinationEnd, SyncJob, SyncReport};
+use crate::scan::NoFilter;
+use crate::source::{FileContent, ListingRequest, SourceEnd, SyncEnd, SyncSide};
+use crate::wire::{FrameKind, Greeting, WireCodec, WireFrame, WireReader, WireWriter};
 
 /// Nothing here takes so long, on any machine.
 const TIMEOUT: u64 = 60_000;
 
-fn settings(codec: Codec) -> Settings {
-    Settings { codec, timeout: TIMEOUT }
+fn settings(codec: WireCodec) -> LinkSettings {
+    LinkSettings { codec, timeout: TIMEOUT }
 }
 
 /// Both ends of a pair of pipes: what one writes the other reads.
@@ -41,7 +44,7 @@ fn pipes() -> Ends {
 
 /// A server that lives as long as its client.
 struct Served {
-    client: Option<Client>,
+    client: Option<SyncClient>,
     server: Option<JoinHandle<()>>,
 }
 
@@ -54,57 +57,62 @@ impl Drop for Served {
     }
 }
 
-fn served(home: &Path, codec: Codec) -> Served {
+fn served(home: &Path, codec: WireCodec) -> Served {
     let [ours, theirs] = pipes();
     with_server(ours, theirs, home, codec)
 }
 
-fn with_server(ours: (OwnedFd, OwnedFd), theirs: (OwnedFd, OwnedFd), home: &Path, codec: Codec) -> Served {
+fn with_server(
+    ours: (OwnedFd, OwnedFd),
+    theirs: (OwnedFd, OwnedFd),
+    home: &Path,
+    codec: WireCodec,
+) -> Served {
     let home = home.to_path_buf();
     let server = std::thread::spawn(move || {
-        let link = Link::start(theirs.0, theirs.1, &settings(codec));
+        let link = SessionLink::start(theirs.0, theirs.1, &settings(codec));
         let _ = serve(&link, &home);
         link.close();
     });
-    let client = Client::new(Link::start(ours.0, ours.1, &settings(codec)));
+    let client = SyncClient::new(SessionLink::start(ours.0, ours.1, &settings(codec)));
     Served { client: Some(client), server: Some(server) }
 }
 
 impl Served {
-    fn client(&self) -> &Client {
+    fn client(&self) -> &SyncClient {
         self.client.as_ref().unwrap()
     }
 }
 
-fn begin(role: Role, path: &str) -> Begin {
-    Begin { role, path: path.into(), name: None, timeout: TIMEOUT }
+fn begin(role: ServerRole, path: &str) -> BeginRequest {
+    BeginRequest { role, path: path.into(), name: None, timeout: TIMEOUT }
 }
 
-fn options() -> Options {
-    let preserve = Preserve {
+fn options() -> SyncOptions {
+    let preserve = PreserveOptions {
         recursive: true,
         times: true,
         modes: true,
-        symlinks: Symlinks::Keep,
+        symlinks: SymlinkHandling::Keep,
         specials: true,
         hard_links: true,
-        ..Preserve::default()
+        ..PreserveOptions::default()
     };
-    Options {
+    SyncOptions {
         preserve,
-        delete: Delete { when: When::After, force: true, ..Delete::default() },
-        writing: Writing { delta: DeltaMode::Always, ..Writing::default() },
-        effort: Effort { jobs: Some(4), ..Effort::default() },
-        compare: Compare::default(),
-        ..Options::default()
+        delete: DeleteOptions { when: DeletePhase::After, force: true, ..DeleteOptions::default() },
+        writing: WriteOptions { delta: DeltaMode::Always, ..WriteOptions::default() },
+        effort: EffortOptions { jobs: Some(4), ..EffortOptions::default() },
+        compare: CompareOptions::default(),
+        ..SyncOptions::default()
     }
 }
 
-fn wish(side: Side, options: &Options) -> Wish {
-    Wish {
+fn wish(side: SyncSide, options: &SyncOptions) -> ListingRequest {
+    ListingRequest {
         side,
         options: Arc::new(options.clone()),
-        rules: Arc::new(Everything),
+        rules: Arc::new(NoFilter),
         top: Vec::new(),
         avoid: None,
         owners: false,
@@ -112,26 +120,26 @@ fn wish(side: Side, options: &Options) -> Wish {
 }
 
 /// The client's directory is the destination.
-fn pull(client: &Client, from: &str, to: &Path, options: &Options) -> Result<Report> {
-    let meter = Meter::default();
-    client.begin(&begin(Role::Source, from))?;
-    let from = client.list(None, &wish(Side::Source, options), &meter)?;
-    let local = Local::open(to)?;
-    let to = local.list(&wish(Side::Destination, options), &meter)?;
-    let plan = Plan::new(&from, &to, options);
+fn pull(client: &SyncClient, from: &str, to: &Path, options: &SyncOptions) -> Result<SyncReport> {
+    let meter = ProgressMeter::default();
+    client.begin(&begin(ServerRole::Source, from))?;
+    let from = client.list(None, &wish(SyncSide::Source, options), &meter)?;
+    let local = LocalEnd::open(to)?;
+    let to = local.list(&wish(SyncSide::Destination, options), &meter)?;
+    let plan = SyncPlan::new(&from, &to, options);
     let source = client.source();
-    local.carry_out(&Job { plan: &plan, source: &source, from: &from, to: &to, options }, &meter)
+    local.carry_out(&SyncJob { plan: &plan, source: &source, from: &from, to: &to, options }, &meter)
 }
 
 /// The server's directory is the destination.
-fn push(client: &Client, from: &Path, to: &str, options: &Options) -> Result<Report> {
-    let meter = Meter::default();
-    let local = Local::open(from)?;
-    client.begin(&begin(Role::Destination, to))?;
-    let from = local.list(&wish(Side::Source, options), &meter)?;
-    let to = client.list(None, &wish(Side::Destination, options), &meter)?;
-    let plan = Plan::new(&from, &to, options);
-    client.carry_out(&Job { plan: &plan, source: &local, from: &from, to: &to, options }, &meter)
+fn push(client: &SyncClient, from: &Path, to: &str, options: &SyncOptions) -> Result<SyncReport> {
+    let meter = ProgressMeter::default();
+    let local = LocalEnd::open(from)?;
+    client.begin(&begin(ServerRole::Destination, to))?;
+    let from = local.list(&wish(SyncSide::Source, options), &meter)?;
+    let to = client.list(None, &wish(SyncSide::Destination, options), &meter)?;
+    let plan = SyncPlan::new(&from, &to, options);
+    client.carry_out(&SyncJob { plan: &plan, source: &local, from: &from, to: &to, options }, &meter)
 }
 
 fn noise(len: usize, mut seed: u64) -> Vec<u8> {
@@ -190,7 +198,7 @@ fn told(root: &Path) -> Vec<String> {
 
 #[test]
 fn a_tree_is_fetched_and_brought() {
-    for codec in [Codec::Plain, Codec::Zstd] {
+    for codec in [WireCodec::Plain, WireCodec::Zstd] {
         let temp = tempfile::tempdir().unwrap();
         let (here, there) = (temp.path().join("here"), temp.path().join("there"));
         make_tree(&here);
@@ -213,7 +221,7 @@ fn holes_stay_holes() {
     let (here, there) = (temp.path().join("here"), temp.path().join("there"));
     make_tree(&here);
     fs::create_dir(&there).unwrap();
-    pull(served(temp.path(), Codec::Zstd).client(), "here", &there, &options()).unwrap();
+    pull(served(temp.path(), WireCodec::Zstd).client(), "here", &there, &options()).unwrap();
     assert!(fs::metadata(there.join("sparse")).unwrap().blocks() * 512 < 1 << 20);
 }
 
@@ -230,7 +238,7 @@ fn what_the_other_side_has_is_not_sent_again() {
     fs::write(here.join("file"), &new).unwrap();
     for both in 0..2 {
         fs::write(there.join("file"), &old).unwrap();
-        let served = served(temp.path(), Codec::Zstd);
+        let served = served(temp.path(), WireCodec::Zstd);
         let report = match both {
             0 => pull(served.client(), "here", &there, &options()),
             _ => push(served.client(), &here, "there", &options()),
@@ -252,7 +260,7 @@ fn more_files_than_fit_ahead_arrive() {
     for number in 0..60_u64 {
         fs::write(here.join(format!("f{number}")), noise(900_000, number)).unwrap();
     }
-    pull(served(temp.path(), Codec::Plain).client(), "here", &there, &options()).unwrap();
+    pull(served(temp.path(), WireCodec::Plain).client(), "here", &there, &options()).unwrap();
     assert_eq!(told(&there), told(&here));
 }
 
@@ -262,13 +270,16 @@ fn files_of_one_name_come_alone() {
     fs::write(temp.path().join("one"), "content").unwrap();
     let there = temp.path().join("there");
     fs::create_dir(&there).unwrap();
-    let served = served(temp.path(), Codec::Plain);
-    assert_eq!(served.client().begin(&begin(Role::Source, "one")).unwrap(), Found::Single);
-    let options = Options { delete: Delete::default(), ..options() };
+    let served = served(temp.path(), WireCodec::Plain);
+    assert_eq!(served.client().begin(&begin(ServerRole::Source, "one")).unwrap(), FoundPath::Single);
+    let options = SyncOptions { delete: DeleteOptions::default(), ..options() };
     pull(served.client(), "one", &there, &options).unwrap();
     assert_eq!(fs::read(there.join("one")).unwrap(), b"content");
-    assert!(served.client().begin(&begin(Role::Source, "none")).is_err(), "and the conversation goes on");
-    assert_eq!(served.client().begin(&begin(Role::Destination, "none")).unwrap(), Found::Nothing);
+    assert!(
+        served.client().begin(&begin(ServerRole::Source, "none")).is_err(),
+        "and the conversation goes on"
+    );
+    assert_eq!(served.client().begin(&begin(ServerRole::Destination, "none")).unwrap(), FoundPath::Nothing);
 }
 
 #[test]
@@ -277,17 +288,17 @@ fn errors_of_the_far_side_are_told_in_the_end() {
     let (here, there) = (temp.path().join("here"), temp.path().join("there"));
     make_tree(&here);
     fs::create_dir(&there).unwrap();
-    let served = served(temp.path(), Codec::Plain);
-    let (client, options, meter) = (served.client(), options(), Meter::default());
-    client.begin(&begin(Role::Source, "here")).unwrap();
-    let from = client.list(None, &wish(Side::Source, &options), &meter).unwrap();
+    let served = served(temp.path(), WireCodec::Plain);
+    let (client, options, meter) = (served.client(), options(), ProgressMeter::default());
+    client.begin(&begin(ServerRole::Source, "here")).unwrap();
+    let from = client.list(None, &wish(SyncSide::Source, &options), &meter).unwrap();
     fs::remove_file(here.join("empty")).unwrap();
     fs::write(here.join("dir/small3"), "another length").unwrap();
-    let local = Local::open(&there).unwrap();
-    let to = local.list(&wish(Side::Destination, &options), &meter).unwrap();
-    let plan = Plan::new(&from, &to, &options);
+    let local = LocalEnd::open(&there).unwrap();
+    let to = local.list(&wish(SyncSide::Destination, &options), &meter).unwrap();
+    let plan = SyncPlan::new(&from, &to, &options);
     let source = client.source();
-    let job = Job { plan: &plan, source: &source, from: &from, to: &to, options: &options };
+    let job = SyncJob { plan: &plan, source: &source, from: &from, to: &to, options: &options };
     let report = local.carry_out(&job, &meter).unwrap();
     let told: Vec<_> = report.problems.iter().map(|problem| problem.path.clone()).collect();
     assert!(told.contains(&b"empty".to_vec()) && told.contains(&b"dir/small3".to_vec()), "{report:?}");
@@ -298,9 +309,10 @@ fn errors_of_the_far_side_are_told_in_the_end() {
 fn hashes_are_those_of_the_far_side() {
     let temp = tempfile::tempdir().unwrap();
     make_tree(&temp.path().join("here"));
-    let served = served(temp.path(), Codec::Zstd);
-    served.client().begin(&begin(Role::Source, "here")).unwrap();
-    let listing = served.client().list(None, &wish(Side::Source, &options()), &Meter::default()).unwrap();
+    let served = served(temp.path(), WireCodec::Zstd);
+    served.client().begin(&begin(ServerRole::Source, "here")).unwrap();
+    let listing =
+        served.client().list(None, &wish(SyncSide::Source, &options()), &ProgressMeter::default()).unwrap();
     let files: Vec<_> = listing.iter().filter(|entry| entry.is_file()).map(|entry| entry.id()).collect();
     let hashes = served.client().digest(&files).unwrap();
     for (id, hash) in files.iter().zip(hashes) {
@@ -335,7 +347,7 @@ fn relay(from: OwnedFd, to: OwnedFd, mut left: u64) -> JoinHandle<Vec<u8>> {
 }
 
 /// What is done with a client.
-type Run<'r> = &'r dyn Fn(&Client) -> Result<Report>;
+type Run<'r> = &'r dyn Fn(&SyncClient) -> Result<SyncReport>;
 
 /// A run through relays that cut after so many bytes of each way; what went by.
 fn cut_run(home: &Path, cuts: [u64; 2], run: Run<'_>) -> [Vec<u8>; 2] {
@@ -343,7 +355,7 @@ fn cut_run(home: &Path, cuts: [u64; 2], run: Run<'_>) -> [Vec<u8>; 2] {
     let [server_side, server_far] = pipes();
     let up = relay(client_far.0, server_far.1, cuts[0]);
     let down = relay(server_far.0, client_far.1, cuts[1]);
-    let served = with_server(client_side, server_side, home, Codec::Plain);
+    let served = with_server(client_side, server_side, home, WireCodec::Plain);
     let _ = run(served.client());
     drop(served);
     [up.join().unwrap(), down.join().unwrap()]
@@ -378,8 +390,8 @@ fn a_cut_anywhere_and_another_run_are_as_good_as_one() {
         fs::write(there.join("stale"), "goes").unwrap();
     };
     let there = temp.path().join("there");
-    let pulls = |client: &Client| pull(client, "here", &there, &options());
-    let pushes = |client: &Client| push(client, &here, "there", &options());
+    let pulls = |client: &SyncClient| pull(client, "here", &there, &options());
+    let pushes = |client: &SyncClient| push(client, &here, "there", &options());
     let runs: [Run<'_>; 2] = [&pulls, &pushes];
     for run in runs {
         prepare(&there);
@@ -395,7 +407,7 @@ fn a_cut_anywhere_and_another_run_are_as_good_as_one() {
                     cut_run(temp.path(), cuts, run);
                     let half = fs::read(there.join("big")).unwrap();
                     assert!(half == old || half == noise(300_000, 77), "a mixture, cut at {cut}");
-                    let served = served(temp.path(), Codec::Plain);
+                    let served = served(temp.path(), WireCodec::Plain);
                     let report = run(served.client()).unwrap();
                     assert!(report.problems.is_empty(), "{report:?}");
                     assert_eq!(told(&there), told(&here), "cut at {cut}");
@@ -423,7 +435,7 @@ fn bytes_may_come_one_by_one() {
         })
     };
     let ways = [trickle(client_far.0, server_far.1), trickle(server_far.0, client_far.1)];
-    let served = with_server(client_side, server_side, temp.path(), Codec::Plain);
+    let served = with_server(client_side, server_side, temp.path(), WireCodec::Plain);
     let report = pull(served.client(), "here", &there, &options()).unwrap();
     assert!(report.problems.is_empty(), "{report:?}");
     assert_eq!(told(&there), told(&here));
@@ -438,10 +450,10 @@ fn time_outs_of_any_length_are_taken() {
     fs::create_dir(temp.path().join("here")).unwrap();
     fs::write(temp.path().join("here/file"), "content").unwrap();
     for timeout in [0, 1 << 31, u64::MAX] {
-        let served = served(temp.path(), Codec::Zstd);
-        served.client().begin(&Begin { timeout, ..begin(Role::Source, "here") }).unwrap();
-        let meter = Meter::default();
-        let listing = served.client().list(None, &wish(Side::Source, &options()), &meter).unwrap();
+        let served = served(temp.path(), WireCodec::Zstd);
+        served.client().begin(&BeginRequest { timeout, ..begin(ServerRole::Source, "here") }).unwrap();
+        let meter = ProgressMeter::default();
+        let listing = served.client().list(None, &wish(SyncSide::Source, &options()), &meter).unwrap();
         assert!(listing.find(b"file").is_some(), "{timeout}");
     }
 }
@@ -450,29 +462,33 @@ fn time_outs_of_any_length_are_taken() {
 
 /// The far side of a client, played by hand.
 struct Stranger {
-    frames: FrameReader<fs::File>,
-    writer: FrameWriter<fs::File>,
+    frames: WireReader<fs::File>,
+    writer: WireWriter<fs::File>,
 }
 
 /// A client, and who it speaks to.
-fn with_stranger(timeout: u64) -> (Client, Stranger) {
+fn with_stranger(timeout: u64) -> (SyncClient, Stranger) {
     let [ours, theirs] = pipes();
-    let client = Client::new(Link::start(ours.0, ours.1, &Settings { codec: Codec::Plain, timeout }));
+    let client = SyncClient::new(SessionLink::start(
+        ours.0,
+        ours.1,
+        &LinkSettings { codec: WireCodec::Plain, timeout },
+    ));
     let (mut from, mut to) = (fs::File::from(theirs.0), fs::File::from(theirs.1));
-    Greeting::new(Codec::Plain).send(&mut to).unwrap();
+    Greeting::new(WireCodec::Plain).send(&mut to).unwrap();
     Greeting::receive(&mut from).unwrap();
-    let frames = FrameReader::new(from, Codec::Plain).unwrap();
-    (client, Stranger { frames, writer: FrameWriter::new(to, Codec::Plain).unwrap() })
+    let frames = WireReader::new(from, WireCodec::Plain).unwrap();
+    (client, Stranger { frames, writer: WireWriter::new(to, WireCodec::Plain).unwrap() })
 }
 
 impl Stranger {
-    fn say(&mut self, kind: Kind, number: u32, payload: &[u8]) {
+    fn say(&mut self, kind: FrameKind, number: u32, payload: &[u8]) {
         // Who is refused sees its stream break.
-        let _ = self.writer.write(&Frame::new(kind, number, payload.to_vec()));
+        let _ = self.writer.write(&WireFrame::new(kind, number, payload.to_vec()));
         let _ = self.writer.flush();
     }
 
-    fn until(&mut self, kind: Kind) -> Frame {
+    fn until(&mut self, kind: FrameKind) -> WireFrame {
         loop {
             let frame = self.frames.read().unwrap();
             if frame.kind == kind {
@@ -483,25 +499,25 @@ impl Stranger {
 }
 
 /// A file of so many bytes, in a listing of its own.
-fn one_file(size: u64) -> Listing {
-    use crate::listing::{Block, EntryId, Fresh};
-    let mut listing = Listing::new(&Fresh::dir(), None);
-    let mut block = Block::default();
-    let file = Fresh { kind: vellum_types::FileKind::File, size, ..Fresh::dir() };
+fn one_file(size: u64) -> TreeListing {
+    use crate::listing::{DirectoryBlock, ListingEntryId, NewListingEntry};
+    let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
+    let mut block = DirectoryBlock::default();
+    let file = NewListingEntry { kind: vellum_types::FileKind::File, size, ..NewListingEntry::dir() };
     block.push(b"file", &file, None).unwrap();
-    listing.attach(EntryId::ROOT, &mut block).unwrap();
+    listing.attach(ListingEntryId::ROOT, &mut block).unwrap();
     listing
 }
 
 /// What becomes of a file whose content is `frames`; the stream's number is put in.
-fn content_of(size: u64, old: Option<&[u8]>, frames: &[(Kind, Vec<u8>)]) -> Result<u64> {
+fn content_of(size: u64, old: Option<&[u8]>, frames: &[(FrameKind, Vec<u8>)]) -> Result<u64> {
     let (client, mut stranger) = with_stranger(TIMEOUT);
     let listing = one_file(size);
     let frames = frames.to_vec();
     let far = std::thread::spawn(move || {
         let kind = loop {
             let frame = stranger.frames.read().unwrap();
-            if matches!(frame.kind, Kind::Open | Kind::OpenDelta | Kind::OpenInPlace) {
+            if matches!(frame.kind, FrameKind::Open | FrameKind::OpenDelta | FrameKind::OpenInPlace) {
                 break frame.number;
             }
         };
@@ -514,7 +530,7 @@ fn content_of(size: u64, old: Option<&[u8]>, frames: &[(Kind, Vec<u8>)]) -> Resu
         fs::File::open(temp.path().join("old")).unwrap()
     });
     let file = listing.find(b"file").unwrap();
-    let Content::Pieces(mut pieces) =
+    let FileContent::Pieces(mut pieces) =
         client.source().open(file, old.as_ref().map(crate::source::OldVersion::kept))?
     else {
         panic!("pieces")
@@ -539,23 +555,26 @@ fn range(offset: u64, len: u64) -> Vec<u8> {
 
 #[test]
 fn a_file_that_is_as_long_as_it_says_is_taken() {
-    let frames =
-        [(Kind::Data, vec![1; 10]), (Kind::Hole, 10_u64.to_le_bytes().to_vec()), (Kind::End, Vec::new())];
+    let frames = [
+        (FrameKind::Data, vec![1; 10]),
+        (FrameKind::Hole, 10_u64.to_le_bytes().to_vec()),
+        (FrameKind::End, Vec::new()),
+    ];
     assert_eq!(content_of(20, None, &frames).unwrap(), 2);
 }
 
 /// A frame of a stream.
-type Told = (Kind, Vec<u8>);
+type Told = (FrameKind, Vec<u8>);
 
 /// hostile.md 47, 50: sizes that lie, streams without end.
 #[test]
 fn sizes_that_lie_fail_the_file() {
     let lies: [(u64, Vec<Told>); 5] = [
-        (20, vec![(Kind::Data, vec![1; 21])]),
-        (20, vec![(Kind::Data, vec![1; 10]), (Kind::End, Vec::new())]),
-        (20, vec![(Kind::Hole, u64::MAX.to_le_bytes().to_vec())]),
-        (20, vec![(Kind::Whole, vec![1; 19])]),
-        (0, vec![(Kind::Data, vec![1; 1]); 1000]),
+        (20, vec![(FrameKind::Data, vec![1; 21])]),
+        (20, vec![(FrameKind::Data, vec![1; 10]), (FrameKind::End, Vec::new())]),
+        (20, vec![(FrameKind::Hole, u64::MAX.to_le_bytes().to_vec())]),
+        (20, vec![(FrameKind::Whole, vec![1; 19])]),
+        (0, vec![(FrameKind::Data, vec![1; 1]); 1000]),
     ];
     for (size, frames) in lies {
         assert!(content_of(size, None, &frames).is_err(), "{frames:?}");
@@ -567,7 +586,7 @@ fn sizes_that_lie_fail_the_file() {
 fn pieces_outside_of_the_old_file_fail_the_file() {
     let old = noise(100_000, 3);
     for (offset, len) in [(0, 100_001), (100_000, 1), (u64::MAX, 2), (u64::MAX - 1, 100)] {
-        let frames = [(Kind::Old, range(offset, len)), (Kind::End, Vec::new())];
+        let frames = [(FrameKind::Old, range(offset, len)), (FrameKind::End, Vec::new())];
         assert!(content_of(200_000, Some(&old), &frames).is_err(), "{offset} {len}");
         assert!(content_of(200_000, None, &frames).is_err(), "and without an old one");
     }
@@ -577,20 +596,20 @@ fn pieces_outside_of_the_old_file_fail_the_file() {
 #[test]
 fn what_was_not_asked_for_is_refused() {
     for (kind, payload) in [
-        (Kind::Data, b"bytes".to_vec()),
-        (Kind::Listing, vec![39, 0, 0, 0]),
-        (Kind::Plan, Vec::new()),
-        (Kind::Digests, vec![1; 33]),
-        (Kind::Message, b"{\"Nonsense\":1}".to_vec()),
-        (Kind::Message, b"{".to_vec()),
+        (FrameKind::Data, b"bytes".to_vec()),
+        (FrameKind::Listing, vec![39, 0, 0, 0]),
+        (FrameKind::Plan, Vec::new()),
+        (FrameKind::Digests, vec![1; 33]),
+        (FrameKind::Message, b"{\"Nonsense\":1}".to_vec()),
+        (FrameKind::Message, b"{".to_vec()),
     ] {
         let (client, mut stranger) = with_stranger(TIMEOUT);
         let far = std::thread::spawn(move || {
-            stranger.until(Kind::Message);
+            stranger.until(FrameKind::Message);
             stranger.say(kind, 7, &payload);
             stranger
         });
-        assert!(client.begin(&begin(Role::Source, "x")).is_err(), "{kind:?}");
+        assert!(client.begin(&begin(ServerRole::Source, "x")).is_err(), "{kind:?}");
         assert!(
             client.link().lost().is_some_and(|why| why.contains("not asked for")),
             "{:?}",
@@ -602,15 +621,16 @@ fn what_was_not_asked_for_is_refused() {
 
 #[test]
 fn more_than_a_stream_may_send_is_refused() {
-    let frames = vec![(Kind::Data, vec![0; 1 << 20]); 20];
+    let frames = vec![(FrameKind::Data, vec![0; 1 << 20]); 20];
     let (client, mut stranger) = with_stranger(TIMEOUT);
     let listing = one_file(1 << 30);
     let far = std::thread::spawn(move || {
-        let number = stranger.until(Kind::Open).number;
+        let number = stranger.until(FrameKind::Open).number;
         frames.iter().for_each(|(kind, payload)| stranger.say(*kind, number, payload));
         stranger
     });
-    let Content::Pieces(pieces) = client.source().open(listing.find(b"file").unwrap(), None).unwrap() else {
+    let FileContent::Pieces(pieces) = client.source().open(listing.find(b"file").unwrap(), None).unwrap()
+    else {
         panic!("pieces")
     };
     // Nobody takes any of it.
@@ -625,7 +645,7 @@ fn more_than_a_stream_may_send_is_refused() {
 #[test]
 fn a_silent_side_is_given_up() {
     let (client, stranger) = with_stranger(50);
-    let error = client.begin(&begin(Role::Source, "x")).unwrap_err();
+    let error = client.begin(&begin(ServerRole::Source, "x")).unwrap_err();
     assert!(matches!(error, SyncError::Lost), "{error:?}");
     assert!(client.link().lost().is_some_and(|why| why.contains("nothing came")));
     drop(stranger);
@@ -637,16 +657,17 @@ fn a_server_ends_when_its_client_is_silent() {
     let [ours, theirs] = pipes();
     let home = temp.path().to_path_buf();
     let server = std::thread::spawn(move || {
-        let link = Link::start(theirs.0, theirs.1, &Settings { codec: Codec::Plain, timeout: 50 });
+        let link =
+            SessionLink::start(theirs.0, theirs.1, &LinkSettings { codec: WireCodec::Plain, timeout: 50 });
         serve(&link, &home)
     });
     server.join().unwrap().unwrap();
     drop(ours);
 }
 
-fn is_refused(client: &Client, entry: crate::listing::Entry<'_>) -> bool {
+fn is_refused(client: &SyncClient, entry: crate::listing::ListingEntry<'_>) -> bool {
     match client.source().open(entry, None) {
-        Ok(Content::Pieces(mut pieces)) => pieces.next().is_err(),
+        Ok(FileContent::Pieces(mut pieces)) => pieces.next().is_err(),
         _ => panic!("pieces"),
     }
 }
@@ -660,12 +681,12 @@ fn only_files_of_the_listing_are_served() {
     fs::write(temp.path().join("secret"), "secret").unwrap();
     fs::write(here.join("file"), "public").unwrap();
     symlink("../secret", here.join("link")).unwrap();
-    let served = served(temp.path(), Codec::Plain);
+    let served = served(temp.path(), WireCodec::Plain);
     let client = served.client();
-    client.begin(&begin(Role::Source, "here")).unwrap();
-    let listing = client.list(None, &wish(Side::Source, &options()), &Meter::default()).unwrap();
+    client.begin(&begin(ServerRole::Source, "here")).unwrap();
+    let listing = client.list(None, &wish(SyncSide::Source, &options()), &ProgressMeter::default()).unwrap();
     let content = |path: &[u8]| match client.source().open(listing.find(path).unwrap(), None) {
-        Ok(Content::Pieces(mut pieces)) => pieces.next().map(|_| ()),
+        Ok(FileContent::Pieces(mut pieces)) => pieces.next().map(|_| ()),
         _ => panic!("pieces"),
     };
     content(b"file").unwrap();
@@ -682,7 +703,7 @@ fn only_files_of_the_listing_are_served() {
     fs::write(temp.path().join("outside/file"), "secret").unwrap();
     fs::create_dir(here.join("dir")).unwrap();
     fs::write(here.join("dir/file"), "public").unwrap();
-    let listing = client.list(None, &wish(Side::Source, &options()), &Meter::default()).unwrap();
+    let listing = client.list(None, &wish(SyncSide::Source, &options()), &ProgressMeter::default()).unwrap();
     fs::remove_dir_all(here.join("dir")).unwrap();
     symlink("../outside", here.join("dir")).unwrap();
     assert!(is_refused(client, listing.find(b"dir/file").unwrap()));
@@ -697,16 +718,16 @@ fn nothing_is_written_through_a_symlink_at_the_far_side() {
     fs::write(here.join("dir/file"), "new").unwrap();
     fs::create_dir_all(there.join("dir")).unwrap();
     fs::create_dir(temp.path().join("outside")).unwrap();
-    let served = served(temp.path(), Codec::Plain);
-    let (client, options, meter) = (served.client(), options(), Meter::default());
-    let local = Local::open(&here).unwrap();
-    client.begin(&begin(Role::Destination, "there")).unwrap();
-    let from = local.list(&wish(Side::Source, &options), &meter).unwrap();
-    let to = client.list(None, &wish(Side::Destination, &options), &meter).unwrap();
-    let plan = Plan::new(&from, &to, &options);
+    let served = served(temp.path(), WireCodec::Plain);
+    let (client, options, meter) = (served.client(), options(), ProgressMeter::default());
+    let local = LocalEnd::open(&here).unwrap();
+    client.begin(&begin(ServerRole::Destination, "there")).unwrap();
+    let from = local.list(&wish(SyncSide::Source, &options), &meter).unwrap();
+    let to = client.list(None, &wish(SyncSide::Destination, &options), &meter).unwrap();
+    let plan = SyncPlan::new(&from, &to, &options);
     fs::remove_dir(there.join("dir")).unwrap();
     symlink("../outside", there.join("dir")).unwrap();
-    let job = Job { plan: &plan, source: &local, from: &from, to: &to, options: &options };
+    let job = SyncJob { plan: &plan, source: &local, from: &from, to: &to, options: &options };
     let report = client.carry_out(&job, &meter).unwrap();
     assert!(!report.problems.is_empty());
     assert_eq!(fs::read_dir(temp.path().join("outside")).unwrap().count(), 0);
@@ -716,12 +737,12 @@ fn nothing_is_written_through_a_symlink_at_the_far_side() {
 fn a_plan_before_a_listing_is_refused() {
     let temp = tempfile::tempdir().unwrap();
     fs::create_dir(temp.path().join("there")).unwrap();
-    let served = served(temp.path(), Codec::Plain);
-    served.client().begin(&begin(Role::Destination, "there")).unwrap();
+    let served = served(temp.path(), WireCodec::Plain);
+    served.client().begin(&begin(ServerRole::Destination, "there")).unwrap();
     let empty = one_file(0);
     let options = options();
-    let plan = Plan::new(&empty, &empty, &options);
-    let local = Local::open(temp.path()).unwrap();
-    let job = Job { plan: &plan, source: &local, from: &empty, to: &empty, options: &options };
-    assert!(served.client().carry_out(&job, &Meter::default()).is_err());
+    let plan = SyncPlan::new(&empty, &empty, &options);
+    let local = LocalEnd::open(temp.path()).unwrap();
+    let job = SyncJob { plan: &plan, source: &local, from: &empty, to: &empty, options: &options };
+    assert!(served.client().carry_out(&job, &ProgressMeter::default()).is_err());
 }

@@ -5,14 +5,16 @@
 
 use std::sync::Arc;
 
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
-use super::inbox::{Item, ToldVersion};
-use super::link::Link;
-use crate::delta::Signature;
+use super::inbox::{StreamItem, WireOldVersion};
+use super::link::SessionLink;
+use crate::delta::FileSignature;
 use crate::error::{Result, SyncError};
-use crate::listing::{Digest, Entry, EntryId, Listing};
-use crate::source::{Content, End, OldVersion, Piece, Pieces, Source, Wanted, Wish};
+use crate::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use crate::source::{
+    ContentPieces, FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, TransferPiece, WantedFile,
+};
 use crate::wire::WireError;
 
 /// Files up to this length are sent whole, and asked for ahead: a signature costs a way back and forth.
@@ -20,29 +22,34 @@ const DELTA_MIN: u64 = 32 << 10;
 
 /// Content that comes over a link.
 pub struct WireSource {
-    link: Arc<Link>,
+    link: Arc<SessionLink>,
 }
 
 impl WireSource {
     /// Asks the other side of `link`.
     #[must_use]
-    pub fn new(link: Arc<Link>) -> Self {
+    pub fn new(link: Arc<SessionLink>) -> Self {
         Self { link }
     }
 }
 
-impl End for WireSource {
-    fn list(&self, _: &Wish, _: &Meter) -> Result<Listing> {
+impl SyncEnd for WireSource {
+    fn list(&self, _: &ListingRequest, _: &ProgressMeter) -> Result<TreeListing> {
         Err(SyncError::Wire(WireError::Unasked("a listing")))
     }
 
-    fn digest(&self, _: &Listing, _: &[EntryId], _: &Meter) -> Result<Vec<Option<Digest>>> {
+    fn digest(
+        &self,
+        _: &TreeListing,
+        _: &[ListingEntryId],
+        _: &ProgressMeter,
+    ) -> Result<Vec<Option<ContentDigest>>> {
         Err(SyncError::Wire(WireError::Unasked("hashes")))
     }
 }
 
-impl Source for WireSource {
-    fn expect(&self, listing: &Listing, files: &[Wanted]) {
+impl SourceEnd for WireSource {
+    fn expect(&self, listing: &TreeListing, files: &[WantedFile]) {
         let files = files.iter().filter_map(|wanted| {
             let size = listing.get(wanted.id)?.size();
             (!wanted.delta || size <= DELTA_MIN).then_some((wanted.id.as_u32(), size))
@@ -53,14 +60,14 @@ impl Source for WireSource {
         }
     }
 
-    fn open(&self, file: Entry<'_>, old: Option<OldVersion<'_>>) -> Result<Content> {
+    fn open(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
         let (mut signature, mut old_len) = (None, 0);
         let is_overwritten = old.is_some_and(|old| old.is_overwritten);
         if let Some(OldVersion { file: old, .. }) = old.filter(|_| file.size() > DELTA_MIN) {
             old_len = old.metadata().map_err(SyncError::io("read"))?.len();
-            let made = if old_len > 0 { Signature::of_file(old, old_len) } else { Ok(None) };
+            let made = if old_len > 0 { FileSignature::of_file(old, old_len) } else { Ok(None) };
             let made = made.map_err(SyncError::io("read"))?;
-            signature = made.map(|made| ToldVersion { signature: made.encode(), is_overwritten });
+            signature = made.map(|made| WireOldVersion { signature: made.encode(), is_overwritten });
         }
         let (stream, frames) = self.link.inbox.open(file.id().as_u32(), signature);
         let pieces = WirePieces {
@@ -73,18 +80,18 @@ impl Source for WireSource {
             ended: false,
         };
         self.link.send_all(frames)?;
-        Ok(Content::Pieces(Box::new(pieces)))
+        Ok(FileContent::Pieces(Box::new(pieces)))
     }
 }
 
 struct WirePieces {
-    link: Arc<Link>,
+    link: Arc<SessionLink>,
     stream: u32,
     data: Vec<u8>,
     /// Bytes that are missing.
     rest: u64,
     old_len: u64,
-    digest: Option<Digest>,
+    digest: Option<ContentDigest>,
     ended: bool,
 }
 
@@ -96,36 +103,36 @@ impl WirePieces {
     }
 }
 
-impl Pieces for WirePieces {
-    fn next(&mut self) -> Result<Option<Piece<'_>>> {
+impl ContentPieces for WirePieces {
+    fn next(&mut self) -> Result<Option<TransferPiece<'_>>> {
         if self.ended {
             return Ok(None);
         }
         let (item, frame) = self.link.inbox.next(self.stream)?;
         self.link.send_all(frame)?;
         match item {
-            Item::Data(bytes) => {
+            StreamItem::Data(bytes) => {
                 self.count(bytes.len() as u64)?;
                 self.data = bytes;
-                Ok(Some(Piece::Data(&self.data)))
+                Ok(Some(TransferPiece::Data(&self.data)))
             }
-            Item::Hole(len) => {
+            StreamItem::Hole(len) => {
                 self.count(len)?;
-                Ok(Some(Piece::Hole(len)))
+                Ok(Some(TransferPiece::Hole(len)))
             }
-            Item::Old { offset, len } => {
+            StreamItem::Old { offset, len } => {
                 self.count(len)?;
                 if offset.checked_add(len).is_none_or(|end| end > self.old_len) {
                     return Err(SyncError::Wire(WireError::TooMuch("bytes of the old file")));
                 }
-                Ok(Some(Piece::Old { offset, len }))
+                Ok(Some(TransferPiece::Old { offset, len }))
             }
-            Item::Fail(error) => {
+            StreamItem::Fail(error) => {
                 self.ended = true;
                 Err(error)
             }
-            Item::End(_) if self.rest > 0 => Err(SyncError::Changed),
-            Item::End(digest) => {
+            StreamItem::End(_) if self.rest > 0 => Err(SyncError::Changed),
+            StreamItem::End(digest) => {
                 self.ended = true;
                 self.digest = digest;
                 Ok(None)
@@ -133,7 +140,7 @@ impl Pieces for WirePieces {
         }
     }
 
-    fn digest(&self) -> Option<Digest> {
+    fn digest(&self) -> Option<ContentDigest> {
         self.digest
     }
 }

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vellum_checkout::beneath::HiddenDir;
 
-use super::carrier::Carrier;
-use crate::listing::{EntryId, Flags};
-use crate::plan::{Action, How, Phase, Step};
-use crate::receive::{Job, SMALL};
+use super::carrier::TransferContext;
+use crate::listing::{EntryFlags, ListingEntryId};
+use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod};
+use crate::receive::{SMALL, SyncJob};
 
 /// Files for which it is worth it: a name that must be drawn, and given, is paid for by a few.
 const FILES: usize = 4;
@@ -23,13 +23,13 @@ const BYTES: u64 = 256 << 20;
 
 /// The new directories of a plan that are filled unseen.
 #[derive(Default)]
-pub(super) struct Nests(HashMap<EntryId, Nest>);
+pub(super) struct HiddenDirectories(HashMap<ListingEntryId, HiddenDirectory>);
 
 /// One of them.
-struct Nest {
+struct HiddenDirectory {
     /// The step that makes it.
-    step: Step,
-    hidden: Mutex<Hidden>,
+    step: SyncStep,
+    hidden: Mutex<HiddenDirectoryState>,
     /// Steps in it that are not done yet.
     left: AtomicUsize,
     bytes: u64,
@@ -37,7 +37,7 @@ struct Nest {
 
 /// The directory as it stands.
 #[derive(Default)]
-enum Hidden {
+enum HiddenDirectoryState {
     #[default]
     Unmade,
     Made(Arc<HiddenDir>),
@@ -45,28 +45,30 @@ enum Hidden {
     Gone,
 }
 
-impl Nests {
+impl HiddenDirectories {
     /// Those that are worth it.
-    pub fn of(job: &Job<'_>) -> Self {
+    pub fn of(job: &SyncJob<'_>) -> Self {
         // What arrives slowly shall be seen, and stay.
         if job.source.looks_at_old() || job.options.effort.bandwidth.is_some() {
             return Self::default();
         }
-        let parent = |step: &Step| step.source.and_then(|id| job.from.entry(id).parent()).map(|dir| dir.id());
-        let made = job.plan.phase(Phase::Dirs);
-        let nest = |step: &Step| {
+        let parent =
+            |step: &SyncStep| step.source.and_then(|id| job.from.entry(id).parent()).map(|dir| dir.id());
+        let made = job.plan.phase(StepPhase::Dirs);
+        let nest = |step: &SyncStep| {
             let (hidden, left) = (Mutex::default(), AtomicUsize::new(0));
-            Some((step.source?, Nest { step: *step, hidden, left, bytes: 0 }))
+            Some((step.source?, HiddenDirectory { step: *step, hidden, left, bytes: 0 }))
         };
         // What is made hidden is private at first, and one of which only the name is copied would stay so.
-        let is_bare =
-            |step: &&Step| step.source.is_some_and(|dir| job.from.entry(dir).flags().has(Flags::IMPLIED));
+        let is_bare = |step: &&SyncStep| {
+            step.source.is_some_and(|dir| job.from.entry(dir).flags().has(EntryFlags::IMPLIED))
+        };
         let dressed = made.iter().filter(|step| !is_bare(step));
-        let mut nests: HashMap<EntryId, Nest> = dressed.filter_map(nest).collect();
-        for dir in made.iter().chain(job.plan.phase(Phase::Rename)).filter_map(parent) {
+        let mut nests: HashMap<ListingEntryId, HiddenDirectory> = dressed.filter_map(nest).collect();
+        for dir in made.iter().chain(job.plan.phase(StepPhase::Rename)).filter_map(parent) {
             nests.remove(&dir);
         }
-        for step in job.plan.phase(Phase::Files).iter().filter(|step| is_small(step, job)) {
+        for step in job.plan.phase(StepPhase::Files).iter().filter(|step| is_small(step, job)) {
             if let Some(nest) = parent(step).and_then(|dir| nests.get_mut(&dir)) {
                 *nest.left.get_mut() += 1;
                 nest.bytes += step.source.map_or(0, |id| job.from.entry(id).size());
@@ -82,21 +84,21 @@ impl Nests {
     }
 
     /// Whether a step makes one of them.
-    pub fn make(&self, step: &Step) -> bool {
+    pub fn make(&self, step: &SyncStep) -> bool {
         step.source.is_some_and(|dir| self.0.contains_key(&dir))
     }
 
     /// Whether a step writes into one of them before it has its name.
-    pub fn take(&self, step: &Step, job: &Job<'_>) -> bool {
+    pub fn take(&self, step: &SyncStep, job: &SyncJob<'_>) -> bool {
         !self.is_empty() && is_small(step, job) && self.around(step, job).is_some()
     }
 
-    fn around(&self, step: &Step, job: &Job<'_>) -> Option<&Nest> {
+    fn around(&self, step: &SyncStep, job: &SyncJob<'_>) -> Option<&HiddenDirectory> {
         self.0.get(&job.from.entry(step.source?).parent()?.id())
     }
 
     /// Carries out steps that write into them.
-    pub fn fill(&self, carrier: &Carrier<'_>, steps: &[Step]) {
+    pub fn fill(&self, carrier: &TransferContext<'_>, steps: &[SyncStep]) {
         let job = carrier.job();
         for steps in steps.chunk_by(|one, other| carrier.are_beside(one, other)) {
             let Some(nest) = steps.first().and_then(|step| self.around(step, job)) else { continue };
@@ -105,42 +107,47 @@ impl Nests {
     }
 }
 
-impl Nest {
-    fn fill<'s>(&self, carrier: &Carrier<'_>, steps: impl Iterator<Item = &'s Step> + Clone) {
+impl HiddenDirectory {
+    fn fill<'s>(&self, carrier: &TransferContext<'_>, steps: impl Iterator<Item = &'s SyncStep> + Clone) {
         let count = steps.clone().count();
         let hidden = self.hidden(carrier);
         carrier.one_by_one_in(steps, hidden.as_deref());
         drop(hidden);
         if self.left.fetch_sub(count, Ordering::AcqRel) == count
-            && let Hidden::Made(hidden) = std::mem::replace(&mut *self.state(), Hidden::Gone)
+            && let HiddenDirectoryState::Made(hidden) =
+                std::mem::replace(&mut *self.state(), HiddenDirectoryState::Gone)
         {
             carrier.name(&self.step, &hidden);
         }
     }
 
     /// The directory, made by who comes first; if that fails what belongs in it fails for want of it.
-    fn hidden(&self, carrier: &Carrier<'_>) -> Option<Arc<HiddenDir>> {
+    fn hidden(&self, carrier: &TransferContext<'_>) -> Option<Arc<HiddenDir>> {
         let mut hidden = self.state();
-        if matches!(*hidden, Hidden::Unmade) {
-            *hidden = carrier.hide(&self.step).map_or(Hidden::Gone, |made| Hidden::Made(Arc::new(made)));
+        if matches!(*hidden, HiddenDirectoryState::Unmade) {
+            *hidden = carrier
+                .hide(&self.step)
+                .map_or(HiddenDirectoryState::Gone, |made| HiddenDirectoryState::Made(Arc::new(made)));
         }
         match &*hidden {
-            Hidden::Made(made) => Some(Arc::clone(made)),
-            Hidden::Unmade | Hidden::Gone => None,
+            HiddenDirectoryState::Made(made) => Some(Arc::clone(made)),
+            HiddenDirectoryState::Unmade | HiddenDirectoryState::Gone => None,
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, Hidden> {
+    fn state(&self) -> MutexGuard<'_, HiddenDirectoryState> {
         self.hidden.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Whether a step makes something that goes in one piece, where nothing was.
-fn is_small(step: &Step, job: &Job<'_>) -> bool {
+fn is_small(step: &SyncStep, job: &SyncJob<'_>) -> bool {
     step.old.is_none()
         && match step.action {
-            Action::Write(How::Whole) => step.source.is_some_and(|id| job.from.entry(id).size() <= SMALL),
-            Action::Symlink | Action::Special => true,
+            StepAction::Write(WriteMethod::Whole) => {
+                step.source.is_some_and(|id| job.from.entry(id).size() <= SMALL)
+            }
+            StepAction::Symlink | StepAction::Special => true,
             _ => false,
         }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::carrier::Carrier;
-use crate::plan::{Action, Step};
+use super::carrier::TransferContext;
+use crate::plan::{StepAction, SyncStep};
 
 /// Steps that one thread takes together at least, all of their directories: two threads that make files in one wait for
 /// each other at every file.
@@ -17,10 +17,10 @@ const BYTES: u64 = 1 << 20;
 /// Carries out those of steps that are `asked` for, which do not depend on each other: `carry` gets some at a time, and
 /// leaves out what is not asked for.
 pub(super) fn in_parallel(
-    carrier: &Carrier<'_>,
-    steps: &[Step],
-    asked: &(dyn Fn(&Step) -> bool + Sync),
-    carry: &(dyn Fn(&[Step]) + Sync),
+    carrier: &TransferContext<'_>,
+    steps: &[SyncStep],
+    asked: &(dyn Fn(&SyncStep) -> bool + Sync),
+    carry: &(dyn Fn(&[SyncStep]) + Sync),
 ) {
     let portions = portions(carrier, steps, asked);
     let next = AtomicUsize::new(0);
@@ -42,12 +42,16 @@ pub(super) fn in_parallel(
     carrier.hands().set(0);
 }
 
-fn portions(carrier: &Carrier<'_>, steps: &[Step], asked: &dyn Fn(&Step) -> bool) -> Vec<(usize, usize)> {
+fn portions(
+    carrier: &TransferContext<'_>,
+    steps: &[SyncStep],
+    asked: &dyn Fn(&SyncStep) -> bool,
+) -> Vec<(usize, usize)> {
     let mut portions = Vec::with_capacity(steps.len() / STEPS + 1);
     let (mut start, mut count, mut bytes) = (0, 0, 0);
     let at_most = if carrier.is_near() { STEPS_MAX } else { STEPS };
     for (place, step) in steps.iter().enumerate().filter(|(_, step)| asked(step)) {
-        if let (Action::Write(_) | Action::CopyBasis(_), Some(id)) = (step.action, step.source) {
+        if let (StepAction::Write(_) | StepAction::CopyBasis(_), Some(id)) = (step.action, step.source) {
             bytes += carrier.size(id);
         }
         count += 1;

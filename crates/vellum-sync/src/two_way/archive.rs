@@ -7,40 +7,43 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::listing::{Block, Detail, Digest, Entry, EntryId, Flags, Fresh, Listing, ListingError};
+use crate::listing::{
+    ContentDigest, DirectoryBlock, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, ListingError,
+    NewListingEntry, TreeListing,
+};
 
-use super::Pair;
-use super::state::{Seen, State};
+use super::TwoWayPair;
+use super::state::{EntryFacts, EntryState};
 
 /// What both sides agreed on.
 #[derive(Debug, Clone)]
-pub struct Archive {
+pub struct TwoWayArchive {
     /// The two ends.
-    pub pair: Pair,
-    /// The entries, as the first side had them. What is [`Flags::IMPLIED`] was not agreed on itself, and is there for
+    pub pair: TwoWayPair,
+    /// The entries, as the first side had them. What is [`EntryFlags::IMPLIED`] was not agreed on itself, and is there for
     /// what is in it.
-    pub(super) tree: Listing,
+    pub(super) tree: TreeListing,
     /// How the second side had those entries whose attributes are not the same there.
-    pub(super) second: HashMap<EntryId, State>,
+    pub(super) second: HashMap<ListingEntryId, EntryState>,
     /// The hashes of attributes that the first side had.
-    pub(super) marks: HashMap<EntryId, u64>,
+    pub(super) marks: HashMap<ListingEntryId, u64>,
     /// When anything of a file last changed, on each side.
-    pub(super) stamps: HashMap<EntryId, [u64; 2]>,
+    pub(super) stamps: HashMap<ListingEntryId, [u64; 2]>,
     /// Files that were written so shortly before that another edit may look the same.
-    pub(super) unsure: HashSet<EntryId>,
+    pub(super) unsure: HashSet<ListingEntryId>,
 }
 
 /// An entry to be put into an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Agreed {
+pub struct AgreedEntry {
     /// How the first side has it.
-    pub first: State,
+    pub first: EntryState,
     /// How the second side has it.
-    pub second: State,
+    pub second: EntryState,
     /// Of a symlink.
     pub target: Box<[u8]>,
     /// Of a file whose content was hashed.
-    pub digest: Option<Digest>,
+    pub digest: Option<ContentDigest>,
     /// When anything of it last changed, on each side; 0: nobody knows.
     pub stamps: [u64; 2],
     /// It was written so shortly before that another edit may look the same: its content is to be looked at again.
@@ -49,14 +52,14 @@ pub struct Agreed {
     pub implied: bool,
 }
 
-impl Archive {
+impl TwoWayArchive {
     /// One that knows nothing.
     #[must_use]
-    pub fn new(pair: Pair) -> Self {
-        let root = Fresh { flags: Flags::IMPLIED, ..Fresh::dir() };
+    pub fn new(pair: TwoWayPair) -> Self {
+        let root = NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::dir() };
         Self {
             pair,
-            tree: Listing::new(&root, None),
+            tree: TreeListing::new(&root, None),
             second: HashMap::new(),
             marks: HashMap::new(),
             stamps: HashMap::new(),
@@ -66,7 +69,7 @@ impl Archive {
 
     /// The root.
     #[must_use]
-    pub fn root(&self) -> Entry<'_> {
+    pub fn root(&self) -> ListingEntry<'_> {
         self.tree.root()
     }
 
@@ -84,9 +87,9 @@ impl Archive {
 
     /// How the first side had an entry, and the second; None for what was not agreed on itself.
     #[must_use]
-    pub fn seen(&self, entry: Entry<'_>) -> Option<[Seen<'_>; 2]> {
-        let entry = self.tree.get(entry.id()).filter(|entry| !entry.flags().has(Flags::IMPLIED))?;
-        let mut first = Seen::of(entry);
+    pub fn seen(&self, entry: ListingEntry<'_>) -> Option<[EntryFacts<'_>; 2]> {
+        let entry = self.tree.get(entry.id()).filter(|entry| !entry.flags().has(EntryFlags::IMPLIED))?;
+        let mut first = EntryFacts::of(entry);
         first.state.mark = self.marks.get(&entry.id()).copied().unwrap_or(0);
         let stamps = self.stamps.get(&entry.id()).copied().unwrap_or_default();
         (first.stamp, first.unsure) = (stamps[0], self.unsure.contains(&entry.id()));
@@ -98,9 +101,9 @@ impl Archive {
 
     /// What an entry says, to be put into another archive.
     #[must_use]
-    pub fn agreed(&self, entry: Entry<'_>) -> Agreed {
+    pub fn agreed(&self, entry: ListingEntry<'_>) -> AgreedEntry {
         match self.seen(entry) {
-            Some([first, second]) => Agreed {
+            Some([first, second]) => AgreedEntry {
                 first: first.state,
                 second: second.state,
                 target: first.target.into(),
@@ -109,25 +112,29 @@ impl Archive {
                 unsure: first.unsure,
                 implied: false,
             },
-            None => Agreed::implied(),
+            None => AgreedEntry::implied(),
         }
     }
 
     /// Puts the entries of a directory in, in the order of their names; gives the number of the first.
-    pub fn attach(&mut self, dir: EntryId, entries: &[(&[u8], Agreed)]) -> Result<EntryId, ListingError> {
-        let mut block = Block::with_capacity(entries.len());
+    pub fn attach(
+        &mut self,
+        dir: ListingEntryId,
+        entries: &[(&[u8], AgreedEntry)],
+    ) -> Result<ListingEntryId, ListingError> {
+        let mut block = DirectoryBlock::with_capacity(entries.len());
         for (name, agreed) in entries {
             block.push(name, &agreed.fresh(), agreed.detail())?;
         }
         let first = self.tree.attach(dir, &mut block)?;
         for (place, (_, agreed)) in entries.iter().enumerate() {
-            let id = EntryId::from_u32(first.as_u32() + u32::try_from(place).unwrap_or(u32::MAX));
+            let id = ListingEntryId::from_u32(first.as_u32() + u32::try_from(place).unwrap_or(u32::MAX));
             self.note(id.ok_or(ListingError::TooLarge)?, agreed);
         }
         Ok(first)
     }
 
-    fn note(&mut self, id: EntryId, agreed: &Agreed) {
+    fn note(&mut self, id: ListingEntryId, agreed: &AgreedEntry) {
         if agreed.second != agreed.first {
             self.second.insert(id, agreed.second);
         }
@@ -146,23 +153,23 @@ impl Archive {
     }
 }
 
-impl PartialEq for Archive {
+impl PartialEq for TwoWayArchive {
     fn eq(&self, other: &Self) -> bool {
         self.pair == other.pair && self.encode() == other.encode()
     }
 }
 
-impl Agreed {
+impl AgreedEntry {
     /// A directory that is there for what is in it.
     #[must_use]
     pub fn implied() -> Self {
-        let state = State {
+        let state = EntryState {
             kind: vellum_types::FileKind::Dir,
             mode: 0o755,
             uid: 0,
             gid: 0,
             size: 0,
-            mtime: vellum_types::Time::default(),
+            mtime: vellum_types::UnixTime::default(),
             rdev: 0,
             mark: 0,
         };
@@ -170,14 +177,18 @@ impl Agreed {
         Self { first: state, second: state, target: Box::default(), digest, stamps, unsure, implied: true }
     }
 
-    fn fresh(&self) -> Fresh {
-        let State { kind, mode, uid, gid, size, mtime, .. } = self.first;
-        let flags = Flags::default().with_if(Flags::IMPLIED, self.implied);
-        Fresh { kind, mode, uid, gid, size, mtime, flags }
+    fn fresh(&self) -> NewListingEntry {
+        let EntryState { kind, mode, uid, gid, size, mtime, .. } = self.first;
+        let flags = EntryFlags::default().with_if(EntryFlags::IMPLIED, self.implied);
+        NewListingEntry { kind, mode, uid, gid, size, mtime, flags }
     }
 
-    fn detail(&self) -> Option<Detail> {
+    fn detail(&self) -> Option<EntryDetail> {
         let plain = self.target.is_empty() && self.first.rdev == 0;
-        (!plain).then(|| Detail { target: self.target.clone(), rdev: self.first.rdev, ..Detail::default() })
+        (!plain).then(|| EntryDetail {
+            target: self.target.clone(),
+            rdev: self.first.rdev,
+            ..EntryDetail::default()
+        })
     }
 }

@@ -5,13 +5,13 @@
 //! deleted here.
 
 use vellum_types::limits::NAME_MAX;
-use vellum_types::{DecodeError, FileKind, Reader, Time, Writer};
+use vellum_types::{DecodeError, FieldReader, FieldWriter, FileKind, UnixTime};
 
-use crate::listing::{Entry, EntryId, ListingError};
+use crate::listing::{ListingEntry, ListingEntryId, ListingError};
 
-use super::Pair;
-use super::archive::{Agreed, Archive};
-use super::state::State;
+use super::TwoWayPair;
+use super::archive::{AgreedEntry, TwoWayArchive};
+use super::state::EntryState;
 
 /// First bytes of an archive.
 const MAGIC: &[u8; 8] = b"VLMPAIRS";
@@ -52,14 +52,14 @@ pub enum ArchiveError {
     Listing(#[from] ListingError),
 }
 
-impl Archive {
+impl TwoWayArchive {
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new();
+        let mut writer = FieldWriter::new();
         writer.raw(MAGIC).u32(VERSION).raw(&self.pair.0);
         self.encode_dir(&mut writer, self.root());
-        for entry in self.tree.iter().skip(1).filter(Entry::is_dir) {
+        for entry in self.tree.iter().skip(1).filter(ListingEntry::is_dir) {
             self.encode_dir(&mut writer, entry);
         }
         let mut bytes = writer.into_vec();
@@ -68,7 +68,7 @@ impl Archive {
         bytes
     }
 
-    fn encode_dir(&self, writer: &mut Writer, dir: Entry<'_>) {
+    fn encode_dir(&self, writer: &mut FieldWriter, dir: ListingEntry<'_>) {
         writer.varint(dir.children().len() as u64);
         for child in dir.children() {
             writer.bytes(child.name());
@@ -77,7 +77,7 @@ impl Archive {
     }
 
     /// From bytes that may be anything.
-    pub fn decode(bytes: &[u8], pair: Pair) -> Result<Self, ArchiveError> {
+    pub fn decode(bytes: &[u8], pair: TwoWayPair) -> Result<Self, ArchiveError> {
         let (body, checksum) = bytes.split_last_chunk::<CHECKSUM_LEN>().ok_or(DecodeError::Truncated)?;
         if blake3::hash(body).as_bytes() != checksum {
             return Err(ArchiveError::Checksum);
@@ -86,8 +86,8 @@ impl Archive {
     }
 
     /// From the bytes before the checksum.
-    pub fn decode_body(body: &[u8], pair: Pair) -> Result<Self, ArchiveError> {
-        let mut reader = Reader::new(body);
+    pub fn decode_body(body: &[u8], pair: TwoWayPair) -> Result<Self, ArchiveError> {
+        let mut reader = FieldReader::new(body);
         if reader.array()? != *MAGIC {
             return Err(DecodeError::Magic.into());
         }
@@ -95,14 +95,14 @@ impl Archive {
             VERSION => {}
             other => return Err(DecodeError::Version(other).into()),
         }
-        if Pair(reader.array()?) != pair {
+        if TwoWayPair(reader.array()?) != pair {
             return Err(ArchiveError::Foreign);
         }
         let mut archive = Self::new(pair);
         // Entries are numbered as they are read, and directories come in the order of their numbers: the walk over
         // the numbers is the walk over the bytes.
         let mut place = 0;
-        while let Some(dir) = EntryId::from_u32(place).and_then(|id| archive.tree.get(id)) {
+        while let Some(dir) = ListingEntryId::from_u32(place).and_then(|id| archive.tree.get(id)) {
             if dir.is_dir() {
                 let id = dir.id();
                 let entries = decode_dir(&mut reader)?;
@@ -115,7 +115,7 @@ impl Archive {
     }
 }
 
-fn decode_dir<'b>(reader: &mut Reader<'b>) -> Result<Vec<(&'b [u8], Agreed)>, DecodeError> {
+fn decode_dir<'b>(reader: &mut FieldReader<'b>) -> Result<Vec<(&'b [u8], AgreedEntry)>, DecodeError> {
     let count = reader.count(u32::MAX as usize)?;
     // No more is set aside than is there: an entry takes more bytes than one.
     let mut entries = Vec::new();
@@ -126,7 +126,7 @@ fn decode_dir<'b>(reader: &mut Reader<'b>) -> Result<Vec<(&'b [u8], Agreed)>, De
     Ok(entries)
 }
 
-fn encode_agreed(writer: &mut Writer, agreed: &Agreed) {
+fn encode_agreed(writer: &mut FieldWriter, agreed: &AgreedEntry) {
     let flag = |set: bool, bit| if set { bit } else { 0 };
     let has_second = agreed.second != agreed.first;
     let has_marks = (agreed.first.mark, agreed.second.mark) != (0, 0);
@@ -161,13 +161,13 @@ fn encode_agreed(writer: &mut Writer, agreed: &Agreed) {
     }
 }
 
-fn encode_state(writer: &mut Writer, state: &State) {
+fn encode_state(writer: &mut FieldWriter, state: &EntryState) {
     writer.varint(u64::from(state.mode)).varint(u64::from(state.uid)).varint(u64::from(state.gid));
     writer.varint(state.size);
     state.mtime.encode(writer);
 }
 
-fn decode_agreed(reader: &mut Reader<'_>) -> Result<Agreed, DecodeError> {
+fn decode_agreed(reader: &mut FieldReader<'_>) -> Result<AgreedEntry, DecodeError> {
     let kind = FileKind::from_byte(reader.u8()?)?;
     let flags = reader.u8()?;
     let implied = flags & IS_IMPLIED != 0;
@@ -188,15 +188,15 @@ fn decode_agreed(reader: &mut Reader<'_>) -> Result<Agreed, DecodeError> {
         first.rdev = reader.varint()?;
         second.rdev = first.rdev;
     }
-    Ok(Agreed { first, second, target, digest, stamps, unsure, implied })
+    Ok(AgreedEntry { first, second, target, digest, stamps, unsure, implied })
 }
 
-fn decode_state(reader: &mut Reader<'_>, kind: FileKind) -> Result<State, DecodeError> {
+fn decode_state(reader: &mut FieldReader<'_>, kind: FileKind) -> Result<EntryState, DecodeError> {
     let mode = reader.varint_u32()?;
     if mode > 0o7777 {
         return Err(DecodeError::Invalid("mode"));
     }
     let (uid, gid) = (reader.varint_u32()?, reader.varint_u32()?);
-    let (size, mtime) = (reader.varint()?, Time::decode(reader)?);
-    Ok(State { kind, mode, uid, gid, size, mtime, rdev: 0, mark: 0 })
+    let (size, mtime) = (reader.varint()?, UnixTime::decode(reader)?);
+    Ok(EntryState { kind, mode, uid, gid, size, mtime, rdev: 0, mark: 0 })
 }

@@ -3,19 +3,19 @@
 //! Invariant: an entry that somebody made or edited since both sides agreed is never to go, unless the other side's
 //! version won by the rule. A directory goes only with everything that is in it.
 
-use crate::listing::{Entry, EntryId, Flags};
-use crate::options::By;
-use crate::plan::{What, attributes, content};
+use crate::listing::{EntryFlags, ListingEntry, ListingEntryId};
+use crate::options::CompareMethod;
+use crate::plan::{Differences, attributes, content};
 
-use super::Which;
-use super::merge::{Merged, Node, Standing};
-use super::plan::Asked;
-use super::rule::{Ending, Version};
-use super::state::Change;
+use super::TwoWaySide;
+use super::merge::{EntryStatus, MergedNode, MergedTree};
+use super::plan::TwoWayRequest;
+use super::rule::{ComparedVersion, ConflictEnding};
+use super::state::ChangeExtent;
 
 /// What is to become of one side's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Course {
+pub enum EntryCourse {
     /// It stays, and nothing is known of it that was not known before.
     #[default]
     Stay,
@@ -31,57 +31,65 @@ pub enum Course {
 
 /// An entry that both sides changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conflict {
+pub struct EntryConflict {
     /// Its path.
     pub path: Vec<u8>,
     /// What each side has; None: it was deleted.
-    pub entries: [Option<EntryId>; 2],
+    pub entries: [Option<ListingEntryId>; 2],
     /// How it ends.
-    pub ending: Ending,
+    pub ending: ConflictEnding,
 }
 
 /// What is to become of everything.
-pub(super) struct Decision {
+pub(super) struct TwoWayDecision {
     /// For each node, what becomes of each side's entry.
-    pub courses: Vec<[Course; 2]>,
+    pub courses: Vec<[EntryCourse; 2]>,
     /// What both sides changed.
-    pub conflicts: Vec<Conflict>,
+    pub conflicts: Vec<EntryConflict>,
     /// On which sides a version loses that nobody deleted: it is to be kept.
     pub loses: [bool; 2],
 }
 
 /// What decides.
-pub(super) struct Judgement<'a> {
-    pub merged: &'a Merged<'a>,
-    pub asked: &'a Asked,
+pub(super) struct DecisionMaker<'a> {
+    pub merged: &'a MergedTree<'a>,
+    pub asked: &'a TwoWayRequest,
 }
 
 /// What decides below an entry that both sides have, one of them as a directory and the other not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Above {
+enum TypeConflict {
     /// This side's version goes over the other's, with all that is in it.
-    Wins(Which),
+    Wins(TwoWaySide),
     /// Nothing is decided yet.
     Open,
 }
 
 /// What changes in a directory that concerns both sides: not its time, nor when it was read.
-pub(super) const DIR_BITS: What =
-    What(What::MODE.0 | What::OWNER.0 | What::GROUP.0 | What::ACL.0 | What::XATTR.0);
+pub(super) const DIR_BITS: Differences = Differences(
+    Differences::MODE.0
+        | Differences::OWNER.0
+        | Differences::GROUP.0
+        | Differences::ACL.0
+        | Differences::XATTR.0,
+);
 
-impl Judgement<'_> {
+impl DecisionMaker<'_> {
     /// Decides.
-    pub fn run(&self) -> Decision {
+    pub fn run(&self) -> TwoWayDecision {
         let nodes = &self.merged.nodes;
-        let mut decision =
-            Decision { courses: Vec::with_capacity(nodes.len()), conflicts: Vec::new(), loses: [false; 2] };
+        let mut decision = TwoWayDecision {
+            courses: Vec::with_capacity(nodes.len()),
+            conflicts: Vec::new(),
+            loses: [false; 2],
+        };
         // Below an entry that won against one of another kind, everything goes the same way.
-        let mut all: Vec<Option<Above>> = Vec::with_capacity(nodes.len());
+        let mut all: Vec<Option<TypeConflict>> = Vec::with_capacity(nodes.len());
         for (place, node) in nodes.iter().enumerate() {
             let above = if place == 0 { None } else { all.get(node.parent).copied().flatten() };
             let (courses, above) = match above {
-                Some(Above::Wins(winner)) => (follow(node, winner), above),
-                Some(Above::Open) => ([Course::Stay; 2], above),
+                Some(TypeConflict::Wins(winner)) => (follow(node, winner), above),
+                Some(TypeConflict::Open) => ([EntryCourse::Stay; 2], above),
                 None => self.decide(place, node, &mut decision),
             };
             decision.courses.push(courses);
@@ -92,86 +100,92 @@ impl Judgement<'_> {
     }
 
     /// A directory that holds something which stays, stays; it goes across with it.
-    fn keep_directories(&self, courses: &mut [[Course; 2]]) {
+    fn keep_directories(&self, courses: &mut [[EntryCourse; 2]]) {
         for place in (1..self.merged.nodes.len()).rev() {
             let Some(parent) = self.merged.nodes.get(place).map(|node| node.parent) else { continue };
-            for which in Which::BOTH {
+            for which in TwoWaySide::BOTH {
                 let is_there =
                     self.merged.nodes.get(place).is_some_and(|node| which.of(&node.sides).is_some());
-                let course = courses.get(place).map_or(Course::Gone, |both| *which.of(both));
+                let course = courses.get(place).map_or(EntryCourse::Gone, |both| *which.of(both));
                 let Some(above) = courses.get_mut(parent).map(|both| which.of_mut(both)) else { continue };
-                if is_there && course != Course::Gone && *above == Course::Gone {
-                    *above = Course::Across;
+                if is_there && course != EntryCourse::Gone && *above == EntryCourse::Gone {
+                    *above = EntryCourse::Across;
                 }
             }
         }
     }
 
-    fn decide(&self, place: usize, node: &Node, decision: &mut Decision) -> ([Course; 2], Option<Above>) {
-        let withheld =
-            |which| self.merged.entry(node, which).is_some_and(|entry| entry.flags().has(Flags::WITHHELD));
+    fn decide(
+        &self,
+        place: usize,
+        node: &MergedNode,
+        decision: &mut TwoWayDecision,
+    ) -> ([EntryCourse; 2], Option<TypeConflict>) {
+        let withheld = |which| {
+            self.merged.entry(node, which).is_some_and(|entry| entry.flags().has(EntryFlags::WITHHELD))
+        };
         let backup = self.asked.options.writing.backup.as_ref().filter(|backup| backup.dir.is_some());
         let is_backup = backup.is_some_and(|backup| backup.holds(&self.merged.path(node)));
-        if withheld(Which::First)
-            || withheld(Which::Second)
+        if withheld(TwoWaySide::First)
+            || withheld(TwoWaySide::Second)
             || is_backup
             || self.asked.hides(self.merged, node)
         {
-            return ([Course::Stay; 2], None);
+            return ([EntryCourse::Stay; 2], None);
         }
-        let entries = Which::BOTH.map(|which| self.merged.entry(node, which));
+        let entries = TwoWaySide::BOTH.map(|which| self.merged.entry(node, which));
         match entries {
             // The two roots need not be alike: they were named, not found.
-            [Some(_), Some(_)] if place == 0 => ([Course::Agreed; 2], None),
+            [Some(_), Some(_)] if place == 0 => ([EntryCourse::Agreed; 2], None),
             [Some(a), Some(b)] if a.is_dir() && b.is_dir() => (self.directories(node, a, b), None),
             [Some(a), Some(b)] if !a.is_dir() && !b.is_dir() => {
                 (self.files(place, node, [a, b], decision), None)
             }
             [Some(_), Some(_)] => self.kinds(place, node, decision),
-            [Some(_), None] => (self.alone(node, Which::First, decision), None),
-            [None, Some(_)] => (self.alone(node, Which::Second, decision), None),
-            [None, None] => ([Course::Stay; 2], None),
+            [Some(_), None] => (self.alone(node, TwoWaySide::First, decision), None),
+            [None, Some(_)] => (self.alone(node, TwoWaySide::Second, decision), None),
+            [None, None] => ([EntryCourse::Stay; 2], None),
         }
     }
 
     /// Only one side has it.
-    fn alone(&self, node: &Node, which: Which, decision: &mut Decision) -> [Course; 2] {
+    fn alone(&self, node: &MergedNode, which: TwoWaySide, decision: &mut TwoWayDecision) -> [EntryCourse; 2] {
         let (here, there) = (*which.of(&node.standing), *which.other().of(&node.standing));
         let gone = match (here, there) {
-            (_, Standing::Deleted) if !here.is_edited() => true,
-            (_, Standing::Deleted) => {
+            (_, EntryStatus::Deleted) if !here.is_edited() => true,
+            (_, EntryStatus::Deleted) => {
                 let ending = match self.asked.rule.stubborn() {
-                    Some(stubborn) => Ending::Wins(stubborn),
-                    None => Ending::Wins(which),
+                    Some(stubborn) => ConflictEnding::Wins(stubborn),
+                    None => ConflictEnding::Wins(which),
                 };
                 decision.conflict(self.merged.path(node), node, ending);
-                ending == Ending::Wins(which.other())
+                ending == ConflictEnding::Wins(which.other())
             }
             _ => false,
         };
         if gone && here.is_edited() {
             *which.of_mut(&mut decision.loses) = true;
         }
-        let mut courses = [Course::Stay; 2];
-        *which.of_mut(&mut courses) = if gone { Course::Gone } else { Course::Across };
+        let mut courses = [EntryCourse::Stay; 2];
+        *which.of_mut(&mut courses) = if gone { EntryCourse::Gone } else { EntryCourse::Across };
         courses
     }
 
-    fn directories(&self, node: &Node, a: Entry<'_>, b: Entry<'_>) -> [Course; 2] {
+    fn directories(&self, node: &MergedNode, a: ListingEntry<'_>, b: ListingEntry<'_>) -> [EntryCourse; 2] {
         let differs = attributes(&a, &b, &self.asked.options).0 & DIR_BITS.0 != 0;
         if !differs {
-            return [Course::Agreed; 2];
+            return [EntryCourse::Agreed; 2];
         }
         self.attributes(node, [a, b])
     }
 
     /// Both have it, with the same content and other attributes.
-    fn attributes(&self, node: &Node, entries: [Entry<'_>; 2]) -> [Course; 2] {
-        let winner = match node.standing.map(Standing::is_edited) {
+    fn attributes(&self, node: &MergedNode, entries: [ListingEntry<'_>; 2]) -> [EntryCourse; 2] {
+        let winner = match node.standing.map(EntryStatus::is_edited) {
             // What differed when both agreed, and was not touched since, was meant to differ.
-            [false, false] => return [Course::Agreed; 2],
-            [true, false] => Which::First,
-            [false, true] => Which::Second,
+            [false, false] => return [EntryCourse::Agreed; 2],
+            [true, false] => TwoWaySide::First,
+            [false, true] => TwoWaySide::Second,
             [true, true] => self.asked.rule.attributes(entries.map(version)),
         };
         across(winner)
@@ -180,82 +194,97 @@ impl Judgement<'_> {
     fn files(
         &self,
         place: usize,
-        node: &Node,
-        entries: [Entry<'_>; 2],
-        decision: &mut Decision,
-    ) -> [Course; 2] {
+        node: &MergedNode,
+        entries: [ListingEntry<'_>; 2],
+        decision: &mut TwoWayDecision,
+    ) -> [EntryCourse; 2] {
         let [a, b] = entries;
         if self.same_content(a, b) {
-            let differs = attributes(&a, &b, &self.asked.options).0 & !What::ATIME.0 != 0;
-            return if differs { self.attributes(node, entries) } else { [Course::Agreed; 2] };
+            let differs = attributes(&a, &b, &self.asked.options).0 & !Differences::ATIME.0 != 0;
+            return if differs { self.attributes(node, entries) } else { [EntryCourse::Agreed; 2] };
         }
         match node.standing.map(has_new_content) {
-            [true, false] => across(Which::First),
-            [false, true] => across(Which::Second),
+            [true, false] => across(TwoWaySide::First),
+            [false, true] => across(TwoWaySide::Second),
             // Sizes and times say that nobody wrote, and the content, which was read, that somebody did.
             [false, false] if !self.was_read(a, b) => self.attributes(node, entries),
             _ => self.conflict(place, node, decision).0,
         }
     }
 
-    fn was_read(&self, a: Entry<'_>, b: Entry<'_>) -> bool {
-        self.asked.options.compare.by == By::Content && digests(a, b).is_some()
+    fn was_read(&self, a: ListingEntry<'_>, b: ListingEntry<'_>) -> bool {
+        self.asked.options.compare.by == CompareMethod::Content && digests(a, b).is_some()
     }
 
     /// One of them is a directory, the other is not.
-    fn kinds(&self, place: usize, node: &Node, decision: &mut Decision) -> ([Course; 2], Option<Above>) {
-        let edited = Which::BOTH.map(|which| self.subtree_is_edited(place, which));
+    fn kinds(
+        &self,
+        place: usize,
+        node: &MergedNode,
+        decision: &mut TwoWayDecision,
+    ) -> ([EntryCourse; 2], Option<TypeConflict>) {
+        let edited = TwoWaySide::BOTH.map(|which| self.subtree_is_edited(place, which));
         match edited {
-            [true, false] => (across(Which::First), Some(Above::Wins(Which::First))),
-            [false, true] => (across(Which::Second), Some(Above::Wins(Which::Second))),
+            [true, false] => (across(TwoWaySide::First), Some(TypeConflict::Wins(TwoWaySide::First))),
+            [false, true] => (across(TwoWaySide::Second), Some(TypeConflict::Wins(TwoWaySide::Second))),
             _ => self.conflict(place, node, decision),
         }
     }
 
-    fn subtree_is_edited(&self, place: usize, which: Which) -> bool {
+    fn subtree_is_edited(&self, place: usize, which: TwoWaySide) -> bool {
         let below = self.merged.subtree(place);
         below.iter().filter_map(|place| self.merged.nodes.get(*place)).any(|node| {
             // That a directory's mode was changed is no reason to keep it in the place of a file.
             match which.of(&node.standing) {
-                Standing::Known(Change::Attributes) => false,
+                EntryStatus::Known(ChangeExtent::Attributes) => false,
                 standing => standing.is_edited(),
             }
         })
     }
 
-    fn conflict(&self, place: usize, node: &Node, decision: &mut Decision) -> ([Course; 2], Option<Above>) {
+    fn conflict(
+        &self,
+        place: usize,
+        node: &MergedNode,
+        decision: &mut TwoWayDecision,
+    ) -> ([EntryCourse; 2], Option<TypeConflict>) {
         let path = self.merged.path(node);
-        let versions = Which::BOTH.map(|which| self.version(place, which));
+        let versions = TwoWaySide::BOTH.map(|which| self.version(place, which));
         let ending = match self.asked.held.contains(&path) {
-            true => Ending::Open,
+            true => ConflictEnding::Open,
             false => self.asked.rule.ending(versions, self.asked.answers.get(&path).copied()),
         };
         decision.conflict(path, node, ending);
         match ending {
-            Ending::Wins(winner) => {
+            ConflictEnding::Wins(winner) => {
                 *winner.other().of_mut(&mut decision.loses) = true;
-                (across(winner), Some(Above::Wins(winner)))
+                (across(winner), Some(TypeConflict::Wins(winner)))
             }
-            Ending::Renamed(_) | Ending::Open => ([Course::Stay; 2], Some(Above::Open)),
+            ConflictEnding::Renamed(_) | ConflictEnding::Open => {
+                ([EntryCourse::Stay; 2], Some(TypeConflict::Open))
+            }
         }
     }
 
-    fn version(&self, place: usize, which: Which) -> Version {
+    fn version(&self, place: usize, which: TwoWaySide) -> ComparedVersion {
         let below = self.merged.subtree(place);
         let nodes = below.iter().filter_map(|place| self.merged.nodes.get(*place));
         let versions = nodes.filter_map(|node| self.merged.entry(node, which)).map(version);
-        let start =
-            Version { changed: vellum_types::Time { secs: i64::MIN, nanos: 0 }, bytes: 0, is_dir: false };
+        let start = ComparedVersion {
+            changed: vellum_types::UnixTime { secs: i64::MIN, nanos: 0 },
+            bytes: 0,
+            is_dir: false,
+        };
         let is_dir = self.merged.nodes.get(place).and_then(|node| self.merged.entry(node, which));
-        let sum = versions.fold(start, |sum, one| Version {
+        let sum = versions.fold(start, |sum, one| ComparedVersion {
             changed: sum.changed.max(one.changed),
             bytes: sum.bytes.saturating_add(one.bytes),
             is_dir: false,
         });
-        Version { is_dir: is_dir.is_some_and(|entry| entry.is_dir()), ..sum }
+        ComparedVersion { is_dir: is_dir.is_some_and(|entry| entry.is_dir()), ..sum }
     }
 
-    fn same_content(&self, a: Entry<'_>, b: Entry<'_>) -> bool {
+    fn same_content(&self, a: ListingEntry<'_>, b: ListingEntry<'_>) -> bool {
         if a.kind() != b.kind() {
             return false;
         }
@@ -264,37 +293,37 @@ impl Judgement<'_> {
 }
 
 /// Whether two files have the same content, if both were read.
-pub(super) fn digests(a: Entry<'_>, b: Entry<'_>) -> Option<bool> {
+pub(super) fn digests(a: ListingEntry<'_>, b: ListingEntry<'_>) -> Option<bool> {
     let a_digest = a.listing().digest(a.id())?;
     let b_digest = b.listing().digest(b.id())?;
     Some(a_digest == b_digest)
 }
 
-impl Decision {
-    fn conflict(&mut self, path: Vec<u8>, node: &Node, ending: Ending) {
-        self.conflicts.push(Conflict { path, entries: node.sides, ending });
+impl TwoWayDecision {
+    fn conflict(&mut self, path: Vec<u8>, node: &MergedNode, ending: ConflictEnding) {
+        self.conflicts.push(EntryConflict { path, entries: node.sides, ending });
     }
 }
 
-fn has_new_content(standing: Standing) -> bool {
-    matches!(standing, Standing::New | Standing::Known(Change::Content))
+fn has_new_content(standing: EntryStatus) -> bool {
+    matches!(standing, EntryStatus::New | EntryStatus::Known(ChangeExtent::Content))
 }
 
-fn version(entry: Entry<'_>) -> Version {
-    Version { changed: entry.mtime(), bytes: entry.size(), is_dir: entry.is_dir() }
+fn version(entry: ListingEntry<'_>) -> ComparedVersion {
+    ComparedVersion { changed: entry.mtime(), bytes: entry.size(), is_dir: entry.is_dir() }
 }
 
-fn across(winner: Which) -> [Course; 2] {
-    let mut courses = [Course::Replaced; 2];
-    *winner.of_mut(&mut courses) = Course::Across;
+fn across(winner: TwoWaySide) -> [EntryCourse; 2] {
+    let mut courses = [EntryCourse::Replaced; 2];
+    *winner.of_mut(&mut courses) = EntryCourse::Across;
     courses
 }
 
 /// Below an entry that won, or lost, against one of another kind.
-fn follow(node: &Node, winner: Which) -> [Course; 2] {
-    let mut courses = [Course::Stay; 2];
-    for which in Which::BOTH.into_iter().filter(|which| which.of(&node.sides).is_some()) {
-        *which.of_mut(&mut courses) = if which == winner { Course::Across } else { Course::Gone };
+fn follow(node: &MergedNode, winner: TwoWaySide) -> [EntryCourse; 2] {
+    let mut courses = [EntryCourse::Stay; 2];
+    for which in TwoWaySide::BOTH.into_iter().filter(|which| which.of(&node.sides).is_some()) {
+        *which.of_mut(&mut courses) = if which == winner { EntryCourse::Across } else { EntryCourse::Gone };
     }
     courses
 }

@@ -5,115 +5,122 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use crate::error::{Result, SyncError};
-use crate::listing::{Digest, Entry, EntryId, Listing};
-use crate::plan::{Action, How, Plan, Step};
-use crate::receive::{Destination, Job, Problem, Report};
-use crate::remote::Remote;
-use crate::source::{Content, End, OldVersion, Side, Source, Wanted, Wish};
+use crate::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use crate::plan::{StepAction, SyncPlan, SyncStep, WriteMethod};
+use crate::receive::{DestinationEnd, SyncJob, SyncProblem, SyncReport};
+use crate::remote::RemoteEnd;
+use crate::source::{FileContent, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide, WantedFile};
 
-use super::run::{BothWays, Lines};
+use super::run::{ConnectionHealth, TwoWayEnd};
 
 /// A directory of another host.
-pub struct Far {
-    reads: Remote,
-    writes: Remote,
+pub struct FarDirectory {
+    reads: RemoteEnd,
+    writes: RemoteEnd,
     /// What was asked of the last listing.
-    wish: Mutex<Option<Wish>>,
+    wish: Mutex<Option<ListingRequest>>,
 }
 
-impl Far {
+impl FarDirectory {
     /// Two connections to one place: a source and a destination.
     #[must_use]
-    pub fn new(reads: Remote, writes: Remote) -> Self {
+    pub fn new(reads: RemoteEnd, writes: RemoteEnd) -> Self {
         Self { reads, writes, wish: Mutex::new(None) }
     }
 }
 
-impl BothWays for Far {
-    fn peek(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+impl TwoWayEnd for FarDirectory {
+    fn peek(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
         self.reads.another()?.list(wish, meter)
     }
 
-    fn lines(&self) -> Lines {
-        let lines = |remote: &Remote| Lines { cuts: remote.cuts(), is_lost: remote.is_lost() };
+    fn lines(&self) -> ConnectionHealth {
+        let lines = |remote: &RemoteEnd| ConnectionHealth { cuts: remote.cuts(), is_lost: remote.is_lost() };
         lines(&self.reads) + lines(&self.writes)
     }
 }
 
-impl End for Far {
-    fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+impl SyncEnd for FarDirectory {
+    fn list(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
         *self.wish.lock().unwrap_or_else(PoisonError::into_inner) = Some(wish.clone());
         self.reads.list(wish, meter)
     }
 
-    fn digest(&self, listing: &Listing, files: &[EntryId], meter: &Meter) -> Result<Vec<Option<Digest>>> {
+    fn digest(
+        &self,
+        listing: &TreeListing,
+        files: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<Vec<Option<ContentDigest>>> {
         self.reads.digest(listing, files, meter)
     }
 }
 
-impl Source for Far {
-    fn expect(&self, listing: &Listing, files: &[Wanted]) {
+impl SourceEnd for FarDirectory {
+    fn expect(&self, listing: &TreeListing, files: &[WantedFile]) {
         self.reads.expect(listing, files);
     }
 
-    fn open(&self, file: Entry<'_>, old: Option<OldVersion<'_>>) -> Result<Content> {
+    fn open(&self, file: ListingEntry<'_>, old: Option<OldVersion<'_>>) -> Result<FileContent> {
         self.reads.open(file, old)
     }
 }
 
-impl Destination for Far {
-    fn carry_out(&self, job: &Job<'_>, meter: &Meter) -> Result<Report> {
+impl DestinationEnd for FarDirectory {
+    fn carry_out(&self, job: &SyncJob<'_>, meter: &ProgressMeter) -> Result<SyncReport> {
         let wish = self.wish.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(wish) = wish else { return Err(SyncError::Changed) };
-        let now = self.writes.list(&Wish { side: Side::Destination, ..wish }, meter)?;
-        let mut sent = Sent { job, now: &now, problems: Vec::new() };
+        let now = self.writes.list(&ListingRequest { side: SyncSide::Destination, ..wish }, meter)?;
+        let mut sent = SentSteps { job, now: &now, problems: Vec::new() };
         let steps = job.plan.steps.iter().filter_map(|step| sent.step(*step)).collect();
-        let plan = Plan { steps, ..job.plan.clone() };
+        let plan = SyncPlan { steps, ..job.plan.clone() };
         let problems = sent.problems;
-        let mut report = self.writes.carry_out(&Job { plan: &plan, to: &now, ..*job }, meter)?;
+        let mut report = self.writes.carry_out(&SyncJob { plan: &plan, to: &now, ..*job }, meter)?;
         report.problems.extend(problems);
         Ok(report)
     }
 }
 
 /// Steps as they are sent: with the numbers of the listing that the other side has now.
-struct Sent<'a> {
-    job: &'a Job<'a>,
-    now: &'a Listing,
-    problems: Vec<Problem>,
+struct SentSteps<'a> {
+    job: &'a SyncJob<'a>,
+    now: &'a TreeListing,
+    problems: Vec<SyncProblem>,
 }
 
-impl Sent<'_> {
-    fn step(&mut self, step: Step) -> Option<Step> {
+impl SentSteps<'_> {
+    fn step(&mut self, step: SyncStep) -> Option<SyncStep> {
         let Some(old) = step.old.map(|old| self.job.to.entry(old)) else { return Some(step) };
         let path = old.path();
         match self.now.find(&path) {
-            Some(now) if is_same(&old, &now) => Some(Step { old: Some(now.id()), ..step }),
+            Some(now) if is_same(&old, &now) => Some(SyncStep { old: Some(now.id()), ..step }),
             // Gone already.
-            None if step.action == Action::Delete => None,
+            None if step.action == StepAction::Delete => None,
             None => match step.action {
-                Action::Write(_) => Some(Step { old: None, action: Action::Write(How::Whole), ..step }),
-                Action::Attributes | Action::Rename | Action::Delete => None,
-                Action::MakeDir
-                | Action::Symlink
-                | Action::Special
-                | Action::Link
-                | Action::LinkBasis(_)
-                | Action::CopyBasis(_) => Some(Step { old: None, ..step }),
+                StepAction::Write(_) => {
+                    Some(SyncStep { old: None, action: StepAction::Write(WriteMethod::Whole), ..step })
+                }
+                StepAction::Attributes | StepAction::Rename | StepAction::Delete => None,
+                StepAction::MakeDir
+                | StepAction::Symlink
+                | StepAction::Special
+                | StepAction::Link
+                | StepAction::LinkBasis(_)
+                | StepAction::CopyBasis(_) => Some(SyncStep { old: None, ..step }),
             },
             Some(_) => {
                 let message = SyncError::Changed.to_string();
-                self.problems.push(Problem { path, message, vanished: false });
+                self.problems.push(SyncProblem { path, message, vanished: false });
                 None
             }
         }
     }
 }
 
-fn is_same(old: &Entry<'_>, now: &Entry<'_>) -> bool {
+fn is_same(old: &ListingEntry<'_>, now: &ListingEntry<'_>) -> bool {
     let [before, after] = [old, now].map(|entry| entry.listing().stamp(entry.id()));
     let untouched = before == 0 || after == 0 || before == after;
     old.kind() == now.kind()

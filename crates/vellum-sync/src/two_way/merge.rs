@@ -3,16 +3,16 @@
 //! Invariant: a node stands after its directory's, and those of one directory stand together, in the order of names; so
 //! facts go down in one pass over the nodes and up in another, however deep the tree is.
 
-use crate::listing::{Entry, EntryId, Listing};
-use crate::options::Preserve;
+use crate::listing::{ListingEntry, ListingEntryId, TreeListing};
+use crate::options::PreserveOptions;
 
-use super::Which;
-use super::archive::Archive;
-use super::state::{Change, Seen};
+use super::TwoWaySide;
+use super::archive::TwoWayArchive;
+use super::state::{ChangeExtent, EntryFacts};
 
 /// What has become of an entry on one side since both agreed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum EntryStatus {
     /// It is not there, and nobody expected it.
     Absent,
     /// It is not there any more.
@@ -20,29 +20,29 @@ pub(super) enum Standing {
     /// It is there, and was not agreed on.
     New,
     /// It is there, and was.
-    Known(Change),
+    Known(ChangeExtent),
 }
 
-impl Standing {
+impl EntryStatus {
     pub fn is_there(self) -> bool {
         matches!(self, Self::New | Self::Known(_))
     }
 
     /// Whether somebody did something to it here, apart from deleting it.
     pub fn is_edited(self) -> bool {
-        matches!(self, Self::New | Self::Known(Change::Attributes | Change::Content))
+        matches!(self, Self::New | Self::Known(ChangeExtent::Attributes | ChangeExtent::Content))
     }
 }
 
 /// One path of the merged tree.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Node {
+pub(super) struct MergedNode {
     /// The archive's entry.
-    pub archived: Option<EntryId>,
+    pub archived: Option<ListingEntryId>,
     /// Each side's entry.
-    pub sides: [Option<EntryId>; 2],
+    pub sides: [Option<ListingEntryId>; 2],
     /// Each side's entry against the archive's.
-    pub standing: [Standing; 2],
+    pub standing: [EntryStatus; 2],
     /// Each side's entry is a file that looks as it did, and may have been written all the same.
     pub doubtful: [bool; 2],
     /// The node of its directory; the root is its own.
@@ -53,15 +53,19 @@ pub(super) struct Node {
 }
 
 /// The merged tree.
-pub(super) struct Merged<'a> {
-    pub archive: &'a Archive,
-    pub listings: [&'a Listing; 2],
-    pub nodes: Vec<Node>,
+pub(super) struct MergedTree<'a> {
+    pub archive: &'a TwoWayArchive,
+    pub listings: [&'a TreeListing; 2],
+    pub nodes: Vec<MergedNode>,
 }
 
-impl<'a> Merged<'a> {
+impl<'a> MergedTree<'a> {
     /// Walks all three.
-    pub fn walk(archive: &'a Archive, listings: [&'a Listing; 2], preserve: &Preserve) -> Self {
+    pub fn walk(
+        archive: &'a TwoWayArchive,
+        listings: [&'a TreeListing; 2],
+        preserve: &PreserveOptions,
+    ) -> Self {
         let mut merged = Self { archive, listings, nodes: Vec::new() };
         let roots = [Some(archive.root()), Some(listings[0].root()), Some(listings[1].root())];
         merged.push(roots, 0, preserve);
@@ -73,12 +77,12 @@ impl<'a> Merged<'a> {
         merged
     }
 
-    fn enter(&mut self, place: usize, preserve: &Preserve) {
+    fn enter(&mut self, place: usize, preserve: &PreserveOptions) {
         let first = self.nodes.len();
-        let mut lists = self
-            .entries(place)
-            .map(|entry| entry.filter(Entry::is_dir).into_iter().flat_map(|dir| dir.children()).peekable());
-        while let Some(name) = lists.iter_mut().filter_map(|list| list.peek().map(Entry::name)).min() {
+        let mut lists = self.entries(place).map(|entry| {
+            entry.filter(ListingEntry::is_dir).into_iter().flat_map(|dir| dir.children()).peekable()
+        });
+        while let Some(name) = lists.iter_mut().filter_map(|list| list.peek().map(ListingEntry::name)).min() {
             let found = lists.each_mut().map(|list| list.next_if(|entry| entry.name() == name));
             // What is in the archive alone went on both sides: it is forgotten, with all that was in it.
             if found[1].is_some() || found[2].is_some() {
@@ -91,25 +95,27 @@ impl<'a> Merged<'a> {
         }
     }
 
-    fn push(&mut self, found: [Option<Entry<'a>>; 3], parent: usize, preserve: &Preserve) {
+    fn push(&mut self, found: [Option<ListingEntry<'a>>; 3], parent: usize, preserve: &PreserveOptions) {
         let [archived, a, b] = found;
         let seen = archived.and_then(|entry| self.archive.seen(entry));
-        let standing = |which: Which, entry: Option<Entry<'_>>| match (&seen, entry) {
-            (None, None) => Standing::Absent,
-            (Some(_), None) => Standing::Deleted,
-            (None, Some(_)) => Standing::New,
+        let standing = |which: TwoWaySide, entry: Option<ListingEntry<'_>>| match (&seen, entry) {
+            (None, None) => EntryStatus::Absent,
+            (Some(_), None) => EntryStatus::Deleted,
+            (None, Some(_)) => EntryStatus::New,
             (Some(seen), Some(entry)) => {
-                Standing::Known(which.of(seen).change_to(&Seen::of(entry), preserve))
+                EntryStatus::Known(which.of(seen).change_to(&EntryFacts::of(entry), preserve))
             }
         };
-        let doubtful = |which: Which, entry: Option<Entry<'_>>| {
-            seen.as_ref().zip(entry).is_some_and(|(seen, entry)| which.of(seen).is_doubtful(&Seen::of(entry)))
+        let doubtful = |which: TwoWaySide, entry: Option<ListingEntry<'_>>| {
+            seen.as_ref()
+                .zip(entry)
+                .is_some_and(|(seen, entry)| which.of(seen).is_doubtful(&EntryFacts::of(entry)))
         };
-        self.nodes.push(Node {
+        self.nodes.push(MergedNode {
             archived: archived.map(|entry| entry.id()),
             sides: [a, b].map(|entry| entry.map(|entry| entry.id())),
-            standing: [standing(Which::First, a), standing(Which::Second, b)],
-            doubtful: [doubtful(Which::First, a), doubtful(Which::Second, b)],
+            standing: [standing(TwoWaySide::First, a), standing(TwoWaySide::Second, b)],
+            doubtful: [doubtful(TwoWaySide::First, a), doubtful(TwoWaySide::Second, b)],
             parent,
             first: 0,
             count: 0,
@@ -117,7 +123,7 @@ impl<'a> Merged<'a> {
     }
 
     /// The three entries of a node: the archive's, and each side's.
-    fn entries(&self, place: usize) -> [Option<Entry<'a>>; 3] {
+    fn entries(&self, place: usize) -> [Option<ListingEntry<'a>>; 3] {
         let (archive, [a, b]) = (self.archive, self.listings);
         let Some(node) = self.nodes.get(place) else { return [None; 3] };
         let known = node.archived.map(|id| archive.tree.entry(id));
@@ -125,13 +131,13 @@ impl<'a> Merged<'a> {
     }
 
     /// A side's entry of a node.
-    pub fn entry(&self, node: &Node, which: Which) -> Option<Entry<'a>> {
+    pub fn entry(&self, node: &MergedNode, which: TwoWaySide) -> Option<ListingEntry<'a>> {
         which.of(&node.sides).map(|id| which.of(&self.listings).entry(id))
     }
 
     /// The path of a node.
-    pub fn path(&self, node: &Node) -> Vec<u8> {
-        let entry = Which::BOTH.into_iter().find_map(|which| self.entry(node, which));
+    pub fn path(&self, node: &MergedNode) -> Vec<u8> {
+        let entry = TwoWaySide::BOTH.into_iter().find_map(|which| self.entry(node, which));
         entry.map(|entry| entry.path()).unwrap_or_default()
     }
 

@@ -6,29 +6,32 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use crate::listing::{Entry, EntryId, Flags, Listing};
-use crate::options::{Delete, Options, When};
-use crate::plan::{Action, Counts, Deletions, How, Phase, Plan, Refusal, Remark, Step, What};
+use crate::listing::{EntryFlags, ListingEntry, ListingEntryId, TreeListing};
+use crate::options::{DeleteOptions, DeletePhase, SyncOptions};
+use crate::plan::{
+    DeletionCounts, Differences, PlanRefusal, PlanRemark, StepAction, StepCounts, StepPhase, SyncPlan,
+    SyncStep, WriteMethod,
+};
 
-use super::Which;
-use super::archive::Archive;
-use super::decide::{Conflict, Course, Decision, Judgement, digests};
-use super::merge::{Merged, Node, Standing};
-use super::rename::{RenameError, Renaming, Renamings};
-use super::rule::{Answers, Ending, Rule};
+use super::TwoWaySide;
+use super::archive::TwoWayArchive;
+use super::decide::{DecisionMaker, EntryConflict, EntryCourse, TwoWayDecision, digests};
+use super::merge::{EntryStatus, MergedNode, MergedTree};
+use super::rename::{RenameError, VersionRename, VersionRenames};
+use super::rule::{ConflictAnswers, ConflictEnding, ConflictRule};
 
 /// How often names are given before a plan is made of what there is: once is enough, unless names meet.
 const RENAMES_MAX: usize = 3;
 
 /// What was asked of a two-way run.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct TwoWayRequest {
     /// The options; what they say about deleting bounds both directions.
-    pub options: Options,
+    pub options: SyncOptions,
     /// Who wins a conflict.
-    pub rule: Rule,
+    pub rule: ConflictRule,
     /// What somebody answered.
-    pub answers: Answers,
+    pub answers: ConflictAnswers,
     /// Conflicts that are left as they are.
     pub held: BTreeSet<Vec<u8>>,
     /// What each side is called in names of kept versions.
@@ -41,31 +44,35 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct TwoWayPlan {
     /// New names of versions that are kept, given before anything else.
-    pub renamings: [Renamings; 2],
+    pub renamings: [VersionRenames; 2],
     /// What the steps speak of: the listings, once the new names are given. None: as they are.
-    renamed: [Option<Listing>; 2],
+    renamed: [Option<TreeListing>; 2],
     /// What goes from the first side to the second, and the other way.
-    pub plans: [Plan; 2],
+    pub plans: [SyncPlan; 2],
     /// What both sides changed.
-    pub conflicts: Vec<Conflict>,
+    pub conflicts: Vec<EntryConflict>,
     /// Whether a version loses on a side that nobody deleted there: then what goes from it is kept in its trash.
     pub loses: [bool; 2],
     /// Why none of it may be carried out.
-    pub refusal: Option<(Which, Refusal)>,
-    pub(super) nodes: Vec<Node>,
-    pub(super) courses: Vec<[Course; 2]>,
+    pub refusal: Option<(TwoWaySide, PlanRefusal)>,
+    pub(super) nodes: Vec<MergedNode>,
+    pub(super) courses: Vec<[EntryCourse; 2]>,
 }
 
 impl TwoWayPlan {
     /// The plan; an error if a version cannot be kept under the name that it would get.
-    pub fn new(archive: &Archive, listings: [&Listing; 2], asked: &Asked) -> Result<Self, RenameError> {
-        let mut named = Named::default();
+    pub fn new(
+        archive: &TwoWayArchive,
+        listings: [&TreeListing; 2],
+        asked: &TwoWayRequest,
+    ) -> Result<Self, RenameError> {
+        let mut named = GivenNames::default();
         while named.rounds < RENAMES_MAX && named.give(archive, listings, asked)? {
             named.rounds += 1;
         }
-        let merged = Merged::walk(archive, named.listings(listings), &asked.options.preserve);
-        let decision = Judgement { merged: &merged, asked }.run();
-        let (plans, refusal) = Drafter { merged: &merged, decision: &decision, asked }.run();
+        let merged = MergedTree::walk(archive, named.listings(listings), &asked.options.preserve);
+        let decision = DecisionMaker { merged: &merged, asked }.run();
+        let (plans, refusal) = TwoWayPlanner { merged: &merged, decision: &decision, asked }.run();
         let nodes = merged.nodes;
         // A version that got another name is missed under its old one, which is no conflict of its own.
         let known: HashSet<&[u8]> = named.conflicts.iter().map(|conflict| &*conflict.path).collect();
@@ -85,53 +92,53 @@ impl TwoWayPlan {
 
     /// The listings that the steps speak of.
     #[must_use]
-    pub fn listings<'a>(&'a self, listings: [&'a Listing; 2]) -> [&'a Listing; 2] {
+    pub fn listings<'a>(&'a self, listings: [&'a TreeListing; 2]) -> [&'a TreeListing; 2] {
         in_their_place(&self.renamed, listings)
     }
 
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.plans.iter().all(Plan::is_empty) && self.renamings.iter().all(Renamings::is_empty)
+        self.plans.iter().all(SyncPlan::is_empty) && self.renamings.iter().all(VersionRenames::is_empty)
     }
 
     /// Conflicts that wait for an answer.
-    pub fn open(&self) -> impl Iterator<Item = &Conflict> {
-        self.conflicts.iter().filter(|conflict| conflict.ending == Ending::Open)
+    pub fn open(&self) -> impl Iterator<Item = &EntryConflict> {
+        self.conflicts.iter().filter(|conflict| conflict.ending == ConflictEnding::Open)
     }
 }
 
 /// New names, as they are given round after round.
 #[derive(Default)]
-struct Named {
-    renamings: [Renamings; 2],
-    renamed: [Option<Listing>; 2],
-    conflicts: Vec<Conflict>,
+struct GivenNames {
+    renamings: [VersionRenames; 2],
+    renamed: [Option<TreeListing>; 2],
+    conflicts: Vec<EntryConflict>,
     rounds: usize,
 }
 
-impl Named {
-    fn listings<'a>(&'a self, listings: [&'a Listing; 2]) -> [&'a Listing; 2] {
+impl GivenNames {
+    fn listings<'a>(&'a self, listings: [&'a TreeListing; 2]) -> [&'a TreeListing; 2] {
         in_their_place(&self.renamed, listings)
     }
 
     /// Gives new names where both versions are kept; whether there were any to give.
     fn give(
         &mut self,
-        archive: &Archive,
-        listings: [&Listing; 2],
-        asked: &Asked,
+        archive: &TwoWayArchive,
+        listings: [&TreeListing; 2],
+        asked: &TwoWayRequest,
     ) -> Result<bool, RenameError> {
         let now = self.listings(listings);
-        let merged = Merged::walk(archive, now, &asked.options.preserve);
-        let mut conflicts = Judgement { merged: &merged, asked }.run().conflicts;
-        conflicts.retain(|conflict| matches!(conflict.ending, Ending::Renamed(_)));
-        let more = Renaming::of(&merged, &conflicts, asked);
-        let renamed = Which::BOTH.map(|which| {
-            let (more, now): (&Renamings, &&Listing) = (which.of(&more), which.of(&now));
+        let merged = MergedTree::walk(archive, now, &asked.options.preserve);
+        let mut conflicts = DecisionMaker { merged: &merged, asked }.run().conflicts;
+        conflicts.retain(|conflict| matches!(conflict.ending, ConflictEnding::Renamed(_)));
+        let more = VersionRename::of(&merged, &conflicts, asked);
+        let renamed = TwoWaySide::BOTH.map(|which| {
+            let (more, now): (&VersionRenames, &&TreeListing) = (which.of(&more), which.of(&now));
             (!more.is_empty()).then(|| more.apply(now)).transpose()
         });
-        for (which, renamed) in Which::BOTH.into_iter().zip(renamed) {
+        for (which, renamed) in TwoWaySide::BOTH.into_iter().zip(renamed) {
             let renamed = renamed?;
             which.of_mut(&mut self.renamings).extend(which.of(&more));
             if renamed.is_some() {
@@ -144,30 +151,33 @@ impl Named {
     }
 }
 
-fn in_their_place<'a>(renamed: &'a [Option<Listing>; 2], listings: [&'a Listing; 2]) -> [&'a Listing; 2] {
-    Which::BOTH.map(|which| which.of(renamed).as_ref().unwrap_or(*which.of(&listings)))
+fn in_their_place<'a>(
+    renamed: &'a [Option<TreeListing>; 2],
+    listings: [&'a TreeListing; 2],
+) -> [&'a TreeListing; 2] {
+    TwoWaySide::BOTH.map(|which| which.of(renamed).as_ref().unwrap_or(*which.of(&listings)))
 }
 
 /// Makes the plans.
-struct Drafter<'a> {
-    merged: &'a Merged<'a>,
-    decision: &'a Decision,
-    asked: &'a Asked,
+struct TwoWayPlanner<'a> {
+    merged: &'a MergedTree<'a>,
+    decision: &'a TwoWayDecision,
+    asked: &'a TwoWayRequest,
 }
 
-impl Drafter<'_> {
-    fn run(&self) -> ([Plan; 2], Option<(Which, Refusal)>) {
-        let by_entry = Which::BOTH.map(|which| self.by_entry(which));
-        let plans = Which::BOTH.map(|from| self.direction(from, &by_entry));
+impl TwoWayPlanner<'_> {
+    fn run(&self) -> ([SyncPlan; 2], Option<(TwoWaySide, PlanRefusal)>) {
+        let by_entry = TwoWaySide::BOTH.map(|which| self.by_entry(which));
+        let plans = TwoWaySide::BOTH.map(|from| self.direction(from, &by_entry));
         let refusal = self.refusal(&plans);
         (plans, refusal)
     }
 
     /// What becomes of each entry of one side, by its number.
-    fn by_entry(&self, which: Which) -> Vec<Course> {
-        let mut courses = vec![Course::Stay; which.of(&self.merged.listings).len()];
+    fn by_entry(&self, which: TwoWaySide) -> Vec<EntryCourse> {
+        let mut courses = vec![EntryCourse::Stay; which.of(&self.merged.listings).len()];
         for (node, both) in self.merged.nodes.iter().zip(&self.decision.courses) {
-            let place = which.of(&node.sides).map(EntryId::index);
+            let place = which.of(&node.sides).map(ListingEntryId::index);
             if let Some(course) = place.and_then(|place| courses.get_mut(place)) {
                 *course = *which.of(both);
             }
@@ -176,39 +186,45 @@ impl Drafter<'_> {
     }
 
     /// What goes from one side to the other.
-    fn direction(&self, from: Which, courses: &[Vec<Course>; 2]) -> Plan {
+    fn direction(&self, from: TwoWaySide, courses: &[Vec<EntryCourse>; 2]) -> SyncPlan {
         let (source, old) = (*from.of(&self.merged.listings), *from.other().of(&self.merged.listings));
-        let delete = Delete { when: When::After, force: true, obstacles: true, ..Delete::default() };
-        let options = Options { delete, ..self.asked.options.clone() };
-        let all = Plan::new(source, old, &options);
-        let (ours, theirs): (&Vec<Course>, &Vec<Course>) = (from.of(courses), from.other().of(courses));
-        let filter = Filter { source, old, ours, theirs };
-        let mut steps: Vec<Step> = all.steps.iter().filter_map(|step| filter.step(*step)).collect();
+        let delete = DeleteOptions {
+            when: DeletePhase::After,
+            force: true,
+            obstacles: true,
+            ..DeleteOptions::default()
+        };
+        let options = SyncOptions { delete, ..self.asked.options.clone() };
+        let all = SyncPlan::new(source, old, &options);
+        let (ours, theirs): (&Vec<EntryCourse>, &Vec<EntryCourse>) =
+            (from.of(courses), from.other().of(courses));
+        let filter = StepFilter { source, old, ours, theirs };
+        let mut steps: Vec<SyncStep> = all.steps.iter().filter_map(|step| filter.step(*step)).collect();
         steps.sort_by_key(|step| step.phase);
-        let mut remarks: Vec<Remark> =
+        let mut remarks: Vec<PlanRemark> =
             all.remarks.into_iter().filter(|remark| filter.concerns(remark)).collect();
-        let held = filter.theirs.iter().filter(|course| **course == Course::Gone).count() as u64;
+        let held = filter.theirs.iter().filter(|course| **course == EntryCourse::Gone).count() as u64;
         if held > 0 && !(source.is_complete() && old.is_complete()) {
-            remarks.push(Remark::DeletesHeld { deletes: held });
+            remarks.push(PlanRemark::DeletesHeld { deletes: held });
         }
-        let mut counts = Counts::default();
+        let mut counts = StepCounts::default();
         (counts.entries, counts.files, counts.bytes) =
             (all.counts.entries, all.counts.files, all.counts.bytes);
         steps.iter().for_each(|step| filter.count(step, &mut counts));
-        Plan { steps, remarks, counts, ..Plan::default() }
+        SyncPlan { steps, remarks, counts, ..SyncPlan::default() }
     }
 
     /// Why so much is not deleted.
-    fn refusal(&self, plans: &[Plan; 2]) -> Option<(Which, Refusal)> {
+    fn refusal(&self, plans: &[SyncPlan; 2]) -> Option<(TwoWaySide, PlanRefusal)> {
         let delete = &self.asked.options.delete;
-        let store = Which::BOTH.into_iter().find_map(|side| {
-            let mut dirs = side.of(&self.merged.listings).iter().filter(Entry::is_dir);
-            let store = dirs.find(|dir| dir.flags().has(Flags::STORE))?;
-            Some((side, Refusal::Store { path: store.path() }))
+        let store = TwoWaySide::BOTH.into_iter().find_map(|side| {
+            let mut dirs = side.of(&self.merged.listings).iter().filter(ListingEntry::is_dir);
+            let store = dirs.find(|dir| dir.flags().has(EntryFlags::STORE))?;
+            Some((side, PlanRefusal::Store { path: store.path() }))
         });
         store.or_else(|| {
-            Which::BOTH.into_iter().find_map(|side| {
-                let deletions = Deletions {
+            TwoWaySide::BOTH.into_iter().find_map(|side| {
+                let deletions = DeletionCounts {
                     deletes: side.other().of(plans).counts.deleted,
                     of: side.of(&self.merged.listings).len() as u64 - 1,
                     is_source_empty: side.other().of(&self.merged.listings).is_empty(),
@@ -220,86 +236,95 @@ impl Drafter<'_> {
 }
 
 /// Chooses among the steps of a one-way plan.
-struct Filter<'a> {
-    source: &'a Listing,
-    old: &'a Listing,
-    ours: &'a [Course],
-    theirs: &'a [Course],
+struct StepFilter<'a> {
+    source: &'a TreeListing,
+    old: &'a TreeListing,
+    ours: &'a [EntryCourse],
+    theirs: &'a [EntryCourse],
 }
 
-impl Filter<'_> {
-    fn goes(&self, source: EntryId) -> bool {
-        self.ours.get(source.index()) == Some(&Course::Across)
+impl StepFilter<'_> {
+    fn goes(&self, source: ListingEntryId) -> bool {
+        self.ours.get(source.index()) == Some(&EntryCourse::Across)
     }
 
-    fn leaves(&self, old: EntryId) -> bool {
-        matches!(self.theirs.get(old.index()), Some(Course::Gone | Course::Replaced))
+    fn leaves(&self, old: ListingEntryId) -> bool {
+        matches!(self.theirs.get(old.index()), Some(EntryCourse::Gone | EntryCourse::Replaced))
     }
 
     /// The step, as it is taken; None if it is not.
-    fn step(&self, step: Step) -> Option<Step> {
-        let whole = Step { phase: Phase::Files, action: Action::Write(How::Whole), other: None, ..step };
+    fn step(&self, step: SyncStep) -> Option<SyncStep> {
+        let whole = SyncStep {
+            phase: StepPhase::Files,
+            action: StepAction::Write(WriteMethod::Whole),
+            other: None,
+            ..step
+        };
         match (step.action, step.source, step.old) {
-            (Action::Delete, _, Some(old)) => self.leaves(old).then_some(step),
-            (Action::Rename, Some(source), Some(old)) => match (self.goes(source), self.leaves(old)) {
+            (StepAction::Delete, _, Some(old)) => self.leaves(old).then_some(step),
+            (StepAction::Rename, Some(source), Some(old)) => match (self.goes(source), self.leaves(old)) {
                 (true, true) => Some(step),
-                (true, false) => Some(Step { old: None, what: What::NEW, ..whole }),
+                (true, false) => Some(SyncStep { old: None, what: Differences::NEW, ..whole }),
                 (false, true) => {
-                    let (phase, action) = (Phase::Delete, Action::Delete);
-                    Some(Step { phase, action, source: None, what: What::default(), ..step })
+                    let (phase, action) = (StepPhase::Delete, StepAction::Delete);
+                    Some(SyncStep { phase, action, source: None, what: Differences::default(), ..step })
                 }
                 (false, false) => None,
             },
             (_, Some(source), _) if !self.goes(source) => None,
             // What leads may be what the other side changed: then this name has a file of its own.
-            (Action::Link, Some(_), _) if !step.other.is_some_and(|other| self.leads(other)) => Some(whole),
-            (Action::Write(_), Some(source), Some(old)) if self.is_same(source, old) => {
-                Some(Step { action: Action::Attributes, what: What::TIME, ..step })
+            (StepAction::Link, Some(_), _) if !step.other.is_some_and(|other| self.leads(other)) => {
+                Some(whole)
+            }
+            (StepAction::Write(_), Some(source), Some(old)) if self.is_same(source, old) => {
+                Some(SyncStep { action: StepAction::Attributes, what: Differences::TIME, ..step })
             }
             _ => Some(step),
         }
     }
 
-    fn leads(&self, other: EntryId) -> bool {
-        matches!(self.ours.get(other.index()), Some(Course::Across | Course::Agreed))
+    fn leads(&self, other: ListingEntryId) -> bool {
+        matches!(self.ours.get(other.index()), Some(EntryCourse::Across | EntryCourse::Agreed))
     }
 
     /// Both were read and have the same content: only attributes need to go.
-    fn is_same(&self, source: EntryId, old: EntryId) -> bool {
+    fn is_same(&self, source: ListingEntryId, old: ListingEntryId) -> bool {
         digests(self.source.entry(source), self.old.entry(old)) == Some(true)
     }
 
-    fn concerns(&self, remark: &Remark) -> bool {
-        let find = |listing: &Listing| listing.find(remark.path()).map(|entry| entry.id());
+    fn concerns(&self, remark: &PlanRemark) -> bool {
+        let find = |listing: &TreeListing| listing.find(remark.path()).map(|entry| entry.id());
         match remark {
-            Remark::DeletesHeld { .. } | Remark::DeletesRefused { .. } | Remark::BasisMissing { .. } => false,
-            Remark::Kept { .. } => find(self.old).is_some_and(|old| self.leaves(old)),
-            Remark::InTheWay { .. }
-            | Remark::Itself { .. }
-            | Remark::Shadowed { .. }
-            | Remark::Skipped { .. } => find(self.source).is_some_and(|source| self.goes(source)),
+            PlanRemark::DeletesHeld { .. }
+            | PlanRemark::DeletesRefused { .. }
+            | PlanRemark::BasisMissing { .. } => false,
+            PlanRemark::Kept { .. } => find(self.old).is_some_and(|old| self.leaves(old)),
+            PlanRemark::InTheWay { .. }
+            | PlanRemark::Itself { .. }
+            | PlanRemark::Shadowed { .. }
+            | PlanRemark::Skipped { .. } => find(self.source).is_some_and(|source| self.goes(source)),
         }
     }
 
-    fn count(&self, step: &Step, counts: &mut Counts) {
+    fn count(&self, step: &SyncStep, counts: &mut StepCounts) {
         match step.action {
-            Action::Delete => counts.deleted += 1,
-            Action::Rename => counts.renamed += 1,
-            Action::Attributes => {
-                counts.attributes += u64::from(!step.what.is_empty() && !step.what.has(What::NEW));
+            StepAction::Delete => counts.deleted += 1,
+            StepAction::Rename => counts.renamed += 1,
+            StepAction::Attributes => {
+                counts.attributes += u64::from(!step.what.is_empty() && !step.what.has(Differences::NEW));
             }
-            Action::MakeDir
-            | Action::Link
-            | Action::Write(_)
-            | Action::Symlink
-            | Action::Special
-            | Action::LinkBasis(_)
-            | Action::CopyBasis(_) => match step.old {
+            StepAction::MakeDir
+            | StepAction::Link
+            | StepAction::Write(_)
+            | StepAction::Symlink
+            | StepAction::Special
+            | StepAction::LinkBasis(_)
+            | StepAction::CopyBasis(_) => match step.old {
                 Some(_) => counts.updated += 1,
                 None => counts.made += 1,
             },
         }
-        if let (Action::Write(_), Some(source)) = (step.action, step.source) {
+        if let (StepAction::Write(_), Some(source)) = (step.action, step.source) {
             counts.writes += 1;
             counts.write_bytes += self.source.entry(source).size();
         }
@@ -311,12 +336,16 @@ impl Filter<'_> {
 /// where everything is new, they are taken for copies. And files that look as they did, and may have been written all the
 /// same: against the other side's, and against what was agreed on where its hash is known.
 #[must_use]
-pub fn unsettled(archive: &Archive, listings: [&Listing; 2], asked: &Asked) -> [Vec<EntryId>; 2] {
-    let merged = Merged::walk(archive, listings, &asked.options.preserve);
+pub fn unsettled(
+    archive: &TwoWayArchive,
+    listings: [&TreeListing; 2],
+    asked: &TwoWayRequest,
+) -> [Vec<ListingEntryId>; 2] {
+    let merged = MergedTree::walk(archive, listings, &asked.options.preserve);
     let mut found = [Vec::new(), Vec::new()];
     let met_before = archive.tree.len() > 1;
     for node in &merged.nodes {
-        let entries = Which::BOTH.map(|which| merged.entry(node, which).filter(Entry::is_file));
+        let entries = TwoWaySide::BOTH.map(|which| merged.entry(node, which).filter(ListingEntry::is_file));
         let edited = node.standing.iter().all(|standing| standing.is_edited());
         let doubtful = node.doubtful.contains(&true);
         match entries {
@@ -328,7 +357,7 @@ pub fn unsettled(archive: &Archive, listings: [&Listing; 2], asked: &Asked) -> [
                 }
             }
             _ if doubtful && node.archived.is_some_and(|id| archive.tree.digest(id).is_some()) => {
-                for which in Which::BOTH.into_iter().filter(|which| *which.of(&node.doubtful)) {
+                for which in TwoWaySide::BOTH.into_iter().filter(|which| *which.of(&node.doubtful)) {
                     which.of_mut(&mut found).extend(which.of(&entries).map(|entry| entry.id()));
                 }
             }
@@ -341,14 +370,18 @@ pub fn unsettled(archive: &Archive, listings: [&Listing; 2], asked: &Asked) -> [
 /// Paths that one side seems not to have although a rule may have left them out there: what is decided about them
 /// would be wrong, so that each side is to be looked at again for exactly these.
 #[must_use]
-pub fn doubtful(archive: &Archive, listings: [&Listing; 2], asked: &Asked) -> [Vec<Vec<u8>>; 2] {
-    let merged = Merged::walk(archive, listings, &asked.options.preserve);
+pub fn doubtful(
+    archive: &TwoWayArchive,
+    listings: [&TreeListing; 2],
+    asked: &TwoWayRequest,
+) -> [Vec<Vec<u8>>; 2] {
+    let merged = MergedTree::walk(archive, listings, &asked.options.preserve);
     let mut found = [Vec::new(), Vec::new()];
     for (place, node) in merged.nodes.iter().enumerate().skip(1) {
-        for which in Which::BOTH {
+        for which in TwoWaySide::BOTH {
             let missing = !which.of(&node.standing).is_there();
             let above = merged.nodes.get(node.parent).and_then(|parent| merged.entry(parent, which));
-            let keeps = above.is_some_and(|above| above.flags().has(Flags::KEEPS));
+            let keeps = above.is_some_and(|above| above.flags().has(EntryFlags::KEEPS));
             if missing && keeps {
                 // What is below such a thing stands and falls with it, but rules may leave out its inside alone.
                 let below = merged.subtree(place);
@@ -360,12 +393,12 @@ pub fn doubtful(archive: &Archive, listings: [&Listing; 2], asked: &Asked) -> [V
     found
 }
 
-impl Asked {
+impl TwoWayRequest {
     /// Whether a rule hides an entry on a side where it seems to be missing.
-    pub(super) fn hides(&self, merged: &Merged<'_>, node: &Node) -> bool {
-        Which::BOTH.into_iter().any(|which| {
+    pub(super) fn hides(&self, merged: &MergedTree<'_>, node: &MergedNode) -> bool {
+        TwoWaySide::BOTH.into_iter().any(|which| {
             let hidden = which.of(&self.hidden);
-            let missing = matches!(which.of(&node.standing), Standing::Absent | Standing::Deleted);
+            let missing = matches!(which.of(&node.standing), EntryStatus::Absent | EntryStatus::Deleted);
             missing && !hidden.is_empty() && hidden.contains(&merged.path(node))
         })
     }

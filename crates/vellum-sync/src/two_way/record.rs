@@ -5,38 +5,38 @@
 
 use std::collections::HashSet;
 
-use crate::listing::{Entry, EntryId, Listing, ListingError};
-use crate::options::{Delete, Options};
-use crate::plan::{Phase, Plan, What};
+use crate::listing::{ListingEntry, ListingEntryId, ListingError, TreeListing};
+use crate::options::{DeleteOptions, SyncOptions};
+use crate::plan::{Differences, StepPhase, SyncPlan};
 
-use super::Which;
-use super::archive::{Agreed, Archive};
-use super::decide::{Course, DIR_BITS};
-use super::merge::Node;
-use super::state::{Seen, State};
+use super::TwoWaySide;
+use super::archive::{AgreedEntry, TwoWayArchive};
+use super::decide::{DIR_BITS, EntryCourse};
+use super::merge::MergedNode;
+use super::state::{EntryFacts, EntryState};
 
 /// Longest tick of a filesystem's clock, seconds: FAT's. It also covers clocks of file servers that are a little behind.
 const TICK: i64 = 2;
 
 /// What is known after a run.
-pub(super) struct Aftermath<'a> {
+pub(super) struct RunAftermath<'a> {
     /// The archive that the plan was made with.
-    pub archive: &'a Archive,
+    pub archive: &'a TwoWayArchive,
     /// The listings that the plan was made with.
-    pub before: [&'a Listing; 2],
+    pub before: [&'a TreeListing; 2],
     /// The sides to which something went, listed again.
-    pub after: [Option<&'a Listing>; 2],
+    pub after: [Option<&'a TreeListing>; 2],
     /// The nodes of the plan, and what was to become of them.
-    pub nodes: &'a [Node],
-    pub courses: &'a [[Course; 2]],
-    pub options: &'a Options,
+    pub nodes: &'a [MergedNode],
+    pub courses: &'a [[EntryCourse; 2]],
+    pub options: &'a SyncOptions,
 }
 
-impl Aftermath<'_> {
+impl RunAftermath<'_> {
     /// What is recorded of each node.
-    pub fn draft(&self) -> Vec<Option<Agreed>> {
-        let unlike = Which::BOTH.map(|from| self.unlike(from));
-        let mut agreed: Vec<Option<Agreed>> = Vec::with_capacity(self.nodes.len());
+    pub fn draft(&self) -> Vec<Option<AgreedEntry>> {
+        let unlike = TwoWaySide::BOTH.map(|from| self.unlike(from));
+        let mut agreed: Vec<Option<AgreedEntry>> = Vec::with_capacity(self.nodes.len());
         for place in 0..self.nodes.len() {
             agreed.push(self.node(place, &unlike));
         }
@@ -45,7 +45,7 @@ impl Aftermath<'_> {
 
     /// Drafts of files that were written so shortly before that another edit may look the same, and which numbers they
     /// have in the last listing of each side. What both have of them now is to be recorded with them.
-    pub fn unsure(&self, draft: &[Option<Agreed>]) -> Vec<(usize, [EntryId; 2])> {
+    pub fn unsure(&self, draft: &[Option<AgreedEntry>]) -> Vec<(usize, [ListingEntryId; 2])> {
         let known = |place: usize| {
             let archived = self.nodes.get(place).and_then(|node| node.archived);
             archived.map(|id| self.archive.agreed(self.archive.tree.entry(id)))
@@ -53,64 +53,70 @@ impl Aftermath<'_> {
         let unsure = draft.iter().enumerate().filter(|(place, agreed)| {
             agreed.as_ref().is_some_and(|agreed| agreed.unsure && known(*place).as_ref() != Some(agreed))
         });
-        let find = |(place, _): (usize, &Option<Agreed>)| {
+        let find = |(place, _): (usize, &Option<AgreedEntry>)| {
             let node = self.nodes.get(place)?;
-            let path = Which::BOTH
+            let path = TwoWaySide::BOTH
                 .into_iter()
                 .find_map(|which| which.of(&node.sides).map(|id| which.of(&self.before).entry(id).path()))?;
-            let now =
-                |which: Which| self.latest(which).find(&path).filter(Entry::is_file).map(|now| now.id());
-            Some((place, [now(Which::First)?, now(Which::Second)?]))
+            let now = |which: TwoWaySide| {
+                self.latest(which).find(&path).filter(ListingEntry::is_file).map(|now| now.id())
+            };
+            Some((place, [now(TwoWaySide::First)?, now(TwoWaySide::Second)?]))
         };
         unsure.filter_map(find).collect()
     }
 
     /// The last listing of a side.
-    pub fn latest(&self, which: Which) -> &Listing {
-        let before: &&Listing = which.of(&self.before);
+    pub fn latest(&self, which: TwoWaySide) -> &TreeListing {
+        let before: &&TreeListing = which.of(&self.before);
         which.of(&self.after).unwrap_or(before)
     }
 
     /// The new archive.
-    pub fn record(&self, mut draft: Vec<Option<Agreed>>) -> Result<Archive, ListingError> {
+    pub fn record(&self, mut draft: Vec<Option<AgreedEntry>>) -> Result<TwoWayArchive, ListingError> {
         self.imply(&mut draft);
         self.build(draft)
     }
 
     /// Entries of a side that the other side does not have like this, although they went there.
-    fn unlike(&self, from: Which) -> HashSet<EntryId> {
+    fn unlike(&self, from: TwoWaySide) -> HashSet<ListingEntryId> {
         let Some(after) = from.other().of(&self.after) else { return HashSet::new() };
         let mut options =
-            Options { delete: Delete::default(), detect_renames: false, ..self.options.clone() };
+            SyncOptions { delete: DeleteOptions::default(), detect_renames: false, ..self.options.clone() };
         options.compare.widen(after.granularity.window());
-        let before: &&Listing = from.of(&self.before);
-        let plan = Plan::new(before, after, &options);
-        let counts = |step: &&crate::plan::Step| {
-            step.phase != Phase::Finish || step.what.has(What::NEW) || step.what.0 & DIR_BITS.0 != 0
+        let before: &&TreeListing = from.of(&self.before);
+        let plan = SyncPlan::new(before, after, &options);
+        let counts = |step: &&crate::plan::SyncStep| {
+            step.phase != StepPhase::Finish
+                || step.what.has(Differences::NEW)
+                || step.what.0 & DIR_BITS.0 != 0
         };
         plan.steps.iter().filter(counts).filter_map(|step| step.source).collect()
     }
 
     /// What is recorded of a node.
-    fn node(&self, place: usize, unlike: &[HashSet<EntryId>; 2]) -> Option<Agreed> {
+    fn node(&self, place: usize, unlike: &[HashSet<ListingEntryId>; 2]) -> Option<AgreedEntry> {
         let node = self.nodes.get(place).filter(|_| place > 0)?;
         let courses = self.courses.get(place)?;
         let known = || node.archived.map(|id| self.archive.agreed(self.archive.tree.entry(id)));
-        let entry = |which: Which| which.of(&node.sides).map(|id| which.of(&self.before).entry(id));
-        if *courses == [Course::Agreed; 2] {
-            let (first, second) = (entry(Which::First)?, entry(Which::Second)?);
+        let entry = |which: TwoWaySide| which.of(&node.sides).map(|id| which.of(&self.before).entry(id));
+        if *courses == [EntryCourse::Agreed; 2] {
+            let (first, second) = (entry(TwoWaySide::First)?, entry(TwoWaySide::Second)?);
             return Some(self.agreed(node, first, [first, second]));
         }
-        if let Some(from) = Which::BOTH.into_iter().find(|which| *which.of(courses) == Course::Across) {
+        if let Some(from) =
+            TwoWaySide::BOTH.into_iter().find(|which| *which.of(courses) == EntryCourse::Across)
+        {
             let source = entry(from)?;
             let arrived = (*from.other().of(&self.after))
                 .and_then(|after| after.find(&source.path()))
                 .filter(|arrived| arrived.kind() == source.kind() && !from.of(unlike).contains(&source.id()));
             let Some(arrived) = arrived else { return known() };
-            let both = if from == Which::First { [source, arrived] } else { [arrived, source] };
+            let both = if from == TwoWaySide::First { [source, arrived] } else { [arrived, source] };
             return Some(self.agreed(node, source, both));
         }
-        if let Some(side) = Which::BOTH.into_iter().find(|which| *which.of(courses) == Course::Gone) {
+        if let Some(side) = TwoWaySide::BOTH.into_iter().find(|which| *which.of(courses) == EntryCourse::Gone)
+        {
             let path = entry(side)?.path();
             let is_gone = side.of(&self.after).is_some_and(|after| after.find(&path).is_none());
             return if is_gone { None } else { known() };
@@ -118,49 +124,49 @@ impl Aftermath<'_> {
         known()
     }
 
-    fn agreed(&self, node: &Node, entry: Entry<'_>, both: [Entry<'_>; 2]) -> Agreed {
-        let seen = Seen::of(entry);
-        let [first, second] = both.map(State::of);
+    fn agreed(&self, node: &MergedNode, entry: ListingEntry<'_>, both: [ListingEntry<'_>; 2]) -> AgreedEntry {
+        let seen = EntryFacts::of(entry);
+        let [first, second] = both.map(EntryState::of);
         let stamps = both.map(|entry| entry.listing().stamp(entry.id()));
-        let unsure = Which::BOTH.into_iter().any(|which| self.is_fresh(which, which.of(&both)));
+        let unsure = TwoWaySide::BOTH.into_iter().any(|which| self.is_fresh(which, which.of(&both)));
         // A hash from an earlier run still holds if nothing has changed since.
         let earlier = node.archived.and_then(|id| self.archive.seen(self.archive.tree.entry(id)));
         let earlier = earlier.filter(|[old, _]| {
             (old.state.kind, old.state.size, old.state.mtime) == (first.kind, first.size, first.mtime)
         });
         let digest = seen.digest.or(earlier.and_then(|[old, _]| old.digest)).copied();
-        Agreed { first, second, target: seen.target.into(), digest, stamps, unsure, implied: false }
+        AgreedEntry { first, second, target: seen.target.into(), digest, stamps, unsure, implied: false }
     }
 
     /// Whether a file was written so shortly before its side was listed that an edit since may look the same.
-    fn is_fresh(&self, which: Which, entry: &Entry<'_>) -> bool {
+    fn is_fresh(&self, which: TwoWaySide, entry: &ListingEntry<'_>) -> bool {
         let begun = which.of(&self.before).begun.filter(|_| entry.is_file() && entry.size() > 0);
         begun.is_some_and(|begun| entry.mtime().secs >= begun.secs.saturating_sub(TICK))
     }
 
     /// Directories of what is recorded are in the archive, be they agreed on or not.
-    fn imply(&self, agreed: &mut [Option<Agreed>]) {
+    fn imply(&self, agreed: &mut [Option<AgreedEntry>]) {
         for place in (1..self.nodes.len()).rev() {
             let parent = self.nodes.get(place).map_or(0, |node| node.parent);
             let is_there = agreed.get(place).is_some_and(Option::is_some);
             match agreed.get_mut(parent) {
-                Some(above @ None) if is_there => *above = Some(Agreed::implied()),
+                Some(above @ None) if is_there => *above = Some(AgreedEntry::implied()),
                 _ => {}
             }
         }
     }
 
-    fn build(&self, mut agreed: Vec<Option<Agreed>>) -> Result<Archive, ListingError> {
-        let mut archive = Archive::new(self.archive.pair);
-        let mut ids: Vec<Option<EntryId>> = vec![None; self.nodes.len()];
+    fn build(&self, mut agreed: Vec<Option<AgreedEntry>>) -> Result<TwoWayArchive, ListingError> {
+        let mut archive = TwoWayArchive::new(self.archive.pair);
+        let mut ids: Vec<Option<ListingEntryId>> = vec![None; self.nodes.len()];
         for (place, node) in self.nodes.iter().enumerate() {
-            let dir = if place == 0 { Some(EntryId::ROOT) } else { ids.get(place).copied().flatten() };
+            let dir = if place == 0 { Some(ListingEntryId::ROOT) } else { ids.get(place).copied().flatten() };
             let Some(dir) = dir.filter(|dir| archive.tree.entry(*dir).is_dir()) else { continue };
             let children: Vec<usize> = (node.first..node.first + node.count)
                 .filter(|child| agreed.get(*child).is_some_and(Option::is_some))
                 .collect();
             let names: Vec<&[u8]> = children.iter().map(|child| self.name(*child)).collect();
-            let entries: Vec<(&[u8], Agreed)> = names
+            let entries: Vec<(&[u8], AgreedEntry)> = names
                 .into_iter()
                 .zip(&children)
                 .filter_map(|(name, child)| Some((name, agreed.get_mut(*child)?.take()?)))
@@ -177,7 +183,7 @@ impl Aftermath<'_> {
 
     fn name(&self, place: usize) -> &[u8] {
         let Some(node) = self.nodes.get(place) else { return &[] };
-        let of = |which: Which| which.of(&node.sides).map(|id| which.of(&self.before).entry(id).name());
-        Which::BOTH.into_iter().find_map(of).unwrap_or_default()
+        let of = |which: TwoWaySide| which.of(&node.sides).map(|id| which.of(&self.before).entry(id).name());
+        TwoWaySide::BOTH.into_iter().find_map(of).unwrap_or_default()
     }
 }

@@ -5,17 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vellum_checkout::beneath::ShownPath;
-use vellum_types::Time;
+use vellum_checkout::beneath::EscapedPath;
+use vellum_types::UnixTime;
 use vellum_types::limits::NAME_MAX;
 
-use crate::listing::{Block, Entry, EntryId, Fresh, Listing, ListingError};
-use crate::plan::{Action, Counts, Phase, Plan, Step, What};
+use crate::listing::{
+    DirectoryBlock, ListingEntry, ListingEntryId, ListingError, NewListingEntry, TreeListing,
+};
+use crate::plan::{Differences, StepAction, StepCounts, StepPhase, SyncPlan, SyncStep};
 
-use super::decide::Conflict;
-use super::merge::Merged;
-use super::plan::Asked;
-use super::rule::Ending;
+use super::decide::EntryConflict;
+use super::merge::MergedTree;
+use super::plan::TwoWayRequest;
+use super::rule::ConflictEnding;
 use crate::path::{join, split};
 
 /// Bytes of a host's name in the name of a file.
@@ -25,8 +27,8 @@ const LABEL_MAX: usize = 40;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{}' cannot be kept as '{}': {why}; rename it on one side, or choose who wins with --conflict",
-    ShownPath(.path),
-    ShownPath(.name)
+    EscapedPath(.path),
+    EscapedPath(.name)
 )]
 pub struct RenameError {
     /// Where it would stand.
@@ -39,7 +41,7 @@ pub struct RenameError {
 
 /// One version that gets another name, in its directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Renaming {
+pub struct VersionRename {
     /// Its path.
     pub path: Vec<u8>,
     /// Its new name.
@@ -48,15 +50,19 @@ pub struct Renaming {
 
 /// Those of one side, by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Renamings(BTreeMap<Vec<u8>, Vec<u8>>);
+pub struct VersionRenames(BTreeMap<Vec<u8>, Vec<u8>>);
 
-impl Renaming {
+impl VersionRename {
     /// New names for the losers of conflicts, on the side that each is on.
-    pub(super) fn of(merged: &Merged<'_>, conflicts: &[Conflict], asked: &Asked) -> [Renamings; 2] {
-        let mut renamings = [Renamings::default(), Renamings::default()];
+    pub(super) fn of(
+        merged: &MergedTree<'_>,
+        conflicts: &[EntryConflict],
+        asked: &TwoWayRequest,
+    ) -> [VersionRenames; 2] {
+        let mut renamings = [VersionRenames::default(), VersionRenames::default()];
         let mut given: BTreeSet<Vec<u8>> = BTreeSet::new();
         for conflict in conflicts {
-            let Ending::Renamed(side) = conflict.ending else { continue };
+            let ConflictEnding::Renamed(side) = conflict.ending else { continue };
             let Some(entry) = side.of(&conflict.entries).map(|id| side.of(&merged.listings).entry(id)) else {
                 continue;
             };
@@ -76,7 +82,7 @@ impl Renaming {
     }
 }
 
-impl Renamings {
+impl VersionRenames {
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -84,8 +90,8 @@ impl Renamings {
     }
 
     /// All of them, in the order of paths.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Renaming> + '_ {
-        self.0.iter().map(|(path, name)| Renaming { path: path.clone(), name: name.clone() })
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = VersionRename> + '_ {
+        self.0.iter().map(|(path, name)| VersionRename { path: path.clone(), name: name.clone() })
     }
 
     pub(super) fn extend(&mut self, more: &Self) {
@@ -93,19 +99,19 @@ impl Renamings {
     }
 
     /// The listing in which they are done, with every entry of the one before.
-    pub(super) fn apply(&self, listing: &Listing) -> Result<Listing, RenameError> {
+    pub(super) fn apply(&self, listing: &TreeListing) -> Result<TreeListing, RenameError> {
         let root = listing.root();
-        let mut renamed = Listing::new(&Fresh::of(&root), root.detail().cloned());
+        let mut renamed = TreeListing::new(&NewListingEntry::of(&root), root.detail().cloned());
         renamed.unlisted = listing.unlisted.clone();
         renamed.leftovers = listing.leftovers.clone();
         renamed.owners = listing.owners.clone();
         renamed.granularity = listing.granularity;
         let dirs: BTreeSet<&[u8]> = self.0.keys().map(|path| split(path).0).collect();
-        let mut waiting = vec![(root, EntryId::ROOT, Vec::new())];
+        let mut waiting = vec![(root, ListingEntryId::ROOT, Vec::new())];
         let mut next = 0;
         while let Some((dir, id, path)) = waiting.get(next).cloned() {
             next += 1;
-            let mut entries: Vec<(Vec<u8>, Entry<'_>)> =
+            let mut entries: Vec<(Vec<u8>, ListingEntry<'_>)> =
                 dir.children().map(|child| (child.name().to_vec(), child)).collect();
             if dirs.contains(&path[..]) {
                 for (name, _) in &mut entries {
@@ -113,11 +119,11 @@ impl Renamings {
                 }
                 entries.sort_by(|a, b| a.0.cmp(&b.0));
             }
-            let mut block = Block::with_capacity(entries.len());
+            let mut block = DirectoryBlock::with_capacity(entries.len());
             for (name, child) in &entries {
                 // Without one of its entries the listing would say that somebody deleted it.
                 block
-                    .push(name, &Fresh::of(child), child.detail().cloned())
+                    .push(name, &NewListingEntry::of(child), child.detail().cloned())
                     .map_err(|why| self.refused(&path, name, why))?;
             }
             let first = renamed.attach(id, &mut block).map_err(|why| RenameError {
@@ -147,28 +153,28 @@ impl Renamings {
 
     /// The plan that does them, from the listing as it is to the one in which they are done.
     #[must_use]
-    pub fn plan(&self, before: &Listing, after: &Listing) -> Plan {
-        let steps: Vec<Step> = self
+    pub fn plan(&self, before: &TreeListing, after: &TreeListing) -> SyncPlan {
+        let steps: Vec<SyncStep> = self
             .iter()
             .filter_map(|one| {
                 let (dir, _) = split(&one.path);
-                Some(Step {
-                    phase: Phase::Rename,
-                    action: Action::Rename,
-                    what: What::NEW,
+                Some(SyncStep {
+                    phase: StepPhase::Rename,
+                    action: StepAction::Rename,
+                    what: Differences::NEW,
                     source: Some(after.find(&join(dir, &one.name))?.id()),
                     old: Some(before.find(&one.path)?.id()),
                     other: None,
                 })
             })
             .collect();
-        let counts = Counts { renamed: steps.len() as u64, ..Counts::default() };
-        Plan { steps, counts, ..Plan::default() }
+        let counts = StepCounts { renamed: steps.len() as u64, ..StepCounts::default() };
+        SyncPlan { steps, counts, ..SyncPlan::default() }
     }
 }
 
 /// What is appended to the name of a version: whose it is, and of when.
-fn ending(label: &str, changed: Time) -> Vec<u8> {
+fn ending(label: &str, changed: UnixTime) -> Vec<u8> {
     let label: String = label
         .chars()
         .map(|letter| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '_' })
@@ -214,18 +220,18 @@ fn cut(name: &[u8], room: usize) -> &[u8] {
 mod tests {
     use super::*;
 
-    fn listing(names: &[&[u8]]) -> Listing {
-        let mut listing = Listing::new(&Fresh::dir(), None);
-        let mut block = Block::default();
+    fn listing(names: &[&[u8]]) -> TreeListing {
+        let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
+        let mut block = DirectoryBlock::default();
         for name in names {
-            block.push(name, &Fresh::dir(), None).unwrap();
+            block.push(name, &NewListingEntry::dir(), None).unwrap();
         }
-        listing.attach(EntryId::ROOT, &mut block).unwrap();
+        listing.attach(ListingEntryId::ROOT, &mut block).unwrap();
         listing
     }
 
-    fn renamings(path: &[u8], name: &[u8]) -> Renamings {
-        Renamings(BTreeMap::from([(path.to_vec(), name.to_vec())]))
+    fn renamings(path: &[u8], name: &[u8]) -> VersionRenames {
+        VersionRenames(BTreeMap::from([(path.to_vec(), name.to_vec())]))
     }
 
     /// The entry was left out, as if somebody had deleted it.

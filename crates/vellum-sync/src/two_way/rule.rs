@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use vellum_types::Time;
+use vellum_types::UnixTime;
 
-use super::Which;
+use super::TwoWaySide;
 
 /// What is done about entries that both sides changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Rule {
+pub enum ConflictRule {
     /// The later change wins; the other version goes to the trash.
     Newer,
     /// The larger file wins; the other version goes to the trash.
@@ -28,94 +28,98 @@ pub enum Rule {
 
 /// What somebody answered about one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum ConflictAnswer {
     /// This side wins.
-    Side(Which),
+    Side(TwoWaySide),
     /// Both versions are kept.
     Both,
 }
 
 /// Answers, by path.
-pub type Answers = BTreeMap<Vec<u8>, Answer>;
+pub type ConflictAnswers = BTreeMap<Vec<u8>, ConflictAnswer>;
 
 /// How a conflict ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum ConflictEnding {
     /// This side's version goes to the other side, where the other version goes to the trash.
-    Wins(Which),
+    Wins(TwoWaySide),
     /// This side's version gets another name, and both versions go to both sides.
-    Renamed(Which),
+    Renamed(TwoWaySide),
     /// Both sides stay as they are.
     Open,
 }
 
 /// What a rule looks at in one side's version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Version {
+pub(super) struct ComparedVersion {
     /// Last change; of a directory the last in all that is in it.
-    pub changed: Time,
+    pub changed: UnixTime,
     /// Bytes, with all that is in it.
     pub bytes: u64,
     /// It is a directory: renaming it would drag along what nobody disagrees on.
     pub is_dir: bool,
 }
 
-impl Rule {
+impl ConflictRule {
     /// The ending of a conflict of two versions.
-    pub(super) fn ending(self, versions: [Version; 2], answer: Option<Answer>) -> Ending {
+    pub(super) fn ending(
+        self,
+        versions: [ComparedVersion; 2],
+        answer: Option<ConflictAnswer>,
+    ) -> ConflictEnding {
         let [a, b] = versions;
         let newer = greater(a.changed, b.changed);
         let larger = greater(a.bytes, b.bytes);
-        let kept = || Ending::Renamed(loser_of_both(versions));
+        let kept = || ConflictEnding::Renamed(loser_of_both(versions));
         match self {
-            Self::Source => Ending::Wins(Which::First),
-            Self::Dest => Ending::Wins(Which::Second),
+            Self::Source => ConflictEnding::Wins(TwoWaySide::First),
+            Self::Dest => ConflictEnding::Wins(TwoWaySide::Second),
             // Without a difference to go by, the rule has nothing to say: then nothing is thrown away.
-            Self::Newer => newer.map_or_else(kept, Ending::Wins),
-            Self::Larger => larger.or(newer).map_or_else(kept, Ending::Wins),
+            Self::Newer => newer.map_or_else(kept, ConflictEnding::Wins),
+            Self::Larger => larger.or(newer).map_or_else(kept, ConflictEnding::Wins),
             Self::KeepBoth => kept(),
             Self::Ask => match answer {
-                Some(Answer::Side(which)) => Ending::Wins(which),
-                Some(Answer::Both) => kept(),
-                None => Ending::Open,
+                Some(ConflictAnswer::Side(which)) => ConflictEnding::Wins(which),
+                Some(ConflictAnswer::Both) => kept(),
+                None => ConflictEnding::Open,
             },
         }
     }
 
     /// Which side's attributes win, where content is the same.
-    pub(super) fn attributes(self, versions: [Version; 2]) -> Which {
+    pub(super) fn attributes(self, versions: [ComparedVersion; 2]) -> TwoWaySide {
         match self {
-            Self::Source => Which::First,
-            Self::Dest => Which::Second,
+            Self::Source => TwoWaySide::First,
+            Self::Dest => TwoWaySide::Second,
             Self::Newer | Self::Larger | Self::KeepBoth | Self::Ask => {
-                greater(versions[0].changed, versions[1].changed).unwrap_or(Which::First)
+                greater(versions[0].changed, versions[1].changed).unwrap_or(TwoWaySide::First)
             }
         }
     }
 
     /// The side whose will is done even if it deleted what the other side edited.
-    pub(super) fn stubborn(self) -> Option<Which> {
+    pub(super) fn stubborn(self) -> Option<TwoWaySide> {
         match self {
-            Self::Source => Some(Which::First),
-            Self::Dest => Some(Which::Second),
+            Self::Source => Some(TwoWaySide::First),
+            Self::Dest => Some(TwoWaySide::Second),
             Self::Newer | Self::Larger | Self::KeepBoth | Self::Ask => None,
         }
     }
 }
 
-fn greater<T: Ord>(a: T, b: T) -> Option<Which> {
+fn greater<T: Ord>(a: T, b: T) -> Option<TwoWaySide> {
     match a.cmp(&b) {
-        std::cmp::Ordering::Greater => Some(Which::First),
-        std::cmp::Ordering::Less => Some(Which::Second),
+        std::cmp::Ordering::Greater => Some(TwoWaySide::First),
+        std::cmp::Ordering::Less => Some(TwoWaySide::Second),
         std::cmp::Ordering::Equal => None,
     }
 }
 
 /// Which version gets another name: not a directory, else the older one, else the second.
-fn loser_of_both(versions: [Version; 2]) -> Which {
+fn loser_of_both(versions: [ComparedVersion; 2]) -> TwoWaySide {
     match versions.map(|version| version.is_dir) {
-        [true, false] => Which::Second,
-        [false, true] => Which::First,
-        _ => greater(versions[0].changed, versions[1].changed).map_or(Which::Second, Which::other),
+        [true, false] => TwoWaySide::Second,
+        [false, true] => TwoWaySide::First,
+        _ => greater(versions[0].changed, versions[1].changed).map_or(TwoWaySide::Second, TwoWaySide::other),
     }
 }

@@ -7,49 +7,49 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
 use crate::error::{Result, SyncError};
-use crate::listing::{EntryId, Listing};
-use crate::local::Local;
-use crate::options::{Options, Writing};
-use crate::plan::{self, Plan};
-use crate::receive::{Destination, Job, Report};
-use crate::rules::{Filters, Selection};
-use crate::scan::Judge;
-use crate::source::{Side, Source, Wish};
+use crate::listing::{ListingEntryId, TreeListing};
+use crate::local::LocalEnd;
+use crate::options::{SyncOptions, WriteOptions};
+use crate::plan::{self, SyncPlan};
+use crate::receive::{DestinationEnd, SyncJob, SyncReport};
+use crate::rules::{ListedPaths, SyncFilters};
+use crate::scan::EntryFilter;
+use crate::source::{ListingRequest, SourceEnd, SyncSide};
 
-use super::Which;
-use super::archive::Archive;
-use super::plan::{Asked, TwoWayPlan, doubtful, unsettled};
-use super::record::Aftermath;
-use super::rename::Renamings;
+use super::TwoWaySide;
+use super::archive::TwoWayArchive;
+use super::plan::{TwoWayPlan, TwoWayRequest, doubtful, unsettled};
+use super::record::RunAftermath;
+use super::rename::VersionRenames;
 
 /// An end of a two-way run: entries come from it, and go to it.
-pub trait BothWays: Source + Destination {
+pub trait TwoWayEnd: SourceEnd + DestinationEnd {
     /// Lists what is asked for by the way: the listing before stays the one that numbers of entries are of.
-    fn peek(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+    fn peek(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
         self.list(wish, meter)
     }
 
     /// The connections to it.
-    fn lines(&self) -> Lines {
-        Lines::default()
+    fn lines(&self) -> ConnectionHealth {
+        ConnectionHealth::default()
     }
 }
 
-impl BothWays for Local {}
+impl TwoWayEnd for LocalEnd {}
 
 /// How connections have fared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Lines {
+pub struct ConnectionHealth {
     /// How many that had stood were lost so far.
     pub cuts: u32,
     /// One is lost now.
     pub is_lost: bool,
 }
 
-impl std::ops::Add for Lines {
+impl std::ops::Add for ConnectionHealth {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -58,29 +58,29 @@ impl std::ops::Add for Lines {
 }
 
 /// A pair of ends, and what was asked.
-pub struct TwoWay<'a> {
+pub struct TwoWaySync<'a> {
     /// The ends.
-    pub ends: [&'a dyn BothWays; 2],
+    pub ends: [&'a dyn TwoWayEnd; 2],
     /// What is left out, on each.
-    pub rules: [Arc<dyn Judge>; 2],
+    pub rules: [Arc<dyn EntryFilter>; 2],
     /// What was asked.
-    pub asked: Asked,
+    pub asked: TwoWayRequest,
 }
 
 /// Both sides as they were found.
 #[derive(Debug)]
-pub struct Sight {
+pub struct TwoWayListings {
     /// The listings.
-    pub listings: [Listing; 2],
+    pub listings: [TreeListing; 2],
 }
 
 /// What became of a two-way plan.
 #[derive(Debug, Default)]
 pub struct TwoWayReport {
     /// What went from the first side to the second, and the other way.
-    pub reports: [Report; 2],
+    pub reports: [SyncReport; 2],
     /// The conflicts' new names that were given on each side.
-    pub renamed: [Report; 2],
+    pub renamed: [SyncReport; 2],
 }
 
 impl TwoWayReport {
@@ -113,18 +113,18 @@ impl TwoWayReport {
     }
 }
 
-impl TwoWay<'_> {
+impl TwoWaySync<'_> {
     /// Looks at both sides.
-    pub fn look(&mut self, archive: &Archive, meter: &Meter) -> Result<Sight> {
+    pub fn look(&mut self, archive: &TwoWayArchive, meter: &ProgressMeter) -> Result<TwoWayListings> {
         self.asked.hidden = [BTreeSet::new(), BTreeSet::new()];
         self.asked.held.clear();
         let [first, second] = self.list_both(meter);
-        let mut sight = Sight { listings: [first?, second?] };
+        let mut sight = TwoWayListings { listings: [first?, second?] };
         for listing in sight.both() {
             self.asked.options.compare.widen(listing.granularity.window());
         }
         let listings = sight.both();
-        for (which, paths) in Which::BOTH.into_iter().zip(doubtful(archive, listings, &self.asked)) {
+        for (which, paths) in TwoWaySide::BOTH.into_iter().zip(doubtful(archive, listings, &self.asked)) {
             if !paths.is_empty() {
                 *which.of_mut(&mut self.asked.hidden) = self.look_again(which, &paths, meter)?;
             }
@@ -135,24 +135,24 @@ impl TwoWay<'_> {
 
     /// How the connections to both sides have fared.
     #[must_use]
-    pub fn lines(&self) -> Lines {
+    pub fn lines(&self) -> ConnectionHealth {
         let [first, second] = self.ends;
         first.lines() + second.lines()
     }
 
-    fn list_both(&self, meter: &Meter) -> [Result<Listing>; 2] {
+    fn list_both(&self, meter: &ProgressMeter) -> [Result<TreeListing>; 2] {
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| self.list(Which::Second, meter));
-            let first = self.list(Which::First, meter);
+            let second = scope.spawn(|| self.list(TwoWaySide::Second, meter));
+            let first = self.list(TwoWaySide::First, meter);
             let second = second.join().unwrap_or(Err(SyncError::Stopped));
             [first, second]
         })
     }
 
-    fn wish(&self, rules: Arc<dyn Judge>) -> Wish {
-        Wish {
+    fn wish(&self, rules: Arc<dyn EntryFilter>) -> ListingRequest {
+        ListingRequest {
             // Either side is where entries come from.
-            side: Side::Source,
+            side: SyncSide::Source,
             options: Arc::new(self.asked.options.clone()),
             rules,
             top: Vec::new(),
@@ -161,21 +161,26 @@ impl TwoWay<'_> {
         }
     }
 
-    fn list(&self, which: Which, meter: &Meter) -> Result<Listing> {
+    fn list(&self, which: TwoWaySide, meter: &ProgressMeter) -> Result<TreeListing> {
         which.of(&self.ends).list(&self.wish(which.of(&self.rules).clone()), meter)
     }
 
     /// Which of these paths a side has, whatever the rules say.
-    fn look_again(&self, which: Which, paths: &[Vec<u8>], meter: &Meter) -> Result<BTreeSet<Vec<u8>>> {
-        let selection = Selection::parse(&paths.join(&0), true, false).map_err(SyncError::Rules)?;
-        let filters = Arc::new(Filters { selection: Some(selection), ..Filters::default() });
-        let judge = filters.judge(Side::Source, b"/").map_err(SyncError::Rules)?;
+    fn look_again(
+        &self,
+        which: TwoWaySide,
+        paths: &[Vec<u8>],
+        meter: &ProgressMeter,
+    ) -> Result<BTreeSet<Vec<u8>>> {
+        let selection = ListedPaths::parse(&paths.join(&0), true, false).map_err(SyncError::Rules)?;
+        let filters = Arc::new(SyncFilters { selection: Some(selection), ..SyncFilters::default() });
+        let judge = filters.judge(SyncSide::Source, b"/").map_err(SyncError::Rules)?;
         let listing = which.of(&self.ends).peek(&self.wish(judge), meter)?;
         Ok(paths.iter().filter(|path| listing.find(path).is_some()).cloned().collect())
     }
 
     /// Reads the files whose content decides.
-    fn read(&self, archive: &Archive, sight: &mut Sight, meter: &Meter) -> Result<()> {
+    fn read(&self, archive: &TwoWayArchive, sight: &mut TwoWayListings, meter: &ProgressMeter) -> Result<()> {
         let options = &self.asked.options;
         let [a, b] = sight.both();
         let mut wanted = unsettled(archive, [a, b], &self.asked);
@@ -183,7 +188,7 @@ impl TwoWay<'_> {
         let [(ours, theirs), (theirs_back, ours_back)] = one_way;
         wanted[0].extend(ours.into_iter().chain(ours_back));
         wanted[1].extend(theirs.into_iter().chain(theirs_back));
-        for (which, mut files) in Which::BOTH.into_iter().zip(wanted) {
+        for (which, mut files) in TwoWaySide::BOTH.into_iter().zip(wanted) {
             files.sort_unstable();
             files.dedup();
             if files.is_empty() {
@@ -197,7 +202,7 @@ impl TwoWay<'_> {
     }
 
     /// What is to be done.
-    pub fn plan(&self, archive: &Archive, sight: &Sight) -> Result<TwoWayPlan> {
+    pub fn plan(&self, archive: &TwoWayArchive, sight: &TwoWayListings) -> Result<TwoWayPlan> {
         Ok(TwoWayPlan::new(archive, sight.both(), &self.asked)?)
     }
 
@@ -205,16 +210,16 @@ impl TwoWay<'_> {
     /// that there is still holds.
     pub fn perform(
         &mut self,
-        archive: &Archive,
-        sight: &Sight,
+        archive: &TwoWayArchive,
+        sight: &TwoWayListings,
         plan: &TwoWayPlan,
-        meter: &Meter,
-    ) -> Result<(TwoWayReport, Option<Archive>)> {
+        meter: &ProgressMeter,
+    ) -> Result<(TwoWayReport, Option<TwoWayArchive>)> {
         if let Some((_, refusal)) = &plan.refusal {
             return Err(SyncError::Refused(refusal.clone()));
         }
         let mut report = TwoWayReport::default();
-        if plan.renamings.iter().all(Renamings::is_empty) {
+        if plan.renamings.iter().all(VersionRenames::is_empty) {
             let archive = self.finish(archive, (sight, plan), &mut report, meter)?;
             return Ok((report, archive));
         }
@@ -237,11 +242,11 @@ impl TwoWay<'_> {
 
     fn finish(
         &self,
-        archive: &Archive,
-        (sight, plan): (&Sight, &TwoWayPlan),
+        archive: &TwoWayArchive,
+        (sight, plan): (&TwoWayListings, &TwoWayPlan),
         report: &mut TwoWayReport,
-        meter: &Meter,
-    ) -> Result<Option<Archive>> {
+        meter: &ProgressMeter,
+    ) -> Result<Option<TwoWayArchive>> {
         report.reports = self.carry_out(plan, sight, meter)?;
         if report.stopped() {
             return Ok(None);
@@ -250,11 +255,16 @@ impl TwoWay<'_> {
     }
 
     /// Gives versions that are kept their new names. Afterwards both sides are to be looked at again, and planned.
-    pub(super) fn rename(&self, plan: &TwoWayPlan, sight: &Sight, meter: &Meter) -> Result<[Report; 2]> {
-        let mut reports = [Report::default(), Report::default()];
+    pub(super) fn rename(
+        &self,
+        plan: &TwoWayPlan,
+        sight: &TwoWayListings,
+        meter: &ProgressMeter,
+    ) -> Result<[SyncReport; 2]> {
+        let mut reports = [SyncReport::default(), SyncReport::default()];
         let after = plan.listings(sight.both());
-        for which in Which::BOTH {
-            let renamings: &Renamings = which.of(&plan.renamings);
+        for which in TwoWaySide::BOTH {
+            let renamings: &VersionRenames = which.of(&plan.renamings);
             if renamings.is_empty() {
                 continue;
             }
@@ -262,27 +272,32 @@ impl TwoWay<'_> {
             let steps = renamings.plan(before, after);
             let end = *which.of(&self.ends);
             let options = self.carrying(false);
-            let job = Job { plan: &steps, source: end, from: after, to: before, options: &options };
+            let job = SyncJob { plan: &steps, source: end, from: after, to: before, options: &options };
             *which.of_mut(&mut reports) = end.carry_out(&job, meter)?;
         }
         Ok(reports)
     }
 
     /// Carries out a plan without new names, in both directions.
-    pub(super) fn carry_out(&self, plan: &TwoWayPlan, sight: &Sight, meter: &Meter) -> Result<[Report; 2]> {
+    pub(super) fn carry_out(
+        &self,
+        plan: &TwoWayPlan,
+        sight: &TwoWayListings,
+        meter: &ProgressMeter,
+    ) -> Result<[SyncReport; 2]> {
         if let Some((_, refusal)) = &plan.refusal {
             return Err(SyncError::Refused(refusal.clone()));
         }
-        let mut reports = [Report::default(), Report::default()];
-        for from in Which::BOTH {
-            let steps: &Plan = from.of(&plan.plans);
+        let mut reports = [SyncReport::default(), SyncReport::default()];
+        for from in TwoWaySide::BOTH {
+            let steps: &SyncPlan = from.of(&plan.plans);
             if steps.is_empty() {
                 continue;
             }
             let (source, destination) = (*from.of(&self.ends), *from.other().of(&self.ends));
             let (listed, old) = (*from.of(&sight.both()), *from.other().of(&sight.both()));
             let options = self.carrying(*from.other().of(&plan.loses));
-            let job = Job { plan: steps, source, from: listed, to: old, options: &options };
+            let job = SyncJob { plan: steps, source, from: listed, to: old, options: &options };
             let report = destination.carry_out(&job, meter)?;
             let stopped = report.stopped;
             *from.of_mut(&mut reports) = report;
@@ -295,10 +310,10 @@ impl TwoWay<'_> {
 
     /// The options with which steps are carried out: nothing goes that is not what the plan was made for, and what
     /// loses is kept.
-    fn carrying(&self, loses: bool) -> Options {
+    fn carrying(&self, loses: bool) -> SyncOptions {
         let options = &self.asked.options;
         let kept = options.writing.backup.is_some();
-        let writing = Writing {
+        let writing = WriteOptions {
             trash: options.writing.trash || loses && !kept,
             in_place: false,
             append: false,
@@ -306,21 +321,21 @@ impl TwoWay<'_> {
             unchanged: true,
             ..options.writing.clone()
         };
-        Options { writing, ..options.clone() }
+        SyncOptions { writing, ..options.clone() }
     }
 
     /// The archive after a run: sides to which something went are looked at again.
     pub fn record(
         &self,
-        archive: &Archive,
+        archive: &TwoWayArchive,
         plan: &TwoWayPlan,
-        sight: &Sight,
-        meter: &Meter,
-    ) -> Result<Archive> {
+        sight: &TwoWayListings,
+        meter: &ProgressMeter,
+    ) -> Result<TwoWayArchive> {
         let [forth, back] = &plan.plans;
-        let again = |plan: &Plan, which| (!plan.is_empty()).then(|| self.list(which, meter)).transpose();
-        let after = [again(back, Which::First)?, again(forth, Which::Second)?];
-        let aftermath = Aftermath {
+        let again = |plan: &SyncPlan, which| (!plan.is_empty()).then(|| self.list(which, meter)).transpose();
+        let after = [again(back, TwoWaySide::First)?, again(forth, TwoWaySide::Second)?];
+        let aftermath = RunAftermath {
             archive,
             before: sight.both(),
             after: after.each_ref().map(Option::as_ref),
@@ -331,11 +346,11 @@ impl TwoWay<'_> {
         let mut draft = aftermath.draft();
         let unsure = aftermath.unsure(&draft);
         if !unsure.is_empty() {
-            let hashes = |which: Which| {
-                let files: Vec<EntryId> = unsure.iter().map(|(_, both)| *which.of(both)).collect();
+            let hashes = |which: TwoWaySide| {
+                let files: Vec<ListingEntryId> = unsure.iter().map(|(_, both)| *which.of(both)).collect();
                 which.of(&self.ends).digest(aftermath.latest(which), &files, meter)
             };
-            let (first, second) = (hashes(Which::First)?, hashes(Which::Second)?);
+            let (first, second) = (hashes(TwoWaySide::First)?, hashes(TwoWaySide::Second)?);
             for ((place, _), (first, second)) in unsure.iter().zip(first.into_iter().zip(second)) {
                 if let Some(Some(agreed)) = draft.get_mut(*place) {
                     // Where they differ one is an edit since, and nobody knows which: the next run looks at both.
@@ -347,15 +362,19 @@ impl TwoWay<'_> {
     }
 }
 
-impl Sight {
+impl TwoWayListings {
     /// Both.
     #[must_use]
-    pub fn both(&self) -> [&Listing; 2] {
+    pub fn both(&self) -> [&TreeListing; 2] {
         self.listings.each_ref()
     }
 }
 
-fn note(listing: &mut Listing, files: &[EntryId], digests: &[Option<crate::listing::Digest>]) {
+fn note(
+    listing: &mut TreeListing,
+    files: &[ListingEntryId],
+    digests: &[Option<crate::listing::ContentDigest>],
+) {
     for (file, digest) in files.iter().zip(digests) {
         if let Some(digest) = digest {
             listing.set_digest(*file, *digest);

@@ -3,15 +3,15 @@
 //! Invariant: a state is compared with a later one of the same side only, so that every attribute counts as that side
 //! has it, to the nanosecond; what the other side rounds or cannot store is no change.
 
-use vellum_types::{FileKind, Time};
+use vellum_types::{FileKind, UnixTime};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::listing::{Digest, Entry};
-use crate::options::Preserve;
+use crate::listing::{ContentDigest, ListingEntry};
+use crate::options::PreserveOptions;
 
 /// The attributes of an entry on one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct State {
+pub struct EntryState {
     /// What sort of file it is.
     pub kind: FileKind,
     /// The lowest twelve mode bits.
@@ -23,17 +23,17 @@ pub struct State {
     /// Bytes of a file.
     pub size: u64,
     /// Last change of content.
-    pub mtime: Time,
+    pub mtime: UnixTime,
     /// The number of a device node.
     pub rdev: u64,
     /// A hash of the extended attributes and ACLs that were asked for; 0 if there are none.
     pub mark: u64,
 }
 
-impl State {
+impl EntryState {
     /// Of an entry as it was listed.
     #[must_use]
-    pub fn of(entry: Entry<'_>) -> Self {
+    pub fn of(entry: ListingEntry<'_>) -> Self {
         Self {
             kind: entry.kind(),
             mode: entry.mode(),
@@ -47,7 +47,7 @@ impl State {
     }
 }
 
-fn mark_of(entry: Entry<'_>) -> u64 {
+fn mark_of(entry: ListingEntry<'_>) -> u64 {
     if entry.xattrs().is_empty() {
         return 0;
     }
@@ -63,7 +63,7 @@ fn mark_of(entry: Entry<'_>) -> u64 {
 
 /// How much an entry has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
+pub enum ChangeExtent {
     /// Not at all.
     None,
     /// In attributes alone: nothing that somebody typed is in them.
@@ -74,37 +74,37 @@ pub enum Change {
 
 /// What is known of an entry beside its attributes.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct EntryFacts<'a> {
     /// Its attributes.
-    pub state: State,
+    pub state: EntryState,
     /// Of a symlink.
     pub target: &'a [u8],
     /// Of a file whose content was hashed.
-    pub digest: Option<&'a Digest>,
+    pub digest: Option<&'a ContentDigest>,
     /// When anything of it last changed; 0: nobody knows.
     pub stamp: u64,
     /// It was written so shortly before it was recorded that another edit may look the same.
     pub unsure: bool,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> EntryFacts<'a> {
     /// An entry as it was listed.
     #[must_use]
-    pub fn of(entry: Entry<'a>) -> Self {
+    pub fn of(entry: ListingEntry<'a>) -> Self {
         let digest = entry.listing().digest(entry.id());
         let stamp = entry.listing().stamp(entry.id());
-        Self { state: State::of(entry), target: entry.target(), digest, stamp, unsure: false }
+        Self { state: EntryState::of(entry), target: entry.target(), digest, stamp, unsure: false }
     }
 
     /// What has changed from `self` to `now`, as far as it is preserved.
     #[must_use]
-    pub fn change_to(&self, now: &Self, preserve: &Preserve) -> Change {
+    pub fn change_to(&self, now: &Self, preserve: &PreserveOptions) -> ChangeExtent {
         if self.content_differs(now) {
-            Change::Content
+            ChangeExtent::Content
         } else if self.attributes_differ(now, preserve) {
-            Change::Attributes
+            ChangeExtent::Attributes
         } else {
-            Change::None
+            ChangeExtent::None
         }
     }
 
@@ -136,7 +136,7 @@ impl<'a> Seen<'a> {
         old.kind == FileKind::File && old.size > 0 && is_same && (self.unsure || touched)
     }
 
-    fn attributes_differ(&self, now: &Self, preserve: &Preserve) -> bool {
+    fn attributes_differ(&self, now: &Self, preserve: &PreserveOptions) -> bool {
         let (old, new) = (&self.state, &now.state);
         // A directory's time moves whenever anything in it comes or goes: it says nothing by itself.
         let timed = match old.kind {

@@ -1,6 +1,6 @@
 //! Where archives are kept: a directory of the user's, with one file for each pair, and one lock.
 //!
-//! Invariant: whoever holds a [`Shelf`] is the only run of its pair on this host; an archive is replaced whole or not at
+//! Invariant: whoever holds a [`LockedArchive`] is the only run of its pair on this host; an archive is replaced whole or not at
 //! all, also at a power cut. Deliberately absent: which directory it is, which is the command line's affair.
 
 use std::fs::File;
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use vellum_checkout::beneath::{BeneathError, Dir, Replace, ShownPath, Staging};
+use vellum_checkout::beneath::{BeneathError, EscapedPath, HeldDir, ReplacePolicy, StagingMethod};
 
 use vellum_types::ErrorKind;
 
 use crate::error::SyncError;
 
-use super::Pair;
-use super::archive::Archive;
+use super::TwoWayPair;
+use super::archive::TwoWayArchive;
 use super::codec::ArchiveError;
 
 /// Largest archive that is read, bytes: a hundred million entries do not need more.
@@ -27,12 +27,12 @@ const FILE_MODE: u32 = 0o600;
 
 /// Why the place of an archive cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum ArchiveStoreError {
     /// Another run of the same pair is under way.
     #[error("another run of this pair is under way: wait for its end")]
     Busy,
     /// The directory cannot be used.
-    #[error("the archives of two-way runs cannot be kept in '{}'", ShownPath(.path.as_os_str().as_encoded_bytes()))]
+    #[error("the archives of two-way runs cannot be kept in '{}'", EscapedPath(.path.as_os_str().as_encoded_bytes()))]
     Place {
         /// Which.
         path: PathBuf,
@@ -40,7 +40,7 @@ pub enum StoreError {
         source: BeneathError,
     },
     /// A file in it cannot be used.
-    #[error("cannot {action} the archive in '{}'", ShownPath(.path.as_os_str().as_encoded_bytes()))]
+    #[error("cannot {action} the archive in '{}'", EscapedPath(.path.as_os_str().as_encoded_bytes()))]
     Io {
         /// What was tried, a verb.
         action: &'static str,
@@ -51,7 +51,7 @@ pub enum StoreError {
     },
 }
 
-impl StoreError {
+impl ArchiveStoreError {
     /// The coarse kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -65,9 +65,9 @@ impl StoreError {
 
 /// What was found where an archive is kept.
 #[derive(Debug)]
-pub enum Found {
+pub enum FoundArchive {
     /// An archive.
-    Archive(Box<Archive>),
+    Archive(Box<TwoWayArchive>),
     /// Nothing: the pair has never met, or its archive was removed.
     Nothing,
     /// Something that is no archive of this pair, and why; it counts for nothing.
@@ -76,29 +76,29 @@ pub enum Found {
 
 /// The place of one pair's archive, locked.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct LockedArchive {
     path: PathBuf,
-    dir: Dir,
-    pair: Pair,
+    dir: HeldDir,
+    pair: TwoWayPair,
     _lock: File,
 }
 
-impl Shelf {
+impl LockedArchive {
     /// Opens and locks a pair's place in a directory, which is made if it is not there.
-    pub fn open(path: &Path, pair: Pair) -> Result<Self, SyncError> {
-        let place = |source| StoreError::Place { path: path.to_owned(), source };
+    pub fn open(path: &Path, pair: TwoWayPair) -> Result<Self, SyncError> {
+        let place = |source| ArchiveStoreError::Place { path: path.to_owned(), source };
         let dir = open_or_make(path).map_err(place)?;
         let name = format!("{}.lock", pair.name());
         let lock = dir.open_or_create_file(name.as_bytes(), FILE_MODE).map_err(place)?.file;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { path: path.to_owned(), dir, pair, _lock: lock }),
-            Err(Errno::WOULDBLOCK) => Err(StoreError::Busy.into()),
+            Err(Errno::WOULDBLOCK) => Err(ArchiveStoreError::Busy.into()),
             Err(errno) => Err(Self::failed(path, "lock")(errno.into()).into()),
         }
     }
 
-    fn failed(path: &Path, action: &'static str) -> impl Fn(std::io::Error) -> StoreError {
-        move |source| StoreError::Io { action, path: path.to_owned(), source }
+    fn failed(path: &Path, action: &'static str) -> impl Fn(std::io::Error) -> ArchiveStoreError {
+        move |source| ArchiveStoreError::Io { action, path: path.to_owned(), source }
     }
 
     fn file_name(&self) -> Vec<u8> {
@@ -106,43 +106,43 @@ impl Shelf {
     }
 
     /// Reads the archive.
-    pub fn load(&self) -> Result<Found, SyncError> {
+    pub fn load(&self) -> Result<FoundArchive, SyncError> {
         let opened = match self.dir.open_file(&self.file_name()) {
             Ok(opened) => opened,
-            Err(error) if error.is_not_found() => return Ok(Found::Nothing),
-            Err(source) => return Err(StoreError::Place { path: self.path.clone(), source }.into()),
+            Err(error) if error.is_not_found() => return Ok(FoundArchive::Nothing),
+            Err(source) => return Err(ArchiveStoreError::Place { path: self.path.clone(), source }.into()),
         };
         let mut bytes = Vec::new();
         let mut limited = opened.file.take(ARCHIVE_MAX);
         limited.read_to_end(&mut bytes).map_err(Self::failed(&self.path, "read"))?;
-        Ok(match Archive::decode(&bytes, self.pair) {
-            Ok(archive) => Found::Archive(Box::new(archive)),
-            Err(error) => Found::Unusable(error),
+        Ok(match TwoWayArchive::decode(&bytes, self.pair) {
+            Ok(archive) => FoundArchive::Archive(Box::new(archive)),
+            Err(error) => FoundArchive::Unusable(error),
         })
     }
 
     /// Replaces the archive, durably.
-    pub fn save(&self, archive: &Archive) -> Result<(), SyncError> {
-        let place = |source| StoreError::Place { path: self.path.clone(), source };
-        let new = self.dir.new_file_staged(Staging::Named).map_err(place)?;
+    pub fn save(&self, archive: &TwoWayArchive) -> Result<(), SyncError> {
+        let place = |source| ArchiveStoreError::Place { path: self.path.clone(), source };
+        let new = self.dir.new_file_staged(StagingMethod::Named).map_err(place)?;
         let mut file = new.file().map_err(place)?;
         let written = file.write_all(&archive.encode()).and_then(|()| file.sync_all());
         written.map_err(Self::failed(&self.path, "write"))?;
-        new.commit(&self.file_name(), Replace::Always).map_err(place)?;
+        new.commit(&self.file_name(), ReplacePolicy::Always).map_err(place)?;
         self.dir.sync().map_err(place)?;
         Ok(())
     }
 }
 
 /// Opens a directory; it and what is missing above it are made.
-fn open_or_make(path: &Path) -> Result<Dir, BeneathError> {
-    match (Dir::open_root(path), path.parent(), path.file_name()) {
+fn open_or_make(path: &Path) -> Result<HeldDir, BeneathError> {
+    match (HeldDir::open_root(path), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.is_not_found() => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             match open_or_make(parent)?.make_dir(name.as_encoded_bytes(), DIR_MODE) {
                 // Another run makes it at the same time.
                 Err(error) if error.errno() != Some(Errno::EXIST) => Err(error),
-                _ => Dir::open_root(path),
+                _ => HeldDir::open_root(path),
             }
         }
         (opened, _, _) => opened,

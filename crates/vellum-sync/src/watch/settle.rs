@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 /// How long to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct WatchPace {
     /// After the last change there is quiet for so long.
     pub quiet: Duration,
     /// But after so long since the first change nobody waits any more.
     pub longest: Duration,
 }
 
-impl Default for Pace {
+impl Default for WatchPace {
     fn default() -> Self {
         /// Saving a file takes an editor several steps, some milliseconds apart.
         const QUIET: Duration = Duration::from_millis(200);
@@ -25,16 +25,16 @@ impl Default for Pace {
 
 /// Waits for quiet.
 #[derive(Debug, Clone)]
-pub struct Settle {
-    pace: Pace,
+pub struct SettleTimer {
+    pace: WatchPace,
     /// The first change and the last that were not acted on.
     noticed: Option<(Instant, Instant)>,
 }
 
-impl Settle {
+impl SettleTimer {
     /// Nothing was noticed yet.
     #[must_use]
-    pub fn new(pace: Pace) -> Self {
+    pub fn new(pace: WatchPace) -> Self {
         Self { pace, noticed: None }
     }
 

@@ -6,38 +6,38 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use vellum_checkout::beneath::Dir;
+use vellum_checkout::beneath::HeldDir;
 
 use super::*;
-use crate::rules::{Filters, RuleArg, RuleSet};
-use crate::scan::{Everything, Judge};
-use crate::source::Side;
+use crate::rules::{RuleArg, RuleSet, SyncFilters};
+use crate::scan::{EntryFilter, NoFilter};
+use crate::source::SyncSide;
 
 /// Longest wait for the system to tell something, on however busy a machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn excluding(pattern: &str) -> Arc<dyn Judge> {
+fn excluding(pattern: &str) -> Arc<dyn EntryFilter> {
     let args = [RuleArg::Exclude(pattern.as_bytes().to_vec())];
     let read = |_: &[u8]| Err("no files".into());
     let rules = RuleSet::compile(&args, false, &mut { read }).unwrap();
-    Arc::new(Filters { rules, ..Filters::default() }).judge(Side::Source, b"/").unwrap()
+    Arc::new(SyncFilters { rules, ..SyncFilters::default() }).judge(SyncSide::Source, b"/").unwrap()
 }
 
-fn watch(root: &Path, rules: Arc<dyn Judge>) -> WatchedTree {
-    let mut tree = WatchedTree::new(Dir::open_root(root).unwrap(), rules).unwrap();
-    assert_eq!(tree.refresh().unwrap(), Coverage::Whole);
+fn watch(root: &Path, rules: Arc<dyn EntryFilter>) -> WatchedTree {
+    let mut tree = WatchedTree::new(HeldDir::open_root(root).unwrap(), rules).unwrap();
+    assert_eq!(tree.refresh().unwrap(), WatchCoverage::Whole);
     tree
 }
 
 /// Waits until something is told, and takes all of it.
-fn told(tree: &mut WatchedTree) -> Noticed {
+fn told(tree: &mut WatchedTree) -> WatchEvent {
     let start = Instant::now();
     loop {
         let mut fds = [PollFd::from_borrowed_fd(tree.as_fd(), PollFlags::IN)];
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         poll(&mut fds, Some(&second)).unwrap();
         match tree.take().unwrap() {
-            Noticed::Nothing => assert!(start.elapsed() < PATIENCE, "nothing was told"),
+            WatchEvent::Nothing => assert!(start.elapsed() < PATIENCE, "nothing was told"),
             noticed => return noticed,
         }
     }
@@ -45,7 +45,7 @@ fn told(tree: &mut WatchedTree) -> Noticed {
 
 /// What was told so far; what the system tells, it tells at once.
 fn quiet(tree: &mut WatchedTree) -> bool {
-    tree.take().unwrap() == Noticed::Nothing
+    tree.take().unwrap() == WatchEvent::Nothing
 }
 
 #[test]
@@ -53,13 +53,13 @@ fn changes_at_every_depth_are_noticed() {
     let root = tempfile::tempdir().unwrap();
     let deep = root.path().join("a/b/c");
     std::fs::create_dir_all(&deep).unwrap();
-    let mut tree = watch(root.path(), Arc::new(Everything));
+    let mut tree = watch(root.path(), Arc::new(NoFilter));
     assert_eq!(tree.len(), 4);
     assert!(quiet(&mut tree));
     std::fs::write(deep.join("f"), b"1").unwrap();
-    assert_eq!(told(&mut tree), Noticed::Change);
+    assert_eq!(told(&mut tree), WatchEvent::Change);
     std::fs::remove_file(deep.join("f")).unwrap();
-    assert_eq!(told(&mut tree), Noticed::Change);
+    assert_eq!(told(&mut tree), WatchEvent::Change);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn what_the_rules_leave_out_is_not_watched() {
     std::fs::write(root.path().join(".vellum-tmp-0123456789abcdef"), b"1").unwrap();
     assert!(quiet(&mut tree));
     std::fs::write(root.path().join("kept"), b"1").unwrap();
-    assert_eq!(told(&mut tree), Noticed::Change);
+    assert_eq!(told(&mut tree), WatchEvent::Change);
 }
 
 #[test]
@@ -82,18 +82,18 @@ fn a_moved_directory_is_watched_where_it_is() {
     let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::create_dir_all(root.path().join("a/inner")).unwrap();
     std::fs::create_dir_all(root.path().join("b")).unwrap();
-    let mut tree = watch(root.path(), Arc::new(Everything));
+    let mut tree = watch(root.path(), Arc::new(NoFilter));
     std::fs::rename(root.path().join("a"), root.path().join("b/moved")).unwrap();
-    assert_eq!(told(&mut tree), Noticed::Change);
+    assert_eq!(told(&mut tree), WatchEvent::Change);
     tree.refresh().unwrap();
     assert_eq!(tree.len(), 4);
     assert!(quiet(&mut tree));
     std::fs::write(root.path().join("b/moved/inner/f"), b"1").unwrap();
-    assert_eq!(told(&mut tree), Noticed::Change);
+    assert_eq!(told(&mut tree), WatchEvent::Change);
     // Out of the tree: what happens there is nobody's affair any more.
     let out = outside.path().join("out");
     std::fs::rename(root.path().join("b/moved"), &out).unwrap();
-    assert_eq!(told(&mut tree), Noticed::Change);
+    assert_eq!(told(&mut tree), WatchEvent::Change);
     tree.refresh().unwrap();
     assert_eq!(tree.len(), 2);
     std::fs::write(out.join("inner/g"), b"1").unwrap();
@@ -103,20 +103,20 @@ fn a_moved_directory_is_watched_where_it_is() {
 #[test]
 fn a_directory_made_before_the_refresh_and_filled_after_it_is_not_missed() {
     let root = tempfile::tempdir().unwrap();
-    let mut tree = watch(root.path(), Arc::new(Everything));
+    let mut tree = watch(root.path(), Arc::new(NoFilter));
     std::fs::create_dir(root.path().join("new")).unwrap();
-    assert_eq!(told(&mut tree), Noticed::Change);
+    assert_eq!(told(&mut tree), WatchEvent::Change);
     tree.refresh().unwrap();
     std::fs::write(root.path().join("new/f"), b"1").unwrap();
-    assert_eq!(told(&mut tree), Noticed::Change);
+    assert_eq!(told(&mut tree), WatchEvent::Change);
 }
 
 #[test]
 fn quiet_is_waited_for_and_no_longer_than_the_longest_wait() {
-    let pace = Pace { quiet: Duration::from_millis(200), longest: Duration::from_secs(1) };
+    let pace = WatchPace { quiet: Duration::from_millis(200), longest: Duration::from_secs(1) };
     let at = |millis: u64, start: Instant| start + Duration::from_millis(millis);
     let start = Instant::now();
-    let mut settle = Settle::new(pace);
+    let mut settle = SettleTimer::new(pace);
     assert_eq!(settle.wait(start), None);
     settle.notice(start);
     assert_eq!(settle.wait(at(50, start)), Some(Duration::from_millis(150)));

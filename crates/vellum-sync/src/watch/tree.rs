@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
-use vellum_checkout::beneath::Dir;
+use vellum_checkout::beneath::HeldDir;
 use vellum_types::FileKind;
 
 use crate::error::{Result, SyncError};
 use crate::path::{join, split};
-use crate::scan::{Judge, is_own, read_rules};
+use crate::scan::{EntryFilter, is_own, read_rules};
 
 /// What is told of a directory. Not that something was read.
 const EVENTS: WatchFlags = WatchFlags::CREATE
@@ -33,7 +33,7 @@ const EVENTS_BUFFER: usize = 16 << 10;
 
 /// What was noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Noticed {
+pub enum WatchEvent {
     /// Nothing that concerns anybody.
     Nothing,
     /// Something changed.
@@ -44,28 +44,28 @@ pub enum Noticed {
 
 /// Whether everything is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Coverage {
+pub enum WatchCoverage {
     /// Everything.
     Whole,
     /// The system has no room for more watches: the rest has to be looked at from time to time.
     Partial,
 }
 
-struct Watched {
-    judge: Arc<dyn Judge>,
+struct WatchedDirectory {
+    judge: Arc<dyn EntryFilter>,
     /// The refresh that found it last.
     round: u64,
 }
 
 /// A directory to be watched: its path, and the rules of the directory that it is in.
-type Waiting = (Vec<u8>, Arc<dyn Judge>);
+type DirectoryToWatch = (Vec<u8>, Arc<dyn EntryFilter>);
 
 /// The watched directories of one tree.
 pub struct WatchedTree {
-    root: Dir,
-    rules: Arc<dyn Judge>,
+    root: HeldDir,
+    rules: Arc<dyn EntryFilter>,
     instance: OwnedFd,
-    watched: HashMap<i32, Watched>,
+    watched: HashMap<i32, WatchedDirectory>,
     round: u64,
 }
 
@@ -78,7 +78,7 @@ impl AsFd for WatchedTree {
 
 impl WatchedTree {
     /// Watches nothing yet.
-    pub fn new(root: Dir, rules: Arc<dyn Judge>) -> Result<Self> {
+    pub fn new(root: HeldDir, rules: Arc<dyn EntryFilter>) -> Result<Self> {
         let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
         let instance = inotify::init(flags).map_err(|errno| SyncError::io("watch")(errno.into()))?;
         Ok(Self { root, rules, instance, watched: HashMap::new(), round: 0 })
@@ -97,14 +97,14 @@ impl WatchedTree {
     }
 
     /// Watches the directories that there are now, and no others.
-    pub fn refresh(&mut self) -> Result<Coverage> {
+    pub fn refresh(&mut self) -> Result<WatchCoverage> {
         self.round += 1;
-        let mut coverage = Coverage::Whole;
+        let mut coverage = WatchCoverage::Whole;
         let mut waiting = vec![(Vec::new(), self.rules.clone())];
         while let Some((path, judge)) = waiting.pop() {
             match self.enter(&path, &judge) {
                 Ok(below) => waiting.extend(below),
-                Err(error) if is_full(&error) => coverage = Coverage::Partial,
+                Err(error) if is_full(&error) => coverage = WatchCoverage::Partial,
                 // Gone since its name was read, or not ours to read: a run tells about it, not a watch.
                 Err(SyncError::Beneath(_)) if !path.is_empty() => {}
                 Err(error) => return Err(error),
@@ -122,7 +122,7 @@ impl WatchedTree {
     }
 
     /// Watches one directory; gives those in it, and the rules that hold in this one.
-    fn enter(&mut self, path: &[u8], above: &Arc<dyn Judge>) -> Result<Vec<Waiting>> {
+    fn enter(&mut self, path: &[u8], above: &Arc<dyn EntryFilter>) -> Result<Vec<DirectoryToWatch>> {
         let (dir_path, name) = split(path);
         let dir = if path.is_empty() {
             self.root.reopened()?
@@ -133,7 +133,7 @@ impl WatchedTree {
         let judge = above.enter(name, &read)?.unwrap_or_else(|| above.clone());
         // Watched first: what happens while the names are read is told.
         let wd = dir.watch(&self.instance, EVENTS)?;
-        self.watched.insert(wd, Watched { judge: judge.clone(), round: self.round });
+        self.watched.insert(wd, WatchedDirectory { judge: judge.clone(), round: self.round });
         let mut below = Vec::new();
         for listed in dir.names()?.iter().filter(|listed| listed.is_dir != Some(false)) {
             let is_dir = match listed.is_dir {
@@ -148,8 +148,8 @@ impl WatchedTree {
     }
 
     /// Takes what there is to take, without waiting.
-    pub fn take(&mut self) -> Result<Noticed> {
-        let mut noticed = Noticed::Nothing;
+    pub fn take(&mut self) -> Result<WatchEvent> {
+        let mut noticed = WatchEvent::Nothing;
         let mut buffer = [MaybeUninit::uninit(); EVENTS_BUFFER];
         let mut reader = inotify::Reader::new(&self.instance, &mut buffer);
         loop {
@@ -160,7 +160,7 @@ impl WatchedTree {
                 Err(errno) => return Err(SyncError::io("watch")(errno.into())),
             };
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                noticed = Noticed::Overflow;
+                noticed = WatchEvent::Overflow;
                 continue;
             }
             let is_dir = event.events().contains(ReadFlags::ISDIR);
@@ -173,8 +173,8 @@ impl WatchedTree {
                 // The last words of a watch that was given up.
                 (None, _) => false,
             };
-            if concerns && noticed == Noticed::Nothing {
-                noticed = Noticed::Change;
+            if concerns && noticed == WatchEvent::Nothing {
+                noticed = WatchEvent::Change;
             }
         }
     }

@@ -10,7 +10,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::error::WireError;
-use super::greeting::Codec;
+use super::greeting::WireCodec;
 
 /// Longest payload, bytes: the longest signature fits.
 pub const FRAME_MAX: u32 = 4 << 20;
@@ -28,11 +28,11 @@ macro_rules! kinds {
         /// What a frame is about.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
-        pub enum Kind {
+        pub enum FrameKind {
             $($(#[$doc])* $name = $code,)*
         }
 
-        impl TryFrom<u8> for Kind {
+        impl TryFrom<u8> for FrameKind {
             type Error = WireError;
 
             fn try_from(code: u8) -> Result<Self, WireError> {
@@ -85,19 +85,19 @@ kinds! {
 
 /// One thing that is said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame {
+pub struct WireFrame {
     /// What it is about.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// The stream, for frames of one.
     pub number: u32,
     /// The rest.
     pub payload: Vec<u8>,
 }
 
-impl Frame {
+impl WireFrame {
     /// A frame.
     #[must_use]
-    pub fn new(kind: Kind, number: u32, payload: Vec<u8>) -> Self {
+    pub fn new(kind: FrameKind, number: u32, payload: Vec<u8>) -> Self {
         Self { kind, number, payload }
     }
 
@@ -116,29 +116,29 @@ fn checksum(header: &[u8], payload: &[u8]) -> u32 {
 }
 
 /// What passes bytes on, compressed or not.
-enum Compressor<W: Write> {
+enum FrameCompressor<W: Write> {
     Plain(BufWriter<W>),
     Zstd(Box<zstd::stream::write::Encoder<'static, BufWriter<W>>>),
 }
 
 /// The sending end.
-pub struct FrameWriter<W: Write> {
-    out: Compressor<W>,
+pub struct WireWriter<W: Write> {
+    out: FrameCompressor<W>,
 }
 
-impl<W: Write> FrameWriter<W> {
+impl<W: Write> WireWriter<W> {
     /// Sends through `to`, where the greeting has gone already.
-    pub fn new(to: W, codec: Codec) -> Result<Self, WireError> {
+    pub fn new(to: W, codec: WireCodec) -> Result<Self, WireError> {
         let to = BufWriter::with_capacity(AHEAD_MAX, to);
         let out = match codec {
-            Codec::Plain => Compressor::Plain(to),
-            Codec::Zstd => Compressor::Zstd(Box::new(zstd::stream::write::Encoder::new(to, LEVEL)?)),
+            WireCodec::Plain => FrameCompressor::Plain(to),
+            WireCodec::Zstd => FrameCompressor::Zstd(Box::new(zstd::stream::write::Encoder::new(to, LEVEL)?)),
         };
         Ok(Self { out })
     }
 
     /// Sends a frame; it is on its way after [`Self::flush`].
-    pub fn write(&mut self, frame: &Frame) -> Result<(), WireError> {
+    pub fn write(&mut self, frame: &WireFrame) -> Result<(), WireError> {
         if frame.payload.len() > FRAME_MAX as usize {
             return Err(WireError::TooLong(frame.payload.len().try_into().unwrap_or(u32::MAX)));
         }
@@ -156,25 +156,25 @@ impl<W: Write> FrameWriter<W> {
 
     fn out(&mut self) -> &mut dyn Write {
         match &mut self.out {
-            Compressor::Plain(out) => out,
-            Compressor::Zstd(out) => out,
+            FrameCompressor::Plain(out) => out,
+            FrameCompressor::Zstd(out) => out,
         }
     }
 }
 
 /// The receiving end.
-pub struct FrameReader<R: Read> {
+pub struct WireReader<R: Read> {
     from: Box<dyn Read + Send>,
     kind: std::marker::PhantomData<R>,
 }
 
-impl<R: Read + Send + 'static> FrameReader<R> {
+impl<R: Read + Send + 'static> WireReader<R> {
     /// Receives from `from`, where the greeting has been read already.
-    pub fn new(from: R, codec: Codec) -> Result<Self, WireError> {
+    pub fn new(from: R, codec: WireCodec) -> Result<Self, WireError> {
         let from = BufReader::with_capacity(AHEAD_MAX, from);
         let from: Box<dyn Read + Send> = match codec {
-            Codec::Plain => Box::new(from),
-            Codec::Zstd => {
+            WireCodec::Plain => Box::new(from),
+            WireCodec::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::with_buffer(from)?.single_frame();
                 decoder.window_log_max(WINDOW_LOG_MAX)?;
                 Box::new(BufReader::with_capacity(AHEAD_MAX, decoder))
@@ -184,7 +184,7 @@ impl<R: Read + Send + 'static> FrameReader<R> {
     }
 
     /// The next frame.
-    pub fn read(&mut self) -> Result<Frame, WireError> {
+    pub fn read(&mut self) -> Result<WireFrame, WireError> {
         let mut header = [0; HEADER_LEN];
         let Some((first, others)) = header.split_first_mut() else { return Err(WireError::Closed) };
         loop {
@@ -210,6 +210,6 @@ impl<R: Read + Send + 'static> FrameReader<R> {
         if u32::from_le_bytes(check) != checksum(&header, &payload) {
             return Err(WireError::Damaged);
         }
-        Ok(Frame { kind: Kind::try_from(kind)?, number: u32::from_le_bytes([e, f, g, h]), payload })
+        Ok(WireFrame { kind: FrameKind::try_from(kind)?, number: u32::from_le_bytes([e, f, g, h]), payload })
     }
 }

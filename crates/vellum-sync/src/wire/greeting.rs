@@ -16,7 +16,7 @@ const SHOWN_MAX: usize = 60;
 
 /// How a direction is compressed; the side that sends decides for its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Codec {
+pub enum WireCodec {
     /// Not at all.
     Plain,
     /// One zstd stream.
@@ -27,7 +27,7 @@ pub enum Codec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Greeting {
     /// How what follows is compressed.
-    pub codec: Codec,
+    pub codec: WireCodec,
     /// The lowest version.
     pub lowest: u16,
     /// The highest version.
@@ -37,7 +37,7 @@ pub struct Greeting {
 impl Greeting {
     /// This program's.
     #[must_use]
-    pub fn new(codec: Codec) -> Self {
+    pub fn new(codec: WireCodec) -> Self {
         Self { codec, lowest: VERSION, highest: VERSION }
     }
 
@@ -72,8 +72,8 @@ impl Greeting {
             return Err(WireError::Version(lowest, highest, VERSION));
         }
         let codec = match codec {
-            0 => Codec::Plain,
-            1 => Codec::Zstd,
+            0 => WireCodec::Plain,
+            1 => WireCodec::Zstd,
             other => return Err(WireError::Kind(other)),
         };
         Ok(Self { codec, lowest, highest })

@@ -6,13 +6,15 @@
 //! is one with what could not be listed, and owners, in JSON.
 //!
 //! Invariant: both sides give an entry the same number. Names are checked as those of any listing are
-//! ([`Block::push`]): none is empty, `.`, `..` or has a slash.
+//! ([`DirectoryBlock::push`]): none is empty, `.`, `..` or has a slash.
 
-use vellum_checkout::beneath::Xattr;
-use vellum_types::{DecodeError, FileKind, Reader, Time, Writer};
+use vellum_checkout::beneath::ExtendedAttribute;
+use vellum_types::{DecodeError, FieldReader, FieldWriter, FileKind, UnixTime};
 
 use super::error::WireError;
-use crate::listing::{Block, Detail, Entry, EntryId, Flags, Fresh, Listing};
+use crate::listing::{
+    DirectoryBlock, EntryDetail, EntryFlags, ListingEntry, ListingEntryId, NewListingEntry, TreeListing,
+};
 
 /// Entries of one listing that are accepted.
 const ENTRIES_MAX: usize = 1 << 27;
@@ -27,15 +29,18 @@ const PAYLOAD_LEN: usize = 128 << 10;
 const NANOS: u32 = 1_000_000_000;
 
 /// Says a listing in payloads, in order.
-pub fn encode_listing<E>(listing: &Listing, send: &mut dyn FnMut(Vec<u8>) -> Result<(), E>) -> Result<(), E> {
-    let mut out = Writer::new();
-    let mut last = Last::default();
+pub fn encode_listing<E>(
+    listing: &TreeListing,
+    send: &mut dyn FnMut(Vec<u8>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut out = FieldWriter::new();
+    let mut last = PreviousEntry::default();
     put_entry(&mut out, &listing.root(), &mut last);
     send(out.into_vec())?;
-    let mut dirs: Vec<(EntryId, Entry<'_>)> =
+    let mut dirs: Vec<(ListingEntryId, ListingEntry<'_>)> =
         listing.iter().filter_map(|dir| dir.children().next().map(|first| (first.id(), dir))).collect();
     dirs.sort_unstable_by_key(|(first, _)| *first);
-    let mut out = Writer::new();
+    let mut out = FieldWriter::new();
     for (_, dir) in dirs {
         let children = dir.children();
         out.varint(u64::from(dir.id().as_u32())).varint(children.len() as u64);
@@ -54,7 +59,7 @@ pub fn encode_listing<E>(listing: &Listing, send: &mut dyn FnMut(Vec<u8>) -> Res
 
 /// What the entry before had.
 #[derive(Debug, Default, Clone)]
-struct Last {
+struct PreviousEntry {
     name: Vec<u8>,
     mode: u32,
     uid: u32,
@@ -70,7 +75,7 @@ const HAS_FLAGS: u8 = 16;
 /// The kind stands above these bits.
 const KIND_SHIFT: u32 = 5;
 
-fn put_entry(out: &mut Writer, entry: &Entry<'_>, last: &mut Last) {
+fn put_entry(out: &mut FieldWriter, entry: &ListingEntry<'_>, last: &mut PreviousEntry) {
     let (name, mtime) = (entry.name(), entry.mtime());
     let flags = entry.flags();
     let detail = entry.detail();
@@ -79,7 +84,7 @@ fn put_entry(out: &mut Writer, entry: &Entry<'_>, last: &mut Last) {
         | bit(SAME_OWNER, (entry.uid(), entry.gid()) == (last.uid, last.gid))
         | bit(SAME_TIME, mtime.secs == last.secs)
         | bit(HAS_DETAIL, detail.is_some())
-        | bit(HAS_FLAGS, flags != Flags::default())
+        | bit(HAS_FLAGS, flags != EntryFlags::default())
         | kind_code(entry.kind()) << KIND_SHIFT;
     let shared = name.iter().zip(&last.name).take_while(|(new, old)| new == old).count();
     out.u8(head).u8(shared as u8).bytes(name.get(shared..).unwrap_or_default());
@@ -102,7 +107,7 @@ fn put_entry(out: &mut Writer, entry: &Entry<'_>, last: &mut Last) {
     if let Some(detail) = detail {
         put_detail(out, detail);
     }
-    *last = Last {
+    *last = PreviousEntry {
         name: name.to_vec(),
         mode: entry.mode(),
         uid: entry.uid(),
@@ -111,7 +116,7 @@ fn put_entry(out: &mut Writer, entry: &Entry<'_>, last: &mut Last) {
     };
 }
 
-fn put_detail(out: &mut Writer, detail: &Detail) {
+fn put_detail(out: &mut FieldWriter, detail: &EntryDetail) {
     out.bytes(&detail.target).varint(detail.rdev).varint(u64::from(detail.group));
     out.varint(detail.xattrs.len() as u64);
     for xattr in &detail.xattrs {
@@ -151,22 +156,22 @@ fn kind_of(code: u8) -> Result<FileKind, DecodeError> {
 /// A listing as it arrives.
 #[derive(Debug, Default)]
 pub struct ListingDecoder {
-    listing: Option<Listing>,
+    listing: Option<TreeListing>,
     /// The directory whose entries arrive, and how many are missing.
-    dir: Option<(EntryId, u64)>,
-    block: Block,
-    last: Last,
+    dir: Option<(ListingEntryId, u64)>,
+    block: DirectoryBlock,
+    last: PreviousEntry,
     entries: usize,
 }
 
 impl ListingDecoder {
     /// Takes a payload; the listing, if it was the last one.
-    pub fn take(&mut self, payload: &[u8]) -> Result<Option<Listing>, WireError> {
-        let mut bytes = Reader::new(payload);
+    pub fn take(&mut self, payload: &[u8]) -> Result<Option<TreeListing>, WireError> {
+        let mut bytes = FieldReader::new(payload);
         if self.listing.is_none() {
             let (_, fresh, detail) = self.entry(&mut bytes)?;
             bytes.finish()?;
-            self.listing = Some(Listing::new(&fresh, detail));
+            self.listing = Some(TreeListing::new(&fresh, detail));
             return Ok(None);
         }
         if payload.is_empty() {
@@ -177,7 +182,8 @@ impl ListingDecoder {
         }
         while bytes.remaining() > 0 {
             let Some((dir, missing)) = self.dir else {
-                let dir = EntryId::from_u32(bytes.varint_u32()?).ok_or(DecodeError::Invalid("directory"))?;
+                let dir =
+                    ListingEntryId::from_u32(bytes.varint_u32()?).ok_or(DecodeError::Invalid("directory"))?;
                 let count = bytes.varint()?;
                 if count == 0 || count > (ENTRIES_MAX - self.entries) as u64 {
                     return Err(WireError::TooMuch("entries"));
@@ -193,13 +199,16 @@ impl ListingDecoder {
                 && let Some(listing) = &mut self.listing
             {
                 listing.attach(dir, &mut self.block)?;
-                self.block = Block::default();
+                self.block = DirectoryBlock::default();
             }
         }
         Ok(None)
     }
 
-    fn entry(&mut self, bytes: &mut Reader<'_>) -> Result<(Vec<u8>, Fresh, Option<Detail>), WireError> {
+    fn entry(
+        &mut self,
+        bytes: &mut FieldReader<'_>,
+    ) -> Result<(Vec<u8>, NewListingEntry, Option<EntryDetail>), WireError> {
         let last = &mut self.last;
         let head = bytes.u8()?;
         let shared = usize::from(bytes.u8()?);
@@ -218,7 +227,7 @@ impl ListingDecoder {
             last.secs = last.secs.wrapping_add(bytes.varint_signed()?);
         }
         let nanos = bytes.varint_u32()?;
-        let flags = Flags(if head & HAS_FLAGS == 0 { 0 } else { bytes.u8()? });
+        let flags = EntryFlags(if head & HAS_FLAGS == 0 { 0 } else { bytes.u8()? });
         let kind = kind_of(head >> KIND_SHIFT)?;
         let size = if kind == FileKind::File { bytes.varint()? } else { 0 };
         // All ones is nobody's number: a kernel told to give a file to it leaves the file whose it is.
@@ -228,19 +237,20 @@ impl ListingDecoder {
         }
         let detail = if head & HAS_DETAIL == 0 { None } else { Some(detail(bytes)?) };
         let (mode, uid, gid) = (last.mode, last.uid, last.gid);
-        let fresh = Fresh { kind, mode, uid, gid, size, mtime: Time { secs: last.secs, nanos }, flags };
+        let fresh =
+            NewListingEntry { kind, mode, uid, gid, size, mtime: UnixTime { secs: last.secs, nanos }, flags };
         Ok((last.name.clone(), fresh, detail))
     }
 }
 
-fn detail(bytes: &mut Reader<'_>) -> Result<Detail, DecodeError> {
+fn detail(bytes: &mut FieldReader<'_>) -> Result<EntryDetail, DecodeError> {
     let target = bytes.bytes(TARGET_MAX)?.into();
     let (rdev, group) = (bytes.varint()?, bytes.varint_u32()?);
     let count = bytes.count(XATTRS_MAX)?;
     let mut xattrs = Vec::with_capacity(count);
     for _ in 0..count {
         let name = bytes.bytes(XATTR_NAME_MAX)?.to_vec();
-        xattrs.push(Xattr { name, value: bytes.bytes(XATTR_VALUE_MAX)?.to_vec() });
+        xattrs.push(ExtendedAttribute { name, value: bytes.bytes(XATTR_VALUE_MAX)?.to_vec() });
     }
     if !xattrs.is_sorted() {
         return Err(DecodeError::Invalid("extended attributes"));
@@ -252,9 +262,9 @@ fn detail(bytes: &mut Reader<'_>) -> Result<Detail, DecodeError> {
             if nanos >= NANOS {
                 return Err(DecodeError::Invalid("attributes"));
             }
-            Some(Time { secs, nanos })
+            Some(UnixTime { secs, nanos })
         }
         _ => return Err(DecodeError::Invalid("access time")),
     };
-    Ok(Detail { target, rdev, group, xattrs: xattrs.into(), atime })
+    Ok(EntryDetail { target, rdev, group, xattrs: xattrs.into(), atime })
 }

@@ -1,14 +1,16 @@
 //! Frames, listings and plans survive the wire; what a hostile side sends is refused.
 
 use proptest::prelude::*;
-use vellum_types::{FileKind, Time};
+use vellum_types::{FileKind, UnixTime};
 
 use super::*;
-use crate::listing::{Block, Detail, EntryId, Flags, Fresh, Listing, ListingError};
+use crate::listing::{
+    DirectoryBlock, EntryDetail, EntryFlags, ListingEntryId, ListingError, NewListingEntry, TreeListing,
+};
 
-fn round(codec: Codec, frames: &[Frame]) -> Vec<u8> {
+fn round(codec: WireCodec, frames: &[WireFrame]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut writer = FrameWriter::new(&mut bytes, codec).unwrap();
+    let mut writer = WireWriter::new(&mut bytes, codec).unwrap();
     for frame in frames {
         writer.write(frame).unwrap();
         writer.flush().unwrap();
@@ -17,8 +19,8 @@ fn round(codec: Codec, frames: &[Frame]) -> Vec<u8> {
     bytes
 }
 
-fn read_all(codec: Codec, bytes: Vec<u8>) -> (Vec<Frame>, WireError) {
-    let mut reader = FrameReader::new(std::io::Cursor::new(bytes), codec).unwrap();
+fn read_all(codec: WireCodec, bytes: Vec<u8>) -> (Vec<WireFrame>, WireError) {
+    let mut reader = WireReader::new(std::io::Cursor::new(bytes), codec).unwrap();
     let mut frames = Vec::new();
     loop {
         match reader.read() {
@@ -28,17 +30,17 @@ fn read_all(codec: Codec, bytes: Vec<u8>) -> (Vec<Frame>, WireError) {
     }
 }
 
-fn frames() -> Vec<Frame> {
+fn frames() -> Vec<WireFrame> {
     vec![
-        Frame::new(Kind::Ping, 0, Vec::new()),
-        Frame::new(Kind::Data, 7, vec![1; 100_000]),
-        Frame::new(Kind::End, u32::MAX, b"end".to_vec()),
+        WireFrame::new(FrameKind::Ping, 0, Vec::new()),
+        WireFrame::new(FrameKind::Data, 7, vec![1; 100_000]),
+        WireFrame::new(FrameKind::End, u32::MAX, b"end".to_vec()),
     ]
 }
 
 #[test]
 fn frames_survive_the_wire() {
-    for codec in [Codec::Plain, Codec::Zstd] {
+    for codec in [WireCodec::Plain, WireCodec::Zstd] {
         let (read, _) = read_all(codec, round(codec, &frames()));
         assert_eq!(read, frames());
     }
@@ -46,17 +48,17 @@ fn frames_survive_the_wire() {
 
 #[test]
 fn a_flipped_bit_is_noticed() {
-    let bytes = round(Codec::Plain, &frames());
+    let bytes = round(WireCodec::Plain, &frames());
     for at in [0, 4, 5, 9, 10, 20_000, bytes.len() - 1] {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1;
-        assert!(read_all(Codec::Plain, damaged).0.len() < 3, "{at}");
+        assert!(read_all(WireCodec::Plain, damaged).0.len() < 3, "{at}");
     }
 }
 
 #[test]
 fn a_cut_stream_gives_whole_frames_alone() {
-    for codec in [Codec::Plain, Codec::Zstd] {
+    for codec in [WireCodec::Plain, WireCodec::Zstd] {
         let bytes = round(codec, &frames());
         for cut in (0..bytes.len()).step_by(bytes.len() / 50 + 1) {
             let (read, _) = read_all(codec, bytes[..cut].to_vec());
@@ -70,7 +72,7 @@ fn a_length_that_lies_takes_no_memory() {
     let mut bytes = Vec::new();
     bytes.extend((FRAME_MAX + 1).to_le_bytes());
     bytes.extend([10; 20]);
-    assert!(matches!(read_all(Codec::Plain, bytes).1, WireError::TooLong(_)));
+    assert!(matches!(read_all(WireCodec::Plain, bytes).1, WireError::TooLong(_)));
 }
 
 #[test]
@@ -83,20 +85,27 @@ fn who_is_not_vellum_is_told() {
     assert!(matches!(Greeting::receive(&mut b"".as_slice()), Err(WireError::Closed)));
 }
 
-fn some_listing() -> Listing {
-    let mut listing = Listing::new(&Fresh::dir(), None);
-    let file =
-        |size, secs| Fresh { kind: FileKind::File, size, mtime: Time { secs, nanos: 5 }, ..Fresh::dir() };
-    let mut block = Block::default();
-    block.push(b"a", &Fresh::dir(), None).unwrap();
+fn some_listing() -> TreeListing {
+    let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
+    let file = |size, secs| NewListingEntry {
+        kind: FileKind::File,
+        size,
+        mtime: UnixTime { secs, nanos: 5 },
+        ..NewListingEntry::dir()
+    };
+    let mut block = DirectoryBlock::default();
+    block.push(b"a", &NewListingEntry::dir(), None).unwrap();
     block.push(b"ab", &file(10, -5), None).unwrap();
-    let link = Fresh { kind: FileKind::Symlink, flags: Flags::LINKED, ..Fresh::dir() };
-    block.push(b"b", &link, Some(Detail { target: b"../x".as_slice().into(), ..Detail::default() })).unwrap();
-    block.push(b"c", &Fresh::dir(), None).unwrap();
-    let first = listing.attach(EntryId::ROOT, &mut block).unwrap();
-    let dirs = [first, EntryId::from_u32(first.as_u32() + 3).unwrap()];
+    let link =
+        NewListingEntry { kind: FileKind::Symlink, flags: EntryFlags::LINKED, ..NewListingEntry::dir() };
+    block
+        .push(b"b", &link, Some(EntryDetail { target: b"../x".as_slice().into(), ..EntryDetail::default() }))
+        .unwrap();
+    block.push(b"c", &NewListingEntry::dir(), None).unwrap();
+    let first = listing.attach(ListingEntryId::ROOT, &mut block).unwrap();
+    let dirs = [first, ListingEntryId::from_u32(first.as_u32() + 3).unwrap()];
     for dir in dirs.into_iter().rev() {
-        let mut block = Block::default();
+        let mut block = DirectoryBlock::default();
         for name in 0..50 {
             block.push(format!("file{name:02}").as_bytes(), &file(name * 1000, 1 << 33), None).unwrap();
         }
@@ -105,7 +114,7 @@ fn some_listing() -> Listing {
     listing
 }
 
-fn payloads(listing: &Listing) -> Vec<Vec<u8>> {
+fn payloads(listing: &TreeListing) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     encode_listing(listing, &mut |payload| {
         payloads.push(payload);
@@ -115,7 +124,7 @@ fn payloads(listing: &Listing) -> Vec<Vec<u8>> {
     payloads
 }
 
-fn decode(payloads: &[Vec<u8>]) -> Result<Option<Listing>, WireError> {
+fn decode(payloads: &[Vec<u8>]) -> Result<Option<TreeListing>, WireError> {
     let mut decoder = ListingDecoder::default();
     for payload in payloads {
         if let Some(listing) = decoder.take(payload)? {
@@ -125,8 +134,8 @@ fn decode(payloads: &[Vec<u8>]) -> Result<Option<Listing>, WireError> {
     Ok(None)
 }
 
-fn told(listing: &Listing) -> Vec<String> {
-    let tell = |entry: crate::listing::Entry<'_>| {
+fn told(listing: &TreeListing) -> Vec<String> {
+    let tell = |entry: crate::listing::ListingEntry<'_>| {
         let (mode, mtime, size) = (entry.mode(), entry.mtime(), entry.size());
         format!("{entry:?} {mode:o} {mtime:?} {size} {:?} {:?}", entry.flags(), entry.detail())
     };
@@ -177,12 +186,16 @@ fn entries_below_a_symlink_are_refused() {
 #[test]
 fn an_owner_that_is_nobody_is_refused() {
     for (uid, gid) in [(u32::MAX, 0), (0, u32::MAX)] {
-        let mut listing = Listing::new(&Fresh::dir(), None);
-        let mut block = Block::default();
+        let mut listing = TreeListing::new(&NewListingEntry::dir(), None);
+        let mut block = DirectoryBlock::default();
         block
-            .push(b"f", &Fresh { kind: FileKind::File, mode: 0o4755, uid, gid, ..Fresh::dir() }, None)
+            .push(
+                b"f",
+                &NewListingEntry { kind: FileKind::File, mode: 0o4755, uid, gid, ..NewListingEntry::dir() },
+                None,
+            )
             .unwrap();
-        listing.attach(EntryId::ROOT, &mut block).unwrap();
+        listing.attach(ListingEntryId::ROOT, &mut block).unwrap();
         assert!(decode(&payloads(&listing)).is_err(), "{uid}:{gid}");
     }
 }
@@ -219,32 +232,39 @@ fn steps_about_entries_that_are_not_there_are_refused() {
 /// A plan that made directories and renamed was refused, since two phases changed places on their way.
 #[test]
 fn every_phase_and_every_action_arrives_as_it_was_sent() {
-    use crate::plan::{Action, How, Phase, Plan, Step, What};
+    use crate::plan::{Differences, StepAction, StepPhase, SyncPlan, SyncStep, WriteMethod};
     let listing = some_listing();
-    let phases =
-        [Phase::Clear, Phase::Dirs, Phase::Rename, Phase::Files, Phase::Links, Phase::Delete, Phase::Finish];
-    let actions = [
-        Action::MakeDir,
-        Action::Write(How::Whole),
-        Action::Write(How::Delta),
-        Action::Write(How::InPlace),
-        Action::Write(How::Append),
-        Action::Symlink,
-        Action::Special,
-        Action::Link,
-        Action::Attributes,
-        Action::Rename,
-        Action::Delete,
-        Action::LinkBasis(0),
-        Action::LinkBasis(19),
-        Action::CopyBasis(0),
-        Action::CopyBasis(19),
+    let phases = [
+        StepPhase::Clear,
+        StepPhase::Dirs,
+        StepPhase::Rename,
+        StepPhase::Files,
+        StepPhase::Links,
+        StepPhase::Delete,
+        StepPhase::Finish,
     ];
-    let id = Some(EntryId::ROOT);
+    let actions = [
+        StepAction::MakeDir,
+        StepAction::Write(WriteMethod::Whole),
+        StepAction::Write(WriteMethod::Delta),
+        StepAction::Write(WriteMethod::InPlace),
+        StepAction::Write(WriteMethod::Append),
+        StepAction::Symlink,
+        StepAction::Special,
+        StepAction::Link,
+        StepAction::Attributes,
+        StepAction::Rename,
+        StepAction::Delete,
+        StepAction::LinkBasis(0),
+        StepAction::LinkBasis(19),
+        StepAction::CopyBasis(0),
+        StepAction::CopyBasis(19),
+    ];
+    let id = Some(ListingEntryId::ROOT);
     for action in actions {
-        let step = |phase| Step { phase, action, what: What(7), source: id, old: id, other: id };
+        let step = |phase| SyncStep { phase, action, what: Differences(7), source: id, old: id, other: id };
         let steps = phases.into_iter().map(step).collect();
-        let plan = Plan { steps, ..Plan::default() };
+        let plan = SyncPlan { steps, ..SyncPlan::default() };
         let mut decoder = PlanDecoder::default();
         let mut arrived = None;
         crate::wire::encode_plan(&plan, &mut |payload| -> Result<(), WireError> {
@@ -259,7 +279,7 @@ fn every_phase_and_every_action_arrives_as_it_was_sent() {
 proptest! {
     #[test]
     fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        for codec in [Codec::Plain, Codec::Zstd] {
+        for codec in [WireCodec::Plain, WireCodec::Zstd] {
             read_all(codec, bytes.clone());
         }
         let mut decoder = ListingDecoder::default();

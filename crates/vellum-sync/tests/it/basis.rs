@@ -8,8 +8,8 @@ use std::process::Command;
 
 use proptest::prelude::*;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
-use vellum_sync::options::{BasisUsage, By, Options};
-use vellum_sync::plan::Action;
+use vellum_sync::options::{BasisUsage, CompareMethod, SyncOptions};
+use vellum_sync::plan::StepAction;
 
 use crate::run::{everything, plan, plan_from};
 use crate::trees::{build, cases, difference, facts, tree_with};
@@ -61,14 +61,14 @@ fn shared(tree: &Path, basis: &Path) -> BTreeMap<PathBuf, bool> {
 }
 
 /// Not xattrs, which this rsync compares with the wrong file when several basis directories have it.
-fn both(checksum: bool) -> (Options, Vec<&'static str>) {
+fn both(checksum: bool) -> (SyncOptions, Vec<&'static str>) {
     let mut options = everything();
     options.preserve.acls = false;
     options.preserve.xattrs = false;
     options.preserve.hard_links = false;
     let mut words = vec!["-rltpgoD"];
     if checksum {
-        options.compare.by = By::Content;
+        options.compare.by = CompareMethod::Content;
         words.push("-c");
     }
     (options, words)
@@ -157,7 +157,7 @@ fn a_later_run_changes_no_attribute_of_a_basis_directory() {
 #[test]
 fn what_is_gone_from_a_basis_directory_comes_from_the_source() {
     for (usage, action) in
-        [(BasisUsage::Link, Action::LinkBasis(0)), (BasisUsage::Copy, Action::CopyBasis(0))]
+        [(BasisUsage::Link, StepAction::LinkBasis(0)), (BasisUsage::Copy, StepAction::CopyBasis(0))]
     {
         let dir = one_file();
         let at = |name: &str| dir.path().join(name);

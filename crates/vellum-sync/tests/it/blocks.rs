@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use vellum_sync::options::{Backup, DeltaMode, Options};
+use vellum_sync::options::{BackupLocation, DeltaMode, SyncOptions};
 
 use crate::disk::Disk;
 use crate::run::{everything, sync};
@@ -60,8 +60,8 @@ impl Versions {
     }
 
     /// Synchronises; how much more is in use, with the old version kept.
-    fn growth(&self, mut options: Options) -> u64 {
-        options.writing.backup = Some(Backup { dir: None, suffix: b"~".to_vec() });
+    fn growth(&self, mut options: SyncOptions) -> u64 {
+        options.writing.backup = Some(BackupLocation { dir: None, suffix: b"~".to_vec() });
         let before = self.used();
         let report = sync(self.from(), &self.to(), &options);
         assert_eq!(report.problems, []);
@@ -74,7 +74,7 @@ impl Versions {
     }
 }
 
-fn always() -> Options {
+fn always() -> SyncOptions {
     let mut options = everything();
     options.writing.delta = DeltaMode::Always;
     options
@@ -104,7 +104,7 @@ fn of_a_moved_file_little_is_written(kind: &str) {
     for (content, is_little) in [(inserted, true), (removed, true), (odd, false)] {
         fs::write(versions.from().join("f"), &content).unwrap();
         let mut options = always();
-        options.writing.backup = Some(Backup { dir: None, suffix: b"~".to_vec() });
+        options.writing.backup = Some(BackupLocation { dir: None, suffix: b"~".to_vec() });
         let before = versions.used();
         let report = sync(versions.from(), &versions.to(), &options);
         assert_eq!(report.problems, []);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, XattrFlags, mknodat, renameat_with, setxattr};
-use vellum_sync::options::{Delete, Options, When};
-use vellum_sync::wire::{Codec, Greeting, VERSION, WireError};
+use vellum_sync::options::{DeleteOptions, DeletePhase, SyncOptions};
+use vellum_sync::wire::{Greeting, VERSION, WireCodec, WireError};
 
 use crate::run::{everything, plan};
 use crate::trees::{difference, facts};
@@ -71,8 +71,11 @@ impl Drop for Stop<'_> {
     }
 }
 
-fn deleting() -> Options {
-    Options { delete: Delete { when: When::After, force: true, ..Delete::default() }, ..everything() }
+fn deleting() -> SyncOptions {
+    SyncOptions {
+        delete: DeleteOptions { when: DeletePhase::After, force: true, ..DeleteOptions::default() },
+        ..everything()
+    }
 }
 
 /// hostile.md 36 to 38: writing, linking, chmod, chown, times, attributes, mkdir, unlink and rmdir all meet symlinks in
@@ -150,7 +153,7 @@ fn directories_of_the_source_exchanged_for_symlinks_give_nothing_away() {
         }
     }
     let mut options = deleting();
-    options.compare.by = vellum_sync::options::By::Nothing;
+    options.compare.by = vellum_sync::options::CompareMethod::Nothing;
     world.exchanging("from", || {
         for _ in 0..ROUNDS {
             let _ = plan(&world.at("from"), &world.at("to"), &options).carry_out();
@@ -211,7 +214,7 @@ fn what_is_planted_where_a_file_arrives_is_neither_followed_nor_written() {
 fn other_versions_are_refused_by_name() {
     for (lowest, highest) in [(0, VERSION - 1), (VERSION + 1, u16::MAX), (2, 1)] {
         let mut bytes = Vec::new();
-        Greeting { codec: Codec::Zstd, lowest, highest }.send(&mut bytes).unwrap();
+        Greeting { codec: WireCodec::Zstd, lowest, highest }.send(&mut bytes).unwrap();
         let told = Greeting::receive(&mut bytes.as_slice());
         assert!(matches!(told, Err(WireError::Version(..))), "{lowest} to {highest}: {told:?}");
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use proptest::prelude::*;
-use vellum_sync::options::{By, Delete, Options, When};
+use vellum_sync::options::{CompareMethod, DeleteOptions, DeletePhase, SyncOptions};
 
 use crate::run::{everything, plan};
 use crate::trees::{build, cases, difference, facts, tree_with};
@@ -12,7 +12,7 @@ use crate::trees::{build, cases, difference, facts, tree_with};
 /// An option set as both know it. Not --ignore-existing: where the source has a directory and the destination a file,
 /// rsync gives the file the directory's attributes. Not -H together with --existing: where a name of another kind is in the
 /// way and the file's first name is not there, rsync removes the one and makes nothing.
-fn both(switches: &[bool]) -> (Options, Vec<&'static str>) {
+fn both(switches: &[bool]) -> (SyncOptions, Vec<&'static str>) {
     let mut options = everything();
     let mut words = vec!["-rltpgoD", "--no-whole-file"];
     options.preserve.acls = false;
@@ -28,10 +28,10 @@ fn both(switches: &[bool]) -> (Options, Vec<&'static str>) {
         }
     }
     if switches[2] {
-        options.delete = Delete { when: When::After, force: true, ..Delete::default() };
+        options.delete = DeleteOptions { when: DeletePhase::After, force: true, ..DeleteOptions::default() };
     }
     if switches[5] {
-        options.compare.by = By::Content;
+        options.compare.by = CompareMethod::Content;
     }
     // A directory in the way goes with both.
     options.delete.obstacles = true;

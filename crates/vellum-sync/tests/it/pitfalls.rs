@@ -5,8 +5,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use vellum_sync::SyncError;
-use vellum_sync::options::{Backup, Delete, DeltaMode, Options, When};
-use vellum_sync::plan::{Action, Plan};
+use vellum_sync::options::{BackupLocation, DeleteOptions, DeletePhase, DeltaMode, SyncOptions};
+use vellum_sync::plan::{StepAction, SyncPlan};
 
 use crate::disk::Disk;
 use crate::run::{everything, plan, sync};
@@ -36,7 +36,7 @@ impl Pair {
         self.dir.path().join(name)
     }
 
-    fn sync(&self, options: &Options) -> vellum_sync::receive::Report {
+    fn sync(&self, options: &SyncOptions) -> vellum_sync::receive::SyncReport {
         sync(&self.from(""), &self.to(""), options)
     }
 
@@ -47,8 +47,11 @@ impl Pair {
     }
 }
 
-fn deleting() -> Options {
-    Options { delete: Delete { when: When::After, force: true, ..Delete::default() }, ..everything() }
+fn deleting() -> SyncOptions {
+    SyncOptions {
+        delete: DeleteOptions { when: DeletePhase::After, force: true, ..DeleteOptions::default() },
+        ..everything()
+    }
 }
 
 fn write(path: &Path, content: impl AsRef<[u8]>) {
@@ -187,10 +190,10 @@ fn files_and_directories_take_each_others_place() {
 
 #[test]
 fn a_tree_deeper_than_any_path_is_copied_and_deleted() {
-    use vellum_checkout::beneath::Dir;
+    use vellum_checkout::beneath::HeldDir;
     let pair = Pair::new();
     let name = [b'n'; 200];
-    let mut here = Dir::open_root(&pair.from("")).unwrap();
+    let mut here = HeldDir::open_root(&pair.from("")).unwrap();
     for _ in 0..30 {
         here.make_dir(&name, 0o755).unwrap();
         here = here.open_dir(&name).unwrap();
@@ -240,7 +243,7 @@ fn holes_stay_holes_and_zeros_become_some_if_asked() {
     assert!(fs::metadata(pair.to("holes")).unwrap().blocks() < 100);
     let mut options = everything();
     options.preserve.sparse = true;
-    options.compare.by = vellum_sync::options::By::Nothing;
+    options.compare.by = vellum_sync::options::CompareMethod::Nothing;
     pair.sync(&options);
     assert!(fs::metadata(pair.to("zeros")).unwrap().blocks() < 100);
     pair.equal();
@@ -301,7 +304,8 @@ fn names_that_differ_in_case_or_form_alone_are_told_where_they_are_one() {
         write(&pair.to(other), "one");
         let report = planned.carry_out().unwrap();
         assert_eq!(report.problems.len(), 2, "{report:?}");
-        let told = |problem: &vellum_sync::receive::Problem| problem.message.contains("two names for one");
+        let told =
+            |problem: &vellum_sync::receive::SyncProblem| problem.message.contains("two names for one");
         assert!(report.problems.iter().any(told), "{report:?}");
         assert_eq!(fs::read_to_string(pair.to(other)).unwrap(), "one");
         assert!(pair.to("extra").exists(), "nothing is deleted");
@@ -477,7 +481,7 @@ fn renamed_files_are_renamed() {
     let mut options = deleting();
     options.detect_renames = true;
     let planned = plan(&pair.from(""), &pair.to(""), &options);
-    assert!(planned.plan.steps.iter().any(|step| step.action == Action::Rename));
+    assert!(planned.plan.steps.iter().any(|step| step.action == StepAction::Rename));
     assert_eq!(planned.carry_out().unwrap().written, 0);
     pair.equal();
 }
@@ -489,7 +493,7 @@ fn backups_keep_what_was_there_and_are_not_deleted() {
     write(&pair.to("f"), "older");
     write(&pair.to("g"), "gone");
     let mut options = deleting();
-    options.writing.backup = Some(Backup { dir: None, suffix: b"~".to_vec() });
+    options.writing.backup = Some(BackupLocation { dir: None, suffix: b"~".to_vec() });
     pair.sync(&options);
     assert_eq!(fs::read_to_string(pair.to("f~")).unwrap(), "older");
     assert_eq!(fs::read_to_string(pair.to("g~")).unwrap(), "gone");
@@ -550,8 +554,9 @@ fn plans_do_not_depend_on_the_order_of_the_walk() {
             fs::hard_link(pair.from("d0/f"), pair.from(&format!("d{n}/l"))).unwrap();
         }
     }
-    let shown =
-        |plan: &Plan| plan.steps.iter().map(|step| (step.phase, step.action, step.what)).collect::<Vec<_>>();
+    let shown = |plan: &SyncPlan| {
+        plan.steps.iter().map(|step| (step.phase, step.action, step.what)).collect::<Vec<_>>()
+    };
     let first = shown(&plan(&pair.from(""), &pair.to(""), &everything()).plan);
     for _ in 0..5 {
         assert_eq!(shown(&plan(&pair.from(""), &pair.to(""), &everything()).plan), first);

@@ -2,40 +2,46 @@
 //! do, and what was planned is what was done.
 
 use proptest::prelude::*;
-use vellum_sync::options::{By, Delete, DeltaMode, Effort, Options, When, Writing};
+use vellum_sync::options::{
+    CompareMethod, DeleteOptions, DeletePhase, DeltaMode, EffortOptions, SyncOptions, WriteOptions,
+};
 
 use crate::run::{everything, plan};
 use crate::trees::{Node, build, cases, difference, facts, tree};
 
 /// Options under which the destination becomes what the source is.
-fn options() -> impl Strategy<Value = Options> {
-    let by = prop_oneof![Just(By::SizeAndTime), Just(By::Content), Just(By::Nothing)];
-    let when = prop_oneof![Just(When::Before), Just(When::After)];
+fn options() -> impl Strategy<Value = SyncOptions> {
+    let by = prop_oneof![
+        Just(CompareMethod::SizeAndTime),
+        Just(CompareMethod::Content),
+        Just(CompareMethod::Nothing)
+    ];
+    let when = prop_oneof![Just(DeletePhase::Before), Just(DeletePhase::After)];
     let delta = prop_oneof![Just(DeltaMode::Auto), Just(DeltaMode::Always), Just(DeltaMode::Never)];
     let switches = proptest::collection::vec(any::<bool>(), 8);
     (by, when, delta, switches, 1..4u32).prop_map(|(by, when, delta, switches, jobs)| {
         let mut options = everything();
         options.compare.by = by;
-        options.delete = Delete { when, force: true, obstacles: true, ..Delete::default() };
-        options.writing = Writing {
+        options.delete = DeleteOptions { when, force: true, obstacles: true, ..DeleteOptions::default() };
+        options.writing = WriteOptions {
             delta,
             in_place: switches[0],
             trash: switches[1],
             verify: switches[2],
             resume: switches[3],
-            ..Writing::default()
+            ..WriteOptions::default()
         };
         options.preserve.sparse = switches[4];
         options.detect_renames = switches[5];
         options.preserve.hard_links = switches[6] || switches[7];
-        options.effort = Effort { jobs: Some(jobs), ..Effort::default() };
+        options.effort = EffortOptions { jobs: Some(jobs), ..EffortOptions::default() };
         options
     })
 }
 
 /// Without -H, names of one file are files of their own.
 fn without_links(
-    options: &Options,
+    options: &SyncOptions,
     root: &std::path::Path,
 ) -> std::collections::BTreeMap<std::path::PathBuf, crate::trees::Facts> {
     let mut found = facts(root);
@@ -47,7 +53,7 @@ fn without_links(
     found
 }
 
-fn check(source: &Node, old: &Node, options: &Options) {
+fn check(source: &Node, old: &Node, options: &SyncOptions) {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));
     build(source, &from);
@@ -66,7 +72,11 @@ fn check(source: &Node, old: &Node, options: &Options) {
         panic!("{text}");
     }
     let mut second = options.clone();
-    second.compare.by = if options.compare.by == By::Nothing { By::SizeAndTime } else { options.compare.by };
+    second.compare.by = if options.compare.by == CompareMethod::Nothing {
+        CompareMethod::SizeAndTime
+    } else {
+        options.compare.by
+    };
     let again = plan(&from, &to, &second);
     assert!(again.plan.is_empty(), "a second run would do {:?}", again.plan.steps);
 }
@@ -86,7 +96,7 @@ proptest! {
         build(&source, &from);
         std::fs::create_dir(&to).unwrap();
         let mut options = options;
-        options.delete.when = When::Never;
+        options.delete.when = DeletePhase::Never;
         let report = plan(&from, &to, &options).carry_out().unwrap();
         prop_assert_eq!(report.problems, []);
         if let Some(text) = difference(&without_links(&options, &from), &without_links(&options, &to)) {

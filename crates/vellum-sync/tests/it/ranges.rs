@@ -8,14 +8,17 @@ use std::time::Duration;
 
 use vellum_checkout::beneath::TEMP_PREFIX;
 use vellum_sync::Result;
-use vellum_sync::listing::{Digest, Entry, EntryId, Listing};
-use vellum_sync::local::Local;
-use vellum_sync::options::{DeltaMode, Options, Writing};
-use vellum_sync::plan::Plan;
-use vellum_sync::receive::{Destination, Job, Report};
-use vellum_sync::rules::Filters;
-use vellum_sync::source::{Content, End, OldVersion, Part, Piece, Pieces, Side, Source, Wish};
-use vellum_volume::Meter;
+use vellum_sync::listing::{ContentDigest, ListingEntry, ListingEntryId, TreeListing};
+use vellum_sync::local::LocalEnd;
+use vellum_sync::options::{DeltaMode, SyncOptions, WriteOptions};
+use vellum_sync::plan::SyncPlan;
+use vellum_sync::receive::{DestinationEnd, SyncJob, SyncReport};
+use vellum_sync::rules::SyncFilters;
+use vellum_sync::source::{
+    ContentPieces, FileContent, FilePart, ListingRequest, OldVersion, SourceEnd, SyncEnd, SyncSide,
+    TransferPiece,
+};
+use vellum_volume::ProgressMeter;
 
 use crate::disk::Disk;
 use crate::run::{everything, sync};
@@ -65,8 +68,8 @@ impl Pair {
         self.dir.path().join("from")
     }
 
-    fn sync(&self, writing: Writing, jobs: u32) -> Report {
-        let mut options = Options { writing, ..everything() };
+    fn sync(&self, writing: WriteOptions, jobs: u32) -> SyncReport {
+        let mut options = SyncOptions { writing, ..everything() };
         options.effort.jobs = Some(jobs);
         let report = sync(&self.from(), &self.to, &options);
         assert_eq!(report.problems, []);
@@ -110,13 +113,13 @@ fn what_differs_in_any_range_is_written_over() {
         }
         old.extend_from_slice(b"beyond");
         fs::write(pair.to.join("f"), &old).unwrap();
-        let report = pair.sync(Writing { in_place: true, ..Writing::default() }, jobs);
+        let report = pair.sync(WriteOptions { in_place: true, ..WriteOptions::default() }, jobs);
         assert!(fs::read(pair.to.join("f")).unwrap() == bytes);
         assert!(report.written <= 5 * (64 << 10), "{report:?}");
         assert_eq!(report.written + report.spared, LEN as u64);
         // One that is shorter than the first range, to which the rest is appended.
         fs::write(pair.to.join("f"), &bytes[..1000]).unwrap();
-        let report = pair.sync(Writing { append: true, ..Writing::default() }, jobs);
+        let report = pair.sync(WriteOptions { append: true, ..WriteOptions::default() }, jobs);
         assert!(fs::read(pair.to.join("f")).unwrap() == bytes);
         assert_eq!((report.written, report.spared), (LEN as u64 - 1000, 0));
     }
@@ -132,11 +135,11 @@ fn what_is_appended_grows_in_order() {
     let bytes = content();
     write_sparse(&pair.from().join("f"), &bytes);
     for (name, writing) in [
-        ("appended", Writing { append: true, ..Writing::default() }),
-        ("in place", Writing { in_place: true, ..Writing::default() }),
+        ("appended", WriteOptions { append: true, ..WriteOptions::default() }),
+        ("in place", WriteOptions { in_place: true, ..WriteOptions::default() }),
     ] {
         fs::write(pair.to.join("f"), &bytes[..1000]).unwrap();
-        let mut options = Options { writing, ..everything() };
+        let mut options = SyncOptions { writing, ..everything() };
         options.effort.jobs = Some(4);
         assert!(!sync(&pair.from(), &pair.to, &options).problems.is_empty(), "the disk is too small");
         let found = fs::read(pair.to.join("f")).unwrap();
@@ -145,44 +148,52 @@ fn what_is_appended_grows_in_order() {
 }
 
 /// A directory of which each file's content is something else.
-struct Told<F>(Local, F);
+struct Told<F>(LocalEnd, F);
 
-impl<F: Send + Sync> End for Told<F> {
-    fn list(&self, wish: &Wish, meter: &Meter) -> Result<Listing> {
+impl<F: Send + Sync> SyncEnd for Told<F> {
+    fn list(&self, wish: &ListingRequest, meter: &ProgressMeter) -> Result<TreeListing> {
         self.0.list(wish, meter)
     }
 
-    fn digest(&self, listing: &Listing, files: &[EntryId], meter: &Meter) -> Result<Vec<Option<Digest>>> {
+    fn digest(
+        &self,
+        listing: &TreeListing,
+        files: &[ListingEntryId],
+        meter: &ProgressMeter,
+    ) -> Result<Vec<Option<ContentDigest>>> {
         self.0.digest(listing, files, meter)
     }
 }
 
-impl<P: Pieces + 'static, F: Fn() -> P + Send + Sync> Source for Told<F> {
-    fn open(&self, _: Entry<'_>, _: Option<OldVersion<'_>>) -> Result<Content> {
-        Ok(Content::Pieces(Box::new(self.1())))
+impl<P: ContentPieces + 'static, F: Fn() -> P + Send + Sync> SourceEnd for Told<F> {
+    fn open(&self, _: ListingEntry<'_>, _: Option<OldVersion<'_>>) -> Result<FileContent> {
+        Ok(FileContent::Pieces(Box::new(self.1())))
     }
 }
 
 /// A run from such a source.
-fn sync_told<P: Pieces + 'static>(
+fn sync_told<P: ContentPieces + 'static>(
     pair: &Pair,
-    options: &Options,
+    options: &SyncOptions,
     told: impl Fn() -> P + Send + Sync,
-) -> Report {
-    let meter = Meter::default();
-    let (source, target) = (Told(Local::open(&pair.from()).unwrap(), told), Local::open(&pair.to).unwrap());
-    let wish = |side| Wish {
+) -> SyncReport {
+    let meter = ProgressMeter::default();
+    let (source, target) =
+        (Told(LocalEnd::open(&pair.from()).unwrap(), told), LocalEnd::open(&pair.to).unwrap());
+    let wish = |side| ListingRequest {
         side,
         options: Arc::new(options.clone()),
-        rules: Arc::new(Filters::default()).judge(side, b"/").unwrap(),
+        rules: Arc::new(SyncFilters::default()).judge(side, b"/").unwrap(),
         top: Vec::new(),
         avoid: None,
         owners: false,
     };
-    let from = source.list(&wish(Side::Source), &meter).unwrap();
-    let to = target.list(&wish(Side::Destination), &meter).unwrap();
-    let plan = Plan::new(&from, &to, options);
-    target.carry_out(&Job { plan: &plan, source: &source, from: &from, to: &to, options }, &meter).unwrap()
+    let from = source.list(&wish(SyncSide::Source), &meter).unwrap();
+    let to = target.list(&wish(SyncSide::Destination), &meter).unwrap();
+    let plan = SyncPlan::new(&from, &to, options);
+    target
+        .carry_out(&SyncJob { plan: &plan, source: &source, from: &from, to: &to, options }, &meter)
+        .unwrap()
 }
 
 /// Where threads wait until so many are there.
@@ -206,18 +217,18 @@ struct Parts {
     given: [u8; 1],
 }
 
-impl Pieces for Parts {
-    fn next(&mut self) -> Result<Option<Piece<'_>>> {
+impl ContentPieces for Parts {
+    fn next(&mut self) -> Result<Option<TransferPiece<'_>>> {
         let Some(byte) = self.byte.take() else { return Ok(None) };
         self.meeting.of(3);
         self.given = byte;
-        Ok(Some(Piece::Data(&self.given)))
+        Ok(Some(TransferPiece::Data(&self.given)))
     }
 
-    fn parts(&self) -> Option<Vec<Part>> {
+    fn parts(&self) -> Option<Vec<FilePart>> {
         let part = |(start, byte): (u64, &u8)| {
             let pieces = Self { meeting: self.meeting.clone(), byte: Some([*byte]), given: [0] };
-            Part { start, end: start + 1, pieces: Box::new(pieces) }
+            FilePart { start, end: start + 1, pieces: Box::new(pieces) }
         };
         Some((0..).zip(b"abc").map(part).collect())
     }
@@ -241,10 +252,10 @@ struct Struck {
     given: bool,
 }
 
-impl Pieces for Struck {
-    fn next(&mut self) -> Result<Option<Piece<'_>>> {
+impl ContentPieces for Struck {
+    fn next(&mut self) -> Result<Option<TransferPiece<'_>>> {
         if !std::mem::replace(&mut self.given, true) {
-            return Ok(Some(Piece::Data(b"right")));
+            return Ok(Some(TransferPiece::Data(b"right")));
         }
         let found = fs::read_dir(&self.to).unwrap().map(|entry| entry.unwrap());
         let is_written = |name: &[u8]| name.starts_with(TEMP_PREFIX) || name == b"in-place";
@@ -261,7 +272,7 @@ fn what_is_read_again_is_compared_with_what_arrived() {
         let pair = Pair::new();
         fs::write(pair.from().join(name), "right").unwrap();
         let mut options = everything();
-        options.writing = Writing { in_place, delta: DeltaMode::Never, ..Writing::default() };
+        options.writing = WriteOptions { in_place, delta: DeltaMode::Never, ..WriteOptions::default() };
         for verify in [false, true] {
             options.writing.verify = verify;
             fs::write(pair.to.join(name), "old").unwrap();
@@ -286,16 +297,16 @@ fn what_is_read_again_is_compared_with_what_arrived() {
 /// A file of which the source says, after a short hash, that the first bytes are as they were.
 struct Alike {
     given: bool,
-    whole: Digest,
+    whole: ContentDigest,
 }
 
-impl Pieces for Alike {
-    fn next(&mut self) -> Result<Option<Piece<'_>>> {
+impl ContentPieces for Alike {
+    fn next(&mut self) -> Result<Option<TransferPiece<'_>>> {
         let first = !std::mem::replace(&mut self.given, true);
-        Ok(first.then_some(Piece::Old { offset: 0, len: 5 }))
+        Ok(first.then_some(TransferPiece::Old { offset: 0, len: 5 }))
     }
 
-    fn digest(&self) -> Option<Digest> {
+    fn digest(&self) -> Option<ContentDigest> {
         Some(self.whole)
     }
 }

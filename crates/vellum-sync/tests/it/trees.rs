@@ -24,7 +24,7 @@ pub fn cases(cases: u32) -> ProptestConfig {
 
 /// What a node is.
 #[derive(Debug, Clone)]
-pub enum Kind {
+pub enum FrameKind {
     Dir(BTreeMap<usize, Node>),
     File {
         size: u32,
@@ -41,7 +41,7 @@ pub enum Kind {
 /// One entry of a random tree.
 #[derive(Debug, Clone)]
 pub struct Node {
-    kind: Kind,
+    kind: FrameKind,
     mode: u32,
     owner: u32,
     /// Seconds, and nanoseconds.
@@ -64,19 +64,19 @@ const TARGETS: [&str; 4] = ["a", "../b", "/nowhere/at all", "x"];
 const SECONDS: [i64; 4] = [-1_000_000, 0, 1_700_000_000, 4_500_000_000];
 const SIZES: [u32; 6] = [0, 1, 5000, 70_000, 140_000, 300_000];
 
-fn leaf() -> impl Strategy<Value = Kind> {
+fn leaf() -> impl Strategy<Value = FrameKind> {
     prop_oneof![
         6 => (proptest::sample::select(&SIZES[..]), any::<bool>())
-            .prop_map(|(size, sparse)| Kind::File { size, sparse }),
-        2 => (0..TARGETS.len() as u8).prop_map(Kind::Symlink),
-        1 => Just(Kind::Fifo),
-        1 => Just(Kind::Socket),
-        1 => (1..4u8).prop_map(Kind::Device),
-        2 => any::<u8>().prop_map(Kind::Link),
+            .prop_map(|(size, sparse)| FrameKind::File { size, sparse }),
+        2 => (0..TARGETS.len() as u8).prop_map(FrameKind::Symlink),
+        1 => Just(FrameKind::Fifo),
+        1 => Just(FrameKind::Socket),
+        1 => (1..4u8).prop_map(FrameKind::Device),
+        2 => any::<u8>().prop_map(FrameKind::Link),
     ]
 }
 
-fn node(kind: impl Strategy<Value = Kind>, nanos: u32) -> impl Strategy<Value = Node> {
+fn node(kind: impl Strategy<Value = FrameKind>, nanos: u32) -> impl Strategy<Value = Node> {
     let modes = vec![0o644, 0o600, 0o755, 0o4755, 0o2711, 0o000, 0o1777];
     let mode = proptest::sample::select(modes);
     let owner = proptest::sample::select(vec![0, 0, 1000, 12345]);
@@ -95,8 +95,8 @@ pub fn tree() -> impl Strategy<Value = Node> {
 pub fn tree_with(nanos: u32) -> impl Strategy<Value = Node> {
     let entries = |inner| proptest::collection::btree_map(0..NAMES, inner, 0..6);
     let inner = node(leaf(), nanos)
-        .prop_recursive(3, 40, 6, move |inner| node(entries(inner).prop_map(Kind::Dir), nanos));
-    node(proptest::collection::btree_map(0..NAMES, inner, 0..7).prop_map(Kind::Dir), nanos)
+        .prop_recursive(3, 40, 6, move |inner| node(entries(inner).prop_map(FrameKind::Dir), nanos));
+    node(proptest::collection::btree_map(0..NAMES, inner, 0..7).prop_map(FrameKind::Dir), nanos)
 }
 
 /// Makes the tree in an empty directory.
@@ -109,7 +109,7 @@ pub fn build(root: &Node, at: &Path) {
 
 fn make(node: &Node, at: &Path, names: &[OsString], files: &mut Vec<PathBuf>) {
     match &node.kind {
-        Kind::Dir(entries) => {
+        FrameKind::Dir(entries) => {
             if !at.is_dir() {
                 fs::create_dir(at).unwrap();
             }
@@ -117,20 +117,20 @@ fn make(node: &Node, at: &Path, names: &[OsString], files: &mut Vec<PathBuf>) {
                 make(entry, &at.join(&names[*name]), names, files);
             }
         }
-        Kind::File { size, sparse } => {
+        FrameKind::File { size, sparse } => {
             fill(at, node, *size, *sparse);
             files.push(at.to_path_buf());
         }
-        Kind::Symlink(target) => symlink(TARGETS[usize::from(*target)], at).unwrap(),
-        Kind::Fifo => mknodat(CWD, at, FileType::Fifo, Mode::RUSR, 0).unwrap(),
-        Kind::Socket => mknodat(CWD, at, FileType::Socket, Mode::RUSR, 0).unwrap(),
-        Kind::Device(minor) => {
+        FrameKind::Symlink(target) => symlink(TARGETS[usize::from(*target)], at).unwrap(),
+        FrameKind::Fifo => mknodat(CWD, at, FileType::Fifo, Mode::RUSR, 0).unwrap(),
+        FrameKind::Socket => mknodat(CWD, at, FileType::Socket, Mode::RUSR, 0).unwrap(),
+        FrameKind::Device(minor) => {
             mknodat(CWD, at, FileType::CharacterDevice, Mode::RUSR, makedev(1, u32::from(*minor))).unwrap();
         }
-        Kind::Link(number) if !files.is_empty() => {
+        FrameKind::Link(number) if !files.is_empty() => {
             fs::hard_link(&files[usize::from(*number) % files.len()], at).unwrap();
         }
-        Kind::Link(_) => fill(at, node, 1, false),
+        FrameKind::Link(_) => fill(at, node, 1, false),
     }
 }
 
@@ -161,21 +161,21 @@ fn fill(at: &Path, node: &Node, size: u32, sparse: bool) {
 
 /// Attributes, children first. Other names of a file have those of the last.
 fn dress(node: &Node, at: &Path, names: &[OsString]) {
-    if let Kind::Dir(entries) = &node.kind {
+    if let FrameKind::Dir(entries) = &node.kind {
         for (name, entry) in entries {
             dress(entry, &at.join(&names[*name]), names);
         }
     }
-    if matches!(node.kind, Kind::Link(_)) && fs::symlink_metadata(at).unwrap().nlink() > 1 {
+    if matches!(node.kind, FrameKind::Link(_)) && fs::symlink_metadata(at).unwrap().nlink() > 1 {
         return;
     }
-    let is_link = matches!(node.kind, Kind::Symlink(_));
+    let is_link = matches!(node.kind, FrameKind::Symlink(_));
     std::os::unix::fs::lchown(at, Some(node.owner), Some(node.owner)).unwrap();
-    if let (Some(value), Kind::File { .. } | Kind::Dir(_)) = (node.xattr, &node.kind) {
+    if let (Some(value), FrameKind::File { .. } | FrameKind::Dir(_)) = (node.xattr, &node.kind) {
         rustix::fs::lsetxattr(at, "user.test", &[value], rustix::fs::XattrFlags::empty()).unwrap();
     }
     if !is_link {
-        let mode = if matches!(node.kind, Kind::Dir(_)) { node.mode | 0o700 } else { node.mode };
+        let mode = if matches!(node.kind, FrameKind::Dir(_)) { node.mode | 0o700 } else { node.mode };
         fs::set_permissions(at, fs::Permissions::from_mode(mode)).unwrap();
     }
     let time = Timespec { tv_sec: node.mtime.0, tv_nsec: i64::from(node.mtime.1) * 7 };

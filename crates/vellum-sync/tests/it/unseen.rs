@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
-use vellum_sync::options::Options;
+use vellum_sync::options::SyncOptions;
 
 use crate::disk::Disk;
 use crate::run::{everything, plan, sync};
@@ -56,7 +56,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-fn without_attributes() -> Options {
+fn without_attributes() -> SyncOptions {
     let mut options = everything();
     (options.preserve.xattrs, options.preserve.acls) = (false, false);
     options

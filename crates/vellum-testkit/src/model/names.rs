@@ -6,34 +6,34 @@ use rustix::io::Errno;
 use vellum_types::FileKind;
 use vellum_types::limits::NAME_MAX;
 
-use super::{File, Id, Model, New, ROOT, Result, Tick};
+use super::{ModelFile, ModelFileId, ModelFilesystem, ModelTime, NewModelFile, ROOT, Result};
 
 /// A name that is taken: at the root for everything, below for directories.
 const TAKEN: &[u8] = b".vellum";
 
 /// A directory and a name in it.
-pub type Place<'a> = (Id, &'a [u8]);
+pub type ModelPlace<'a> = (ModelFileId, &'a [u8]);
 
-impl Model {
+impl ModelFilesystem {
     /// What a directory holds under a name.
-    pub fn lookup(&self, (dir, name): Place<'_>) -> Result<Id> {
+    pub fn lookup(&self, (dir, name): ModelPlace<'_>) -> Result<ModelFileId> {
         check_name(name)?;
         self.dir(dir)?.entries.get(name).copied().ok_or(Errno::NOENT)
     }
 
     /// Makes something.
-    pub fn make(&mut self, place: Place<'_>, kind: FileKind, new: &New) -> Result<Id> {
+    pub fn make(&mut self, place: ModelPlace<'_>, kind: FileKind, new: &NewModelFile) -> Result<ModelFileId> {
         check_name(place.1)?;
         check_free(place, kind)?;
         self.check_absent(place)?;
         let id = self.born(place.0, kind, new);
-        let time = self.files.get(&id).map_or(Tick(0), |file| file.ctime);
+        let time = self.files.get(&id).map_or(ModelTime(0), |file| file.ctime);
         self.put(place, id, time);
         Ok(id)
     }
 
     /// Makes a file without a name, and opens it.
-    pub fn tmpfile(&mut self, dir: Id, new: &New) -> Result<Id> {
+    pub fn tmpfile(&mut self, dir: ModelFileId, new: &NewModelFile) -> Result<ModelFileId> {
         self.living_dir(dir)?;
         let id = self.born(dir, FileKind::File, new);
         self.open(id)?;
@@ -41,7 +41,7 @@ impl Model {
     }
 
     /// Gives a file another name.
-    pub fn link(&mut self, id: Id, place: Place<'_>) -> Result<()> {
+    pub fn link(&mut self, id: ModelFileId, place: ModelPlace<'_>) -> Result<()> {
         check_name(place.1)?;
         let kind = self.file(id)?.kind;
         if kind == FileKind::Dir {
@@ -56,7 +56,7 @@ impl Model {
     }
 
     /// Removes a name of anything but a directory.
-    pub fn unlink(&mut self, place: Place<'_>) -> Result<()> {
+    pub fn unlink(&mut self, place: ModelPlace<'_>) -> Result<()> {
         let id = self.lookup(place)?;
         if self.is_dir(id) {
             return Err(Errno::ISDIR);
@@ -65,7 +65,7 @@ impl Model {
     }
 
     /// Removes an empty directory.
-    pub fn rmdir(&mut self, place: Place<'_>) -> Result<()> {
+    pub fn rmdir(&mut self, place: ModelPlace<'_>) -> Result<()> {
         let id = self.lookup(place)?;
         if !self.dir(id)?.entries.is_empty() {
             return Err(Errno::NOTEMPTY);
@@ -74,7 +74,13 @@ impl Model {
     }
 
     /// Renames; `exchange` and `noreplace` as `renameat2(2)` has them.
-    pub fn rename(&mut self, from: Place<'_>, to: Place<'_>, noreplace: bool, exchange: bool) -> Result<()> {
+    pub fn rename(
+        &mut self,
+        from: ModelPlace<'_>,
+        to: ModelPlace<'_>,
+        noreplace: bool,
+        exchange: bool,
+    ) -> Result<()> {
         if noreplace && exchange {
             return Err(Errno::INVAL);
         }
@@ -100,8 +106,8 @@ impl Model {
 
     fn move_over(
         &mut self,
-        (from, moved): (Place<'_>, Id),
-        (to, target): (Place<'_>, Option<Id>),
+        (from, moved): (ModelPlace<'_>, ModelFileId),
+        (to, target): (ModelPlace<'_>, Option<ModelFileId>),
     ) -> Result<()> {
         match target.map(|target| (self.is_dir(moved), self.is_dir(target))) {
             Some((true, false)) => return Err(Errno::NOTDIR),
@@ -126,7 +132,11 @@ impl Model {
         Ok(())
     }
 
-    fn exchange(&mut self, (from, moved): (Place<'_>, Id), (to, target): (Place<'_>, Id)) -> Result<()> {
+    fn exchange(
+        &mut self,
+        (from, moved): (ModelPlace<'_>, ModelFileId),
+        (to, target): (ModelPlace<'_>, ModelFileId),
+    ) -> Result<()> {
         check_free(to, self.file(moved)?.kind)?;
         check_free(from, self.file(target)?.kind)?;
         let time = self.next_tick();
@@ -139,9 +149,9 @@ impl Model {
 
     fn check_circles(
         &self,
-        from: Place<'_>,
-        to: Place<'_>,
-        (moved, target): (Id, Option<Id>),
+        from: ModelPlace<'_>,
+        to: ModelPlace<'_>,
+        (moved, target): (ModelFileId, Option<ModelFileId>),
         exchange: bool,
     ) -> Result<()> {
         if from.0 != to.0 && self.is_dir(moved) && self.is_within(to.0, moved) {
@@ -155,25 +165,25 @@ impl Model {
         }
     }
 
-    fn is_within(&self, dir: Id, ancestor: Id) -> bool {
-        let parent = |id: &Id| self.files.get(id).and_then(|file| file.parent);
+    fn is_within(&self, dir: ModelFileId, ancestor: ModelFileId) -> bool {
+        let parent = |id: &ModelFileId| self.files.get(id).and_then(|file| file.parent);
         std::iter::successors(Some(dir), parent).any(|id| id == ancestor)
     }
 
-    fn is_dir(&self, id: Id) -> bool {
+    fn is_dir(&self, id: ModelFileId) -> bool {
         self.files.get(&id).is_some_and(|file| file.kind == FileKind::Dir)
     }
 
-    fn dir(&self, id: Id) -> Result<&File> {
+    fn dir(&self, id: ModelFileId) -> Result<&ModelFile> {
         Some(self.file(id)?).filter(|file| file.kind == FileKind::Dir).ok_or(Errno::NOTDIR)
     }
 
-    fn living_dir(&self, id: Id) -> Result<()> {
+    fn living_dir(&self, id: ModelFileId) -> Result<()> {
         self.dir(id)?;
         if self.links(id) == 0 { Err(Errno::NOENT) } else { Ok(()) }
     }
 
-    fn check_absent(&self, place: Place<'_>) -> Result<()> {
+    fn check_absent(&self, place: ModelPlace<'_>) -> Result<()> {
         match self.lookup(place) {
             Ok(_) => Err(Errno::EXIST),
             Err(Errno::NOENT) => self.living_dir(place.0),
@@ -181,7 +191,7 @@ impl Model {
         }
     }
 
-    fn born(&mut self, dir: Id, kind: FileKind, new: &New) -> Id {
+    fn born(&mut self, dir: ModelFileId, kind: FileKind, new: &NewModelFile) -> ModelFileId {
         let time = self.next_tick();
         let parent = self.files.get(&dir).map(|parent| (parent.mode & 0o2000 != 0, parent.gid));
         let mode = match kind {
@@ -189,7 +199,7 @@ impl Model {
             FileKind::Dir => new.mode & 0o1777 & !new.umask,
             _ => new.mode & !new.umask,
         };
-        let mut file = File { mode, uid: new.uid, gid: new.gid, ..File::new(kind, time) };
+        let mut file = ModelFile { mode, uid: new.uid, gid: new.gid, ..ModelFile::new(kind, time) };
         if let Some((true, gid)) = parent {
             file.gid = gid;
             file.mode |= if kind == FileKind::Dir { 0o2000 } else { 0 };
@@ -200,13 +210,13 @@ impl Model {
         if kind == FileKind::Symlink {
             file.target.clone_from(&new.target);
         }
-        let id = Id(self.next);
+        let id = ModelFileId(self.next);
         self.next += 1;
         self.files.insert(id, Arc::new(file));
         id
     }
 
-    fn put(&mut self, (dir, name): Place<'_>, id: Id, time: Tick) {
+    fn put(&mut self, (dir, name): ModelPlace<'_>, id: ModelFileId, time: ModelTime) {
         let is_dir = self.is_dir(id);
         if let Some(file) = self.file_mut(id).ok().filter(|_| is_dir) {
             file.parent = Some(dir);
@@ -217,13 +227,13 @@ impl Model {
         self.touch(dir, time);
     }
 
-    fn remove(&mut self, place: Place<'_>, id: Id) -> Result<()> {
+    fn remove(&mut self, place: ModelPlace<'_>, id: ModelFileId) -> Result<()> {
         let time = self.next_tick();
         self.take(place, id, time);
         Ok(())
     }
 
-    fn take(&mut self, (dir, name): Place<'_>, id: Id, time: Tick) {
+    fn take(&mut self, (dir, name): ModelPlace<'_>, id: ModelFileId, time: ModelTime) {
         if let Ok(dir) = self.file_mut(dir) {
             dir.entries.remove(name);
         }
@@ -234,7 +244,7 @@ impl Model {
         self.reap(id);
     }
 
-    fn touch(&mut self, dir: Id, time: Tick) {
+    fn touch(&mut self, dir: ModelFileId, time: ModelTime) {
         if let Ok(dir) = self.file_mut(dir) {
             (dir.mtime, dir.ctime) = (time, time);
         }
@@ -251,6 +261,6 @@ fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
-fn check_free((dir, name): Place<'_>, kind: FileKind) -> Result<()> {
+fn check_free((dir, name): ModelPlace<'_>, kind: FileKind) -> Result<()> {
     if name == TAKEN && (dir == ROOT || kind == FileKind::Dir) { Err(Errno::PERM) } else { Ok(()) }
 }

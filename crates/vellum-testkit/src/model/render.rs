@@ -2,11 +2,11 @@
 
 use vellum_types::FileKind;
 
-use super::{Id, Model, ROOT};
+use super::{ModelFileId, ModelFilesystem, ROOT};
 
 /// A name in the tree, with all that is to be equal: whatever is compared shows itself like this.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Shown {
+pub struct RenderedEntry {
     /// Path from the root.
     pub path: Vec<u8>,
     /// Kind.
@@ -25,10 +25,10 @@ pub struct Shown {
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Model {
+impl ModelFilesystem {
     /// All names, directories before what is in them, each with the file that it names.
     #[must_use]
-    pub fn render(&self) -> Vec<(Shown, Id)> {
+    pub fn render(&self) -> Vec<(RenderedEntry, ModelFileId)> {
         let mut shown = Vec::new();
         let mut waiting = vec![(Vec::new(), ROOT)];
         while let Some((path, id)) = waiting.pop() {
@@ -36,7 +36,7 @@ impl Model {
             for (name, child) in file.entries.iter().rev() {
                 waiting.push(([&path[..], b"/", name].concat(), *child));
             }
-            let shown_file = Shown {
+            let shown_file = RenderedEntry {
                 path,
                 kind: file.kind,
                 mode: file.mode,

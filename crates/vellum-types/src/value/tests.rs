@@ -4,8 +4,8 @@ use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-fn times() -> impl Strategy<Value = Time> {
-    (any::<i64>(), 0..1_000_000_000u32).prop_map(|(secs, nanos)| Time { secs, nanos })
+fn times() -> impl Strategy<Value = UnixTime> {
+    (any::<i64>(), 0..1_000_000_000u32).prop_map(|(secs, nanos)| UnixTime { secs, nanos })
 }
 
 prop_compose! {
@@ -13,19 +13,19 @@ prop_compose! {
         mode in 0..=MODE_MASK, uid: u32, gid: u32, nlink in 1..=u32::MAX, rdev: u64, generation: u64,
         mtime in times(), atime in times(), same: bool,
         name in vec(1..=b'.' - 1, 1..=NAME_MAX), content in proptest::option::of(vec(any::<u8>(), 0..200)),
-    ) -> Attr {
-        let mut attr = Attr::new(FileKind::File, mode);
+    ) -> InodeAttr {
+        let mut attr = InodeAttr::new(FileKind::File, mode);
         attr.set_times(mtime);
         if !same { attr.atime = atime; }
         attr.size = content.as_ref().map_or(123_456, |bytes| bytes.len() as u64);
-        Attr { uid, gid, nlink, rdev, generation, parent: Ino(1), name, inline: content, ..attr }
+        InodeAttr { uid, gid, nlink, rdev, generation, parent: Ino(1), name, inline: content, ..attr }
     }
 }
 
 proptest! {
     #[test]
     fn attributes_round_trip(attr in attrs()) {
-        prop_assert_eq!(Attr::decode(&attr.encode()), Ok(attr));
+        prop_assert_eq!(InodeAttr::decode(&attr.encode()), Ok(attr));
     }
 
     #[test]
@@ -33,16 +33,16 @@ proptest! {
         let mut bytes = attr.encode();
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
-        if let Ok(decoded) = Attr::decode(&bytes) {
+        if let Ok(decoded) = InodeAttr::decode(&bytes) {
             prop_assert_eq!(decoded.encode(), bytes);
         }
     }
 
     #[test]
     fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..64)) {
-        let _ = Attr::decode(&bytes);
+        let _ = InodeAttr::decode(&bytes);
         let _ = Dentry::decode(&bytes);
-        let _ = Super::decode(&bytes);
+        let _ = SuperBlock::decode(&bytes);
         if let Ok(extent) = Extent::decode(&bytes) {
             prop_assert_eq!(extent.encode(), bytes);
         }
@@ -63,21 +63,21 @@ proptest! {
 
 #[test]
 fn times_out_of_range_are_refused() {
-    let mut attr = Attr::new(FileKind::Dir, 0o755);
-    attr.set_times(Time { secs: i64::MIN, nanos: 999_999_999 });
-    assert_eq!(Attr::decode(&attr.encode()), Ok(attr.clone()));
-    attr.set_times(Time { secs: 0, nanos: 1_000_000_000 });
-    assert_eq!(Attr::decode(&attr.encode()), Err(DecodeError::Invalid("nanoseconds")));
+    let mut attr = InodeAttr::new(FileKind::Dir, 0o755);
+    attr.set_times(UnixTime { secs: i64::MIN, nanos: 999_999_999 });
+    assert_eq!(InodeAttr::decode(&attr.encode()), Ok(attr.clone()));
+    attr.set_times(UnixTime { secs: 0, nanos: 1_000_000_000 });
+    assert_eq!(InodeAttr::decode(&attr.encode()), Err(DecodeError::Invalid("nanoseconds")));
 }
 
 #[test]
 fn sizes_that_lie_are_refused() {
-    let mut attr = Attr::new(FileKind::File, 0o644);
+    let mut attr = InodeAttr::new(FileKind::File, 0o644);
     attr.name = b"f".to_vec();
     attr.parent = Ino(1);
     attr.inline = Some(b"abc".to_vec());
     attr.size = 4;
-    assert_eq!(Attr::decode(&attr.encode()), Err(DecodeError::Invalid("size")));
+    assert_eq!(InodeAttr::decode(&attr.encode()), Err(DecodeError::Invalid("size")));
 }
 
 #[test]
@@ -89,12 +89,12 @@ fn a_dentry_never_names_the_root() {
 
 #[test]
 fn only_an_orphan_has_no_links_and_it_has_no_name() {
-    let mut attr = Attr::new(FileKind::File, 0o644);
+    let mut attr = InodeAttr::new(FileKind::File, 0o644);
     attr.nlink = 0;
-    assert_eq!(Attr::decode(&attr.encode()), Ok(attr.clone()));
-    assert_eq!(Attr::decode_published(&attr.encode()), Err(DecodeError::Invalid("link count")));
+    assert_eq!(InodeAttr::decode(&attr.encode()), Ok(attr.clone()));
+    assert_eq!(InodeAttr::decode_published(&attr.encode()), Err(DecodeError::Invalid("link count")));
     (attr.parent, attr.name) = (Ino(1), b"f".to_vec());
-    assert_eq!(Attr::decode(&attr.encode()), Err(DecodeError::Invalid("link count")));
+    assert_eq!(InodeAttr::decode(&attr.encode()), Err(DecodeError::Invalid("link count")));
     (attr.parent, attr.name, attr.nlink) = (Ino::SUPER, Vec::new(), 1);
-    assert_eq!(Attr::decode(&attr.encode()), Err(DecodeError::Invalid("name")));
+    assert_eq!(InodeAttr::decode(&attr.encode()), Err(DecodeError::Invalid("name")));
 }

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use rayon::prelude::*;
-use vellum_map::{MapError, Node, Root};
+use vellum_map::{MapError, MapNode, MapRoot};
 use vellum_store::BlobError;
-use vellum_types::{BlobId, BlobKind, DecodeError, Extent, ExtentSource, KeyRef};
+use vellum_types::{BlobId, BlobKind, DecodeError, Extent, ExtentSource, MapKeyRef};
 
 use crate::error::{Result, VolumeError};
-use crate::progress::Meter;
+use crate::progress::ProgressMeter;
 use crate::volume::Volume;
 
 /// Nodes that are fetched and decoded together: some MiB.
@@ -16,12 +16,12 @@ const BATCH: usize = 512;
 
 /// The blobs that some tree needs.
 #[derive(Debug, Default, Clone)]
-pub struct Live {
+pub struct LiveBlobs {
     /// Half an id each: as good as unique (2^-64 for a billion blobs), and a false "alive" does no harm.
     ids: HashSet<u128>,
 }
 
-impl Live {
+impl LiveBlobs {
     fn insert(&mut self, id: &BlobId) -> bool {
         self.ids.insert(half(id))
     }
@@ -54,13 +54,13 @@ fn half(id: &BlobId) -> u128 {
 /// Adds to `live` all that the trees at `roots` need. A blob that the index does not know is an error.
 pub fn mark(
     volume: &Volume,
-    roots: impl IntoIterator<Item = Root>,
-    live: &mut Live,
-    meter: &Meter,
+    roots: impl IntoIterator<Item = MapRoot>,
+    live: &mut LiveBlobs,
+    meter: &ProgressMeter,
 ) -> Result<()> {
     let empty = volume.empty_root();
     let mut waiting: Vec<BlobId> = Vec::new();
-    for Root(id) in roots {
+    for MapRoot(id) in roots {
         if id != empty.0 && live.insert(&id) {
             waiting.push(id);
         }
@@ -83,35 +83,38 @@ pub fn mark(
 }
 
 /// What a node refers to.
-struct References {
+struct NodeReferences {
     nodes: Vec<BlobId>,
     chunks: Vec<BlobId>,
 }
 
-fn read_nodes(volume: &Volume, ids: &[BlobId]) -> Result<Vec<References>> {
+fn read_nodes(volume: &Volume, ids: &[BlobId]) -> Result<Vec<NodeReferences>> {
     let wanted: Vec<_> = ids.iter().map(|id| (BlobKind::Node, *id)).collect();
     let fetched = volume.blobs.fetch(&wanted)?;
-    let read = |(place, id): (usize, &BlobId)| -> Result<References> {
+    let read = |(place, id): (usize, &BlobId)| -> Result<NodeReferences> {
         let bytes = fetched.open(place)?;
-        let node = Node::decode(bytes).map_err(|source| MapError::Node { id: *id, source })?;
+        let node = MapNode::decode(bytes).map_err(|source| MapError::Node { id: *id, source })?;
         references(&node, id)
     };
     ids.par_iter().enumerate().map(read).collect()
 }
 
-fn references(node: &Node, id: &BlobId) -> Result<References> {
+fn references(node: &MapNode, id: &BlobId) -> Result<NodeReferences> {
     if !node.is_leaf() {
-        return Ok(References { nodes: node.children().map(|child| child.id).collect(), chunks: Vec::new() });
+        return Ok(NodeReferences {
+            nodes: node.children().map(|child| child.id).collect(),
+            chunks: Vec::new(),
+        });
     }
     let chunks = node.entries().filter_map(|(key, value)| chunk(key, value).transpose());
     let chunks = chunks.collect::<std::result::Result<_, DecodeError>>();
     let broken = |source| VolumeError::Decode { what: format!("node {id}"), source };
-    Ok(References { nodes: Vec::new(), chunks: chunks.map_err(broken)? })
+    Ok(NodeReferences { nodes: Vec::new(), chunks: chunks.map_err(broken)? })
 }
 
 /// The chunk that an entry refers to, if it is an extent of one.
 fn chunk(key: &[u8], value: &[u8]) -> std::result::Result<Option<BlobId>, DecodeError> {
-    let KeyRef::Extent(..) = KeyRef::parse(key)? else { return Ok(None) };
+    let MapKeyRef::Extent(..) = MapKeyRef::parse(key)? else { return Ok(None) };
     match Extent::decode(value)?.source {
         ExtentSource::Chunk { id, .. } => Ok(Some(id)),
         ExtentSource::Hole | ExtentSource::WriteLog { .. } => Ok(None),

@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 use vellum_types::{PackId, SnapshotId};
 
-use super::mark::{Live, mark};
+use super::mark::{LiveBlobs, mark};
 use super::roots::{LiveRoots, find_roots, resolve_without};
 use crate::error::{Result, VolumeError};
-use crate::progress::Meter;
+use crate::progress::ProgressMeter;
 use crate::volume::Volume;
 
 /// Share of dead bytes in the whole store below which nothing is repacked, percent: slack that saves copying.
@@ -17,7 +17,7 @@ const SLACK_PERCENT: u64 = 5;
 /// What is to happen to a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum PackAction {
     /// Nothing in it is needed: it is deleted.
     Delete,
     /// Less than half of it is needed: that is copied to another pack.
@@ -32,7 +32,7 @@ pub struct PackPlan {
     /// The pack, in hexadecimal.
     pub pack: String,
     /// What is to happen.
-    pub action: Action,
+    pub action: PackAction,
     /// Bytes of blobs that something needs.
     pub live: u64,
     /// Bytes of blobs that nothing needs.
@@ -41,7 +41,7 @@ pub struct PackPlan {
 
 /// What a collection would do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct CollectionPlan {
     /// Snapshots that were walked.
     pub snapshots: u64,
     /// Blobs that they need.
@@ -54,7 +54,7 @@ pub struct Plan {
     pub packs: Vec<PackPlan>,
 }
 
-impl Plan {
+impl CollectionPlan {
     /// Bytes that its execution gives back.
     #[must_use]
     pub fn freed(&self) -> u64 {
@@ -63,9 +63,9 @@ impl Plan {
 }
 
 /// A plan with what it was drawn from.
-pub(super) struct Drawn {
-    pub plan: Plan,
-    pub live: Live,
+pub(super) struct PlannedCollection {
+    pub plan: CollectionPlan,
+    pub live: LiveBlobs,
     /// Snapshots whose records are lost, and without which the caller goes on.
     pub without: BTreeSet<SnapshotId>,
     /// The packs that the store listed. A copy of a blob in another pack is lost, whatever the index says.
@@ -74,11 +74,11 @@ pub(super) struct Drawn {
 
 /// Walks all snapshots and says what may go. Changes nothing. `without` names snapshots whose records are lost, by the
 /// first digits of their ids: what only they need goes; any other lost record is an error.
-pub fn plan(volume: &Volume, without: &[String], meter: &Meter) -> Result<Plan> {
+pub fn plan(volume: &Volume, without: &[String], meter: &ProgressMeter) -> Result<CollectionPlan> {
     Ok(draw(volume, without, meter)?.plan)
 }
 
-pub(super) fn draw(volume: &Volume, without: &[String], meter: &Meter) -> Result<Drawn> {
+pub(super) fn draw(volume: &Volume, without: &[String], meter: &ProgressMeter) -> Result<PlannedCollection> {
     volume.blobs.refresh()?;
     // What only a damaged index object knows would pass for dead: nothing is planned before it is repaired.
     if let Some(problem) = volume.blobs.index_problems().first() {
@@ -89,12 +89,17 @@ pub(super) fn draw(volume: &Volume, without: &[String], meter: &Meter) -> Result
     let packs = volume.blobs.list_packs()?;
     let without = resolve_without(volume, without)?;
     let LiveRoots { snapshots, roots } = find_roots(volume, &without)?;
-    let mut live = Live::default();
+    let mut live = LiveBlobs::default();
     mark(volume, roots, &mut live, meter)?;
     let present: HashSet<PackId> = packs.iter().map(|pack| pack.id).collect();
     let usage = usage(volume, &live, &present);
-    let mut plan =
-        Plan { snapshots, live_blobs: live.len() as u64, live_bytes: 0, dead_bytes: 0, packs: vec![] };
+    let mut plan = CollectionPlan {
+        snapshots,
+        live_blobs: live.len() as u64,
+        live_bytes: 0,
+        dead_bytes: 0,
+        packs: vec![],
+    };
     for used in usage.values() {
         plan.live_bytes += used.live;
         plan.dead_bytes += used.dead;
@@ -104,33 +109,33 @@ pub(super) fn draw(volume: &Volume, without: &[String], meter: &Meter) -> Result
         let Some(used) = usage.get(&pack.id) else {
             plan.packs.push(PackPlan {
                 pack: pack.id.to_string(),
-                action: Action::Abandoned,
+                action: PackAction::Abandoned,
                 live: 0,
                 dead: pack.size,
             });
             continue;
         };
         let action = match (used.live, used.dead) {
-            (0, _) => Action::Delete,
-            (live, dead) if live < dead && worth_copying => Action::Repack,
+            (0, _) => PackAction::Delete,
+            (live, dead) if live < dead && worth_copying => PackAction::Repack,
             _ => continue,
         };
         let (live, dead) = (used.live, used.dead);
         plan.packs.push(PackPlan { pack: pack.id.to_string(), action, live, dead });
     }
-    Ok(Drawn { plan, live, without, present })
+    Ok(PlannedCollection { plan, live, without, present })
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Usage {
+struct PackUsage {
     live: u64,
     dead: u64,
 }
 
 /// Live and dead bytes of each pack that the index knows. Of a blob that is stored twice, the copy that is read
 /// counts as alive.
-fn usage(volume: &Volume, live: &Live, present: &HashSet<PackId>) -> HashMap<PackId, Usage> {
-    let mut usage: HashMap<PackId, Usage> = HashMap::new();
+fn usage(volume: &Volume, live: &LiveBlobs, present: &HashSet<PackId>) -> HashMap<PackId, PackUsage> {
+    let mut usage: HashMap<PackId, PackUsage> = HashMap::new();
     volume.blobs.for_each_entry(|id, place| {
         let used = usage.entry(place.pack).or_default();
         let read = || volume.blobs.locate_present(id, |pack| present.contains(pack));

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use vellum_map::Root;
+use vellum_map::MapRoot;
 use vellum_types::SnapshotId;
 
 use crate::error::{Result, VolumeError, is_loss};
@@ -31,7 +31,7 @@ pub(super) struct LiveRoots {
     /// Snapshots that are kept.
     pub snapshots: u64,
     /// Trees that must stay.
-    pub roots: Vec<Root>,
+    pub roots: Vec<MapRoot>,
 }
 
 /// The ids of the lost records that `without` names by their first digits.
@@ -73,7 +73,7 @@ pub(super) fn find_roots(volume: &Volume, without: &BTreeSet<SnapshotId>) -> Res
 struct RecordWalk<'a> {
     volume: &'a Volume,
     snapshots: u64,
-    roots: Vec<Root>,
+    roots: Vec<MapRoot>,
     met: HashSet<SnapshotId>,
     /// Records that are named and were not looked at yet, with what names them.
     waiting: Vec<(SnapshotId, String)>,
@@ -159,7 +159,7 @@ impl<'a> RecordWalk<'a> {
         Ok(())
     }
 
-    fn keep(&mut self, root: Root) {
+    fn keep(&mut self, root: MapRoot) {
         self.snapshots += 1;
         self.roots.push(root);
     }

@@ -4,19 +4,19 @@ use std::collections::{HashMap, HashSet};
 
 use vellum_types::{BlobId, ErrorKind, PackId};
 
-use super::mark::{Live, mark};
-use super::plan::{Action, Drawn, PackPlan, Plan, draw};
+use super::mark::{LiveBlobs, mark};
+use super::plan::{CollectionPlan, PackAction, PackPlan, PlannedCollection, draw};
 use super::roots::find_roots;
 use crate::error::Result;
-use crate::progress::Meter;
-use crate::session::{AtWork, Claim, end_sessions};
+use crate::progress::ProgressMeter;
+use crate::session::{SessionClaim, WaitingSession, end_sessions};
 use crate::volume::Volume;
 
 /// What a collection did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Collected {
+pub struct CollectionReport {
     /// What was found.
-    pub plan: Plan,
+    pub plan: CollectionPlan,
     /// Packs deleted.
     pub deleted: u64,
     /// Packs whose live blobs were copied before.
@@ -24,14 +24,14 @@ pub struct Collected {
     /// Bytes given back.
     pub freed: u64,
     /// Writers at work, because of whom packs were condemned but not deleted; run again when they are done.
-    pub writers: Vec<AtWork>,
+    pub writers: Vec<WaitingSession>,
 }
 
 /// What a collection is asked to do.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CollectionRequest<'a> {
     /// Do only what this plan names.
-    pub approved: Option<&'a Plan>,
+    pub approved: Option<&'a CollectionPlan>,
     /// Snapshots whose records are lost, by the first digits of their ids: what only they need goes, too.
     pub without: &'a [String],
     /// Sessions whose writers the caller knows to be gone, by name: they are ended.
@@ -39,7 +39,11 @@ pub struct CollectionRequest<'a> {
 }
 
 /// Draws a plan and executes it, or only the part of it that the request approves.
-pub fn run(volume: &Volume, request: &CollectionRequest<'_>, meter: &Meter) -> Result<Collected> {
+pub fn run(
+    volume: &Volume,
+    request: &CollectionRequest<'_>,
+    meter: &ProgressMeter,
+) -> Result<CollectionReport> {
     volume.state.sweep();
     volume.release_reserves();
     let collected = collect(volume, request, meter);
@@ -47,16 +51,20 @@ pub fn run(volume: &Volume, request: &CollectionRequest<'_>, meter: &Meter) -> R
     collected
 }
 
-fn collect(volume: &Volume, request: &CollectionRequest<'_>, meter: &Meter) -> Result<Collected> {
+fn collect(
+    volume: &Volume,
+    request: &CollectionRequest<'_>,
+    meter: &ProgressMeter,
+) -> Result<CollectionReport> {
     end_sessions(volume, request.ended_sessions)?;
-    let claim = Claim::of_collector(volume)?;
-    let Drawn { mut plan, mut live, without, present } = draw(volume, request.without, meter)?;
+    let claim = SessionClaim::of_collector(volume)?;
+    let PlannedCollection { mut plan, mut live, without, present } = draw(volume, request.without, meter)?;
     if let Some(approved) = request.approved {
         let named: HashSet<_> = approved.packs.iter().map(|pack| pack.pack.as_str()).collect();
         plan.packs.retain(|pack| named.contains(pack.pack.as_str()));
     }
     let mut packs = going(&plan);
-    let mut collected = Collected { plan, deleted: 0, repacked: 0, freed: 0, writers: Vec::new() };
+    let mut collected = CollectionReport { plan, deleted: 0, repacked: 0, freed: 0, writers: Vec::new() };
     if packs.is_empty() {
         return Ok(collected);
     }
@@ -102,24 +110,24 @@ fn collect(volume: &Volume, request: &CollectionRequest<'_>, meter: &Meter) -> R
 }
 
 /// The packs that are to go.
-type Going = HashMap<PackId, Action>;
+type PacksToDelete = HashMap<PackId, PackAction>;
 
-fn going(plan: &Plan) -> Going {
+fn going(plan: &CollectionPlan) -> PacksToDelete {
     let parsed = |pack: &PackPlan| pack.pack.parse().ok().map(|id: PackId| (id, pack.action));
     plan.packs.iter().filter_map(parsed).collect()
 }
 
 /// What writers must be told not to rely on. Nobody can rely on a pack that the index does not know; to condemn it
 /// would spoil it for a writer who is about to tell the index of it.
-fn condemnable(going: &Going) -> Vec<PackId> {
-    going.iter().filter(|(_, action)| **action != Action::Abandoned).map(|(pack, _)| *pack).collect()
+fn condemnable(going: &PacksToDelete) -> Vec<PackId> {
+    going.iter().filter(|(_, action)| **action != PackAction::Abandoned).map(|(pack, _)| *pack).collect()
 }
 
 /// The living blobs that are only in packs that are to go.
 fn needed(
     volume: &Volume,
-    going: &mut Going,
-    live: &Live,
+    going: &mut PacksToDelete,
+    live: &LiveBlobs,
     present: &HashSet<PackId>,
 ) -> HashMap<PackId, HashSet<BlobId>> {
     let mut needed: HashMap<PackId, HashSet<BlobId>> = HashMap::new();
@@ -131,13 +139,13 @@ fn needed(
         }
     });
     // A pack that nobody knew and somebody has indexed meanwhile is somebody's.
-    going.retain(|pack, action| !(*action == Action::Abandoned && needed.contains_key(pack)));
+    going.retain(|pack, action| !(*action == PackAction::Abandoned && needed.contains_key(pack)));
     needed.retain(|pack, _| going.contains_key(pack));
     needed
 }
 
 /// The writers at work; sessions that are over are cleared away.
-fn writers(volume: &Volume, claim: &Claim) -> Result<Vec<AtWork>> {
+fn writers(volume: &Volume, claim: &SessionClaim) -> Result<Vec<WaitingSession>> {
     let mut writers = Vec::new();
     for other in claim.others()? {
         if !(other.is_over() && other.clear(&*volume.objects)?) {

@@ -6,7 +6,7 @@ use vellum_store::ObjectKey;
 
 use super::Lease;
 use crate::error::Result;
-use crate::session::{Claim, now};
+use crate::session::{SessionClaim, now};
 use crate::volume::Volume;
 
 /// Whether the lease in the ref at `key`, which was read just now, may be taken by another.
@@ -24,7 +24,7 @@ pub(crate) fn is_over(volume: &Volume, key: &ObjectKey, lease: &Lease) -> Result
 
 /// How long ago an object was written, by the store's clock; None if it tells no times.
 fn age(volume: &Volume, key: &ObjectKey) -> Result<Option<Duration>> {
-    let asker = Claim::of_writer(volume)?;
+    let asker = SessionClaim::of_writer(volume)?;
     let written = |key: &ObjectKey| -> Result<Option<SystemTime>> {
         let folder = key.as_str().rsplit_once('/').map_or("", |(folder, _)| folder);
         let listed = volume.objects.list(folder)?;

@@ -3,19 +3,19 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use super::Tenure;
+use super::HeldLease;
 use crate::error::VolumeError;
 
 /// Renews a lease until it is dropped, or the lease is lost.
-pub struct Keeper {
+pub struct LeaseKeeper {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
+impl LeaseKeeper {
     /// Starts the thread. It calls `when_lost` once, if another takes the lease.
     pub fn start(
-        tenure: Arc<Tenure>,
+        tenure: Arc<HeldLease>,
         when_lost: impl FnOnce(&VolumeError) + Send + 'static,
     ) -> std::io::Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
@@ -35,13 +35,13 @@ impl Keeper {
 }
 
 /// Waits until a renewal is due; true if there is to be none.
-fn wait((stop, wake): &(Mutex<bool>, Condvar), tenure: &Tenure) -> bool {
+fn wait((stop, wake): &(Mutex<bool>, Condvar), tenure: &HeldLease) -> bool {
     let stop = stop.lock().unwrap_or_else(PoisonError::into_inner);
     let waited = wake.wait_timeout_while(stop, tenure.period(), |stop| !*stop);
     *waited.unwrap_or_else(PoisonError::into_inner).0
 }
 
-impl Drop for Keeper {
+impl Drop for LeaseKeeper {
     fn drop(&mut self) {
         let (stop, wake) = &*self.stop;
         *stop.lock().unwrap_or_else(PoisonError::into_inner) = true;

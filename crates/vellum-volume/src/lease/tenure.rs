@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
-use vellum_map::Root;
+use vellum_map::MapRoot;
 
-use super::{Lease, Token, is_over};
+use super::{Lease, LeaseToken, is_over};
 use crate::error::{Result, VolumeError};
 use crate::refs::{READING_MAX, RefKind, WorktreeHead};
-use crate::session::{Session, host_name, now};
+use crate::session::{SessionObject, host_name, now};
 use crate::volume::{Volume, decode_head};
 
 /// How long a writer waits for the store's word when its lease is in doubt: a store that is away must not stop it.
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const RENEWALS: u32 = 3;
 
 /// A clock that only goes on, also while the machine sleeps.
-pub trait Clock: Send + Sync {
+pub trait MonotonicClock: Send + Sync {
     /// The time since some moment in the past.
     fn now(&self) -> Duration;
 }
@@ -31,7 +31,7 @@ pub trait Clock: Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BootClock;
 
-impl Clock for BootClock {
+impl MonotonicClock for BootClock {
     fn now(&self) -> Duration {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let (secs, nanos) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
@@ -40,12 +40,12 @@ impl Clock for BootClock {
 }
 
 /// Who wants to change a worktree.
-pub struct Claimant {
+pub struct LeaseClaimant {
     /// The tokens with which its live state may have been changed last. It takes the lease only if one of them was
     /// the last; with none, it has no live state yet.
-    pub known: Vec<Token>,
+    pub known: Vec<LeaseToken>,
     /// The token that it will have, remembered already.
-    pub token: Token,
+    pub token: LeaseToken,
     /// Directory of its live state.
     pub place: String,
     /// Where it mounts the worktree, if it does.
@@ -55,12 +55,12 @@ pub struct Claimant {
     /// Whether it takes a lease that is not over.
     pub early: bool,
     /// Its clock.
-    pub clock: Arc<dyn Clock>,
+    pub clock: Arc<dyn MonotonicClock>,
 }
 
 /// What was found when a lease was taken.
 #[derive(Debug, Clone)]
-pub struct Taken {
+pub struct TakenLease {
     /// What the ref says now.
     pub head: WorktreeHead,
     /// Who was put out, and the directory of its live state: it may have changes there that it did not publish.
@@ -68,13 +68,13 @@ pub struct Taken {
 }
 
 /// The lease of a worktree that this process has.
-pub struct Tenure {
+pub struct HeldLease {
     volume: Arc<Volume>,
     worktree: String,
-    token: Token,
+    token: LeaseToken,
     place: String,
     term: Duration,
-    clock: Arc<dyn Clock>,
+    clock: Arc<dyn MonotonicClock>,
     /// Until when nobody else may have taken the lease, milliseconds of the clock.
     sure_until: AtomicU64,
     /// Held by the one who asks when that is past.
@@ -82,15 +82,19 @@ pub struct Tenure {
     /// Who took the lease; what to say of it.
     lost: OnceLock<String>,
     /// What tells which trees are read besides the one that the worktree stands on.
-    reading: OnceLock<Box<Reading>>,
+    reading: OnceLock<Box<ReadTrees>>,
 }
 
 /// Tells which trees a holder reads, what matters most first; None: it cannot tell any more, and what the ref says stays.
-pub type Reading = dyn Fn() -> Option<Vec<Root>> + Send + Sync;
+pub type ReadTrees = dyn Fn() -> Option<Vec<MapRoot>> + Send + Sync;
 
-impl Tenure {
+impl HeldLease {
     /// Takes the lease of a worktree, unless another has it.
-    pub fn take(volume: &Arc<Volume>, worktree: &str, claimant: Claimant) -> Result<(Arc<Self>, Taken)> {
+    pub fn take(
+        volume: &Arc<Volume>,
+        worktree: &str,
+        claimant: LeaseClaimant,
+    ) -> Result<(Arc<Self>, TakenLease)> {
         let begun = claimant.clock.now();
         let mut taken = None;
         let missing = || VolumeError::NoSuchRef { kind: "worktree", name: worktree.into() };
@@ -120,7 +124,7 @@ impl Tenure {
             }
             claimant.enter(&mut head);
             let value = head.encode();
-            taken = Some(Taken { head, put_out });
+            taken = Some(TakenLease { head, put_out });
             Ok(Some(value))
         })?;
         let tenure = Arc::new(Self {
@@ -154,7 +158,7 @@ impl Tenure {
     }
 
     /// From now on, whenever the ref is changed, it says which trees are read, so that no collection takes them.
-    pub fn tell_reading(&self, reading: impl Fn() -> Option<Vec<Root>> + Send + Sync + 'static) {
+    pub fn tell_reading(&self, reading: impl Fn() -> Option<Vec<MapRoot>> + Send + Sync + 'static) {
         // Said once, by who opened the worktree.
         let _ = self.reading.set(Box::new(reading));
     }
@@ -175,7 +179,7 @@ impl Tenure {
             let mut head = decode_head(old)?;
             match &mut head.lease {
                 Some(lease) if lease.token == self.token && !lease.ended => {
-                    lease.session = Session::of_this_process();
+                    lease.session = SessionObject::of_this_process();
                 }
                 Some(lease) => return Err(self.is_lost(format!("it was taken over by {lease}"))),
                 None => return Err(self.is_lost("the worktree was removed and made anew".into())),
@@ -257,7 +261,7 @@ impl Tenure {
     }
 }
 
-impl Claimant {
+impl LeaseClaimant {
     fn behind(&self, worktree: &str, by: Option<&Lease>) -> VolumeError {
         let by = by.map_or_else(|| "somebody who made it anew".into(), ToString::to_string);
         VolumeError::Behind { worktree: worktree.into(), by, place: self.place.clone() }
@@ -268,7 +272,7 @@ impl Claimant {
         head.left.retain(|(token, _)| !self.known.contains(token));
         head.lease = Some(Lease {
             token: self.token,
-            session: Session::of_this_process(),
+            session: SessionObject::of_this_process(),
             mountpoint: self.mountpoint.clone(),
             since: now(),
             term: self.term,
@@ -278,7 +282,7 @@ impl Claimant {
 }
 
 /// The tree that whoever had the lease published last.
-fn standing_on(volume: &Volume, head: &WorktreeHead) -> Result<Root> {
+fn standing_on(volume: &Volume, head: &WorktreeHead) -> Result<MapRoot> {
     match (&head.live, &head.head) {
         (Some(live), _) => Ok(live.root),
         (None, Some(id)) => Ok(volume.catalog.get(id)?.root),

@@ -5,11 +5,11 @@ use std::num::ParseIntError;
 use std::str::FromStr;
 
 use vellum_crypto::fill_random;
-use vellum_map::Root;
-use vellum_types::{BlobId, DecodeError, Reader, SnapshotId, Time, Writer};
+use vellum_map::MapRoot;
+use vellum_types::{BlobId, DecodeError, FieldReader, FieldWriter, SnapshotId, UnixTime};
 
-use crate::lease::{Lease, Token};
-use crate::record::Statistics;
+use crate::lease::{Lease, LeaseToken};
+use crate::record::SnapshotStatistics;
 use crate::session::now;
 
 /// Most states that are kept for those who lost the lease of a worktree: each is a machine that did not come back.
@@ -25,22 +25,22 @@ pub struct WorktreeHead {
     /// The snapshot that the worktree stands on; none before the first.
     pub head: Option<SnapshotId>,
     /// When the worktree was made.
-    pub created: Time,
+    pub created: UnixTime,
     /// Host that it is on; of a mounted one, the last that had its lease.
     pub host: String,
     /// Directory that it is in; of a mounted one, that of the live state.
     pub place: String,
     /// What a mounted worktree has published since its head; none if nothing, or if it is checked out.
-    pub live: Option<LiveTree>,
+    pub live: Option<UnsnapshottedTree>,
     /// Who may change it, or was the last who did; none if it is checked out, or was never mounted.
     pub lease: Option<Lease>,
     /// Trees on which those may stand who lost the lease to another and have unpublished changes.
-    pub left: Vec<(Token, Root)>,
+    pub left: Vec<(LeaseToken, MapRoot)>,
     /// Trees that the holder of the lease reads besides: it stood on them, and views, open files or its own crash may
     /// need them still.
-    pub reading: Vec<Root>,
+    pub reading: Vec<MapRoot>,
     /// How much it may hold.
-    pub quota: Quota,
+    pub quota: WorktreeQuota,
     /// What the directory of a checked-out worktree has to have to change it; none if its store lies in that directory,
     /// or if it is to be mounted.
     pub mark: Option<WorktreeMark>,
@@ -76,16 +76,16 @@ impl FromStr for WorktreeMark {
 
 /// A tree that is in no snapshot yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LiveTree {
+pub struct UnsnapshottedTree {
     /// Its top node.
-    pub root: Root,
+    pub root: MapRoot,
     /// What it holds; `changed` and `stored` count since the last snapshot.
-    pub counted: Statistics,
+    pub counted: SnapshotStatistics,
 }
 
 /// The most that a worktree may hold; None: as much as there is room for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Quota {
+pub struct WorktreeQuota {
     /// Bytes of content of all files.
     pub bytes: Option<u64>,
     /// Inodes: files, directories with the root, and others.
@@ -105,7 +105,7 @@ impl WorktreeHead {
             lease: None,
             left: Vec::new(),
             reading: Vec::new(),
-            quota: Quota::default(),
+            quota: WorktreeQuota::default(),
             mark: None,
         }
     }
@@ -113,7 +113,7 @@ impl WorktreeHead {
     /// The value of the ref.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new();
+        let mut writer = FieldWriter::new();
         match &self.head {
             None => writer.u8(0),
             Some(id) => writer.u8(1).raw(id.as_bytes()),
@@ -151,38 +151,38 @@ impl WorktreeHead {
 
     /// Reads the value of the ref.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut rest = Reader::new(bytes);
+        let mut rest = FieldReader::new(bytes);
         let reader = &mut rest;
         let head = if flag(reader, "head")? { Some(SnapshotId(reader.array()?)) } else { None };
-        let created = Time::decode(reader)?;
+        let created = UnixTime::decode(reader)?;
         let host = reader.string(usize::MAX)?.to_owned();
         let place = reader.string(usize::MAX)?.to_owned();
         let live = if flag(reader, "live root")? {
-            Some(LiveTree { root: root(reader)?, counted: Statistics::decode(reader)? })
+            Some(UnsnapshottedTree { root: root(reader)?, counted: SnapshotStatistics::decode(reader)? })
         } else {
             None
         };
         let lease = if flag(reader, "lease")? { Some(Lease::decode(reader)?) } else { None };
         let left = (0..reader.count(LEFT_MAX)?)
-            .map(|_| Ok((Token(reader.array()?), root(reader)?)))
+            .map(|_| Ok((LeaseToken(reader.array()?), root(reader)?)))
             .collect::<Result<_, DecodeError>>()?;
         let reading =
             (0..reader.count(READING_MAX)?).map(|_| root(reader)).collect::<Result<_, DecodeError>>()?;
         let mut limit = || if flag(reader, "quota")? { reader.varint().map(Some) } else { Ok(None) };
-        let quota = Quota { bytes: limit()?, inodes: limit()? };
+        let quota = WorktreeQuota { bytes: limit()?, inodes: limit()? };
         let mark = if rest.remaining() == 0 { None } else { Some(WorktreeMark(rest.array()?)) };
         rest.finish()?;
         Ok(Self { head, created, host, place, live, lease, left, reading, quota, mark })
     }
 
     /// Keeps a tree for a holder who is about to lose the lease, and may have changes over it.
-    pub(crate) fn keep_for(&mut self, token: Token, root: Root) {
+    pub(crate) fn keep_for(&mut self, token: LeaseToken, root: MapRoot) {
         self.left.insert(0, (token, root));
         self.left.truncate(LEFT_MAX);
     }
 }
 
-fn flag(reader: &mut Reader<'_>, what: &'static str) -> Result<bool, DecodeError> {
+fn flag(reader: &mut FieldReader<'_>, what: &'static str) -> Result<bool, DecodeError> {
     match reader.u8()? {
         0 => Ok(false),
         1 => Ok(true),
@@ -190,8 +190,8 @@ fn flag(reader: &mut Reader<'_>, what: &'static str) -> Result<bool, DecodeError
     }
 }
 
-fn root(reader: &mut Reader<'_>) -> Result<Root, DecodeError> {
-    Ok(Root(BlobId(reader.array()?)))
+fn root(reader: &mut FieldReader<'_>) -> Result<MapRoot, DecodeError> {
+    Ok(MapRoot(BlobId(reader.array()?)))
 }
 
 #[cfg(test)]
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_head_made_at_an_impossible_moment_is_refused() {
         let head = |nanos| WorktreeHead {
-            created: Time { secs: -1, nanos },
+            created: UnixTime { secs: -1, nanos },
             ..WorktreeHead::new("box".into(), "/home/ann/work".into())
         };
         let last = head(999_999_999);

@@ -10,8 +10,8 @@ use std::time::Instant;
 use vellum_crypto::{VolumeKeys, fill_random};
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 
-use super::others::{self, Other};
-use super::{COLLECTOR, OBJECT_MAX, PREFIX, Session, now, seal};
+use super::others::{self, OtherSession};
+use super::{COLLECTOR, OBJECT_MAX, PREFIX, SessionObject, now, seal};
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
 
@@ -21,15 +21,15 @@ const RENEWAL: u64 = 3600;
 const TAKE_OVER_ATTEMPTS: usize = 10;
 
 /// A session object of this process; withdrawn when dropped.
-pub(crate) struct Claim {
+pub(crate) struct SessionClaim {
     objects: Arc<dyn ObjectStore>,
     keys: Arc<VolumeKeys>,
     key: ObjectKey,
     stored: Mutex<Vec<u8>>,
-    renewed: Renewed,
+    renewed: ClaimRenewal,
 }
 
-impl Claim {
+impl SessionClaim {
     /// A writer's claim, of which there may be many.
     pub(crate) fn of_writer(volume: &Volume) -> Result<Self> {
         let mut name = [0; 16];
@@ -63,9 +63,9 @@ impl Claim {
     }
 
     fn prepare(volume: &Volume, key: ObjectKey) -> Self {
-        let session = Session::of_this_process();
+        let session = SessionObject::of_this_process();
         let stored = seal(&volume.keys, &key, &session).into();
-        let renewed = Renewed::at(session.renewed.secs);
+        let renewed = ClaimRenewal::at(session.renewed.secs);
         Self { objects: volume.objects.clone(), keys: volume.keys.clone(), key, stored, renewed }
     }
 
@@ -89,7 +89,7 @@ impl Claim {
     }
 
     fn renew(&self, stored: &mut Vec<u8>) -> Result<()> {
-        let session = Session::of_this_process();
+        let session = SessionObject::of_this_process();
         let new = seal(&self.keys, &self.key, &session);
         match self.objects.swap(&self.key, Some(stored), Some(&new)) {
             Ok(()) => {
@@ -103,7 +103,7 @@ impl Claim {
     }
 
     /// The sessions of all others, with their age by the store's clock, of which this claim shows the present.
-    pub(crate) fn others(&self) -> Result<Vec<Other>> {
+    pub(crate) fn others(&self) -> Result<Vec<OtherSession>> {
         self.renew(&mut self.stored())?;
         others::list(&*self.objects, &self.keys, &self.key)
     }
@@ -120,14 +120,14 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for SessionClaim {
     fn drop(&mut self) {
         // If this fails, the collector waits until the process is gone. Another's claim of this name stays.
         let _ = self.objects.swap(&self.key, Some(&self.stored()), None);
     }
 }
 
-fn collecting(other: &Other) -> String {
+fn collecting(other: &OtherSession) -> String {
     let (key, name) = (&other.key, other.key.name());
     match &other.session {
         Ok(session) => format!(
@@ -144,13 +144,13 @@ fn collecting(other: &Other) -> String {
 
 /// When a claim was last renewed, by the clock that people set and by one that they do not: a clock that goes back
 /// must not put off the next renewal, nor must the sleep of the machine.
-struct Renewed {
+struct ClaimRenewal {
     secs: AtomicI64,
     begun: Instant,
     after: AtomicU64,
 }
 
-impl Renewed {
+impl ClaimRenewal {
     fn at(secs: i64) -> Self {
         Self { secs: secs.into(), begun: Instant::now(), after: 0.into() }
     }

@@ -10,16 +10,16 @@ use std::time::{Duration, SystemTime};
 use vellum_crypto::VolumeKeys;
 use vellum_store::{ObjectKey, ObjectStore, StoreError};
 
-use super::{LEASE, OBJECT_MAX, PREFIX, Session, open};
+use super::{LEASE, OBJECT_MAX, PREFIX, SessionObject, open};
 use crate::error::{Result, VolumeError};
 use crate::volume::Volume;
 
 /// A session in the store that is not the asker's.
-pub(crate) struct Other {
+pub(crate) struct OtherSession {
     /// Where it is.
     pub key: ObjectKey,
     /// What it says; an error if it cannot be read.
-    pub session: Result<Session>,
+    pub session: Result<SessionObject>,
     /// Its bytes; none if they are more than a session may have.
     stored: Option<Vec<u8>>,
     /// How far from the store's present it was written, if the store tells times.
@@ -28,14 +28,14 @@ pub(crate) struct Other {
 
 /// A session that a collection waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AtWork {
+pub struct WaitingSession {
     /// The session's object.
     pub object: String,
     /// Whose it is; or why that cannot be told.
-    pub session: std::result::Result<Session, String>,
+    pub session: std::result::Result<SessionObject, String>,
 }
 
-impl AtWork {
+impl WaitingSession {
     /// The name by which it is ended.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -44,7 +44,11 @@ impl AtWork {
 }
 
 /// All sessions but the asker's, which was written just now.
-pub(super) fn list(objects: &dyn ObjectStore, keys: &VolumeKeys, own: &ObjectKey) -> Result<Vec<Other>> {
+pub(super) fn list(
+    objects: &dyn ObjectStore,
+    keys: &VolumeKeys,
+    own: &ObjectKey,
+) -> Result<Vec<OtherSession>> {
     let mut others = Vec::new();
     for key in objects.list_names(PREFIX)?.into_iter().filter(|key| key != own) {
         others.extend(read(objects, keys, key)?);
@@ -59,7 +63,7 @@ pub(super) fn list(objects: &dyn ObjectStore, keys: &VolumeKeys, own: &ObjectKey
     Ok(others)
 }
 
-fn read(objects: &dyn ObjectStore, keys: &VolumeKeys, key: ObjectKey) -> Result<Option<Other>> {
+fn read(objects: &dyn ObjectStore, keys: &VolumeKeys, key: ObjectKey) -> Result<Option<OtherSession>> {
     let (stored, session) = match objects.get(&key, OBJECT_MAX) {
         Ok(stored) => {
             let session = open(keys, &key, &stored);
@@ -70,7 +74,7 @@ fn read(objects: &dyn ObjectStore, keys: &VolumeKeys, key: ObjectKey) -> Result<
         Err(StoreError::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    Ok(Some(Other { key, session, stored, age: None }))
+    Ok(Some(OtherSession { key, session, stored, age: None }))
 }
 
 /// A session that is dated far in the store's future was written before its clock was set back: had it a writer, it
@@ -79,7 +83,7 @@ fn distance(present: SystemTime, modified: SystemTime) -> Duration {
     present.duration_since(modified).unwrap_or_else(|error| error.duration())
 }
 
-impl Other {
+impl OtherSession {
     /// Whether whoever wrote it is gone, or has lost it.
     pub(crate) fn is_over(&self) -> bool {
         match (&self.session, self.age) {
@@ -105,9 +109,9 @@ impl Other {
     }
 
     /// The same, for a message.
-    pub(crate) fn into_at_work(self) -> AtWork {
+    pub(crate) fn into_at_work(self) -> WaitingSession {
         let session = self.session.map_err(|error: VolumeError| error.to_string());
-        AtWork { object: self.key.to_string(), session }
+        WaitingSession { object: self.key.to_string(), session }
     }
 }
 

@@ -3,15 +3,15 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rayon::prelude::*;
-use vellum_map::Root;
-use vellum_store::pack::{Flaw, pack_key};
-use vellum_store::{BlobStore, Finding as PackFinding, Options, PackInfo, StoreError};
+use vellum_map::MapRoot;
+use vellum_store::pack::{PackFlaw, pack_key};
+use vellum_store::{BlobOptions, BlobStore, PackFinding, PackInfo, StoreError};
 use vellum_types::{BlobKind, ErrorKind, PackId, SnapshotId};
 
-use super::{Amount, Damage};
-use crate::config::{self, CONFIG_OBJECT, Config};
+use super::{CheckedAmount, FoundDamage};
+use crate::config::{self, CONFIG_OBJECT, VolumeConfig};
 use crate::error::{Result, VolumeError};
-use crate::progress::Meter;
+use crate::progress::ProgressMeter;
 use crate::record::SnapshotRecord;
 use crate::refs::RefKind;
 use crate::session;
@@ -28,9 +28,9 @@ const FRESH_INDEX: &str = "verify-index";
 pub fn all(
     volume: &Volume,
     metadata_only: bool,
-    damage: &mut Damage,
-    meter: &Meter,
-) -> Result<(Vec<(SnapshotId, Root)>, Amount)> {
+    damage: &mut FoundDamage,
+    meter: &ProgressMeter,
+) -> Result<(Vec<(SnapshotId, MapRoot)>, CheckedAmount)> {
     config(volume, damage)?;
     for key in volume.objects.list_names("keys/")? {
         note(damage, key.as_str(), keyring::check(&*volume.objects, &key, &volume.keys))?;
@@ -73,7 +73,7 @@ pub fn all(
 }
 
 /// Checks the refs; gives the snapshots that they name.
-fn refs(volume: &Volume, damage: &mut Damage) -> Result<BTreeSet<SnapshotId>> {
+fn refs(volume: &Volume, damage: &mut FoundDamage) -> Result<BTreeSet<SnapshotId>> {
     let mut named = BTreeSet::new();
     for kind in [RefKind::Worktree, RefKind::Tag] {
         for key in volume.refs.keys(kind)? {
@@ -89,7 +89,11 @@ fn refs(volume: &Volume, damage: &mut Damage) -> Result<BTreeSet<SnapshotId>> {
 }
 
 /// Checks the record of one snapshot; gives it if it is sound.
-pub fn record(volume: &Volume, id: &SnapshotId, damage: &mut Damage) -> Result<Option<(SnapshotId, Root)>> {
+pub fn record(
+    volume: &Volume,
+    id: &SnapshotId,
+    damage: &mut FoundDamage,
+) -> Result<Option<(SnapshotId, MapRoot)>> {
     let record = checked_record(id, volume.catalog.fetch(id), damage)?;
     Ok(record.map(|record| (*id, record.root)))
 }
@@ -97,7 +101,7 @@ pub fn record(volume: &Volume, id: &SnapshotId, damage: &mut Damage) -> Result<O
 fn checked_record(
     id: &SnapshotId,
     fetched: Result<SnapshotRecord>,
-    damage: &mut Damage,
+    damage: &mut FoundDamage,
 ) -> Result<Option<SnapshotRecord>> {
     let object = format!("snapshots/{id}");
     if let Err(VolumeError::MissingRecord(_)) = fetched {
@@ -107,25 +111,25 @@ fn checked_record(
     note_error(damage, &object, fetched)
 }
 
-fn config(volume: &Volume, damage: &mut Damage) -> Result<()> {
+fn config(volume: &Volume, damage: &mut FoundDamage) -> Result<()> {
     let read = volume.objects.get(&volume::config_key()?, config::OBJECT_MAX);
     if let Err(StoreError::NotFound { .. }) = read {
         damage.object(CONFIG_OBJECT, "it is missing");
         return Ok(());
     }
     let checked = read.map_err(VolumeError::from).and_then(|bytes| {
-        let config = Config::decode(&bytes).map_err(VolumeError::decoding(CONFIG_OBJECT))?;
+        let config = VolumeConfig::decode(&bytes).map_err(VolumeError::decoding(CONFIG_OBJECT))?;
         config.authenticate(&bytes, &volume.keys)
     });
     note(damage, CONFIG_OBJECT, checked)
 }
 
-fn note(damage: &mut Damage, object: &str, outcome: Result<()>) -> Result<()> {
+fn note(damage: &mut FoundDamage, object: &str, outcome: Result<()>) -> Result<()> {
     note_error(damage, object, outcome).map(|_| ())
 }
 
 /// Damage goes into the report; any other error ends the verification. What is gone since it was listed is neither.
-fn note_error<T>(damage: &mut Damage, object: &str, outcome: Result<T>) -> Result<Option<T>> {
+fn note_error<T>(damage: &mut FoundDamage, object: &str, outcome: Result<T>) -> Result<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),
         Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
@@ -142,7 +146,12 @@ fn note_error<T>(damage: &mut Damage, object: &str, outcome: Result<T>) -> Resul
     }
 }
 
-fn packs(volume: &Volume, metadata_only: bool, damage: &mut Damage, meter: &Meter) -> Result<Amount> {
+fn packs(
+    volume: &Volume,
+    metadata_only: bool,
+    damage: &mut FoundDamage,
+    meter: &ProgressMeter,
+) -> Result<CheckedAmount> {
     let fresh = fresh_index(volume)?;
     for problem in fresh.index_problems() {
         damage.object(index_object(&problem), problem.to_string());
@@ -174,7 +183,7 @@ fn packs(volume: &Volume, metadata_only: bool, damage: &mut Damage, meter: &Mete
     let present: HashSet<PackId> = listed.iter().map(|pack| pack.id).collect();
     missing(&fresh, |pack| !present.contains(pack) && wanted(pack), &mut flawed, damage)?;
     look_closer(&fresh, &flawed, damage)?;
-    let mut read = Amount::default();
+    let mut read = CheckedAmount::default();
     fresh.for_each_entry(|_, place| {
         if wanted(&place.pack) {
             read.add_stored(place.len);
@@ -193,12 +202,12 @@ fn indexed(fresh: &BlobStore) -> HashMap<PackId, BlobKind> {
     known
 }
 
-fn note_pack(damage: &mut Damage, finding: PackFinding) {
+fn note_pack(damage: &mut FoundDamage, finding: PackFinding) {
     let object = format!("packs/{}", finding.pack);
     match (finding.blob, finding.flaw) {
         (Some((kind, id)), flaw) => damage.blob_in(kind, id, object, flaw.to_string()),
         // Since it was listed; whether that is damage is looked at with the packs that were not.
-        (None, Flaw::Missing) => {}
+        (None, PackFlaw::Missing) => {}
         (None, flaw) => damage.object(object, flaw.to_string()),
     }
 }
@@ -208,7 +217,7 @@ fn missing(
     fresh: &BlobStore,
     is_absent: impl Fn(&PackId) -> bool,
     flawed: &mut HashSet<PackId>,
-    damage: &mut Damage,
+    damage: &mut FoundDamage,
 ) -> Result<()> {
     fresh.refresh()?;
     let condemned = fresh.condemned();
@@ -235,7 +244,7 @@ fn missing(
 }
 
 /// Reads, one by one and wherever they are, the blobs that should be in packs that are not as they should be.
-fn look_closer(fresh: &BlobStore, flawed: &HashSet<PackId>, damage: &mut Damage) -> Result<()> {
+fn look_closer(fresh: &BlobStore, flawed: &HashSet<PackId>, damage: &mut FoundDamage) -> Result<()> {
     let mut suspects = Vec::new();
     fresh.for_each_entry(|id, place| {
         if flawed.contains(&place.pack) {
@@ -260,7 +269,7 @@ fn look_closer(fresh: &BlobStore, flawed: &HashSet<PackId>, damage: &mut Damage)
 fn fresh_index(volume: &Volume) -> Result<BlobStore> {
     remove_fresh_index(volume)?;
     let local = volume.state.join(FRESH_INDEX);
-    Ok(BlobStore::open(volume.objects.clone(), volume.keys.clone(), &local, Options::default())?)
+    Ok(BlobStore::open(volume.objects.clone(), volume.keys.clone(), &local, BlobOptions::default())?)
 }
 
 fn remove_fresh_index(volume: &Volume) -> Result<()> {

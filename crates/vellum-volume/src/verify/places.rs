@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use vellum_map::{LEVEL_MAX, Node, Root};
-use vellum_types::{BlobId, BlobKind, Dentry, Extent, ExtentSource, Ino, KeyRef, SnapshotId};
+use vellum_map::{LEVEL_MAX, MapNode, MapRoot};
+use vellum_types::{BlobId, BlobKind, Dentry, Extent, ExtentSource, Ino, MapKeyRef, SnapshotId};
 
-use super::{Affected, Damage, Finding};
+use super::{AffectedSnapshot, FoundDamage, VerifyFinding};
 use crate::error::Result;
 use crate::tree::{FsTree, show};
 use crate::volume::Volume;
@@ -15,7 +15,7 @@ const PATHS_SHOWN: usize = 100;
 
 /// What a damaged blob hits in one tree.
 #[derive(Default)]
-struct Hit {
+struct DamageHit {
     /// Inodes known to be hit.
     inodes: BTreeSet<Ino>,
     /// All inodes from the first to the last are hit, as far as they exist: they were in a node that is lost.
@@ -23,24 +23,28 @@ struct Hit {
 }
 
 /// A damaged blob, the paths that it hits, and how many there are where that can be known.
-type HitPaths = (BlobId, Vec<String>, Option<u64>);
+type DamagedPaths = (BlobId, Vec<String>, Option<u64>);
 
 /// Turns damage into findings, by object.
-pub fn name(volume: &Volume, snapshots: &[(SnapshotId, Root)], damage: &Damage) -> Result<Vec<Finding>> {
-    let mut affected: BTreeMap<BlobId, Vec<Affected>> = BTreeMap::new();
+pub fn name(
+    volume: &Volume,
+    snapshots: &[(SnapshotId, MapRoot)],
+    damage: &FoundDamage,
+) -> Result<Vec<VerifyFinding>> {
+    let mut affected: BTreeMap<BlobId, Vec<AffectedSnapshot>> = BTreeMap::new();
     if !damage.blobs.is_empty() {
-        let mut of_root: HashMap<Root, Vec<HitPaths>> = HashMap::new();
+        let mut of_root: HashMap<MapRoot, Vec<DamagedPaths>> = HashMap::new();
         for (snapshot, root) in snapshots {
             if !of_root.contains_key(root) {
                 of_root.insert(*root, hits_by_path(volume, *root, damage)?);
             }
             for (blob, paths, count) in of_root.get(root).into_iter().flatten() {
                 let (snapshot, paths, count) = (snapshot.to_string(), paths.clone(), *count);
-                affected.entry(*blob).or_default().push(Affected { snapshot, paths, count });
+                affected.entry(*blob).or_default().push(AffectedSnapshot { snapshot, paths, count });
             }
         }
     }
-    let objects = damage.objects.iter().map(|(object, problem)| Finding {
+    let objects = damage.objects.iter().map(|(object, problem)| VerifyFinding {
         object: object.clone(),
         problem: problem.clone(),
         affected: Vec::new(),
@@ -48,7 +52,7 @@ pub fn name(volume: &Volume, snapshots: &[(SnapshotId, Root)], damage: &Damage) 
     let blobs = damage.blobs.iter().map(|(id, (kind, problem))| {
         let packs: Vec<_> = damage.packs.get(id).into_iter().flatten().map(String::as_str).collect();
         let place = if packs.is_empty() { String::new() } else { format!(" in {}", packs.join(", ")) };
-        Finding {
+        VerifyFinding {
             object: format!("{kind} {id}{place}"),
             problem: problem.clone(),
             affected: affected.remove(id).unwrap_or_default(),
@@ -59,9 +63,9 @@ pub fn name(volume: &Volume, snapshots: &[(SnapshotId, Root)], damage: &Damage) 
     Ok(findings)
 }
 
-fn hits_by_path(volume: &Volume, root: Root, damage: &Damage) -> Result<Vec<HitPaths>> {
+fn hits_by_path(volume: &Volume, root: MapRoot, damage: &FoundDamage) -> Result<Vec<DamagedPaths>> {
     let mut search =
-        Search { volume, damage, hits: BTreeMap::new(), names: BTreeMap::new(), met: HashSet::new() };
+        DamageSearch { volume, damage, hits: BTreeMap::new(), names: BTreeMap::new(), met: HashSet::new() };
     search.node(root.0, LEVEL_MAX, (Ino::SUPER, Ino(u64::MAX)));
     let tree = volume.tree(root);
     let named = search.hits.iter().map(|(blob, hit)| {
@@ -87,25 +91,26 @@ fn path(tree: &FsTree, ino: Ino, names: &BTreeMap<Ino, (Ino, Vec<u8>)>) -> Strin
     }
 }
 
-struct Search<'a> {
+struct DamageSearch<'a> {
     volume: &'a Volume,
-    damage: &'a Damage,
-    hits: BTreeMap<BlobId, Hit>,
+    damage: &'a FoundDamage,
+    hits: BTreeMap<BlobId, DamageHit>,
     /// Where inodes are named: what lies in a lost node is known from its directory, if that is elsewhere.
     names: BTreeMap<Ino, (Ino, Vec<u8>)>,
     /// Nodes that were looked through: a hostile tree may name one again and again.
     met: HashSet<BlobId>,
 }
 
-impl Search<'_> {
+impl DamageSearch<'_> {
     /// Looks through the tree below a node that covers these inodes. A node above `level` is as good as lost: levels
     /// go down, so that a hostile tree ends.
     fn node(&mut self, id: BlobId, level: u8, (from, to): (Ino, Ino)) {
         if !self.met.insert(id) {
             return;
         }
-        let read =
-            |id| self.volume.blobs.read(BlobKind::Node, id).ok().and_then(|bytes| Node::decode(bytes).ok());
+        let read = |id| {
+            self.volume.blobs.read(BlobKind::Node, id).ok().and_then(|bytes| MapNode::decode(bytes).ok())
+        };
         let node = if self.damage.is_lost(&id) { None } else { read(&id) };
         let Some(node) = node.filter(|node| node.level() <= level) else {
             self.hits.entry(id).or_default().range = Some((from, to));
@@ -116,16 +121,16 @@ impl Search<'_> {
         }
         let mut start = from;
         for child in node.children() {
-            let end = KeyRef::parse(child.last_key).map_or(to, |key| key.ino());
+            let end = MapKeyRef::parse(child.last_key).map_or(to, |key| key.ino());
             self.node(child.id, node.level() - 1, (start, end));
             start = end;
         }
     }
 
-    fn leaf(&mut self, node: &Node) {
+    fn leaf(&mut self, node: &MapNode) {
         for (key, value) in node.entries() {
-            match KeyRef::parse(key) {
-                Ok(KeyRef::Extent(ino, _)) => {
+            match MapKeyRef::parse(key) {
+                Ok(MapKeyRef::Extent(ino, _)) => {
                     let source = Extent::decode(value).map(|extent| extent.source);
                     if let Ok(ExtentSource::Chunk { id, .. }) = source
                         && self.damage.is_lost(&id)
@@ -133,12 +138,12 @@ impl Search<'_> {
                         self.hits.entry(id).or_default().inodes.insert(ino);
                     }
                 }
-                Ok(KeyRef::Dentry(dir, name)) => {
+                Ok(MapKeyRef::Dentry(dir, name)) => {
                     if let Ok(dentry) = Dentry::decode(value) {
                         self.names.entry(dentry.ino).or_insert_with(|| (dir, name.to_vec()));
                     }
                 }
-                Ok(KeyRef::Attr(_) | KeyRef::Xattr(..)) | Err(_) => {}
+                Ok(MapKeyRef::Attr(_) | MapKeyRef::Xattr(..)) | Err(_) => {}
             }
         }
     }
@@ -148,7 +153,7 @@ impl Search<'_> {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-    use vellum_types::Writer;
+    use vellum_types::FieldWriter;
 
     use super::*;
     use crate::state::StateDir;
@@ -156,12 +161,12 @@ mod tests {
 
     /// An inner node of level 1 that names one node twice, whatever that is.
     fn inner(child: BlobId) -> Vec<u8> {
-        let mut node = Writer::new();
+        let mut node = FieldWriter::new();
         node.raw(b"VmNd").u8(1).u8(1).u32(2);
         for ino in [Ino(1), Ino(2)] {
-            let mut value = Writer::new();
+            let mut value = FieldWriter::new();
             value.raw(child.as_bytes()).varint(1);
-            let key = vellum_types::Key::attr(ino);
+            let key = vellum_types::MapKey::attr(ino);
             node.varint(key.as_bytes().len() as u64).varint(value.as_slice().len() as u64);
             node.raw(key.as_bytes()).raw(value.as_slice());
         }
@@ -180,9 +185,9 @@ mod tests {
         let links = 20_000;
         let top = (0..links).fold(lost, |below, _| session.put(BlobKind::Node, &inner(below)).unwrap());
         session.flush().unwrap();
-        let mut damage = Damage::default();
+        let mut damage = FoundDamage::default();
         damage.blob(BlobKind::Node, lost, "it is missing");
-        let findings = name(&volume, &[(SnapshotId([1; 32]), Root(top))], &damage).unwrap();
+        let findings = name(&volume, &[(SnapshotId([1; 32]), MapRoot(top))], &damage).unwrap();
         assert_eq!(findings.len(), 1);
     }
 }

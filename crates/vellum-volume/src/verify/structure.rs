@@ -6,15 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use vellum_map::{Root, diff};
-use vellum_types::value::Super;
+use vellum_map::{MapRoot, diff};
+use vellum_types::value::SuperBlock;
 use vellum_types::{
-    Attr, BlobKind, Dentry, ErrorKind, Extent, ExtentSource, FileKind, Ino, KeyRef, SnapshotId,
+    BlobKind, Dentry, ErrorKind, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKeyRef, SnapshotId,
 };
 
-use super::Damage;
+use super::FoundDamage;
 use crate::error::{Result, VolumeError, is_loss};
-use crate::progress::Meter;
+use crate::progress::ProgressMeter;
 use crate::state::STATE_DIR;
 use crate::tree::{DEPTH_MAX, FsTree, show};
 use crate::volume::Volume;
@@ -25,12 +25,12 @@ const PROBLEMS_MAX: usize = 20;
 /// Checks the trees of all snapshots, each once. Trees that cannot be read are passed over: that was found before.
 pub fn check(
     volume: &Volume,
-    snapshots: &[(SnapshotId, Root)],
-    damage: &mut Damage,
-    meter: &Meter,
+    snapshots: &[(SnapshotId, MapRoot)],
+    damage: &mut FoundDamage,
+    meter: &ProgressMeter,
 ) -> Result<()> {
     let mut met = HashSet::from([volume.empty_root()]);
-    let mut sound: Option<Root> = None;
+    let mut sound: Option<MapRoot> = None;
     for (snapshot, root) in snapshots {
         if !met.insert(*root) {
             continue;
@@ -61,7 +61,7 @@ struct TreeCheck<'a> {
 }
 
 /// What is kept of an inode while a whole tree is looked at.
-struct Seen {
+struct SeenInode {
     kind: FileKind,
     parent: Ino,
     name: Box<[u8]>,
@@ -70,9 +70,9 @@ struct Seen {
 }
 
 /// The entries of one inode as they come.
-struct Group {
+struct InodeGroup {
     ino: Ino,
-    attr: Option<Attr>,
+    attr: Option<InodeAttr>,
     /// Where the last extent ended.
     end: u64,
 }
@@ -97,27 +97,28 @@ impl TreeCheck<'_> {
     }
 
     fn whole(&mut self) -> Result<()> {
-        let mut seen: HashMap<Ino, Seen> = HashMap::new();
+        let mut seen: HashMap<Ino, SeenInode> = HashMap::new();
         let mut links: Vec<(Ino, Box<[u8]>, Dentry)> = Vec::new();
         let next = self.next_number()?;
-        let mut group = Group { ino: Ino::SUPER, attr: None, end: 0 };
+        let mut group = InodeGroup { ino: Ino::SUPER, attr: None, end: 0 };
         let view = self.tree.view().clone();
         let volume = self.volume;
-        for entry in view.range(&*volume.nodes, vellum_map::Span::all())? {
+        for entry in view.range(&*volume.nodes, vellum_map::KeySpan::all())? {
             let entry = entry?;
             self.entry(&entry.key, &entry.value, &mut group)?;
-            match KeyRef::parse(&entry.key).map_err(broken())? {
-                KeyRef::Attr(ino) if ino != Ino::SUPER => {
+            match MapKeyRef::parse(&entry.key).map_err(broken())? {
+                MapKeyRef::Attr(ino) if ino != Ino::SUPER => {
                     if ino >= next {
                         self.found(format!("inode {ino} has a number that was not given out yet"));
                     }
                     if let Some(attr) = &group.attr {
                         let name = attr.name.clone().into();
-                        let place = Seen { kind: attr.kind, parent: attr.parent, name, is_placed: false };
+                        let place =
+                            SeenInode { kind: attr.kind, parent: attr.parent, name, is_placed: false };
                         seen.insert(ino, place);
                     }
                 }
-                KeyRef::Dentry(dir, name) => {
+                MapKeyRef::Dentry(dir, name) => {
                     links.push((dir, name.into(), Dentry::decode(&entry.value).map_err(broken())?));
                 }
                 _ => {}
@@ -136,7 +137,7 @@ impl TreeCheck<'_> {
     }
 
     /// Directories that are nowhere, or in themselves.
-    fn circles(&mut self, seen: &HashMap<Ino, Seen>) {
+    fn circles(&mut self, seen: &HashMap<Ino, SeenInode>) {
         let mut ends_at_root: HashSet<Ino> = HashSet::from([Ino::ROOT]);
         for (ino, place) in seen.iter().filter(|(_, place)| place.kind == FileKind::Dir) {
             if *ino == Ino::ROOT {
@@ -164,18 +165,18 @@ impl TreeCheck<'_> {
     }
 
     /// One entry of the map, by itself and with those of its inode before it.
-    fn entry(&mut self, key: &[u8], value: &[u8], group: &mut Group) -> Result<()> {
-        let key = KeyRef::parse(key).map_err(broken())?;
+    fn entry(&mut self, key: &[u8], value: &[u8], group: &mut InodeGroup) -> Result<()> {
+        let key = MapKeyRef::parse(key).map_err(broken())?;
         if key.ino() != group.ino {
-            *group = Group { ino: key.ino(), attr: None, end: 0 };
+            *group = InodeGroup { ino: key.ino(), attr: None, end: 0 };
         }
         let ino = group.ino;
         match key {
-            KeyRef::Attr(Ino::SUPER) => {
-                Super::decode(value).map_err(broken())?;
+            MapKeyRef::Attr(Ino::SUPER) => {
+                SuperBlock::decode(value).map_err(broken())?;
             }
-            KeyRef::Attr(_) => group.attr = Some(Attr::decode_published(value).map_err(broken())?),
-            KeyRef::Dentry(_, name) => {
+            MapKeyRef::Attr(_) => group.attr = Some(InodeAttr::decode_published(value).map_err(broken())?),
+            MapKeyRef::Dentry(_, name) => {
                 let dentry = Dentry::decode(value).map_err(broken())?;
                 if group.attr.as_ref().is_none_or(|attr| attr.kind != FileKind::Dir) {
                     self.found(format!("'{}' is an entry of inode {ino}, which is no directory", show(name)));
@@ -184,11 +185,11 @@ impl TreeCheck<'_> {
                     self.found(format!("directory {ino} has an entry '{STATE_DIR}'"));
                 }
             }
-            KeyRef::Xattr(..) if group.attr.is_none() => {
+            MapKeyRef::Xattr(..) if group.attr.is_none() => {
                 self.found(format!("inode {ino} has attributes and is missing"));
             }
-            KeyRef::Xattr(..) => {}
-            KeyRef::Extent(_, offset) => {
+            MapKeyRef::Xattr(..) => {}
+            MapKeyRef::Extent(_, offset) => {
                 let extent = Extent::decode(value).map_err(broken())?;
                 self.extent(offset, &extent, group);
             }
@@ -196,7 +197,7 @@ impl TreeCheck<'_> {
         Ok(())
     }
 
-    fn extent(&mut self, offset: u64, extent: &Extent, group: &mut Group) {
+    fn extent(&mut self, offset: u64, extent: &Extent, group: &mut InodeGroup) {
         let ino = group.ino;
         let size = match &group.attr {
             Some(attr) if attr.kind == FileKind::File && attr.inline.is_none() => attr.size,
@@ -225,15 +226,15 @@ impl TreeCheck<'_> {
     }
 
     /// What differs from a tree that is sound.
-    fn changes_since(&mut self, sound: Root) -> Result<()> {
+    fn changes_since(&mut self, sound: MapRoot) -> Result<()> {
         let (mut inodes, mut links, mut gone) = (BTreeSet::new(), Vec::new(), Vec::new());
-        let mut lost: BTreeMap<Ino, Attr> = BTreeMap::new();
+        let mut lost: BTreeMap<Ino, InodeAttr> = BTreeMap::new();
         for change in diff(&*self.volume.nodes, &sound, &self.tree.view().base) {
             let change = change?;
-            let key = KeyRef::parse(&change.key).map_err(broken())?;
+            let key = MapKeyRef::parse(&change.key).map_err(broken())?;
             inodes.insert(key.ino());
             match (key, change.before.as_deref(), change.after.as_deref()) {
-                (KeyRef::Dentry(dir, name), before, after) => {
+                (MapKeyRef::Dentry(dir, name), before, after) => {
                     let decode = |value| Dentry::decode(value).map_err(broken());
                     if let Some(after) = after.map(decode).transpose()? {
                         links.push((dir, name.to_vec(), after));
@@ -242,8 +243,8 @@ impl TreeCheck<'_> {
                         gone.push((dir, name.to_vec(), before));
                     }
                 }
-                (KeyRef::Attr(ino), Some(before), None) if ino != Ino::SUPER => {
-                    lost.insert(ino, Attr::decode_published(before).map_err(broken())?);
+                (MapKeyRef::Attr(ino), Some(before), None) if ino != Ino::SUPER => {
+                    lost.insert(ino, InodeAttr::decode_published(before).map_err(broken())?);
                 }
                 _ => {}
             }
@@ -275,7 +276,7 @@ impl TreeCheck<'_> {
     }
 
     fn changed_inode(&mut self, ino: Ino, next: Ino) -> Result<()> {
-        let mut group = Group { ino: Ino::SUPER, attr: None, end: 0 };
+        let mut group = InodeGroup { ino: Ino::SUPER, attr: None, end: 0 };
         let mut entries = Vec::new();
         self.tree.scan_raw(ino, |key, value| entries.push((key.to_vec(), value.to_vec())))?;
         for (key, value) in &entries {
@@ -317,12 +318,12 @@ impl TreeCheck<'_> {
     }
 }
 
-fn seen(attr: Attr) -> Seen {
-    Seen { kind: attr.kind, parent: attr.parent, name: attr.name.into(), is_placed: false }
+fn seen(attr: InodeAttr) -> SeenInode {
+    SeenInode { kind: attr.kind, parent: attr.parent, name: attr.name.into(), is_placed: false }
 }
 
 /// What is wrong with an entry of a directory, if anything is; a directory that is where it says is marked so.
-fn misplaced(dir: Ino, name: &[u8], dentry: Dentry, target: Option<&mut Seen>) -> Option<String> {
+fn misplaced(dir: Ino, name: &[u8], dentry: Dentry, target: Option<&mut SeenInode>) -> Option<String> {
     let shown = show(name);
     let Some(target) = target else {
         return Some(format!("inode {} is missing, which directory {dir} has as '{shown}'", dentry.ino));

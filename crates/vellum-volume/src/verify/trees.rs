@@ -3,15 +3,16 @@
 use std::collections::HashSet;
 
 use rayon::prelude::*;
-use vellum_map::{Child, Node, Root};
-use vellum_types::value::Super;
+use vellum_map::{ChildDescription, MapNode, MapRoot};
+use vellum_types::value::SuperBlock;
 use vellum_types::{
-    Attr, BlobId, BlobKind, DecodeError, Dentry, ErrorKind, Extent, ExtentSource, Ino, KeyRef, SnapshotId,
+    BlobId, BlobKind, DecodeError, Dentry, ErrorKind, Extent, ExtentSource, Ino, InodeAttr, MapKeyRef,
+    SnapshotId,
 };
 
-use super::{Amount, Damage};
+use super::{CheckedAmount, FoundDamage};
 use crate::error::{Result, VolumeError};
-use crate::progress::Meter;
+use crate::progress::ProgressMeter;
 use crate::volume::Volume;
 
 /// Nodes that are fetched and decoded together.
@@ -23,15 +24,16 @@ const CHUNK_BATCH: usize = 256;
 /// index knows them and no pack was found damaged.
 pub fn walk(
     volume: &Volume,
-    snapshots: &[(SnapshotId, Root)],
+    snapshots: &[(SnapshotId, MapRoot)],
     content: bool,
-    damage: &mut Damage,
-    meter: &Meter,
-) -> Result<Amount> {
-    let mut read = Amount::default();
+    damage: &mut FoundDamage,
+    meter: &ProgressMeter,
+) -> Result<CheckedAmount> {
+    let mut read = CheckedAmount::default();
     let roots = snapshots.iter().map(|(_, root)| root.0).filter(|id| *id != volume.empty_root().0);
-    let mut seen: HashSet<Place> = roots.map(|id| Place { id, claim: None }).collect();
-    let mut waiting: Vec<(Place, Option<BlobId>)> = seen.iter().map(|place| (place.clone(), None)).collect();
+    let mut seen: HashSet<ClaimedNode> = roots.map(|id| ClaimedNode { id, claim: None }).collect();
+    let mut waiting: Vec<(ClaimedNode, Option<BlobId>)> =
+        seen.iter().map(|place| (place.clone(), None)).collect();
     let mut chunks: HashSet<BlobId> = HashSet::new();
     while !waiting.is_empty() {
         meter.check()?;
@@ -67,7 +69,7 @@ pub fn walk(
 
 /// What a parent says of its child, and what the child then is: its level, its last key, how many keys are below it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Claim {
+struct ChildClaim {
     level: u8,
     last_key: Box<[u8]>,
     total: u64,
@@ -75,24 +77,24 @@ struct Claim {
 
 /// A node as some parent names it. What two parents say of one node is checked twice, if they do not say the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Place {
+struct ClaimedNode {
     id: BlobId,
     /// None for a root, of which nobody says anything.
-    claim: Option<Claim>,
+    claim: Option<ChildClaim>,
 }
 
-struct References {
-    nodes: Vec<Place>,
+struct BlobReferences {
+    nodes: Vec<ClaimedNode>,
     chunks: Vec<BlobId>,
 }
 
 /// Outcome for one blob: damage is told apart from a store that does not answer.
-type Checked<T> = std::result::Result<T, String>;
+type BlobCheck<T> = std::result::Result<T, String>;
 
 fn read_nodes(
     volume: &Volume,
-    batch: &[(Place, Option<BlobId>)],
-) -> Result<Vec<Checked<(Claim, References)>>> {
+    batch: &[(ClaimedNode, Option<BlobId>)],
+) -> Result<Vec<BlobCheck<(ChildClaim, BlobReferences)>>> {
     let wanted: Vec<_> = batch.iter().map(|(place, _)| (BlobKind::Node, place.id)).collect();
     let fetched = volume.blobs.fetch(&wanted)?;
     let read = |place| {
@@ -100,13 +102,13 @@ fn read_nodes(
             Ok(bytes) => bytes,
             Err(problem) => return Ok(Err(problem)),
         };
-        let node = Node::decode(bytes).map_err(|error| error.to_string());
+        let node = MapNode::decode(bytes).map_err(|error| error.to_string());
         Ok(node.and_then(|node| Ok((facts(&node), references(&node).map_err(|error| error.to_string())?))))
     };
     (0..batch.len()).into_par_iter().map(read).collect()
 }
 
-fn sort_out<T>(outcome: std::result::Result<T, vellum_store::BlobError>) -> Result<Checked<T>> {
+fn sort_out<T>(outcome: std::result::Result<T, vellum_store::BlobError>) -> Result<BlobCheck<T>> {
     match outcome {
         Ok(value) => Ok(Ok(value)),
         Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
@@ -116,46 +118,46 @@ fn sort_out<T>(outcome: std::result::Result<T, vellum_store::BlobError>) -> Resu
     }
 }
 
-fn facts(node: &Node) -> Claim {
+fn facts(node: &MapNode) -> ChildClaim {
     let last_key = node.last_key().unwrap_or_default().into();
-    Claim { level: node.level(), last_key, total: node.total() }
+    ChildClaim { level: node.level(), last_key, total: node.total() }
 }
 
 /// What a node refers to; every value in it must decode.
-fn references(node: &Node) -> std::result::Result<References, DecodeError> {
+fn references(node: &MapNode) -> std::result::Result<BlobReferences, DecodeError> {
     if !node.is_leaf() {
         // Decoding gave it a level of at least 1.
         let level = node.level().saturating_sub(1);
-        let place = |child: Child<'_>| {
-            let claim = Claim { level, last_key: child.last_key.into(), total: child.count };
-            Place { id: child.id, claim: Some(claim) }
+        let place = |child: ChildDescription<'_>| {
+            let claim = ChildClaim { level, last_key: child.last_key.into(), total: child.count };
+            ClaimedNode { id: child.id, claim: Some(claim) }
         };
-        return Ok(References { nodes: node.children().map(place).collect(), chunks: Vec::new() });
+        return Ok(BlobReferences { nodes: node.children().map(place).collect(), chunks: Vec::new() });
     }
     let mut chunks = Vec::new();
     for (key, value) in node.entries() {
-        match KeyRef::parse(key)? {
-            KeyRef::Attr(Ino::SUPER) => {
-                Super::decode(value)?;
+        match MapKeyRef::parse(key)? {
+            MapKeyRef::Attr(Ino::SUPER) => {
+                SuperBlock::decode(value)?;
             }
-            KeyRef::Attr(_) => {
-                Attr::decode_published(value)?;
+            MapKeyRef::Attr(_) => {
+                InodeAttr::decode_published(value)?;
             }
-            KeyRef::Dentry(..) => {
+            MapKeyRef::Dentry(..) => {
                 Dentry::decode(value)?;
             }
-            KeyRef::Xattr(..) => {}
-            KeyRef::Extent(..) => {
+            MapKeyRef::Xattr(..) => {}
+            MapKeyRef::Extent(..) => {
                 if let ExtentSource::Chunk { id, .. } = Extent::decode(value)?.source {
                     chunks.push(id);
                 }
             }
         }
     }
-    Ok(References { nodes: Vec::new(), chunks })
+    Ok(BlobReferences { nodes: Vec::new(), chunks })
 }
 
-fn look_up(volume: &Volume, chunks: &HashSet<BlobId>, damage: &mut Damage) -> Result<()> {
+fn look_up(volume: &Volume, chunks: &HashSet<BlobId>, damage: &mut FoundDamage) -> Result<()> {
     volume.blobs.refresh()?;
     for id in chunks {
         let known = volume.blobs.locate(id).is_some() && !damage.gone.contains(id);
@@ -169,9 +171,9 @@ fn look_up(volume: &Volume, chunks: &HashSet<BlobId>, damage: &mut Damage) -> Re
 fn read_chunks(
     volume: &Volume,
     chunks: HashSet<BlobId>,
-    damage: &mut Damage,
-    read_so_far: &mut Amount,
-    meter: &Meter,
+    damage: &mut FoundDamage,
+    read_so_far: &mut CheckedAmount,
+    meter: &ProgressMeter,
 ) -> Result<()> {
     // In the order in which they lie, so that neighbours come in one read.
     let place = |id: &BlobId| volume.blobs.locate(id).map(|place| (place.pack, place.offset));
@@ -183,7 +185,7 @@ fn read_chunks(
         let wanted: Vec<_> = batch.iter().map(|(_, id)| (BlobKind::Chunk, *id)).collect();
         let fetched = volume.blobs.fetch(&wanted)?;
         let read = |place| sort_out(fetched.open(place).map(|bytes| bytes.len() as u64));
-        let outcomes: Vec<Checked<u64>> =
+        let outcomes: Vec<BlobCheck<u64>> =
             (0..batch.len()).into_par_iter().map(read).collect::<Result<_>>()?;
         for ((_, id), outcome) in batch.iter().zip(outcomes) {
             read_so_far.add(volume, id);

@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use vellum_chunker::Params;
+use vellum_chunker::ChunkSizes;
 use vellum_crypto::{MasterKey, RecoveryCode, VolumeKeys, check_randomness, fill_random};
-use vellum_store::{Metered, ObjectStore};
+use vellum_store::{MeteredStore, ObjectStore};
 use vellum_types::{ErrorKind, VolumeId};
 use zeroize::Zeroizing;
 
 use super::identity::has_own_store;
 use super::{LEVEL, Volume, absolute_store, config_key, read_config};
-use crate::config::Config;
+use crate::config::VolumeConfig;
 use crate::error::{Result, VolumeError};
 use crate::keyring;
 use crate::refs::{RefKind, WorktreeHead, check_ref_name};
@@ -40,7 +40,7 @@ impl NewWorktree {
 }
 
 /// What `init` made.
-pub struct Initialised {
+pub struct InitialisedVolume {
     /// The volume, open.
     pub volume: Volume,
     /// The code that opens it when all else is lost; shown once. None for plain volumes and existing ones.
@@ -49,7 +49,7 @@ pub struct Initialised {
     pub attached: bool,
 }
 
-impl Initialised {
+impl InitialisedVolume {
     /// Lets commands find the worktree. Whoever shows the recovery code does it before: a volume must not be finished
     /// whose code nobody has seen.
     pub fn finish(&self) -> Result<()> {
@@ -92,21 +92,22 @@ impl Volume {
         state: &StateDir,
         new: &NewWorktree,
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
-    ) -> Result<Initialised> {
+    ) -> Result<InitialisedVolume> {
         let made = Self::prepare(state, new, secret)?;
         made.finish()?;
         Ok(made)
     }
 
-    /// As [`Self::init`], but no command finds the worktree before [`Initialised::finish`]: until then another `init`
+    /// As [`Self::init`], but no command finds the worktree before [`InitialisedVolume::finish`]: until then another `init`
     /// goes on with it, and gives another recovery code.
     pub fn prepare(
         state: &StateDir,
         new: &NewWorktree,
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
-    ) -> Result<Initialised> {
+    ) -> Result<InitialisedVolume> {
         check_ref_name(&new.name)?;
-        let objects = Arc::new(Metered::new(vellum_store::create(&absolute_store(state, new.store())?)?));
+        let objects =
+            Arc::new(MeteredStore::new(vellum_store::create(&absolute_store(state, new.store())?)?));
         Self::prepare_on(objects, state, new, secret)
     }
 
@@ -116,7 +117,7 @@ impl Volume {
         state: &StateDir,
         new: &NewWorktree,
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
-    ) -> Result<Initialised> {
+    ) -> Result<InitialisedVolume> {
         let made = Self::prepare_on(objects, state, new, secret)?;
         made.finish()?;
         Ok(made)
@@ -127,7 +128,7 @@ impl Volume {
         state: &StateDir,
         new: &NewWorktree,
         secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
-    ) -> Result<Initialised> {
+    ) -> Result<InitialisedVolume> {
         check_ref_name(&new.name)?;
         check_randomness().map_err(VolumeError::local("/dev/urandom"))?;
         let OpenedVolume { config, keys, is_begun_here, unkept_key } = match read_config(&*objects)? {
@@ -168,13 +169,13 @@ impl Volume {
             _ => None,
         };
         keyring::notice(&volume)?;
-        Ok(Initialised { volume, recovery, attached })
+        Ok(InitialisedVolume { volume, recovery, attached })
     }
 }
 
 /// A volume that was made, or that a store held.
 struct OpenedVolume {
-    config: Config,
+    config: VolumeConfig,
     keys: VolumeKeys,
     /// Nobody else can have seen its recovery code.
     is_begun_here: bool,
@@ -187,7 +188,7 @@ fn make(state: &StateDir, objects: &dyn ObjectStore, encrypted: bool) -> Result<
     let mut id = [0; VolumeId::LEN];
     fill_random(&mut id);
     let volume = VolumeId(id);
-    let config = Config { volume, encrypted, chunker: Params::DEFAULT, level: LEVEL };
+    let config = VolumeConfig { volume, encrypted, chunker: ChunkSizes::DEFAULT, level: LEVEL };
     let keys = if encrypted {
         let master = match state.master_key()? {
             Some(kept) => kept,
@@ -207,7 +208,7 @@ fn make(state: &StateDir, objects: &dyn ObjectStore, encrypted: bool) -> Result<
 fn join(
     state: &StateDir,
     objects: &dyn ObjectStore,
-    (config, bytes): (Config, &[u8]),
+    (config, bytes): (VolumeConfig, &[u8]),
     encrypted: bool,
     secret: impl FnOnce() -> Result<Zeroizing<Vec<u8>>>,
 ) -> Result<OpenedVolume> {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use vellum_store::{ObjectKey, ObjectStore};
-use vellum_testkit::{Fault, Faulty, Op, When};
+use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 use vellum_types::{BlobKind, ErrorKind, Ino, SnapshotId};
-use vellum_volume::gc::{self, Action, Collected};
-use vellum_volume::refs::LiveTree;
+use vellum_volume::gc::{self, CollectionReport, PackAction};
+use vellum_volume::refs::UnsnapshottedTree;
 use vellum_volume::session::LEASE;
-use vellum_volume::{Meter, Result, Statistics, Volume, VolumeError};
+use vellum_volume::{ProgressMeter, Result, SnapshotStatistics, Volume, VolumeError};
 
 use crate::model::{Tree, noise, small};
 use crate::ram::Ram;
@@ -16,8 +16,8 @@ use crate::world::{
     PLAIN, SEALED, World, assert_clean, bury_sessions, change_session, record, refused, snapshot, verified,
 };
 
-pub fn collect(volume: &Volume) -> Result<Collected> {
-    gc::run(volume, &gc::CollectionRequest::default(), &Meter::default())
+pub fn collect(volume: &Volume) -> Result<CollectionReport> {
+    gc::run(volume, &gc::CollectionRequest::default(), &ProgressMeter::default())
 }
 
 /// A volume with wholly dead packs, one that is mostly dead, an abandoned one, and two living snapshots.
@@ -50,11 +50,11 @@ impl Littered {
 
     /// A writer is killed between its packs and its index object.
     fn abandon_a_pack(&self) {
-        let faulty = Arc::new(Faulty::new(self.world.ram.clone()));
+        let faulty = Arc::new(FaultyStore::new(self.world.ram.clone()));
         let volume = self.world.seen_in(faulty.clone());
         let mut session = volume.begin_write().unwrap();
         session.put(BlobKind::Chunk, &noise(50, 3000)).unwrap();
-        faulty.script([(When::Each(Op::Put, "index/".into()), Fault::Before)]);
+        faulty.script([(FaultTrigger::Each(StoreOperation::Put, "index/".into()), StoreFault::Before)]);
         session.flush().unwrap_err();
     }
 
@@ -71,7 +71,7 @@ impl Littered {
         let volume = self.world.seen_in(ram.clone());
         collect(&volume).unwrap();
         let fresh = self.world.seen_in(ram.clone());
-        let plan = gc::plan(&fresh, &[], &Meter::default()).unwrap();
+        let plan = gc::plan(&fresh, &[], &ProgressMeter::default()).unwrap();
         assert_eq!(plan.packs, []);
         self.assert_alive(&fresh);
         assert_eq!(ram.keys("sessions"), []);
@@ -84,11 +84,11 @@ fn what_is_alive_stays_and_what_is_dead_goes() {
         let littered = Littered::new(encrypted);
         let volume = &littered.world.volume;
         let before = littered.world.ram.image();
-        let plan = gc::plan(volume, &[], &Meter::default()).unwrap();
+        let plan = gc::plan(volume, &[], &ProgressMeter::default()).unwrap();
         assert_eq!(littered.world.ram.image(), before, "a plan changes nothing");
         let count = |action| plan.packs.iter().filter(|pack| pack.action == action).count();
-        assert_eq!((count(Action::Repack), count(Action::Abandoned)), (1, 1), "{plan:#?}");
-        assert!(count(Action::Delete) >= 2, "{plan:#?}");
+        assert_eq!((count(PackAction::Repack), count(PackAction::Abandoned)), (1, 1), "{plan:#?}");
+        assert!(count(PackAction::Delete) >= 2, "{plan:#?}");
         let done = collect(volume).unwrap();
         assert_eq!(done.plan, plan);
         assert_eq!((done.deleted, done.repacked, done.writers.len()), (plan.packs.len() as u64, 1, 0));
@@ -104,18 +104,18 @@ fn what_is_alive_stays_and_what_is_dead_goes() {
 fn only_what_was_approved_goes() {
     let littered = Littered::new(SEALED);
     let volume = &littered.world.volume;
-    let mut approved = gc::plan(volume, &[], &Meter::default()).unwrap();
+    let mut approved = gc::plan(volume, &[], &ProgressMeter::default()).unwrap();
     let all = approved.packs.len();
-    approved.packs.retain(|pack| pack.action == Action::Delete);
+    approved.packs.retain(|pack| pack.action == PackAction::Delete);
     let count = approved.packs.len();
     let done = gc::run(
         volume,
         &gc::CollectionRequest { approved: Some(&approved), ..gc::CollectionRequest::default() },
-        &Meter::default(),
+        &ProgressMeter::default(),
     )
     .unwrap();
     assert_eq!((done.deleted as usize, done.repacked), (count, 0));
-    assert_eq!(gc::plan(volume, &[], &Meter::default()).unwrap().packs.len(), all - count);
+    assert_eq!(gc::plan(volume, &[], &ProgressMeter::default()).unwrap().packs.len(), all - count);
     littered.assert_alive(volume);
 }
 
@@ -124,13 +124,16 @@ fn a_collection_killed_at_any_operation_does_no_harm_and_is_finished_by_the_next
     for encrypted in [SEALED, PLAIN] {
         let littered = Littered::new(encrypted);
         let image = littered.world.ram.image();
-        for fault in [Fault::Before, Fault::After] {
+        for fault in [StoreFault::Before, StoreFault::After] {
             for at in 0.. {
                 let ram = Ram::of(image.clone());
-                let faulty = Arc::new(Faulty::new(ram.clone()));
+                let faulty = Arc::new(FaultyStore::new(ram.clone()));
                 let volume = littered.world.seen_in(faulty.clone());
                 let start = faulty.operations();
-                faulty.script([(When::Nth(start + at), fault), (When::From(start + at + 1), Fault::Before)]);
+                faulty.script([
+                    (FaultTrigger::Nth(start + at), fault),
+                    (FaultTrigger::From(start + at + 1), StoreFault::Before),
+                ]);
                 let _ = collect(&volume);
                 if faulty.operations() <= start + at {
                     assert!(at > 15, "{at} operations");
@@ -148,7 +151,7 @@ fn a_collection_killed_at_any_operation_does_no_harm_and_is_finished_by_the_next
 #[test]
 fn a_collection_stops_on_request_between_two_packs() {
     let littered = Littered::new(SEALED);
-    let meter = Meter::default();
+    let meter = ProgressMeter::default();
     meter.stop();
     let stopped = gc::run(&littered.world.volume, &gc::CollectionRequest::default(), &meter);
     assert!(matches!(refused(stopped), VolumeError::Interrupted));
@@ -262,7 +265,7 @@ fn a_damaged_index_object_or_record_stops_a_collection() {
         ram.force(&key, &bytes);
         let volume = world.seen_in(ram.clone());
         assert_eq!(refused(collect(&volume)).kind(), ErrorKind::Corrupt, "{key}");
-        assert_eq!(refused(gc::plan(&volume, &[], &Meter::default())).kind(), ErrorKind::Corrupt);
+        assert_eq!(refused(gc::plan(&volume, &[], &ProgressMeter::default())).kind(), ErrorKind::Corrupt);
         assert_eq!(ram.keys("packs"), world.ram.keys("packs"), "nothing was deleted");
         ram.force(&key, &image[&key]);
         littered.assert_alive(&world.seen_in(ram));
@@ -326,14 +329,14 @@ fn a_pack_that_a_later_snapshot_needs_again_is_not_deleted() {
     let gone = snapshot(volume, &small(1), "gone");
     snapshot(volume, &small(2), "stays");
     volume.forget(&gone).unwrap();
-    let plan = gc::plan(volume, &[], &Meter::default()).unwrap();
-    assert!(plan.packs.iter().any(|pack| pack.action == Action::Delete));
+    let plan = gc::plan(volume, &[], &ProgressMeter::default()).unwrap();
+    assert!(plan.packs.iter().any(|pack| pack.action == PackAction::Delete));
     // Between plan and execution the content comes back, from the packs that the plan names.
     let again = snapshot(volume, &small(1), "again");
     let done = gc::run(
         volume,
         &gc::CollectionRequest { approved: Some(&plan), ..gc::CollectionRequest::default() },
-        &Meter::default(),
+        &ProgressMeter::default(),
     )
     .unwrap();
     assert_eq!(done.deleted, 0);
@@ -380,19 +383,19 @@ fn what_a_mounted_worktree_has_published_stays() {
     session.flush().unwrap();
     volume
         .update_worktree(&volume.worktree.worktree, |head| {
-            head.live = Some(LiveTree { root, counted: Statistics::default() });
+            head.live = Some(UnsnapshottedTree { root, counted: SnapshotStatistics::default() });
         })
         .unwrap();
     session.end().unwrap();
     collect(volume).unwrap();
     tree.assert_readable(volume, root);
     volume.update_worktree(&volume.worktree.worktree, |head| head.live = None).unwrap();
-    assert!(!gc::plan(volume, &[], &Meter::default()).unwrap().packs.is_empty());
+    assert!(!gc::plan(volume, &[], &ProgressMeter::default()).unwrap().packs.is_empty());
 }
 
 /// Collects, without these snapshots.
-fn collect_without(volume: &Volume, without: &[String]) -> Result<Collected> {
-    gc::run(volume, &gc::CollectionRequest { without, ..Default::default() }, &Meter::default())
+fn collect_without(volume: &Volume, without: &[String]) -> Result<CollectionReport> {
+    gc::run(volume, &gc::CollectionRequest { without, ..Default::default() }, &ProgressMeter::default())
 }
 
 #[test]
@@ -428,7 +431,7 @@ fn a_missing_record_that_a_tag_a_worktree_or_a_child_names_stops_a_collection() 
                 let before = ram.keys("packs");
                 for error in [
                     refused(collect(&seen)),
-                    refused(gc::plan(&seen, &[], &Meter::default())),
+                    refused(gc::plan(&seen, &[], &ProgressMeter::default())),
                     refused(collect_without(&seen, &["0".repeat(64)])),
                 ] {
                     if let VolumeError::NotLost(_) = error {
@@ -442,7 +445,7 @@ fn a_missing_record_that_a_tag_a_worktree_or_a_child_names_stops_a_collection() 
                 assert_eq!(ram.keys("packs"), before, "nothing was deleted");
                 // Whoever says that it is lost for good goes on; so far everything can be put back.
                 let short = id.to_string()[..6].to_owned();
-                gc::plan(&seen, std::slice::from_ref(&short), &Meter::default()).unwrap();
+                gc::plan(&seen, std::slice::from_ref(&short), &ProgressMeter::default()).unwrap();
                 collect_without(&seen, &[short]).unwrap();
                 if folder == "snapshots" {
                     assert!(ram.keys("packs").len() < before.len(), "what only it needs is gone");
@@ -495,7 +498,7 @@ fn a_session_whose_writer_is_known_to_be_gone_can_be_ended() {
     let names = [waited.writers[0].name().to_owned()];
     let end = |names: &[String]| {
         let request = gc::CollectionRequest { ended_sessions: names, ..Default::default() };
-        gc::run(volume, &request, &Meter::default())
+        gc::run(volume, &request, &ProgressMeter::default())
     };
     assert!(matches!(refused(end(&["nobody".into()])), VolumeError::NoSession(_)));
     assert!(end(&names).unwrap().deleted > 0);

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use vellum_map::{Builder, Layer, Root};
+use vellum_map::{ChangeLayer, MapBuilder, MapRoot};
 use vellum_types::{FileKind, Ino};
-use vellum_volume::diff::{Aspects, ChangeKind, Comparison, FileChange, within};
+use vellum_volume::diff::{ChangeAspects, ChangeKind, FileChange, StateComparison, within};
 use vellum_volume::{FsTree, Volume};
 
 use crate::model::{Link, Node, Tree, noise};
@@ -140,7 +140,7 @@ fn grown(mut tree: Tree, edits: &[Edit]) -> Tree {
     tree
 }
 
-fn root_of(volume: &Volume, tree: &Tree) -> Root {
+fn root_of(volume: &Volume, tree: &Tree) -> MapRoot {
     let mut session = volume.begin_write().unwrap();
     let root = tree.store(volume, &session).unwrap();
     session.flush().unwrap();
@@ -148,9 +148,9 @@ fn root_of(volume: &Volume, tree: &Tree) -> Root {
     root
 }
 
-fn aspects(old: &Node, new: &Node) -> Aspects {
+fn aspects(old: &Node, new: &Node) -> ChangeAspects {
     let dirs = old.kind == FileKind::Dir && new.kind == FileKind::Dir;
-    Aspects {
+    ChangeAspects {
         content: old.content != new.content,
         kind: old.kind != new.kind,
         mode: old.mode != new.mode,
@@ -237,7 +237,7 @@ fn check(a: &Tree, b: &Tree, changes: &[FileChange]) {
 }
 
 /// Checks of each path, and of one that is nowhere, whether it is told to have changed.
-fn check_paths(volume: &Volume, (a, from): (&Tree, Root), (b, to): (&Tree, Root)) {
+fn check_paths(volume: &Volume, (a, from): (&Tree, MapRoot), (b, to): (&Tree, MapRoot)) {
     let (before, after) = (a.paths(), b.paths());
     let below = |tree: &Tree, paths: &BTreeMap<Vec<u8>, Ino>, scope: &[u8]| -> BTreeMap<Vec<u8>, Node> {
         let held = paths.iter().filter(|(path, _)| within(path, scope));
@@ -272,8 +272,8 @@ fn moved_wholly(a: &Tree, b: &Tree, ino: Ino) -> bool {
 }
 
 /// The first tree with the second's entries as a layer over it.
-fn layered(volume: &Volume, from: Root, to: Root) -> FsTree {
-    let mut layer = Layer::new();
+fn layered(volume: &Volume, from: MapRoot, to: MapRoot) -> FsTree {
+    let mut layer = ChangeLayer::new();
     for change in vellum_map::diff(&*volume.nodes, &from, &to) {
         let change = change.unwrap();
         match change.after {
@@ -295,14 +295,14 @@ fn comparisons_of_random_trees_tell_all_that_changed_and_nothing_else() {
         let start = grown(Tree::default(), &base);
         let (a, b) = (grown(start.clone(), &right), grown(grown(start, &right), &left));
         let (from, to) = (root_of(volume, &a), root_of(volume, &b));
-        let changes = Comparison { from: &volume.tree(from), to: &volume.tree(to) }.run().unwrap();
+        let changes = StateComparison { from: &volume.tree(from), to: &volume.tree(to) }.run().unwrap();
         check(&a, &b, &changes);
-        let back = Comparison { from: &volume.tree(to), to: &volume.tree(from) }.run().unwrap();
+        let back = StateComparison { from: &volume.tree(to), to: &volume.tree(from) }.run().unwrap();
         check(&b, &a, &back);
         check_paths(volume, (&a, from), (&b, to));
         let over = layered(volume, from, to);
-        prop_assert_eq!(&Comparison { from: &volume.tree(from), to: &over }.run().unwrap(), &changes);
-        let none = Comparison { from: &over, to: &volume.tree(to) }.run().unwrap();
+        prop_assert_eq!(&StateComparison { from: &volume.tree(from), to: &over }.run().unwrap(), &changes);
+        let none = StateComparison { from: &over, to: &volume.tree(to) }.run().unwrap();
         prop_assert_eq!(none, []);
     });
 }
@@ -311,8 +311,8 @@ fn told(a: &Tree, b: &Tree) -> Vec<String> {
     let world = World::new(PLAIN);
     let volume = &world.volume;
     let (from, to) = (root_of(volume, a), root_of(volume, b));
-    let states = Comparison { from: &volume.tree(from), to: &volume.tree(to) };
-    let path = |side: &Option<vellum_volume::diff::Side>| {
+    let states = StateComparison { from: &volume.tree(from), to: &volume.tree(to) };
+    let path = |side: &Option<vellum_volume::diff::ChangeSide>| {
         side.as_ref().map_or("-".into(), |side| String::from_utf8(side.path.clone()).unwrap())
     };
     let changes = states.run().unwrap();
@@ -416,7 +416,7 @@ fn a_scope_is_a_path_and_what_is_under_it() {
 #[test]
 fn hostile_trees_are_errors() {
     use vellum_map::{MapError, NodeSink};
-    use vellum_types::{Attr, BlobKind, Dentry, Extent, ExtentSource, Key};
+    use vellum_types::{BlobKind, Dentry, Extent, ExtentSource, InodeAttr, MapKey};
     struct Sink<'a>(&'a Volume);
     impl NodeSink for Sink<'_> {
         fn put(&self, bytes: &[u8]) -> Result<vellum_types::BlobId, MapError> {
@@ -429,32 +429,32 @@ fn hostile_trees_are_errors() {
     let world = World::new(PLAIN);
     let volume = &world.volume;
     let named = |kind, parent, name: &[u8]| {
-        let mut attr = Attr::new(kind, 0o755);
+        let mut attr = InodeAttr::new(kind, 0o755);
         (attr.parent, attr.name) = (parent, name.to_vec());
         attr
     };
     // A directory that lies in itself; extents that overlap or go beyond the size, or point into a write log.
     let ring = named(FileKind::Dir, Ino(5), b"ring");
-    let file = Attr { size: 100, ..named(FileKind::File, Ino::ROOT, b"file") };
+    let file = InodeAttr { size: 100, ..named(FileKind::File, Ino::ROOT, b"file") };
     let hole = |len| Extent { len, source: ExtentSource::Hole }.encode();
     let log = Extent { len: 1, source: ExtentSource::WriteLog { segment: 1, offset: 0 } }.encode();
     let entries = [
-        (Key::attr(Ino::ROOT), named(FileKind::Dir, Ino::SUPER, b"").encode()),
-        (Key::dentry(Ino::ROOT, b"gone"), Dentry { ino: Ino(99), kind: FileKind::File }.encode()),
-        (Key::attr(Ino(5)), ring.encode()),
-        (Key::dentry(Ino(5), b"ring"), Dentry { ino: Ino(5), kind: FileKind::Dir }.encode()),
-        (Key::attr(Ino(6)), file.encode()),
-        (Key::extent(Ino(6), 0), hole(60)),
-        (Key::extent(Ino(6), 50), hole(50)),
-        (Key::attr(Ino(7)), file.encode()),
-        (Key::extent(Ino(7), u64::MAX - 1), hole(50)),
-        (Key::attr(Ino(8)), file.encode()),
-        (Key::extent(Ino(8), 0), log),
-        (Key::attr(Ino(9)), Attr { inline: Some(vec![0; 100]), ..file.clone() }.encode()),
-        (Key::extent(Ino(9), 0), hole(1)),
+        (MapKey::attr(Ino::ROOT), named(FileKind::Dir, Ino::SUPER, b"").encode()),
+        (MapKey::dentry(Ino::ROOT, b"gone"), Dentry { ino: Ino(99), kind: FileKind::File }.encode()),
+        (MapKey::attr(Ino(5)), ring.encode()),
+        (MapKey::dentry(Ino(5), b"ring"), Dentry { ino: Ino(5), kind: FileKind::Dir }.encode()),
+        (MapKey::attr(Ino(6)), file.encode()),
+        (MapKey::extent(Ino(6), 0), hole(60)),
+        (MapKey::extent(Ino(6), 50), hole(50)),
+        (MapKey::attr(Ino(7)), file.encode()),
+        (MapKey::extent(Ino(7), u64::MAX - 1), hole(50)),
+        (MapKey::attr(Ino(8)), file.encode()),
+        (MapKey::extent(Ino(8), 0), log),
+        (MapKey::attr(Ino(9)), InodeAttr { inline: Some(vec![0; 100]), ..file.clone() }.encode()),
+        (MapKey::extent(Ino(9), 0), hole(1)),
     ];
     let sink = Sink(volume);
-    let mut builder = Builder::new(volume.shape(), &sink);
+    let mut builder = MapBuilder::new(volume.shape(), &sink);
     for (key, value) in &entries {
         builder.push(key.as_bytes(), value).unwrap();
     }
@@ -468,7 +468,7 @@ fn hostile_trees_are_errors() {
     assert!(volume.read_file(&inode, |_, _| Ok(())).unwrap_err().to_string().contains("write log"));
     assert!(tree.inode(Ino(9)).unwrap_err().to_string().contains("should not have"));
     let nothing = volume.tree(volume.empty_root());
-    let compared = Comparison { from: &nothing, to: &tree }.run();
+    let compared = StateComparison { from: &nothing, to: &tree }.run();
     assert!(compared.is_err(), "{compared:?}");
 }
 
@@ -487,8 +487,8 @@ fn told_of_lines(base: &Tree, a: &Tree, b: &Tree) -> Vec<String> {
     );
     assert_eq!(volume.common_ancestor(first, b).unwrap().unwrap().id, first);
     let root = |id| volume.catalog.get(&id).unwrap().root;
-    let states = Comparison { from: &volume.tree(root(a)), to: &volume.tree(root(b)) };
-    let path = |side: &Option<vellum_volume::diff::Side>| {
+    let states = StateComparison { from: &volume.tree(root(a)), to: &volume.tree(root(b)) };
+    let path = |side: &Option<vellum_volume::diff::ChangeSide>| {
         side.as_ref().map_or("-".into(), |side| String::from_utf8(side.path.clone()).unwrap())
     };
     let changes = states.run_sharing(shared).unwrap();

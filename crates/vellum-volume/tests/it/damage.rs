@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use vellum_map::Root;
+use vellum_map::MapRoot;
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::Ino;
-use vellum_volume::verify::{Report, Scope, verify};
-use vellum_volume::{Meter, StateDir, Volume, WriteSession};
+use vellum_volume::verify::{VerifyReport, VerifyScope, verify};
+use vellum_volume::{ProgressMeter, StateDir, Volume, WriteSession};
 
 use crate::model::{Tree, noise, small};
 use crate::ram::{Image, Ram};
@@ -23,7 +23,7 @@ const CUTS: usize = 40;
 /// A volume with one of each kind of object.
 struct Subject {
     world: World,
-    trees: Vec<(Root, Tree)>,
+    trees: Vec<(MapRoot, Tree)>,
     image: Image,
     _writer: WriteSession,
 }
@@ -97,7 +97,7 @@ impl Watcher {
         if let Ok(volume) = Volume::open_on(self.ram.clone(), &self.cold) {
             let unreadable = subject.read(&volume);
             if number.is_multiple_of(8) {
-                let report = verify(&volume, &Scope::All, false, &Meter::default()).unwrap();
+                let report = verify(&volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
                 assert!(unreadable == 0 || !report.findings.is_empty());
                 if !harm.any {
                     assert_named(&report, harm);
@@ -109,7 +109,7 @@ impl Watcher {
     }
 }
 
-fn assert_named(report: &Report, harm: &Harm) {
+fn assert_named(report: &VerifyReport, harm: &Harm) {
     for key in &harm.named {
         let found = report.findings.iter().any(|finding| finding.object.contains(key.name()));
         assert!(found, "{key} is not named by {:#?}", report.findings);

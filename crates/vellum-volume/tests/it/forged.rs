@@ -2,22 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use vellum_map::{Builder, Root};
-use vellum_types::codec::Writer;
-use vellum_types::value::Super;
-use vellum_types::{Attr, BlobId, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, Key, KeyTag};
-use vellum_volume::history::Entry;
-use vellum_volume::verify::{Report, Scope, verify};
-use vellum_volume::{Meter, Volume};
+use vellum_map::{MapBuilder, MapRoot};
+use vellum_types::codec::FieldWriter;
+use vellum_types::value::SuperBlock;
+use vellum_types::{
+    BlobId, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKey, MapKeyTag,
+};
+use vellum_volume::history::HistoryEntry;
+use vellum_volume::verify::{VerifyReport, VerifyScope, verify};
+use vellum_volume::{ProgressMeter, Volume};
 
 use crate::model::{noise, small};
 use crate::world::{PLAIN, SEALED, World, record, snapshot, verified};
 
 /// An inner node of this level over one child.
 fn above(level: u8, last_key: &[u8], child: BlobId, total: u64) -> Vec<u8> {
-    let mut value = Writer::new();
+    let mut value = FieldWriter::new();
     value.raw(child.as_bytes()).varint(total);
-    let mut node = Writer::new();
+    let mut node = FieldWriter::new();
     node.raw(b"VmNd").u8(1).u8(level).u32(1);
     node.varint(last_key.len() as u64)
         .varint(value.as_slice().len() as u64)
@@ -31,7 +33,7 @@ fn forge(volume: &Volume, node: &[u8]) -> BlobId {
     let mut session = volume.begin_write().unwrap();
     let id = session.put(BlobKind::Node, node).unwrap();
     session.flush().unwrap();
-    volume.commit(record(volume, Root(id), "forged")).unwrap();
+    volume.commit(record(volume, MapRoot(id), "forged")).unwrap();
     session.end().unwrap();
     id
 }
@@ -42,7 +44,7 @@ fn a_child_that_is_not_as_its_parent_says_is_damage_and_named_at_the_parent() {
     let volume = &world.volume;
     let sound = snapshot(volume, &small(1), "sound");
     let leaf = volume.catalog.get(&sound).unwrap().root.0;
-    let node = vellum_map::Node::decode(volume.blobs.read(BlobKind::Node, &leaf).unwrap()).unwrap();
+    let node = vellum_map::MapNode::decode(volume.blobs.read(BlobKind::Node, &leaf).unwrap()).unwrap();
     assert!(node.is_leaf());
     let (last, total) = (node.last_key().unwrap().to_vec(), node.total());
     forge(volume, &above(1, &last, leaf, total));
@@ -56,9 +58,9 @@ fn a_child_that_is_not_as_its_parent_says_is_damage_and_named_at_the_parent() {
     ] {
         let parent = forge(volume, &wrong);
         let head = volume.head().unwrap().unwrap();
-        let entry = Entry { id: head, record: volume.catalog.get(&head).unwrap() };
-        for scope in [Scope::All, Scope::Snapshot(entry)] {
-            let findings = verify(volume, &scope, false, &Meter::default()).unwrap().findings;
+        let entry = HistoryEntry { id: head, record: volume.catalog.get(&head).unwrap() };
+        for scope in [VerifyScope::All, VerifyScope::Snapshot(entry)] {
+            let findings = verify(volume, &scope, false, &ProgressMeter::default()).unwrap().findings;
             let [finding] = &findings[..] else { panic!("one finding: {findings:#?}") };
             assert!(finding.object.contains(&parent.to_string()), "{finding:?}");
             assert!(finding.problem.contains(&leaf.to_string()), "{finding:?}");
@@ -67,8 +69,12 @@ fn a_child_that_is_not_as_its_parent_says_is_damage_and_named_at_the_parent() {
         }
         volume.set_head(sound).unwrap();
         volume.forget(&head).unwrap();
-        vellum_volume::gc::run(volume, &vellum_volume::gc::CollectionRequest::default(), &Meter::default())
-            .unwrap();
+        vellum_volume::gc::run(
+            volume,
+            &vellum_volume::gc::CollectionRequest::default(),
+            &ProgressMeter::default(),
+        )
+        .unwrap();
     }
 }
 
@@ -80,13 +86,13 @@ fn a_report_counts_blobs_and_their_stored_bytes_whatever_was_verified() {
         let mut tree = small(1);
         tree.file(Ino::ROOT, "large", noise(7, 100_000));
         let id = snapshot(volume, &tree, "the only one");
-        let entry = Entry { id, record: volume.catalog.get(&id).unwrap() };
-        let amounts = |scope: &Scope, metadata_only| {
-            let Report { blobs, bytes, .. } =
-                verify(volume, scope, metadata_only, &Meter::default()).unwrap();
+        let entry = HistoryEntry { id, record: volume.catalog.get(&id).unwrap() };
+        let amounts = |scope: &VerifyScope, metadata_only| {
+            let VerifyReport { blobs, bytes, .. } =
+                verify(volume, scope, metadata_only, &ProgressMeter::default()).unwrap();
             (blobs, bytes)
         };
-        let (one, all) = (Scope::Snapshot(entry), Scope::All);
+        let (one, all) = (VerifyScope::Snapshot(entry), VerifyScope::All);
         assert_eq!(amounts(&one, false), amounts(&all, false), "all the store is one snapshot");
         assert_eq!(amounts(&one, true), amounts(&all, true));
         assert!(amounts(&one, true) < amounts(&one, false));
@@ -99,18 +105,18 @@ fn a_report_counts_blobs_and_their_stored_bytes_whatever_was_verified() {
 /// The entries of a map.
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn attr(kind: FileKind, parent: u64, name: &str) -> Attr {
-    let mut attr = Attr::new(kind, 0o755);
+fn attr(kind: FileKind, parent: u64, name: &str) -> InodeAttr {
+    let mut attr = InodeAttr::new(kind, 0o755);
     (attr.parent, attr.name) = (Ino(parent), name.as_bytes().to_vec());
     attr
 }
 
-fn set_attr(entries: &mut Entries, ino: u64, attr: &Attr) {
-    entries.insert(Key::attr(Ino(ino)).into_bytes(), attr.encode());
+fn set_attr(entries: &mut Entries, ino: u64, attr: &InodeAttr) {
+    entries.insert(MapKey::attr(Ino(ino)).into_bytes(), attr.encode());
 }
 
 fn set_name(entries: &mut Entries, dir: u64, name: &str, ino: u64, kind: FileKind) {
-    let mut key = Key::first(Ino(dir), KeyTag::Dentry).into_bytes();
+    let mut key = MapKey::first(Ino(dir), MapKeyTag::Dentry).into_bytes();
     key.extend_from_slice(name.as_bytes());
     entries.insert(key, Dentry { ino: Ino(ino), kind }.encode());
 }
@@ -126,15 +132,15 @@ fn set_extents(entries: &mut Entries, size: u64, extents: &[(u64, u64, ExtentSou
     set_attr(entries, 4, &file);
     for (offset, len, source) in extents {
         let extent = Extent { len: *len, source: *source };
-        entries.insert(Key::extent(Ino(4), *offset).into_bytes(), extent.encode());
+        entries.insert(MapKey::extent(Ino(4), *offset).into_bytes(), extent.encode());
     }
 }
 
 /// A tree as it should be: `dir/below/`, `dir/file`, `content`.
 fn sound() -> Entries {
     let mut entries = Entries::new();
-    entries.insert(Key::attr(Ino::SUPER).into_bytes(), Super { next_ino: Ino(100) }.encode());
-    set_attr(&mut entries, 1, &Attr::new(FileKind::Dir, 0o755));
+    entries.insert(MapKey::attr(Ino::SUPER).into_bytes(), SuperBlock { next_ino: Ino(100) }.encode());
+    set_attr(&mut entries, 1, &InodeAttr::new(FileKind::Dir, 0o755));
     entry(&mut entries, 1, "dir", 2, FileKind::Dir);
     entry(&mut entries, 2, "file", 3, FileKind::File);
     entry(&mut entries, 1, "content", 4, FileKind::File);
@@ -147,7 +153,7 @@ fn sound() -> Entries {
 fn record_map(volume: &Volume, entries: &Entries) {
     let mut session = volume.begin_write().unwrap();
     let root = {
-        let mut builder = Builder::new(volume.shape(), &session);
+        let mut builder = MapBuilder::new(volume.shape(), &session);
         entries.iter().for_each(|(key, value)| builder.push(key, value).unwrap());
         builder.finish().unwrap()
     };
@@ -187,7 +193,7 @@ fn a_directory_that_lies_in_itself_is_damage() {
     assert_told("directory 5 lies in itself", |entries, _| {
         entry(entries, 6, "circle", 5, FileKind::Dir);
         entry(entries, 5, "circle", 6, FileKind::Dir);
-        let mut key = Key::first(Ino(2), KeyTag::Dentry).into_bytes();
+        let mut key = MapKey::first(Ino(2), MapKeyTag::Dentry).into_bytes();
         key.extend_from_slice(b"below");
         entries.remove(&key);
     });
@@ -198,7 +204,7 @@ fn a_directory_that_lies_in_itself_is_damage() {
 fn a_directory_in_two_places_or_in_none_is_damage() {
     assert_told("belongs to another place", |entries, _| set_name(entries, 1, "again", 5, FileKind::Dir));
     assert_told("directory 5 is in no directory", |entries, _| {
-        let mut key = Key::first(Ino(2), KeyTag::Dentry).into_bytes();
+        let mut key = MapKey::first(Ino(2), MapKeyTag::Dentry).into_bytes();
         key.extend_from_slice(b"below");
         entries.remove(&key);
     });
@@ -210,7 +216,7 @@ fn a_directory_in_two_places_or_in_none_is_damage() {
 #[test]
 fn an_entry_without_its_inode_or_of_another_kind_is_damage() {
     assert_told("inode 9 is missing", |entries, _| set_name(entries, 1, "gone", 9, FileKind::File));
-    assert_told("inode 3 is missing", |entries, _| drop(entries.remove(Key::attr(Ino(3)).as_bytes())));
+    assert_told("inode 3 is missing", |entries, _| drop(entries.remove(MapKey::attr(Ino(3)).as_bytes())));
     assert_told("another kind of file", |entries, _| set_name(entries, 1, "fifo", 3, FileKind::Fifo));
     assert_told("which is no directory", |entries, _| {
         set_name(entries, 3, "in-a-file", 4, FileKind::File);
@@ -220,7 +226,7 @@ fn an_entry_without_its_inode_or_of_another_kind_is_damage() {
 
 #[test]
 fn a_tree_without_a_root_is_damage() {
-    for told in told_of(|entries, _| drop(entries.remove(Key::attr(Ino::ROOT).as_bytes()))) {
+    for told in told_of(|entries, _| drop(entries.remove(MapKey::attr(Ino::ROOT).as_bytes()))) {
         assert!(told.iter().any(|told| told.contains("no root directory")), "{told:?}");
     }
 }
@@ -231,7 +237,7 @@ fn extents_out_of_order_beyond_the_size_or_of_what_is_no_chunk_are_damage() {
     assert_told("overlapping", |entries, _| set_extents(entries, 10, &[(0, 5, hole)]));
     assert_told("beyond its size", |entries, _| set_extents(entries, 9, &[]));
     assert_told("should not have", |entries, _| {
-        entries.insert(Key::extent(Ino(2), 0).into_bytes(), Extent { len: 1, source: hole }.encode());
+        entries.insert(MapKey::extent(Ino(2), 0).into_bytes(), Extent { len: 1, source: hole }.encode());
     });
     assert_told("which is no chunk", |entries, volume| {
         let mut session = volume.begin_write().unwrap();
@@ -254,8 +260,8 @@ fn paths_of_a_deep_tree_take_little_memory_and_are_right() {
     let volume = &world.volume;
     let depth = 20_000;
     let mut entries = Entries::new();
-    entries.insert(Key::attr(Ino::SUPER).into_bytes(), Super { next_ino: Ino(depth + 2) }.encode());
-    set_attr(&mut entries, 1, &Attr::new(FileKind::Dir, 0o755));
+    entries.insert(MapKey::attr(Ino::SUPER).into_bytes(), SuperBlock { next_ino: Ino(depth + 2) }.encode());
+    set_attr(&mut entries, 1, &InodeAttr::new(FileKind::Dir, 0o755));
     for level in 1..=depth {
         entry(&mut entries, level, "deep", level + 1, FileKind::Dir);
     }

@@ -8,16 +8,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use vellum_chunker::Params;
-use vellum_crypto::{Domain, MasterKey, RecoveryCode, Secret, VolumeKeys};
-use vellum_map::Root;
+use vellum_chunker::ChunkSizes;
+use vellum_crypto::{MasterKey, RecordDomain, RecoveryCode, SlotSecret, VolumeKeys};
+use vellum_map::MapRoot;
 use vellum_store::{ObjectKey, ObjectStore};
-use vellum_types::{BlobId, SnapshotId, Time, VolumeId};
-use vellum_volume::config::Config;
-use vellum_volume::lease::{Lease, Token};
-use vellum_volume::refs::{LiveTree, Quota, RefKind, Refs, WorktreeHead, WorktreeMark, parse};
-use vellum_volume::session::Session;
-use vellum_volume::{Origin, SnapshotRecord, Statistics, keyring};
+use vellum_types::{BlobId, SnapshotId, UnixTime, VolumeId};
+use vellum_volume::config::VolumeConfig;
+use vellum_volume::lease::{Lease, LeaseToken};
+use vellum_volume::refs::{
+    RefKind, RefStore, UnsnapshottedTree, WorktreeHead, WorktreeMark, WorktreeQuota, parse,
+};
+use vellum_volume::session::SessionObject;
+use vellum_volume::{SnapshotOrigin, SnapshotRecord, SnapshotStatistics, keyring};
 
 use crate::ram::Ram;
 use crate::world::{PLAIN, World};
@@ -51,56 +53,63 @@ fn plain() -> VolumeKeys {
     VolumeKeys::plain(VOLUME)
 }
 
-fn config(encrypted: bool) -> Config {
-    Config { volume: VOLUME, encrypted, chunker: Params::DEFAULT, level: 3 }
+fn config(encrypted: bool) -> VolumeConfig {
+    VolumeConfig { volume: VOLUME, encrypted, chunker: ChunkSizes::DEFAULT, level: 3 }
 }
 
 fn record() -> SnapshotRecord {
     SnapshotRecord {
         nonce: *b"sixteen bytes...",
-        root: Root(BlobId([0x11; 32])),
+        root: MapRoot(BlobId([0x11; 32])),
         parents: vec![SnapshotId([0x22; 32]), SnapshotId([0x33; 32])],
         counter: 300,
-        time: Time { secs: -2, nanos: 999_999_999 },
+        time: UnixTime { secs: -2, nanos: 999_999_999 },
         worktree: "main".into(),
         author: "ann".into(),
         host: "box".into(),
         note: "a note\nof two lines".into(),
-        origin: Origin::Safety,
+        origin: SnapshotOrigin::Safety,
         paths: vec![b"dir/\xff".to_vec(), b"".to_vec()],
-        statistics: Statistics { files: 1, dirs: 2, others: 3, bytes: 1 << 40, changed: 5, stored: 6 },
+        statistics: SnapshotStatistics {
+            files: 1,
+            dirs: 2,
+            others: 3,
+            bytes: 1 << 40,
+            changed: 5,
+            stored: 6,
+        },
     }
 }
 
 fn head() -> WorktreeHead {
     WorktreeHead {
         head: Some(SnapshotId([0x44; 32])),
-        created: Time { secs: 1_700_000_000, nanos: 5 },
+        created: UnixTime { secs: 1_700_000_000, nanos: 5 },
         host: "box".into(),
         place: "/home/ann".into(),
-        live: Some(LiveTree { root: Root(BlobId([0x55; 32])), counted: record().statistics }),
+        live: Some(UnsnapshottedTree { root: MapRoot(BlobId([0x55; 32])), counted: record().statistics }),
         lease: Some(Lease {
-            token: Token([0x66; 16]),
+            token: LeaseToken([0x66; 16]),
             session: session(),
             mountpoint: Some("/mnt/ann".into()),
-            since: Time { secs: 1_699_999_000, nanos: 7 },
+            since: UnixTime { secs: 1_699_999_000, nanos: 7 },
             term: 60,
             ended: true,
         }),
-        left: vec![(Token([0x77; 16]), Root(BlobId([0x88; 32])))],
-        reading: vec![Root(BlobId([0x99; 32])), Root(BlobId([0xaa; 32]))],
-        quota: Quota { bytes: Some(1 << 40), inodes: None },
+        left: vec![(LeaseToken([0x77; 16]), MapRoot(BlobId([0x88; 32])))],
+        reading: vec![MapRoot(BlobId([0x99; 32])), MapRoot(BlobId([0xaa; 32]))],
+        quota: WorktreeQuota { bytes: Some(1 << 40), inodes: None },
         mark: None,
     }
 }
 
-fn session() -> Session {
-    Session {
+fn session() -> SessionObject {
+    SessionObject {
         host: "box".into(),
         scope: "boot pid:[1]".into(),
         pid: 4321,
         started: 987_654,
-        renewed: Time { secs: 1_700_000_000, nanos: 0 },
+        renewed: UnixTime { secs: 1_700_000_000, nanos: 0 },
     }
 }
 
@@ -108,10 +117,10 @@ fn session() -> Session {
 fn configs() {
     let bytes = kept("config.plain", || config(false).encode(&plain()));
     assert_eq!(config(false).encode(&plain()), bytes);
-    assert_eq!(Config::decode(&bytes), Ok(config(false)));
+    assert_eq!(VolumeConfig::decode(&bytes), Ok(config(false)));
     config(false).authenticate(&bytes, &plain()).unwrap();
     let bytes = kept("config.sealed", || config(true).encode(&sealed()));
-    assert_eq!(Config::decode(&bytes), Ok(config(true)));
+    assert_eq!(VolumeConfig::decode(&bytes), Ok(config(true)));
     config(true).authenticate(&bytes, &sealed()).unwrap();
     assert!(config(true).authenticate(&bytes, &plain()).is_err());
 }
@@ -125,13 +134,13 @@ fn snapshot_records() {
     let id = record().id(&plain()).0;
     let object = kept("snapshot.plain", || {
         let mut sealed = Vec::new();
-        plain().seal(Domain::Snapshot, &id, &bytes, &mut sealed);
+        plain().seal(RecordDomain::Snapshot, &id, &bytes, &mut sealed);
         [&id[..], &sealed].concat()
     });
     let (stored_id, stored) = object.split_at(32);
     assert_eq!(stored_id, id);
     let mut opened = Vec::new();
-    plain().open(Domain::Snapshot, &id, stored, &mut opened).unwrap();
+    plain().open(RecordDomain::Snapshot, &id, stored, &mut opened).unwrap();
     assert_eq!(opened, bytes);
 }
 
@@ -142,7 +151,7 @@ fn refs() {
         [("ref.worktree", RefKind::Worktree, head().encode()), ("ref.tag", RefKind::Tag, vec![0x55; 32])]
     {
         let ram = Arc::new(Ram::default());
-        let refs = Refs::open(ram.clone(), Arc::new(plain()), world.empty_state()).unwrap();
+        let refs = RefStore::open(ram.clone(), Arc::new(plain()), world.empty_state()).unwrap();
         refs.update(kind, "golden", |_| Ok(Some(value.clone()))).unwrap();
         let key = ram.keys("refs")[0].clone();
         let object = [key.as_str().as_bytes(), b"\n", &ram.bytes(&key)].concat();
@@ -152,7 +161,7 @@ fn refs() {
         let old = Arc::new(Ram::default());
         let key = ObjectKey::new(String::from_utf8(kept[..at].to_vec()).unwrap()).unwrap();
         old.put(&key, &kept[at + 1..]).unwrap();
-        let refs = Refs::open(old, Arc::new(plain()), world.empty_state()).unwrap();
+        let refs = RefStore::open(old, Arc::new(plain()), world.empty_state()).unwrap();
         let found = refs.get(kind, "golden").unwrap().unwrap();
         assert_eq!((found.counter, found.value), (1, value));
     }
@@ -170,7 +179,7 @@ fn refs() {
 fn sessions() {
     let bytes = kept("session", || session().encode());
     assert_eq!(session().encode(), bytes);
-    assert_eq!(Session::decode(&bytes), Ok(session()));
+    assert_eq!(SessionObject::decode(&bytes), Ok(session()));
 }
 
 #[test]
@@ -184,8 +193,8 @@ fn key_slots() {
         let key = ram.keys("keys")[0].clone();
         [key.as_str().as_bytes(), b"\n", &ram.bytes(&key)].concat()
     };
-    let recovery = kept("slot.recovery", || make(Secret::Recovery(&code)));
-    let passphrase = kept("slot.passphrase", || make(Secret::Passphrase(PASSPHRASE)));
+    let recovery = kept("slot.recovery", || make(SlotSecret::Recovery(&code)));
+    let passphrase = kept("slot.passphrase", || make(SlotSecret::Passphrase(PASSPHRASE)));
     for file in [recovery, passphrase] {
         let at = file.iter().position(|byte| *byte == b'\n').unwrap();
         let key = ObjectKey::new(String::from_utf8(file[..at].to_vec()).unwrap()).unwrap();
@@ -225,7 +234,7 @@ proptest! {
 
     #[test]
     fn no_config_panics(bytes in near(config(true).encode(&sealed()))) {
-        if let Ok(decoded) = Config::decode(&bytes) {
+        if let Ok(decoded) = VolumeConfig::decode(&bytes) {
             let _ = decoded.authenticate(&bytes, &sealed());
         }
     }
@@ -251,7 +260,7 @@ proptest! {
 
     #[test]
     fn no_session_panics_and_what_decodes_has_one_encoding(bytes in near(session().encode())) {
-        if let Ok(decoded) = Session::decode(&bytes) {
+        if let Ok(decoded) = SessionObject::decode(&bytes) {
             prop_assert_eq!(decoded.encode(), bytes);
         }
     }

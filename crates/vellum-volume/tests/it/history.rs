@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use vellum_map::Root;
-use vellum_types::{BlobId, SnapshotId, Time};
-use vellum_volume::history::{Ancestors, all};
-use vellum_volume::versions::{PathHistory, Step};
+use vellum_map::MapRoot;
+use vellum_types::{BlobId, SnapshotId, UnixTime};
+use vellum_volume::history::{AncestorWalk, all};
+use vellum_volume::versions::{HistoryStep, PathHistory};
 use vellum_volume::{Volume, VolumeError};
 
 use crate::model::{noise, small};
@@ -14,14 +14,14 @@ use crate::world::{PLAIN, SEALED, World, assert_clean, record, refused, snapshot
 
 /// Commits a record without a tree worth speaking of.
 fn commit_at(volume: &Volume, secs: i64, note: &str) -> SnapshotId {
-    let time = Time { secs, nanos: 0 };
+    let time = UnixTime { secs, nanos: 0 };
     volume
         .commit(vellum_volume::SnapshotRecord { time, ..record(volume, volume.empty_root(), note) })
         .unwrap()
 }
 
 fn line(volume: &Volume) -> Vec<String> {
-    let entries = Ancestors::of(&volume.catalog, volume.head().unwrap()).unwrap();
+    let entries = AncestorWalk::of(&volume.catalog, volume.head().unwrap()).unwrap();
     entries.map(|entry| entry.unwrap().record.note.clone()).collect()
 }
 
@@ -83,7 +83,7 @@ fn the_order_holds_when_clocks_go_back() {
     commit_at(&side, 2000, "side 2");
     let heads = [world.volume.head().unwrap().unwrap(), side.head().unwrap().unwrap()];
     let entries: Vec<_> =
-        Ancestors::of(&world.volume.catalog, heads).unwrap().collect::<Result<_, _>>().unwrap();
+        AncestorWalk::of(&world.volume.catalog, heads).unwrap().collect::<Result<_, _>>().unwrap();
     let mut met = HashSet::new();
     for entry in entries.iter().rev() {
         assert!(entry.record.parents.iter().all(|parent| met.contains(parent)), "{}", entry.record.note);
@@ -263,7 +263,7 @@ fn a_stranger_among_the_records_hides_nothing() {
 #[test]
 fn a_record_put_twice_is_one_snapshot() {
     let world = World::new(SEALED);
-    let record = record(&world.volume, Root(BlobId([7; 32])), "lost answer");
+    let record = record(&world.volume, MapRoot(BlobId([7; 32])), "lost answer");
     let first = world.volume.catalog.put(&record).unwrap();
     assert_eq!(world.volume.catalog.put(&record).unwrap(), first);
     assert_eq!(world.seen_in(world.ram.clone()).catalog.put(&record).unwrap(), first);
@@ -289,10 +289,12 @@ fn the_history_of_a_path_has_its_versions_and_nothing_else() {
     versions.reverse();
     let volume = world.again();
     let entries: Vec<_> =
-        Ancestors::of(&volume.catalog, volume.head().unwrap()).unwrap().collect::<Result<_, _>>().unwrap();
+        AncestorWalk::of(&volume.catalog, volume.head().unwrap()).unwrap().collect::<Result<_, _>>().unwrap();
     let before = |at: usize| entries.get(at + 1).map(|entry| entry.record.root);
-    let steps =
-        entries.iter().enumerate().map(|(at, entry)| Ok(Step { entry: entry.clone(), before: before(at) }));
+    let steps = entries
+        .iter()
+        .enumerate()
+        .map(|(at, entry)| Ok(HistoryStep { entry: entry.clone(), before: before(at) }));
     let found = PathHistory::new(&volume, b"watched", steps);
     let found: Vec<_> = found.map(|entry| entry.unwrap().id).collect();
     assert_eq!(found, versions);

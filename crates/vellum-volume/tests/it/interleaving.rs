@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use vellum_map::Root;
+use vellum_map::MapRoot;
 use vellum_types::SnapshotId;
 use vellum_volume::{Volume, WriteSession};
 
@@ -17,7 +17,7 @@ struct Writer {
     volume: Volume,
     tree: Tree,
     session: Option<WriteSession>,
-    root: Option<Root>,
+    root: Option<MapRoot>,
     snapshot: Option<SnapshotId>,
     done: usize,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vellum_testkit::{Fault, Faulty, When};
+use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault};
 use vellum_types::SnapshotId;
 use vellum_volume::history::all;
 use vellum_volume::{Result, Volume};
@@ -19,13 +19,16 @@ fn kill_everywhere(
     command: impl Fn(&Volume) -> Result<()>,
     then: impl Fn(&Volume, &Arc<Ram>),
 ) {
-    for fault in [Fault::Before, Fault::After] {
+    for fault in [StoreFault::Before, StoreFault::After] {
         for at in 0.. {
             let ram = Ram::of(image.clone());
-            let faulty = Arc::new(Faulty::new(ram.clone()));
+            let faulty = Arc::new(FaultyStore::new(ram.clone()));
             let volume = world.seen_in(faulty.clone());
             let start = faulty.operations();
-            faulty.script([(When::Nth(start + at), fault), (When::From(start + at + 1), Fault::Before)]);
+            faulty.script([
+                (FaultTrigger::Nth(start + at), fault),
+                (FaultTrigger::From(start + at + 1), StoreFault::Before),
+            ]);
             let outcome = command(&volume);
             let done = faulty.operations() <= start + at;
             assert!(outcome.is_ok() || !done);

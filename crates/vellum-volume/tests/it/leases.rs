@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use vellum_map::Root;
+use vellum_map::MapRoot;
 use vellum_store::ObjectStore;
-use vellum_testkit::{Fault, Faulty, Op, When};
+use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 use vellum_types::ErrorKind;
-use vellum_volume::lease::{Claimant, Clock, TERM, Taken, Tenure, Token};
-use vellum_volume::refs::{LiveTree, RefKind, WorktreeHead};
-use vellum_volume::{Meter, Result, Statistics, Volume, VolumeError, gc};
+use vellum_volume::lease::{HeldLease, LeaseClaimant, LeaseToken, MonotonicClock, TERM, TakenLease};
+use vellum_volume::refs::{RefKind, UnsnapshottedTree, WorktreeHead};
+use vellum_volume::{ProgressMeter, Result, SnapshotStatistics, Volume, VolumeError, gc};
 
 use crate::model::{Tree, small};
 use crate::ram::Hooked;
@@ -28,7 +28,7 @@ impl Turned {
     }
 }
 
-impl Clock for Turned {
+impl MonotonicClock for Turned {
     fn now(&self) -> Duration {
         Duration::from_secs(1000 + self.0.load(Ordering::SeqCst))
     }
@@ -38,7 +38,7 @@ impl Clock for Turned {
 struct Machine {
     volume: Arc<Volume>,
     place: String,
-    known: Vec<Token>,
+    known: Vec<LeaseToken>,
     clock: Arc<Turned>,
 }
 
@@ -49,9 +49,9 @@ impl Machine {
         Self { volume, place, known: Vec::new(), clock: Arc::default() }
     }
 
-    fn try_take(&mut self, early: bool) -> Result<(Arc<Tenure>, Taken)> {
-        let token = Token::random();
-        let claimant = Claimant {
+    fn try_take(&mut self, early: bool) -> Result<(Arc<HeldLease>, TakenLease)> {
+        let token = LeaseToken::random();
+        let claimant = LeaseClaimant {
             known: self.known.clone(),
             token,
             place: self.place.clone(),
@@ -61,23 +61,23 @@ impl Machine {
             clock: self.clock.clone(),
         };
         self.known.push(token);
-        let taken = Tenure::take(&self.volume, NAME, claimant);
+        let taken = HeldLease::take(&self.volume, NAME, claimant);
         if matches!(taken, Err(VolumeError::Leased { .. } | VolumeError::Behind { .. })) {
             self.known.pop();
         }
         taken
     }
 
-    fn take(&mut self) -> (Arc<Tenure>, Taken) {
+    fn take(&mut self) -> (Arc<HeldLease>, TakenLease) {
         self.try_take(false).unwrap()
     }
 
-    fn take_early(&mut self) -> (Arc<Tenure>, Taken) {
+    fn take_early(&mut self) -> (Arc<HeldLease>, TakenLease) {
         self.try_take(true).unwrap()
     }
 
     /// Takes it as one who has thrown its live state away.
-    fn anew(&mut self) -> (Arc<Tenure>, Taken) {
+    fn anew(&mut self) -> (Arc<HeldLease>, TakenLease) {
         let lost = std::mem::take(&mut self.known);
         self.volume.let_go(NAME, &lost).unwrap();
         self.take()
@@ -113,16 +113,19 @@ impl Scene {
     }
 }
 
-fn tree(number: u8) -> LiveTree {
-    let root = Root(vellum_types::BlobId([number; 32]));
-    LiveTree { root, counted: Statistics { files: number.into(), ..Statistics::default() } }
+fn tree(number: u8) -> UnsnapshottedTree {
+    let root = MapRoot(vellum_types::BlobId([number; 32]));
+    UnsnapshottedTree {
+        root,
+        counted: SnapshotStatistics { files: number.into(), ..SnapshotStatistics::default() },
+    }
 }
 
-fn publish(tenure: &Tenure, number: u8) -> Result<()> {
+fn publish(tenure: &HeldLease, number: u8) -> Result<()> {
     tenure.update(|head| head.live = Some(tree(number)))
 }
 
-fn is_behind(result: Result<(Arc<Tenure>, Taken)>) -> bool {
+fn is_behind(result: Result<(Arc<HeldLease>, TakenLease)>) -> bool {
     matches!(result, Err(VolumeError::Behind { .. }))
 }
 
@@ -279,11 +282,15 @@ fn a_live_state_that_is_behind_is_not_gone_on_with() {
 #[test]
 fn the_tree_of_whoever_was_put_out_stays_until_it_comes_back() {
     let Scene { world, mut ann, mut bob } = Scene::new();
-    let store = |tree: &Tree, tenure: &Tenure| {
+    let store = |tree: &Tree, tenure: &HeldLease| {
         let mut session = world.volume.begin_write().unwrap();
         let root = tree.store(&world.volume, &session).unwrap();
         session.flush().unwrap();
-        tenure.update(|head| head.live = Some(LiveTree { root, counted: Statistics::default() })).unwrap();
+        tenure
+            .update(|head| {
+                head.live = Some(UnsnapshottedTree { root, counted: SnapshotStatistics::default() })
+            })
+            .unwrap();
         session.end().unwrap();
         root
     };
@@ -292,7 +299,7 @@ fn the_tree_of_whoever_was_put_out_stays_until_it_comes_back() {
     let (second, _) = bob.take_early();
     let his = store(&small(2), &second);
     let collect = || {
-        let meter = Meter::default();
+        let meter = ProgressMeter::default();
         gc::run(&world.volume, &gc::CollectionRequest::default(), &meter).unwrap()
     };
     collect();
@@ -314,7 +321,8 @@ fn what_a_holder_reads_stays_and_so_does_what_it_stood_on_before_it_was_put_out(
         session.flush().unwrap();
         (root, session)
     };
-    let collect = || gc::run(&world.volume, &gc::CollectionRequest::default(), &Meter::default()).unwrap();
+    let collect =
+        || gc::run(&world.volume, &gc::CollectionRequest::default(), &ProgressMeter::default()).unwrap();
     let (first, _) = ann.take();
     let ((stood, one), (viewed, two)) = (put(1), put(2));
     first.tell_reading(move || Some(vec![stood, viewed]));
@@ -398,8 +406,8 @@ fn where_the_store_tells_no_times_the_time_in_the_lease_counts() {
 }
 
 /// A machine whose store fails on demand.
-fn shaky(scene: &Scene, name: &str) -> (Machine, Arc<Faulty>) {
-    let faulty = Arc::new(Faulty::new(scene.world.ram.clone()));
+fn shaky(scene: &Scene, name: &str) -> (Machine, Arc<FaultyStore>) {
+    let faulty = Arc::new(FaultyStore::new(scene.world.ram.clone()));
     (Machine::new(&scene.world, faulty.clone(), name), faulty)
 }
 
@@ -425,7 +433,7 @@ fn a_store_that_is_away_stops_nobody_and_what_was_not_taken_goes_on() {
     let scene = Scene::new();
     let (mut ann, store) = shaky(&scene, "ann");
     let (held, _) = ann.take();
-    store.script([(When::From(0), Fault::Before)]);
+    store.script([(FaultTrigger::From(0), StoreFault::Before)]);
     for _ in 0..5 {
         ann.clock.pass(u64::from(TERM) + 1);
         held.admit().unwrap();
@@ -445,7 +453,7 @@ fn a_holder_that_slept_is_fenced_before_it_acknowledges_anything() {
     ann.clock.pass(10 * u64::from(TERM));
     scene.head_is_old(10 * u64::from(TERM));
     scene.bob.take();
-    store.script([(When::From(0), Fault::Before)]);
+    store.script([(FaultTrigger::From(0), StoreFault::Before)]);
     stale.admit().unwrap();
     store.script([]);
     ann.clock.pass(u64::from(TERM));
@@ -487,8 +495,8 @@ fn at_no_moment_do_two_holders_both_change_the_head() {
 fn an_answer_that_is_lost_leaves_a_lease_that_its_taker_can_take_again() {
     let scene = Scene::new();
     let (mut ann, store) = shaky(&scene, "ann");
-    for fault in [Fault::Before, Fault::After] {
-        store.script([(When::Once(Op::Swap, "refs/worktree".into()), fault)]);
+    for fault in [StoreFault::Before, StoreFault::After] {
+        store.script([(FaultTrigger::Once(StoreOperation::Swap, "refs/worktree".into()), fault)]);
         assert!(ann.try_take(false).is_err());
         // Whether it was taken, she cannot know: if not, her live state is found to be behind, and goes.
         if is_behind(ann.try_take(false)) {
@@ -507,7 +515,7 @@ fn a_takeover_that_fails_anywhere_leaves_one_who_may_write() {
         let (held, _) = scene.ann.take();
         let (mut bob, store) = shaky(&scene, "bob");
         let before = store.operations();
-        store.script([(When::Nth(before + at), Fault::After)]);
+        store.script([(FaultTrigger::Nth(before + at), StoreFault::After)]);
         let taken = bob.try_take(true);
         let done = store.operations() - before;
         store.script([]);
@@ -528,19 +536,19 @@ fn a_takeover_that_fails_anywhere_leaves_one_who_may_write() {
 fn a_keeper_renews_and_tells_once_when_the_lease_is_lost() {
     let Scene { world: _world, mut ann, mut bob } = Scene::new();
     let mut taken = None;
-    let claimant = |machine: &Machine| Claimant {
+    let claimant = |machine: &Machine| LeaseClaimant {
         known: Vec::new(),
-        token: Token::random(),
+        token: LeaseToken::random(),
         place: machine.place.clone(),
         mountpoint: Some("/mnt".into()),
         term: 1,
         early: false,
         clock: machine.clock.clone(),
     };
-    let (held, _) = Tenure::take(&ann.volume, NAME, claimant(&ann)).unwrap();
+    let (held, _) = HeldLease::take(&ann.volume, NAME, claimant(&ann)).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let keeper =
-        vellum_volume::lease::Keeper::start(held, move |error| tell.send(error.to_string()).unwrap())
+        vellum_volume::lease::LeaseKeeper::start(held, move |error| tell.send(error.to_string()).unwrap())
             .unwrap();
     let renewed = |machine: &Machine| {
         let refs = &machine.volume.refs;

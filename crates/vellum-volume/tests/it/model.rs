@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vellum_map::{Builder, MapError, NodeSink, Root};
-use vellum_types::value::Super;
-use vellum_types::{Attr, BlobId, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, Key, Time};
+use vellum_map::{MapBuilder, MapError, MapRoot, NodeSink};
+use vellum_types::value::SuperBlock;
+use vellum_types::{
+    BlobId, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKey, UnixTime,
+};
 use vellum_volume::{Result, Volume, WriteSession};
 
 /// Longest content that stands inline, bytes: small, so that small files have chunks.
@@ -139,18 +141,18 @@ impl Tree {
     }
 
     /// The stored form: chunks and nodes go to the session.
-    pub fn store(&self, volume: &Volume, session: &WriteSession) -> Result<Root> {
+    pub fn store(&self, volume: &Volume, session: &WriteSession) -> Result<MapRoot> {
         let mut entries: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         let next_ino = Ino(self.next);
-        entries.insert(Key::attr(Ino::SUPER).into_bytes(), Super { next_ino }.encode());
+        entries.insert(MapKey::attr(Ino::SUPER).into_bytes(), SuperBlock { next_ino }.encode());
         for (ino, node) in &self.nodes {
-            entries.insert(Key::attr(*ino).into_bytes(), self.attr(*ino).encode());
+            entries.insert(MapKey::attr(*ino).into_bytes(), self.attr(*ino).encode());
             for (name, value) in &node.xattrs {
-                entries.insert(Key::xattr(*ino, name).into_bytes(), value.clone());
+                entries.insert(MapKey::xattr(*ino, name).into_bytes(), value.clone());
             }
             for (dir, name) in &node.links {
                 let dentry = Dentry { ino: *ino, kind: node.kind };
-                entries.insert(Key::dentry(*dir, name).into_bytes(), dentry.encode());
+                entries.insert(MapKey::dentry(*dir, name).into_bytes(), dentry.encode());
             }
             if node.kind != FileKind::File || node.content.len() <= INLINE {
                 continue;
@@ -159,22 +161,22 @@ impl Tree {
                 let id = session.put(BlobKind::Chunk, piece)?;
                 let source = ExtentSource::Chunk { id, skip: 0 };
                 let extent = Extent { len: piece.len() as u64, source };
-                entries.insert(Key::extent(*ino, (number * CHUNK) as u64).into_bytes(), extent.encode());
+                entries.insert(MapKey::extent(*ino, (number * CHUNK) as u64).into_bytes(), extent.encode());
             }
         }
         let sink = Nodes(session);
-        let mut builder = Builder::new(volume.shape(), &sink);
+        let mut builder = MapBuilder::new(volume.shape(), &sink);
         for (key, value) in &entries {
             builder.push(key, value)?;
         }
         Ok(builder.finish()?)
     }
 
-    fn attr(&self, ino: Ino) -> Attr {
+    fn attr(&self, ino: Ino) -> InodeAttr {
         let node = &self.nodes[&ino];
-        let mut attr = Attr::new(node.kind, node.mode);
+        let mut attr = InodeAttr::new(node.kind, node.mode);
         attr.uid = node.uid;
-        attr.set_times(Time { secs: node.mtime, nanos: 0 });
+        attr.set_times(UnixTime { secs: node.mtime, nanos: 0 });
         attr.nlink = u32::try_from(node.links.len()).unwrap().max(1);
         if let Some((parent, name)) = node.links.first() {
             (attr.parent, attr.name) = (*parent, name.clone());
@@ -194,7 +196,7 @@ impl Tree {
     }
 
     /// Reads every file and lists every directory. What is read must be right; how much could not be read is told.
-    pub fn compare(&self, volume: &Volume, root: Root) -> usize {
+    pub fn compare(&self, volume: &Volume, root: MapRoot) -> usize {
         let tree = volume.tree(root);
         let mut failed = 0;
         for (path, ino) in &self.paths() {
@@ -236,7 +238,7 @@ impl Tree {
         failed
     }
 
-    pub fn assert_readable(&self, volume: &Volume, root: Root) {
+    pub fn assert_readable(&self, volume: &Volume, root: MapRoot) {
         assert_eq!(self.compare(volume, root), 0);
     }
 }

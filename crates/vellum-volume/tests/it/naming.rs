@@ -2,8 +2,8 @@
 
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::{BlobKind, FileKind, Ino, PackId, SnapshotId};
-use vellum_volume::verify::{Finding, Scope, verify};
-use vellum_volume::{Meter, Volume};
+use vellum_volume::verify::{VerifyFinding, VerifyScope, verify};
+use vellum_volume::{ProgressMeter, Volume};
 
 use crate::model::{Tree, noise};
 use crate::ram::Ram;
@@ -24,7 +24,7 @@ fn spoil(world: &World, kind: BlobKind, content: &[u8]) {
 }
 
 /// Each finding that hits files, as "snapshot: path path".
-fn hits(findings: &[Finding], names: &[(SnapshotId, &str)]) -> Vec<String> {
+fn hits(findings: &[VerifyFinding], names: &[(SnapshotId, &str)]) -> Vec<String> {
     let name = |id: &str| names.iter().find(|(known, _)| known.to_string() == id).unwrap().1;
     let mut hits: Vec<_> = findings
         .iter()
@@ -71,7 +71,8 @@ fn a_damaged_chunk_names_the_files_of_all_snapshots_that_have_it() {
             for (id, name) in names {
                 let entry = world.volume.resolve(&id.to_string()).unwrap();
                 let report =
-                    verify(&world.volume, &Scope::Snapshot(entry), false, &Meter::default()).unwrap();
+                    verify(&world.volume, &VerifyScope::Snapshot(entry), false, &ProgressMeter::default())
+                        .unwrap();
                 let own: Vec<_> =
                     expected.iter().filter(|hit| hit.starts_with(&format!("{name}:"))).collect();
                 assert_eq!(hits(&report.findings, &names), own.into_iter().copied().collect::<Vec<_>>());
@@ -126,7 +127,7 @@ fn a_damaged_node_names_the_files_that_it_describes() {
     let (tree, id) = wide(&world.volume);
     let root = world.volume.catalog.get(&id).unwrap().root;
     let bytes = world.volume.blobs.read(BlobKind::Node, &root.0).unwrap();
-    let node = vellum_map::Node::decode(bytes).unwrap();
+    let node = vellum_map::MapNode::decode(bytes).unwrap();
     let children: Vec<_> = node.children().map(|child| child.id).collect();
     assert!(children.len() > 3, "{} leaves", children.len());
     let last = *children.last().unwrap();
@@ -170,10 +171,10 @@ fn a_damaged_root_hits_the_whole_snapshot_and_no_other() {
 fn metadata_only_passes_over_chunks_and_finds_nodes() {
     let (world, _) = history(SEALED);
     spoil(&world, BlobKind::Chunk, &noise(1, 600));
-    let report = verify(&world.volume, &Scope::All, true, &Meter::default()).unwrap();
+    let report = verify(&world.volume, &VerifyScope::All, true, &ProgressMeter::default()).unwrap();
     assert_eq!(report.findings, []);
     let root = world.volume.resolve("HEAD").unwrap().record.root;
     spoil(&world, BlobKind::Node, &world.volume.blobs.read(BlobKind::Node, &root.0).unwrap());
-    let report = verify(&world.volume, &Scope::All, true, &Meter::default()).unwrap();
+    let report = verify(&world.volume, &VerifyScope::All, true, &ProgressMeter::default()).unwrap();
     assert!(!report.findings.is_empty());
 }

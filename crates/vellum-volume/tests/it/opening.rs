@@ -3,11 +3,11 @@
 use std::fs;
 use std::sync::Arc;
 
-use vellum_crypto::{MasterKey, Secret, VolumeKeys};
+use vellum_crypto::{MasterKey, SlotSecret, VolumeKeys};
 use vellum_store::{ObjectKey, ObjectStore};
-use vellum_testkit::{Fault, Faulty, When};
+use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault};
 use vellum_types::ErrorKind;
-use vellum_volume::volume::Initialised;
+use vellum_volume::volume::InitialisedVolume;
 use vellum_volume::{Result, StateDir, Volume, VolumeError, keyring};
 use zeroize::Zeroizing;
 
@@ -54,7 +54,7 @@ fn another_volume_in_the_store_is_refused() {
 #[test]
 fn a_plain_volume_with_the_same_id_is_refused() {
     let world = World::new(SEALED);
-    let planted = vellum_volume::config::Config { encrypted: false, ..world.volume.config };
+    let planted = vellum_volume::config::VolumeConfig { encrypted: false, ..world.volume.config };
     world.ram.force(&config(), &planted.encode(&VolumeKeys::plain(planted.volume)));
     assert!(matches!(refused(open(&world)), VolumeError::Foreign { .. }));
     // The same while `init` had not said yet that the volume is sealed.
@@ -87,7 +87,7 @@ fn a_new_worktree_takes_a_volume_of_the_sort_that_was_asked_for() {
 fn a_fork_is_refused_a_plain_volume_with_the_same_id() {
     let world = World::new(SEALED);
     let fork = world.worktree("side");
-    let planted = vellum_volume::config::Config { encrypted: false, ..world.volume.config };
+    let planted = vellum_volume::config::VolumeConfig { encrypted: false, ..world.volume.config };
     world.ram.force(&config(), &planted.encode(&VolumeKeys::plain(planted.volume)));
     let opened = Volume::open_on(world.ram.clone(), &fork.state);
     assert!(matches!(refused(opened), VolumeError::Foreign { .. }));
@@ -127,7 +127,7 @@ fn no_secret() -> Result<Zeroizing<Vec<u8>>> {
     panic!("nothing should be asked for")
 }
 
-fn attach(world: &World, name: &str, secret: &[u8]) -> Result<Initialised> {
+fn attach(world: &World, name: &str, secret: &[u8]) -> Result<InitialisedVolume> {
     let given = Zeroizing::new(secret.to_vec());
     Volume::init_on(world.ram.clone(), &world.empty_state(), &new_worktree(name, SEALED), || Ok(given))
 }
@@ -139,8 +139,8 @@ fn slots_open_the_volume_from_elsewhere_and_damaged_ones_close_no_other() {
     let (objects, volume) = (&*world.volume.objects, world.volume.config.volume);
     let master = world.volume.state.master_key().unwrap().unwrap();
     let code = keyring::add_recovery(objects, &master, volume).unwrap();
-    keyring::add(objects, Secret::Passphrase(b"correct horse"), "laptop", &master, volume).unwrap();
-    let file = keyring::add(objects, Secret::KeyFile(&[0, 1, 2, 255]), "stick", &master, volume).unwrap();
+    keyring::add(objects, SlotSecret::Passphrase(b"correct horse"), "laptop", &master, volume).unwrap();
+    let file = keyring::add(objects, SlotSecret::KeyFile(&[0, 1, 2, 255]), "stick", &master, volume).unwrap();
     let typed = code.to_text().to_lowercase().replace('-', " ");
     for (name, secret) in [("a", typed.as_bytes()), ("b", b"correct horse"), ("c", &[0, 1, 2, 255])] {
         let made = attach(&world, name, secret).unwrap();
@@ -179,19 +179,22 @@ fn secrets_of_no_length_and_of_a_mebibyte_are_wrong_not_fatal() {
 }
 
 /// Runs `init` again as a user would, after it was killed.
-fn run_again(ram: &Arc<Ram>, state: &StateDir, encrypted: bool) -> Initialised {
+fn run_again(ram: &Arc<Ram>, state: &StateDir, encrypted: bool) -> InitialisedVolume {
     Volume::init_on(ram.clone(), state, &new_worktree("main", encrypted), no_secret).unwrap()
 }
 
 #[test]
 fn an_init_killed_at_any_operation_is_finished_by_the_next() {
     for encrypted in [SEALED, PLAIN] {
-        for fault in [Fault::Before, Fault::After] {
+        for fault in [StoreFault::Before, StoreFault::After] {
             for at in 0.. {
                 let place = World::new(PLAIN);
                 let (ram, state) = (Arc::new(Ram::default()), place.empty_state());
-                let faulty = Arc::new(Faulty::new(ram.clone()));
-                faulty.script([(When::Nth(at), fault), (When::From(at + 1), Fault::Before)]);
+                let faulty = Arc::new(FaultyStore::new(ram.clone()));
+                faulty.script([
+                    (FaultTrigger::Nth(at), fault),
+                    (FaultTrigger::From(at + 1), StoreFault::Before),
+                ]);
                 let killed =
                     Volume::init_on(faulty.clone(), &state, &new_worktree("main", encrypted), no_secret);
                 let done = faulty.operations() <= at;
@@ -278,7 +281,8 @@ fn a_key_slot_that_was_deleted_is_named_and_one_that_was_removed_is_not() {
     let world = World::new(SEALED);
     let (objects, id) = (&*world.volume.objects, world.volume.config.volume);
     let master = world.volume.state.master_key().unwrap().unwrap();
-    let slot = keyring::add(objects, Secret::Passphrase(b"correct horse"), "laptop", &master, id).unwrap();
+    let slot =
+        keyring::add(objects, SlotSecret::Passphrase(b"correct horse"), "laptop", &master, id).unwrap();
     assert_clean(&world.volume);
     let [first, second] = &world.ram.keys("keys")[..] else { panic!("two slots") };
     let lost = if first.name() == slot.id().to_string() { second } else { first };
@@ -297,7 +301,7 @@ fn a_key_file_slot_that_was_made_with_its_newline_still_opens() {
     let world = World::new(SEALED);
     let (master, id) = (world.volume.state.master_key().unwrap().unwrap(), world.volume.config.volume);
     let store = &*world.volume.objects;
-    keyring::add(store, Secret::KeyFile(b"key\n"), "old", &master, id).unwrap();
+    keyring::add(store, SlotSecret::KeyFile(b"key\n"), "old", &master, id).unwrap();
     assert!(keyring::unlock(store, b"key\n", id).is_ok());
     assert!(matches!(keyring::unlock(store, b"key", id), Err(VolumeError::WrongSecret)));
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use vellum_store::ObjectKey;
-use vellum_testkit::{Fault, Faulty, Op, When};
+use vellum_testkit::{FaultTrigger, FaultyStore, StoreFault, StoreOperation};
 use vellum_types::{BlobKind, ErrorKind};
-use vellum_volume::verify::{Scope, verify};
-use vellum_volume::{Meter, Result, Volume, VolumeError, gc, history, keyring};
+use vellum_volume::verify::{VerifyScope, verify};
+use vellum_volume::{ProgressMeter, Result, Volume, VolumeError, gc, history, keyring};
 
 use crate::model::{noise, small};
 use crate::ram::{Image, Ram, TEBIBYTE};
@@ -50,8 +50,8 @@ fn outcomes(world: &World, ram: &Arc<Ram>) -> Vec<(&'static str, Option<ErrorKin
         ("slots", kind(keyring::list(&**ram))),
         ("unlock", kind(keyring::unlock(&**ram, b"wrong", volume.config.volume))),
         ("write", kind(write())),
-        ("plan", kind(gc::plan(&volume, &[], &Meter::default()))),
-        ("collect", kind(gc::run(&volume, &gc::CollectionRequest::default(), &Meter::default()))),
+        ("plan", kind(gc::plan(&volume, &[], &ProgressMeter::default()))),
+        ("collect", kind(gc::run(&volume, &gc::CollectionRequest::default(), &ProgressMeter::default()))),
     ]
 }
 
@@ -80,7 +80,7 @@ fn an_oversized_object_is_named_and_does_no_more_harm_than_a_damaged_one() {
 }
 
 fn assert_named(volume: &Volume, key: &ObjectKey) {
-    let report = verify(volume, &Scope::All, false, &Meter::default()).unwrap();
+    let report = verify(volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap();
     let named = report.findings.iter().find(|finding| finding.object.contains(key.name()));
     let named = named.unwrap_or_else(|| panic!("{key} is not among {:#?}", report.findings));
     assert!(named.problem.contains(&TEBIBYTE.to_string()), "{key}: {}", named.problem);
@@ -117,10 +117,10 @@ fn a_head_longer_than_a_ref_can_hold_is_refused_before_it_is_written() {
 fn what_cannot_be_read_because_the_store_does_not_answer_is_not_called_damaged() {
     let (world, image) = one_of_each(SEALED);
     for folder in ["keys/", "sessions/", "refs/"] {
-        let faulty = Arc::new(Faulty::new(Ram::of(image.clone())));
+        let faulty = Arc::new(FaultyStore::new(Ram::of(image.clone())));
         let open = world.seen_in(faulty.clone());
-        faulty.script([(When::Each(Op::Get, folder.into()), Fault::Before)]);
-        let outcome = verify(&open, &Scope::All, false, &Meter::default());
+        faulty.script([(FaultTrigger::Each(StoreOperation::Get, folder.into()), StoreFault::Before)]);
+        let outcome = verify(&open, &VerifyScope::All, false, &ProgressMeter::default());
         assert_eq!(refused(outcome).kind(), ErrorKind::Io, "{folder}");
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use vellum_crypto::Domain;
+use vellum_crypto::RecordDomain;
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::ErrorKind;
 use vellum_volume::session::LEASE;
@@ -106,10 +106,10 @@ fn unreadable(scene: &Scene) -> Vec<(&'static str, Vec<u8>)> {
     flipped[30] ^= 1;
     let aad = key.as_str().as_bytes();
     let mut plain = Vec::new();
-    volume.keys.open(Domain::Session, aad, &scene.ram.bytes(key), &mut plain).unwrap();
+    volume.keys.open(RecordDomain::Session, aad, &scene.ram.bytes(key), &mut plain).unwrap();
     plain[0] = 2;
     let mut newer = Vec::new();
-    volume.keys.seal(Domain::Session, aad, &plain, &mut newer);
+    volume.keys.seal(RecordDomain::Session, aad, &plain, &mut newer);
     vec![
         ("empty", Vec::new()),
         ("junk", b"junk".to_vec()),

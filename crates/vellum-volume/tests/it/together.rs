@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use vellum_store::LocalDir;
+use vellum_store::LocalStore;
 use vellum_types::SnapshotId;
-use vellum_volume::history::{Ancestors, all};
+use vellum_volume::history::{AncestorWalk, all};
 use vellum_volume::{StateDir, Volume};
 
 use crate::collecting::collect;
@@ -44,7 +44,7 @@ fn snapshots_of_many_worktrees_at_once_are_all_in_the_history() {
         assert_none_lost(&world.seen_in(world.ram.clone()), &made);
         for volume in &volumes {
             assert_eq!(
-                Ancestors::of(&volume.catalog, volume.head().unwrap()).unwrap().count() as u64,
+                AncestorWalk::of(&volume.catalog, volume.head().unwrap()).unwrap().count() as u64,
                 ROUNDS
             );
         }
@@ -56,7 +56,7 @@ fn snapshots_of_one_worktree_at_once_without_its_lock_are_all_in_the_store() {
     let dir = temporary();
     let root = dir.path().join("worktree");
     std::fs::create_dir(&root).unwrap();
-    let objects = Arc::new(LocalDir::create(dir.path().join("store")).unwrap());
+    let objects = Arc::new(LocalStore::create(dir.path().join("store")).unwrap());
     let state = StateDir::create(&root).unwrap();
     Volume::init_on(objects.clone(), &state, &new_worktree("main", SEALED), || unreachable!()).unwrap();
     let made: Vec<_> = std::thread::scope(|scope| {

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
-use vellum_crypto::Domain;
-use vellum_map::Root;
+use vellum_crypto::RecordDomain;
+use vellum_map::MapRoot;
 use vellum_store::{ObjectKey, ObjectStore};
 use vellum_types::SnapshotId;
-use vellum_volume::session::{Session, now};
-use vellum_volume::verify::{Report, Scope, verify};
+use vellum_volume::session::{SessionObject, now};
+use vellum_volume::verify::{VerifyReport, VerifyScope, verify};
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{Meter, Origin, SnapshotRecord, StateDir, Statistics, Volume, VolumeError};
+use vellum_volume::{
+    ProgressMeter, SnapshotOrigin, SnapshotRecord, SnapshotStatistics, StateDir, Volume, VolumeError,
+};
 
 use crate::model::Tree;
 use crate::ram::Ram;
@@ -86,12 +88,12 @@ impl World {
 }
 
 /// A record of a tree, descending from the worktree's head.
-pub fn record(volume: &Volume, root: Root, note: &str) -> SnapshotRecord {
+pub fn record(volume: &Volume, root: MapRoot, note: &str) -> SnapshotRecord {
     record_on(volume, volume.head().unwrap(), root, note)
 }
 
 /// A record of a tree, descending from this snapshot.
-pub fn record_on(volume: &Volume, head: Option<SnapshotId>, root: Root, note: &str) -> SnapshotRecord {
+pub fn record_on(volume: &Volume, head: Option<SnapshotId>, root: MapRoot, note: &str) -> SnapshotRecord {
     SnapshotRecord {
         nonce: Default::default(),
         root,
@@ -102,9 +104,9 @@ pub fn record_on(volume: &Volume, head: Option<SnapshotId>, root: Root, note: &s
         author: "ann".into(),
         host: "box".into(),
         note: note.into(),
-        origin: Origin::User,
+        origin: SnapshotOrigin::User,
         paths: Vec::new(),
-        statistics: Statistics::default(),
+        statistics: SnapshotStatistics::default(),
     }
 }
 
@@ -118,8 +120,8 @@ pub fn snapshot(volume: &Volume, tree: &Tree, note: &str) -> SnapshotId {
     id
 }
 
-pub fn verified(volume: &Volume) -> Report {
-    verify(volume, &Scope::All, false, &Meter::default()).unwrap()
+pub fn verified(volume: &Volume) -> VerifyReport {
+    verify(volume, &VerifyScope::All, false, &ProgressMeter::default()).unwrap()
 }
 
 pub fn assert_clean(volume: &Volume) {
@@ -134,14 +136,14 @@ pub fn bury_sessions(ram: &Ram, volume: &Volume) {
 }
 
 /// Rewrites a session as its writer could have written it.
-pub fn change_session(ram: &Ram, volume: &Volume, key: &ObjectKey, change: impl FnOnce(&mut Session)) {
+pub fn change_session(ram: &Ram, volume: &Volume, key: &ObjectKey, change: impl FnOnce(&mut SessionObject)) {
     let aad = key.as_str().as_bytes();
     let mut plain = Vec::new();
-    volume.keys.open(Domain::Session, aad, &ram.bytes(key), &mut plain).unwrap();
-    let mut session = Session::decode(&plain).unwrap();
+    volume.keys.open(RecordDomain::Session, aad, &ram.bytes(key), &mut plain).unwrap();
+    let mut session = SessionObject::decode(&plain).unwrap();
     change(&mut session);
     let mut sealed = Vec::new();
-    volume.keys.seal(Domain::Session, aad, &session.encode(), &mut sealed);
+    volume.keys.seal(RecordDomain::Session, aad, &session.encode(), &mut sealed);
     ram.force(key, &sealed);
 }
 

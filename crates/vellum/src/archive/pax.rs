@@ -1,15 +1,15 @@
 //! Extended headers as POSIX.1-2001 (pax) describes them: records "length key=value\n".
 
-use vellum_types::Time;
+use vellum_types::UnixTime;
 
 /// The records of one entry.
 #[derive(Default)]
-pub struct Pax {
+pub struct PaxRecords {
     records: Vec<u8>,
     binary: bool,
 }
 
-impl Pax {
+impl PaxRecords {
     /// Adds a record whose value may be any bytes.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         // The length counts its own digits: more digits make it longer, at most once.
@@ -45,7 +45,7 @@ fn digits(number: usize) -> usize {
 }
 
 /// Seconds with nine decimals; before 1970 with a minus in front.
-pub fn time(time: Time) -> String {
+pub fn time(time: UnixTime) -> String {
     let nanos = i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
     let sign = if nanos < 0 { "-" } else { "" };
     let size = nanos.unsigned_abs();
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn a_record_counts_its_own_length() {
         for value in [0, 1, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 985, 990, 995] {
-            let mut pax = Pax::default();
+            let mut pax = PaxRecords::default();
             pax.add(b"key", &vec![b'v'; value]);
             let bytes = pax.into_bytes();
             let text = String::from_utf8_lossy(&bytes);
@@ -70,8 +70,8 @@ mod tests {
 
     #[test]
     fn times_before_1970_have_one_sign() {
-        assert_eq!(time(Time { secs: 1, nanos: 5 }), "1.000000005");
-        assert_eq!(time(Time { secs: -2, nanos: 500_000_000 }), "-1.500000000");
-        assert_eq!(time(Time { secs: -1, nanos: 500_000_000 }), "-0.500000000");
+        assert_eq!(time(UnixTime { secs: 1, nanos: 5 }), "1.000000005");
+        assert_eq!(time(UnixTime { secs: -2, nanos: 500_000_000 }), "-1.500000000");
+        assert_eq!(time(UnixTime { secs: -1, nanos: 500_000_000 }), "-0.500000000");
     }
 }

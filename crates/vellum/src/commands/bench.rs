@@ -6,14 +6,14 @@ mod pipeline;
 
 use std::path::{Path, PathBuf};
 
-use vellum_bench::filesystem::{self, Parameters};
-use vellum_bench::{Report, html};
+use vellum_bench::filesystem::{self, FilesystemBenchParameters};
+use vellum_bench::{BenchReport, html};
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::format::parse_size;
-use crate::ui::progress::Task;
-use crate::ui::{Ui, figures};
+use crate::ui::progress::ProgressTask;
+use crate::ui::{UserInterface, figures};
 
 /// Measure a directory: big files, small files, names
 ///
@@ -63,7 +63,7 @@ enum Command {
 pub const REMOVED: &str = "what the bench had made was removed";
 
 /// Measures, or does what the subcommand says.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     match &args.command {
         Some(Command::Engines(args)) => engines::run(args, context),
         Some(Command::Pipeline(args)) => pipeline::run(args, context),
@@ -72,13 +72,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     }
 }
 
-fn measure(args: &Args, context: &Context) -> Result<Outcome> {
+fn measure(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let page = args.html.as_deref().map(|page| context.local_path(page));
     if let Some(page) = &page {
         can_hold(page)?;
     }
     let path = args.path.as_ref().map_or_else(|| context.cwd.clone(), |path| context.local_path(path));
-    let parameters = Parameters {
+    let parameters = FilesystemBenchParameters {
         threads: args.threads,
         big_file_size: args.big_file_size,
         small_file_size: args.small_file_size,
@@ -86,7 +86,7 @@ fn measure(args: &Args, context: &Context) -> Result<Outcome> {
         io_size: args.io_size,
         runs: args.runs,
     };
-    let task = Task { first: "Measuring", verb: "Measuring", item: "operation" };
+    let task = ProgressTask { first: "Measuring", verb: "Measuring", item: "operation" };
     let report = context
         .watch(task, |meter| filesystem::run(&path, &parameters, meter))
         .map_err(|error| CliError::from(error).or_resume(REMOVED))?;
@@ -94,11 +94,11 @@ fn measure(args: &Args, context: &Context) -> Result<Outcome> {
         write_page(page, &report)?;
     }
     print(&context.ui, &report)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// The result of a bench, as it is wanted.
-pub fn print(ui: &Ui, report: &Report) -> Result<()> {
+pub fn print(ui: &UserInterface, report: &BenchReport) -> Result<()> {
     if ui.json() { ui.object(report) } else { figures::print(ui, report) }
 }
 
@@ -112,6 +112,6 @@ fn can_hold(page: &Path) -> Result<()> {
     Err(CliError::usage(message, "name a file in a directory that exists"))
 }
 
-fn write_page(page: &Path, report: &Report) -> Result<()> {
+fn write_page(page: &Path, report: &BenchReport) -> Result<()> {
     std::fs::write(page, html::page(report)).map_err(CliError::io("write", page.display().to_string()))
 }

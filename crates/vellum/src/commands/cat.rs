@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use vellum_types::FileKind;
-use vellum_volume::tree::Inode;
+use vellum_volume::tree::InodeRecord;
 use vellum_volume::{Volume, VolumeError};
 
-use crate::context::Context;
-use crate::context::place::Place;
-use crate::error::{CliError, Outcome, Result};
+use crate::context::CommandContext;
+use crate::context::place::SnapshotPath;
+use crate::error::{CliError, CommandOutcome, Result};
 
 /// Print a file as it was in a snapshot
 #[derive(Debug, clap::Args)]
@@ -25,18 +25,18 @@ pub struct Args {
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Prints the content.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.volume()?;
-    let place = Place::find(context, &volume, &args.snapshot, Some(&args.path))?;
+    let place = SnapshotPath::find(context, &volume, &args.snapshot, Some(&args.path))?;
     place.must_be(FileKind::File)?;
     copy_content(&volume, &place.tree.inode(place.ino)?, &mut *context.ui.writer(), CliError::Output)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Writes the content of a file, holes as zeros.
 pub fn copy_content(
     volume: &Volume,
-    inode: &Inode,
+    inode: &InodeRecord,
     out: &mut impl Write,
     blame: impl FnOnce(io::Error) -> CliError,
 ) -> Result<()> {

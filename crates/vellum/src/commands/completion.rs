@@ -3,9 +3,9 @@
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::cli::Cli;
-use crate::context::Context;
-use crate::error::{Outcome, Result};
+use crate::cli::CommandLine;
+use crate::context::CommandContext;
+use crate::error::{CommandOutcome, Result};
 
 /// Print a completion script for a shell
 ///
@@ -17,9 +17,9 @@ pub struct Args {
 }
 
 /// Prints the script.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "vellum", &mut script);
+    clap_complete::generate(args.shell, &mut CommandLine::command(), "vellum", &mut script);
     context.ui.bytes(&script)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

@@ -4,21 +4,21 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use serde::Serialize;
-use vellum_checkout::{CheckoutError, Worktree};
+use vellum_checkout::{CheckoutError, CheckoutWorktree};
 use vellum_types::FileKind;
 use vellum_volume::diff::{ChangeKind, FileChange};
-use vellum_volume::history::Entry;
+use vellum_volume::history::HistoryEntry;
 use vellum_volume::tree::show;
 use vellum_volume::{Volume, VolumeError};
 
-use crate::compare::Compared;
-use crate::context::Context;
+use crate::compare::ComparedSnapshots;
+use crate::context::CommandContext;
 use crate::context::mounted::MountedWorktree;
-use crate::error::{CliError, Outcome, Result};
-use crate::ui::changes::{self, Counts, Detail, collapse_deleted, list};
-use crate::ui::json::Problem;
-use crate::ui::progress::Task;
-use crate::ui::table::{Align, Cell, Table};
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::ui::changes::{self, ChangeCounts, ChangeDetail, collapse_deleted, list};
+use crate::ui::json::ProblemJson;
+use crate::ui::progress::ProgressTask;
+use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 use crate::ui::{format, patch};
 
 /// Compare snapshots, or a snapshot with the directory as it is now
@@ -48,23 +48,23 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct DiffJson {
     from: Option<String>,
     to: Option<String>,
-    counts: Counts,
-    changes: Vec<changes::Item>,
-    problems: Vec<Problem>,
+    counts: ChangeCounts,
+    changes: Vec<changes::ChangeJson>,
+    problems: Vec<ProblemJson>,
 }
 
 /// What the words meant.
-struct Meant {
-    from: Option<Entry>,
-    to: Option<Entry>,
+struct DiffOperands {
+    from: Option<HistoryEntry>,
+    to: Option<HistoryEntry>,
     paths: Vec<Vec<u8>>,
 }
 
 /// Compares.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(mounted) = context.mounted()? {
         let head = mounted.head()?;
         let meant = understand(args, context, (&mounted.volume, &mounted.mountpoint), head)?;
@@ -79,23 +79,23 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
 
 fn tell(
     args: &Args,
-    context: &Context,
-    (meant, root): (&Meant, &Path),
-    compared: Compared<'_>,
-) -> Result<Outcome> {
+    context: &CommandContext,
+    (meant, root): (&DiffOperands, &Path),
+    compared: ComparedSnapshots<'_>,
+) -> Result<CommandOutcome> {
     for path in &meant.paths {
         if !compared.has(path) {
             return Err(neither(&show(path)));
         }
     }
-    let outcome = Outcome::findings(!compared.changes.is_empty() || !compared.problems.is_empty());
+    let outcome = CommandOutcome::findings(!compared.changes.is_empty() || !compared.problems.is_empty());
     let ui = &context.ui;
     if ui.json() {
-        ui.object(&Report {
+        ui.object(&DiffJson {
             from: meant.from.as_ref().map(|entry| entry.id.to_string()),
             to: meant.to.as_ref().map(|entry| entry.id.to_string()),
-            counts: Counts::of(&compared.changes),
-            changes: compared.changes.iter().map(changes::Item::from).collect(),
+            counts: ChangeCounts::of(&compared.changes),
+            changes: compared.changes.iter().map(changes::ChangeJson::from).collect(),
             problems: compared.problems,
         })?;
         return Ok(outcome);
@@ -114,10 +114,10 @@ fn neither(word: &str) -> CliError {
 
 fn understand(
     args: &Args,
-    context: &Context,
+    context: &CommandContext,
     (volume, root): (&Volume, &Path),
-    head: Option<Entry>,
-) -> Result<Meant> {
+    head: Option<HistoryEntry>,
+) -> Result<DiffOperands> {
     let paths = context.paths(root);
     let (mut from, mut to, mut scope) = (None, None, Vec::new());
     for word in &args.words {
@@ -129,11 +129,11 @@ fn understand(
         }
     }
     scope.extend(paths.parse_all(&args.paths)?);
-    Ok(Meant { from: from.or(head), to, paths: scope })
+    Ok(DiffOperands { from: from.or(head), to, paths: scope })
 }
 
 /// The snapshot that a word names, if any. A word that names a file too means neither for certain.
-fn snapshot(context: &Context, volume: &Volume, word: &OsStr) -> Result<Option<Entry>> {
+fn snapshot(context: &CommandContext, volume: &Volume, word: &OsStr) -> Result<Option<HistoryEntry>> {
     let Some(text) = word.to_str() else { return Ok(None) };
     let is_file = context.cwd.join(word).symlink_metadata().is_ok();
     match volume.resolve(text) {
@@ -155,16 +155,22 @@ fn snapshot(context: &Context, volume: &Volume, word: &OsStr) -> Result<Option<E
     }
 }
 
-fn compare<'a>(context: &Context, worktree: &'a Worktree, meant: &Meant) -> Result<Compared<'a>> {
+fn compare<'a>(
+    context: &CommandContext,
+    worktree: &'a CheckoutWorktree,
+    meant: &DiffOperands,
+) -> Result<ComparedSnapshots<'a>> {
     match (&meant.from, &meant.to) {
         (Some(from), Some(to)) => {
             let roots = (from.record.root, to.record.root);
-            Compared::trees(&worktree.volume, roots, Some((from.id, to.id)), &meant.paths)
+            ComparedSnapshots::trees(&worktree.volume, roots, Some((from.id, to.id)), &meant.paths)
         }
         (from, _) => {
-            let task = Task { first: "Scanning", verb: "Comparing", item: "file" };
+            let task = ProgressTask { first: "Scanning", verb: "Comparing", item: "file" };
             context
-                .watch(task, |meter| Compared::with_directory(worktree, from.as_ref(), &meant.paths, meter))
+                .watch(task, |meter| {
+                    ComparedSnapshots::with_directory(worktree, from.as_ref(), &meant.paths, meter)
+                })
                 .map_err(|error| match error {
                     CliError::Checkout(CheckoutError::NoSuchPath { path, .. }) => neither(&path),
                     other => other.or_resume("nothing was changed"),
@@ -174,16 +180,16 @@ fn compare<'a>(context: &Context, worktree: &'a Worktree, meant: &Meant) -> Resu
 }
 
 /// The worktree is mounted: what is there now is put into the store and compared there.
-fn in_mount<'a>(mounted: &'a MountedWorktree, meant: &Meant) -> Result<Compared<'a>> {
-    let root = |entry: &Option<Entry>| entry.as_ref().map(|entry| entry.record.root);
+fn in_mount<'a>(mounted: &'a MountedWorktree, meant: &DiffOperands) -> Result<ComparedSnapshots<'a>> {
+    let root = |entry: &Option<HistoryEntry>| entry.as_ref().map(|entry| entry.record.root);
     let from = root(&meant.from).unwrap_or_else(|| mounted.volume.empty_root());
     let to = root(&meant.to).map_or_else(|| mounted.now(), Ok)?;
-    let id = |entry: &Option<Entry>| entry.as_ref().map(|entry| entry.id);
+    let id = |entry: &Option<HistoryEntry>| entry.as_ref().map(|entry| entry.id);
     let line = id(&meant.to).map_or_else(|| mounted.volume.head(), |id| Ok(Some(id)))?;
-    Compared::trees(&mounted.volume, (from, to), id(&meant.from).zip(line), &meant.paths)
+    ComparedSnapshots::trees(&mounted.volume, (from, to), id(&meant.from).zip(line), &meant.paths)
 }
 
-fn print(args: &Args, context: &Context, root: &Path, compared: &Compared<'_>) -> Result<()> {
+fn print(args: &Args, context: &CommandContext, root: &Path, compared: &ComparedSnapshots<'_>) -> Result<()> {
     let paths = context.paths(root);
     let show = |path: &[u8]| paths.show(path);
     if args.patch {
@@ -199,11 +205,11 @@ fn print(args: &Args, context: &Context, root: &Path, compared: &Compared<'_>) -
         return print_stat(context, compared, show);
     }
     let each = compared.shown(collapse_deleted(&compared.changes));
-    for line in list(context.ui.style, &each, Detail::Sizes, show) {
+    for line in list(context.ui.style, &each, ChangeDetail::Sizes, show) {
         context.ui.line(line)?;
     }
     if !each.is_empty() {
-        context.ui.note(Counts::of(&compared.changes))?;
+        context.ui.note(ChangeCounts::of(&compared.changes))?;
     }
     Ok(())
 }
@@ -216,7 +222,7 @@ fn name_status(change: &FileChange, show: impl Fn(&[u8]) -> String) -> String {
     }
 }
 
-fn print_patch(context: &Context, compared: &Compared<'_>) -> Result<()> {
+fn print_patch(context: &CommandContext, compared: &ComparedSnapshots<'_>) -> Result<()> {
     for change in &compared.changes {
         let (old, new) = compared.contents(change)?;
         let mut text = Vec::new();
@@ -227,10 +233,20 @@ fn print_patch(context: &Context, compared: &Compared<'_>) -> Result<()> {
     Ok(())
 }
 
-fn print_stat(context: &Context, compared: &Compared<'_>, show: impl Fn(&[u8]) -> String) -> Result<()> {
+fn print_stat(
+    context: &CommandContext,
+    compared: &ComparedSnapshots<'_>,
+    show: impl Fn(&[u8]) -> String,
+) -> Result<()> {
     let style = context.ui.style;
-    let mut table = Table::new(&[Align::Left, Align::Left, Align::Right, Align::Right, Align::Left])
-        .limit(changes::NAME_COLUMN);
+    let mut table = TextTable::new(&[
+        ColumnAlignment::Left,
+        ColumnAlignment::Left,
+        ColumnAlignment::Right,
+        ColumnAlignment::Right,
+        ColumnAlignment::Left,
+    ])
+    .limit(changes::NAME_COLUMN);
     let (mut files, mut all_added, mut all_removed) = (0, 0, 0);
     for change in &compared.changes {
         let is_dir = [&change.old, &change.new].into_iter().flatten().all(|side| side.kind == FileKind::Dir);
@@ -238,8 +254,11 @@ fn print_stat(context: &Context, compared: &Compared<'_>, show: impl Fn(&[u8]) -
             continue;
         }
         files += 1;
-        let (old, new) =
-            if is_dir { (patch::Content::None, patch::Content::None) } else { compared.contents(change)? };
+        let (old, new) = if is_dir {
+            (patch::PatchContent::None, patch::PatchContent::None)
+        } else {
+            compared.contents(change)?
+        };
         let counted = patch::line_counts(&old, &new);
         let (added, removed) = counted.unwrap_or_default();
         all_added += added;
@@ -249,11 +268,11 @@ fn print_stat(context: &Context, compared: &Compared<'_>, show: impl Fn(&[u8]) -
         };
         let remark = if counted.is_none() { "not text" } else { "" };
         table.row([
-            Cell::painted(changes::letter(change.kind), |text| changes::paint(style, change.kind, text)),
+            TableCell::painted(changes::letter(change.kind), |text| changes::paint(style, change.kind, text)),
             show(change.path()).into(),
-            Cell::painted(&count('+', added), |text| style.green(text)),
-            Cell::painted(&count('-', removed), |text| style.red(text)),
-            Cell::painted(remark, |text| style.dim(text)),
+            TableCell::painted(&count('+', added), |text| style.green(text)),
+            TableCell::painted(&count('-', removed), |text| style.red(text)),
+            TableCell::painted(remark, |text| style.dim(text)),
         ]);
     }
     for line in table.lines() {

@@ -12,14 +12,14 @@ use vellum_volume::Volume;
 use vellum_volume::tree::show;
 
 use super::ls::base_name;
-use crate::archive::Archive;
-use crate::context::Context;
-use crate::context::place::Place;
-use crate::error::{CliError, Outcome, Result};
-use crate::ui::json::Problem;
-use crate::ui::progress::Task;
+use crate::archive::TarWriter;
+use crate::context::CommandContext;
+use crate::context::place::SnapshotPath;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::ui::json::ProblemJson;
+use crate::ui::progress::ProgressTask;
 
-const TASK: Task = Task { first: "Preparing", verb: "Exporting", item: "file" };
+const TASK: ProgressTask = ProgressTask { first: "Preparing", verb: "Exporting", item: "file" };
 
 /// Write part of a snapshot to a directory or as a tar stream
 ///
@@ -42,14 +42,14 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct ExportJson {
     snapshot: String,
     to: String,
-    problems: Vec<Problem>,
+    problems: Vec<ProblemJson>,
 }
 
 /// Exports.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let ui = &context.ui;
     let tar = args.tar.as_deref().filter(|file| *file != Path::new("-"));
     let to_stdout = args.to.is_none() && tar.is_none();
@@ -59,7 +59,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         return Err(CliError::usage(message, "use --to DIR, --tar FILE, or a pipe"));
     }
     let volume = context.volume()?;
-    let place = Place::find(context, &volume, &args.snapshot, args.path.as_deref())?;
+    let place = SnapshotPath::find(context, &volume, &args.snapshot, args.path.as_deref())?;
     let problems = match (&args.to, tar) {
         (Some(dir), _) => to_directory(context, &volume, &place, &context.local_path(dir))?,
         (None, Some(file)) => to_file(context, &volume, &place, &context.local_path(file))?,
@@ -69,10 +69,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         }
     };
     let target = args.to.as_deref().or(tar);
-    let outcome = Outcome::findings(!problems.is_empty());
+    let outcome = CommandOutcome::findings(!problems.is_empty());
     if let (true, Some(target)) = (ui.json(), target) {
         let (snapshot, to) = (place.entry.id.to_string(), target.display().to_string());
-        ui.object(&Report { snapshot, to, problems })?;
+        ui.object(&ExportJson { snapshot, to, problems })?;
         return Ok(outcome);
     }
     ui.warn_of(&problems)?;
@@ -83,14 +83,24 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn to_directory(context: &Context, volume: &Volume, place: &Place, dir: &Path) -> Result<Vec<Problem>> {
+fn to_directory(
+    context: &CommandContext,
+    volume: &Volume,
+    place: &SnapshotPath,
+    dir: &Path,
+) -> Result<Vec<ProblemJson>> {
     let problems = context
         .watch(TASK, |meter| export_dir(volume, &place.tree, place.ino, dir, meter))
         .map_err(|error| CliError::from(error).or_resume("delete the directory and run the command again"))?;
-    Ok(problems.iter().map(Problem::from).collect())
+    Ok(problems.iter().map(ProblemJson::from).collect())
 }
 
-fn to_file(context: &Context, volume: &Volume, place: &Place, path: &Path) -> Result<Vec<Problem>> {
+fn to_file(
+    context: &CommandContext,
+    volume: &Volume,
+    place: &SnapshotPath,
+    path: &Path,
+) -> Result<Vec<ProblemJson>> {
     let shown = path.display().to_string();
     let blame = |error: io::Error| CliError::io("write", shown.clone())(error);
     let file = File::create_new(path).map_err(CliError::io("create", shown.clone()))?;
@@ -103,16 +113,17 @@ fn to_file(context: &Context, volume: &Volume, place: &Place, path: &Path) -> Re
 }
 
 fn stream(
-    context: &Context,
+    context: &CommandContext,
     volume: &Volume,
-    place: &Place,
+    place: &SnapshotPath,
     out: impl io::Write,
     blame: impl Fn(io::Error) -> CliError,
-) -> Result<Vec<Problem>> {
+) -> Result<Vec<ProblemJson>> {
     let name = if place.attr.kind == FileKind::Dir { b"" } else { base_name(&place.path) };
     let sockets = context
-        .watch(TASK, |meter| Archive::new(volume, &place.tree, meter, out, blame).write(place.ino, name))
+        .watch(TASK, |meter| TarWriter::new(volume, &place.tree, meter, out, blame).write(place.ino, name))
         .map_err(|error| error.or_resume("run the command again"))?;
-    let left_out = |path: &Vec<u8>| Problem::new(path, "a socket has no place in a tar archive: left out");
+    let left_out =
+        |path: &Vec<u8>| ProblemJson::new(path, "a socket has no place in a tar archive: left out");
     Ok(sockets.iter().map(left_out).collect())
 }

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
-use crate::mounting::control::Request;
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::control::ControlRequest;
 
 /// Wait until everything is in the store
 ///
@@ -14,13 +14,13 @@ use crate::mounting::control::Request;
 pub struct Args {}
 
 #[derive(Serialize)]
-struct Report {
+struct FlushJson {
     root: Option<String>,
     log_bytes: u64,
 }
 
 /// Flushes.
-pub fn run(_args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let Some(mounted) = context.mounted()? else {
         return Err(CliError::usage(
             "this is no mounted worktree",
@@ -28,11 +28,11 @@ pub fn run(_args: &Args, context: &Context) -> Result<Outcome> {
         ));
     };
     mounted.sync()?;
-    let answer = mounted.ask(&Request::Flush)?;
+    let answer = mounted.ask(&ControlRequest::Flush)?;
     if context.ui.json() {
-        context.ui.object(&Report { root: answer.root, log_bytes: answer.log_bytes })?;
+        context.ui.object(&FlushJson { root: answer.root, log_bytes: answer.log_bytes })?;
     } else {
         context.ui.note("everything is in the store")?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

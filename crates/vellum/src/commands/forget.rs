@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::context::Context;
-use crate::context::names::Names;
-use crate::error::{Outcome, Result};
+use crate::context::CommandContext;
+use crate::context::names::SnapshotNames;
+use crate::error::{CommandOutcome, Result};
 
 /// Take snapshots out of the history
 ///
@@ -18,14 +18,14 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct ForgetJson {
     forgotten: Vec<String>,
 }
 
 /// Forgets them.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.volume()?;
-    let names = Names::load(&volume)?;
+    let names = SnapshotNames::load(&volume)?;
     // All are found before the first goes: 'HEAD~1 HEAD~2' means what it says.
     let mut entries = Vec::with_capacity(args.snapshots.len());
     for typed in &args.snapshots {
@@ -42,9 +42,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         }
     }
     if ui.json() {
-        ui.object(&Report { forgotten: entries.iter().map(|entry| entry.id.to_string()).collect() })?;
+        ui.object(&ForgetJson { forgotten: entries.iter().map(|entry| entry.id.to_string()).collect() })?;
     } else {
         ui.note("'vellum gc run' frees what only they held")?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

@@ -3,19 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use vellum_checkout::{Engine, ForkOutcome, ForkRequest};
+use vellum_checkout::{ForkEngine, ForkReport, ForkRequest};
 use vellum_library::live;
 use vellum_volume::VolumeError;
 
 use super::mount;
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
-use crate::mounting::control::Request;
+use crate::mounting::control::ControlRequest;
 use crate::mounting::mountpoint;
 use crate::ui::format;
-use crate::ui::json::Problem;
-use crate::ui::progress::Task;
+use crate::ui::json::ProblemJson;
+use crate::ui::progress::ProgressTask;
 
 /// Make a second worktree that starts from a snapshot
 ///
@@ -36,12 +36,12 @@ pub struct Args {
     from: Option<String>,
     /// Use this way only, and fail where it does not work
     #[arg(long, value_enum, conflicts_with = "mount")]
-    engine: Option<EngineName>,
+    engine: Option<ForkEngineArg>,
 }
 
 /// Ways to make a file of the new worktree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum EngineName {
+enum ForkEngineArg {
     /// Share the blocks of the file in this directory
     Reflink,
     /// Copy the file in this directory
@@ -50,18 +50,18 @@ enum EngineName {
     Chunks,
 }
 
-impl From<EngineName> for Engine {
-    fn from(name: EngineName) -> Self {
+impl From<ForkEngineArg> for ForkEngine {
+    fn from(name: ForkEngineArg) -> Self {
         match name {
-            EngineName::Reflink => Self::Reflink,
-            EngineName::Copy => Self::Copy,
-            EngineName::Chunks => Self::Chunks,
+            ForkEngineArg::Reflink => Self::Reflink,
+            ForkEngineArg::Copy => Self::Copy,
+            ForkEngineArg::Chunks => Self::Chunks,
         }
     }
 }
 
 #[derive(Serialize)]
-struct Report {
+struct ForkJson {
     name: String,
     directory: String,
     snapshot: String,
@@ -69,11 +69,11 @@ struct Report {
     copied: u64,
     from_chunks: u64,
     bytes: u64,
-    problems: Vec<Problem>,
+    problems: Vec<ProblemJson>,
 }
 
 /// Forks.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(mountpoint) = &args.mount {
         return mounted(args, context, mountpoint);
     }
@@ -87,21 +87,21 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let from = worktree.volume.resolve(args.from.as_deref().unwrap_or("HEAD"))?;
     let to = context.local_path(args.to.as_deref().unwrap_or(Path::new("")));
     let id = from.id;
-    let engine = args.engine.map(Engine::from);
+    let engine = args.engine.map(ForkEngine::from);
     let request = ForkRequest { name: args.name.clone(), to: to.clone(), from, engine };
     let done = context
-        .watch(Task { first: "Scanning", verb: "Forking", item: "file" }, |meter| {
+        .watch(ProgressTask { first: "Scanning", verb: "Forking", item: "file" }, |meter| {
             worktree.fork(&request, meter)
         })
         .map_err(|error| {
             CliError::from(error).or_resume("nothing was kept: 'vellum fork' again begins anew")
         })?;
     let to = to.canonicalize().unwrap_or(to);
-    let problems: Vec<_> = done.problems.iter().map(Problem::from).collect();
-    let outcome = Outcome::findings(!problems.is_empty());
+    let problems: Vec<_> = done.problems.iter().map(ProblemJson::from).collect();
+    let outcome = CommandOutcome::findings(!problems.is_empty());
     let ui = &context.ui;
     if ui.json() {
-        ui.object(&Report {
+        ui.object(&ForkJson {
             name: args.name.clone(),
             directory: to.display().to_string(),
             snapshot: id.to_string(),
@@ -123,7 +123,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
 }
 
 /// The new worktree is mounted: it stands on the tree of a snapshot, or on what a mounted one holds; no file is touched.
-fn mounted(args: &Args, context: &Context, mountpoint: &Path) -> Result<Outcome> {
+fn mounted(args: &Args, context: &CommandContext, mountpoint: &Path) -> Result<CommandOutcome> {
     let here = context.mounted()?;
     let there = match &here {
         Some(here) => here.volume.worktree_head(&args.name)?,
@@ -138,11 +138,11 @@ fn mounted(args: &Args, context: &Context, mountpoint: &Path) -> Result<Outcome>
     let volume = match (here, &args.from) {
         (Some(here), None) => {
             here.sync()?;
-            here.ask(&Request::Fork { name: args.name.clone() })?;
+            here.ask(&ControlRequest::Fork { name: args.name.clone() })?;
             here.volume
         }
         (Some(here), Some(typed)) => {
-            here.ask(&Request::Settle)?;
+            here.ask(&ControlRequest::Settle)?;
             live::create(&here.volume, &args.name, Some(here.volume.resolve(typed)?.id))?;
             here.volume
         }
@@ -167,7 +167,7 @@ fn mounted(args: &Args, context: &Context, mountpoint: &Path) -> Result<Outcome>
 }
 
 /// How many files were made in which way.
-fn ways(done: &ForkOutcome) -> String {
+fn ways(done: &ForkReport) -> String {
     let all = [
         (done.reflinked, "cloned (reflink)"),
         (done.copied, "copied"),

@@ -4,17 +4,18 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use vellum_volume::Volume;
-use vellum_volume::gc::{self, Action, Collected, CollectionRequest, Plan};
-use vellum_volume::session::AtWork;
+use vellum_volume::gc::{self, CollectionPlan, CollectionReport, CollectionRequest, PackAction};
+use vellum_volume::session::WaitingSession;
 use vellum_volume::tree::show;
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
-use crate::ui::progress::Task;
-use crate::ui::table::{Align, Table};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::ui::progress::ProgressTask;
+use crate::ui::table::{ColumnAlignment, TextTable};
 use crate::ui::{format, json};
 
-const TASK: Task = Task { first: "Reading the index", verb: "Walking snapshots", item: "node" };
+const TASK: ProgressTask =
+    ProgressTask { first: "Reading the index", verb: "Walking snapshots", item: "node" };
 
 /// Free what no snapshot needs any more
 ///
@@ -24,7 +25,7 @@ pub enum Command {
     /// Say what 'gc run' would do, and change nothing
     Plan {
         #[command(flatten)]
-        lost: Lost,
+        lost: LostRecordArgs,
     },
     /// Do it
     Run {
@@ -32,7 +33,7 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         plan: Option<PathBuf>,
         #[command(flatten)]
-        lost: Lost,
+        lost: LostRecordArgs,
         /// End the session NAME, of which you know that its writer is gone
         ///
         /// A writer that was killed on another machine keeps a session for up to 24 hours, and 'gc run' deletes nothing
@@ -44,7 +45,7 @@ pub enum Command {
 
 /// Snapshots whose records are lost.
 #[derive(Debug, clap::Args)]
-pub struct Lost {
+pub struct LostRecordArgs {
     /// Go on although the record of snapshot ID is missing or damaged, and delete what only it needs
     ///
     /// Without it, a missing or damaged record stops the command, since nobody can tell what its snapshot needs. ID is
@@ -54,25 +55,25 @@ pub struct Lost {
 }
 
 #[derive(Serialize)]
-struct PlanReport<'a> {
+struct GcPlanJson<'a> {
     #[serde(flatten)]
-    plan: &'a Plan,
+    plan: &'a CollectionPlan,
     freed: u64,
 }
 
 #[derive(Serialize)]
-struct RunReport {
+struct GcRunJson {
     snapshots: u64,
     deleted_packs: u64,
     repacked_packs: u64,
     freed: u64,
     writers: u64,
-    waiting: Vec<Waiting>,
+    waiting: Vec<SessionWait>,
 }
 
 /// A session that was waited for.
 #[derive(Serialize)]
-struct Waiting {
+struct SessionWait {
     object: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<String>,
@@ -84,8 +85,8 @@ struct Waiting {
     problem: Option<String>,
 }
 
-impl From<&AtWork> for Waiting {
-    fn from(writer: &AtWork) -> Self {
+impl From<&WaitingSession> for SessionWait {
+    fn from(writer: &WaitingSession) -> Self {
         let session = writer.session.as_ref();
         Self {
             object: writer.object.clone(),
@@ -98,7 +99,7 @@ impl From<&AtWork> for Waiting {
 }
 
 /// Plans or runs.
-pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
+pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
     match command {
         Command::Plan { lost } => plan(lost, context),
         Command::Run { plan, lost, end_session } => {
@@ -114,15 +115,15 @@ pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
     }
 }
 
-fn plan(lost: &Lost, context: &Context) -> Result<Outcome> {
+fn plan(lost: &LostRecordArgs, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.volume()?;
     let plan = context
         .watch(TASK, |meter| gc::plan(&volume, &lost.without, meter))
         .map_err(|error| CliError::from(error).or_resume("nothing was changed"))?;
     let ui = &context.ui;
     if ui.json() {
-        ui.object(&PlanReport { plan: &plan, freed: plan.freed() })?;
-        return Ok(Outcome::Done);
+        ui.object(&GcPlanJson { plan: &plan, freed: plan.freed() })?;
+        return Ok(CommandOutcome::Done);
     }
     let (blobs, snapshots) =
         (format::count(plan.live_blobs, "blob"), format::count(plan.snapshots, "snapshot"));
@@ -136,7 +137,12 @@ fn plan(lost: &Lost, context: &Context) -> Result<Outcome> {
     };
     ui.line(format!("Needed by none: {dead}"))?;
     if ui.voice.verbose {
-        let mut table = Table::new(&[Align::Left, Align::Left, Align::Right, Align::Right]);
+        let mut table = TextTable::new(&[
+            ColumnAlignment::Left,
+            ColumnAlignment::Left,
+            ColumnAlignment::Right,
+            ColumnAlignment::Right,
+        ]);
         for pack in &plan.packs {
             let (live, dead) = (format::size(pack.live), format::size(pack.dead));
             let short = pack.pack.get(..16).unwrap_or(&pack.pack);
@@ -155,25 +161,29 @@ fn plan(lost: &Lost, context: &Context) -> Result<Outcome> {
         let packs = format::count(plan.packs.len() as u64, "pack");
         ui.note(format!("'vellum gc run' does it ({packs}; --verbose lists them)"))?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn action(action: Action) -> &'static str {
+fn action(action: PackAction) -> &'static str {
     match action {
-        Action::Delete => "delete",
-        Action::Repack => "repack",
-        Action::Abandoned => "delete (left by a killed writer)",
+        PackAction::Delete => "delete",
+        PackAction::Repack => "repack",
+        PackAction::Abandoned => "delete (left by a killed writer)",
     }
 }
 
-fn execute(volume: &Volume, request: &CollectionRequest<'_>, context: &Context) -> Result<Outcome> {
+fn execute(
+    volume: &Volume,
+    request: &CollectionRequest<'_>,
+    context: &CommandContext,
+) -> Result<CommandOutcome> {
     let done = context.watch(TASK, |meter| gc::run(volume, request, meter)).map_err(|error| {
         CliError::from(error).or_resume("nothing that is needed is gone; run it again to go on")
     })?;
     report(context, &done)
 }
 
-fn read_plan(context: &Context, file: &std::path::Path) -> Result<Plan> {
+fn read_plan(context: &CommandContext, file: &std::path::Path) -> Result<CollectionPlan> {
     let shown = file.display().to_string();
     let text = std::fs::read(context.local_path(file)).map_err(CliError::io("read", shown.clone()))?;
     serde_json::from_slice(&text).map_err(|error| {
@@ -184,18 +194,18 @@ fn read_plan(context: &Context, file: &std::path::Path) -> Result<Plan> {
     })
 }
 
-fn report(context: &Context, done: &Collected) -> Result<Outcome> {
+fn report(context: &CommandContext, done: &CollectionReport) -> Result<CommandOutcome> {
     let ui = &context.ui;
     if ui.json() {
-        ui.object(&RunReport {
+        ui.object(&GcRunJson {
             snapshots: done.plan.snapshots,
             deleted_packs: done.deleted,
             repacked_packs: done.repacked,
             freed: done.freed,
             writers: done.writers.len() as u64,
-            waiting: done.writers.iter().map(Waiting::from).collect(),
+            waiting: done.writers.iter().map(SessionWait::from).collect(),
         })?;
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
     if !done.writers.is_empty() {
         let writers = format::count(done.writers.len() as u64, "other command");
@@ -204,7 +214,7 @@ fn report(context: &Context, done: &Collected) -> Result<Outcome> {
             ui.line(format!("    {}", describe(writer)))?;
         }
         ui.note("run 'vellum gc run' again when they are done")?;
-        let session = done.writers.first().map_or("NAME", AtWork::name);
+        let session = done.writers.first().map_or("NAME", WaitingSession::name);
         ui.note(format!(
             "one that was killed on another machine, or cannot be read, counts until it was not renewed for 24 \
              hours; if you know that it is gone, 'vellum gc run --end-session {session}' ends it"
@@ -218,11 +228,11 @@ fn report(context: &Context, done: &Collected) -> Result<Outcome> {
             format::size(done.freed)
         ))?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Whom a collection waits for, on one line: names of hosts are whatever somebody wrote there.
-fn describe(writer: &AtWork) -> String {
+fn describe(writer: &WaitingSession) -> String {
     match &writer.session {
         Ok(session) => format!(
             "process {} on {}, last renewed {} ({})",

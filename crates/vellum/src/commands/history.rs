@@ -2,16 +2,16 @@
 
 use serde::Serialize;
 use vellum_types::SnapshotId;
-use vellum_volume::history::{Ancestors, Entry, all};
-use vellum_volume::record::Origin;
-use vellum_volume::versions::{PathHistory, Step};
+use vellum_volume::history::{AncestorWalk, HistoryEntry, all};
+use vellum_volume::record::SnapshotOrigin;
+use vellum_volume::versions::{HistoryStep, PathHistory};
 use vellum_volume::{Volume, VolumeError};
 
-use crate::context::Context;
-use crate::context::names::{Names, first_line};
-use crate::error::{Outcome, Result};
-use crate::ui::graph::Graph;
-use crate::ui::table::{Align, Cell, Table};
+use crate::context::CommandContext;
+use crate::context::names::{SnapshotNames, first_line};
+use crate::error::{CommandOutcome, Result};
+use crate::ui::graph::HistoryGraph;
+use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 use crate::ui::{format, json};
 
 /// List snapshots, newest first
@@ -41,24 +41,25 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report {
-    snapshots: Vec<json::Snapshot>,
+struct HistoryJson {
+    snapshots: Vec<json::SnapshotJson>,
     more: bool,
 }
 
 /// Lists the snapshots.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.volume()?;
-    let names = if args.tag.is_some() { Names::load_known(&volume)? } else { Names::load(&volume)? };
+    let names =
+        if args.tag.is_some() { SnapshotNames::load_known(&volume)? } else { SnapshotNames::load(&volume)? };
     names.warn_of_damaged(&context.ui)?;
     let path = args.path.as_ref().map(|path| context.paths_of(&volume)?.parse(path)).transpose()?;
-    let filter = Filter { args, volume: &volume, names: &names, path };
+    let filter = HistoryFilter { args, volume: &volume, names: &names, path };
     let (shown, more) = filter.select()?;
     let ui = &context.ui;
     if ui.json() {
         let snapshots = shown.iter().map(|entry| names.json(entry)).collect();
-        ui.object(&Report { snapshots, more })?;
-        return Ok(Outcome::Done);
+        ui.object(&HistoryJson { snapshots, more })?;
+        return Ok(CommandOutcome::Done);
     }
     if args.graph {
         draw(context, &volume, &names, &shown)?;
@@ -73,11 +74,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         ui.note(format!("older ones: vellum history -n {}", args.number.saturating_mul(5)))?;
     }
     tell_of_newer(args, context, &volume)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// After a restore of an older snapshot, the history begins there.
-fn tell_of_newer(args: &Args, context: &Context, volume: &Volume) -> Result<()> {
+fn tell_of_newer(args: &Args, context: &CommandContext, volume: &Volume) -> Result<()> {
     if args.all || args.tag.is_some() {
         return Ok(());
     }
@@ -87,16 +88,16 @@ fn tell_of_newer(args: &Args, context: &Context, volume: &Volume) -> Result<()> 
     }
 }
 
-struct Filter<'a> {
+struct HistoryFilter<'a> {
     args: &'a Args,
     volume: &'a Volume,
-    names: &'a Names,
+    names: &'a SnapshotNames,
     path: Option<Vec<u8>>,
 }
 
-impl Filter<'_> {
+impl HistoryFilter<'_> {
     /// The snapshots to show, and whether there are more.
-    fn select(&self) -> Result<(Vec<Entry>, bool)> {
+    fn select(&self) -> Result<(Vec<HistoryEntry>, bool)> {
         let limit = if self.args.number == 0 { usize::MAX } else { self.args.number };
         let catalog = &self.volume.catalog;
         let entries: Box<dyn Iterator<Item = _>> = if let Some(pattern) = &self.args.tag {
@@ -104,7 +105,7 @@ impl Filter<'_> {
         } else if self.args.all {
             Box::new(all(catalog)?.into_iter().map(Ok))
         } else {
-            Box::new(Ancestors::of(catalog, self.volume.head()?)?)
+            Box::new(AncestorWalk::of(catalog, self.volume.head()?)?)
         };
         let noted = entries.filter(|entry| entry.as_ref().map_or(true, |entry| self.has_text(entry)));
         let Some(path) = &self.path else { return take(noted, limit) };
@@ -113,36 +114,36 @@ impl Filter<'_> {
     }
 
     /// Tags are few, and say where their snapshots are: no history is walked for them.
-    fn tagged(&self, pattern: &str) -> Result<Vec<Entry>> {
+    fn tagged(&self, pattern: &str) -> Result<Vec<HistoryEntry>> {
         let ids = self.names.tagged(|tag| matches(pattern, tag));
         let mut entries = Vec::with_capacity(ids.len());
         for id in ids {
-            entries.push(Entry { id, record: self.volume.catalog.get(&id)? });
+            entries.push(HistoryEntry { id, record: self.volume.catalog.get(&id)? });
         }
         entries.sort_unstable_by(|a, b| b.cmp(a));
         Ok(entries)
     }
 
-    fn has_text(&self, entry: &Entry) -> bool {
+    fn has_text(&self, entry: &HistoryEntry) -> bool {
         let note = &entry.record.note;
         self.args.grep.as_ref().is_none_or(|text| note.to_lowercase().contains(&text.to_lowercase()))
     }
 
     /// A snapshot with what the history shows before it.
-    fn step(&self, entry: Entry) -> vellum_volume::Result<Step> {
+    fn step(&self, entry: HistoryEntry) -> vellum_volume::Result<HistoryStep> {
         let before = match parents_shown(self.volume, self.names.ids(), &entry)?.first() {
             Some(parent) => Some(self.volume.catalog.get(parent)?.root),
             None => None,
         };
-        Ok(Step { entry, before })
+        Ok(HistoryStep { entry, before })
     }
 }
 
 /// The first of some snapshots, and whether there are more.
 fn take(
-    entries: impl Iterator<Item = vellum_volume::Result<Entry>>,
+    entries: impl Iterator<Item = vellum_volume::Result<HistoryEntry>>,
     limit: usize,
-) -> Result<(Vec<Entry>, bool)> {
+) -> Result<(Vec<HistoryEntry>, bool)> {
     let mut shown = Vec::new();
     for entry in entries {
         let entry = entry?;
@@ -158,7 +159,7 @@ fn take(
 fn parents_shown(
     volume: &Volume,
     live: &[SnapshotId],
-    entry: &Entry,
+    entry: &HistoryEntry,
 ) -> vellum_volume::Result<Vec<SnapshotId>> {
     let mut found = Vec::new();
     let mut met = std::collections::HashSet::new();
@@ -180,33 +181,38 @@ fn parents_shown(
     Ok(found)
 }
 
-fn table(context: &Context, names: &Names, entries: &[Entry]) -> Table {
-    let mut table = Table::new(&[Align::Left, Align::Left, Align::Right, Align::Left]);
+fn table(context: &CommandContext, names: &SnapshotNames, entries: &[HistoryEntry]) -> TextTable {
+    let mut table = TextTable::new(&[
+        ColumnAlignment::Left,
+        ColumnAlignment::Left,
+        ColumnAlignment::Right,
+        ColumnAlignment::Left,
+    ]);
     for entry in entries {
         table.row(cells(context, names, entry));
     }
     table
 }
 
-fn cells(context: &Context, names: &Names, entry: &Entry) -> [Cell; 4] {
+fn cells(context: &CommandContext, names: &SnapshotNames, entry: &HistoryEntry) -> [TableCell; 4] {
     let style = context.ui.style;
     let record = &entry.record;
     [
-        Cell::painted(&names.short(&entry.id), |text| style.yellow(text)),
+        TableCell::painted(&names.short(&entry.id), |text| style.yellow(text)),
         format::local_time(record.time).into(),
         format!("{} changed", format::number(record.statistics.changed)).into(),
         description(context, names, entry).into(),
     ]
 }
 
-fn description(context: &Context, names: &Names, entry: &Entry) -> String {
+fn description(context: &CommandContext, names: &SnapshotNames, entry: &HistoryEntry) -> String {
     let style = context.ui.style;
     let note = first_line(&entry.record.note);
     let mut parts = Vec::with_capacity(2);
     match (note.is_empty(), entry.record.origin) {
         (false, _) => parts.push(note),
-        (true, Origin::Safety) => parts.push(style.dim("(before a restore)")),
-        (true, Origin::User) => {}
+        (true, SnapshotOrigin::Safety) => parts.push(style.dim("(before a restore)")),
+        (true, SnapshotOrigin::User) => {}
     }
     let labels = names.labels(&entry.id);
     if !labels.is_empty() {
@@ -215,8 +221,13 @@ fn description(context: &Context, names: &Names, entry: &Entry) -> String {
     parts.join(" ")
 }
 
-fn draw(context: &Context, volume: &Volume, names: &Names, entries: &[Entry]) -> Result<()> {
-    let mut graph = Graph::default();
+fn draw(
+    context: &CommandContext,
+    volume: &Volume,
+    names: &SnapshotNames,
+    entries: &[HistoryEntry],
+) -> Result<()> {
+    let mut graph = HistoryGraph::default();
     for entry in entries {
         let parents = parents_shown(volume, names.ids(), entry)?;
         let rows = graph.add(entry.id, &parents);

@@ -4,18 +4,18 @@ use serde::Serialize;
 use vellum_volume::Volume;
 use vellum_volume::tree::show;
 
-use crate::context::Context;
-use crate::context::names::Names;
-use crate::error::{Outcome, Result};
+use crate::context::CommandContext;
+use crate::context::names::SnapshotNames;
+use crate::error::{CommandOutcome, Result};
 use crate::ui::format;
-use crate::ui::table::Facts;
+use crate::ui::table::FactList;
 
 /// Describe this worktree and its volume
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
 #[derive(Serialize)]
-struct Report {
+struct InfoJson {
     worktree: String,
     directory: String,
     head: Option<String>,
@@ -32,16 +32,16 @@ struct Report {
 }
 
 /// Describes them.
-pub fn run(_args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.volume()?;
-    let names = Names::load(&volume)?;
+    let names = SnapshotNames::load(&volume)?;
     let report = gather(&volume, &names)?;
     let ui = &context.ui;
     if ui.json() {
         ui.object(&report)?;
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
-    let mut facts = Facts::default();
+    let mut facts = FactList::default();
     facts.add("Worktree", show(report.worktree.as_bytes()));
     facts.add("Directory", show(report.directory.as_bytes()));
     let head = match volume.head()? {
@@ -73,12 +73,12 @@ pub fn run(_args: &Args, context: &Context) -> Result<Outcome> {
     for line in facts.lines() {
         ui.line(line)?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn gather(volume: &Volume, names: &Names) -> Result<Report> {
+fn gather(volume: &Volume, names: &SnapshotNames) -> Result<InfoJson> {
     let objects = volume.objects.list("").map_err(vellum_volume::VolumeError::from)?;
-    Ok(Report {
+    Ok(InfoJson {
         worktree: volume.worktree.worktree.clone(),
         directory: volume.state.root().display().to_string(),
         head: volume.head()?.map(|id| id.to_string()),

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vellum_volume::refs::check_ref_name;
-use vellum_volume::volume::{Initialised, NewWorktree, StoreContent};
+use vellum_volume::volume::{InitialisedVolume, NewWorktree, StoreContent};
 use vellum_volume::{StateDir, Volume, VolumeError, keyring};
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::secret::{NewSecret, SecretArgs, SecretBytes};
 
 /// What is asked when the store holds a volume.
@@ -47,7 +47,7 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct InitJson {
     volume: String,
     worktree: String,
     directory: String,
@@ -60,7 +60,7 @@ struct Report {
 }
 
 /// Makes the worktree. Whatever may be refused comes first: nothing stands before the secret is there.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if args.plain && args.secret.is_wanted() {
         return Err(CliError::usage(
             "a plain volume has no passphrase and no key file",
@@ -68,7 +68,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         ));
     }
     args.secret.check()?;
-    let root = NewRoot::find(args, context)?;
+    let root = NewWorktreeRoot::find(args, context)?;
     let store = args.store.as_deref().map(|store| vellum_store::absolute(store, &context.cwd));
     let store = store.transpose().map_err(VolumeError::from)?;
     let new = NewWorktree { store, name: name(args, &root.path)?, encrypted: !args.plain };
@@ -80,8 +80,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         state.remove_if_unused();
         root.remove_if_unused();
     })?;
-    let is_protected = !made.attached && matches!(given, Given::New(_));
-    if let (Given::New(secret), false) = (&given, made.attached) {
+    let is_protected = !made.attached && matches!(given, InitSecret::New(_));
+    if let (InitSecret::New(secret), false) = (&given, made.attached) {
         let volume = &made.volume;
         let master = volume.state.master_key()?.ok_or(VolumeError::Locked)?;
         keyring::add(&*volume.objects, secret.secret(), secret.label(), &master, volume.config.volume)?;
@@ -95,19 +95,19 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         "'vellum snapshot'"
     };
     context.ui.note(format!("\nNext: {next}"))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// The directory that becomes a worktree, and what has to be made for it.
-struct NewRoot {
+struct NewWorktreeRoot {
     path: PathBuf,
     typed: String,
     /// Directories that do not exist yet, the innermost first.
     missing: Vec<PathBuf>,
 }
 
-impl NewRoot {
-    fn find(args: &Args, context: &Context) -> Result<Self> {
+impl NewWorktreeRoot {
+    fn find(args: &Args, context: &CommandContext) -> Result<Self> {
         let typed = args.dir.as_deref().unwrap_or(Path::new("."));
         let (typed, mut path) = (typed.display().to_string(), context.local_path(typed));
         let mut missing = Vec::new();
@@ -152,7 +152,7 @@ fn name(args: &Args, root: &Path) -> Result<String> {
 }
 
 /// What was typed or read before anything was made.
-enum Given {
+enum InitSecret {
     /// What is to open the new volume, beside the recovery code.
     New(NewSecret),
     /// What opens the volume that is there.
@@ -161,28 +161,33 @@ enum Given {
     Nothing,
 }
 
-fn read_secret(args: &Args, context: &Context, state: &StateDir, new: &NewWorktree) -> Result<Given> {
+fn read_secret(
+    args: &Args,
+    context: &CommandContext,
+    state: &StateDir,
+    new: &NewWorktree,
+) -> Result<InitSecret> {
     Ok(match Volume::look_before_init(state, new)? {
         // What is wrong with asking for a plain volume then, `Volume::prepare` tells.
-        _ if args.plain => Given::Nothing,
-        StoreContent::LockedVolume => Given::Existing(args.secret.read_existing(&context.ui, QUESTION)?),
+        _ if args.plain => InitSecret::Nothing,
+        StoreContent::LockedVolume => InitSecret::Existing(args.secret.read_existing(&context.ui, QUESTION)?),
         StoreContent::Nothing | StoreContent::OpenVolume if args.secret.is_wanted() => {
-            Given::New(args.secret.read_new(&context.ui)?)
+            InitSecret::New(args.secret.read_new(&context.ui)?)
         }
-        StoreContent::Nothing | StoreContent::OpenVolume => Given::Nothing,
+        StoreContent::Nothing | StoreContent::OpenVolume => InitSecret::Nothing,
     })
 }
 
 fn make(
-    context: &Context,
+    context: &CommandContext,
     args: &Args,
     (state, new): (&StateDir, &NewWorktree),
-    given: &Given,
-) -> Result<Initialised> {
+    given: &InitSecret,
+) -> Result<InitialisedVolume> {
     // The volume knows its own errors only: ours waits beside it.
     let mut refused = None;
     let made = Volume::prepare(state, new, || {
-        if let Given::Existing(secret) = given {
+        if let InitSecret::Existing(secret) = given {
             return Ok(secret.clone());
         }
         // Somebody made a volume there in this very moment.
@@ -202,14 +207,14 @@ fn make(
     }
 }
 
-fn report(context: &Context, made: &Initialised, passphrase: bool) -> Result<()> {
+fn report(context: &CommandContext, made: &InitialisedVolume, passphrase: bool) -> Result<()> {
     let volume = &made.volume;
     let code = made.recovery.as_ref().map(|code| code.to_text());
     let ui = &context.ui;
     let worktree = &volume.worktree;
     let (directory, store) = (volume.state.root().display().to_string(), volume.objects.describe());
     if ui.json() {
-        ui.object(&Report {
+        ui.object(&InitJson {
             volume: worktree.volume.clone(),
             worktree: worktree.worktree.clone(),
             directory,

@@ -1,21 +1,21 @@
 //! `vellum key`: what opens the volume's store from elsewhere.
 
 use serde::Serialize;
-use vellum_crypto::{Secret, Slot};
+use vellum_crypto::{KeySlot, SlotSecret};
 use vellum_volume::tree::show;
 use vellum_volume::{Volume, VolumeError, keyring};
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::secret::SecretArgs;
-use crate::ui::table::{Align, Table};
+use crate::ui::table::{ColumnAlignment, TextTable};
 
 /// Manage what opens the volume from elsewhere
 ///
 /// The directory that a volume was made in keeps its key and needs none of these.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    Add(Add),
+    Add(AddKeyArgs),
     /// List all key slots
     List,
     /// Remove a key slot: what it was made for opens the volume no more
@@ -32,7 +32,7 @@ pub enum Command {
 /// Without options, a passphrase is asked for. 'vellum init --store' takes what was added by the option of the same
 /// name.
 #[derive(Debug, clap::Args)]
-pub struct Add {
+pub struct AddKeyArgs {
     #[command(flatten)]
     secret: SecretArgs,
     /// Print a new recovery code
@@ -44,12 +44,12 @@ pub struct Add {
 }
 
 #[derive(Serialize)]
-struct Listing {
-    keys: Vec<Item>,
+struct KeyListJson {
+    keys: Vec<KeySlotJson>,
 }
 
 #[derive(Serialize)]
-struct Item {
+struct KeySlotJson {
     id: String,
     kind: String,
     label: String,
@@ -57,20 +57,20 @@ struct Item {
     recovery_code: Option<String>,
 }
 
-impl Item {
-    fn new(slot: &Slot) -> Self {
+impl KeySlotJson {
+    fn new(slot: &KeySlot) -> Self {
         let label = slot.label().into();
         Self { id: slot.id().to_string(), kind: slot.kind().to_string(), label, recovery_code: None }
     }
 }
 
 #[derive(Serialize)]
-struct Removed {
+struct KeyRemovedJson {
     id: String,
 }
 
 /// Adds, lists or removes.
-pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
+pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.volume()?;
     if !volume.config.encrypted {
         let hint = "make a new volume without --plain to have an encrypted one";
@@ -83,8 +83,8 @@ pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
     }
 }
 
-impl Add {
-    fn run(&self, context: &Context, volume: &Volume) -> Result<Outcome> {
+impl AddKeyArgs {
+    fn run(&self, context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
         let master = volume.state.master_key()?.ok_or(VolumeError::Locked)?;
         let (objects, id) = (&*volume.objects, volume.config.volume);
         let ui = &context.ui;
@@ -92,7 +92,8 @@ impl Add {
         let mut code = None;
         let slot = if self.recovery {
             let new = vellum_crypto::RecoveryCode::random();
-            let slot = keyring::add(objects, Secret::Recovery(&new), &label("recovery code"), &master, id)?;
+            let slot =
+                keyring::add(objects, SlotSecret::Recovery(&new), &label("recovery code"), &master, id)?;
             code = Some(new.to_text());
             slot
         } else {
@@ -102,8 +103,8 @@ impl Add {
         keyring::notice(volume)?;
         let code = code.as_ref().map(|code| code.to_string());
         if ui.json() {
-            ui.object(&Item { recovery_code: code, ..Item::new(&slot) })?;
-            return Ok(Outcome::Done);
+            ui.object(&KeySlotJson { recovery_code: code, ..KeySlotJson::new(&slot) })?;
+            return Ok(CommandOutcome::Done);
         }
         if !ui.voice.quiet {
             ui.line(format!("Added key {} ({}: {})", slot.id(), slot.kind(), show(slot.label().as_bytes())))?;
@@ -112,17 +113,19 @@ impl Add {
             ui.line(format!("\nRecovery code: {}\n", ui.style.bold(&code)))?;
             ui.line("Write it down and keep it elsewhere: it is not shown again.")?;
         }
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     }
 }
 
-fn list(context: &Context, volume: &Volume) -> Result<Outcome> {
+fn list(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
     let slots = keyring::list(&*volume.objects)?;
     if context.ui.json() {
-        context.ui.object(&Listing { keys: slots.iter().map(|(_, slot)| Item::new(slot)).collect() })?;
-        return Ok(Outcome::Done);
+        context
+            .ui
+            .object(&KeyListJson { keys: slots.iter().map(|(_, slot)| KeySlotJson::new(slot)).collect() })?;
+        return Ok(CommandOutcome::Done);
     }
-    let mut table = Table::new(&[Align::Left; 3]);
+    let mut table = TextTable::new(&[ColumnAlignment::Left; 3]);
     for (_, slot) in &slots {
         let kind = slot.kind().to_string();
         let label = if slot.label() == kind { String::new() } else { show(slot.label().as_bytes()) };
@@ -136,15 +139,15 @@ fn list(context: &Context, volume: &Volume) -> Result<Outcome> {
             .ui
             .warn("nothing opens this volume but the key in .vellum: 'vellum key add' adds something")?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn remove(context: &Context, volume: &Volume, typed: &str) -> Result<Outcome> {
+fn remove(context: &CommandContext, volume: &Volume, typed: &str) -> Result<CommandOutcome> {
     let id = keyring::remove(volume, typed)?;
     let ui = &context.ui;
     if ui.json() {
-        ui.object(&Removed { id })?;
-        return Ok(Outcome::Done);
+        ui.object(&KeyRemovedJson { id })?;
+        return Ok(CommandOutcome::Done);
     }
     if !ui.voice.quiet {
         ui.line(format!("Removed key {id}"))?;
@@ -152,5 +155,5 @@ fn remove(context: &Context, volume: &Volume, typed: &str) -> Result<Outcome> {
     if keyring::list(&*volume.objects)?.is_empty() {
         ui.warn("that was the last one: only the key in .vellum opens this volume now; 'vellum key add' adds another")?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

@@ -5,15 +5,15 @@ use std::io;
 
 use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
-use vellum_types::{Attr, FileKind, Ino};
+use vellum_types::{FileKind, Ino, InodeAttr};
 use vellum_volume::FsTree;
 use vellum_volume::tree::show;
 
-use crate::context::Context;
-use crate::context::place::Place;
-use crate::error::{CliError, Outcome, Result};
-use crate::ui::json::Name;
-use crate::ui::table::{Align, Cell, Table};
+use crate::context::CommandContext;
+use crate::context::place::SnapshotPath;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::ui::json::NameJson;
+use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 use crate::ui::{format, json};
 
 /// List a directory as it was in a snapshot
@@ -35,14 +35,14 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct ListJson<'a> {
     snapshot: String,
     entries: Entries<'a>,
 }
 
 /// What is listed, read while it is printed: a whole deep tree would take memory with the square of its depth.
 struct Entries<'a> {
-    place: &'a Place,
+    place: &'a SnapshotPath,
     recursive: bool,
 }
 
@@ -51,7 +51,7 @@ impl Serialize for Entries<'_> {
         let mut list = serializer.serialize_seq(None)?;
         let mut printed = Ok(());
         let visited = visit(self.place, self.recursive, |entry| {
-            printed = list.serialize_element(&Item::new(&entry.name, entry.ino, &entry.attr));
+            printed = list.serialize_element(&FileJson::new(&entry.name, entry.ino, &entry.attr));
             // What could not be printed is reported as it is; this one only ends the walk.
             if printed.is_ok() { Ok(()) } else { Err(CliError::Output(io::ErrorKind::Other.into())) }
         });
@@ -63,9 +63,9 @@ impl Serialize for Entries<'_> {
 
 /// A file as JSON shows it.
 #[derive(Serialize)]
-pub struct Item {
+pub struct FileJson {
     #[serde(flatten)]
-    name: Name,
+    name: NameJson,
     kind: &'static str,
     mode: String,
     uid: u32,
@@ -75,14 +75,14 @@ pub struct Item {
     modified: String,
     inode: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<Name>,
+    target: Option<NameJson>,
 }
 
-impl Item {
+impl FileJson {
     /// The file `name` with these attributes.
-    pub fn new(name: &[u8], ino: Ino, attr: &Attr) -> Self {
+    pub fn new(name: &[u8], ino: Ino, attr: &InodeAttr) -> Self {
         Self {
-            name: Name::new(name),
+            name: NameJson::new(name),
             kind: json::kind(attr.kind),
             mode: format!("{:04o}", attr.mode),
             uid: attr.uid,
@@ -91,26 +91,26 @@ impl Item {
             links: attr.nlink,
             modified: json::time(attr.mtime),
             inode: ino.0,
-            target: (attr.kind == FileKind::Symlink).then(|| Name::new(&attr.target)),
+            target: (attr.kind == FileKind::Symlink).then(|| NameJson::new(&attr.target)),
         }
     }
 }
 
 /// Lists the directory.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.volume()?;
-    let place = Place::find(context, &volume, &args.snapshot, args.path.as_deref())?;
+    let place = SnapshotPath::find(context, &volume, &args.snapshot, args.path.as_deref())?;
     let ui = &context.ui;
     if ui.json() {
         // All of it is read once before: a tree that cannot be read is an error in place of half an object.
         visit(&place, args.recursive, |_| Ok(()))?;
         let entries = Entries { place: &place, recursive: args.recursive };
-        ui.object(&Report { snapshot: place.entry.id.to_string(), entries })?;
+        ui.object(&ListJson { snapshot: place.entry.id.to_string(), entries })?;
     } else if args.long {
         // Columns are aligned in portions: a whole deep tree would take memory with the square of its depth.
         let (mut portion, mut bytes) = (Vec::new(), 0);
         let print =
-            |portion: &[Listed]| long(context, portion).into_iter().try_for_each(|line| ui.line(line));
+            |portion: &[ListedFile]| long(context, portion).into_iter().try_for_each(|line| ui.line(line));
         visit(&place, args.recursive, |entry| {
             bytes += entry.name.len();
             portion.push(entry);
@@ -124,32 +124,36 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     } else {
         visit(&place, args.recursive, |entry| ui.line(painted(context, &entry)))?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Bytes of names that are aligned together.
 const PORTION_BYTES: usize = 4 << 20;
 
 /// Visits what is listed of a place.
-fn visit(place: &Place, recursive: bool, mut each: impl FnMut(Listed) -> Result<()>) -> Result<()> {
+fn visit(
+    place: &SnapshotPath,
+    recursive: bool,
+    mut each: impl FnMut(ListedFile) -> Result<()>,
+) -> Result<()> {
     if place.attr.kind == FileKind::Dir {
         return visit_directory(&place.tree, place.ino, recursive, &mut each);
     }
-    each(Listed { name: base_name(&place.path).to_vec(), ino: place.ino, attr: place.attr.clone() })
+    each(ListedFile { name: base_name(&place.path).to_vec(), ino: place.ino, attr: place.attr.clone() })
 }
 
 /// One listed file.
-pub struct Listed {
+pub struct ListedFile {
     /// Relative to the listed directory.
     pub name: Vec<u8>,
     /// Its inode.
     pub ino: Ino,
     /// Its attributes.
-    pub attr: Attr,
+    pub attr: InodeAttr,
 }
 
 /// The entries of a directory by name.
-pub fn list(tree: &FsTree, dir: Ino) -> Result<Vec<Listed>> {
+pub fn list(tree: &FsTree, dir: Ino) -> Result<Vec<ListedFile>> {
     let mut listing = Vec::new();
     visit_directory(tree, dir, false, &mut |entry| {
         listing.push(entry);
@@ -163,7 +167,7 @@ fn visit_directory(
     tree: &FsTree,
     dir: Ino,
     recursive: bool,
-    each: &mut impl FnMut(Listed) -> Result<()>,
+    each: &mut impl FnMut(ListedFile) -> Result<()>,
 ) -> Result<()> {
     // Of each entry that waits only its name, and how much of the path at hand comes before it.
     let mut path = Vec::new();
@@ -175,7 +179,7 @@ fn visit_directory(
             path.push(b'/');
         }
         path.extend_from_slice(&name);
-        each(Listed { name: path.clone(), ino: dentry.ino, attr: tree.attr_of(dentry.ino)? })?;
+        each(ListedFile { name: path.clone(), ino: dentry.ino, attr: tree.attr_of(dentry.ino)? })?;
         if recursive && dentry.kind == FileKind::Dir {
             let below = tree.entries(dentry.ino)?;
             pending.extend(below.into_iter().rev().map(|(name, dentry)| (path.len(), name, dentry)));
@@ -190,9 +194,9 @@ pub fn base_name(path: &[u8]) -> &[u8] {
 }
 
 /// Lines as `ls -l` has them.
-pub fn long(context: &Context, listing: &[Listed]) -> Vec<String> {
-    use Align::{Left, Right};
-    let mut table = Table::new(&[Left, Right, Right, Right, Right, Left, Left]);
+pub fn long(context: &CommandContext, listing: &[ListedFile]) -> Vec<String> {
+    use ColumnAlignment::{Left, Right};
+    let mut table = TextTable::new(&[Left, Right, Right, Right, Right, Left, Left]);
     for entry in listing {
         let attr = &entry.attr;
         let size = match attr.kind {
@@ -206,7 +210,7 @@ pub fn long(context: &Context, listing: &[Listed]) -> Vec<String> {
             FileKind::Symlink => format!(" -> {}", show(&attr.target)),
             _ => String::new(),
         };
-        let cells: [Cell; 7] = [
+        let cells: [TableCell; 7] = [
             format::mode(attr.kind, attr.mode).into(),
             attr.nlink.to_string().into(),
             attr.uid.to_string().into(),
@@ -220,7 +224,7 @@ pub fn long(context: &Context, listing: &[Listed]) -> Vec<String> {
     table.lines()
 }
 
-fn painted(context: &Context, entry: &Listed) -> String {
+fn painted(context: &CommandContext, entry: &ListedFile) -> String {
     let style = context.ui.style;
     let name = show(&entry.name);
     match entry.attr.kind {

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use vellum_bench::mdtest::{self, Parameters};
+use vellum_bench::mdtest::{self, MdtestParameters};
 
 use super::bench;
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
-use crate::ui::progress::Task;
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::ui::progress::ProgressTask;
 
 /// Measure names in a tree: make, look at, open, list and remove files and directories
 ///
@@ -34,14 +34,14 @@ pub struct Args {
 }
 
 /// Measures.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let path = context.local_path(&args.path);
     let Args { depth, branch, files, threads, runs, .. } = *args;
-    let parameters = Parameters { depth, branch, files, threads, runs };
-    let task = Task { first: "Measuring", verb: "Measuring", item: "name" };
+    let parameters = MdtestParameters { depth, branch, files, threads, runs };
+    let task = ProgressTask { first: "Measuring", verb: "Measuring", item: "name" };
     let report = context
         .watch(task, |meter| mdtest::run(&path, &parameters, meter))
         .map_err(|error| CliError::from(error).or_resume(bench::REMOVED))?;
     bench::print(&context.ui, &report)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
-use vellum_fuse::tally::Tally;
-use vellum_fuse::{MountFile, Mounted, Options, Source};
-use vellum_library::live::{self, Claim, Limits};
+use vellum_fuse::tally::RequestMetrics;
+use vellum_fuse::{MountFile, MountOptions, MountSource, ServedFilesystem};
+use vellum_library::live::{self, LiveLimits, LiveStateClaim};
 use vellum_types::SnapshotId;
 use vellum_volume::lease::{Lease, TERM};
 use vellum_volume::tree::show;
 use vellum_volume::{StateDir, Volume, VolumeError};
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
-use crate::mounting::control::{self, Service};
-use crate::mounting::daemon::Serving;
-use crate::mounting::end::EndNotice;
-use crate::mounting::live::MountedLive;
-use crate::mounting::log::Log;
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::control::{self, ControlService};
+use crate::mounting::daemon::ServedMount;
+use crate::mounting::end::ShutdownSignal;
+use crate::mounting::live::MountedLiveWorktree;
+use crate::mounting::log::MountLog;
 use crate::mounting::{MountingError, daemon, heap, metrics, mountpoint};
 use crate::ui::format;
 
@@ -107,14 +107,14 @@ const LOG_FILE: &str = "daemon.log";
 
 /// What is mounted, for the user and for the process that started this one.
 #[derive(Serialize, Deserialize)]
-struct Report {
+struct MountJson {
     mountpoint: String,
     worktree: Option<String>,
     snapshot: Option<String>,
     made: bool,
     /// Whether the worktree goes when it is unmounted.
     temporary: bool,
-    put_out: Option<PutOut>,
+    put_out: Option<FencedHolder>,
     read_only: bool,
     pid: u32,
     log: String,
@@ -124,32 +124,32 @@ struct Report {
 
 /// Who had the worktree before and did not give it up.
 #[derive(Serialize, Deserialize)]
-struct PutOut {
+struct FencedHolder {
     host: String,
     process: u32,
     /// Where its live state is.
     directory: String,
 }
 
-impl PutOut {
+impl FencedHolder {
     fn new(lease: &Lease, place: &str) -> Self {
         Self { host: lease.session.host.clone(), process: lease.session.pid, directory: place.into() }
     }
 }
 
 /// Mounts.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if args.foreground || args.detach {
         return serve(args, context);
     }
     let said = daemon::start(&arguments(args, context))?;
-    let report = Report::deserialize(&said).map_err(|error| CliError::Output(error.into()))?;
+    let report = MountJson::deserialize(&said).map_err(|error| CliError::Output(error.into()))?;
     tell(context, &report)?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// The arguments with which the process in the background is started.
-fn arguments(args: &Args, context: &Context) -> Vec<OsString> {
+fn arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
     let mut words: Vec<OsString> = ["--json", "-C"].map(OsString::from).into();
     words.extend([context.cwd.clone().into(), "mount".into(), "--detach".into()]);
     let mut option = |name: &str, value: Option<OsString>| {
@@ -176,7 +176,7 @@ fn arguments(args: &Args, context: &Context) -> Vec<OsString> {
 }
 
 /// Mounts in this process, and serves until the mount is ended.
-fn serve(args: &Args, context: &Context) -> Result<Outcome> {
+fn serve(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     heap::share();
     if args.detach {
         rustix::process::setsid().map_err(|error| CliError::io("leave", "the terminal")(error.into()))?;
@@ -198,35 +198,35 @@ fn serve(args: &Args, context: &Context) -> Result<Outcome> {
     if args.detach {
         ready.log.take_output()?;
     }
-    let Ready { mounted, live, log, end, keep, report } = ready;
+    let ReadyMount { mounted, live, log, end, keep, report } = ready;
     let mut needed = vec![volume.state.path().to_path_buf()];
     needed.extend(volume.objects.directory().map(Path::to_path_buf));
-    let is_whole = daemon::serve(Serving { mounted, live, mountpoint, needed, log, end })?;
+    let is_whole = daemon::serve(ServedMount { mounted, live, mountpoint, needed, log, end })?;
     match (&args.snapshot, report.worktree) {
         (Some(_), _) => report.snapshot.and_then(|id| id.parse().ok()).iter().for_each(|id| {
             live::remove_snapshot_folder(&volume, id);
         }),
         // What could not be put into the store is kept, also of a temporary one.
-        (None, Some(name)) if keep == Keep::Nothing && is_whole => live::remove(&volume, &name)?,
+        (None, Some(name)) if keep == MountRetention::Nothing && is_whole => live::remove(&volume, &name)?,
         (None, _) => {}
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// A mount that answers.
-struct Ready {
-    mounted: Mounted,
+struct ReadyMount {
+    mounted: ServedFilesystem,
     /// The worktree, if that is what is mounted.
-    live: Option<MountedLive>,
-    log: Arc<Log>,
-    end: Arc<EndNotice>,
-    keep: Keep,
-    report: Report,
+    live: Option<MountedLiveWorktree>,
+    log: Arc<MountLog>,
+    end: Arc<ShutdownSignal>,
+    keep: MountRetention,
+    report: MountJson,
 }
 
 /// What stays of a mount in the volume when it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keep {
+enum MountRetention {
     /// The worktree.
     Everything,
     /// No more than the snapshots.
@@ -234,26 +234,36 @@ enum Keep {
 }
 
 /// What a mount shows, and where its process keeps its log.
-struct Shown<'a> {
-    source: Source,
+struct MountTarget<'a> {
+    source: MountSource,
     worktree: Option<&'a str>,
     snapshot: Option<SnapshotId>,
     dir: PathBuf,
     control: Option<PathBuf>,
 }
 
-fn mount_snapshot(args: &Args, volume: &Arc<Volume>, id: SnapshotId, mountpoint: &Path) -> Result<Ready> {
+fn mount_snapshot(
+    args: &Args,
+    volume: &Arc<Volume>,
+    id: SnapshotId,
+    mountpoint: &Path,
+) -> Result<ReadyMount> {
     mountpoint::prepare(mountpoint)?;
     let dir = live::snapshot_folder(volume, &id);
     live::make(&dir)?;
-    let shown =
-        Shown { source: Source::Snapshot(id), worktree: None, snapshot: Some(id), dir, control: None };
+    let shown = MountTarget {
+        source: MountSource::Snapshot(id),
+        worktree: None,
+        snapshot: Some(id),
+        dir,
+        control: None,
+    };
     let shown = mount(args, volume, mountpoint, shown);
     let (mounted, log, report) = shown.inspect_err(|_| live::remove_snapshot_folder(volume, &id))?;
-    Ok(Ready { mounted, live: None, log, end: Arc::default(), keep: Keep::Nothing, report })
+    Ok(ReadyMount { mounted, live: None, log, end: Arc::default(), keep: MountRetention::Nothing, report })
 }
 
-fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Result<Ready> {
+fn mount_worktree(args: &Args, volume: &Arc<Volume>, mountpoint: &Path) -> Result<ReadyMount> {
     let name = worktree_name(args, mountpoint)?;
     let found = live::find(volume, &name)?;
     if found.is_none() && args.worktree.is_some() {
@@ -277,12 +287,12 @@ fn serve_worktree(
     volume: &Arc<Volume>,
     mountpoint: &Path,
     (name, made): (&str, bool),
-) -> Result<Ready> {
-    let claim = Claim::take(volume, name, Some(mountpoint))?;
+) -> Result<ReadyMount> {
+    let claim = LiveStateClaim::take(volume, name, Some(mountpoint))?;
     if made {
         live::create(volume, name, volume.head()?)?;
     }
-    let limits = Limits {
+    let limits = LiveLimits {
         cache: args.cache_size,
         log: args.log_limit,
         term: args.lease_term.unwrap_or(TERM),
@@ -290,15 +300,15 @@ fn serve_worktree(
     };
     let opened = claim.open(volume, limits)?;
     let dir = claim.dir().to_path_buf();
-    let log = Arc::new(Log::open(&dir.join(LOG_FILE))?);
-    let put_out = opened.put_out.as_ref().map(|(lease, place)| PutOut::new(lease, place));
-    let live = MountedLive::start(claim, opened, &log)?;
-    let end = Arc::<EndNotice>::default();
+    let log = Arc::new(MountLog::open(&dir.join(LOG_FILE))?);
+    let put_out = opened.put_out.as_ref().map(|(lease, place)| FencedHolder::new(lease, place));
+    let live = MountedLiveWorktree::start(claim, opened, &log)?;
+    let end = Arc::<ShutdownSignal>::default();
     match show_worktree(args, volume, mountpoint, (name, &live, &log, &end)) {
         Ok((mounted, report)) => {
-            let report = Report { made, put_out, temporary: args.temporary, ..report };
-            let keep = if args.temporary { Keep::Nothing } else { Keep::Everything };
-            Ok(Ready { mounted, live: Some(live), log, end, keep, report })
+            let report = MountJson { made, put_out, temporary: args.temporary, ..report };
+            let keep = if args.temporary { MountRetention::Nothing } else { MountRetention::Everything };
+            Ok(ReadyMount { mounted, live: Some(live), log, end, keep, report })
         }
         Err(error) => {
             // The lease goes back: nobody must wait for a mount that never was.
@@ -312,11 +322,11 @@ fn show_worktree(
     args: &Args,
     volume: &Arc<Volume>,
     mountpoint: &Path,
-    (name, live, log, end): (&str, &MountedLive, &Arc<Log>, &Arc<EndNotice>),
-) -> Result<(Mounted, Report)> {
+    (name, live, log, end): (&str, &MountedLiveWorktree, &Arc<MountLog>, &Arc<ShutdownSignal>),
+) -> Result<(ServedFilesystem, MountJson)> {
     let (fs, publisher) = (live.fs.clone(), live.publisher.clone());
     let dir = live.claim.dir().to_path_buf();
-    let service = Arc::new(Service {
+    let service = Arc::new(ControlService {
         fs: fs.clone(),
         publisher,
         log: log.clone(),
@@ -325,7 +335,8 @@ fn show_worktree(
         end: end.clone(),
     });
     let control = Some(control::listen(&dir, service.clone())?);
-    let shown = Shown { source: Source::Live(fs), worktree: Some(name), snapshot: None, dir, control };
+    let shown =
+        MountTarget { source: MountSource::Live(fs), worktree: Some(name), snapshot: None, dir, control };
     let (mounted, _, report) = mount(args, volume, mountpoint, shown)?;
     // Nobody else sets it.
     let _ = service.forgetter.set(mounted.forgetter());
@@ -349,10 +360,10 @@ fn mount(
     args: &Args,
     volume: &Arc<Volume>,
     mountpoint: &Path,
-    shown: Shown<'_>,
-) -> Result<(Mounted, Arc<Log>, Report)> {
+    shown: MountTarget<'_>,
+) -> Result<(ServedFilesystem, Arc<MountLog>, MountJson)> {
     let log_file = shown.dir.join(LOG_FILE);
-    let log = Arc::new(Log::open(&log_file)?);
+    let log = Arc::new(MountLog::open(&log_file)?);
     let pid = std::process::id();
     remove_old_access_logs(&shown.dir);
     let snapshot = shown.snapshot.map(|id| id.to_string());
@@ -367,7 +378,7 @@ fn mount(
     let name = shown.worktree.map(String::from).or_else(|| snapshot.clone()).unwrap_or_default();
     let read_only = args.read_only || shown.snapshot.is_some();
     let report_log = log.clone();
-    let options = Options {
+    let options = MountOptions {
         read_only,
         allow_other: args.allow_other,
         no_rings: args.no_io_uring,
@@ -381,7 +392,7 @@ fn mount(
     let metrics = args.metrics.map(|address| answer(address, options.tally.clone())).transpose()?;
     let mounted =
         vellum_fuse::mount(shown.source, volume, mountpoint, options).map_err(MountingError::from)?;
-    let report = Report {
+    let report = MountJson {
         mountpoint: mountpoint.display().to_string(),
         worktree: shown.worktree.map(String::from),
         snapshot,
@@ -397,13 +408,13 @@ fn mount(
 }
 
 /// What counts the requests of a mount, and tells what lies beneath it and what its process takes.
-fn tally(source: &Source, volume: &Arc<Volume>) -> Arc<Tally> {
+fn tally(source: &MountSource, volume: &Arc<Volume>) -> Arc<RequestMetrics> {
     let live = match source {
-        Source::Live(fs) => Some(fs.clone()),
-        Source::Snapshot(_) => None,
+        MountSource::Live(fs) => Some(fs.clone()),
+        MountSource::Snapshot(_) => None,
     };
     let volume = volume.clone();
-    Arc::new(Tally::over(move |out| {
+    Arc::new(RequestMetrics::over(move |out| {
         metrics::expose_process(out);
         if let Some(fs) = &live {
             fs.expose(out);
@@ -415,11 +426,11 @@ fn tally(source: &Source, volume: &Arc<Volume>) -> Arc<Tally> {
 }
 
 /// Answers with the figures; gives the address.
-fn answer(address: SocketAddr, tally: Arc<Tally>) -> Result<SocketAddr> {
+fn answer(address: SocketAddr, tally: Arc<RequestMetrics>) -> Result<SocketAddr> {
     metrics::serve(address, Box::new(move || tally.text()))
 }
 
-fn tell(context: &Context, report: &Report) -> Result<()> {
+fn tell(context: &CommandContext, report: &MountJson) -> Result<()> {
     let ui = &context.ui;
     if ui.json() {
         return ui.object(report);
@@ -444,7 +455,7 @@ fn tell(context: &Context, report: &Report) -> Result<()> {
     if let Some(address) = &report.metrics {
         ui.line(format!("Figures at http://{address}/metrics"))?;
     }
-    let Some(PutOut { host, process, directory }) = &report.put_out else { return Ok(()) };
+    let Some(FencedHolder { host, process, directory }) = &report.put_out else { return Ok(()) };
     ui.warn(format!(
         "taken over from process {process} on {}: what it had not put into the store is in {} there",
         show(host.as_bytes()),

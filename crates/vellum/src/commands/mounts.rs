@@ -3,23 +3,23 @@
 use serde::Serialize;
 use vellum_volume::tree::show;
 
-use crate::context::Context;
-use crate::error::{Outcome, Result};
-use crate::mounting::table::{self, Mount};
+use crate::context::CommandContext;
+use crate::error::{CommandOutcome, Result};
+use crate::mounting::table::{self, MountTableEntry};
 use crate::ui::format;
-use crate::ui::table::{Align, Cell, Table};
+use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 
 /// List the mounts of this machine
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
 #[derive(Serialize)]
-struct Listing {
-    mounts: Vec<Item>,
+struct MountListJson {
+    mounts: Vec<MountItemJson>,
 }
 
 #[derive(Serialize)]
-struct Item {
+struct MountItemJson {
     mountpoint: String,
     worktree: Option<String>,
     snapshot: Option<String>,
@@ -30,8 +30,8 @@ struct Item {
     store: Option<String>,
 }
 
-impl Item {
-    fn of(mount: &Mount) -> Self {
+impl MountItemJson {
+    fn of(mount: &MountTableEntry) -> Self {
         let dead = mount.is_dead();
         // Somebody else's mount does not let us in; then what the kernel knows has to do.
         let file = (!dead).then(|| mount.describe().ok()).flatten();
@@ -55,15 +55,15 @@ impl Item {
 }
 
 /// Lists them.
-pub fn run(_args: &Args, context: &Context) -> Result<Outcome> {
-    let mounts = table::all()?.iter().filter(|mount| mount.is_ours()).map(Item::of).collect();
-    let listing = Listing { mounts };
+pub fn run(_args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let mounts = table::all()?.iter().filter(|mount| mount.is_ours()).map(MountItemJson::of).collect();
+    let listing = MountListJson { mounts };
     let ui = &context.ui;
     if ui.json() {
         ui.object(&listing)?;
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
-    let mut table = Table::new(&[Align::Left; 4]);
+    let mut table = TextTable::new(&[ColumnAlignment::Left; 4]);
     for item in &listing.mounts {
         table.row(row(context, item));
     }
@@ -73,15 +73,15 @@ pub fn run(_args: &Args, context: &Context) -> Result<Outcome> {
     if listing.mounts.is_empty() {
         ui.note("nothing is mounted: 'vellum mount MOUNTPOINT' mounts a worktree")?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn row(context: &Context, item: &Item) -> [Cell; 4] {
+fn row(context: &CommandContext, item: &MountItemJson) -> [TableCell; 4] {
     let style = context.ui.style;
     let shown = match (&item.worktree, &item.snapshot) {
-        (Some(name), _) => Cell::painted(&show(name.as_bytes()), |text| style.cyan(text)),
-        (None, Some(id)) => Cell::painted(format::short(id), |text| style.yellow(text)),
-        (None, None) => Cell::from("?"),
+        (Some(name), _) => TableCell::painted(&show(name.as_bytes()), |text| style.cyan(text)),
+        (None, Some(id)) => TableCell::painted(format::short(id), |text| style.yellow(text)),
+        (None, None) => TableCell::from("?"),
     };
     let how = match (item.dead, item.read_only) {
         (true, _) => "dead: 'vellum mount' or 'vellum umount' clears it",

@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use vellum_bench::BenchError;
-use vellum_bench::objects::{self, Checked, Container, Findings, Parameters, Verdict};
+use vellum_bench::objects::{
+    self, BenchStore, CheckedPromise, ObjectBenchFindings, ObjectBenchParameters, StoreVerdict,
+};
 use vellum_volume::tree::show;
 
 use super::bench;
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
 use crate::ui::format::{self, parse_size};
-use crate::ui::progress::Task;
-use crate::ui::{Ui, figures};
+use crate::ui::progress::ProgressTask;
+use crate::ui::{UserInterface, figures};
 
 /// Try an object store: which promises it keeps, then how fast it is
 ///
@@ -47,8 +49,8 @@ pub struct Args {
 }
 
 /// Tries the store.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
-    let parameters = Parameters {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let parameters = ObjectBenchParameters {
         small_object_size: args.small_object_size,
         small_objects: args.small_objects,
         big_object_size: args.big_object_size,
@@ -60,8 +62,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     // From here on there may be a store that has to go again.
     let _asked = interrupt::listen();
     let url = vellum_store::absolute(&args.url, &context.cwd).map_err(BenchError::from)?;
-    let container = Container::open(&url).map_err(BenchError::from)?;
-    let task = Task { first: "Trying", verb: "Trying", item: "request" };
+    let container = BenchStore::open(&url).map_err(BenchError::from)?;
+    let task = ProgressTask { first: "Trying", verb: "Trying", item: "request" };
     let found = context
         .watch(task, |meter| objects::run(&*container.store, &parameters, meter))
         .map_err(|error| CliError::from(error).or_resume(bench::REMOVED))?;
@@ -74,19 +76,19 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         }
         print(ui, &found)?;
     }
-    Ok(Outcome::findings(found.verdict != Verdict::Fit))
+    Ok(CommandOutcome::findings(found.verdict != StoreVerdict::Fit))
 }
 
-fn print(ui: &Ui, found: &Findings) -> Result<()> {
+fn print(ui: &UserInterface, found: &ObjectBenchFindings) -> Result<()> {
     for promise in &found.promises {
         for line in describe(ui, promise) {
             ui.line(line)?;
         }
     }
     ui.line(match found.verdict {
-        Verdict::Fit => ui.style.green("Vellum can use this store"),
-        Verdict::Limited => ui.style.yellow("Vellum can use this store, and live with what is missing"),
-        Verdict::Unfit => ui.style.red("Vellum cannot use this store"),
+        StoreVerdict::Fit => ui.style.green("Vellum can use this store"),
+        StoreVerdict::Limited => ui.style.yellow("Vellum can use this store, and live with what is missing"),
+        StoreVerdict::Unfit => ui.style.red("Vellum cannot use this store"),
     })?;
     if found.report.rows.is_empty() {
         return Ok(());
@@ -95,7 +97,7 @@ fn print(ui: &Ui, found: &Findings) -> Result<()> {
     figures::print(ui, &found.report)
 }
 
-fn describe(ui: &Ui, promise: &Checked) -> Vec<String> {
+fn describe(ui: &UserInterface, promise: &CheckedPromise) -> Vec<String> {
     let style = ui.style;
     let state = match (promise.holds, promise.livable) {
         (true, _) => style.green("holds  "),

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use vellum_bench::access::{Filter, Operation, Profile, Summary};
+use vellum_bench::access::{AccessFilter, AccessProfile, AccessSummary, OperationSummary};
 use vellum_volume::tree::show;
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
-use crate::ui::table::{Align, Cell, Table};
-use crate::ui::{Ui, format};
+use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
+use crate::ui::{UserInterface, format};
 
 /// Say what a mount spends its time on: by operation, and the slowest files
 ///
@@ -59,19 +59,23 @@ pub fn seconds(typed: &str) -> std::result::Result<f64, String> {
 }
 
 /// Profiles.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let path = context.local_path(&args.from);
     let (log, live) = open(&path)?;
     let interval = args.interval.unwrap_or(if live { INTERVAL } else { 0.0 });
-    let filter = Filter { uid: args.uid, pid: args.pid };
-    let mut tables =
-        Tables { ui: &context.ui, profile: Profile::new(filter), files: args.files, damaged: false };
+    let filter = AccessFilter { uid: args.uid, pid: args.pid };
+    let mut tables = ProfileTables {
+        ui: &context.ui,
+        profile: AccessProfile::new(filter),
+        files: args.files,
+        damaged: false,
+    };
     if live {
         tables.follow(log, interval)?;
     } else {
         tables.replay(log, interval, &path)?;
     }
-    Ok(Outcome::findings(tables.damaged))
+    Ok(CommandOutcome::findings(tables.damaged))
 }
 
 /// The log, and whether it is one of a mount at work.
@@ -89,14 +93,14 @@ fn open(path: &Path) -> Result<(File, bool)> {
     Ok((File::open(&log).map_err(CliError::io("open", log.display().to_string()))?, true))
 }
 
-struct Tables<'a> {
-    ui: &'a Ui,
-    profile: Profile,
+struct ProfileTables<'a> {
+    ui: &'a UserInterface,
+    profile: AccessProfile,
     files: usize,
     damaged: bool,
 }
 
-impl Tables<'_> {
+impl ProfileTables<'_> {
     /// A file, to its end; the interval is of the log's own time.
     fn replay(&mut self, log: File, interval: f64, path: &Path) -> Result<()> {
         let (mut log, mut line, mut end) = (BufReader::new(log), Vec::new(), None);
@@ -186,19 +190,19 @@ fn wait(log: &File, until: Instant) -> Result<bool> {
     }
 }
 
-fn print(ui: &Ui, summary: &Summary) -> Result<()> {
-    let mut table = Table::new(&[
-        Align::Left,
-        Align::Right,
-        Align::Right,
-        Align::Right,
-        Align::Right,
-        Align::Right,
-        Align::Right,
-        Align::Right,
+fn print(ui: &UserInterface, summary: &AccessSummary) -> Result<()> {
+    let mut table = TextTable::new(&[
+        ColumnAlignment::Left,
+        ColumnAlignment::Right,
+        ColumnAlignment::Right,
+        ColumnAlignment::Right,
+        ColumnAlignment::Right,
+        ColumnAlignment::Right,
+        ColumnAlignment::Right,
+        ColumnAlignment::Right,
     ]);
     let head = ["operation", "count", "failed", "total", "average", "p50", "p99", "share"];
-    table.row(head.map(|word| Cell::painted(word, |text| ui.style.dim(text))));
+    table.row(head.map(|word| TableCell::painted(word, |text| ui.style.dim(text))));
     for operation in &summary.operations {
         table.row(cells(operation));
     }
@@ -206,9 +210,14 @@ fn print(ui: &Ui, summary: &Summary) -> Result<()> {
         ui.line(line)?;
     }
     if !summary.slowest.is_empty() {
-        let mut table = Table::new(&[Align::Left, Align::Right, Align::Right, Align::Right]);
+        let mut table = TextTable::new(&[
+            ColumnAlignment::Left,
+            ColumnAlignment::Right,
+            ColumnAlignment::Right,
+            ColumnAlignment::Right,
+        ]);
         let head = ["file", "count", "total", "longest"];
-        table.row(head.map(|word| Cell::painted(word, |text| ui.style.dim(text))));
+        table.row(head.map(|word| TableCell::painted(word, |text| ui.style.dim(text))));
         for file in &summary.slowest {
             let about = show(file.about.as_bytes());
             table.row([
@@ -238,7 +247,7 @@ fn print(ui: &Ui, summary: &Summary) -> Result<()> {
     Ok(())
 }
 
-fn cells(operation: &Operation) -> [Cell; 8] {
+fn cells(operation: &OperationSummary) -> [TableCell; 8] {
     [
         show(operation.operation.as_bytes()).into(),
         format::number(operation.count).into(),

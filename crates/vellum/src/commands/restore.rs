@@ -3,20 +3,20 @@
 use std::ffi::OsString;
 
 use serde::Serialize;
-use vellum_checkout::{RestoreOutcome, RestorePlan, RestoreRequest, Step, Worktree};
-use vellum_volume::history::Entry;
+use vellum_checkout::{CheckoutWorktree, RestorePlan, RestoreReport, RestoreRequest, RestoreStep};
+use vellum_volume::history::HistoryEntry;
 use vellum_volume::{Volume, VolumeError};
 
-use crate::compare::Compared;
-use crate::context::Context;
+use crate::compare::ComparedSnapshots;
+use crate::context::CommandContext;
 use crate::context::mounted::MountedWorktree;
-use crate::context::names::Names;
-use crate::error::{CliError, Outcome, Result};
-use crate::mounting::control::Request;
-use crate::ui::changes::{self, Detail, collapse_deleted, list};
+use crate::context::names::SnapshotNames;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::control::ControlRequest;
+use crate::ui::changes::{self, ChangeDetail, collapse_deleted, list};
 use crate::ui::format;
-use crate::ui::json::{Name, Problem};
-use crate::ui::progress::Task;
+use crate::ui::json::{NameJson, ProblemJson};
+use crate::ui::progress::ProgressTask;
 
 /// Bring the directory, or paths in it, back to a snapshot
 ///
@@ -42,48 +42,48 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct PlanReport {
+struct RestorePlanJson {
     target: String,
     dry_run: bool,
-    steps: Vec<StepItem>,
-    unsaved: Vec<Name>,
-    problems: Vec<Problem>,
+    steps: Vec<RestoreStepJson>,
+    unsaved: Vec<NameJson>,
+    problems: Vec<ProblemJson>,
 }
 
 #[derive(Serialize)]
-struct StepItem {
+struct RestoreStepJson {
     action: &'static str,
     #[serde(flatten)]
-    name: Name,
+    name: NameJson,
 }
 
 #[derive(Serialize)]
-struct Report {
+struct RestoreJson {
     target: String,
     safety: Option<String>,
     written: u64,
     deleted: u64,
     bytes: u64,
-    problems: Vec<Problem>,
+    problems: Vec<ProblemJson>,
 }
 
 /// A restore of a mounted worktree.
 #[derive(Serialize)]
-struct MountReport {
+struct MountRestoreJson {
     target: String,
     safety: Option<String>,
 }
 
 /// What a restore of a mounted worktree would change.
 #[derive(Serialize)]
-struct MountPlan {
+struct MountRestorePlan {
     target: String,
     dry_run: bool,
-    changes: Vec<changes::Item>,
+    changes: Vec<changes::ChangeJson>,
 }
 
 /// Restores.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(mounted) = context.mounted()? {
         return in_mount(args, context, &mounted);
     }
@@ -93,7 +93,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let lock = worktree.lock(context.waiting())?;
     let request = RestoreRequest { target: target.clone(), paths, discard: args.discard };
     let plan = context
-        .watch(Task { first: "Scanning", verb: "Comparing", item: "file" }, |meter| {
+        .watch(ProgressTask { first: "Scanning", verb: "Comparing", item: "file" }, |meter| {
             worktree.plan_restore(&request, meter)
         })
         .map_err(|error| CliError::from(error).or_resume("nothing was changed"))?;
@@ -102,7 +102,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     }
     let short = worktree.volume.short_id(&target.id)?;
     let done = context
-        .watch(Task { first: "Preparing", verb: "Restoring", item: "file" }, |meter| {
+        .watch(ProgressTask { first: "Preparing", verb: "Restoring", item: "file" }, |meter| {
             worktree.restore(plan, meter)
         })
         .map_err(|error| CliError::from(error).or_resume(resume(&worktree, &short)))?;
@@ -110,7 +110,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     report(context, &worktree, &target, &done)
 }
 
-fn target(args: &Args, context: &Context, volume: &Volume) -> Result<Entry> {
+fn target(args: &Args, context: &CommandContext, volume: &Volume) -> Result<HistoryEntry> {
     match volume.resolve(&args.snapshot) {
         Ok(entry) => Ok(entry),
         Err(VolumeError::UnknownSnapshot(_) | VolumeError::NoSnapshotThere { .. })
@@ -129,7 +129,7 @@ fn target(args: &Args, context: &Context, volume: &Volume) -> Result<Entry> {
 
 /// The worktree is mounted: it stands on another tree at once, however many files that has; of paths, the files are
 /// made anew, and share their content.
-fn in_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result<Outcome> {
+fn in_mount(args: &Args, context: &CommandContext, mounted: &MountedWorktree) -> Result<CommandOutcome> {
     let paths = context.paths(&mounted.mountpoint).parse_all(&args.paths)?;
     if args.dry_run {
         return would_change(context, mounted, &settled_target(args, context, mounted)?, &paths);
@@ -143,53 +143,53 @@ fn in_mount(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result
     mounted.sync()?;
     let (id, discard) = (target.to_string(), args.discard);
     let request = match paths.is_empty() {
-        true => Request::Restore { target: id, discard },
-        false => Request::RestorePaths { target: id, paths, discard },
+        true => ControlRequest::Restore { target: id, discard },
+        false => ControlRequest::RestorePaths { target: id, paths, discard },
     };
     let safety = mounted.ask(&request)?.snapshot;
     let ui = &context.ui;
     if ui.json() {
-        ui.object(&MountReport { target: target.to_string(), safety })?;
+        ui.object(&MountRestoreJson { target: target.to_string(), safety })?;
     } else if !ui.voice.quiet {
         ui.line(format!("Restored {}", ui.style.yellow(&short)))?;
         if let Some(id) = safety {
             ui.note(format!("'vellum restore {}' undoes it", format::short(&id)))?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// The snapshot that was named, once all are in the store.
-fn settled_target(args: &Args, context: &Context, mounted: &MountedWorktree) -> Result<Entry> {
-    mounted.ask(&Request::Settle)?;
+fn settled_target(args: &Args, context: &CommandContext, mounted: &MountedWorktree) -> Result<HistoryEntry> {
+    mounted.ask(&ControlRequest::Settle)?;
     target(args, context, &mounted.volume)
 }
 
 fn would_change(
-    context: &Context,
+    context: &CommandContext,
     mounted: &MountedWorktree,
-    target: &Entry,
+    target: &HistoryEntry,
     paths: &[Vec<u8>],
-) -> Result<Outcome> {
+) -> Result<CommandOutcome> {
     let roots = (mounted.now()?, target.record.root);
     let lines = mounted.volume.head()?.map(|head| (head, target.id));
-    let compared = Compared::trees(&mounted.volume, roots, lines, paths)?;
+    let compared = ComparedSnapshots::trees(&mounted.volume, roots, lines, paths)?;
     let ui = &context.ui;
     if ui.json() {
-        let changes = compared.changes.iter().map(changes::Item::from).collect();
-        ui.object(&MountPlan { target: target.id.to_string(), dry_run: true, changes })?;
+        let changes = compared.changes.iter().map(changes::ChangeJson::from).collect();
+        ui.object(&MountRestorePlan { target: target.id.to_string(), dry_run: true, changes })?;
     } else {
         let paths = context.paths(&mounted.mountpoint);
         let each = compared.shown(collapse_deleted(&compared.changes));
-        for line in list(ui.style, &each, Detail::Sizes, |path| paths.show(path)) {
+        for line in list(ui.style, &each, ChangeDetail::Sizes, |path| paths.show(path)) {
             ui.line(line)?;
         }
     }
-    Ok(Outcome::findings(!compared.changes.is_empty()))
+    Ok(CommandOutcome::findings(!compared.changes.is_empty()))
 }
 
 /// How to go on after a restore that was stopped.
-fn resume(worktree: &Worktree, short: &str) -> String {
+fn resume(worktree: &CheckoutWorktree, short: &str) -> String {
     let safety = worktree.interrupted_restore().ok().flatten().and_then(|found| found.safety);
     match safety.and_then(|id| worktree.volume.short_id(&id).ok()) {
         Some(safety) => {
@@ -199,18 +199,24 @@ fn resume(worktree: &Worktree, short: &str) -> String {
     }
 }
 
-fn show_plan(context: &Context, worktree: &Worktree, target: &Entry, plan: &RestorePlan) -> Result<Outcome> {
+fn show_plan(
+    context: &CommandContext,
+    worktree: &CheckoutWorktree,
+    target: &HistoryEntry,
+    plan: &RestorePlan,
+) -> Result<CommandOutcome> {
     let ui = &context.ui;
     let steps = plan.steps()?;
-    let problems: Vec<_> = plan.problems.iter().map(Problem::from).collect();
-    let outcome = Outcome::findings(!steps.is_empty() || !problems.is_empty());
+    let problems: Vec<_> = plan.problems.iter().map(ProblemJson::from).collect();
+    let outcome = CommandOutcome::findings(!steps.is_empty() || !problems.is_empty());
     if ui.json() {
-        let step = |step: &Step| StepItem { action: step.verb(), name: Name::new(&step.path) };
-        ui.object(&PlanReport {
+        let step =
+            |step: &RestoreStep| RestoreStepJson { action: step.verb(), name: NameJson::new(&step.path) };
+        ui.object(&RestorePlanJson {
             target: target.id.to_string(),
             dry_run: true,
             steps: steps.iter().map(step).collect(),
-            unsaved: plan.unsaved.iter().map(|path| Name::new(path)).collect(),
+            unsaved: plan.unsaved.iter().map(|path| NameJson::new(path)).collect(),
             problems,
         })?;
         return Ok(outcome);
@@ -230,12 +236,17 @@ fn show_plan(context: &Context, worktree: &Worktree, target: &Entry, plan: &Rest
     Ok(outcome)
 }
 
-fn report(context: &Context, worktree: &Worktree, target: &Entry, done: &RestoreOutcome) -> Result<Outcome> {
+fn report(
+    context: &CommandContext,
+    worktree: &CheckoutWorktree,
+    target: &HistoryEntry,
+    done: &RestoreReport,
+) -> Result<CommandOutcome> {
     let ui = &context.ui;
-    let problems: Vec<_> = done.problems.iter().map(Problem::from).collect();
-    let outcome = Outcome::findings(!problems.is_empty());
+    let problems: Vec<_> = done.problems.iter().map(ProblemJson::from).collect();
+    let outcome = CommandOutcome::findings(!problems.is_empty());
     if ui.json() {
-        ui.object(&Report {
+        ui.object(&RestoreJson {
             target: target.id.to_string(),
             safety: done.safety.map(|id| id.to_string()),
             written: done.written,
@@ -249,7 +260,7 @@ fn report(context: &Context, worktree: &Worktree, target: &Entry, done: &Restore
     if ui.voice.quiet {
         return Ok(outcome);
     }
-    let names = Names::load(&worktree.volume)?;
+    let names = SnapshotNames::load(&worktree.volume)?;
     let what = match (done.written, done.deleted) {
         (0, 0) => "nothing had to change".into(),
         (written, deleted) => format!(

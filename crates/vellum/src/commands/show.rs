@@ -4,15 +4,15 @@ use std::ffi::OsString;
 
 use serde::Serialize;
 use vellum_types::FileKind;
-use vellum_volume::record::Origin;
-use vellum_volume::tree::{Inode, kind_noun, show};
+use vellum_volume::record::SnapshotOrigin;
+use vellum_volume::tree::{InodeRecord, kind_noun, show};
 
-use super::ls::{Item, list, long};
-use crate::context::Context;
-use crate::context::names::Names;
-use crate::context::place::Place;
-use crate::error::{Outcome, Result};
-use crate::ui::table::Facts;
+use super::ls::{FileJson, list, long};
+use crate::context::CommandContext;
+use crate::context::names::SnapshotNames;
+use crate::context::place::SnapshotPath;
+use crate::error::{CommandOutcome, Result};
+use crate::ui::table::FactList;
 use crate::ui::{format, json};
 
 /// Describe a snapshot, or a file in it
@@ -29,51 +29,51 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report {
-    snapshot: json::Snapshot,
+struct ShowSnapshotJson {
+    snapshot: json::SnapshotJson,
     #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<File>,
+    file: Option<ShowFileJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    entries: Option<Vec<Item>>,
+    entries: Option<Vec<FileJson>>,
 }
 
 #[derive(Serialize)]
-struct File {
+struct ShowFileJson {
     #[serde(flatten)]
-    item: Item,
+    item: FileJson,
     chunks: usize,
     holes: u64,
-    xattrs: Vec<Xattr>,
+    xattrs: Vec<XattrJson>,
 }
 
 #[derive(Serialize)]
-struct Xattr {
+struct XattrJson {
     #[serde(flatten)]
-    name: json::Name,
+    name: json::NameJson,
     size: usize,
 }
 
 /// Describes the snapshot or file.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.volume()?;
     let root = context.paths_of(&volume)?.root().as_os_str().to_owned();
     let path = args.path.clone().unwrap_or(root);
-    let place = Place::find(context, &volume, &args.snapshot, Some(&path))?;
+    let place = SnapshotPath::find(context, &volume, &args.snapshot, Some(&path))?;
     let inode = place.tree.inode(place.ino)?;
     let listing = match place.attr.kind {
         FileKind::Dir => Some(list(&place.tree, place.ino)?),
         _ => None,
     };
-    let names = Names::load(&volume)?;
+    let names = SnapshotNames::load(&volume)?;
     let ui = &context.ui;
     if ui.json() {
         let items = |listing: &Vec<_>| listing.iter().map(item).collect();
-        ui.object(&Report {
+        ui.object(&ShowSnapshotJson {
             snapshot: names.json(&place.entry),
             file: args.path.as_ref().map(|_| file(&place.path, &inode)),
             entries: listing.as_ref().map(items),
         })?;
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
     let facts = match &args.path {
         None => snapshot_facts(&names, &place),
@@ -88,32 +88,32 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
             ui.line(line)?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn item(entry: &super::ls::Listed) -> Item {
-    Item::new(&entry.name, entry.ino, &entry.attr)
+fn item(entry: &super::ls::ListedFile) -> FileJson {
+    FileJson::new(&entry.name, entry.ino, &entry.attr)
 }
 
-fn file(path: &[u8], inode: &Inode) -> File {
-    File {
-        item: Item::new(path, inode.ino, &inode.attr),
+fn file(path: &[u8], inode: &InodeRecord) -> ShowFileJson {
+    ShowFileJson {
+        item: FileJson::new(path, inode.ino, &inode.attr),
         chunks: chunks(inode),
         holes: holes(inode),
         xattrs: inode
             .xattrs
             .iter()
-            .map(|(name, value)| Xattr { name: json::Name::new(name), size: value.len() })
+            .map(|(name, value)| XattrJson { name: json::NameJson::new(name), size: value.len() })
             .collect(),
     }
 }
 
-fn chunks(inode: &Inode) -> usize {
+fn chunks(inode: &InodeRecord) -> usize {
     inode.extents.iter().filter(|(_, extent)| extent.source != vellum_types::ExtentSource::Hole).count()
 }
 
 /// Bytes that nothing was written to.
-fn holes(inode: &Inode) -> u64 {
+fn holes(inode: &InodeRecord) -> u64 {
     let is_data = |extent: &vellum_types::Extent| extent.source != vellum_types::ExtentSource::Hole;
     let data: u64 =
         inode.extents.iter().filter(|(_, extent)| is_data(extent)).map(|(_, extent)| extent.len).sum();
@@ -123,15 +123,15 @@ fn holes(inode: &Inode) -> u64 {
     }
 }
 
-fn snapshot_facts(names: &Names, place: &Place) -> Facts {
+fn snapshot_facts(names: &SnapshotNames, place: &SnapshotPath) -> FactList {
     let record = &place.entry.record;
     let stats = &record.statistics;
-    let mut facts = Facts::default();
+    let mut facts = FactList::default();
     facts.add("Snapshot", place.entry.id.to_string());
     facts.add("Made", format!("{} ({})", format::local_time(record.time), format::ago(record.time)));
     facts.add("By", show(format!("{}@{}", record.author, record.host).as_bytes()));
     facts.add("Worktree", show(record.worktree.as_bytes()));
-    if record.origin == Origin::Safety {
+    if record.origin == SnapshotOrigin::Safety {
         facts.add("Why", "to keep what a restore was about to overwrite");
     }
     for line in record.note.lines() {
@@ -158,9 +158,9 @@ fn snapshot_facts(names: &Names, place: &Place) -> Facts {
     facts
 }
 
-fn file_facts(names: &Names, place: &Place, inode: &Inode) -> Facts {
+fn file_facts(names: &SnapshotNames, place: &SnapshotPath, inode: &InodeRecord) -> FactList {
     let attr = &inode.attr;
-    let mut facts = Facts::default();
+    let mut facts = FactList::default();
     facts.add("Path", show(&place.path));
     facts.add("Snapshot", names.describe(&place.entry));
     facts.add("Kind", kind_noun(attr.kind).split_once(' ').map_or("", |(_, noun)| noun));

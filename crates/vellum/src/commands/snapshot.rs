@@ -4,20 +4,20 @@ use std::ffi::OsString;
 use std::io::Read;
 
 use serde::Serialize;
-use vellum_checkout::{SnapshotOutcome, SnapshotRequest, Worktree};
+use vellum_checkout::{CheckoutSnapshotRequest, CheckoutWorktree, SnapshotReport};
 use vellum_types::limits::NOTE_MAX;
-use vellum_volume::history::Entry;
+use vellum_volume::history::HistoryEntry;
 use vellum_volume::refs::{RefKind, check_ref_name};
-use vellum_volume::{Origin, Volume};
+use vellum_volume::{SnapshotOrigin, Volume};
 
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::context::mounted::MountProcess;
-use crate::context::names::Names;
-use crate::error::{CliError, Outcome, Result};
-use crate::mounting::control::Request;
+use crate::context::names::SnapshotNames;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::control::ControlRequest;
 use crate::ui::format;
-use crate::ui::json::{self, Problem};
-use crate::ui::progress::Task;
+use crate::ui::json::{self, ProblemJson};
+use crate::ui::progress::ProgressTask;
 
 /// Record the directory as it is now
 ///
@@ -40,26 +40,26 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report {
-    snapshot: json::Snapshot,
+struct SnapshotCreatedJson {
+    snapshot: json::SnapshotJson,
     unchanged: bool,
-    problems: Vec<Problem>,
+    problems: Vec<ProblemJson>,
 }
 
 /// A snapshot of a mounted worktree: its record is complete when its tree is stored.
 #[derive(Serialize)]
-struct MountReport {
-    snapshot: Named,
+struct MountSnapshotJson {
+    snapshot: SnapshotNameJson,
     published: bool,
 }
 
 #[derive(Serialize)]
-struct Named {
+struct SnapshotNameJson {
     id: String,
 }
 
 /// Makes the snapshot.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(process) = context.mount_process()? {
         return of_mount(args, context, process);
     }
@@ -69,9 +69,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     check_tags(args, &worktree.volume)?;
     let _lock = worktree.lock(context.waiting())?;
     warn_of_interrupted(context, &worktree)?;
-    let request = SnapshotRequest { note, paths, origin: Origin::User };
+    let request = CheckoutSnapshotRequest { note, paths, origin: SnapshotOrigin::User };
     let made = context
-        .watch(Task { first: "Scanning", verb: "Recording", item: "file" }, |meter| {
+        .watch(ProgressTask { first: "Scanning", verb: "Recording", item: "file" }, |meter| {
             worktree.snapshot(&request, meter)
         })
         .map_err(|error| {
@@ -87,17 +87,17 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
 
 /// The worktree is mounted: its snapshot is made at once, and its tree is stored in the background; one of some paths is
 /// stored before it is told.
-fn of_mount(args: &Args, context: &Context, process: MountProcess) -> Result<Outcome> {
+fn of_mount(args: &Args, context: &CommandContext, process: MountProcess) -> Result<CommandOutcome> {
     let paths = context.paths(&process.mountpoint).parse_all(&args.paths)?;
     let note = note(args)?;
     process.sync()?;
     let process = check_tags_of_mount(args, process)?;
-    let answer = process.ask(&Request::Snapshot { note, tags: args.tags.clone(), paths })?;
+    let answer = process.ask(&ControlRequest::Snapshot { note, tags: args.tags.clone(), paths })?;
     let waits = answer.waiting > 0;
     let id = answer.snapshot.unwrap_or_default();
     let ui = &context.ui;
     if ui.json() {
-        ui.object(&MountReport { snapshot: Named { id }, published: !waits })?;
+        ui.object(&MountSnapshotJson { snapshot: SnapshotNameJson { id }, published: !waits })?;
     } else if ui.voice.quiet {
         ui.line(id)?;
     } else {
@@ -106,7 +106,7 @@ fn of_mount(args: &Args, context: &Context, process: MountProcess) -> Result<Out
             if waits { "kept here; it goes into the store in the background" } else { "in the store" };
         ui.line(format!("Snapshot {short}: {place}"))?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn note(args: &Args) -> Result<String> {
@@ -153,7 +153,7 @@ fn check_tags(args: &Args, volume: &Volume) -> Result<()> {
 }
 
 /// What a half-done restore left is no state that anyone made.
-pub fn warn_of_interrupted(context: &Context, worktree: &Worktree) -> Result<()> {
+pub fn warn_of_interrupted(context: &CommandContext, worktree: &CheckoutWorktree) -> Result<()> {
     let Some(interrupted) = worktree.interrupted_restore()? else { return Ok(()) };
     let short = |id| worktree.volume.short_id(id);
     let target = short(&interrupted.target)?;
@@ -166,14 +166,22 @@ pub fn warn_of_interrupted(context: &Context, worktree: &Worktree) -> Result<()>
     ))
 }
 
-fn report(context: &Context, worktree: &Worktree, made: SnapshotOutcome) -> Result<Outcome> {
-    let problems: Vec<_> = made.problems.iter().map(Problem::from).collect();
-    let outcome = Outcome::findings(!problems.is_empty());
+fn report(
+    context: &CommandContext,
+    worktree: &CheckoutWorktree,
+    made: SnapshotReport,
+) -> Result<CommandOutcome> {
+    let problems: Vec<_> = made.problems.iter().map(ProblemJson::from).collect();
+    let outcome = CommandOutcome::findings(!problems.is_empty());
     let ui = &context.ui;
-    let entry = Entry { id: made.id, record: made.record.into() };
+    let entry = HistoryEntry { id: made.id, record: made.record.into() };
     if ui.json() {
-        let names = Names::load(&worktree.volume)?;
-        ui.object(&Report { snapshot: names.json(&entry), unchanged: made.unchanged, problems })?;
+        let names = SnapshotNames::load(&worktree.volume)?;
+        ui.object(&SnapshotCreatedJson {
+            snapshot: names.json(&entry),
+            unchanged: made.unchanged,
+            problems,
+        })?;
         return Ok(outcome);
     }
     ui.warn_of(&problems)?;

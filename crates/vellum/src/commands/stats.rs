@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use vellum_types::exposition;
 use vellum_volume::tree::show;
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
-use crate::ui::Ui;
-use figures::{Figures, Moment};
-use screen::Screen;
+use crate::ui::UserInterface;
+use figures::{IntervalFigures, MetricsSample};
+use screen::StatsScreen;
 
 /// Show what a mount does: processor and memory, requests, metadata, caches, objects
 ///
@@ -46,12 +46,12 @@ const HEAD_EVERY: u64 = 20;
 const TICK: Duration = Duration::from_millis(50);
 
 /// Shows them.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mountpoint = context.local_path(&args.mountpoint);
     let every = Duration::from_secs_f64(args.interval.max(INTERVAL_MIN));
     let mut before = look(&mountpoint)?;
     let asked = interrupt::listen();
-    let screen = if args.tui { Some(Screen::open(&context.ui)?) } else { None };
+    let screen = if args.tui { Some(StatsScreen::open(&context.ui)?) } else { None };
     let mut lines = 0;
     while !interrupt::asked(&asked) && (args.count == 0 || lines < args.count) {
         let until = before.taken + every;
@@ -75,17 +75,17 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
                 .note(format!("{} is not mounted any more", show(mountpoint.as_os_str().as_bytes())))?;
             break;
         };
-        let figures = Figures::between(&before, &now);
+        let figures = IntervalFigures::between(&before, &now);
         match &screen {
             Some(screen) => screen.draw(&mountpoint, &figures)?,
             None => tell(&context.ui, &figures, lines)?,
         }
         (before, lines) = (now, lines + 1);
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn look(mountpoint: &Path) -> Result<Moment> {
+fn look(mountpoint: &Path) -> Result<MetricsSample> {
     let path = mountpoint.join(".vellum/stats");
     let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
@@ -94,10 +94,10 @@ fn look(mountpoint: &Path) -> Result<Moment> {
         }
         _ => CliError::io("read", path.display().to_string())(error),
     })?;
-    Ok(Moment { taken: Instant::now(), samples: exposition::parse(&text) })
+    Ok(MetricsSample { taken: Instant::now(), samples: exposition::parse(&text) })
 }
 
-fn tell(ui: &Ui, figures: &Figures, line: u64) -> Result<()> {
+fn tell(ui: &UserInterface, figures: &IntervalFigures, line: u64) -> Result<()> {
     if ui.json() {
         ui.object(figures)?;
         return ui.flush();

@@ -5,21 +5,21 @@ use std::path::Path;
 
 use serde::Serialize;
 use vellum_volume::Volume;
-use vellum_volume::history::Entry;
+use vellum_volume::history::HistoryEntry;
 use vellum_volume::session::now;
 use vellum_volume::tree::show;
 
 use super::snapshot::warn_of_interrupted;
-use crate::compare::Compared;
-use crate::context::Context;
+use crate::compare::ComparedSnapshots;
+use crate::context::CommandContext;
 use crate::context::mounted::MountProcess;
-use crate::context::names::Names;
-use crate::error::{CliError, Outcome, Result};
-use crate::mounting::control::{Answer, Request};
-use crate::ui::changes::{self, Counts, Detail, Shown, collapse, list};
+use crate::context::names::SnapshotNames;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::control::{ControlReply, ControlRequest};
+use crate::ui::changes::{self, ChangeCounts, ChangeDetail, GroupedChange, collapse, list};
 use crate::ui::format;
-use crate::ui::json::{self, Problem};
-use crate::ui::progress::Task;
+use crate::ui::json::{self, ProblemJson};
+use crate::ui::progress::ProgressTask;
 
 /// Show what changed since the last snapshot
 ///
@@ -36,24 +36,24 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct StatusJson<'a> {
     worktree: &'a str,
     directory: String,
-    head: Option<json::Snapshot>,
+    head: Option<json::SnapshotJson>,
     clean: bool,
-    counts: Counts,
-    changes: Vec<changes::Item>,
-    problems: Vec<Problem>,
+    counts: ChangeCounts,
+    changes: Vec<changes::ChangeJson>,
+    problems: Vec<ProblemJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    interrupted_restore: Option<&'a Interrupted>,
+    interrupted_restore: Option<&'a InterruptedJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    mount: Option<&'a Mount>,
-    leases: Vec<json::Lease>,
+    mount: Option<&'a MountStatusJson>,
+    leases: Vec<json::LeaseJson>,
 }
 
 /// What can be told of a mounted worktree while its store cannot be had.
 #[derive(Serialize)]
-struct StorelessReport<'a> {
+struct StorelessStatusJson<'a> {
     worktree: &'a str,
     directory: String,
     /// The last one.
@@ -63,59 +63,59 @@ struct StorelessReport<'a> {
     waiting: u64,
     /// Why the changes are not listed.
     unlisted: String,
-    mount: &'a Mount,
+    mount: &'a MountStatusJson,
 }
 
 #[derive(Serialize)]
-struct Interrupted {
+struct InterruptedJson {
     target: String,
     safety: Option<String>,
 }
 
 /// What stands where, to be told.
-struct Standing<'a> {
+struct WorktreePosition<'a> {
     volume: &'a Volume,
     directory: &'a Path,
-    head: Option<Entry>,
-    interrupted: Option<Interrupted>,
-    mount: Option<Mount>,
+    head: Option<HistoryEntry>,
+    interrupted: Option<InterruptedJson>,
+    mount: Option<MountStatusJson>,
 }
 
 /// What a mounted worktree has not put into the store yet.
 #[derive(Serialize)]
-struct Mount {
+struct MountStatusJson {
     log_bytes: u64,
     log_limit: u64,
     failure: Option<String>,
 }
 
 /// Shows it.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if let Some(process) = context.mount_process()? {
         return of_mount(args, context, &process);
     }
     let worktree = context.worktree()?;
     let paths = context.paths(worktree.root()).parse_all(&args.paths)?;
     let compared = context
-        .watch(Task { first: "Scanning", verb: "Comparing", item: "file" }, |meter| {
-            Compared::with_directory(&worktree, None, &paths, meter)
+        .watch(ProgressTask { first: "Scanning", verb: "Comparing", item: "file" }, |meter| {
+            ComparedSnapshots::with_directory(&worktree, None, &paths, meter)
         })
         .map_err(|error| error.or_resume("nothing was changed"))?;
     if !context.ui.json() {
         warn_of_interrupted(context, &worktree)?;
     }
-    let interrupted = worktree.interrupted_restore()?.map(|found| Interrupted {
+    let interrupted = worktree.interrupted_restore()?.map(|found| InterruptedJson {
         target: found.target.to_string(),
         safety: found.safety.map(|id| id.to_string()),
     });
     let (volume, directory) = (&worktree.volume, worktree.root());
     let head = worktree.head()?;
-    tell(args, context, &Standing { volume, directory, head, interrupted, mount: None }, compared)
+    tell(args, context, &WorktreePosition { volume, directory, head, interrupted, mount: None }, compared)
 }
 
 /// The worktree is mounted: what changed is put into the store and compared there. Without the store, what its process
 /// knows is told.
-fn of_mount(args: &Args, context: &Context, process: &MountProcess) -> Result<Outcome> {
+fn of_mount(args: &Args, context: &CommandContext, process: &MountProcess) -> Result<CommandOutcome> {
     process.sync()?;
     let found = process.clone().open().and_then(|mounted| Ok((mounted.now()?, mounted)));
     let (now, mounted) = match found {
@@ -128,20 +128,20 @@ fn of_mount(args: &Args, context: &Context, process: &MountProcess) -> Result<Ou
     let mount = mount_of(process)?;
     let volume = &mounted.volume;
     let from = head.as_ref().map_or(volume.empty_root(), |entry| entry.record.root);
-    let compared = Compared::trees(volume, (from, now), None, &paths)?;
+    let compared = ComparedSnapshots::trees(volume, (from, now), None, &paths)?;
     let directory = &mounted.mountpoint;
-    let standing = Standing { volume, directory, head, interrupted: None, mount: Some(mount) };
+    let standing = WorktreePosition { volume, directory, head, interrupted: None, mount: Some(mount) };
     tell(args, context, &standing, compared)
 }
 
 /// What the process of the mount knows while the store cannot be had.
-fn without_store(context: &Context, process: &MountProcess, why: &CliError) -> Result<Outcome> {
-    let answer = process.ask(&Request::Status)?;
-    let outcome = Outcome::findings(answer.changed);
+fn without_store(context: &CommandContext, process: &MountProcess, why: &CliError) -> Result<CommandOutcome> {
+    let answer = process.ask(&ControlRequest::Status)?;
+    let outcome = CommandOutcome::findings(answer.changed);
     let mount = mount_from(&answer);
     let ui = &context.ui;
     if ui.json() {
-        ui.object(&StorelessReport {
+        ui.object(&StorelessStatusJson {
             worktree: &process.worktree,
             directory: process.mountpoint.display().to_string(),
             snapshot: answer.head.as_deref(),
@@ -158,7 +158,7 @@ fn without_store(context: &Context, process: &MountProcess, why: &CliError) -> R
         Some(id) => format!("Worktree {name} at {id}"),
         None => format!("Worktree {name} without a snapshot"),
     })?;
-    print_log(context, &Mount { failure: None, ..mount })?;
+    print_log(context, &MountStatusJson { failure: None, ..mount })?;
     if answer.waiting > 0 {
         ui.note(format!("{} kept here until the store is back", format::count(answer.waiting, "snapshot")))?;
     }
@@ -171,16 +171,25 @@ fn without_store(context: &Context, process: &MountProcess, why: &CliError) -> R
     Ok(outcome)
 }
 
-fn mount_of(process: &MountProcess) -> Result<Mount> {
-    Ok(mount_from(&process.ask(&Request::Status)?))
+fn mount_of(process: &MountProcess) -> Result<MountStatusJson> {
+    Ok(mount_from(&process.ask(&ControlRequest::Status)?))
 }
 
-fn mount_from(answer: &Answer) -> Mount {
-    Mount { log_bytes: answer.log_bytes, log_limit: answer.log_limit, failure: answer.failure.clone() }
+fn mount_from(answer: &ControlReply) -> MountStatusJson {
+    MountStatusJson {
+        log_bytes: answer.log_bytes,
+        log_limit: answer.log_limit,
+        failure: answer.failure.clone(),
+    }
 }
 
-fn tell(args: &Args, context: &Context, standing: &Standing<'_>, compared: Compared<'_>) -> Result<Outcome> {
-    let outcome = Outcome::findings(!compared.changes.is_empty() || !compared.problems.is_empty());
+fn tell(
+    args: &Args,
+    context: &CommandContext,
+    standing: &WorktreePosition<'_>,
+    compared: ComparedSnapshots<'_>,
+) -> Result<CommandOutcome> {
+    let outcome = CommandOutcome::findings(!compared.changes.is_empty() || !compared.problems.is_empty());
     if context.ui.json() {
         report(context, standing, compared)?;
     } else {
@@ -190,13 +199,13 @@ fn tell(args: &Args, context: &Context, standing: &Standing<'_>, compared: Compa
 }
 
 /// Who has which mounted worktree of the volume.
-fn leases(volume: &Volume) -> Result<Vec<json::Lease>> {
+fn leases(volume: &Volume) -> Result<Vec<json::LeaseJson>> {
     let (worktrees, _) = volume.read_worktrees()?;
-    Ok(worktrees.iter().filter_map(|(name, head)| json::Lease::of(name, head)).collect())
+    Ok(worktrees.iter().filter_map(|(name, head)| json::LeaseJson::of(name, head)).collect())
 }
 
-fn tell_lease(context: &Context, lease: &json::Lease) -> Result<()> {
-    let json::Lease { host, process, mountpoint, ends, .. } = lease;
+fn tell_lease(context: &CommandContext, lease: &json::LeaseJson) -> Result<()> {
+    let json::LeaseJson { host, process, mountpoint, ends, .. } = lease;
     let ends = format::local_time(*ends);
     let name = context.ui.style.cyan(&lease.worktree);
     let what = match mountpoint {
@@ -208,16 +217,20 @@ fn tell_lease(context: &Context, lease: &json::Lease) -> Result<()> {
     context.ui.note(format!("{name} {what} process {process} on {host}, which {until} {ends}"))
 }
 
-fn report(context: &Context, standing: &Standing<'_>, compared: Compared<'_>) -> Result<()> {
-    let names = Names::load(standing.volume)?;
+fn report(
+    context: &CommandContext,
+    standing: &WorktreePosition<'_>,
+    compared: ComparedSnapshots<'_>,
+) -> Result<()> {
+    let names = SnapshotNames::load(standing.volume)?;
     names.warn_of_damaged(&context.ui)?;
-    context.ui.object(&Report {
+    context.ui.object(&StatusJson {
         worktree: &standing.volume.worktree.worktree,
         directory: standing.directory.display().to_string(),
         head: standing.head.as_ref().map(|entry| names.json(entry)),
         clean: compared.changes.is_empty(),
-        counts: Counts::of(&compared.changes),
-        changes: compared.changes.iter().map(changes::Item::from).collect(),
+        counts: ChangeCounts::of(&compared.changes),
+        changes: compared.changes.iter().map(changes::ChangeJson::from).collect(),
         problems: compared.problems,
         interrupted_restore: standing.interrupted.as_ref(),
         mount: standing.mount.as_ref(),
@@ -225,8 +238,8 @@ fn report(context: &Context, standing: &Standing<'_>, compared: Compared<'_>) ->
     })
 }
 
-fn print_log(context: &Context, mount: &Mount) -> Result<()> {
-    let (ui, Mount { log_bytes, log_limit, failure }) = (&context.ui, mount);
+fn print_log(context: &CommandContext, mount: &MountStatusJson) -> Result<()> {
+    let (ui, MountStatusJson { log_bytes, log_limit, failure }) = (&context.ui, mount);
     ui.note(format!("Write log: {} of {}", format::size(*log_bytes), format::size(*log_limit)))?;
     match failure {
         Some(failure) => ui.warn(format!("the store does not take what was written: {failure}")),
@@ -234,9 +247,14 @@ fn print_log(context: &Context, mount: &Mount) -> Result<()> {
     }
 }
 
-fn print(args: &Args, context: &Context, standing: &Standing<'_>, compared: &Compared<'_>) -> Result<()> {
+fn print(
+    args: &Args,
+    context: &CommandContext,
+    standing: &WorktreePosition<'_>,
+    compared: &ComparedSnapshots<'_>,
+) -> Result<()> {
     let ui = &context.ui;
-    let names = Names::load(standing.volume)?;
+    let names = SnapshotNames::load(standing.volume)?;
     names.warn_of_damaged(&context.ui)?;
     let name = ui.style.cyan(&standing.volume.worktree.worktree);
     let head = &standing.head;
@@ -250,20 +268,20 @@ fn print(args: &Args, context: &Context, standing: &Standing<'_>, compared: &Com
     }
     ui.warn_of(&compared.problems)?;
     let shown = if args.all {
-        compared.changes.iter().map(Shown::one).collect()
+        compared.changes.iter().map(GroupedChange::one).collect()
     } else {
         collapse(&compared.changes)
     };
     let shown = compared.shown(shown);
     let paths = context.paths(standing.directory);
-    for line in list(ui.style, &shown, Detail::Aspects, |path| paths.show(path)) {
+    for line in list(ui.style, &shown, ChangeDetail::Aspects, |path| paths.show(path)) {
         ui.line(line)?;
     }
     match (compared.changes.is_empty(), head) {
         (true, _) if !compared.problems.is_empty() => {}
         (true, Some(_)) => ui.note("nothing changed since")?,
         (true, None) => ui.note("and nothing to record")?,
-        (false, _) => ui.note(Counts::of(&compared.changes))?,
+        (false, _) => ui.note(ChangeCounts::of(&compared.changes))?,
     }
     // Who has which worktree comes behind what was asked.
     leases(standing.volume)?.iter().try_for_each(|lease| tell_lease(context, lease))

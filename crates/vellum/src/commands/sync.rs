@@ -23,35 +23,35 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use vellum_sync::SyncError;
-use vellum_sync::listing::{EntryId, Flags, Listing};
+use vellum_sync::listing::{EntryFlags, ListingEntryId, TreeListing};
 use vellum_sync::moving;
-use vellum_sync::options::{Follow, Options, When};
+use vellum_sync::options::{DeletePhase, FollowSymlinks, SyncOptions};
 use vellum_sync::owners;
-use vellum_sync::plan::{Plan, unsettled};
-use vellum_sync::receive::{Destination, Job, Report};
-use vellum_sync::remote::Remote;
-use vellum_sync::source::{End, Side, Wish};
-use vellum_sync::two_way::Lines;
-use vellum_volume::Meter;
+use vellum_sync::plan::{SyncPlan, unsettled};
+use vellum_sync::receive::{DestinationEnd, SyncJob, SyncReport};
+use vellum_sync::remote::RemoteEnd;
+use vellum_sync::source::{ListingRequest, SyncEnd, SyncSide};
+use vellum_sync::two_way::ConnectionHealth;
+use vellum_volume::ProgressMeter;
 use vellum_volume::tree::show;
 
 pub use args::Args;
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
-use crate::ui::progress::Task;
-use ends::{From, Into};
-use patience::Patience;
-use report::Run;
-use sources::{Asked, Opened};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::ui::progress::ProgressTask;
+use ends::{DestinationEndpoint, SourceEndpoint};
+use patience::RetryBudget;
+use report::SyncRun;
+use sources::{OpenedSources, SourceArg};
 
 /// What to do after a stop.
 const AGAIN: &str = "run the command again: it goes on where it stopped";
 
-const TASK: Task = Task { first: "Listing", verb: "Synchronising", item: "step" };
+const TASK: ProgressTask = ProgressTask { first: "Listing", verb: "Synchronising", item: "step" };
 
 /// What a run found on both sides, what it planned, and what came of it if it was carried out.
-type Worked = (Listing, Listing, Plan, Option<Report>);
+type PlannedRun = (TreeListing, TreeListing, SyncPlan, Option<SyncReport>);
 
 /// The command line with the options of the profile that was named, if one was.
 pub fn with_profile(args: &Args, typed: impl Iterator<Item = OsString>) -> Result<Option<Vec<OsString>>> {
@@ -59,7 +59,7 @@ pub fn with_profile(args: &Args, typed: impl Iterator<Item = OsString>) -> Resul
 }
 
 /// Synchronises.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     match (args.effort.server, args.watch.watch) {
         (true, _) => remote::be_server(),
         (false, true) => watch::run(args, context),
@@ -68,7 +68,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
 }
 
 /// One run.
-fn once(args: &Args, context: &Context) -> Result<Outcome> {
+fn once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     args.rsync.check()?;
     let Some((destination, sources)) = args.ends.split_last().filter(|(_, sources)| !sources.is_empty())
     else {
@@ -84,20 +84,21 @@ fn once(args: &Args, context: &Context) -> Result<Outcome> {
         }
         return two_way::run(args, &options, &filters, context);
     }
-    if options.delete.when != When::Never && !(options.preserve.recursive) {
+    if options.delete.when != DeletePhase::Never && !(options.preserve.recursive) {
         return Err(CliError::usage("--delete looks into directories", "give -r or -a too"));
     }
     if options.moves {
         can_move(&options)?;
     }
-    let asked = sources.iter().map(|typed| Asked::parse(typed, args, context)).collect::<Result<Vec<_>>>()?;
+    let asked =
+        sources.iter().map(|typed| SourceArg::parse(typed, args, context)).collect::<Result<Vec<_>>>()?;
     check_places(&asked, args, &options)?;
-    let asked: Vec<Asked> =
+    let asked: Vec<SourceArg> =
         asked.into_iter().filter(|asked| !(options.ignore_missing && asked.is_missing(context))).collect();
     if asked.is_empty() {
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
-    let pair = Pair { opened: sources::open(&asked, destination, (&options, &filters), args, context)? };
+    let pair = SyncPair { opened: sources::open(&asked, destination, (&options, &filters), args, context)? };
     if pair.opened.remotes.is_empty() {
         remote::check_here(args)?;
     }
@@ -108,7 +109,7 @@ fn once(args: &Args, context: &Context) -> Result<Outcome> {
 }
 
 /// Refuses what cannot be meant by where things are to go.
-fn check_places(asked: &[Asked], args: &Args, options: &Options) -> Result<()> {
+fn check_places(asked: &[SourceArg], args: &Args, options: &SyncOptions) -> Result<()> {
     if args.rules.lists() && args.rsync.flattens {
         let message = "--no-relative has no meaning with --files-from: listed paths keep their directories";
         return Err(CliError::usage(message, "leave it out"));
@@ -124,13 +125,13 @@ fn check_places(asked: &[Asked], args: &Args, options: &Options) -> Result<()> {
 }
 
 /// Refuses what would take away more than was copied.
-fn can_move(options: &Options) -> Result<()> {
-    if options.delete.when != When::Never {
+fn can_move(options: &SyncOptions) -> Result<()> {
+    if options.delete.when != DeletePhase::Never {
         let message =
             "with --delete, what --remove-source-files took away would be deleted at the destination";
         return Err(CliError::usage(message, "give one of them"));
     }
-    if options.preserve.follow != Follow::Never {
+    if options.preserve.follow != FollowSymlinks::Never {
         let message = "--remove-source-files does not take away what symlinks lead to";
         return Err(CliError::usage(message, "leave out -L, -k and the like"));
     }
@@ -139,10 +140,10 @@ fn can_move(options: &Options) -> Result<()> {
 
 /// Refuses one directory as both ends; of two that lie one in the other, the inner one is not entered.
 fn nesting(
-    from: &From,
-    into: &mut Into,
+    from: &SourceEndpoint,
+    into: &mut DestinationEndpoint,
     typed: &OsString,
-    context: &Context,
+    context: &CommandContext,
 ) -> Result<[Option<(u64, u64)>; 2]> {
     use std::os::unix::fs::MetadataExt;
     let Some(source) = from.path.as_ref().filter(|_| into.remote.is_none()) else {
@@ -166,19 +167,29 @@ fn nesting(
 }
 
 /// What is synchronised in one go.
-struct Pair {
-    opened: Opened,
+struct SyncPair {
+    opened: OpenedSources,
 }
 
-impl Pair {
-    fn run(&self, args: &Args, options: &Arc<Options>, context: &Context) -> Result<Outcome> {
+impl SyncPair {
+    fn run(
+        &self,
+        args: &Args,
+        options: &Arc<SyncOptions>,
+        context: &CommandContext,
+    ) -> Result<CommandOutcome> {
         let loud = args.show.progress
             || args.show.partial_progress
             || args.show.info.iter().any(|words| words.split(',').any(|word| word.starts_with("progress")));
         let done = context.watch_loud(TASK, loud, |meter| self.persist(args, options, meter));
         let (from, to, plan, done) = done.map_err(|error| CliError::from(error).or_resume(AGAIN))?;
-        let run =
-            Run { words: self.opened.words.clone(), from: &from, to: &to, plan: &plan, done: done.as_ref() };
+        let run = SyncRun {
+            words: self.opened.words.clone(),
+            from: &from,
+            to: &to,
+            plan: &plan,
+            done: done.as_ref(),
+        };
         let stopped = done.as_ref().is_some_and(|done| done.stopped);
         // A failure is an object of its own.
         if stopped && context.ui.json() {
@@ -189,7 +200,7 @@ impl Pair {
     }
 
     /// The options as they are for these ends.
-    fn adapted(&self, options: &Arc<Options>) -> Arc<Options> {
+    fn adapted(&self, options: &Arc<SyncOptions>) -> Arc<SyncOptions> {
         let adapted = match self.opened.remotes.is_empty() {
             false => Arc::new(remote::adapted(options, self.opened.is_single)),
             true => backups::within(options, &self.opened.into.path),
@@ -198,14 +209,19 @@ impl Pair {
     }
 
     /// Works, and again from the start if the connection was lost: what arrived is there, and not sent again.
-    fn persist(&self, args: &Args, options: &Arc<Options>, meter: &Meter) -> vellum_sync::Result<Worked> {
-        let mut patience = Patience::new(options);
+    fn persist(
+        &self,
+        args: &Args,
+        options: &Arc<SyncOptions>,
+        meter: &ProgressMeter,
+    ) -> vellum_sync::Result<PlannedRun> {
+        let mut patience = RetryBudget::new(options);
         loop {
             let outcome = self.work(args, options, meter);
             let remotes = &self.opened.remotes;
-            let lines = Lines {
-                cuts: remotes.iter().map(Remote::cuts).sum(),
-                is_lost: remotes.iter().any(Remote::is_lost),
+            let lines = ConnectionHealth {
+                cuts: remotes.iter().map(RemoteEnd::cuts).sum(),
+                is_lost: remotes.iter().any(RemoteEnd::is_lost),
             };
             let failed = matches!(&outcome, Ok((.., Some(report))) if !report.problems.is_empty());
             if meter.stopped() || !patience.again(lines, failed, meter) {
@@ -214,8 +230,13 @@ impl Pair {
         }
     }
 
-    fn work(&self, args: &Args, options: &Arc<Options>, meter: &Meter) -> vellum_sync::Result<Worked> {
-        let Opened { source, into, .. } = &self.opened;
+    fn work(
+        &self,
+        args: &Args,
+        options: &Arc<SyncOptions>,
+        meter: &ProgressMeter,
+    ) -> vellum_sync::Result<PlannedRun> {
+        let OpenedSources { source, into, .. } = &self.opened;
         let source = &**source;
         // A run that was cut off may have made it.
         let is_missing = into.is_new && !into.path.is_dir();
@@ -227,7 +248,7 @@ impl Pair {
         if let Some(present) = &present {
             settle(&**present, &mut to, &theirs, meter)?;
         }
-        let mut plan = Plan::with_basis(&from, &to, &basis.listings, options);
+        let mut plan = SyncPlan::with_basis(&from, &to, &basis.listings, options);
         plan.remarks.extend(basis.missing);
         if args.show.dry_run {
             return Ok((from, to, plan, None));
@@ -236,17 +257,17 @@ impl Pair {
             return Err(SyncError::Refused(refusal.clone()));
         }
         if present.is_none() && options.compare.existing && plan.is_empty() {
-            return Ok((from, to, plan, Some(Report::default())));
+            return Ok((from, to, plan, Some(SyncReport::default())));
         }
         let target = match present {
             Some(present) => present,
             // A rule leaves out all that was named: nothing is made for it.
-            None if from.root().flags().has(Flags::WITHHELD) => {
-                return Ok((from, to, plan, Some(Report::default())));
+            None if from.root().flags().has(EntryFlags::WITHHELD) => {
+                return Ok((from, to, plan, Some(SyncReport::default())));
             }
             None => into.ready()?,
         };
-        let job = Job { plan: &plan, source, from: &from, to: &to, options };
+        let job = SyncJob { plan: &plan, source, from: &from, to: &to, options };
         let mut report = target.carry_out(&job, meter)?;
         moving::take_away(&job, &mut report, meter)?;
         Ok((from, to, plan, Some(report)))
@@ -255,18 +276,18 @@ impl Pair {
     /// Lists the source, the destination, if it is there, and the basis directories.
     fn list_all(
         &self,
-        present: Option<&dyn Destination>,
-        options: &Arc<Options>,
-        meter: &Meter,
-    ) -> vellum_sync::Result<(Listing, Listing, basis::Found)> {
+        present: Option<&dyn DestinationEnd>,
+        options: &Arc<SyncOptions>,
+        meter: &ProgressMeter,
+    ) -> vellum_sync::Result<(TreeListing, TreeListing, basis::Found)> {
         let list_destination = || match present {
-            Some(present) => present.list(&self.wish(Side::Destination, options)?, meter),
-            None => Ok(Into::nothing()),
+            Some(present) => present.list(&self.wish(SyncSide::Destination, options)?, meter),
+            None => Ok(DestinationEndpoint::nothing()),
         };
         if options.basis.is_some() {
             // The end that has the destination lists one directory after the other, and that last into which it writes.
             let mut from = self.list_source(options, meter)?;
-            let wish = self.wish(Side::Destination, options)?;
+            let wish = self.wish(SyncSide::Destination, options)?;
             let source = (&*self.opened.source, &mut from);
             let basis = basis::list(&self.opened.into, &wish, source, meter)?;
             return Ok((from, list_destination()?, basis));
@@ -279,8 +300,12 @@ impl Pair {
         })
     }
 
-    fn list_source(&self, options: &Arc<Options>, meter: &Meter) -> vellum_sync::Result<Listing> {
-        let listing = self.opened.source.list(&self.wish(Side::Source, options)?, meter)?;
+    fn list_source(
+        &self,
+        options: &Arc<SyncOptions>,
+        meter: &ProgressMeter,
+    ) -> vellum_sync::Result<TreeListing> {
+        let listing = self.opened.source.list(&self.wish(SyncSide::Source, options)?, meter)?;
         for named in self.opened.named.iter().filter(|named| listing.find(&named.path).is_none()) {
             if !named.is_left_out(&self.opened.filters)? {
                 let (what, why) = ("cannot read the source", "it is not there".to_owned());
@@ -290,24 +315,25 @@ impl Pair {
         Ok(listing)
     }
 
-    fn wish(&self, side: Side, options: &Arc<Options>) -> vellum_sync::Result<Wish> {
-        let Opened { root, into, avoid: [source, destination], filters, top, remotes, .. } = &self.opened;
+    fn wish(&self, side: SyncSide, options: &Arc<SyncOptions>) -> vellum_sync::Result<ListingRequest> {
+        let OpenedSources { root, into, avoid: [source, destination], filters, top, remotes, .. } =
+            &self.opened;
         let root = match side {
-            Side::Source => root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default(),
-            Side::Destination => into.path.as_os_str().as_bytes(),
+            SyncSide::Source => root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default(),
+            SyncSide::Destination => into.path.as_os_str().as_bytes(),
         };
-        Ok(Wish {
+        Ok(ListingRequest {
             side,
             options: options.clone(),
             rules: filters.judge_named(side, root, top)?,
             top: top.clone(),
-            avoid: if side == Side::Source { *source } else { *destination },
+            avoid: if side == SyncSide::Source { *source } else { *destination },
             owners: match side {
-                Side::Source => {
+                SyncSide::Source => {
                     let has_rules = !(options.changes.users.is_empty() && options.changes.groups.is_empty());
                     has_rules || !remotes.is_empty() && !options.preserve.numeric_ids
                 }
-                Side::Destination => true,
+                SyncSide::Destination => true,
             },
         })
     }
@@ -315,10 +341,10 @@ impl Pair {
 
 /// Notes what files hash to of which the plan has to know it.
 fn settle(
-    end: &(impl End + ?Sized),
-    listing: &mut Listing,
-    files: &[EntryId],
-    meter: &Meter,
+    end: &(impl SyncEnd + ?Sized),
+    listing: &mut TreeListing,
+    files: &[ListingEntryId],
+    meter: &ProgressMeter,
 ) -> vellum_sync::Result<()> {
     if files.is_empty() {
         return Ok(());

@@ -4,11 +4,11 @@ use serde::Serialize;
 use vellum_types::SnapshotId;
 use vellum_volume::tree::show;
 
-use crate::context::Context;
-use crate::context::names::{Names, first_line, warn_of_damaged};
-use crate::error::{Outcome, Result};
+use crate::context::CommandContext;
+use crate::context::names::{SnapshotNames, first_line, warn_of_damaged};
+use crate::error::{CommandOutcome, Result};
 use crate::ui::format;
-use crate::ui::table::{Align, Cell, Table};
+use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 
 /// Name snapshots
 ///
@@ -34,18 +34,18 @@ pub enum Command {
 }
 
 #[derive(Serialize)]
-struct Listing {
-    tags: Vec<Item>,
+struct TagListJson {
+    tags: Vec<TagJson>,
 }
 
 #[derive(Serialize)]
-struct Item {
+struct TagJson {
     name: String,
     snapshot: String,
 }
 
 /// Adds, lists or removes.
-pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
+pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
     match command {
         Command::Add { name, snapshot } => add(name, snapshot, context),
         Command::List => list(context),
@@ -53,17 +53,17 @@ pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
     }
 }
 
-fn add(name: &str, snapshot: &str, context: &Context) -> Result<Outcome> {
+fn add(name: &str, snapshot: &str, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.volume()?;
     let entry = volume.resolve(snapshot)?;
     volume.add_tag(name, entry.id)?;
-    let names = Names::load(&volume)?;
+    let names = SnapshotNames::load(&volume)?;
     report(context, vec![(name.into(), entry.id)], |item| {
         format!("{} is snapshot {}", item.name, names.describe(&entry))
     })
 }
 
-fn remove(removed: &[String], context: &Context) -> Result<Outcome> {
+fn remove(removed: &[String], context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.volume()?;
     let mut targets = Vec::with_capacity(removed.len());
     for name in removed {
@@ -82,12 +82,12 @@ fn remove(removed: &[String], context: &Context) -> Result<Outcome> {
 }
 
 fn report(
-    context: &Context,
+    context: &CommandContext,
     tags: Vec<(String, SnapshotId)>,
-    line: impl Fn(&Item) -> String,
-) -> Result<Outcome> {
-    let tags = tags.into_iter().map(|(name, id)| Item { name, snapshot: id.to_string() }).collect();
-    let listing = Listing { tags };
+    line: impl Fn(&TagJson) -> String,
+) -> Result<CommandOutcome> {
+    let tags = tags.into_iter().map(|(name, id)| TagJson { name, snapshot: id.to_string() }).collect();
+    let listing = TagListJson { tags };
     if context.ui.json() {
         context.ui.object(&listing)?;
     } else if !context.ui.voice.quiet {
@@ -95,10 +95,10 @@ fn report(
             context.ui.line(line(item))?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn list(context: &Context) -> Result<Outcome> {
+fn list(context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.volume()?;
     let (tags, damaged) = volume.read_tags()?;
     let ui = &context.ui;
@@ -106,16 +106,16 @@ fn list(context: &Context) -> Result<Outcome> {
     if ui.json() {
         return report(context, tags, |_| String::new());
     }
-    let names = Names::load(&volume)?;
-    let mut table = Table::new(&[Align::Left; 4]);
+    let names = SnapshotNames::load(&volume)?;
+    let mut table = TextTable::new(&[ColumnAlignment::Left; 4]);
     for (name, id) in &tags {
         let (time, note) = match volume.catalog.get(id) {
             Ok(record) => (format::local_time(record.time), first_line(&record.note)),
             Err(error) => (String::new(), format!("({error})")),
         };
-        let cells: [Cell; 4] = [
-            Cell::painted(name, |text| ui.style.cyan(text)),
-            Cell::painted(&names.short(id), |text| ui.style.yellow(text)),
+        let cells: [TableCell; 4] = [
+            TableCell::painted(name, |text| ui.style.cyan(text)),
+            TableCell::painted(&names.short(id), |text| ui.style.yellow(text)),
             time.into(),
             note.into(),
         ];
@@ -127,5 +127,5 @@ fn list(context: &Context) -> Result<Outcome> {
     if tags.is_empty() {
         ui.note("no tags yet: 'vellum tag add NAME [SNAP]' makes one")?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

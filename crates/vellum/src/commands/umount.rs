@@ -12,11 +12,11 @@ use serde::Serialize;
 use vellum_fuse::{MountError, MountFile};
 use vellum_volume::tree::show;
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
-use crate::mounting::control::{Answer, Question, Request};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::control::{ControlReply, ControlRequest, PendingReply};
 use crate::mounting::holders::{self, HoldingProcess};
-use crate::mounting::table::{self, Mount};
+use crate::mounting::table::{self, MountTableEntry};
 use crate::mounting::{MountingError, control, mountpoint};
 use crate::ui::format;
 
@@ -42,7 +42,7 @@ pub struct Args {
 }
 
 #[derive(Default, Serialize)]
-struct Report {
+struct UmountJson {
     mountpoint: String,
     was_dead: bool,
     /// Who uses it still.
@@ -50,12 +50,12 @@ struct Report {
     /// Where it is mounted, too.
     elsewhere: Vec<String>,
     /// What is not in the store.
-    unpublished: Option<Unpublished>,
+    unpublished: Option<UnpublishedJson>,
 }
 
 /// What could not be put into the store.
 #[derive(Serialize)]
-struct Unpublished {
+struct UnpublishedJson {
     worktree: String,
     reason: String,
     snapshots: u64,
@@ -66,18 +66,18 @@ struct Unpublished {
 }
 
 /// A mount that is about to end, and its process.
-struct Ending {
-    mount: Mount,
+struct EndingMount {
+    mount: MountTableEntry,
     file: Option<MountFile>,
     server: Option<OwnedFd>,
 }
 
 /// Unmounts.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let mountpoint = mountpoint::resolve(&context.local_path(&args.mountpoint))?;
-    let found = table::at(&mountpoint)?.filter(Mount::is_ours);
+    let found = table::at(&mountpoint)?.filter(MountTableEntry::is_ours);
     let mount = found.ok_or_else(|| MountingError::NotMounted(mountpoint.clone()))?;
-    let mut report = Report { mountpoint: mountpoint.display().to_string(), ..Report::default() };
+    let mut report = UmountJson { mountpoint: mountpoint.display().to_string(), ..UmountJson::default() };
     let others = table::all()?.into_iter().filter(|other| other.device == mount.device && *other != mount);
     report.elsewhere = others.map(|other| other.mountpoint.display().to_string()).collect();
     if mount.is_dead() {
@@ -87,7 +87,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         // It is bound somewhere else, too: there it goes on.
         unmount(&mountpoint)?;
     } else {
-        let ending = Ending::of(mount);
+        let ending = EndingMount::of(mount);
         write_back(context, &mountpoint)?;
         if args.lazy {
             ending.detach(&mut report)?
@@ -98,8 +98,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     tell(context, &report)
 }
 
-impl Ending {
-    fn of(mount: Mount) -> Self {
+impl EndingMount {
+    fn of(mount: MountTableEntry) -> Self {
         let file = mount.describe().ok();
         let pid = file.as_ref().and_then(|file| Pid::from_raw(i32::try_from(file.pid).ok()?));
         let server = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -117,25 +117,28 @@ impl Ending {
     }
 
     /// Takes the mount out of sight. What was written so far goes into the store now, the rest when it ends.
-    fn detach(&self, report: &mut Report) -> Result<()> {
+    fn detach(&self, report: &mut UmountJson) -> Result<()> {
         if let Some(control) = self.control() {
-            report.unpublished = self.unpublished(control::ask(control, &Request::Flush).err().map(failure));
-            control::ask(control, &Request::NoteDetached)?;
+            report.unpublished =
+                self.unpublished(control::ask(control, &ControlRequest::Flush).err().map(failure));
+            control::ask(control, &ControlRequest::NoteDetached)?;
         }
         report.users = self.holders().iter().map(ToString::to_string).collect();
         Ok(vellum_fuse::mounting::detach(&self.mount.mountpoint).map_err(MountingError::from)?)
     }
 
     /// Unmounts, and waits until the process has put everything into the store.
-    fn finish(&self, context: &Context, report: &mut Report) -> Result<()> {
+    fn finish(&self, context: &CommandContext, report: &mut UmountJson) -> Result<()> {
         let mountpoint = self.mount.mountpoint.clone();
         let users: Vec<_> = self.holders().into_iter().filter(|process| process.used.is_some()).collect();
         if !users.is_empty() && users.iter().all(|process| process.is_elsewhere) {
             let by = holders::list(&users);
             return Err(MountingError::UsedElsewhere { mountpoint, by }.into());
         }
-        let mut question =
-            self.control().map(|control| Question::put(control, &Request::AwaitEnd)).transpose()?;
+        let mut question = self
+            .control()
+            .map(|control| PendingReply::put(control, &ControlRequest::AwaitEnd))
+            .transpose()?;
         if let Some(question) = &mut question {
             // From now on it does not end without an answer.
             question.wait(None)?;
@@ -147,13 +150,17 @@ impl Ending {
     }
 
     /// Waits until the process has ended, and ends it if other mount namespaces keep it from that. Gives what it says.
-    fn wait(&self, context: &Context, mut question: Option<Question>) -> Result<Option<Answer>> {
+    fn wait(
+        &self,
+        context: &CommandContext,
+        mut question: Option<PendingReply>,
+    ) -> Result<Option<ControlReply>> {
         let mut is_told = false;
         loop {
             let answer = match &mut question {
                 // That it died is no reason to fail: what was acknowledged is kept.
-                Some(question) => question.wait(Some(SOON)).unwrap_or(Some(Answer::default())),
-                None => self.has_ended(SOON)?.then(Answer::default),
+                Some(question) => question.wait(Some(SOON)).unwrap_or(Some(ControlReply::default())),
+                None => self.has_ended(SOON)?.then(ControlReply::default),
             };
             if answer.is_some() {
                 self.has_ended(SOON)?;
@@ -188,10 +195,10 @@ impl Ending {
     }
 
     /// What is not in the store, by what the process said.
-    fn unpublished(&self, answer: Option<Answer>) -> Option<Unpublished> {
+    fn unpublished(&self, answer: Option<ControlReply>) -> Option<UnpublishedJson> {
         let answer = answer?;
         let (file, control) = (self.file.as_ref()?, self.control()?);
-        Some(Unpublished {
+        Some(UnpublishedJson {
             worktree: file.worktree.clone()?,
             reason: answer.failure?,
             snapshots: answer.waiting,
@@ -202,8 +209,8 @@ impl Ending {
     }
 }
 
-fn failure(error: CliError) -> Answer {
-    Answer { failure: Some(error.to_string()), ..Answer::default() }
+fn failure(error: CliError) -> ControlReply {
+    ControlReply { failure: Some(error.to_string()), ..ControlReply::default() }
 }
 
 /// Unmounts. What was closed a moment ago may count as open a moment longer.
@@ -220,7 +227,7 @@ fn unmount(mountpoint: &Path) -> Result<()> {
 /// Hands the kernel's pages to the mount's process, and lets that make everything durable: the root directory's
 /// `fsync` means all of it. What fails now is told, and must not keep the mount: its process says at the end what it
 /// could not keep.
-fn write_back(context: &Context, mountpoint: &Path) -> Result<()> {
+fn write_back(context: &CommandContext, mountpoint: &Path) -> Result<()> {
     let done = File::open(mountpoint).and_then(|root| {
         match retry_on_intr(|| rustix::fs::syncfs(&root)) {
             // Once: somebody wrote to a file that was open when the worktree was restored, and was told.
@@ -240,8 +247,8 @@ fn write_back(context: &Context, mountpoint: &Path) -> Result<()> {
     }
 }
 
-fn tell(context: &Context, report: &Report) -> Result<Outcome> {
-    let outcome = Outcome::findings(report.unpublished.is_some());
+fn tell(context: &CommandContext, report: &UmountJson) -> Result<CommandOutcome> {
+    let outcome = CommandOutcome::findings(report.unpublished.is_some());
     let ui = &context.ui;
     if ui.json() {
         ui.object(report)?;
@@ -265,8 +272,12 @@ fn tell(context: &Context, report: &Report) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn warn_of_unpublished(context: &Context, mountpoint: &str, unpublished: &Unpublished) -> Result<()> {
-    let Unpublished { worktree, reason, snapshots, bytes, directory, taken_over } = unpublished;
+fn warn_of_unpublished(
+    context: &CommandContext,
+    mountpoint: &str,
+    unpublished: &UnpublishedJson,
+) -> Result<()> {
+    let UnpublishedJson { worktree, reason, snapshots, bytes, directory, taken_over } = unpublished;
     let mut parts = Vec::new();
     if *snapshots > 0 {
         parts.push(format::count(*snapshots, "snapshot"));

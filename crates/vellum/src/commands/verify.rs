@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 use vellum_volume::Volume;
-use vellum_volume::history::{Entry, all};
+use vellum_volume::history::{HistoryEntry, all};
 use vellum_volume::tree::show;
-use vellum_volume::verify::{Affected, Finding, Report, Scope, verify};
+use vellum_volume::verify::{AffectedSnapshot, VerifyFinding, VerifyReport, VerifyScope, verify};
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::format;
-use crate::ui::progress::Task;
+use crate::ui::progress::ProgressTask;
 
 /// How many lines of damage are listed in full: more are summed up.
 const LINES_MAX: usize = 30;
@@ -35,30 +35,31 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct JsonReport<'a> {
+struct VerifyJson<'a> {
     sound: bool,
     metadata_only: bool,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a VerifyReport,
 }
 
 /// Verifies.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let volume = context.volume()?;
-    let scope = if args.all { Scope::All } else { Scope::Snapshot(volume.resolve(&args.snapshot)?) };
+    let scope =
+        if args.all { VerifyScope::All } else { VerifyScope::Snapshot(volume.resolve(&args.snapshot)?) };
     let start = std::time::Instant::now();
     let report = context
-        .watch(Task { first: "Reading the index", verb: "Verifying", item: "object" }, |meter| {
+        .watch(ProgressTask { first: "Reading the index", verb: "Verifying", item: "object" }, |meter| {
             verify(&volume, &scope, args.metadata_only, meter)
         })
         .map_err(|error| {
             CliError::from(error).or_resume("nothing was changed; a verification starts from the beginning")
         })?;
-    let outcome = Outcome::findings(!report.findings.is_empty());
+    let outcome = CommandOutcome::findings(!report.findings.is_empty());
     let ui = &context.ui;
     if ui.json() {
         let (sound, metadata_only) = (report.findings.is_empty(), args.metadata_only);
-        ui.object(&JsonReport { sound, metadata_only, report: &report })?;
+        ui.object(&VerifyJson { sound, metadata_only, report: &report })?;
         return Ok(outcome);
     }
     let read = format!(
@@ -93,7 +94,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
 
 /// Files of one directory that are hit.
 #[derive(Default)]
-struct DirectoryHits {
+struct DamagedDirectory {
     files: BTreeSet<String>,
     /// Files beyond those that the report names.
     more: u64,
@@ -101,13 +102,13 @@ struct DirectoryHits {
 }
 
 /// The findings by object, and what they hit by directory, with the range of snapshots.
-fn summarize(volume: &Volume, findings: &[Finding]) -> Result<Vec<String>> {
+fn summarize(volume: &Volume, findings: &[VerifyFinding]) -> Result<Vec<String>> {
     let history = all(&volume.catalog)?;
     let age: HashMap<String, usize> =
         history.iter().rev().enumerate().map(|(age, entry)| (entry.id.to_string(), age)).collect();
     let mut lines = Vec::new();
     let mut blobs: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
-    let mut directories: BTreeMap<String, DirectoryHits> = BTreeMap::new();
+    let mut directories: BTreeMap<String, DamagedDirectory> = BTreeMap::new();
     for finding in findings {
         match finding.object.split_once(" in ") {
             Some((_, place)) => blobs.entry(place).or_insert((0, &finding.problem)).0 += 1,
@@ -152,7 +153,7 @@ fn summarize(volume: &Volume, findings: &[Finding]) -> Result<Vec<String>> {
 }
 
 /// Snapshots by their age, oldest 0, as a range.
-fn range(volume: &Volume, history: &[Entry], ages: &BTreeSet<usize>) -> Result<String> {
+fn range(volume: &Volume, history: &[HistoryEntry], ages: &BTreeSet<usize>) -> Result<String> {
     let short = |age: Option<&usize>| {
         let entry = age.and_then(|age| history.iter().rev().nth(*age));
         entry.map_or(Ok(String::new()), |entry| volume.short_id(&entry.id))
@@ -164,10 +165,10 @@ fn range(volume: &Volume, history: &[Entry], ages: &BTreeSet<usize>) -> Result<S
     })
 }
 
-fn describe(volume: &Volume, finding: &Finding) -> Vec<String> {
+fn describe(volume: &Volume, finding: &VerifyFinding) -> Vec<String> {
     let mut lines =
         vec![format!("{}: {}", show(finding.object.as_bytes()), show(finding.problem.as_bytes()))];
-    for Affected { snapshot, paths, count } in &finding.affected {
+    for AffectedSnapshot { snapshot, paths, count } in &finding.affected {
         let short = snapshot.parse().ok().and_then(|id| volume.short_id(&id).ok());
         let short = short.unwrap_or_else(|| snapshot.clone());
         lines.extend(paths.iter().map(|path| format!("    in {short}: {path}")));

@@ -5,17 +5,17 @@ mod quota;
 use std::path::Path;
 
 use serde::Serialize;
-use vellum_checkout::Worktree;
+use vellum_checkout::CheckoutWorktree;
 use vellum_library::live;
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::session::host_name;
 use vellum_volume::tree::show;
 use vellum_volume::{Volume, VolumeError};
 
-use crate::context::Context;
-use crate::context::names::{Names, warn_of_damaged};
-use crate::error::{CliError, Outcome, Result};
-use crate::ui::table::{Align, Cell, Table};
+use crate::context::CommandContext;
+use crate::context::names::{SnapshotNames, warn_of_damaged};
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 use crate::ui::{format, json};
 
 /// List, rename, limit, keep, adopt, relocate and remove worktrees
@@ -74,12 +74,12 @@ pub enum Command {
 }
 
 #[derive(Serialize)]
-struct Listing {
-    worktrees: Vec<Item>,
+struct WorktreeListJson {
+    worktrees: Vec<WorktreeJson>,
 }
 
 #[derive(Serialize)]
-struct Item {
+struct WorktreeJson {
     name: String,
     here: bool,
     snapshot: Option<String>,
@@ -92,7 +92,7 @@ struct Item {
 }
 
 #[derive(Serialize)]
-struct Renamed<'a> {
+struct WorktreeRenamedJson<'a> {
     old: &'a str,
     new: &'a str,
 }
@@ -112,14 +112,14 @@ struct Relocated<'a> {
 }
 
 #[derive(Serialize)]
-struct Removed<'a> {
+struct WorktreeRemovedJson<'a> {
     name: &'a str,
     snapshot: Option<String>,
     directory: &'a str,
 }
 
 /// Lists worktrees, or changes one.
-pub fn run(command: &Command, context: &Context) -> Result<Outcome> {
+pub fn run(command: &Command, context: &CommandContext) -> Result<CommandOutcome> {
     match command {
         Command::List => list(context, &context.volume()?),
         Command::Rename { old, new } => rename(context, &context.volume()?, old, new),
@@ -145,16 +145,16 @@ fn is_missing(volume: &Volume, name: &str, head: &WorktreeHead) -> bool {
 
 /// Whether it is a worktree to be mounted that nobody has mounted or open.
 fn is_unused(name: &str, head: &WorktreeHead) -> bool {
-    live::is_live(head) && json::Lease::of(name, head).is_none()
+    live::is_live(head) && json::LeaseJson::of(name, head).is_none()
 }
 
-fn list(context: &Context, volume: &Volume) -> Result<Outcome> {
+fn list(context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
     let (worktrees, damaged) = volume.read_worktrees()?;
     warn_of_damaged(&context.ui, &damaged)?;
     let here = &volume.worktree.worktree;
     let ui = &context.ui;
     if ui.json() {
-        let item = |(name, head): &(String, WorktreeHead)| Item {
+        let item = |(name, head): &(String, WorktreeHead)| WorktreeJson {
             name: name.clone(),
             here: name == here,
             snapshot: head.head.map(|id| id.to_string()),
@@ -164,11 +164,11 @@ fn list(context: &Context, volume: &Volume) -> Result<Outcome> {
             missing: is_missing(volume, name, head),
             unused: is_unused(name, head),
         };
-        ui.object(&Listing { worktrees: worktrees.iter().map(item).collect() })?;
-        return Ok(Outcome::Done);
+        ui.object(&WorktreeListJson { worktrees: worktrees.iter().map(item).collect() })?;
+        return Ok(CommandOutcome::Done);
     }
-    let names = Names::load(volume)?;
-    let mut table = Table::new(&[Align::Left; 4]);
+    let names = SnapshotNames::load(volume)?;
+    let mut table = TextTable::new(&[ColumnAlignment::Left; 4]);
     for (name, head) in &worktrees {
         table.row(row(context, volume, &names, (name, head)));
     }
@@ -178,10 +178,15 @@ fn list(context: &Context, volume: &Volume) -> Result<Outcome> {
     if worktrees.iter().any(|(name, head)| is_unused(name, head)) {
         ui.note("'vellum worktree remove NAME' removes one that is not needed any more; its snapshots stay")?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn row(context: &Context, volume: &Volume, names: &Names, (name, head): (&str, &WorktreeHead)) -> [Cell; 4] {
+fn row(
+    context: &CommandContext,
+    volume: &Volume,
+    names: &SnapshotNames,
+    (name, head): (&str, &WorktreeHead),
+) -> [TableCell; 4] {
     let style = context.ui.style;
     let place = show(head.place.as_bytes());
     let place = match (head.host == host_name(), is_missing(volume, name, head)) {
@@ -189,12 +194,12 @@ fn row(context: &Context, volume: &Volume, names: &Names, (name, head): (&str, &
         (true, true) => format!("{place} {}", style.dim("(not there any more)")),
         (false, _) => format!("{}:{place}", show(head.host.as_bytes())),
     };
-    let place = match (is_unused(name, head), json::Lease::of(name, head)) {
+    let place = match (is_unused(name, head), json::LeaseJson::of(name, head)) {
         (true, _) => {
             let since = head.lease.as_ref().map_or(head.created, |lease| lease.session.renewed);
             format!("{place} {}", style.dim(&format!("(unused, last mounted {})", format::ago(since))))
         }
-        (false, Some(json::Lease { mountpoint: Some(mountpoint), .. })) => {
+        (false, Some(json::LeaseJson { mountpoint: Some(mountpoint), .. })) => {
             format!("{place} {}", style.dim(&format!("(mounted on {})", show(mountpoint.as_bytes()))))
         }
         (false, _) => place,
@@ -202,38 +207,38 @@ fn row(context: &Context, volume: &Volume, names: &Names, (name, head): (&str, &
     let mark = if name == volume.worktree.worktree { "*" } else { " " };
     let id = head.head.map_or_else(|| "no snapshot".into(), |id| names.short(&id));
     [
-        Cell::from(mark),
-        Cell::painted(name, |text| style.cyan(text)),
-        Cell::painted(&id, |text| style.yellow(text)),
+        TableCell::from(mark),
+        TableCell::painted(name, |text| style.cyan(text)),
+        TableCell::painted(&id, |text| style.yellow(text)),
         place.into(),
     ]
 }
 
-fn rename(context: &Context, volume: &Volume, old: &str, new: &str) -> Result<Outcome> {
+fn rename(context: &CommandContext, volume: &Volume, old: &str, new: &str) -> Result<CommandOutcome> {
     live::rename(volume, old, new)?;
     if context.ui.json() {
-        context.ui.object(&Renamed { old, new })?;
+        context.ui.object(&WorktreeRenamedJson { old, new })?;
     } else if !context.ui.voice.quiet {
         context.ui.line(format!("The worktree {old} is now called {new}"))?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn keep(context: &Context, volume: &Volume, old: &str, new: &str) -> Result<Outcome> {
+fn keep(context: &CommandContext, volume: &Volume, old: &str, new: &str) -> Result<CommandOutcome> {
     live::keep(volume, old, new)?;
     let ui = &context.ui;
     if ui.json() {
-        ui.object(&Renamed { old, new })?;
+        ui.object(&WorktreeRenamedJson { old, new })?;
     } else if !ui.voice.quiet {
         ui.line(format!("What was left of {old} here is the worktree {}", ui.style.cyan(new)))?;
         ui.note(format!("'vellum mount --worktree {new} MOUNTPOINT' shows it"))?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn adopt(context: &Context, name: &str) -> Result<Outcome> {
+fn adopt(context: &CommandContext, name: &str) -> Result<CommandOutcome> {
     // Not by the context: that it is a copy need not be said.
-    let worktree = Worktree::open(&context.cwd)?;
+    let worktree = CheckoutWorktree::open(&context.cwd)?;
     let snapshot = worktree.adopt(name, context.waiting())?;
     let directory = show(worktree.root().as_os_str().as_encoded_bytes());
     let ui = &context.ui;
@@ -241,16 +246,16 @@ fn adopt(context: &Context, name: &str) -> Result<Outcome> {
         let snapshot = snapshot.map(|id| id.to_string());
         ui.object(&Adopted { name, snapshot, directory: &directory })?;
     } else if !ui.voice.quiet {
-        let names = Names::load(&worktree.volume)?;
+        let names = SnapshotNames::load(&worktree.volume)?;
         let place =
             snapshot.map_or_else(|| "no snapshot".into(), |id| format!("snapshot {}", names.short(&id)));
         ui.line(format!("{directory} is now the worktree {}, at {place}", ui.style.cyan(name)))?;
         ui.note("'vellum status' shows what differs from that")?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn relocate(context: &Context, store: Option<&str>) -> Result<Outcome> {
+fn relocate(context: &CommandContext, store: Option<&str>) -> Result<CommandOutcome> {
     let state = context.state()?;
     let volume = match store {
         Some(store) => {
@@ -272,10 +277,10 @@ fn relocate(context: &Context, store: Option<&str>) -> Result<Outcome> {
             show(store.as_bytes())
         ))?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn remove(context: &Context, volume: &Volume, name: &str) -> Result<Outcome> {
+fn remove(context: &CommandContext, volume: &Volume, name: &str) -> Result<CommandOutcome> {
     if name == volume.worktree.worktree {
         let message = format!("'{name}' is the worktree that you stand in");
         let hint = "remove it from another worktree; to give up the whole volume, delete its directories";
@@ -285,12 +290,12 @@ fn remove(context: &Context, volume: &Volume, name: &str) -> Result<Outcome> {
     let ui = &context.ui;
     if ui.json() {
         let snapshot = head.head.map(|id| id.to_string());
-        ui.object(&Removed { name, snapshot, directory: &head.place })?;
+        ui.object(&WorktreeRemovedJson { name, snapshot, directory: &head.place })?;
     } else if !ui.voice.quiet {
         ui.line(format!("Removed the worktree {name} from the list; its snapshots stay"))?;
         if head.host == host_name() && std::path::Path::new(&head.place).exists() {
             ui.note(format!("its files are still in {}: delete them yourself", show(head.place.as_bytes())))?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

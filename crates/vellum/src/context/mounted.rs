@@ -4,16 +4,16 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use rustix::io::{Errno, retry_on_intr};
-use vellum_map::Root;
+use vellum_map::MapRoot;
 use vellum_types::BlobId;
-use vellum_volume::history::Entry;
+use vellum_volume::history::HistoryEntry;
 use vellum_volume::{StateDir, Volume};
 
-use super::Context;
+use super::CommandContext;
 use crate::error::{CliError, Result};
 use crate::mounting::MountingError;
-use crate::mounting::control::{self, Answer, Request};
-use crate::mounting::table::{self, Mount};
+use crate::mounting::control::{self, ControlReply, ControlRequest};
+use crate::mounting::table::{self, MountTableEntry};
 
 /// The process that serves a mounted worktree. What is asked of it needs no store.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl Deref for MountedWorktree {
     }
 }
 
-impl Context {
+impl CommandContext {
     /// The mounted worktree that the user stands in, if it is one.
     pub fn mounted(&self) -> Result<Option<MountedWorktree>> {
         self.mount_process()?.map(MountProcess::open).transpose()
@@ -55,7 +55,7 @@ impl Context {
 }
 
 /// The mount that a directory lies in, if it is one of ours.
-pub fn mount_above(cwd: &Path) -> Result<Option<Mount>> {
+pub fn mount_above(cwd: &Path) -> Result<Option<MountTableEntry>> {
     for dir in cwd.ancestors() {
         if let Some(mount) = table::at(dir)? {
             return Ok(mount.is_ours().then_some(mount));
@@ -70,7 +70,7 @@ pub fn mountpoint_above(cwd: &Path) -> Result<Option<PathBuf>> {
 }
 
 impl MountProcess {
-    fn find(mount: &Mount) -> Result<Self> {
+    fn find(mount: &MountTableEntry) -> Result<Self> {
         let failed = || CliError::io("ask", mount.mountpoint.display().to_string());
         // What tells of the process is at the root, which a bind of a directory does not show.
         let whole = if mount.is_whole() { None } else { table::whole(mount.device)? };
@@ -91,7 +91,7 @@ impl MountProcess {
     }
 
     /// Asks the process.
-    pub fn ask(&self, request: &Request) -> Result<Answer> {
+    pub fn ask(&self, request: &ControlRequest) -> Result<ControlReply> {
         control::ask(&self.control, request)
     }
 
@@ -112,18 +112,18 @@ impl MountProcess {
 
 impl MountedWorktree {
     /// The last snapshot, in the store. Those that wait are published first.
-    pub fn head(&self) -> Result<Option<Entry>> {
-        self.ask(&Request::Settle)?;
+    pub fn head(&self) -> Result<Option<HistoryEntry>> {
+        self.ask(&ControlRequest::Settle)?;
         let Some(id) = self.volume.head()? else { return Ok(None) };
-        Ok(Some(Entry { id, record: self.volume.catalog.get(&id)? }))
+        Ok(Some(HistoryEntry { id, record: self.volume.catalog.get(&id)? }))
     }
 
     /// The tree of the worktree as it is now, published.
-    pub fn now(&self) -> Result<Root> {
+    pub fn now(&self) -> Result<MapRoot> {
         self.sync()?;
-        let answer = self.ask(&Request::Flush)?;
+        let answer = self.ask(&ControlRequest::Flush)?;
         self.volume.blobs.refresh().map_err(vellum_volume::VolumeError::from)?;
         let root: Option<BlobId> = answer.root.and_then(|text| text.parse().ok());
-        root.map(Root).ok_or_else(|| MountingError::NoAnswer(self.control.clone()).into())
+        root.map(MapRoot).ok_or_else(|| MountingError::NoAnswer(self.control.clone()).into())
     }
 }

@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use vellum_types::SnapshotId;
-use vellum_volume::history::Entry;
+use vellum_volume::history::HistoryEntry;
 use vellum_volume::refs::{DamagedRef, RefKind};
 use vellum_volume::{Volume, resolve};
 
 use crate::error::Result;
-use crate::ui::{Ui, format, json};
+use crate::ui::{UserInterface, format, json};
 
 /// Longest beginning of a note that is shown in one line, characters.
 const NOTE_SHOWN: usize = 60;
 
 /// The names of all snapshots of a volume.
-pub struct Names {
+pub struct SnapshotNames {
     ids: Arc<[SnapshotId]>,
     tags: HashMap<SnapshotId, Vec<String>>,
     heads: HashMap<SnapshotId, Vec<String>>,
@@ -24,7 +24,7 @@ pub struct Names {
     damaged: Vec<DamagedRef>,
 }
 
-impl Names {
+impl SnapshotNames {
     /// Reads them. Short ids are told from all that the store has.
     pub fn load(volume: &Volume) -> Result<Self> {
         Self::among(volume, volume.catalog.ids_seen()?)
@@ -57,7 +57,7 @@ impl Names {
     }
 
     /// Says which tags and worktrees were left out, because they cannot be read.
-    pub fn warn_of_damaged(&self, ui: &Ui) -> Result<()> {
+    pub fn warn_of_damaged(&self, ui: &UserInterface) -> Result<()> {
         warn_of_damaged(ui, &self.damaged)
     }
 
@@ -105,12 +105,12 @@ impl Names {
     }
 
     /// A snapshot in JSON.
-    pub fn json(&self, entry: &Entry) -> json::Snapshot {
-        json::Snapshot::new(entry, self.tags(&entry.id).to_vec(), self.heads(&entry.id).to_vec())
+    pub fn json(&self, entry: &HistoryEntry) -> json::SnapshotJson {
+        json::SnapshotJson::new(entry, self.tags(&entry.id).to_vec(), self.heads(&entry.id).to_vec())
     }
 
     /// A snapshot in half a line: `4f3a2b1c "a day's work", 2 hours ago`.
-    pub fn describe(&self, entry: &Entry) -> String {
+    pub fn describe(&self, entry: &HistoryEntry) -> String {
         let note = first_line(&entry.record.note);
         let note = if note.is_empty() { String::new() } else { format!(" \"{note}\"") };
         format!("{}{note}, {}", self.short(&entry.id), format::ago(entry.record.time))
@@ -118,7 +118,7 @@ impl Names {
 }
 
 /// Says which tags and worktrees were left out, because they cannot be read.
-pub fn warn_of_damaged(ui: &Ui, damaged: &[DamagedRef]) -> Result<()> {
+pub fn warn_of_damaged(ui: &UserInterface, damaged: &[DamagedRef]) -> Result<()> {
     for DamagedRef { kind, key, error } in damaged {
         let noun = kind.noun();
         let remedy = match (kind, error) {

@@ -14,14 +14,14 @@ use crate::error::{CliError, Result};
 
 /// Converts paths for a user who stands somewhere in a worktree.
 #[derive(Debug, Clone)]
-pub struct Paths {
+pub struct UserPaths {
     cwd: PathBuf,
     root: PathBuf,
     /// The directory of the worktree that is seen at `root`; empty for its root.
     shown: PathBuf,
 }
 
-impl Paths {
+impl UserPaths {
     /// For a user who stands in `cwd`, at or below the worktree's `root`; both without symlinks.
     pub fn new(cwd: &Path, root: &Path) -> Self {
         Self { cwd: cwd.into(), root: root.into(), shown: PathBuf::new() }
@@ -117,8 +117,8 @@ fn normal(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    fn paths() -> Paths {
-        Paths::new(Path::new("/w/sub/dir"), Path::new("/w"))
+    fn paths() -> UserPaths {
+        UserPaths::new(Path::new("/w/sub/dir"), Path::new("/w"))
     }
 
     fn parse(typed: &str) -> Option<String> {
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn below_a_bind_paths_are_from_the_root_of_the_worktree() {
-        let paths = Paths::new(Path::new("/w/sub"), Path::new("/w")).showing(Path::new("/a/b"));
+        let paths = UserPaths::new(Path::new("/w/sub"), Path::new("/w")).showing(Path::new("/a/b"));
         let parse = |typed: &str| paths.parse(OsStr::new(typed)).ok();
         assert_eq!(parse("x"), Some(b"a/b/sub/x".to_vec()));
         assert_eq!(parse(".."), Some(b"a/b".to_vec()));

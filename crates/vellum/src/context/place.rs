@@ -2,18 +2,18 @@
 
 use std::ffi::OsStr;
 
-use vellum_types::{Attr, FileKind, Ino};
-use vellum_volume::history::Entry;
+use vellum_types::{FileKind, Ino, InodeAttr};
+use vellum_volume::history::HistoryEntry;
 use vellum_volume::tree::{kind_noun, show};
 use vellum_volume::{FsTree, Volume, VolumeError};
 
-use super::Context;
+use super::CommandContext;
 use crate::error::Result;
 
 /// What `SNAP PATH` names.
-pub struct Place {
+pub struct SnapshotPath {
     /// The snapshot.
-    pub entry: Entry,
+    pub entry: HistoryEntry,
     /// Its tree.
     pub tree: FsTree,
     /// The path from the root; empty for the root itself.
@@ -21,12 +21,17 @@ pub struct Place {
     /// The inode there.
     pub ino: Ino,
     /// Its attributes.
-    pub attr: Attr,
+    pub attr: InodeAttr,
 }
 
-impl Place {
+impl SnapshotPath {
     /// Finds it. Without a path it is where the user stands.
-    pub fn find(context: &Context, volume: &Volume, snapshot: &str, path: Option<&OsStr>) -> Result<Self> {
+    pub fn find(
+        context: &CommandContext,
+        volume: &Volume,
+        snapshot: &str,
+        path: Option<&OsStr>,
+    ) -> Result<Self> {
         let paths = context.paths_of(volume)?;
         let entry = volume.resolve(snapshot)?;
         let tree = volume.tree(entry.record.root);

@@ -10,14 +10,14 @@ use vellum_volume::{Volume, VolumeError};
 
 use super::mounted::MountedWorktree;
 use crate::error::Result;
-use crate::mounting::control::{Request, UnpublishedSnapshot};
+use crate::mounting::control::{ControlRequest, UnpublishedSnapshot};
 
 /// Shortest beginning of an id that may be taken for one.
 const ID_MIN: usize = 4;
 
 /// What a name means, as far as it can be told.
 #[derive(Debug, PartialEq, Eq)]
-enum Meaning {
+enum NameMeaning {
     /// A snapshot that is not in the store.
     Unpublished(SnapshotId),
     /// What the store says of this expression, whatever else is published.
@@ -27,7 +27,7 @@ enum Meaning {
 }
 
 /// The snapshots of a mount that are not in the store, and where it stands.
-struct Unpublished {
+struct UnpublishedHistory {
     head: Option<SnapshotId>,
     parents: HashMap<SnapshotId, Option<SnapshotId>>,
     tags: HashMap<String, SnapshotId>,
@@ -36,18 +36,18 @@ struct Unpublished {
 impl MountedWorktree {
     /// The snapshot that a name means, if that can be told before everything is published.
     pub fn find_unpublished(&self, text: &str) -> Result<Option<SnapshotId>> {
-        let answer = self.ask(&Request::Unpublished)?;
+        let answer = self.ask(&ControlRequest::Unpublished)?;
         let Some(waiting) = answer.unpublished.filter(|waiting| !waiting.is_empty()) else { return Ok(None) };
         let head = answer.head.and_then(|id| id.parse().ok());
-        let Some(unpublished) = Unpublished::new(head, &waiting) else { return Ok(None) };
+        let Some(unpublished) = UnpublishedHistory::new(head, &waiting) else { return Ok(None) };
         match unpublished.meaning(text, |name| is_published(&self.volume, name))? {
-            Meaning::Unpublished(id) => Ok(Some(id)),
-            Meaning::Published(text) => match self.volume.resolve(&text) {
+            NameMeaning::Unpublished(id) => Ok(Some(id)),
+            NameMeaning::Published(text) => match self.volume.resolve(&text) {
                 Ok(entry) => Ok(Some(entry.id)),
                 Err(VolumeError::UnknownSnapshot(_) | VolumeError::MissingRecord(_)) => Ok(None),
                 Err(error) => Err(error.into()),
             },
-            Meaning::Unknown => Ok(None),
+            NameMeaning::Unknown => Ok(None),
         }
     }
 }
@@ -68,7 +68,7 @@ fn is_id_like(name: &str) -> bool {
     name.len() >= ID_MIN && name.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-impl Unpublished {
+impl UnpublishedHistory {
     /// None if something of it is no id.
     fn new(head: Option<SnapshotId>, waiting: &[UnpublishedSnapshot]) -> Option<Self> {
         let (mut parents, mut tags) = (HashMap::new(), HashMap::new());
@@ -84,35 +84,39 @@ impl Unpublished {
         Some(Self { head, parents, tags })
     }
 
-    fn meaning(&self, text: &str, is_published: impl Fn(&str) -> Result<Option<bool>>) -> Result<Meaning> {
+    fn meaning(
+        &self,
+        text: &str,
+        is_published: impl Fn(&str) -> Result<Option<bool>>,
+    ) -> Result<NameMeaning> {
         let (base, steps) = match text.rsplit_once('~') {
             None => (text, 0),
             Some((base, "")) => (base, 1),
             Some((base, steps)) => match steps.parse() {
                 Ok(steps) => (base, steps),
-                Err(_) => return Ok(Meaning::Unknown),
+                Err(_) => return Ok(NameMeaning::Unknown),
             },
         };
         if base == "HEAD" {
-            return Ok(self.head.map_or(Meaning::Unknown, |head| self.step_back(head, steps)));
+            return Ok(self.head.map_or(NameMeaning::Unknown, |head| self.step_back(head, steps)));
         }
         let mut begun = self.parents.keys().filter(|id| is_id_like(base) && id.to_string().starts_with(base));
         let (one, other) = (begun.next(), begun.next());
         Ok(match (is_published(base)?, one.or(self.tags.get(base))) {
-            (Some(true), None) => Meaning::Published(text.into()),
+            (Some(true), None) => NameMeaning::Published(text.into()),
             (Some(false), Some(id)) if other.is_none() => self.step_back(*id, steps),
-            _ => Meaning::Unknown,
+            _ => NameMeaning::Unknown,
         })
     }
 
-    fn step_back(&self, from: SnapshotId, steps: u64) -> Meaning {
+    fn step_back(&self, from: SnapshotId, steps: u64) -> NameMeaning {
         let (mut at, mut left) = (from, steps);
         loop {
             match (self.parents.get(&at), left) {
-                (None, 0) => return Meaning::Published(at.to_string()),
-                (None, _) => return Meaning::Published(format!("{at}~{left}")),
-                (Some(_), 0) => return Meaning::Unpublished(at),
-                (Some(None), _) => return Meaning::Unknown,
+                (None, 0) => return NameMeaning::Published(at.to_string()),
+                (None, _) => return NameMeaning::Published(format!("{at}~{left}")),
+                (Some(_), 0) => return NameMeaning::Unpublished(at),
+                (Some(None), _) => return NameMeaning::Unknown,
                 (Some(Some(parent)), _) => (at, left) = (*parent, left - 1),
             }
         }
@@ -128,16 +132,16 @@ mod tests {
     }
 
     /// 1 and 2 are in the store; 3 and 4 were made on 2, and 4 has a tag.
-    fn line() -> Unpublished {
+    fn line() -> UnpublishedHistory {
         let waiting = [(3, 2, None), (4, 3, Some("good"))].map(|(own, parent, tag)| UnpublishedSnapshot {
             id: id(own).to_string(),
             parent: Some(id(parent).to_string()),
             tags: tag.map(str::to_owned).into_iter().collect(),
         });
-        Unpublished::new(Some(id(4)), &waiting).expect("valid ids")
+        UnpublishedHistory::new(Some(id(4)), &waiting).expect("valid ids")
     }
 
-    fn meaning(text: &str) -> Meaning {
+    fn meaning(text: &str) -> NameMeaning {
         let published =
             |name: &str| Ok(Some(name == "old" || is_id_like(name) && id(2).to_string().starts_with(name)));
         line().meaning(text, published).expect("a meaning")
@@ -145,30 +149,34 @@ mod tests {
 
     #[test]
     fn names_of_unpublished_snapshots_mean_them() {
-        assert_eq!(meaning("HEAD"), Meaning::Unpublished(id(4)));
-        assert_eq!(meaning("HEAD~"), Meaning::Unpublished(id(3)));
-        assert_eq!(meaning("good~1"), Meaning::Unpublished(id(3)));
-        assert_eq!(meaning("0303"), Meaning::Unpublished(id(3)));
-        assert_eq!(meaning(&id(4).to_string()), Meaning::Unpublished(id(4)));
+        assert_eq!(meaning("HEAD"), NameMeaning::Unpublished(id(4)));
+        assert_eq!(meaning("HEAD~"), NameMeaning::Unpublished(id(3)));
+        assert_eq!(meaning("good~1"), NameMeaning::Unpublished(id(3)));
+        assert_eq!(meaning("0303"), NameMeaning::Unpublished(id(3)));
+        assert_eq!(meaning(&id(4).to_string()), NameMeaning::Unpublished(id(4)));
     }
 
     #[test]
     fn what_lies_before_them_is_the_stores_to_tell() {
-        assert_eq!(meaning("HEAD~2"), Meaning::Published(id(2).to_string()));
-        assert_eq!(meaning("0303~2"), Meaning::Published(format!("{}~1", id(2))));
-        assert_eq!(meaning("old~3"), Meaning::Published("old~3".into()));
-        assert_eq!(meaning("0202"), Meaning::Published("0202".into()));
+        assert_eq!(meaning("HEAD~2"), NameMeaning::Published(id(2).to_string()));
+        assert_eq!(meaning("0303~2"), NameMeaning::Published(format!("{}~1", id(2))));
+        assert_eq!(meaning("old~3"), NameMeaning::Published("old~3".into()));
+        assert_eq!(meaning("0202"), NameMeaning::Published("0202".into()));
     }
 
     #[test]
     fn what_may_change_is_not_guessed() {
         for text in ["@{now}", "main", "latest", "HEAD~x", "030", "~1", ""] {
-            assert_eq!(meaning(text), Meaning::Unknown, "{text}");
+            assert_eq!(meaning(text), NameMeaning::Unknown, "{text}");
         }
         let line = line();
         for known in [Some(true), None] {
             for text in ["good", "0303"] {
-                assert_eq!(line.meaning(text, |_| Ok(known)).expect("a meaning"), Meaning::Unknown, "{text}");
+                assert_eq!(
+                    line.meaning(text, |_| Ok(known)).expect("a meaning"),
+                    NameMeaning::Unknown,
+                    "{text}"
+                );
             }
         }
     }

@@ -10,20 +10,20 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use vellum_fs::pending::Pending;
-use vellum_fs::publisher::Publisher;
-use vellum_fs::snapshot::SnapshotRequest;
-use vellum_fs::{Fs, FsError};
-use vellum_fuse::Forgetter;
-use vellum_library::Claim;
-use vellum_library::live::{self, OpenError, Stage};
+use vellum_fs::pending::PendingSnapshot;
+use vellum_fs::publisher::BackgroundPublisher;
+use vellum_fs::snapshot::LiveSnapshotRequest;
+use vellum_fs::{FsError, LiveFilesystem};
+use vellum_fuse::CacheInvalidator;
+use vellum_library::LiveStateClaim;
+use vellum_library::live::{self, HolderStage, OpenError};
 use vellum_types::{Ino, SnapshotId};
-use vellum_volume::Origin;
-use vellum_volume::refs::Quota;
+use vellum_volume::SnapshotOrigin;
+use vellum_volume::refs::WorktreeQuota;
 
 use super::MountingError;
-use super::end::{EndNotice, EndReport};
-use super::log::Log;
+use super::end::{ShutdownSignal, UnmountReport};
+use super::log::MountLog;
 use crate::error::{CliError, Result, kind_name, kind_of_name};
 
 /// Name of the socket.
@@ -36,7 +36,7 @@ const UNPUBLISHED_MAX: usize = 1000;
 /// What a command asks for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
-pub enum Request {
+pub enum ControlRequest {
     /// How things stand.
     Status,
     /// What the snapshots are called that are not in the store yet.
@@ -91,7 +91,7 @@ pub enum Request {
 
 /// What the daemon answers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Answer {
+pub struct ControlReply {
     /// The snapshot that was made, or the one that undoes a restore.
     pub snapshot: Option<String>,
     /// The top node of the tree in the store that the worktree stands on, after a flush.
@@ -134,29 +134,29 @@ pub struct UnpublishedSnapshot {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Line {
-    Done(Answer),
+enum ControlLine {
+    Done(ControlReply),
     Failed { kind: String, message: String, hint: Option<String> },
 }
 
 /// What the daemon answers with.
-pub struct Service {
+pub struct ControlService {
     /// The worktree.
-    pub fs: Arc<Fs>,
+    pub fs: Arc<LiveFilesystem>,
     /// What publishes it.
-    pub publisher: Arc<Publisher>,
+    pub publisher: Arc<BackgroundPublisher>,
     /// Where failures are told.
-    pub log: Arc<Log>,
+    pub log: Arc<MountLog>,
     /// Lets the kernel forget; there once the mount is.
-    pub forgetter: OnceLock<Arc<Forgetter>>,
+    pub forgetter: OnceLock<Arc<CacheInvalidator>>,
     /// The right to the worktree.
-    pub claim: Arc<Claim>,
+    pub claim: Arc<LiveStateClaim>,
     /// Where the end is announced.
-    pub end: Arc<EndNotice>,
+    pub end: Arc<ShutdownSignal>,
 }
 
 /// Listens until the process ends; gives the socket's path.
-pub fn listen(dir: &Path, service: Arc<Service>) -> Result<PathBuf> {
+pub fn listen(dir: &Path, service: Arc<ControlService>) -> Result<PathBuf> {
     let path = dir.join(SOCKET);
     let failed = || CliError::io("listen on", path.display().to_string());
     match std::fs::remove_file(&path) {
@@ -176,27 +176,27 @@ pub fn listen(dir: &Path, service: Arc<Service>) -> Result<PathBuf> {
     Ok(path)
 }
 
-impl Service {
+impl ControlService {
     fn answer(&self, stream: &UnixStream) {
         let mut line = String::new();
         let read = BufReader::new(stream.take(LINE_MAX)).read_line(&mut line);
-        let request = read.ok().and_then(|_| serde_json::from_str::<Request>(&line).ok());
+        let request = read.ok().and_then(|_| serde_json::from_str::<ControlRequest>(&line).ok());
         let answer = match request {
             None => {
                 let message = "the request is not understood".into();
-                Line::Failed { kind: "usage".into(), message, hint: None }
+                ControlLine::Failed { kind: "usage".into(), message, hint: None }
             }
-            Some(Request::AwaitEnd) => {
+            Some(ControlRequest::AwaitEnd) => {
                 // Whoever asked may be gone.
-                let begun = || drop(send(stream, &Line::Done(Answer::default())));
+                let begun = || drop(send(stream, &ControlLine::Done(ControlReply::default())));
                 return self.end.listen(begun, |report| answer_end(stream, report));
             }
             Some(request) => match self.run(&request) {
-                Ok(answer) => Line::Done(answer),
+                Ok(answer) => ControlLine::Done(answer),
                 Err(error) => {
                     self.log.line(&format!("a command failed: {error}"));
                     let (kind, message) = (kind_name(error.kind()).into(), error.to_string());
-                    Line::Failed { kind, message, hint: MountingError::from(error).hint() }
+                    ControlLine::Failed { kind, message, hint: MountingError::from(error).hint() }
                 }
             },
         };
@@ -204,15 +204,18 @@ impl Service {
         let _ = send(stream, &answer);
     }
 
-    fn run(&self, request: &Request) -> std::result::Result<Answer, OpenError> {
-        let mut answer = Answer::default();
+    fn run(&self, request: &ControlRequest) -> std::result::Result<ControlReply, OpenError> {
+        let mut answer = ControlReply::default();
         match request {
-            Request::Status | Request::AwaitEnd => {}
-            Request::Unpublished => answer.unpublished = self.unpublished()?,
-            Request::NoteDetached => self.claim.tell_stage(Stage::Detached)?,
-            Request::Snapshot { note, tags, paths } => {
-                let request =
-                    SnapshotRequest { note: note.clone(), tags: tags.clone(), origin: Origin::User };
+            ControlRequest::Status | ControlRequest::AwaitEnd => {}
+            ControlRequest::Unpublished => answer.unpublished = self.unpublished()?,
+            ControlRequest::NoteDetached => self.claim.tell_stage(HolderStage::Detached)?,
+            ControlRequest::Snapshot { note, tags, paths } => {
+                let request = LiveSnapshotRequest {
+                    note: note.clone(),
+                    tags: tags.clone(),
+                    origin: SnapshotOrigin::User,
+                };
                 let made = match paths.is_empty() {
                     true => self.fs.snapshot(&request),
                     false => self.fs.snapshot_paths(&request, paths),
@@ -220,15 +223,15 @@ impl Service {
                 answer.snapshot = Some(made?.to_string());
                 self.publisher.ask();
             }
-            Request::Fork { name } => live::fork(&self.fs, name)?,
-            Request::Flush => self.fs.flush()?,
-            Request::Quota { bytes, inodes } => {
-                self.fs.set_quota(Quota { bytes: *bytes, inodes: *inodes })?;
+            ControlRequest::Fork { name } => live::fork(&self.fs, name)?,
+            ControlRequest::Flush => self.fs.flush()?,
+            ControlRequest::Quota { bytes, inodes } => {
+                self.fs.set_quota(WorktreeQuota { bytes: *bytes, inodes: *inodes })?;
             }
-            Request::Settle => {
+            ControlRequest::Settle => {
                 self.fs.settle()?;
             }
-            Request::RestorePaths { target, paths, discard } => {
+            ControlRequest::RestorePaths { target, paths, discard } => {
                 let restored = self.fs.restore_paths(id_of(target)?, paths, *discard)?;
                 for name in restored.replaced {
                     self.forgetter.get().inspect(|to| to.forget_name(self.fs.epoch(), name.dir, &name.name));
@@ -236,7 +239,7 @@ impl Service {
                 answer.snapshot = restored.saved.map(|id| id.to_string());
                 self.publisher.ask();
             }
-            Request::Restore { target, discard } => {
+            ControlRequest::Restore { target, discard } => {
                 answer.snapshot = self.restore(id_of(target)?, *discard)?.map(|id| id.to_string());
                 self.publisher.ask();
             }
@@ -263,19 +266,20 @@ impl Service {
 
     fn unpublished(&self) -> std::result::Result<Option<Vec<UnpublishedSnapshot>>, FsError> {
         let waiting = self.fs.pending()?;
-        let named = waiting.into_iter().map(|(_, Pending { id, record, tags, .. })| UnpublishedSnapshot {
-            id: id.to_string(),
-            parent: record.parents.first().map(ToString::to_string),
-            tags,
-        });
+        let named =
+            waiting.into_iter().map(|(_, PendingSnapshot { id, record, tags, .. })| UnpublishedSnapshot {
+                id: id.to_string(),
+                parent: record.parents.first().map(ToString::to_string),
+                tags,
+            });
         Ok((named.len() <= UNPUBLISHED_MAX).then(|| named.collect()))
     }
 
-    fn stand(&self, answer: Answer) -> std::result::Result<Answer, FsError> {
+    fn stand(&self, answer: ControlReply) -> std::result::Result<ControlReply, FsError> {
         let unpublished = self.fs.unpublished()?;
         let head = self.fs.tree().head().clone();
         let used = self.fs.tree().usage().used();
-        Ok(Answer {
+        Ok(ControlReply {
             root: Some(head.state.base.0.to_string()),
             head: head.snapshot.map(|last| last.id.to_string()),
             changed: self.fs.is_changed()?,
@@ -291,11 +295,12 @@ impl Service {
     }
 }
 
-fn answer_end(stream: &UnixStream, report: &EndReport) {
-    let EndReport { failure, is_fenced, snapshots, log_bytes } = report.clone();
-    let answer = Answer { failure, fenced: is_fenced, waiting: snapshots, log_bytes, ..Answer::default() };
+fn answer_end(stream: &UnixStream, report: &UnmountReport) {
+    let UnmountReport { failure, is_fenced, snapshots, log_bytes } = report.clone();
+    let answer =
+        ControlReply { failure, fenced: is_fenced, waiting: snapshots, log_bytes, ..ControlReply::default() };
     // Whoever asked may be gone.
-    let _ = send(stream, &Line::Done(answer));
+    let _ = send(stream, &ControlLine::Done(answer));
 }
 
 fn id_of(text: &str) -> std::result::Result<SnapshotId, FsError> {
@@ -303,21 +308,21 @@ fn id_of(text: &str) -> std::result::Result<SnapshotId, FsError> {
 }
 
 /// Asks the daemon behind a socket.
-pub fn ask(socket: &Path, request: &Request) -> Result<Answer> {
-    Question::put(socket, request)?.answer()
+pub fn ask(socket: &Path, request: &ControlRequest) -> Result<ControlReply> {
+    PendingReply::put(socket, request)?.answer()
 }
 
 /// A request that was sent, and is not answered yet.
-pub struct Question {
+pub struct PendingReply {
     socket: PathBuf,
     stream: BufReader<UnixStream>,
     /// What of the answer has come.
     line: Vec<u8>,
 }
 
-impl Question {
+impl PendingReply {
     /// Sends a request to the daemon behind a socket.
-    pub fn put(socket: &Path, request: &Request) -> Result<Self> {
+    pub fn put(socket: &Path, request: &ControlRequest) -> Result<Self> {
         let gone = |source| MountingError::Unreachable { socket: socket.into(), source };
         let stream = UnixStream::connect(socket).map_err(gone)?;
         send(&stream, request).map_err(gone)?;
@@ -325,13 +330,13 @@ impl Question {
     }
 
     /// Waits for the answer.
-    pub fn answer(mut self) -> Result<Answer> {
+    pub fn answer(mut self) -> Result<ControlReply> {
         let answer = self.wait(None)?;
         answer.ok_or_else(|| MountingError::NoAnswer(self.socket).into())
     }
 
     /// Waits for the next answer for some time at most; None: it has not come yet.
-    pub fn wait(&mut self, time: Option<Duration>) -> Result<Option<Answer>> {
+    pub fn wait(&mut self, time: Option<Duration>) -> Result<Option<ControlReply>> {
         let gone = |source| MountingError::Unreachable { socket: self.socket.clone(), source };
         self.stream.get_ref().set_read_timeout(time).map_err(gone)?;
         match (&mut self.stream).take(LINE_MAX).read_until(b'\n', &mut self.line) {
@@ -343,8 +348,8 @@ impl Question {
         }
         let line = std::mem::take(&mut self.line);
         match serde_json::from_slice(&line) {
-            Ok(Line::Done(answer)) => Ok(Some(answer)),
-            Ok(Line::Failed { kind, message, hint }) => {
+            Ok(ControlLine::Done(answer)) => Ok(Some(answer)),
+            Ok(ControlLine::Failed { kind, message, hint }) => {
                 Err(MountingError::Daemon { kind: kind_of_name(&kind), message, hint }.into())
             }
             Err(_) => Err(MountingError::NoAnswer(self.socket.clone()).into()),

@@ -17,15 +17,15 @@ use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
-use vellum_fuse::{MountError, Mounted};
-use vellum_library::Claim;
-use vellum_library::live::Stage;
+use vellum_fuse::{MountError, ServedFilesystem};
+use vellum_library::LiveStateClaim;
+use vellum_library::live::HolderStage;
 use vellum_types::ErrorKind;
 
-use super::end::{EndCause, EndNotice, EndReport};
-use super::live::MountedLive;
-use super::log::Log;
-use super::table::{self, Device};
+use super::end::{ShutdownCause, ShutdownSignal, UnmountReport};
+use super::live::MountedLiveWorktree;
+use super::log::MountLog;
+use super::table::{self, FilesystemDevice};
 use super::{MountingError, holders, watch};
 use crate::error::{CliError, Result, kind_of_name};
 
@@ -33,28 +33,28 @@ use crate::error::{CliError, Result, kind_of_name};
 const GRACE: Duration = Duration::from_secs(4);
 
 /// A mount with what serves it.
-pub struct Serving {
+pub struct ServedMount {
     /// The mount.
-    pub mounted: Mounted,
+    pub mounted: ServedFilesystem,
     /// The worktree, if that is what is mounted.
-    pub live: Option<MountedLive>,
+    pub live: Option<MountedLiveWorktree>,
     /// Where it is mounted.
     pub mountpoint: PathBuf,
     /// What its process needs: directories that the mount must not hide.
     pub needed: Vec<PathBuf>,
     /// Its log.
-    pub log: Arc<Log>,
+    pub log: Arc<MountLog>,
     /// Where its end is announced.
-    pub end: Arc<EndNotice>,
+    pub end: Arc<ShutdownSignal>,
 }
 
 /// Serves a mount until it is ended, then makes everything durable. Gives whether all of it is in the store.
-pub fn serve(serving: Serving) -> Result<bool> {
-    let Serving { mounted, live, mountpoint, needed, log, end } = serving;
+pub fn serve(serving: ServedMount) -> Result<bool> {
+    let ServedMount { mounted, live, mountpoint, needed, log, end } = serving;
     log.line(&format!("mounted on {}", mountpoint.display()));
     let device = table::at(&mountpoint)?.map(|mount| mount.device);
     let claim = live.as_ref().map(|live| live.claim.clone());
-    let ending = Ending { mountpoint, device, claim, log: log.clone(), end: end.clone() };
+    let ending = MountShutdown { mountpoint, device, claim, log: log.clone(), end: end.clone() };
     unmount_at_signals(ending)?;
     let failed = || CliError::io("start", "a thread");
     if let Some(device) = device {
@@ -68,15 +68,16 @@ pub fn serve(serving: Serving) -> Result<bool> {
         ended.note_unmounted();
     };
     std::thread::Builder::new().name("vellum-served".into()).spawn(wait).map_err(failed())?;
-    if end.wait() == EndCause::Asked {
+    if end.wait() == ShutdownCause::Asked {
         log.line("the mount is still seen somewhere: it is dead there from now on");
     }
-    let ended = live.map_or_else(|| Ok(EndReport::default()), |live| live.end(&log));
+    let ended = live.map_or_else(|| Ok(UnmountReport::default()), |live| live.end(&log));
     let (report, ended) = match ended {
         Ok(report) => (report, Ok(())),
         Err(error) => {
             let is_fenced = matches!(&error, MountingError::Fs(error) if error.is_fenced());
-            let report = EndReport { failure: Some(error.to_string()), is_fenced, ..EndReport::default() };
+            let report =
+                UnmountReport { failure: Some(error.to_string()), is_fenced, ..UnmountReport::default() };
             (report, Err(error))
         }
     };
@@ -93,16 +94,16 @@ pub fn serve(serving: Serving) -> Result<bool> {
 }
 
 /// What it takes to end a mount from within its process.
-struct Ending {
+struct MountShutdown {
     mountpoint: PathBuf,
-    device: Option<Device>,
-    claim: Option<Arc<Claim>>,
-    log: Arc<Log>,
-    end: Arc<EndNotice>,
+    device: Option<FilesystemDevice>,
+    claim: Option<Arc<LiveStateClaim>>,
+    log: Arc<MountLog>,
+    end: Arc<ShutdownSignal>,
 }
 
 /// The first signal unmounts, or takes out of sight what is in use. A second one finds the usual reaction: death.
-fn unmount_at_signals(ending: Ending) -> Result<()> {
+fn unmount_at_signals(ending: MountShutdown) -> Result<()> {
     let failed = || CliError::io("wait for", "signals");
     let (mut received, sender) = UnixStream::pair().map_err(failed())?;
     let asked = Arc::new(AtomicBool::new(false));
@@ -124,7 +125,7 @@ fn unmount_at_signals(ending: Ending) -> Result<()> {
     Ok(())
 }
 
-impl Ending {
+impl MountShutdown {
     /// Ends the mount within [`GRACE`], whoever uses it still: what they wrote until then is kept.
     fn run(&self) {
         let done = match vellum_fuse::mounting::unmount(&self.mountpoint) {
@@ -132,7 +133,7 @@ impl Ending {
                 self.log.line("the mount is in use: it goes out of sight");
                 self.claim.iter().for_each(|claim| {
                     // It only tells others why they have to wait.
-                    let _ = claim.tell_stage(Stage::Detached);
+                    let _ = claim.tell_stage(HolderStage::Detached);
                 });
                 vellum_fuse::mounting::detach(&self.mountpoint)
             }
@@ -164,7 +165,7 @@ const SETTLING: Duration = Duration::from_millis(500);
 
 /// What the process in the background says of its failure.
 #[derive(Deserialize)]
-struct Failure {
+struct DaemonFailure {
     kind: String,
     message: String,
     hint: Option<String>,
@@ -199,7 +200,7 @@ fn report(mut child: Child) -> Result<Value> {
         Some(error) => {
             // The end of a process that failed is near; nobody else would collect it.
             let _ = child.wait();
-            let Ok(Failure { kind, message, hint }) = Failure::deserialize(error) else {
+            let Ok(DaemonFailure { kind, message, hint }) = DaemonFailure::deserialize(error) else {
                 return Err(died(child));
             };
             Err(MountingError::Daemon { kind: kind_of_name(&kind), message, hint }.into())

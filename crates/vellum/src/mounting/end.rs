@@ -11,7 +11,7 @@ const ANSWERING_MAX: Duration = Duration::from_secs(2);
 
 /// What became of everything that was written.
 #[derive(Debug, Clone, Default)]
-pub struct EndReport {
+pub struct UnmountReport {
     /// Why not everything is in the store; None: it is.
     pub failure: Option<String>,
     /// Whether that is because another took the worktree over: then it never goes there.
@@ -23,16 +23,16 @@ pub struct EndReport {
 }
 
 #[derive(Default)]
-struct Progress {
+struct UnmountProgress {
     is_asked: bool,
     is_unmounted: bool,
-    report: Option<EndReport>,
+    report: Option<UnmountReport>,
     listeners: usize,
 }
 
 /// Why a process begins to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndCause {
+pub enum ShutdownCause {
     /// The kernel has ended the mount.
     Unmounted,
     /// Somebody asked, and the mount may still be seen somewhere.
@@ -41,12 +41,12 @@ pub enum EndCause {
 
 /// Where a mount's end is announced and waited for.
 #[derive(Default)]
-pub struct EndNotice {
-    progress: Mutex<Progress>,
+pub struct ShutdownSignal {
+    progress: Mutex<UnmountProgress>,
     changed: Condvar,
 }
 
-impl EndNotice {
+impl ShutdownSignal {
     /// Asks the process to end, whoever still sees the mount.
     pub fn ask(&self) {
         self.lock().is_asked = true;
@@ -60,11 +60,11 @@ impl EndNotice {
     }
 
     /// Waits until the process has to end.
-    pub fn wait(&self) -> EndCause {
-        let begun = |progress: &mut Progress| !progress.is_asked && !progress.is_unmounted;
+    pub fn wait(&self) -> ShutdownCause {
+        let begun = |progress: &mut UnmountProgress| !progress.is_asked && !progress.is_unmounted;
         let waited = self.changed.wait_while(self.lock(), begun);
         let progress = waited.unwrap_or_else(PoisonError::into_inner);
-        if progress.is_unmounted { EndCause::Unmounted } else { EndCause::Asked }
+        if progress.is_unmounted { ShutdownCause::Unmounted } else { ShutdownCause::Asked }
     }
 
     /// Waits until the kernel has ended the mount, for some time; whether it has.
@@ -74,7 +74,7 @@ impl EndNotice {
     }
 
     /// Waits for the report, and hands it to `answer`. From when `begun` is called, the process does not end before that.
-    pub fn listen(&self, begun: impl FnOnce(), answer: impl FnOnce(&EndReport)) {
+    pub fn listen(&self, begun: impl FnOnce(), answer: impl FnOnce(&UnmountReport)) {
         self.lock().listeners += 1;
         begun();
         let progress = self.lock();
@@ -86,15 +86,15 @@ impl EndNotice {
     }
 
     /// Tells everybody; returns when those who wait have been answered.
-    pub fn report(&self, report: EndReport) {
+    pub fn report(&self, report: UnmountReport) {
         self.lock().report = Some(report);
         self.changed.notify_all();
-        let answering = |progress: &mut Progress| progress.listeners > 0;
+        let answering = |progress: &mut UnmountProgress| progress.listeners > 0;
         // Whoever does not read its answer must not keep the process.
         let _ = self.changed.wait_timeout_while(self.lock(), ANSWERING_MAX, answering);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Progress> {
+    fn lock(&self) -> MutexGuard<'_, UnmountProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

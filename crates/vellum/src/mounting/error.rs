@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use vellum_fs::FsError;
 use vellum_fuse::MountError;
 use vellum_library::OpenError;
-use vellum_library::live::{Holder, Stage};
+use vellum_library::live::{HolderStage, StateHolder};
 use vellum_types::ErrorKind;
 
 use crate::error::volume_hint;
@@ -160,15 +160,17 @@ fn open_hint(error: &OpenError) -> Option<String> {
             return Some(format!("'vellum worktree keep {name} NEW' makes a worktree of its own of them"));
         }
         OpenError::NothingLeft { .. } => "'vellum worktree list' shows all worktrees",
-        OpenError::Held { holder: Holder { stage: Stage::Detached, pid: Some(pid), .. }, .. } => {
+        OpenError::Held {
+            holder: StateHolder { stage: HolderStage::Detached, pid: Some(pid), .. }, ..
+        } => {
             return Some(format!(
                 "end these programs; or end process {pid} ('kill {pid}'): it keeps what they wrote"
             ));
         }
-        OpenError::Held { holder: Holder { stage: Stage::Ending, .. }, .. } => {
+        OpenError::Held { holder: StateHolder { stage: HolderStage::Ending, .. }, .. } => {
             "run the command again in a while"
         }
-        OpenError::Held { holder: Holder { mountpoint: Some(mountpoint), .. }, .. } => {
+        OpenError::Held { holder: StateHolder { mountpoint: Some(mountpoint), .. }, .. } => {
             return Some(format!(
                 "work there, or end that mount with 'vellum umount {mountpoint}'; '--snapshot' mounts a state of it \
                  beside it"

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use vellum_volume::tree::show;
 
-use super::table::{self, Device};
+use super::table::{self, FilesystemDevice};
 
 /// A process that keeps a filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn list(processes: &[HoldingProcess]) -> String {
 
 /// The processes that use a filesystem, and one for each other mount namespace that shows it, but for `except`. Those
 /// that this user may not look into are not found.
-pub fn find(device: Device, except: &[u32]) -> Vec<HoldingProcess> {
+pub fn find(device: FilesystemDevice, except: &[u32]) -> Vec<HoldingProcess> {
     let here = namespace("self");
     let mut shown: BTreeMap<OsString, Option<PathBuf>> = BTreeMap::new();
     let mut told = BTreeSet::new();
@@ -94,13 +94,13 @@ fn namespace(process: &str) -> Option<OsString> {
     Some(fs::read_link(format!("/proc/{process}/ns/mnt")).ok()?.into_os_string())
 }
 
-fn mountpoint_of(pid: u32, device: Device) -> Option<PathBuf> {
+fn mountpoint_of(pid: u32, device: FilesystemDevice) -> Option<PathBuf> {
     let mounts = table::of_process(pid).ok()?;
     mounts.into_iter().find(|mount| mount.device == device).map(|mount| mount.mountpoint)
 }
 
 /// Something of the filesystem that a process has: where it stands, what it has open or mapped, its program.
-fn used_by(pid: u32, device: Device) -> Option<PathBuf> {
+fn used_by(pid: u32, device: FilesystemDevice) -> Option<PathBuf> {
     let own = ["cwd", "root", "exe"].map(|name| PathBuf::from(format!("/proc/{pid}/{name}")));
     let open =
         fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -108,13 +108,13 @@ fn used_by(pid: u32, device: Device) -> Option<PathBuf> {
 }
 
 /// Whether what a link of `/proc` leads to is on a device, by what the kernel knows without asking.
-fn is_on(path: &Path, device: Device) -> bool {
+fn is_on(path: &Path, device: FilesystemDevice) -> bool {
     let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
     found.is_ok_and(|found| (found.stx_dev_major, found.stx_dev_minor) == (device.major, device.minor))
 }
 
 /// A line of `/proc/PID/maps`: addresses, permissions, offset, device in hexadecimal, inode, path.
-fn mapped_by(pid: u32, device: Device) -> Option<PathBuf> {
+fn mapped_by(pid: u32, device: FilesystemDevice) -> Option<PathBuf> {
     let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
     let wanted = format!("{:02x}:{:02x}", device.major, device.minor);
     let line = maps

@@ -15,11 +15,11 @@ const ROTATE_AT: u64 = 4 << 20;
 
 /// The log.
 #[derive(Debug)]
-pub struct Log {
+pub struct MountLog {
     file: File,
 }
 
-impl Log {
+impl MountLog {
     /// Opens the log of a process to come.
     pub fn open(path: &Path) -> Result<Self> {
         let failed = || CliError::io("open the log", path.display().to_string());

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use vellum_types::Exposition;
+use vellum_types::MetricsExposition;
 
 use crate::error::{CliError, Result};
 
@@ -19,7 +19,7 @@ const REQUEST_MAX: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Makes the text.
-pub type Text = Box<dyn Fn() -> String + Send>;
+pub type MetricsText = Box<dyn Fn() -> String + Send>;
 
 /// Where figures are to be had, as typed: `PORT`, `:PORT` or `ADDRESS:PORT`. Without an address it is the loopback.
 pub fn parse(typed: &str) -> std::result::Result<SocketAddr, String> {
@@ -30,7 +30,7 @@ pub fn parse(typed: &str) -> std::result::Result<SocketAddr, String> {
 }
 
 /// Tells what this process takes of the machine, by the names that others use for it.
-pub fn expose_process(out: &mut Exposition) {
+pub fn expose_process(out: &mut MetricsExposition) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name, which may hold anything, ends with the last bracket; after it come user and system time as the 12th and
     // 13th word, and resident pages as the 22nd, counted from 1.
@@ -44,7 +44,7 @@ pub fn expose_process(out: &mut Exposition) {
 
 /// Answers at an address, in a thread of its own, as long as the process lives. Gives the address, with the port that
 /// the system chose where 0 was asked for.
-pub fn serve(address: SocketAddr, text: Text) -> Result<SocketAddr> {
+pub fn serve(address: SocketAddr, text: MetricsText) -> Result<SocketAddr> {
     let failed = |error: io::Error| CliError::io("answer at", address.to_string())(error);
     let listener = TcpListener::bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
@@ -62,7 +62,7 @@ pub fn serve(address: SocketAddr, text: Text) -> Result<SocketAddr> {
     Ok(bound)
 }
 
-fn one(mut stream: TcpStream, text: &Text) -> io::Result<()> {
+fn one(mut stream: TcpStream, text: &MetricsText) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let request = read(&mut stream)?;
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();

@@ -58,7 +58,7 @@ const TEARDOWN_STEP: Duration = Duration::from_millis(10);
 
 /// Whether nobody serves a mount. A process that was killed a moment ago still has it until the kernel has closed what
 /// it had open: that is waited for.
-fn is_or_becomes_dead(mount: &table::Mount) -> bool {
+fn is_or_becomes_dead(mount: &table::MountTableEntry) -> bool {
     let start = Instant::now();
     while !mount.is_dead() {
         if mount.describe().is_ok() || start.elapsed() > TEARDOWN {

@@ -15,7 +15,7 @@ const KIND: &str = "fuse.vellum";
 
 /// What the kernel calls a filesystem: all mounts of one have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Device {
+pub struct FilesystemDevice {
     /// Its major number.
     pub major: u32,
     /// Its minor number.
@@ -24,9 +24,9 @@ pub struct Device {
 
 /// A mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
+pub struct MountTableEntry {
     /// The filesystem.
-    pub device: Device,
+    pub device: FilesystemDevice,
     /// The directory of the filesystem that is seen there: `/` is all of it.
     pub root: PathBuf,
     /// Where.
@@ -39,7 +39,7 @@ pub struct Mount {
     pub read_only: bool,
 }
 
-impl Mount {
+impl MountTableEntry {
     /// Whether it is a volume's.
     pub fn is_ours(&self) -> bool {
         self.kind == KIND
@@ -64,39 +64,39 @@ impl Mount {
 }
 
 /// All mounts, in the order in which they were made.
-pub fn all() -> Result<Vec<Mount>> {
+pub fn all() -> Result<Vec<MountTableEntry>> {
     let text = std::fs::read(TABLE).map_err(CliError::io("read", TABLE))?;
     Ok(parse_all(&text))
 }
 
 /// A mount that shows all of a filesystem.
-pub fn whole(device: Device) -> Result<Option<Mount>> {
+pub fn whole(device: FilesystemDevice) -> Result<Option<MountTableEntry>> {
     Ok(all()?.into_iter().find(|mount| mount.device == device && mount.is_whole()))
 }
 
 /// All mounts that a process sees.
-pub fn of_process(pid: u32) -> std::io::Result<Vec<Mount>> {
+pub fn of_process(pid: u32) -> std::io::Result<Vec<MountTableEntry>> {
     Ok(parse_all(&std::fs::read(format!("/proc/{pid}/mountinfo"))?))
 }
 
-fn parse_all(text: &[u8]) -> Vec<Mount> {
+fn parse_all(text: &[u8]) -> Vec<MountTableEntry> {
     text.split(|byte| *byte == b'\n').filter_map(parse).collect()
 }
 
 /// What is seen at a path: the last that was mounted there.
-pub fn at(mountpoint: &Path) -> Result<Option<Mount>> {
+pub fn at(mountpoint: &Path) -> Result<Option<MountTableEntry>> {
     Ok(all()?.into_iter().rev().find(|mount| mount.mountpoint == mountpoint))
 }
 
 /// A line: number, parent, device, root, mountpoint, options, optional fields, `-`, kind, source, more options.
-fn parse(line: &[u8]) -> Option<Mount> {
+fn parse(line: &[u8]) -> Option<MountTableEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
     let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
-    let device = Device { major: major.parse().ok()?, minor: minor.parse().ok()? };
+    let device = FilesystemDevice { major: major.parse().ok()?, minor: minor.parse().ok()? };
     let (root, mountpoint, options) = (fields.next()?, fields.next()?, fields.next()?);
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let text = |bytes: &[u8]| String::from_utf8_lossy(&unescape(bytes)).into_owned();
-    Some(Mount {
+    Some(MountTableEntry {
         device,
         root: OsString::from_vec(unescape(root)).into(),
         mountpoint: OsString::from_vec(unescape(mountpoint)).into(),
@@ -141,7 +141,10 @@ mod tests {
         let line =
             b"36 35 0:41 / /mnt/a\\040b\\134 ro,nosuid shared:1 master:2 - fuse.vellum vellum:w rw,user_id=0";
         let mount = parse(line).unwrap();
-        assert_eq!((mount.device, mount.root.as_path()), (Device { major: 0, minor: 41 }, Path::new("/")));
+        assert_eq!(
+            (mount.device, mount.root.as_path()),
+            (FilesystemDevice { major: 0, minor: 41 }, Path::new("/"))
+        );
         assert_eq!(mount.mountpoint, Path::new("/mnt/a b\\"));
         assert_eq!((mount.kind.as_str(), mount.source.as_str()), (KIND, "vellum:w"));
         assert!(mount.read_only && mount.is_ours());

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::log::Log;
-use super::table::{self, Device, Mount};
+use super::log::MountLog;
+use super::table::{self, FilesystemDevice, MountTableEntry};
 
 /// Watches the table from now on, for a filesystem that needs these directories.
-pub fn start(device: Device, needed: Vec<PathBuf>, log: Arc<Log>) -> std::io::Result<()> {
+pub fn start(device: FilesystemDevice, needed: Vec<PathBuf>, log: Arc<MountLog>) -> std::io::Result<()> {
     let changes = File::open("/proc/self/mountinfo")?;
     let watch = move || {
         loop {
@@ -29,10 +29,10 @@ pub fn start(device: Device, needed: Vec<PathBuf>, log: Arc<Log>) -> std::io::Re
     Ok(())
 }
 
-fn take_away(device: Device, needed: &[PathBuf], log: &Log) {
+fn take_away(device: FilesystemDevice, needed: &[PathBuf], log: &MountLog) {
     // If the table cannot be read now, the next change is another chance.
     let mounts = table::all().unwrap_or_default();
-    let hides = |mount: &&Mount| {
+    let hides = |mount: &&MountTableEntry| {
         mount.device == device && needed.iter().any(|path| path.starts_with(&mount.mountpoint))
     };
     for mount in mounts.iter().filter(hides) {

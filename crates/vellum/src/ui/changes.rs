@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use vellum_types::FileKind;
-use vellum_volume::diff::{Aspects, ChangeKind, FileChange, Side};
+use vellum_volume::diff::{ChangeAspects, ChangeKind, ChangeSide, FileChange};
 
 use super::format;
-use super::json::{self, Name};
-use super::style::Style;
-use super::table::{Align, Cell, Table};
+use super::json::{self, NameJson};
+use super::style::TextStyle;
+use super::table::{ColumnAlignment, TableCell, TextTable};
 
 /// Names up to this wide line up what stands behind them, columns: leaves room for it on a usual terminal.
 pub const NAME_COLUMN: usize = 56;
@@ -37,7 +37,7 @@ fn word(kind: ChangeKind) -> &'static str {
 }
 
 /// Paints by kind of change.
-pub fn paint(style: Style, kind: ChangeKind, text: &str) -> String {
+pub fn paint(style: TextStyle, kind: ChangeKind, text: &str) -> String {
     match kind {
         ChangeKind::Added => style.green(text),
         ChangeKind::Deleted => style.red(text),
@@ -47,7 +47,7 @@ pub fn paint(style: Style, kind: ChangeKind, text: &str) -> String {
 }
 
 /// In which respects a file differs, as words.
-pub fn aspects(aspects: Aspects) -> Vec<&'static str> {
+pub fn aspects(aspects: ChangeAspects) -> Vec<&'static str> {
     let all = [
         (aspects.kind, "kind"),
         (aspects.content, "content"),
@@ -61,13 +61,13 @@ pub fn aspects(aspects: Aspects) -> Vec<&'static str> {
 
 /// A difference in JSON.
 #[derive(Serialize)]
-pub struct Item {
+pub struct ChangeJson {
     change: &'static str,
     #[serde(flatten)]
-    name: Name,
+    name: NameJson,
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    old_path: Option<Name>,
+    old_path: Option<NameJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     old_size: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,15 +75,15 @@ pub struct Item {
     aspects: Vec<&'static str>,
 }
 
-impl From<&FileChange> for Item {
+impl From<&FileChange> for ChangeJson {
     fn from(change: &FileChange) -> Self {
         let either = change.new.as_ref().or(change.old.as_ref());
         let moved = change.old.as_ref().filter(|_| change.kind == ChangeKind::Renamed);
         Self {
             change: word(change.kind),
-            name: Name::new(change.path()),
+            name: NameJson::new(change.path()),
             kind: either.map_or("file", |side| json::kind(side.kind)),
-            old_path: moved.map(|side| Name::new(&side.path)),
+            old_path: moved.map(|side| NameJson::new(&side.path)),
             old_size: change.old.as_ref().map(|side| side.size),
             size: change.new.as_ref().map(|side| side.size),
             aspects: aspects(change.aspects),
@@ -93,14 +93,14 @@ impl From<&FileChange> for Item {
 
 /// How many of each kind.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct ChangeCounts {
     added: u64,
     deleted: u64,
     modified: u64,
     renamed: u64,
 }
 
-impl Counts {
+impl ChangeCounts {
     /// Counts them.
     pub fn of<'a>(kinds: impl IntoIterator<Item = &'a FileChange>) -> Self {
         let mut counts = Self::default();
@@ -116,7 +116,7 @@ impl Counts {
     }
 }
 
-impl std::fmt::Display for Counts {
+impl std::fmt::Display for ChangeCounts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let all = [
             (self.added, "added"),
@@ -134,7 +134,7 @@ impl std::fmt::Display for Counts {
 }
 
 /// A difference with how many others it stands for.
-pub struct Shown<'a> {
+pub struct GroupedChange<'a> {
     /// The difference.
     pub change: &'a FileChange,
     /// Entries below a directory that came or went with it.
@@ -143,7 +143,7 @@ pub struct Shown<'a> {
     pub is_ignored: bool,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> GroupedChange<'a> {
     /// A difference that stands for itself.
     pub fn one(change: &'a FileChange) -> Self {
         Self { change, below: 0, is_ignored: false }
@@ -151,17 +151,17 @@ impl<'a> Shown<'a> {
 }
 
 /// Directories that came or went stand for all that came or went with them.
-pub fn collapse(changes: &[FileChange]) -> Vec<Shown<'_>> {
+pub fn collapse(changes: &[FileChange]) -> Vec<GroupedChange<'_>> {
     collapse_kinds(changes, &[ChangeKind::Added, ChangeKind::Deleted])
 }
 
 /// Directories that went stand for all that went with them; what came is listed one by one.
-pub fn collapse_deleted(changes: &[FileChange]) -> Vec<Shown<'_>> {
+pub fn collapse_deleted(changes: &[FileChange]) -> Vec<GroupedChange<'_>> {
     collapse_kinds(changes, &[ChangeKind::Deleted])
 }
 
-fn collapse_kinds<'a>(changes: &'a [FileChange], kinds: &[ChangeKind]) -> Vec<Shown<'a>> {
-    let mut shown: Vec<Shown<'_>> = Vec::new();
+fn collapse_kinds<'a>(changes: &'a [FileChange], kinds: &[ChangeKind]) -> Vec<GroupedChange<'a>> {
+    let mut shown: Vec<GroupedChange<'_>> = Vec::new();
     let mut tops: HashMap<(ChangeKind, &[u8]), usize> = HashMap::new();
     for change in changes {
         let path = change.path();
@@ -171,7 +171,7 @@ fn collapse_kinds<'a>(changes: &'a [FileChange], kinds: &[ChangeKind]) -> Vec<Sh
         let at = top.unwrap_or(shown.len());
         match shown.get_mut(at) {
             Some(dir) => dir.below += 1,
-            None => shown.push(Shown::one(change)),
+            None => shown.push(GroupedChange::one(change)),
         }
         if whole && either(change).is_some_and(|side| side.kind == FileKind::Dir) {
             tops.insert((change.kind, path), at);
@@ -180,13 +180,13 @@ fn collapse_kinds<'a>(changes: &'a [FileChange], kinds: &[ChangeKind]) -> Vec<Sh
     shown
 }
 
-fn either(change: &FileChange) -> Option<&Side> {
+fn either(change: &FileChange) -> Option<&ChangeSide> {
     change.new.as_ref().or(change.old.as_ref())
 }
 
 /// What a list says of each difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Detail {
+pub enum ChangeDetail {
     /// In which respects it differs.
     Aspects,
     /// Sizes too.
@@ -195,13 +195,14 @@ pub enum Detail {
 
 /// The list, a line each. `show` turns a path into what the user would type.
 pub fn list(
-    style: Style,
-    changes: &[Shown<'_>],
-    detail: Detail,
+    style: TextStyle,
+    changes: &[GroupedChange<'_>],
+    detail: ChangeDetail,
     show: impl Fn(&[u8]) -> String,
 ) -> Vec<String> {
-    let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]).limit(NAME_COLUMN);
-    for Shown { change, below, is_ignored } in changes {
+    let mut table = TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Left, ColumnAlignment::Left])
+        .limit(NAME_COLUMN);
+    for GroupedChange { change, below, is_ignored } in changes {
         let slash = if either(change).is_some_and(|side| side.kind == FileKind::Dir) { "/" } else { "" };
         let mut name = format!("{}{slash}", show(change.path()));
         if let (ChangeKind::Renamed, Some(old)) = (change.kind, &change.old) {
@@ -212,20 +213,20 @@ pub fn list(
             remark = if remark.is_empty() { IGNORED.into() } else { format!("{remark} {IGNORED}") };
         }
         table.row([
-            Cell::painted(letter(change.kind), |text| paint(style, change.kind, text)),
-            Cell::painted(&name, |text| paint(style, change.kind, text)),
-            Cell::painted(&remark, |text| style.dim(text)),
+            TableCell::painted(letter(change.kind), |text| paint(style, change.kind, text)),
+            TableCell::painted(&name, |text| paint(style, change.kind, text)),
+            TableCell::painted(&remark, |text| style.dim(text)),
         ]);
     }
     table.lines()
 }
 
-fn remark(change: &FileChange, below: u64, detail: Detail) -> String {
+fn remark(change: &FileChange, below: u64, detail: ChangeDetail) -> String {
     let mut parts = Vec::new();
     if below > 0 {
         parts.push(format!("with {} in it", format::count(below, "entry")));
     }
-    if detail == Detail::Sizes {
+    if detail == ChangeDetail::Sizes {
         parts.extend(sizes(change));
     }
     let mut words = aspects(change.aspects);
@@ -241,8 +242,9 @@ fn remark(change: &FileChange, below: u64, detail: Detail) -> String {
 }
 
 fn sizes(change: &FileChange) -> Option<String> {
-    let size =
-        |side: &Option<Side>| side.as_ref().filter(|side| side.kind == FileKind::File).map(|side| side.size);
+    let size = |side: &Option<ChangeSide>| {
+        side.as_ref().filter(|side| side.kind == FileKind::File).map(|side| side.size)
+    };
     match (size(&change.old), size(&change.new)) {
         (Some(old), Some(new)) if old != new => {
             Some(format!("{} -> {}", format::size(old), format::size(new)))
@@ -258,10 +260,10 @@ mod tests {
     use vellum_types::Ino;
 
     fn change(kind: ChangeKind, path: &str, is: FileKind) -> FileChange {
-        let side = Side { path: path.into(), ino: Ino(2), kind: is, size: 10 };
+        let side = ChangeSide { path: path.into(), ino: Ino(2), kind: is, size: 10 };
         let old = (kind != ChangeKind::Added).then(|| side.clone());
         let new = (kind != ChangeKind::Deleted).then_some(side);
-        FileChange { kind, old, new, aspects: Aspects::default() }
+        FileChange { kind, old, new, aspects: ChangeAspects::default() }
     }
 
     #[test]
@@ -274,7 +276,7 @@ mod tests {
             change(Added, "a/b/c", FileKind::File),
             change(Deleted, "a/gone", FileKind::File),
         ];
-        let lines = list(Style::default(), &collapse(&changes), Detail::Aspects, |path| {
+        let lines = list(TextStyle::default(), &collapse(&changes), ChangeDetail::Aspects, |path| {
             String::from_utf8_lossy(path).into_owned()
         });
         assert_eq!(lines, ["A  a/      with 2 entries in it", "A  a-b", "D  a/gone"]);
@@ -291,7 +293,7 @@ mod tests {
         ];
         let mut shown = collapse_deleted(&changes);
         shown.iter_mut().for_each(|shown| shown.is_ignored = shown.change.kind == Deleted);
-        let lines = list(Style::default(), &shown, Detail::Aspects, |path| {
+        let lines = list(TextStyle::default(), &shown, ChangeDetail::Aspects, |path| {
             String::from_utf8_lossy(path).into_owned()
         });
         assert_eq!(lines, ["A  a/", "A  a/b", "D  d/   with 1 entry in it (ignored now)"]);
@@ -303,6 +305,6 @@ mod tests {
             change(ChangeKind::Added, "a", FileKind::File),
             change(ChangeKind::Deleted, "b", FileKind::File),
         ];
-        assert_eq!(Counts::of(&changes).to_string(), "1 added, 1 deleted");
+        assert_eq!(ChangeCounts::of(&changes).to_string(), "1 added, 1 deleted");
     }
 }

@@ -1,16 +1,16 @@
 //! Rows of a bench as people read them: the median with how far the runs are apart, and the grade.
 
-use vellum_bench::Report;
-use vellum_bench::expectation::{Grade, Graded, RECORDED_ON};
-use vellum_bench::report::Row;
+use vellum_bench::BenchReport;
+use vellum_bench::expectation::{ExpectationGrade, GradedFigure, RECORDED_ON};
+use vellum_bench::report::BenchRow;
 
-use super::Ui;
-use super::style::Style;
-use super::table::{Align, Cell, Table};
+use super::UserInterface;
+use super::style::TextStyle;
+use super::table::{ColumnAlignment, TableCell, TextTable};
 use crate::error::Result;
 
 /// Prints what was measured, on what, and the rows.
-pub fn print(ui: &Ui, report: &Report) -> Result<()> {
+pub fn print(ui: &UserInterface, report: &BenchReport) -> Result<()> {
     let machine = &report.machine;
     ui.line(format!("{}, {} of it, Linux {}", machine.processor, machine.cores, machine.kernel))?;
     let what: Vec<_> = ["path", "store", "filesystem", "device"]
@@ -20,7 +20,13 @@ pub fn print(ui: &Ui, report: &Report) -> Result<()> {
         .collect();
     ui.line(what.join(", "))?;
     ui.line("")?;
-    let mut table = Table::new(&[Align::Left, Align::Right, Align::Left, Align::Right, Align::Left]);
+    let mut table = TextTable::new(&[
+        ColumnAlignment::Left,
+        ColumnAlignment::Right,
+        ColumnAlignment::Left,
+        ColumnAlignment::Right,
+        ColumnAlignment::Left,
+    ]);
     for row in &report.rows {
         table.row(cells(ui.style, row));
     }
@@ -39,7 +45,7 @@ pub fn print(ui: &Ui, report: &Report) -> Result<()> {
     Ok(())
 }
 
-fn cells(style: Style, row: &Row) -> [Cell; 5] {
+fn cells(style: TextStyle, row: &BenchRow) -> [TableCell; 5] {
     let Some(summary) = row.summary() else { return [(); 5].map(|()| "".into()) };
     let spread = match row.runs.len() {
         0 | 1 => String::new(),
@@ -49,14 +55,14 @@ fn cells(style: Style, row: &Row) -> [Cell; 5] {
     [row.name.as_str().into(), figure(summary.median).into(), row.unit.as_str().into(), spread.into(), grade]
 }
 
-fn grade(style: Style, graded: &Graded) -> Cell {
-    let (word, paint): (_, fn(Style, &str) -> String) = match graded.grade {
-        Grade::Green => ("green", Style::green),
-        Grade::Yellow => ("yellow", Style::yellow),
-        Grade::Red => ("red", Style::red),
+fn grade(style: TextStyle, graded: &GradedFigure) -> TableCell {
+    let (word, paint): (_, fn(TextStyle, &str) -> String) = match graded.grade {
+        ExpectationGrade::Green => ("green", TextStyle::green),
+        ExpectationGrade::Yellow => ("yellow", TextStyle::yellow),
+        ExpectationGrade::Red => ("red", TextStyle::red),
     };
     let text = format!("{word} (expected {})", figure(graded.expected));
-    Cell::painted(&text, |text| paint(style, text))
+    TableCell::painted(&text, |text| paint(style, text))
 }
 
 /// A figure with the digits that count.

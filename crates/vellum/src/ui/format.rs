@@ -2,7 +2,7 @@
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
-use vellum_types::{FileKind, Time};
+use vellum_types::{FileKind, UnixTime};
 
 const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
@@ -65,26 +65,26 @@ pub fn count(how_many: u64, noun: &str) -> String {
     format!("{} {plural}", number(how_many))
 }
 
-fn timestamp(time: Time) -> Option<Timestamp> {
+fn timestamp(time: UnixTime) -> Option<Timestamp> {
     Timestamp::new(time.secs, i32::try_from(time.nanos).ok()?).ok()
 }
 
 /// Local time to the second: "2026-05-01 13:30:05".
-pub fn local_time(time: Time) -> String {
+pub fn local_time(time: UnixTime) -> String {
     local(time, "%Y-%m-%d %H:%M:%S")
 }
 
 /// Local time to the minute: "2026-05-01 13:30".
-pub fn local_minute(time: Time) -> String {
+pub fn local_minute(time: UnixTime) -> String {
     local(time, "%Y-%m-%d %H:%M")
 }
 
 /// Local time to the nanosecond with its offset.
-pub fn local_exact(time: Time) -> String {
+pub fn local_exact(time: UnixTime) -> String {
     local(time, "%Y-%m-%d %H:%M:%S.%9f %:z")
 }
 
-fn local(time: Time, pattern: &str) -> String {
+fn local(time: UnixTime, pattern: &str) -> String {
     match timestamp(time) {
         Some(moment) => moment.to_zoned(TimeZone::system()).strftime(pattern).to_string(),
         None => format!("@{}", time.secs),
@@ -92,12 +92,12 @@ fn local(time: Time, pattern: &str) -> String {
 }
 
 /// The moment as RFC 3339 in UTC, to the nanosecond; seconds since 1970 after an `@` where no year has four digits.
-pub fn utc(time: Time) -> String {
+pub fn utc(time: UnixTime) -> String {
     timestamp(time).map_or_else(|| format!("@{}", time.secs), |moment| format!("{moment:.9}"))
 }
 
 /// How long ago: "just now", "5 minutes ago", "3 days ago".
-pub fn ago(time: Time) -> String {
+pub fn ago(time: UnixTime) -> String {
     let seconds = Zoned::now().timestamp().as_second().saturating_sub(time.secs);
     let (amount, unit) = match seconds {
         i64::MIN..=-60 => return "in the future".into(),
@@ -202,9 +202,9 @@ mod tests {
 
     #[test]
     fn times_that_no_calendar_has_are_still_shown() {
-        let far = Time { secs: i64::MAX, nanos: 0 };
+        let far = UnixTime { secs: i64::MAX, nanos: 0 };
         assert_eq!(utc(far), format!("@{}", i64::MAX));
-        assert_eq!(utc(Time { secs: -1, nanos: 500_000_000 }), "1969-12-31T23:59:59.500000000Z");
+        assert_eq!(utc(UnixTime { secs: -1, nanos: 500_000_000 }), "1969-12-31T23:59:59.500000000Z");
     }
 
     #[test]

@@ -4,11 +4,11 @@
 //! the next snapshot of its line.
 
 /// Draws one list.
-pub struct Graph<T> {
+pub struct HistoryGraph<T> {
     lanes: Vec<Option<T>>,
 }
 
-impl<T> Default for Graph<T> {
+impl<T> Default for HistoryGraph<T> {
     fn default() -> Self {
         Self { lanes: Vec::new() }
     }
@@ -16,7 +16,7 @@ impl<T> Default for Graph<T> {
 
 /// What to draw for one entry.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Rows {
+pub struct GraphRows {
     /// Whole lines before it: lanes that meet in it.
     pub before: Vec<String>,
     /// In front of the entry itself.
@@ -25,9 +25,9 @@ pub struct Rows {
     pub after: Vec<String>,
 }
 
-impl<T: Copy + PartialEq> Graph<T> {
+impl<T: Copy + PartialEq> HistoryGraph<T> {
     /// The next entry and its parents, as far as they will be listed too.
-    pub fn add(&mut self, id: T, parents: &[T]) -> Rows {
+    pub fn add(&mut self, id: T, parents: &[T]) -> GraphRows {
         let mut waiting =
             self.lanes.iter().enumerate().filter(|(_, lane)| **lane == Some(id)).map(|(at, _)| at);
         let first = waiting.next();
@@ -52,7 +52,7 @@ impl<T: Copy + PartialEq> Graph<T> {
         while let Some(None) = self.lanes.last() {
             self.lanes.pop();
         }
-        Rows { before, node, after }
+        GraphRows { before, node, after }
     }
 
     fn set(&mut self, lane: usize, waiting: Option<T>) {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn draw(entries: &[(u32, &[u32])]) -> Vec<String> {
-        let mut graph = Graph::default();
+        let mut graph = HistoryGraph::default();
         let mut lines = Vec::new();
         for (id, parents) in entries {
             let rows = graph.add(*id, parents);

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use serde::Serialize;
-use vellum_types::{FileKind, Time};
-use vellum_volume::record::Origin;
+use vellum_types::{FileKind, UnixTime};
+use vellum_volume::record::SnapshotOrigin;
 use vellum_volume::refs::WorktreeHead;
 use vellum_volume::{SnapshotRecord, history};
 
@@ -16,13 +16,13 @@ const VERSION: u32 = 1;
 
 /// A result with its version.
 #[derive(Serialize)]
-pub struct Versioned<'a, T> {
+pub struct VersionedJson<'a, T> {
     version: u32,
     #[serde(flatten)]
     value: &'a T,
 }
 
-impl<'a, T> Versioned<'a, T> {
+impl<'a, T> VersionedJson<'a, T> {
     /// The result with the version in front.
     pub fn new(value: &'a T) -> Self {
         Self { version: VERSION, value }
@@ -31,34 +31,34 @@ impl<'a, T> Versioned<'a, T> {
 
 /// The result of a command that failed.
 #[derive(Serialize)]
-pub struct Failure {
-    error: FailureBody,
+pub struct FailureJson {
+    error: FailureBodyJson,
 }
 
 #[derive(Serialize)]
-struct FailureBody {
+struct FailureBodyJson {
     kind: &'static str,
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
 }
 
-impl Failure {
+impl FailureJson {
     /// A failure of this kind.
     pub fn new(kind: &'static str, message: String, hint: Option<String>) -> Self {
-        Self { error: FailureBody { kind, message, hint } }
+        Self { error: FailureBodyJson { kind, message, hint } }
     }
 }
 
 /// Bytes of a name: text where they are UTF-8; else the hexadecimal bytes beside a text that resembles them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Name {
+pub struct NameJson {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
 }
 
-impl Name {
+impl NameJson {
     /// A path or name; the root of a worktree is the empty one.
     pub fn new(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
@@ -71,7 +71,7 @@ impl Name {
     }
 }
 
-impl From<&Path> for Name {
+impl From<&Path> for NameJson {
     fn from(path: &Path) -> Self {
         Self::new(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))
     }
@@ -91,13 +91,13 @@ pub fn kind(kind: FileKind) -> &'static str {
 }
 
 /// A moment: RFC 3339, UTC, nanoseconds.
-pub fn time(time: Time) -> String {
+pub fn time(time: UnixTime) -> String {
     format::utc(time)
 }
 
 /// Who may change a mounted worktree.
 #[derive(Serialize)]
-pub struct Lease {
+pub struct LeaseJson {
     /// The worktree.
     pub worktree: String,
     /// The machine.
@@ -113,10 +113,10 @@ pub struct Lease {
     expires: String,
     /// When that ends unless it is renewed.
     #[serde(skip)]
-    pub ends: Time,
+    pub ends: UnixTime,
 }
 
-impl Lease {
+impl LeaseJson {
     /// The lease of a worktree, if somebody has it: a process that is gone has nothing.
     pub fn of(worktree: &str, head: &WorktreeHead) -> Option<Self> {
         let lease = head.lease.as_ref().filter(|lease| !lease.ended && !lease.session.process_is_gone())?;
@@ -136,7 +136,7 @@ impl Lease {
 
 /// A snapshot.
 #[derive(Serialize)]
-pub struct Snapshot {
+pub struct SnapshotJson {
     id: String,
     parents: Vec<String>,
     time: String,
@@ -147,7 +147,7 @@ pub struct Snapshot {
     origin: &'static str,
     tags: Vec<String>,
     heads: Vec<String>,
-    paths: Vec<Name>,
+    paths: Vec<NameJson>,
     root: String,
     files: u64,
     directories: u64,
@@ -157,9 +157,9 @@ pub struct Snapshot {
     stored: u64,
 }
 
-impl Snapshot {
+impl SnapshotJson {
     /// The snapshot with the tags that name it and the worktrees that stand on it.
-    pub fn new(entry: &history::Entry, tags: Vec<String>, heads: Vec<String>) -> Self {
+    pub fn new(entry: &history::HistoryEntry, tags: Vec<String>, heads: Vec<String>) -> Self {
         let SnapshotRecord { root, parents, time, worktree, author, host, note, paths, .. } = &*entry.record;
         let statistics = entry.record.statistics;
         Self {
@@ -173,7 +173,7 @@ impl Snapshot {
             origin: origin(entry.record.origin),
             tags,
             heads,
-            paths: paths.iter().map(|path| Name::new(path)).collect(),
+            paths: paths.iter().map(|path| NameJson::new(path)).collect(),
             root: root.0.to_string(),
             files: statistics.files,
             directories: statistics.dirs,
@@ -186,37 +186,37 @@ impl Snapshot {
 }
 
 /// What `origin` says of a snapshot.
-pub fn origin(origin: Origin) -> &'static str {
+pub fn origin(origin: SnapshotOrigin) -> &'static str {
     match origin {
-        Origin::User => "user",
-        Origin::Safety => "safety",
+        SnapshotOrigin::User => "user",
+        SnapshotOrigin::Safety => "safety",
     }
 }
 
 /// Something that could not be done, while all else was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct ProblemJson {
     #[serde(flatten)]
-    name: Name,
+    name: NameJson,
     message: String,
     #[serde(skip)]
     shown: String,
 }
 
-impl Problem {
+impl ProblemJson {
     /// A problem with this path.
     pub fn new(path: &[u8], message: impl Into<String>) -> Self {
-        Self { name: Name::new(path), message: message.into(), shown: vellum_volume::tree::show(path) }
+        Self { name: NameJson::new(path), message: message.into(), shown: vellum_volume::tree::show(path) }
     }
 }
 
-impl From<&vellum_checkout::Problem> for Problem {
-    fn from(problem: &vellum_checkout::Problem) -> Self {
+impl From<&vellum_checkout::CheckoutProblem> for ProblemJson {
+    fn from(problem: &vellum_checkout::CheckoutProblem) -> Self {
         Self::new(&problem.path, problem.message.clone())
     }
 }
 
-impl std::fmt::Display for Problem {
+impl std::fmt::Display for ProblemJson {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.shown, self.message)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use similar::{ChangeTag, TextDiff};
 use vellum_types::FileKind;
-use vellum_volume::diff::{ChangeKind, FileChange, Side};
+use vellum_volume::diff::{ChangeKind, ChangeSide, FileChange};
 use vellum_volume::tree::is_invisible;
 
 use super::changes;
@@ -20,7 +20,7 @@ const SEARCH: Duration = Duration::from_secs(5);
 const TEXT_PROBE: usize = 8000;
 
 /// The content of one side.
-pub enum Content {
+pub enum PatchContent {
     /// All of it, and the mode bits.
     Whole {
         /// Bytes; a symlink's target.
@@ -34,7 +34,7 @@ pub enum Content {
     None,
 }
 
-impl Content {
+impl PatchContent {
     fn text(&self) -> Option<&[u8]> {
         match self {
             Self::Whole { bytes, .. } if !bytes.iter().take(TEXT_PROBE).any(|byte| *byte == 0) => Some(bytes),
@@ -51,7 +51,7 @@ impl Content {
 }
 
 /// Lines added and removed; none if a side is no text.
-pub fn line_counts(old: &Content, new: &Content) -> Option<(u64, u64)> {
+pub fn line_counts(old: &PatchContent, new: &PatchContent) -> Option<(u64, u64)> {
     let (old, new) = (text_or_nothing(old)?, text_or_nothing(new)?);
     let diff = TextDiff::configure().timeout(SEARCH).diff_lines(old, new);
     let (mut added, mut removed) = (0, 0);
@@ -65,16 +65,21 @@ pub fn line_counts(old: &Content, new: &Content) -> Option<(u64, u64)> {
     Some((added, removed))
 }
 
-fn text_or_nothing(content: &Content) -> Option<&[u8]> {
+fn text_or_nothing(content: &PatchContent) -> Option<&[u8]> {
     match content {
-        Content::None => Some(b""),
+        PatchContent::None => Some(b""),
         content => content.text(),
     }
 }
 
 /// Writes the patch of one file.
-pub fn write(out: &mut impl Write, change: &FileChange, old: &Content, new: &Content) -> io::Result<()> {
-    let is_patchable = |side: &Option<Side>| {
+pub fn write(
+    out: &mut impl Write,
+    change: &FileChange,
+    old: &PatchContent,
+    new: &PatchContent,
+) -> io::Result<()> {
+    let is_patchable = |side: &Option<ChangeSide>| {
         side.as_ref().is_none_or(|side| matches!(side.kind, FileKind::File | FileKind::Symlink))
     };
     let same_kind =
@@ -99,7 +104,7 @@ fn remark_unpatchable(
     name: &str,
     words: &[&str],
 ) -> io::Result<()> {
-    let noun = |side: &Option<Side>| {
+    let noun = |side: &Option<ChangeSide>| {
         side.as_ref().map_or("nothing", |side| vellum_volume::tree::kind_noun(side.kind))
     };
     let (old, new) = (noun(&change.old), noun(&change.new));
@@ -114,11 +119,16 @@ fn remark_unpatchable(
     }
 }
 
-fn header(out: &mut impl Write, change: &FileChange, old: &Content, new: &Content) -> io::Result<()> {
-    let path = |side: &Option<Side>| side.as_ref().map_or(change.path(), |side| &side.path).to_vec();
+fn header(
+    out: &mut impl Write,
+    change: &FileChange,
+    old: &PatchContent,
+    new: &PatchContent,
+) -> io::Result<()> {
+    let path = |side: &Option<ChangeSide>| side.as_ref().map_or(change.path(), |side| &side.path).to_vec();
     let (old_path, new_path) = (path(&change.old), path(&change.new));
     writeln!(out, "diff --git {} {}", quote(b"a/", &old_path), quote(b"b/", &new_path))?;
-    let full = |side: &Option<Side>, mode: Option<u32>| {
+    let full = |side: &Option<ChangeSide>, mode: Option<u32>| {
         let link = side.as_ref().is_some_and(|side| side.kind == FileKind::Symlink);
         // Git has one mode for all symlinks.
         if link { "120000".into() } else { format!("100{:03o}", mode.unwrap_or(0o644) & 0o777) }
@@ -138,8 +148,8 @@ fn header(out: &mut impl Write, change: &FileChange, old: &Content, new: &Conten
     Ok(())
 }
 
-fn body(out: &mut impl Write, change: &FileChange, old: &Content, new: &Content) -> io::Result<()> {
-    let label = |side: &Option<Side>, prefix: &[u8]| match side {
+fn body(out: &mut impl Write, change: &FileChange, old: &PatchContent, new: &PatchContent) -> io::Result<()> {
+    let label = |side: &Option<ChangeSide>, prefix: &[u8]| match side {
         None => "/dev/null".into(),
         Some(side) => {
             let name = quote(prefix, &side.path);
@@ -148,7 +158,7 @@ fn body(out: &mut impl Write, change: &FileChange, old: &Content, new: &Content)
         }
     };
     let (from, to) = (label(&change.old, b"a/"), label(&change.new, b"b/"));
-    if matches!((old, new), (Content::TooLarge, _) | (_, Content::TooLarge)) {
+    if matches!((old, new), (PatchContent::TooLarge, _) | (_, PatchContent::TooLarge)) {
         return writeln!(out, "# {from} and {to} differ, and are too large for a patch");
     }
     let (Some(old), Some(new)) = (text_or_nothing(old), text_or_nothing(new)) else {
@@ -207,17 +217,17 @@ fn quote(prefix: &[u8], path: &[u8]) -> String {
 mod tests {
     use super::*;
     use vellum_types::Ino;
-    use vellum_volume::diff::Aspects;
+    use vellum_volume::diff::ChangeAspects;
 
-    fn side(path: &str, kind: FileKind) -> Option<Side> {
-        Some(Side { path: path.into(), ino: Ino(2), kind, size: 0 })
+    fn side(path: &str, kind: FileKind) -> Option<ChangeSide> {
+        Some(ChangeSide { path: path.into(), ino: Ino(2), kind, size: 0 })
     }
 
-    fn whole(text: &str, mode: u32) -> Content {
-        Content::Whole { bytes: text.into(), mode }
+    fn whole(text: &str, mode: u32) -> PatchContent {
+        PatchContent::Whole { bytes: text.into(), mode }
     }
 
-    fn patch(change: &FileChange, old: &Content, new: &Content) -> String {
+    fn patch(change: &FileChange, old: &PatchContent, new: &PatchContent) -> String {
         let mut out = Vec::new();
         write(&mut out, change, old, new)
             .map(|()| String::from_utf8_lossy(&out).into_owned())
@@ -226,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_modified_file_has_hunks_and_modes() {
-        let aspects = Aspects { content: true, mode: true, ..Aspects::default() };
+        let aspects = ChangeAspects { content: true, mode: true, ..ChangeAspects::default() };
         let (old, new) = (side("x", FileKind::File), side("x", FileKind::File));
         let change = FileChange { kind: ChangeKind::Modified, old, new, aspects };
         let text = patch(&change, &whole("a\nb\n", 0o644), &whole("a\nc", 0o755));
@@ -240,9 +250,9 @@ mod tests {
             kind: ChangeKind::Added,
             old: None,
             new: side("n", FileKind::File),
-            aspects: Aspects::default(),
+            aspects: ChangeAspects::default(),
         };
-        let text = patch(&change, &Content::None, &whole("a\n", 0o644));
+        let text = patch(&change, &PatchContent::None, &whole("a\n", 0o644));
         assert_eq!(
             text,
             "diff --git a/n b/n\nnew file mode 100644\n--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+a\n"
@@ -251,11 +261,14 @@ mod tests {
 
     #[test]
     fn what_a_patch_cannot_say_is_remarked() {
-        let aspects = Aspects { mode: true, ..Aspects::default() };
+        let aspects = ChangeAspects { mode: true, ..ChangeAspects::default() };
         let (old, new) = (side("d", FileKind::Dir), side("d", FileKind::Dir));
         let change = FileChange { kind: ChangeKind::Modified, old, new, aspects };
-        assert_eq!(patch(&change, &Content::None, &Content::None), "# d: mode of a directory differs\n");
-        let aspects = Aspects { time: true, ..Aspects::default() };
+        assert_eq!(
+            patch(&change, &PatchContent::None, &PatchContent::None),
+            "# d: mode of a directory differs\n"
+        );
+        let aspects = ChangeAspects { time: true, ..ChangeAspects::default() };
         let (old, new) = (side("f", FileKind::File), side("f", FileKind::File));
         let change = FileChange { kind: ChangeKind::Modified, old, new, aspects };
         assert_eq!(patch(&change, &whole("", 0), &whole("", 0)), "# f: time differs\n");

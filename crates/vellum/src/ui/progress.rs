@@ -8,9 +8,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use vellum_volume::progress::{Meter, Progress};
+use vellum_volume::progress::{ProgressMeter, ProgressReading};
 
-use super::{Ui, format};
+use super::{UserInterface, format};
 use crate::interrupt;
 
 /// Between two looks at the meter: often enough for the eye and for Ctrl-C.
@@ -27,7 +27,7 @@ const PLAIN_EVERY: Duration = Duration::from_secs(3);
 
 /// What an operation is called, and what it counts.
 #[derive(Debug, Clone, Copy)]
-pub struct Task {
+pub struct ProgressTask {
     /// What it does before it counts anything: "Scanning".
     pub first: &'static str,
     /// What it does then: "Recording".
@@ -36,29 +36,34 @@ pub struct Task {
     pub item: &'static str,
 }
 
-enum Shown {
+enum ProgressDisplay {
     Bar(ProgressBar),
     Plain,
     Nothing,
 }
 
 /// Runs `work` with a meter that is shown while it runs.
-pub fn watch<T>(ui: &Ui, task: Task, work: impl FnOnce(&Meter) -> T) -> T {
+pub fn watch<T>(ui: &UserInterface, task: ProgressTask, work: impl FnOnce(&ProgressMeter) -> T) -> T {
     watch_loud(ui, task, false, work)
 }
 
 /// As [`watch`]; with `loud`, plain lines are shown where standard error is not a terminal.
-pub fn watch_loud<T>(ui: &Ui, task: Task, loud: bool, work: impl FnOnce(&Meter) -> T) -> T {
+pub fn watch_loud<T>(
+    ui: &UserInterface,
+    task: ProgressTask,
+    loud: bool,
+    work: impl FnOnce(&ProgressMeter) -> T,
+) -> T {
     let shown = if ui.voice.quiet || ui.voice.json && !ui.voice.verbose && !loud {
-        Shown::Nothing
+        ProgressDisplay::Nothing
     } else if io::stderr().is_terminal() {
-        Shown::Bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()))
+        ProgressDisplay::Bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()))
     } else if ui.voice.verbose || loud {
-        Shown::Plain
+        ProgressDisplay::Plain
     } else {
-        Shown::Nothing
+        ProgressDisplay::Nothing
     };
-    let meter = Meter::default();
+    let meter = ProgressMeter::default();
     // Before the work begins: what it makes first has to be removed, too.
     let asked = interrupt::listen();
     let (end, ended) = sync_channel::<()>(0);
@@ -71,10 +76,16 @@ pub fn watch_loud<T>(ui: &Ui, task: Task, loud: bool, work: impl FnOnce(&Meter) 
 }
 
 /// Until `ended` hangs up: shows the meter, and hands on Ctrl-C.
-fn follow(meter: &Meter, task: Task, shown: Shown, asked: &AtomicBool, ended: Receiver<()>) {
+fn follow(
+    meter: &ProgressMeter,
+    task: ProgressTask,
+    shown: ProgressDisplay,
+    asked: &AtomicBool,
+    ended: Receiver<()>,
+) {
     let start = Instant::now();
     let mut last_plain = start;
-    let mut recent = Recent::default();
+    let mut recent = RecentProgress::default();
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(TICK) {
         if interrupt::stops(asked) {
             meter.stop();
@@ -82,15 +93,17 @@ fn follow(meter: &Meter, task: Task, shown: Shown, asked: &AtomicBool, ended: Re
         let (elapsed, now) = (start.elapsed(), meter.read());
         recent.note(elapsed, now);
         match &shown {
-            Shown::Bar(bar) if elapsed >= PATIENCE => draw(bar, line(task, now, &recent, columns())),
-            Shown::Plain if last_plain.elapsed() >= PLAIN_EVERY => {
+            ProgressDisplay::Bar(bar) if elapsed >= PATIENCE => {
+                draw(bar, line(task, now, &recent, columns()))
+            }
+            ProgressDisplay::Plain if last_plain.elapsed() >= PLAIN_EVERY => {
                 last_plain = Instant::now();
                 eprintln!("{}", line(task, now, &recent, usize::MAX));
             }
-            Shown::Bar(_) | Shown::Plain | Shown::Nothing => {}
+            ProgressDisplay::Bar(_) | ProgressDisplay::Plain | ProgressDisplay::Nothing => {}
         }
     }
-    if let Shown::Bar(bar) = &shown {
+    if let ProgressDisplay::Bar(bar) = &shown {
         bar.finish_and_clear();
     }
 }
@@ -112,12 +125,12 @@ fn draw(bar: &ProgressBar, line: String) {
 
 /// What the meter said lately.
 #[derive(Default)]
-struct Recent {
-    readings: VecDeque<(Duration, Progress)>,
+struct RecentProgress {
+    readings: VecDeque<(Duration, ProgressReading)>,
 }
 
-impl Recent {
-    fn note(&mut self, elapsed: Duration, now: Progress) {
+impl RecentProgress {
+    fn note(&mut self, elapsed: Duration, now: ProgressReading) {
         // Nothing counted yet says nothing of the speed.
         if (now.items, now.bytes) == (0, 0) {
             self.readings.clear();
@@ -129,14 +142,14 @@ impl Recent {
     }
 
     /// How much a second of what `count` reads.
-    fn per_second(&self, count: impl Fn(Progress) -> u64) -> Option<u64> {
+    fn per_second(&self, count: impl Fn(ProgressReading) -> u64) -> Option<u64> {
         let ((first, before), (last, after)) = (*self.readings.front()?, *self.readings.back()?);
         let millis = u64::try_from(last.saturating_sub(first).as_millis()).ok()?;
         count(after).saturating_sub(count(before)).checked_mul(1000)?.checked_div(millis)
     }
 
     /// By bytes where they are known, else by items.
-    fn time_left(&self, now: Progress) -> Option<Duration> {
+    fn time_left(&self, now: ProgressReading) -> Option<Duration> {
         let (left, rate) = match (now.total_bytes, now.total_items) {
             (0, 0) => return None,
             (0, items) => (items.saturating_sub(now.items), self.per_second(|now| now.items)?),
@@ -153,8 +166,8 @@ fn whole_seconds(left: Duration) -> Duration {
 
 /// One line: what, how much of how much, how fast, how long still. What does not fit into so many columns is left out: how
 /// long it takes still is the last that goes.
-fn line(task: Task, now: Progress, recent: &Recent, columns: usize) -> String {
-    if now == Progress::default() {
+fn line(task: ProgressTask, now: ProgressReading, recent: &RecentProgress, columns: usize) -> String {
+    if now == ProgressReading::default() {
         return format!("{}…", task.first);
     }
     let mut parts = Vec::with_capacity(4);
@@ -193,10 +206,10 @@ fn line(task: Task, now: Progress, recent: &Recent, columns: usize) -> String {
 mod tests {
     use super::*;
 
-    const TASK: Task = Task { first: "Scanning", verb: "Recording", item: "file" };
+    const TASK: ProgressTask = ProgressTask { first: "Scanning", verb: "Recording", item: "file" };
 
-    fn shown(start: Progress, now: Progress, seconds: u64) -> String {
-        let mut recent = Recent::default();
+    fn shown(start: ProgressReading, now: ProgressReading, seconds: u64) -> String {
+        let mut recent = RecentProgress::default();
         recent.note(Duration::from_secs(100), start);
         recent.note(Duration::from_secs(100 + seconds), now);
         line(TASK, now, &recent, 80)
@@ -204,23 +217,23 @@ mod tests {
 
     #[test]
     fn an_unknown_total_shows_what_was_done_and_how_fast() {
-        let now = Progress { items: 1200, bytes: 10 << 20, ..Progress::default() };
-        assert_eq!(shown(Progress::default(), now, 2), "Recording: 1,200 files, 10.0 MiB, 5.0 MiB/s");
+        let now = ProgressReading { items: 1200, bytes: 10 << 20, ..ProgressReading::default() };
+        assert_eq!(shown(ProgressReading::default(), now, 2), "Recording: 1,200 files, 10.0 MiB, 5.0 MiB/s");
     }
 
     #[test]
     fn a_known_total_shows_the_time_left_at_the_present_speed() {
-        let start = Progress { items: 1, bytes: 1 << 20, total_items: 4, total_bytes: 4 << 20 };
-        let now = Progress { items: 2, bytes: 2 << 20, ..start };
+        let start = ProgressReading { items: 1, bytes: 1 << 20, total_items: 4, total_bytes: 4 << 20 };
+        let now = ProgressReading { items: 2, bytes: 2 << 20, ..start };
         let text = shown(start, now, 20);
         assert_eq!(text, "Recording: 2 of 4 files, 2.0 MiB of 4.0 MiB, 51.2 KiB/s, 40 s left");
     }
 
     #[test]
     fn on_a_narrow_terminal_the_time_left_is_still_told() {
-        let start = Progress { items: 1, bytes: 1 << 20, total_items: 400_000, total_bytes: 40 << 30 };
-        let now = Progress { items: 200_000, bytes: 20 << 30, ..start };
-        let mut recent = Recent::default();
+        let start = ProgressReading { items: 1, bytes: 1 << 20, total_items: 400_000, total_bytes: 40 << 30 };
+        let now = ProgressReading { items: 200_000, bytes: 20 << 30, ..start };
+        let mut recent = RecentProgress::default();
         recent.note(Duration::from_secs(100), start);
         recent.note(Duration::from_millis(120_618), now);
         let at = |columns| line(TASK, now, &recent, columns);
@@ -231,14 +244,14 @@ mod tests {
 
     #[test]
     fn no_time_is_guessed_before_anything_is_done() {
-        let now = Progress { total_items: 4, ..Progress::default() };
+        let now = ProgressReading { total_items: 4, ..ProgressReading::default() };
         assert_eq!(shown(now, now, 1), "Recording: 0 of 4 files");
-        assert_eq!(shown(Progress::default(), Progress::default(), 1), "Scanning…");
+        assert_eq!(shown(ProgressReading::default(), ProgressReading::default(), 1), "Scanning…");
     }
 
     #[test]
     fn what_comes_after_the_last_item_has_a_name() {
-        let now = Progress { items: 4, total_items: 4, ..Progress::default() };
-        assert_eq!(shown(Progress::default(), now, 1), "Recording: 4 of 4 files, finishing");
+        let now = ProgressReading { items: 4, total_items: 4, ..ProgressReading::default() };
+        assert_eq!(shown(ProgressReading::default(), now, 1), "Recording: 4 of 4 files, finishing");
     }
 }

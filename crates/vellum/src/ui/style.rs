@@ -2,11 +2,11 @@
 
 /// Whether to colour.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Style {
+pub struct TextStyle {
     on: bool,
 }
 
-impl Style {
+impl TextStyle {
     /// The style for a stream that is a terminal or is not.
     pub fn of(terminal: bool) -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())

@@ -4,7 +4,7 @@ use unicode_width::UnicodeWidthStr;
 
 /// On which side a column's text stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
+pub enum ColumnAlignment {
     /// Text.
     Left,
     /// Numbers.
@@ -12,35 +12,35 @@ pub enum Align {
 }
 
 /// Rows of cells. A cell is measured as plain text and may be painted.
-pub struct Table {
-    aligns: Vec<Align>,
+pub struct TextTable {
+    aligns: Vec<ColumnAlignment>,
     limit: usize,
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Vec<TableCell>>,
 }
 
 /// What stands in one place of a table.
-pub struct Cell {
+pub struct TableCell {
     width: usize,
     text: String,
 }
 
-impl Cell {
+impl TableCell {
     /// A cell whose text is painted by `paint`.
     pub fn painted(plain: &str, paint: impl FnOnce(&str) -> String) -> Self {
         Self { width: plain.width(), text: paint(plain) }
     }
 }
 
-impl<T: Into<String>> From<T> for Cell {
+impl<T: Into<String>> From<T> for TableCell {
     fn from(text: T) -> Self {
         let text = text.into();
         Self { width: text.width(), text }
     }
 }
 
-impl Table {
+impl TextTable {
     /// A table with these columns.
-    pub fn new(aligns: &[Align]) -> Self {
+    pub fn new(aligns: &[ColumnAlignment]) -> Self {
         Self { aligns: aligns.to_vec(), limit: usize::MAX, rows: Vec::new() }
     }
 
@@ -51,7 +51,7 @@ impl Table {
     }
 
     /// Adds a row.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = TableCell>) {
         self.rows.push(cells.into_iter().collect());
     }
 
@@ -71,14 +71,14 @@ impl Table {
         self.rows.iter().map(|row| self.line(row, &widths)).collect()
     }
 
-    fn line(&self, row: &[Cell], widths: &[usize]) -> String {
+    fn line(&self, row: &[TableCell], widths: &[usize]) -> String {
         let mut line = String::new();
         let mut gap = 0;
         for ((cell, align), width) in row.iter().zip(&self.aligns).zip(widths) {
             let padding = width.saturating_sub(cell.width);
             let (before, after) = match align {
-                Align::Left => (0, padding),
-                Align::Right => (padding, 0),
+                ColumnAlignment::Left => (0, padding),
+                ColumnAlignment::Right => (padding, 0),
             };
             if !cell.text.is_empty() {
                 line.extend(std::iter::repeat_n(' ', gap + before));
@@ -93,18 +93,18 @@ impl Table {
 }
 
 /// Named facts, one a line; a name that repeats is shown once.
-pub struct Facts {
-    table: Table,
+pub struct FactList {
+    table: TextTable,
     last: &'static str,
 }
 
-impl Default for Facts {
+impl Default for FactList {
     fn default() -> Self {
-        Self { table: Table::new(&[Align::Left, Align::Left]), last: "" }
+        Self { table: TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Left]), last: "" }
     }
 }
 
-impl Facts {
+impl FactList {
     /// Adds one.
     pub fn add(&mut self, name: &'static str, fact: impl Into<String>) {
         let shown = if self.last == name { "" } else { name };
@@ -124,7 +124,8 @@ mod tests {
 
     #[test]
     fn columns_line_up_also_with_wide_and_empty_cells() {
-        let mut table = Table::new(&[Align::Left, Align::Right, Align::Left]);
+        let mut table =
+            TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Right, ColumnAlignment::Left]);
         table.row(["a".into(), "1".into(), "x".into()]);
         table.row(["日本".into(), "".into(), "y".into()]);
         table.row(["bcd".into(), "100".into(), "".into()]);
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn one_long_cell_does_not_push_all_others_aside() {
-        let mut table = Table::new(&[Align::Left, Align::Left]).limit(4);
+        let mut table = TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Left]).limit(4);
         table.row(["abc".into(), "x".into()]);
         table.row(["abcdefgh".into(), "y".into()]);
         assert_eq!(table.lines(), ["abc  x", "abcdefgh  y"]);

@@ -3,44 +3,46 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vellum_live::{Body, Bytes, LiveError, LiveStore, MemoryStore, Sequence, Visit};
-use vellum_map::Span;
-use vellum_store::Metered;
-use vellum_volume::{Statistics, Volume};
+use vellum_live::{
+    CommitSequence, LiveError, LiveStore, MemoryStore, TransactionBody, ValueBytes, VisitScan,
+};
+use vellum_map::KeySpan;
+use vellum_store::MeteredStore;
+use vellum_volume::{SnapshotStatistics, Volume};
 
 use super::world::{FAR, World, content, far};
-use crate::head::Head;
+use crate::head::LiveHead;
 use crate::log::WriteLog;
-use crate::{Fs, Options};
+use crate::{LiveFilesystem, LiveOptions};
 
 /// Counts what is asked of the object store while a transaction is under way.
 struct Watched {
     inner: MemoryStore,
-    objects: Arc<Metered>,
+    objects: Arc<MeteredStore>,
     within: AtomicU64,
 }
 
 impl LiveStore for Watched {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, LiveError> {
+    fn get(&self, key: &[u8]) -> Result<Option<ValueBytes>, LiveError> {
         self.inner.get(key)
     }
 
-    fn scan(&self, span: &Span, visit: &mut Visit<'_>) -> Result<(), LiveError> {
+    fn scan(&self, span: &KeySpan, visit: &mut VisitScan<'_>) -> Result<(), LiveError> {
         self.inner.scan(span, visit)
     }
 
-    fn transact(&self, body: &mut Body<'_>) -> Result<Sequence, LiveError> {
+    fn transact(&self, body: &mut TransactionBody<'_>) -> Result<CommitSequence, LiveError> {
         let before = self.objects.counts().gets;
         let done = self.inner.transact(body);
         self.within.fetch_add(self.objects.counts().gets - before, Ordering::Relaxed);
         done
     }
 
-    fn wait_durable(&self, upto: Sequence) -> Result<(), LiveError> {
+    fn wait_durable(&self, upto: CommitSequence) -> Result<(), LiveError> {
         self.inner.wait_durable(upto)
     }
 
-    fn settle(&self, upto: Sequence) -> Result<(), LiveError> {
+    fn settle(&self, upto: CommitSequence) -> Result<(), LiveError> {
         self.inner.settle(upto)
     }
 
@@ -60,13 +62,13 @@ impl LiveStore for Watched {
 #[test]
 fn a_transaction_waits_for_no_object() {
     let world = World::new();
-    let objects = Arc::new(Metered::new(world.volume.objects.clone()));
+    let objects = Arc::new(MeteredStore::new(world.volume.objects.clone()));
     let volume = Arc::new(Volume::open_on(objects.clone(), &world.volume.state).unwrap());
     let live = Watched { inner: MemoryStore::default(), objects: objects.clone(), within: AtomicU64::new(0) };
     let live = Arc::new(live);
     let log = Arc::new(WriteLog::open(&world.dir.path().join("log"), world.limit).unwrap());
-    let fresh = Head::new(world.base, Statistics::default(), None);
-    let fs = Fs::open(volume, live.clone(), log, &fresh, Options::default()).unwrap();
+    let fresh = LiveHead::new(world.base, SnapshotStatistics::default(), None);
+    let fs = LiveFilesystem::open(volume, live.clone(), log, &fresh, LiveOptions::default()).unwrap();
     let before = objects.counts().gets;
     fs.truncate(FAR, 100).unwrap();
     assert!(objects.counts().gets > before, "all was in memory before");

@@ -4,25 +4,25 @@ use std::collections::BTreeSet;
 
 use rustix::io::Errno;
 use vellum_types::limits::{FILE_SIZE_MAX, INLINE_MAX};
-use vellum_types::{ExtentSource, Ino, Key};
+use vellum_types::{ExtentSource, Ino, MapKey};
 
 use super::world::{
     CHUNK, CHUNKED, NEW, SMALL, World, attr, check, chunked, content, extents, make, pattern, small,
 };
 use crate::clock::wait_for_tick;
 use crate::content::EXTENT_MAX;
-use crate::{FallocMode, Fs, FsError, Result, Seek};
+use crate::{AllocateMode, FsError, LiveFilesystem, Result, SeekTarget};
 
 fn errno<T>(result: Result<T>) -> Option<Errno> {
     result.err().map(|error| error.errno())
 }
 
-fn set_mode(fs: &Fs, ino: Ino, mode: u32) {
+fn set_mode(fs: &LiveFilesystem, ino: Ino, mode: u32) {
     let mut attr = attr(fs, ino);
     attr.mode = mode;
     fs.change(|txn| {
         txn.put_attr(ino, &attr);
-        txn.put(Key::xattr(ino, b"security.capability"), b"all");
+        txn.put(MapKey::xattr(ino, b"security.capability"), b"all");
         Ok(())
     })
     .unwrap();
@@ -50,14 +50,14 @@ fn a_file_grows_to_the_largest_size_and_no_further() {
     make(&fs, NEW);
     assert_eq!(errno(fs.write(NEW, FILE_SIZE_MAX, b"x", false)), Some(Errno::FBIG));
     assert_eq!(errno(fs.truncate(NEW, FILE_SIZE_MAX + 1)), Some(Errno::FBIG));
-    assert_eq!(errno(fs.fallocate(NEW, FallocMode::default(), FILE_SIZE_MAX, 1)), Some(Errno::FBIG));
-    assert_eq!(errno(fs.fallocate(NEW, FallocMode::default(), u64::MAX, 2)), Some(Errno::FBIG));
+    assert_eq!(errno(fs.fallocate(NEW, AllocateMode::default(), FILE_SIZE_MAX, 1)), Some(Errno::FBIG));
+    assert_eq!(errno(fs.fallocate(NEW, AllocateMode::default(), u64::MAX, 2)), Some(Errno::FBIG));
     assert_eq!(fs.write(NEW, FILE_SIZE_MAX - 3, b"12345", false).unwrap(), 3);
     assert_eq!(attr(&fs, NEW).size, FILE_SIZE_MAX);
     assert_eq!(errno(fs.append(NEW, b"x")), Some(Errno::FBIG));
     assert_eq!(fs.read(NEW, FILE_SIZE_MAX - 4, 100).unwrap(), b"\x00123");
-    assert_eq!(fs.seek(NEW, 5, Seek::Data).unwrap(), FILE_SIZE_MAX - 3);
-    assert_eq!(fs.seek(NEW, FILE_SIZE_MAX - 1, Seek::Hole).unwrap(), FILE_SIZE_MAX);
+    assert_eq!(fs.seek(NEW, 5, SeekTarget::Data).unwrap(), FILE_SIZE_MAX - 3);
+    assert_eq!(fs.seek(NEW, FILE_SIZE_MAX - 1, SeekTarget::Hole).unwrap(), FILE_SIZE_MAX);
     assert_eq!(errno(fs.copy_range(SMALL, 0, NEW, FILE_SIZE_MAX, 1)), Some(Errno::FBIG));
     check(&fs, NEW);
 }
@@ -126,20 +126,20 @@ fn what_is_shared_keeps_its_segment() {
 fn modes_of_fallocate_that_are_not_there_are_refused() {
     let world = World::new();
     let fs = world.open();
-    let none = FallocMode::default();
+    let none = AllocateMode::default();
     for mode in [
-        FallocMode { collapse_range: true, ..none },
-        FallocMode { insert_range: true, ..none },
-        FallocMode { punch_hole: true, ..none },
-        FallocMode { punch_hole: true, zero_range: true, keep_size: true, ..none },
+        AllocateMode { collapse_range: true, ..none },
+        AllocateMode { insert_range: true, ..none },
+        AllocateMode { punch_hole: true, ..none },
+        AllocateMode { punch_hole: true, zero_range: true, keep_size: true, ..none },
     ] {
         assert_eq!(errno(fs.fallocate(CHUNKED, mode, 0, 10)), Some(Errno::OPNOTSUPP));
     }
     assert_eq!(errno(fs.fallocate(CHUNKED, none, 0, 0)), Some(Errno::INVAL));
     let before = attr(&fs, CHUNKED);
-    fs.fallocate(CHUNKED, FallocMode { keep_size: true, ..none }, 0, 1 << 20).unwrap();
+    fs.fallocate(CHUNKED, AllocateMode { keep_size: true, ..none }, 0, 1 << 20).unwrap();
     assert_eq!(attr(&fs, CHUNKED), before);
-    let all = FallocMode { keep_size: true, ..none };
+    let all = AllocateMode { keep_size: true, ..none };
     assert_eq!(errno(fs.fallocate(CHUNKED, all, 0, 1 << 60)), Some(Errno::NOSPC));
     assert_eq!(errno(fs.fallocate(CHUNKED, none, 0, 1 << 60)), Some(Errno::NOSPC));
     assert_eq!(attr(&fs, CHUNKED), before);
@@ -165,7 +165,7 @@ fn an_unprivileged_write_takes_privileges_away() {
             assert_eq!(attr(&fs, ino).mode, mode);
             fs.write(ino, 0, &vec![1; len], true).unwrap();
             assert_eq!(attr(&fs, ino).mode, after);
-            let key = Key::xattr(ino, b"security.capability");
+            let key = MapKey::xattr(ino, b"security.capability");
             assert_eq!(fs.tree.read(|view| view.value(&key)).unwrap(), None);
         }
     }
@@ -184,7 +184,7 @@ fn times_follow_content() {
     };
     change(&|| assert!(fs.write(SMALL, 0, b"x", false).is_ok()));
     change(&|| fs.truncate(SMALL, small().len() as u64).unwrap());
-    change(&|| fs.fallocate(SMALL, FallocMode::default(), 0, 10_000).unwrap());
+    change(&|| fs.fallocate(SMALL, AllocateMode::default(), 0, 10_000).unwrap());
     change(&|| assert!(fs.copy_range(CHUNKED, 0, SMALL, 0, 9000).is_ok()));
 }
 
@@ -196,7 +196,7 @@ fn a_damaged_chunk_fails_the_reads_that_need_it() {
     let other = vellum_types::BlobId([7; 32]);
     fs.change(|txn| {
         let extent = vellum_types::Extent { len: 17, source: ExtentSource::Chunk { id: other, skip: 0 } };
-        txn.put(Key::extent(CHUNKED, last), &extent.encode());
+        txn.put(MapKey::extent(CHUNKED, last), &extent.encode());
         Ok(())
     })
     .unwrap();

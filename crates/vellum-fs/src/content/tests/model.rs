@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use vellum_types::Ino;
 
 use super::world::{CHUNKED, NEW, SMALL, World, check, chunked, content, make, pattern, small};
-use crate::{FallocMode, Fs, Seek};
+use crate::{AllocateMode, LiveFilesystem, SeekTarget};
 
 const FILES: [Ino; 3] = [NEW, CHUNKED, SMALL];
 
@@ -67,13 +67,13 @@ fn zero(model: &mut [u8], at: u64, len: u64) {
     }
 }
 
-fn fallocate(fs: &Fs, ino: Ino, mode: FallocMode, (at, len): (u64, u64)) -> bool {
+fn fallocate(fs: &LiveFilesystem, ino: Ino, mode: AllocateMode, (at, len): (u64, u64)) -> bool {
     let done = fs.fallocate(ino, mode, at, len);
     assert_eq!(done.is_ok(), len > 0, "{done:?}");
     len > 0
 }
 
-fn copy(fs: &Fs, models: &mut [Vec<u8>], op: &Op) {
+fn copy(fs: &LiveFilesystem, models: &mut [Vec<u8>], op: &Op) {
     let Op::Copy { from, to, source, target, len } = *op else { return };
     let have = (models[from].len() as u64).saturating_sub(source).min(len);
     if from == to && source.abs_diff(target) < have {
@@ -95,25 +95,26 @@ fn copy(fs: &Fs, models: &mut [Vec<u8>], op: &Op) {
 }
 
 /// What is a hole reads as zeros, and data and holes alternate up to the end.
-fn seek(fs: &Fs, ino: Ino, model: &[u8], at: u64) {
+fn seek(fs: &LiveFilesystem, ino: Ino, model: &[u8], at: u64) {
     if at >= model.len() as u64 {
-        assert!(fs.seek(ino, at, Seek::Data).is_err() && fs.seek(ino, at, Seek::Hole).is_err());
+        assert!(fs.seek(ino, at, SeekTarget::Data).is_err() && fs.seek(ino, at, SeekTarget::Hole).is_err());
         return;
     }
-    let data = fs.seek(ino, at, Seek::Data).unwrap_or(model.len() as u64);
+    let data = fs.seek(ino, at, SeekTarget::Data).unwrap_or(model.len() as u64);
     assert!(model[at as usize..data as usize].iter().all(|byte| *byte == 0));
-    let hole = fs.seek(ino, at, Seek::Hole).unwrap();
+    let hole = fs.seek(ino, at, SeekTarget::Hole).unwrap();
     if data > at {
         assert_eq!(hole, at);
     } else {
         assert!(hole > at && hole <= model.len() as u64);
         assert!(
-            hole == model.len() as u64 || fs.seek(ino, hole, Seek::Data).map_or(true, |data| data > hole)
+            hole == model.len() as u64
+                || fs.seek(ino, hole, SeekTarget::Data).map_or(true, |data| data > hole)
         );
     }
 }
 
-fn apply(fs: &Fs, models: &mut [Vec<u8>], op: &Op) {
+fn apply(fs: &LiveFilesystem, models: &mut [Vec<u8>], op: &Op) {
     match *op {
         Op::Write { file, at, len, seed } => {
             let data = pattern(len, seed);
@@ -130,13 +131,13 @@ fn apply(fs: &Fs, models: &mut [Vec<u8>], op: &Op) {
             models[file].resize(size as usize, 0);
         }
         Op::Punch { file, at, len } => {
-            let mode = FallocMode { punch_hole: true, keep_size: true, ..FallocMode::default() };
+            let mode = AllocateMode { punch_hole: true, keep_size: true, ..AllocateMode::default() };
             if fallocate(fs, FILES[file], mode, (at, len)) {
                 zero(&mut models[file], at, len);
             }
         }
         Op::Zero { file, at, len, keep_size } => {
-            let mode = FallocMode { zero_range: true, keep_size, ..FallocMode::default() };
+            let mode = AllocateMode { zero_range: true, keep_size, ..AllocateMode::default() };
             if fallocate(fs, FILES[file], mode, (at, len)) {
                 zero(&mut models[file], at, len);
                 let size = if keep_size { 0 } else { (at + len) as usize };
@@ -145,7 +146,7 @@ fn apply(fs: &Fs, models: &mut [Vec<u8>], op: &Op) {
             }
         }
         Op::Extend { file, at, len } => {
-            if fallocate(fs, FILES[file], FallocMode::default(), (at, len)) {
+            if fallocate(fs, FILES[file], AllocateMode::default(), (at, len)) {
                 let size = models[file].len().max((at + len) as usize);
                 models[file].resize(size, 0);
             }

@@ -5,12 +5,12 @@ use vellum_types::Ino;
 
 use super::world::{CHUNKED, World, attr, chunked, content, extents};
 use crate::clock::wait_for_tick;
-use crate::{Fs, OpenFlags};
+use crate::{LiveFilesystem, OpenFlags};
 
 /// What taking the last name away does to the inode.
-fn unlink(fs: &Fs, ino: Ino) {
+fn unlink(fs: &LiveFilesystem, ino: Ino) {
     fs.change(|txn| {
-        let mut attr = crate::tree::Reading::attr_of(txn, ino)?;
+        let mut attr = crate::tree::MapReader::attr_of(txn, ino)?;
         (attr.nlink, attr.parent, attr.name) = (0, Ino::SUPER, Vec::new());
         txn.put_attr(ino, &attr);
         txn.put_orphan(ino);
@@ -19,7 +19,7 @@ fn unlink(fs: &Fs, ino: Ino) {
     .unwrap();
 }
 
-fn is_gone(fs: &Fs, ino: Ino) -> bool {
+fn is_gone(fs: &LiveFilesystem, ino: Ino) -> bool {
     let gone = fs.read(ino, 0, 1).is_err_and(|error| error.errno() == Errno::STALE);
     assert_eq!(gone, extents(fs, ino).is_empty());
     gone

@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use vellum_live::{LiveStore, MemoryStore};
-use vellum_map::{Builder, Root, Span};
-use vellum_types::value::Super;
-use vellum_types::{Attr, BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, Key, KeyRef, KeyTag};
+use vellum_map::{KeySpan, MapBuilder, MapRoot};
+use vellum_types::value::SuperBlock;
+use vellum_types::{
+    BlobKind, Dentry, Extent, ExtentSource, FileKind, Ino, InodeAttr, MapKey, MapKeyRef, MapKeyTag,
+};
 use vellum_volume::volume::NewWorktree;
-use vellum_volume::{StateDir, Statistics, Volume};
+use vellum_volume::{SnapshotStatistics, StateDir, Volume};
 
-use crate::head::Head;
+use crate::head::LiveHead;
 use crate::log::WriteLog;
-use crate::{Fs, Options};
+use crate::{LiveFilesystem, LiveOptions};
 
 /// Empty, in no directory: content has nothing to do with names.
 pub const NEW: Ino = Ino(100);
@@ -29,7 +31,7 @@ pub struct World {
     pub dir: TempDir,
     pub volume: Arc<Volume>,
     pub live: Arc<dyn LiveStore>,
-    pub base: Root,
+    pub base: MapRoot,
     pub limit: u64,
 }
 
@@ -69,44 +71,45 @@ impl World {
     }
 
     /// Opens the worktree, as after the death of the process that had it open.
-    pub fn open(&self) -> Fs {
+    pub fn open(&self) -> LiveFilesystem {
         let log = Arc::new(WriteLog::open(&self.dir.path().join("log"), self.limit).unwrap());
-        let fresh = Head::new(self.base, Statistics::default(), None);
-        Fs::open(self.volume.clone(), self.live.clone(), log, &fresh, Options::default()).unwrap()
+        let fresh = LiveHead::new(self.base, SnapshotStatistics::default(), None);
+        LiveFilesystem::open(self.volume.clone(), self.live.clone(), log, &fresh, LiveOptions::default())
+            .unwrap()
     }
 }
 
 /// Makes a tree with a file in chunks and an inline one.
-fn publish(volume: &Volume) -> Root {
+fn publish(volume: &Volume) -> MapRoot {
     let mut session = volume.begin_write().unwrap();
-    let mut entries: Vec<(Key, Vec<u8>)> = Vec::new();
+    let mut entries: Vec<(MapKey, Vec<u8>)> = Vec::new();
     let file = |name: &[u8], size: usize| {
-        let mut attr = Attr::new(FileKind::File, 0o644);
+        let mut attr = InodeAttr::new(FileKind::File, 0o644);
         (attr.parent, attr.name, attr.size) = (Ino::ROOT, name.to_vec(), size as u64);
         attr
     };
-    let mut root = Attr::new(FileKind::Dir, 0o755);
+    let mut root = InodeAttr::new(FileKind::Dir, 0o755);
     root.nlink = 2;
-    entries.push((Key::attr(Ino::SUPER), Super { next_ino: Ino(FAR.0 + 1) }.encode()));
-    entries.push((Key::attr(Ino::ROOT), root.encode()));
+    entries.push((MapKey::attr(Ino::SUPER), SuperBlock { next_ino: Ino(FAR.0 + 1) }.encode()));
+    entries.push((MapKey::attr(Ino::ROOT), root.encode()));
     for (name, ino) in [(b"chunked".as_slice(), CHUNKED), (b"small", SMALL)] {
-        entries.push((Key::dentry(Ino::ROOT, name), Dentry { ino, kind: FileKind::File }.encode()));
+        entries.push((MapKey::dentry(Ino::ROOT, name), Dentry { ino, kind: FileKind::File }.encode()));
     }
-    entries.push((Key::attr(CHUNKED), file(b"chunked", chunked().len()).encode()));
+    entries.push((MapKey::attr(CHUNKED), file(b"chunked", chunked().len()).encode()));
     for (number, bytes) in chunked().chunks(CHUNK).enumerate() {
         let id = session.put(BlobKind::Chunk, bytes).unwrap();
         let extent = Extent { len: bytes.len() as u64, source: ExtentSource::Chunk { id, skip: 0 } };
-        entries.push((Key::extent(CHUNKED, (number * CHUNK) as u64), extent.encode()));
+        entries.push((MapKey::extent(CHUNKED, (number * CHUNK) as u64), extent.encode()));
     }
-    let inline = Attr { inline: Some(small()), ..file(b"small", small().len()) };
-    entries.push((Key::attr(SMALL), inline.encode()));
+    let inline = InodeAttr { inline: Some(small()), ..file(b"small", small().len()) };
+    entries.push((MapKey::attr(SMALL), inline.encode()));
     for number in 200..=FAR.0 {
         let inline = Some(pattern(far().len(), number));
-        let attr = Attr { inline, ..file(number.to_string().as_bytes(), far().len()) };
-        entries.push((Key::attr(Ino(number)), attr.encode()));
+        let attr = InodeAttr { inline, ..file(number.to_string().as_bytes(), far().len()) };
+        entries.push((MapKey::attr(Ino(number)), attr.encode()));
     }
     let root = {
-        let mut builder = Builder::new(volume.shape(), &session);
+        let mut builder = MapBuilder::new(volume.shape(), &session);
         for (key, value) in &entries {
             builder.push(key.as_bytes(), value).unwrap();
         }
@@ -118,8 +121,8 @@ fn publish(volume: &Volume) -> Root {
 }
 
 /// Puts an empty file without a name there.
-pub fn make(fs: &Fs, ino: Ino) {
-    let mut attr = Attr::new(FileKind::File, 0o644);
+pub fn make(fs: &LiveFilesystem, ino: Ino) {
+    let mut attr = InodeAttr::new(FileKind::File, 0o644);
     (attr.parent, attr.name) = (Ino::ROOT, ino.to_string().into_bytes());
     fs.change(|txn| {
         txn.put_attr(ino, &attr);
@@ -128,16 +131,16 @@ pub fn make(fs: &Fs, ino: Ino) {
     .unwrap();
 }
 
-pub fn attr(fs: &Fs, ino: Ino) -> Attr {
+pub fn attr(fs: &LiveFilesystem, ino: Ino) -> InodeAttr {
     fs.tree.read(|view| view.attr_of(ino)).unwrap()
 }
 
-pub fn extents(fs: &Fs, ino: Ino) -> Vec<(u64, Extent)> {
+pub fn extents(fs: &LiveFilesystem, ino: Ino) -> Vec<(u64, Extent)> {
     let mut found = Vec::new();
-    let end = Key::first(Ino(ino.0 + 1), KeyTag::Attr);
-    let span = Span::between(Key::first(ino, KeyTag::Extent).as_bytes(), end.as_bytes());
+    let end = MapKey::first(Ino(ino.0 + 1), MapKeyTag::Attr);
+    let span = KeySpan::between(MapKey::first(ino, MapKeyTag::Extent).as_bytes(), end.as_bytes());
     let visit = &mut |key: &[u8], value: &[u8]| {
-        let Ok(KeyRef::Extent(_, offset)) = KeyRef::parse(key) else { panic!("not an extent") };
+        let Ok(MapKeyRef::Extent(_, offset)) = MapKeyRef::parse(key) else { panic!("not an extent") };
         found.push((offset, Extent::decode(value).unwrap()));
         ControlFlow::Continue(())
     };
@@ -145,12 +148,12 @@ pub fn extents(fs: &Fs, ino: Ino) -> Vec<(u64, Extent)> {
     found
 }
 
-pub fn content(fs: &Fs, ino: Ino) -> Vec<u8> {
+pub fn content(fs: &LiveFilesystem, ino: Ino) -> Vec<u8> {
     fs.read(ino, 0, usize::MAX).unwrap()
 }
 
 /// What must hold of every file.
-pub fn check(fs: &Fs, ino: Ino) {
+pub fn check(fs: &LiveFilesystem, ino: Ino) {
     let (attr, extents) = (attr(fs, ino), extents(fs, ino));
     if let Some(content) = &attr.inline {
         assert_eq!(content.len() as u64, attr.size);

@@ -10,18 +10,18 @@ use super::*;
 const LIMIT: u64 = 1000;
 
 /// A room with somebody to ask, and a disk with so many bytes free.
-fn room(has_store: bool) -> (Arc<Room>, Arc<AtomicU64>) {
-    let (room, free) = (Arc::new(Room::new(0, LIMIT)), Arc::new(AtomicU64::new(1 << 40)));
+fn room(has_store: bool) -> (Arc<LogRoom>, Arc<AtomicU64>) {
+    let (room, free) = (Arc::new(LogRoom::new(0, LIMIT)), Arc::new(AtomicU64::new(1 << 40)));
     room.on_pressure(Box::new(|| {}));
     let seen = Arc::clone(&free);
     let disk =
-        move || Some(Disk { size: 64 << 20, free: seen.load(Ordering::SeqCst), metadata: 10, has_store });
+        move || Some(LogDisk { size: 64 << 20, free: seen.load(Ordering::SeqCst), metadata: 10, has_store });
     room.on_disk(Box::new(disk));
     (room, free)
 }
 
 /// Waits in a thread, and gives what comes of it after `meanwhile`, during which the waiting goes on.
-fn waiting(room: &Room, bytes: u64, meanwhile: impl FnOnce()) -> Result<()> {
+fn waiting(room: &LogRoom, bytes: u64, meanwhile: impl FnOnce()) -> Result<()> {
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| room.wait(bytes));
         while room.usage().waiting == 0 {

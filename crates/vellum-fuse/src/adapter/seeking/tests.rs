@@ -16,19 +16,19 @@ struct File {
 }
 
 impl File {
-    fn find(blocks: &[bool], at: u64, seek: Seek) -> Result<u64> {
+    fn find(blocks: &[bool], at: u64, seek: SeekTarget) -> Result<u64> {
         // What follows the last data is the end of the file.
         let size = blocks.iter().rposition(|data| *data).map_or(0, |last| last + 1);
         let at = usize::try_from(at).unwrap();
         if at >= size {
             return Err(Errno::NXIO.into());
         }
-        let wanted = |data: &bool| *data == (seek == Seek::Data);
+        let wanted = |data: &bool| *data == (seek == SeekTarget::Data);
         let found = blocks[at..size].iter().position(wanted).map(|found| at + found);
         match (found, seek) {
             (Some(found), _) => Ok(found as u64),
-            (None, Seek::Hole) => Ok(size as u64),
-            (None, Seek::Data) => Err(Errno::NXIO.into()),
+            (None, SeekTarget::Hole) => Ok(size as u64),
+            (None, SeekTarget::Data) => Err(Errno::NXIO.into()),
         }
     }
 
@@ -46,14 +46,14 @@ impl File {
 }
 
 /// Seeks, and gives what was found and what was written back.
-fn seek(file: File, goal: Goal) -> (Done, Vec<(u64, u64)>) {
+fn seek(file: File, goal: SeekGoal) -> (SeekDone, Vec<(u64, u64)>) {
     let file = Arc::new(Mutex::new(file));
     let ours = file.clone();
     let find = move |at, seek| File::find(&ours.lock().unwrap().known, at, seek);
     let look = goal.look(&find).unwrap();
     let (tell, told) = channel();
     let written = Mutex::new(Vec::new());
-    Doubtful::new(7, goal, look, find, move |done| tell.send(done).unwrap()).settle(|node, range| {
+    UncertainSeek::new(7, goal, look, find, move |done| tell.send(done).unwrap()).settle(|node, range| {
         assert_eq!(node, 7);
         file.lock().unwrap().write_back(range);
         written.lock().unwrap().push((range.start, range.end));
@@ -70,28 +70,28 @@ fn known(blocks: &[u8]) -> File {
 
 #[test]
 fn data_that_is_known_is_not_in_doubt() {
-    assert_eq!(seek(known(b"..x.xx"), Goal { offset: 2, seek: Seek::Data }), (Ok(2), vec![]));
+    assert_eq!(seek(known(b"..x.xx"), SeekGoal { offset: 2, seek: SeekTarget::Data }), (Ok(2), vec![]));
 }
 
 #[test]
 fn pages_before_the_hole_stay() {
-    let (found, written) = seek(known(b"xxxx"), Goal { offset: 0, seek: Seek::Hole });
+    let (found, written) = seek(known(b"xxxx"), SeekGoal { offset: 0, seek: SeekTarget::Hole });
     assert_eq!((found, written), (Ok(4), vec![(4, END)]));
-    let (found, written) = seek(known(b"xx..xx"), Goal { offset: 0, seek: Seek::Hole });
+    let (found, written) = seek(known(b"xx..xx"), SeekGoal { offset: 0, seek: SeekTarget::Hole });
     assert_eq!((found, written), (Ok(2), vec![(2, 4)]));
 }
 
 #[test]
 fn what_the_kernel_has_behind_the_end_is_found() {
-    assert_eq!(seek(known(b"x..c"), Goal { offset: 1, seek: Seek::Data }).0, Ok(3));
-    assert_eq!(seek(known(b"xccc"), Goal { offset: 0, seek: Seek::Hole }).0, Ok(4));
-    assert_eq!(seek(known(b"x.cc"), Goal { offset: 2, seek: Seek::Hole }).0, Ok(4));
+    assert_eq!(seek(known(b"x..c"), SeekGoal { offset: 1, seek: SeekTarget::Data }).0, Ok(3));
+    assert_eq!(seek(known(b"xccc"), SeekGoal { offset: 0, seek: SeekTarget::Hole }).0, Ok(4));
+    assert_eq!(seek(known(b"x.cc"), SeekGoal { offset: 2, seek: SeekTarget::Hole }).0, Ok(4));
 }
 
 #[test]
 fn many_filled_holes_are_not_looked_at_one_by_one() {
     let file = known(&b"xc".repeat(100));
-    let (found, written) = seek(file, Goal { offset: 0, seek: Seek::Hole });
+    let (found, written) = seek(file, SeekGoal { offset: 0, seek: SeekTarget::Hole });
     assert_eq!((found, written.len()), (Ok(200), HOLES_MAX + 1));
 }
 
@@ -104,7 +104,7 @@ proptest! {
     ) {
         let (known, changed) = blocks.into_iter().unzip();
         let file = File { known, changed };
-        let goal = Goal { offset, seek: if data { Seek::Data } else { Seek::Hole } };
+        let goal = SeekGoal { offset, seek: if data { SeekTarget::Data } else { SeekTarget::Hole } };
         let expected = File::find(&file.truth(), offset, goal.seek).map_err(|error| error.errno());
         prop_assert_eq!(seek(file, goal).0, expected);
     }

@@ -8,8 +8,8 @@ use crate::connection::schedule::policy_of;
 
 const NODE: u64 = 5;
 
-fn head(pid: u32) -> Header {
-    Header { opcode: 3, unique: 8, node: NODE, uid: 0, gid: 0, pid }
+fn head(pid: u32) -> RequestHeader {
+    RequestHeader { opcode: 3, unique: 8, node: NODE, uid: 0, gid: 0, pid }
 }
 
 /// This thread, as a program that asks.
@@ -18,34 +18,35 @@ fn me() -> u32 {
 }
 
 /// Readers of which one may be alone; none on a machine where that is no use, or not allowed.
-fn readers() -> Option<Readers> {
+fn readers() -> Option<DeviceReaders> {
     let count = processors().unwrap().count();
-    (count > 1 && can_change_policy()).then(|| Readers::with(true, |_| false))
+    (count > 1 && can_change_policy()).then(|| DeviceReaders::with(true, |_| false))
 }
 
 /// This thread reads and answers small requests of a program.
-fn answer(readers: &Readers, asker: u32, times: u32) {
+fn answer(readers: &DeviceReaders, asker: u32, times: u32) {
     for _ in 0..times {
         readers.begin(gettid(), &head(asker), false);
-        assert_eq!(policy_of(gettid()), Some(Policy::Normal), "while it is carried out");
+        assert_eq!(policy_of(gettid()), Some(SchedulingPolicy::Normal), "while it is carried out");
         let mut policy = None;
         readers.answer(gettid(), || policy = policy_of(gettid()));
-        let expected = if readers.is_alone(gettid()) { Policy::Idle } else { Policy::Normal };
+        let expected =
+            if readers.is_alone(gettid()) { SchedulingPolicy::Idle } else { SchedulingPolicy::Normal };
         assert_eq!(policy, Some(expected), "while the answer is told");
     }
 }
 
 /// Readers of which this thread is alone.
-fn alone() -> Option<Readers> {
+fn alone() -> Option<DeviceReaders> {
     let readers = readers()?;
     answer(&readers, me(), STREAK + 1);
     assert!(readers.is_alone(gettid()));
     Some(readers)
 }
 
-fn assert_all_read(readers: &Readers) {
+fn assert_all_read(readers: &DeviceReaders) {
     assert_eq!(readers.sole.load(Ordering::Relaxed), ALL);
-    assert_eq!(policy_of(gettid()), Some(Policy::Normal));
+    assert_eq!(policy_of(gettid()), Some(SchedulingPolicy::Normal));
     assert!(processors().unwrap().count() > 1);
 }
 
@@ -102,7 +103,7 @@ fn nobody_is_alone_on_a_machine_whose_processors_are_all_taken() {
 
 #[test]
 fn nobody_is_alone_where_the_policy_cannot_be_taken_back() {
-    let readers = Readers::with(false, |_| false);
+    let readers = DeviceReaders::with(false, |_| false);
     answer(&readers, me(), 2 * STREAK);
     assert_all_read(&readers);
 }
@@ -147,7 +148,7 @@ fn who_gets_no_time_while_it_tells_an_answer_has_the_normal_policy_again() {
     let Some(readers) = alone() else { return };
     readers.begin(gettid(), &head(me()), false);
     readers.answer(gettid(), || {
-        assert_eq!(policy_of(gettid()), Some(Policy::Idle));
+        assert_eq!(policy_of(gettid()), Some(SchedulingPolicy::Idle));
         readers.watch_sole(|| true, || {});
         assert_all_read(&readers);
     });
@@ -165,7 +166,7 @@ fn others_wait_while_one_is_alone_and_go_on_when_it_is_not() {
         });
         // Who is alone does not wait for itself.
         readers.wait(gettid());
-        readers.end_alone(Ending::Useless);
+        readers.end_alone(SoleReaderEnd::Useless);
         assert_eq!(told.recv().unwrap(), ALL);
     });
 }
@@ -185,7 +186,7 @@ fn programs_that_come_one_after_the_other_are_each_answered_by_one_alone() {
 
 #[test]
 fn who_is_alone_for_nothing_is_so_again_after_longer_and_longer() {
-    let readers = Readers::with(false, |_| false);
+    let readers = DeviceReaders::with(false, |_| false);
     let start = Instant::now();
     let mut state = readers.lock();
     let mut rest = |ending, lasted, answered| {
@@ -193,10 +194,13 @@ fn who_is_alone_for_nothing_is_so_again_after_longer_and_longer() {
         state.rest(ending, (lasted, answered), start);
         state.free.saturating_duration_since(start).as_millis()
     };
-    let pauses: Vec<_> = (0..12).map(|_| rest(Ending::HeldUp, PAUSE.0, 0)).collect();
+    let pauses: Vec<_> = (0..12).map(|_| rest(SoleReaderEnd::HeldUp, PAUSE.0, 0)).collect();
     assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000]);
-    assert_eq!(rest(Ending::Useless, PAUSE.0, 0), 0);
-    assert_eq!(rest(Ending::Stranger, PAUSE.0, 1), 1000, "being useless changes nothing");
-    assert_eq!(rest(Ending::HeldUp, WORTH, 1000), 1);
-    assert_eq!([rest(Ending::Stranger, PAUSE.0, WORTH_REQUESTS), rest(Ending::Stranger, PAUSE.0, 1)], [0, 1]);
+    assert_eq!(rest(SoleReaderEnd::Useless, PAUSE.0, 0), 0);
+    assert_eq!(rest(SoleReaderEnd::Stranger, PAUSE.0, 1), 1000, "being useless changes nothing");
+    assert_eq!(rest(SoleReaderEnd::HeldUp, WORTH, 1000), 1);
+    assert_eq!(
+        [rest(SoleReaderEnd::Stranger, PAUSE.0, WORTH_REQUESTS), rest(SoleReaderEnd::Stranger, PAUSE.0, 1)],
+        [0, 1]
+    );
 }

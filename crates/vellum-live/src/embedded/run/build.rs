@@ -2,12 +2,12 @@
 
 use std::io;
 
-use vellum_types::Writer;
+use vellum_types::FieldWriter;
 
 use super::MAGIC;
-use super::filter::{Filter, KeyHash, hash};
-use crate::embedded::folder::File;
-use crate::embedded::frame::{FrameWriter, Header};
+use super::filter::{KeyHash, RunFilter, hash};
+use crate::embedded::folder::EngineFile;
+use crate::embedded::frame::{FileHeader, FrameWriter};
 use crate::embedded::suffix::{GROUP_LEN, GroupKey};
 
 /// Bytes of a block from which on the next entry begins a new one: what one read of a disk brings.
@@ -17,28 +17,28 @@ const BLOCK_TARGET: usize = 4096;
 pub(crate) struct RunBuilder<'f> {
     frames: FrameWriter<'f>,
     group: GroupKey,
-    block: Writer,
+    block: FieldWriter,
     /// Bytes in `block`.
     filled: usize,
     /// The first key of the block.
     first: Vec<u8>,
     last: Vec<u8>,
-    index: Writer,
+    index: FieldWriter,
     blocks: u64,
     hashes: Vec<KeyHash>,
 }
 
 impl<'f> RunBuilder<'f> {
     /// Writes to an empty file.
-    pub(crate) fn new(file: &'f dyn File, number: u64, group: GroupKey) -> io::Result<Self> {
+    pub(crate) fn new(file: &'f dyn EngineFile, number: u64, group: GroupKey) -> io::Result<Self> {
         Ok(Self {
-            frames: FrameWriter::new(file, &Header::new(MAGIC, number)?),
+            frames: FrameWriter::new(file, &FileHeader::new(MAGIC, number)?),
             group,
-            block: Writer::new(),
+            block: FieldWriter::new(),
             filled: 0,
             first: Vec::new(),
             last: Vec::new(),
-            index: Writer::new(),
+            index: FieldWriter::new(),
             blocks: 0,
             hashes: Vec::new(),
         })
@@ -70,12 +70,12 @@ impl<'f> RunBuilder<'f> {
             self.end_block()?;
         }
         let index = self.frames.offset();
-        let mut body = Writer::new();
+        let mut body = FieldWriter::new();
         body.varint(self.blocks).raw(&self.index.into_vec());
         self.frames.push(&body.into_vec())?;
         let filter = self.frames.offset();
-        self.frames.push(Filter::of(&self.hashes).as_bytes())?;
-        let mut trailer = Writer::new();
+        self.frames.push(RunFilter::of(&self.hashes).as_bytes())?;
+        let mut trailer = FieldWriter::new();
         let mut padded = [0; GROUP_LEN];
         for (to, from) in padded.iter_mut().zip(self.group.as_bytes()) {
             *to = *from;

@@ -15,7 +15,7 @@ const KEYS_PER_BLOCK: usize = 50;
 const PROBES: u32 = 7;
 
 /// Bits of keys.
-pub(super) struct Filter(Vec<u8>);
+pub(super) struct RunFilter(Vec<u8>);
 
 /// What a key's bits are computed from.
 pub(super) type KeyHash = u128;
@@ -24,7 +24,7 @@ pub(super) fn hash(key: &[u8]) -> KeyHash {
     xxh3_128(key)
 }
 
-impl Filter {
+impl RunFilter {
     /// The filter of some keys.
     pub(super) fn of(hashes: &[KeyHash]) -> Self {
         let mut filter = Self(vec![0; hashes.len().div_ceil(KEYS_PER_BLOCK).max(1) * BLOCK_LEN]);
@@ -83,7 +83,7 @@ mod tests {
     fn it_holds_its_keys_and_few_others() {
         let key = |number: u32| number.to_be_bytes();
         let hashes: Vec<_> = (0..10_000).map(|number| hash(&key(number))).collect();
-        let filter = Filter::of(&hashes);
+        let filter = RunFilter::of(&hashes);
         assert!((0..10_000).all(|number| filter.may_contain(&key(number))));
         let wrong = (10_000..110_000).filter(|number| filter.may_contain(&key(*number))).count();
         assert!(wrong < 2_000, "{wrong} of 100000 absent keys");

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::embedded::sim::{LOSSES, Loss, SimFolder};
+use crate::embedded::sim::{LOSSES, SimFolder, SimLoss};
 
 /// A store at work, with what is known of every moment.
 struct Story {
@@ -22,7 +22,12 @@ impl Story {
         Self { folder, states: vec![first], committed: Vec::new(), durable: Vec::new() }
     }
 
-    fn transact(&mut self, engine: &Engine, change: impl Fn(&mut State), body: &mut crate::Body<'_>) {
+    fn transact(
+        &mut self,
+        engine: &EmbeddedEngine,
+        change: impl Fn(&mut State),
+        body: &mut crate::TransactionBody<'_>,
+    ) {
         let mut state = self.states.last().unwrap().clone();
         change(&mut state);
         self.states.push(state);
@@ -31,7 +36,7 @@ impl Story {
         self.committed.push((self.folder.ops(), sequence));
     }
 
-    fn put(&mut self, engine: &Engine, keys: &[Vec<u8>], value: &[u8]) {
+    fn put(&mut self, engine: &EmbeddedEngine, keys: &[Vec<u8>], value: &[u8]) {
         let change = |state: &mut State| {
             keys.iter().for_each(|key| drop(state.insert(key.clone(), value.to_vec())));
         };
@@ -41,28 +46,28 @@ impl Story {
         });
     }
 
-    fn delete(&mut self, engine: &Engine, key: &[u8]) {
+    fn delete(&mut self, engine: &EmbeddedEngine, key: &[u8]) {
         self.transact(engine, |state| drop(state.remove(key)), &mut |txn| {
             txn.delete(key);
             Ok(())
         });
     }
 
-    fn drop_prefix(&mut self, engine: &Engine, prefix: &[u8]) {
+    fn drop_prefix(&mut self, engine: &EmbeddedEngine, prefix: &[u8]) {
         self.transact(engine, |state| state.retain(|key, _| !key.starts_with(prefix)), &mut |txn| {
             txn.delete_prefix(prefix);
             Ok(())
         });
     }
 
-    fn sync(&mut self, engine: &Engine) {
+    fn sync(&mut self, engine: &EmbeddedEngine) {
         let sequence = self.states.len() as u64 - 1;
         engine.wait_durable(sequence).unwrap();
         self.durable.push((self.folder.ops(), sequence));
     }
 
     /// What a worktree does: changes, a sealed layer that is frozen, more changes, layers that are published and go.
-    fn live(&mut self, random: &mut Random) {
+    fn live(&mut self, random: &mut SimRandom) {
         let engine = open(&self.folder).unwrap();
         for top in 1..=4_u8 {
             for step in 0..8 {
@@ -93,12 +98,12 @@ impl Story {
     }
 
     /// The transactions of which the last must, and may, be there after a crash.
-    fn bounds(&self, ops: usize, loss: Loss) -> (usize, usize) {
+    fn bounds(&self, ops: usize, loss: SimLoss) -> (usize, usize) {
         let last = |list: &[(usize, u64)]| {
             list.iter().rev().find(|(at, _)| *at <= ops).map_or(0, |(_, sequence)| *sequence as usize)
         };
         let committed = last(&self.committed);
-        let least = if loss == Loss::Nothing { committed } else { last(&self.durable) };
+        let least = if loss == SimLoss::Nothing { committed } else { last(&self.durable) };
         (least, (committed + 1).min(self.states.len() - 1))
     }
 }
@@ -114,7 +119,12 @@ fn recover(folder: &Arc<SimFolder>, states: &[State], (least, most): (usize, usi
 }
 
 /// Goes on in what was recovered, and crashes at every moment of that.
-fn crash_again(image: &Arc<SimFolder>, states: &[State], (least, most): (usize, usize), random: &mut Random) {
+fn crash_again(
+    image: &Arc<SimFolder>,
+    states: &[State],
+    (least, most): (usize, usize),
+    random: &mut SimRandom,
+) {
     let start = image.ops();
     let engine = open(image).unwrap();
     let before = engine.written.load(std::sync::atomic::Ordering::Acquire) as usize;
@@ -139,7 +149,7 @@ fn crash_again(image: &Arc<SimFolder>, states: &[State], (least, most): (usize, 
 }
 
 fn tell(seed: u64) {
-    let mut random = Random(seed);
+    let mut random = SimRandom(seed);
     let mut story = Story::new(SimFolder::with(BTreeMap::new()), State::new());
     story.live(&mut random);
     for ops in 0..=story.folder.ops() {
@@ -149,9 +159,9 @@ fn tell(seed: u64) {
             let what = format!("seed {seed}, crash at {ops} with {loss:?}");
             recover(&SimFolder::with(files.clone()), &story.states, bounds, &what);
             if random.below(6) == 0 {
-                let (lasting, _) = story.bounds(ops, Loss::Everything);
+                let (lasting, _) = story.bounds(ops, SimLoss::Everything);
                 let image = match loss {
-                    Loss::Nothing => story.folder.killed(ops),
+                    SimLoss::Nothing => story.folder.killed(ops),
                     _ => SimFolder::with(files),
                 };
                 crash_again(&image, &story.states, (lasting, bounds.1), &mut random);
@@ -177,7 +187,7 @@ fn a_fork_is_there_whole_or_empty() {
     let whole = state(&engine).unwrap();
     let to = SimFolder::with(BTreeMap::new());
     engine.fork(&*to).unwrap();
-    let mut random = Random(1);
+    let mut random = SimRandom(1);
     for ops in 0..=to.ops() {
         for loss in LOSSES {
             let fork = open(&SimFolder::with(to.crash(ops, loss, &mut random))).unwrap();

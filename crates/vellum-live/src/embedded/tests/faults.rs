@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::embedded::hooks::Hooks;
-use crate::embedded::sim::{Fault, Loss, SimFolder};
+use crate::embedded::hooks::DurabilityHooks;
+use crate::embedded::sim::{SimFault, SimFolder, SimLoss};
 
-fn fresh() -> (Arc<SimFolder>, Engine) {
+fn fresh() -> (Arc<SimFolder>, EmbeddedEngine) {
     let folder = SimFolder::with(BTreeMap::new());
     let engine = open(&folder).unwrap();
     put(&engine, b"before", b"1").unwrap();
@@ -20,7 +20,7 @@ fn fresh() -> (Arc<SimFolder>, Engine) {
 fn a_full_disk_refuses_and_poisons_nothing() {
     let (folder, engine) = fresh();
     let before = state(&engine).unwrap();
-    folder.fail(0, Fault::Full, true);
+    folder.fail(0, SimFault::Full, true);
     for _ in 0..3 {
         let refused = put(&engine, b"refused", &[7; 1000]).unwrap_err();
         assert_eq!(refused.kind(), vellum_types::ErrorKind::NoSpace, "{refused}");
@@ -39,7 +39,7 @@ fn a_full_disk_refuses_and_poisons_nothing() {
 fn nothing_is_settled_without_space_for_the_mark() {
     let (folder, engine) = fresh();
     let last = put(&engine, b"a", b"1").unwrap();
-    folder.fail(1, Fault::Full, true);
+    folder.fail(1, SimFault::Full, true);
     engine.wait_durable(last).expect("one sync needs no space");
     assert_eq!(engine.settle(last).unwrap_err().kind(), vellum_types::ErrorKind::NoSpace);
     folder.heal();
@@ -50,7 +50,7 @@ fn nothing_is_settled_without_space_for_the_mark() {
 fn a_failed_sync_poisons() {
     let (folder, engine) = fresh();
     put(&engine, b"in doubt", b"1").unwrap();
-    folder.fail(0, Fault::Broken, false);
+    folder.fail(0, SimFault::Broken, false);
     assert!(matches!(engine.wait_durable(u64::MAX), Err(LiveError::Poisoned(_))));
     assert!(
         matches!(engine.wait_durable(u64::MAX), Err(LiveError::Poisoned(_))),
@@ -67,7 +67,7 @@ fn a_failed_sync_poisons() {
 #[test]
 fn a_failed_write_poisons_and_is_not_seen() {
     let (folder, engine) = fresh();
-    folder.fail(0, Fault::Broken, false);
+    folder.fail(0, SimFault::Broken, false);
     assert!(matches!(put(&engine, b"lost", b"1"), Err(LiveError::Io { .. })));
     assert!(matches!(put(&engine, b"later", b"1"), Err(LiveError::Poisoned(_))));
     assert_eq!(state(&engine).unwrap().len(), 1);
@@ -76,7 +76,7 @@ fn a_failed_write_poisons_and_is_not_seen() {
 }
 
 /// Fails at every operation in turn, once or for good: whoever opens the store then finds what was acknowledged.
-fn fail_everywhere(fault: Fault, lasting: bool) {
+fn fail_everywhere(fault: SimFault, lasting: bool) {
     for after in 0.. {
         let folder = SimFolder::with(BTreeMap::new());
         let engine = open(&folder).unwrap();
@@ -108,14 +108,14 @@ fn fail_everywhere(fault: Fault, lasting: bool) {
 
 #[test]
 fn any_operation_may_find_the_disk_full() {
-    fail_everywhere(Fault::Full, false);
-    fail_everywhere(Fault::Full, true);
+    fail_everywhere(SimFault::Full, false);
+    fail_everywhere(SimFault::Full, true);
 }
 
 #[test]
 fn any_operation_may_fail() {
-    fail_everywhere(Fault::Broken, false);
-    fail_everywhere(Fault::Broken, true);
+    fail_everywhere(SimFault::Broken, false);
+    fail_everywhere(SimFault::Broken, true);
 }
 
 /// Something that entries point to, and that fails or is lost.
@@ -125,7 +125,7 @@ struct Companion {
     lost: Arc<AtomicBool>,
 }
 
-impl Hooks for Companion {
+impl DurabilityHooks for Companion {
     fn before_sync(&self) -> io::Result<()> {
         if self.fails.load(Ordering::Relaxed) { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
     }
@@ -138,7 +138,7 @@ impl Hooks for Companion {
 #[test]
 fn what_points_to_nothing_is_left_out_and_so_is_what_follows() {
     let (folder, companion) = (SimFolder::with(BTreeMap::new()), Companion::default());
-    let open = || Engine::open(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
+    let open = || EmbeddedEngine::open(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
     let engine = open();
     put(&engine, b"durable", b"pointer").unwrap();
     engine.wait_durable(u64::MAX).unwrap();
@@ -162,7 +162,7 @@ fn what_points_to_nothing_is_left_out_and_so_is_what_follows() {
 fn what_is_settled_is_not_asked_for() {
     for settled in [false, true] {
         let (folder, companion) = (SimFolder::with(BTreeMap::new()), Companion::default());
-        let engine = Engine::open(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
+        let engine = EmbeddedEngine::open(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
         put(&engine, b"a", b"pointer").unwrap();
         put(&engine, b"a", b"published").unwrap();
         engine.wait_durable(u64::MAX).unwrap();
@@ -170,8 +170,8 @@ fn what_is_settled_is_not_asked_for() {
             engine.settle(u64::MAX).unwrap();
         }
         companion.lost.store(true, Ordering::Relaxed);
-        let files = folder.crash(folder.ops(), Loss::Everything, &mut Random(1));
-        let engine = Engine::open(SimFolder::with(files), Box::new(companion), LIMITS).unwrap();
+        let files = folder.crash(folder.ops(), SimLoss::Everything, &mut SimRandom(1));
+        let engine = EmbeddedEngine::open(SimFolder::with(files), Box::new(companion), LIMITS).unwrap();
         assert_eq!(state(&engine).unwrap().contains_key(&b"a"[..]), settled);
     }
 }
@@ -179,7 +179,7 @@ fn what_is_settled_is_not_asked_for() {
 #[test]
 fn what_entries_point_to_must_become_durable_first() {
     let (folder, companion) = (SimFolder::with(BTreeMap::new()), Companion::default());
-    let engine = Engine::open(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
+    let engine = EmbeddedEngine::open(folder.clone(), Box::new(companion.clone()), LIMITS).unwrap();
     put(&engine, b"a", b"pointer").unwrap();
     companion.fails.store(true, Ordering::Relaxed);
     let before = folder.ops();

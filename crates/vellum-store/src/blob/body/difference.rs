@@ -4,12 +4,12 @@
 //! (varint) in the pack ‖ a zstd frame with the base's plaintext as its prefix. Invariant: a base is never a difference
 //! itself, so that reading a blob decodes two blobs at most. Deliberately absent: which blobs resemble each other.
 
-use vellum_crypto::{Domain, VolumeKeys};
+use vellum_crypto::{RecordDomain, VolumeKeys};
 use vellum_types::limits::BLOB_MAX;
-use vellum_types::{BlobId, BlobKind, DecodeError, Reader, Writer};
+use vellum_types::{BlobId, BlobKind, DecodeError, FieldReader, FieldWriter};
 use zstd::zstd_safe::{CCtx, CParameter, DCtx};
 
-use super::{BodyFault, DIFFERENCE, DecodedBody, plaintext_len, unseal};
+use super::{BlobBodyFault, DIFFERENCE, DecodedBody, plaintext_len, unseal};
 
 /// A difference must have at most this fraction of the plaintext, a divisor: what saves less is not worth decoding
 /// two blobs for one.
@@ -42,7 +42,7 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    pub(super) fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let len = plaintext_len(reader)?;
         let base = BasePlace {
             id: BlobId(reader.array()?),
@@ -62,23 +62,23 @@ impl Difference {
         kind: BlobKind,
         id: &BlobId,
         base_sealed: &[u8],
-    ) -> Result<Vec<u8>, BodyFault> {
+    ) -> Result<Vec<u8>, BlobBodyFault> {
         // That the base is the right one shows in the result, which is checked.
         let Ok(DecodedBody::Content(base)) = unseal(keys, kind, &self.base.id, base_sealed) else {
-            return Err(BodyFault::Base);
+            return Err(BlobBodyFault::Base);
         };
         let plaintext = self.apply(&base)?;
-        if keys.blob_id(kind, &plaintext) == *id { Ok(plaintext) } else { Err(BodyFault::Identity) }
+        if keys.blob_id(kind, &plaintext) == *id { Ok(plaintext) } else { Err(BlobBodyFault::Identity) }
     }
 
-    pub(crate) fn apply(&self, base: &[u8]) -> Result<Vec<u8>, BodyFault> {
+    pub(crate) fn apply(&self, base: &[u8]) -> Result<Vec<u8>, BlobBodyFault> {
         // A context that borrows a prefix cannot outlive it: one a thread, as for whole blobs, is not to be had.
-        let mut context = DCtx::try_create().ok_or(BodyFault::Compression)?;
-        context.ref_prefix(base).map_err(|_| BodyFault::Compression)?;
+        let mut context = DCtx::try_create().ok_or(BlobBodyFault::Compression)?;
+        context.ref_prefix(base).map_err(|_| BlobBodyFault::Compression)?;
         // The output buffer bounds the length, as decoding is in one piece.
         let mut plaintext = Vec::with_capacity(self.len);
-        context.decompress(&mut plaintext, &self.data).map_err(|_| BodyFault::Compression)?;
-        if plaintext.len() == self.len { Ok(plaintext) } else { Err(BodyFault::Compression) }
+        context.decompress(&mut plaintext, &self.data).map_err(|_| BlobBodyFault::Compression)?;
+        if plaintext.len() == self.len { Ok(plaintext) } else { Err(BlobBodyFault::Compression) }
     }
 }
 
@@ -95,14 +95,14 @@ impl NewDifference<'_> {
     /// Appends the sealed form to `out` and returns the length of its body; appends nothing if that would not be much
     /// shorter than the plaintext.
     pub(crate) fn seal(&self, keys: &VolumeKeys, level: i32, out: &mut Vec<u8>) -> Option<usize> {
-        let mut head = Writer::new();
+        let mut head = FieldWriter::new();
         head.u8(DIFFERENCE).varint(self.plaintext.len() as u64).raw(self.base.id.as_bytes());
         head.varint(u64::from(self.base.offset)).varint(u64::from(self.base.len));
         let mut body = head.into_vec();
         let room = (self.plaintext.len() / GAIN_MIN).checked_sub(body.len())?;
         body.extend_from_slice(&compress(level, self.plaintext, self.base_plaintext, room)?);
         out.reserve(body.len() + keys.overhead());
-        keys.seal(Domain::Blob(self.kind), self.id.as_bytes(), &body, out);
+        keys.seal(RecordDomain::Blob(self.kind), self.id.as_bytes(), &body, out);
         Some(body.len())
     }
 }

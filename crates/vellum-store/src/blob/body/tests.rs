@@ -8,8 +8,8 @@ use vellum_types::VolumeId;
 use super::*;
 
 /// Opens a blob that is no difference.
-fn open(keys: &VolumeKeys, kind: BlobKind, id: &BlobId, sealed: &[u8]) -> Result<Vec<u8>, BodyFault> {
-    super::open(keys, kind, id, sealed)?.resolve(keys, kind, id, |_| Err(BodyFault::Base))
+fn open(keys: &VolumeKeys, kind: BlobKind, id: &BlobId, sealed: &[u8]) -> Result<Vec<u8>, BlobBodyFault> {
+    super::open(keys, kind, id, sealed)?.resolve(keys, kind, id, |_| Err(BlobBodyFault::Base))
 }
 
 const KIND: BlobKind = BlobKind::Chunk;
@@ -28,7 +28,7 @@ fn noise(len: usize) -> Vec<u8> {
 fn forge(keys: &VolumeKeys, plaintext: &[u8], body: &[u8]) -> (BlobId, Vec<u8>) {
     let id = keys.blob_id(KIND, plaintext);
     let mut sealed = Vec::new();
-    keys.seal(Domain::Blob(KIND), id.as_bytes(), body, &mut sealed);
+    keys.seal(RecordDomain::Blob(KIND), id.as_bytes(), body, &mut sealed);
     (id, sealed)
 }
 
@@ -55,7 +55,7 @@ proptest! {
 
 #[test]
 fn noise_is_stored_raw_and_text_is_not() {
-    let mut coder = Coder { compressor: None, probe: None, decompressor: None, body: Vec::new() };
+    let mut coder = BodyCoder { compressor: None, probe: None, decompressor: None, body: Vec::new() };
     assert!(!coder.is_worthwhile(&noise(64 << 10)));
     assert!(coder.is_worthwhile("{\"key\": \"value\"}".repeat(4000).as_bytes()));
     // Frequencies look like noise, but it repeats itself.
@@ -79,7 +79,7 @@ fn a_bomb_does_not_go_off() {
     let keys = keys();
     let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 3).unwrap();
     for stated in [1, 1000, BLOB_MAX as u64, BLOB_MAX as u64 + 1, u64::MAX] {
-        let mut writer = Writer::new();
+        let mut writer = FieldWriter::new();
         writer.u8(ZSTD).varint(stated).raw(&bomb);
         let (id, sealed) = forge(&keys, b"", writer.as_slice());
         assert!(open(&keys, KIND, &id, &sealed).is_err());
@@ -92,7 +92,7 @@ fn a_stated_length_must_be_the_length() {
     let plaintext = b"a content of some length, a content of some length".repeat(4);
     let data = zstd::bulk::compress(&plaintext, 3).unwrap();
     for (stated, good) in [(200, true), (199, false), (201, false)] {
-        let mut writer = Writer::new();
+        let mut writer = FieldWriter::new();
         writer.u8(ZSTD).varint(stated).raw(&data);
         let (id, sealed) = forge(&keys, &plaintext, writer.as_slice());
         assert_eq!(open(&keys, KIND, &id, &sealed).is_ok(), good, "{stated}");
@@ -103,6 +103,6 @@ fn a_stated_length_must_be_the_length() {
 fn another_content_under_the_id_is_noticed() {
     let keys = keys();
     let (id, sealed) = forge(&keys, b"promised", b"\0delivered");
-    assert_eq!(open(&keys, KIND, &id, &sealed), Err(BodyFault::Identity));
-    assert_eq!(open(&keys, BlobKind::Node, &id, &sealed), Err(BodyFault::Open(OpenError::Forged)));
+    assert_eq!(open(&keys, KIND, &id, &sealed), Err(BlobBodyFault::Identity));
+    assert_eq!(open(&keys, BlobKind::Node, &id, &sealed), Err(BlobBodyFault::Open(UnsealError::Forged)));
 }

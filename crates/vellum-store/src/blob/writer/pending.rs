@@ -16,25 +16,25 @@ const SHARDS: usize = 64;
 
 /// Where a pending blob is: a pack by the writer's own number, and the place in it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spot {
+pub(super) struct PendingLocation {
     pub(super) number: u32,
     pub(super) entry: PackEntry,
 }
 
-type Shard = HashMap<BlobId, Option<Spot>>;
+type PendingShard = HashMap<BlobId, Option<PendingLocation>>;
 
-pub(super) struct Pending {
-    shards: [Mutex<Shard>; SHARDS],
+pub(super) struct PendingBlobs {
+    shards: [Mutex<PendingShard>; SHARDS],
 }
 
-impl Default for Pending {
+impl Default for PendingBlobs {
     fn default() -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()) }
     }
 }
 
-impl Pending {
-    fn shard(&self, id: &BlobId) -> MutexGuard<'_, Shard> {
+impl PendingBlobs {
+    fn shard(&self, id: &BlobId) -> MutexGuard<'_, PendingShard> {
         let [first, ..] = id.0;
         self.shards[usize::from(first) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,12 +50,12 @@ impl Pending {
         }
     }
 
-    pub(super) fn place(&self, id: &BlobId, spot: Spot) {
+    pub(super) fn place(&self, id: &BlobId, spot: PendingLocation) {
         self.shard(id).insert(*id, Some(spot));
     }
 
     /// `None`: not pending; `Some(None)`: claimed, and not placed yet.
-    pub(super) fn get(&self, id: &BlobId) -> Option<Option<Spot>> {
+    pub(super) fn get(&self, id: &BlobId) -> Option<Option<PendingLocation>> {
         self.shard(id).get(id).copied()
     }
 

@@ -24,7 +24,7 @@ pub struct WriteStats {
 }
 
 #[derive(Default)]
-pub(super) struct Stats {
+pub(super) struct WriterCounters {
     blobs_new: AtomicU64,
     blobs_duplicate: AtomicU64,
     bytes_given: AtomicU64,
@@ -39,7 +39,7 @@ fn add(counter: &AtomicU64, count: usize) {
     counter.fetch_add(count as u64, Ordering::Relaxed);
 }
 
-impl Stats {
+impl WriterCounters {
     pub(super) fn duplicate(&self, len: usize) {
         add(&self.blobs_duplicate, 1);
         add(&self.bytes_given, len);

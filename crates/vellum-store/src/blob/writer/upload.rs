@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use vellum_types::PackId;
 
-use super::{Addition, BlobError, Location, PackBuilder, Shared, pack_key};
+use super::{BlobError, BlobLocation, BlobWriterShared, IndexAddition, PackBuilder, pack_key};
 
 /// Blobs uploaded that make the writer put an index object midway, a count: bounds its memory to some 60 MB, and
 /// what an interrupted import must repeat.
@@ -19,32 +19,32 @@ const INDEX_AFTER: usize = 256 << 10;
 /// Threads for a store where waiting dominates, a count: a pack of 16 MiB each is in memory.
 const THREADS_REMOTE: usize = 3;
 
-pub(super) struct Job {
+pub(super) struct UploadJob {
     pub(super) number: u32,
     pub(super) builder: PackBuilder,
 }
 
 /// Packs on their way, and packs that arrived.
 #[derive(Default)]
-struct Track {
+struct UploadTracker {
     under_way: HashMap<u32, Arc<Vec<u8>>>,
     arrived: HashMap<u32, PackId>,
 }
 
-struct Lane {
-    sender: SyncSender<Job>,
+struct UploadLane {
+    sender: SyncSender<UploadJob>,
     threads: Vec<JoinHandle<()>>,
 }
 
-pub(super) struct Uploads {
-    shared: Arc<Shared>,
-    track: Arc<Mutex<Track>>,
+pub(super) struct UploadQueue {
+    shared: Arc<BlobWriterShared>,
+    track: Arc<Mutex<UploadTracker>>,
     numbers: AtomicU32,
-    lane: OnceLock<Lane>,
+    lane: OnceLock<UploadLane>,
 }
 
-impl Uploads {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+impl UploadQueue {
+    pub(super) fn new(shared: Arc<BlobWriterShared>) -> Self {
         Self { shared, track: Arc::default(), numbers: AtomicU32::new(0), lane: OnceLock::new() }
     }
 
@@ -54,13 +54,13 @@ impl Uploads {
     }
 
     /// Hands over a full pack; waits while two are under way.
-    pub(super) fn submit(&self, job: Job) -> Result<(), BlobError> {
+    pub(super) fn submit(&self, job: UploadJob) -> Result<(), BlobError> {
         let lane = self.lane.get_or_init(|| self.start());
         // The threads end only when the lane does, unless one panicked.
         lane.sender.send(job).map_err(|_| self.shared.stop(BlobError::Unsettled))
     }
 
-    fn start(&self) -> Lane {
+    fn start(&self) -> UploadLane {
         let (sender, receiver) = sync_channel(0);
         let receiver = Arc::new(Mutex::new(receiver));
         let count = if self.shared.store.inner.objects.parallel_gets() > 1 { THREADS_REMOTE } else { 1 };
@@ -68,7 +68,7 @@ impl Uploads {
             let (shared, track, receiver) = (self.shared.clone(), self.track.clone(), receiver.clone());
             std::thread::spawn(move || work(&shared, &track, &receiver))
         });
-        Lane { sender, threads: threads.collect() }
+        UploadLane { sender, threads: threads.collect() }
     }
 
     pub(super) fn under_way(&self, number: u32) -> Option<Arc<Vec<u8>>> {
@@ -81,7 +81,7 @@ impl Uploads {
 
     /// Waits for all packs that were handed over.
     pub(super) fn join(&mut self) {
-        let Some(Lane { sender, threads }) = self.lane.take() else { return };
+        let Some(UploadLane { sender, threads }) = self.lane.take() else { return };
         drop(sender);
         for thread in threads {
             if thread.join().is_err() {
@@ -92,7 +92,7 @@ impl Uploads {
 }
 
 /// A writer that is given up leaves no thread behind that still puts.
-impl Drop for Uploads {
+impl Drop for UploadQueue {
     fn drop(&mut self) {
         self.join();
     }
@@ -102,7 +102,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn work(shared: &Shared, track: &Mutex<Track>, receiver: &Mutex<Receiver<Job>>) {
+fn work(shared: &BlobWriterShared, track: &Mutex<UploadTracker>, receiver: &Mutex<Receiver<UploadJob>>) {
     loop {
         let Ok(job) = lock(receiver).recv() else { return };
         // After a failure, jobs are taken and dropped, so that nobody waits for ever.
@@ -115,7 +115,7 @@ fn work(shared: &Shared, track: &Mutex<Track>, receiver: &Mutex<Receiver<Job>>) 
     }
 }
 
-fn upload(shared: &Shared, track: &Mutex<Track>, job: Job) -> Result<(), BlobError> {
+fn upload(shared: &BlobWriterShared, track: &Mutex<UploadTracker>, job: UploadJob) -> Result<(), BlobError> {
     let inner = &shared.store.inner;
     let built = job.builder.build(&inner.keys);
     let bytes = Arc::new(built.bytes);
@@ -127,14 +127,14 @@ fn upload(shared: &Shared, track: &Mutex<Track>, job: Job) -> Result<(), BlobErr
     drop(tracked);
     shared.stats.pack(bytes.len());
     let mut uploaded = lock(&shared.uploaded);
-    uploaded.extend(built.entries.iter().map(|entry| (entry.id, Location::of(built.id, entry))));
+    uploaded.extend(built.entries.iter().map(|entry| (entry.id, BlobLocation::of(built.id, entry))));
     if uploaded.len() < INDEX_AFTER {
         return Ok(());
     }
     let blobs = std::mem::take(&mut *uploaded);
     drop(uploaded);
     let ids: Vec<_> = blobs.iter().map(|(id, _)| *id).collect();
-    let index_bytes = inner.index.commit(Addition { blobs, ..Addition::default() })?;
+    let index_bytes = inner.index.commit(IndexAddition { blobs, ..IndexAddition::default() })?;
     shared.stats.index(index_bytes);
     // The index knows them now.
     ids.iter().for_each(|id| shared.pending.forget(id));

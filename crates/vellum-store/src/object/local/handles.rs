@@ -16,18 +16,18 @@ use super::ObjectKey;
 /// Descriptors held, a count: a quarter of the usual limit of 1,024 open files of a process.
 const HANDLES_MAX: usize = 256;
 
-struct Held {
+struct HeldHandle {
     fd: Arc<OwnedFd>,
     used: AtomicU64,
 }
 
 #[derive(Default)]
-pub(super) struct Handles {
-    held: RwLock<HashMap<ObjectKey, Held>>,
+pub(super) struct FileHandles {
+    held: RwLock<HashMap<ObjectKey, HeldHandle>>,
     clock: AtomicU64,
 }
 
-impl Handles {
+impl FileHandles {
     pub(super) fn get(&self, key: &ObjectKey) -> Option<Arc<OwnedFd>> {
         let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
         let entry = held.get(key)?;
@@ -45,12 +45,12 @@ impl Handles {
                 held.remove(&oldest);
             }
         }
-        held.insert(key.clone(), Held { fd: fd.clone(), used });
+        held.insert(key.clone(), HeldHandle { fd: fd.clone(), used });
     }
 
     /// Lets go of what others have deleted: it takes space on the disk as long as it is held.
     pub(super) fn sweep(&self) {
-        let is_there = |held: &Held| rustix::fs::fstat(&held.fd).is_ok_and(|stat| stat.st_nlink > 0);
+        let is_there = |held: &HeldHandle| rustix::fs::fstat(&held.fd).is_ok_and(|stat| stat.st_nlink > 0);
         self.held.write().unwrap_or_else(PoisonError::into_inner).retain(|_, held| is_there(held));
     }
 

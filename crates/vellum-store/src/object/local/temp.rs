@@ -1,6 +1,6 @@
 //! Unfinished files: written under a random name, made durable, then named.
 //!
-//! Invariant: a `Temp` that is dropped unpublished leaves no file behind.
+//! Invariant: a `TempFile` that is dropped unpublished leaves no file behind.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,14 +16,14 @@ use crate::owner::give_to_owner_of;
 /// machine that slept.
 const LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
-pub(super) struct Temp {
+pub(super) struct TempFile {
     folder: Arc<OwnedFd>,
     name: String,
     fd: OwnedFd,
     published: bool,
 }
 
-impl Temp {
+impl TempFile {
     pub(super) fn create(folder: Arc<OwnedFd>, mode: Mode, bytes: &[u8]) -> io::Result<Self> {
         let name = format!("{:016x}", getrandom::u64().map_err(io::Error::other)?);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -83,7 +83,7 @@ impl Temp {
     }
 }
 
-impl Drop for Temp {
+impl Drop for TempFile {
     fn drop(&mut self) {
         if !self.published {
             // What cannot be removed now is swept later.

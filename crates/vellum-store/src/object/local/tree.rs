@@ -23,22 +23,22 @@ const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOFOLLO
 /// Folders whose descriptors are kept, a count: packs alone have 256, each of which is written to once in a while.
 const FOLDERS_MAX: usize = 32;
 
-struct Folder {
+struct StoreFolder {
     fd: Arc<OwnedFd>,
     /// Subfolders that were there before this folder was last synced here: their names are durable.
     settled: HashSet<String>,
 }
 
-pub(super) struct Tree {
+pub(super) struct StoreFolders {
     root: OwnedFd,
     mode: Mode,
-    folders: Mutex<HashMap<String, Folder>>,
+    folders: Mutex<HashMap<String, StoreFolder>>,
 }
 
 /// Fewest digits of an object's name that is an id: those of folders have two.
 const ID_LEN_MIN: usize = 16;
 
-impl Tree {
+impl StoreFolders {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         // The root itself may be reached through symlinks: the user named it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -99,12 +99,12 @@ impl Tree {
         self.settle(&mut folders, folder)
     }
 
-    fn settle(&self, folders: &mut HashMap<String, Folder>, path: &str) -> io::Result<Arc<OwnedFd>> {
+    fn settle(&self, folders: &mut HashMap<String, StoreFolder>, path: &str) -> io::Result<Arc<OwnedFd>> {
         if let Some(known) = folders.get(path) {
             return Ok(known.fd.clone());
         }
         let fd = if path.is_empty() { self.root.try_clone()? } else { self.settle_below(folders, path)? };
-        let folder = Folder { fd: Arc::new(fd), settled: HashSet::new() };
+        let folder = StoreFolder { fd: Arc::new(fd), settled: HashSet::new() };
         let fd = folder.fd.clone();
         if folders.len() >= FOLDERS_MAX {
             // What is known of subfolders stays with their parents: only another descriptor has to be opened.
@@ -114,7 +114,7 @@ impl Tree {
         Ok(fd)
     }
 
-    fn settle_below(&self, folders: &mut HashMap<String, Folder>, path: &str) -> io::Result<OwnedFd> {
+    fn settle_below(&self, folders: &mut HashMap<String, StoreFolder>, path: &str) -> io::Result<OwnedFd> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         let parent_fd = self.settle(folders, parent)?;
         let is_new = match rustix::fs::mkdirat(&*parent_fd, name, self.mode | PRIVATE_DIR) {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::options::By;
+use crate::options::CompareMethod;
 
 /// How content goes to its place.
 #[derive(Debug, Clone, Copy)]
@@ -68,31 +68,31 @@ fn edit(bytes: &mut Vec<u8>, edit: &Edit, seed: u64) {
     }
 }
 
-fn ways() -> impl Strategy<Value = (Way, Writing)> {
+fn ways() -> impl Strategy<Value = (Way, WriteOptions)> {
     let way = prop::sample::select(vec![Way::Local, Way::Pull, Way::Push]);
     let delta = prop::sample::select(vec![DeltaMode::Auto, DeltaMode::Always, DeltaMode::Never]);
     (way, delta, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
         |(way, delta, in_place, resume, verify)| {
-            (way, Writing { delta, in_place, resume, verify, ..Writing::default() })
+            (way, WriteOptions { delta, in_place, resume, verify, ..WriteOptions::default() })
         },
     )
 }
 
 /// Runs, and runs again: the second time from what came of the first one.
-fn run(way: Way, root: &Path, options: &Options) -> Report {
-    let served = served(root, Codec::Plain);
+fn run(way: Way, root: &Path, options: &SyncOptions) -> SyncReport {
+    let served = served(root, WireCodec::Plain);
     let (from, to) = (root.join("from"), root.join("to"));
     match way {
         Way::Pull => pull(served.client(), "from", &to, options).unwrap(),
         Way::Push => push(served.client(), &from, "to", options).unwrap(),
         Way::Local => {
-            let (source, target) = (Local::open(&from).unwrap(), Local::open(&to).unwrap());
-            let meter = Meter::default();
-            let from = source.list(&wish(Side::Source, options), &meter).unwrap();
-            let to = target.list(&wish(Side::Destination, options), &meter).unwrap();
-            let plan = Plan::new(&from, &to, options);
+            let (source, target) = (LocalEnd::open(&from).unwrap(), LocalEnd::open(&to).unwrap());
+            let meter = ProgressMeter::default();
+            let from = source.list(&wish(SyncSide::Source, options), &meter).unwrap();
+            let to = target.list(&wish(SyncSide::Destination, options), &meter).unwrap();
+            let plan = SyncPlan::new(&from, &to, options);
             target
-                .carry_out(&Job { plan: &plan, source: &source, from: &from, to: &to, options }, &meter)
+                .carry_out(&SyncJob { plan: &plan, source: &source, from: &from, to: &to, options }, &meter)
                 .unwrap()
         }
     }
@@ -117,8 +117,8 @@ proptest! {
         changes.iter().enumerate().for_each(|(number, change)| edit(&mut new, change, seed ^ number as u64));
         fs::write(from.join("f"), &new).unwrap();
         fs::write(to.join("f"), &old).unwrap();
-        let compare = Compare { by: By::Nothing, ..Compare::default() };
-        let options = Options { writing, compare, ..options() };
+        let compare = CompareOptions { by: CompareMethod::Nothing, ..CompareOptions::default() };
+        let options = SyncOptions { writing, compare, ..options() };
         let report = run(way, root, &options);
         prop_assert_eq!(&report.problems, &Vec::new());
         prop_assert!(fs::read(to.join("f")).unwrap() == new, "another file arrived");

@@ -36,23 +36,23 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-fn which() -> impl Strategy<Value = Which> {
-    prop_oneof![Just(Which::First), Just(Which::Second)]
+fn which() -> impl Strategy<Value = TwoWaySide> {
+    prop_oneof![Just(TwoWaySide::First), Just(TwoWaySide::Second)]
 }
 
-fn rule() -> impl Strategy<Value = Rule> {
+fn rule() -> impl Strategy<Value = ConflictRule> {
     prop_oneof![
-        Just(Rule::Newer),
-        Just(Rule::Larger),
-        Just(Rule::Source),
-        Just(Rule::Dest),
-        Just(Rule::KeepBoth),
+        Just(ConflictRule::Newer),
+        Just(ConflictRule::Larger),
+        Just(ConflictRule::Source),
+        Just(ConflictRule::Dest),
+        Just(ConflictRule::KeepBoth),
     ]
 }
 
 impl World {
     /// Does what can be done of an edit.
-    fn edit(&mut self, which: Which, edit: &Edit) {
+    fn edit(&mut self, which: TwoWaySide, edit: &Edit) {
         let free = |world: &Self, path: &str| {
             let whole = world.path(which, path);
             let above = whole
@@ -97,7 +97,7 @@ impl World {
     }
 
     /// Makes room for a file: what stands at its path or in its way goes.
-    fn remove_way(&self, which: Which, path: &str) {
+    fn remove_way(&self, which: TwoWaySide, path: &str) {
         let mut so_far = String::new();
         for name in path.split('/') {
             so_far = if so_far.is_empty() { name.to_owned() } else { format!("{so_far}/{name}") };
@@ -110,12 +110,12 @@ impl World {
     }
 
     fn all_versions(&self) -> BTreeSet<String> {
-        Which::BOTH.into_iter().flat_map(|which| self.versions(which, false)).collect()
+        TwoWaySide::BOTH.into_iter().flat_map(|which| self.versions(which, false)).collect()
     }
 
     fn assert_kept(&self, before: &BTreeSet<String>, agreed: &BTreeSet<String>) {
-        let now = Which::BOTH.map(|which| self.versions(which, false));
-        let trash = Which::BOTH.map(|which| self.versions(which, true));
+        let now = TwoWaySide::BOTH.map(|which| self.versions(which, false));
+        let trash = TwoWaySide::BOTH.map(|which| self.versions(which, true));
         for version in before.difference(agreed) {
             let on_both = now.iter().all(|versions| versions.contains(version));
             let in_trash = trash.iter().any(|versions| versions.contains(version));
@@ -188,11 +188,11 @@ proptest! {
 
 impl World {
     /// Takes some steps of a plan and leaves, as if killed: without an archive.
-    fn sync_in_part(&self, rule: Rule, mut steps: usize) {
+    fn sync_in_part(&self, rule: ConflictRule, mut steps: usize) {
         let ends = self.ends();
         let asked = self.asked(rule);
-        let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
-        let meter = vellum_volume::Meter::default();
+        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
+        let meter = vellum_volume::ProgressMeter::default();
         let sight = two_way.look(&self.archive, &meter).unwrap();
         let mut plan = two_way.plan(&self.archive, &sight).unwrap();
         let _ = show(&plan, &sight);
@@ -209,7 +209,7 @@ impl World {
     }
 
     fn assert_kept_somewhere(&self, before: &BTreeSet<String>, agreed: &BTreeSet<String>) {
-        let all: BTreeSet<String> = Which::BOTH
+        let all: BTreeSet<String> = TwoWaySide::BOTH
             .into_iter()
             .flat_map(|which| [self.versions(which, false), self.versions(which, true)])
             .flatten()

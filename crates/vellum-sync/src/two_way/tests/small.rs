@@ -4,7 +4,7 @@ use std::fs;
 
 use super::world::World;
 use crate::two_way::*;
-use Which::{First, Second};
+use TwoWaySide::{First, Second};
 
 /// Both sides have these files, and agreed on them.
 fn agreed(paths: &[&str]) -> World {
@@ -12,8 +12,8 @@ fn agreed(paths: &[&str]) -> World {
     for path in paths {
         world.write(First, path);
     }
-    world.sync(Rule::KeepBoth);
-    world.assert_settled(Rule::KeepBoth);
+    world.sync(ConflictRule::KeepBoth);
+    world.assert_settled(ConflictRule::KeepBoth);
     world
 }
 
@@ -21,9 +21,9 @@ fn agreed(paths: &[&str]) -> World {
 fn a_first_run_is_the_union() {
     let mut world = World::new();
     let (a, b) = (world.write(First, "d/a"), world.write(Second, "d/b"));
-    world.sync(Rule::KeepBoth);
+    world.sync(ConflictRule::KeepBoth);
     assert_eq!((world.read(Second, "d/a"), world.read(First, "d/b")), (Some(a), Some(b)));
-    world.assert_settled(Rule::KeepBoth);
+    world.assert_settled(ConflictRule::KeepBoth);
 }
 
 #[test]
@@ -32,10 +32,10 @@ fn what_changed_on_one_side_goes_to_the_other() {
     let (a, b) = (world.write(First, "a"), world.write(Second, "b"));
     world.remove(Second, "c");
     world.remove(First, "d");
-    world.sync(Rule::KeepBoth);
+    world.sync(ConflictRule::KeepBoth);
     assert_eq!((world.read(Second, "a"), world.read(First, "b")), (Some(a), Some(b)));
     assert_eq!(world.tree(First).keys().collect::<Vec<_>>(), ["a", "b"]);
-    world.assert_settled(Rule::KeepBoth);
+    world.assert_settled(ConflictRule::KeepBoth);
 }
 
 #[test]
@@ -46,15 +46,15 @@ fn both_versions_are_kept_under_names_that_are_free() {
     let moment = jiff::Timestamp::from_second(moment).unwrap().strftime("%Y%m%d-%H%M%S").to_string();
     let (taken, free) = (format!("a.conflict-one-{moment}"), format!("a.conflict-one-{moment}-2"));
     let other = world.write(Second, &taken);
-    let (shown, report) = world.sync(Rule::KeepBoth);
+    let (shown, report) = world.sync(ConflictRule::KeepBoth);
     assert_eq!(shown[0], format!("First a becomes {free}"));
     assert_eq!(report.renamed[0].steps, 1);
-    for which in Which::BOTH {
+    for which in TwoWaySide::BOTH {
         assert_eq!(world.read(which, "a"), Some(new.clone()));
         assert_eq!(world.read(which, &free), Some(old.clone()));
         assert_eq!(world.read(which, &taken), Some(other.clone()));
     }
-    world.assert_settled(Rule::KeepBoth);
+    world.assert_settled(ConflictRule::KeepBoth);
 }
 
 #[test]
@@ -65,18 +65,18 @@ fn edits_of_one_size_and_one_time_are_told_apart() {
         fs::write(world.path(which, "a"), text).unwrap();
         fs::File::open(world.path(which, "a")).unwrap().set_modified(moment).unwrap();
     }
-    world.sync(Rule::KeepBoth);
-    for which in Which::BOTH {
+    world.sync(ConflictRule::KeepBoth);
+    for which in TwoWaySide::BOTH {
         let tree = world.tree(which);
         assert_eq!(tree.len(), 2, "{tree:?}");
         let texts: Vec<_> = tree.keys().map(|path| world.read(which, path).unwrap()).collect();
         assert!(texts.contains(&"one".to_owned()) && texts.contains(&"two".to_owned()), "{texts:?}");
     }
-    world.assert_settled(Rule::KeepBoth);
+    world.assert_settled(ConflictRule::KeepBoth);
 }
 
 /// Writes other content of the same length and leaves the time as it was, as an edit within one tick of the clock does.
-fn write_unseen(world: &World, which: Which, path: &str) -> String {
+fn write_unseen(world: &World, which: TwoWaySide, path: &str) -> String {
     use std::os::unix::fs::FileExt;
     let place = world.path(which, path);
     let file = fs::File::options().write(true).open(&place).unwrap();
@@ -96,43 +96,43 @@ fn agreed_just_now(stamps: bool) -> World {
     let soon = std::time::SystemTime::now() + std::time::Duration::from_secs(600);
     fs::File::open(world.path(First, "a")).unwrap().set_modified(soon).unwrap();
     world.write(First, "b");
-    world.sync(Rule::KeepBoth);
+    world.sync(ConflictRule::KeepBoth);
     world
 }
 
 /// Such an edit moves neither size nor time, and where clocks are coarse not even the time of the last change.
 #[test]
 fn an_edit_within_the_tick_of_the_agreement_is_seen() {
-    for which in Which::BOTH {
+    for which in TwoWaySide::BOTH {
         let mut world = agreed_just_now(true);
         // As if the edit fell into the very tick of the agreement.
         world.archive.stamps.clear();
         let edit = write_unseen(&world, which, "a");
-        let (shown, _) = world.sync(Rule::Dest);
+        let (shown, _) = world.sync(ConflictRule::Dest);
         assert_eq!(world.read(which.other(), "a").as_ref(), Some(&edit), "{shown:?}");
         assert_eq!(shown.len(), 1, "{shown:?}");
-        world.assert_settled(Rule::Dest);
+        world.assert_settled(ConflictRule::Dest);
     }
     // On both sides it is a conflict, and one on one side wins against a deletion.
     let mut world = agreed_just_now(true);
     world.archive.stamps.clear();
     let edit = write_unseen(&world, First, "a");
     let other = world.write(Second, "a");
-    world.sync(Rule::KeepBoth);
+    world.sync(ConflictRule::KeepBoth);
     let versions = world.versions(Second, false);
     assert!(versions.contains(&edit) && versions.contains(&other), "{versions:?}");
     let mut world = agreed_just_now(true);
     world.archive.stamps.clear();
     let edit = write_unseen(&world, First, "a");
     world.remove(Second, "a");
-    world.sync(Rule::KeepBoth);
+    world.sync(ConflictRule::KeepBoth);
     assert_eq!(world.read(Second, "a"), Some(edit));
 }
 
 /// Long after the agreement, by a program that sets the time back.
 #[test]
 fn an_edit_that_keeps_size_and_time_is_seen() {
-    for which in Which::BOTH {
+    for which in TwoWaySide::BOTH {
         let mut world = agreed(&["a", "b"]);
         // Time passes: whatever the clock's tick, the change is later than the agreement.
         for stamps in world.archive.stamps.values_mut() {
@@ -142,29 +142,32 @@ fn an_edit_that_keeps_size_and_time_is_seen() {
         // A name more, or the same content again, is no edit.
         fs::hard_link(world.path(which, "b"), world.path(which, "c")).unwrap();
         fs::remove_file(world.path(which, "c")).unwrap();
-        let (shown, _) = world.sync(Rule::KeepBoth);
+        let (shown, _) = world.sync(ConflictRule::KeepBoth);
         assert_eq!(world.read(which.other(), "a").as_ref(), Some(&edit), "{shown:?}");
         assert_eq!(shown.len(), 1, "{shown:?}");
-        world.assert_settled(Rule::KeepBoth);
+        world.assert_settled(ConflictRule::KeepBoth);
     }
 }
 
 #[test]
 fn the_loser_of_a_rule_is_in_the_trash() {
-    for (rule, winner) in
-        [(Rule::Newer, Second), (Rule::Source, First), (Rule::Dest, Second), (Rule::Larger, First)]
-    {
+    for (rule, winner) in [
+        (ConflictRule::Newer, Second),
+        (ConflictRule::Source, First),
+        (ConflictRule::Dest, Second),
+        (ConflictRule::Larger, First),
+    ] {
         let mut world = agreed(&["a"]);
         let mut versions = [String::new(), String::new()];
-        for which in Which::BOTH {
+        for which in TwoWaySide::BOTH {
             *which.of_mut(&mut versions) = world.write(which, "a");
         }
-        if rule == Rule::Larger {
+        if rule == ConflictRule::Larger {
             fs::write(world.path(First, "a"), "larger than the other").unwrap();
             versions[0] = "larger than the other".into();
         }
         world.sync(rule);
-        for which in Which::BOTH {
+        for which in TwoWaySide::BOTH {
             assert_eq!(world.read(which, "a").as_ref(), Some(winner.of(&versions)), "{rule:?}");
         }
         let trash = world.versions(winner.other(), true);
@@ -175,9 +178,12 @@ fn the_loser_of_a_rule_is_in_the_trash() {
 
 #[test]
 fn an_edit_wins_against_a_deletion_unless_a_side_always_wins() {
-    for (rule, stays) in
-        [(Rule::Newer, true), (Rule::KeepBoth, true), (Rule::Source, false), (Rule::Dest, true)]
-    {
+    for (rule, stays) in [
+        (ConflictRule::Newer, true),
+        (ConflictRule::KeepBoth, true),
+        (ConflictRule::Source, false),
+        (ConflictRule::Dest, true),
+    ] {
         let mut world = agreed(&["a", "b"]);
         world.remove(First, "a");
         let edit = world.write(Second, "a");
@@ -194,22 +200,28 @@ fn a_file_made_in_a_directory_that_the_other_side_deleted_stays() {
     let mut world = agreed(&["d/a", "d/b", "e"]);
     world.remove(First, "d");
     let new = world.write(Second, "d/new");
-    world.sync(Rule::Source);
+    world.sync(ConflictRule::Source);
     assert_eq!(world.read(First, "d/new"), Some(new));
     assert_eq!(world.read(Second, "d/a"), None);
-    world.assert_settled(Rule::Source);
+    world.assert_settled(ConflictRule::Source);
 }
 
 #[test]
 fn a_file_against_a_directory() {
-    for rule in [Rule::KeepBoth, Rule::Newer, Rule::Source, Rule::Dest, Rule::Larger] {
+    for rule in [
+        ConflictRule::KeepBoth,
+        ConflictRule::Newer,
+        ConflictRule::Source,
+        ConflictRule::Dest,
+        ConflictRule::Larger,
+    ] {
         let mut world = agreed(&["x", "y"]);
         let file = world.write(First, "x");
         world.remove(Second, "x");
         let inside = world.write(Second, "x/inside");
         world.sync(rule);
         let everywhere: Vec<_> =
-            Which::BOTH.map(|w| [world.versions(w, false), world.versions(w, true)]).into();
+            TwoWaySide::BOTH.map(|w| [world.versions(w, false), world.versions(w, true)]).into();
         let all = everywhere.iter().flatten().flatten().cloned().collect::<std::collections::BTreeSet<_>>();
         assert!(all.contains(&file) && all.contains(&inside), "{rule:?}");
         world.assert_settled(rule);
@@ -219,16 +231,16 @@ fn a_file_against_a_directory() {
 #[test]
 fn the_same_change_on_both_sides_is_no_conflict() {
     let mut world = agreed(&["a", "b"]);
-    for which in Which::BOTH {
+    for which in TwoWaySide::BOTH {
         world.write(which, "a");
         fs::write(world.path(which, "a"), "the same").unwrap();
     }
     world.remove(First, "b");
     world.remove(Second, "b");
-    let (shown, _) = world.sync(Rule::KeepBoth);
+    let (shown, _) = world.sync(ConflictRule::KeepBoth);
     assert!(!shown.iter().any(|line| line.contains("becomes") || line.contains("Write")), "{shown:?}");
     assert_eq!(world.read(Second, "a").unwrap(), "the same");
-    world.assert_settled(Rule::KeepBoth);
+    world.assert_settled(ConflictRule::KeepBoth);
 }
 
 #[test]
@@ -236,15 +248,15 @@ fn attributes_alone_go_across() {
     let mut world = agreed(&["a", "d/b"]);
     world.chmod(First, "a", 0o600);
     world.chmod(Second, "d", 0o700);
-    let (shown, _) = world.sync(Rule::KeepBoth);
+    let (shown, _) = world.sync(ConflictRule::KeepBoth);
     assert_eq!(shown, ["First Attributes a", "Second Attributes d"]);
-    world.assert_settled(Rule::KeepBoth);
+    world.assert_settled(ConflictRule::KeepBoth);
     // A change of content is worth more than one of attributes.
     world.chmod(First, "a", 0o640);
     let edit = world.write(Second, "a");
-    world.sync(Rule::Source);
+    world.sync(ConflictRule::Source);
     assert_eq!(world.read(First, "a"), Some(edit));
-    world.assert_settled(Rule::Source);
+    world.assert_settled(ConflictRule::Source);
 }
 
 #[test]
@@ -253,19 +265,19 @@ fn a_lost_archive_deletes_nothing() {
     world.remove(First, "a");
     world.remove(Second, "b");
     world.forget();
-    world.sync(Rule::Source);
+    world.sync(ConflictRule::Source);
     assert_eq!(world.tree(First).len(), 3);
-    world.assert_settled(Rule::Source);
+    world.assert_settled(ConflictRule::Source);
 }
 
 #[test]
 fn an_empty_side_and_most_of_a_side_are_not_deleted_unless_forced() {
     let refused = |world: &World| {
         let ends = world.ends();
-        let mut asked = world.asked(Rule::KeepBoth);
+        let mut asked = world.asked(ConflictRule::KeepBoth);
         asked.options.delete.force = false;
-        let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
-        let meter = vellum_volume::Meter::default();
+        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
+        let meter = vellum_volume::ProgressMeter::default();
         let sight = two_way.look(&world.archive, &meter).unwrap();
         let plan = two_way.plan(&world.archive, &sight).unwrap();
         let refusal = plan.refusal.clone();
@@ -276,14 +288,14 @@ fn an_empty_side_and_most_of_a_side_are_not_deleted_unless_forced() {
     for path in ["a", "b", "c"] {
         world.remove(First, path);
     }
-    assert_eq!(refused(&world), Some((Second, crate::plan::Refusal::EmptySource)));
+    assert_eq!(refused(&world), Some((Second, crate::plan::PlanRefusal::EmptySource)));
     let names: Vec<String> = (0..12).map(|number| format!("f{number:02}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let world = agreed(&names);
     for path in &names[1..] {
         world.remove(Second, path);
     }
-    let more = crate::plan::Refusal::MoreThanHalf { deletes: 11, of: 12 };
+    let more = crate::plan::PlanRefusal::MoreThanHalf { deletes: 11, of: 12 };
     assert_eq!(refused(&world), Some((First, more)));
     assert_eq!(world.tree(First).len(), 12);
     let world = agreed(&["a", "b", "c"]);
@@ -296,29 +308,29 @@ fn an_unanswered_question_leaves_both_sides_alone() {
     let mut world = agreed(&["a", "b"]);
     let versions = [world.write(First, "a"), world.write(Second, "a")];
     let edit = world.write(First, "b");
-    world.sync(Rule::Ask);
+    world.sync(ConflictRule::Ask);
     assert_eq!([world.read(First, "a").unwrap(), world.read(Second, "a").unwrap()], versions);
     assert_eq!(world.read(Second, "b"), Some(edit));
-    let mut asked = world.asked(Rule::Ask);
-    asked.answers.insert(b"a".to_vec(), Answer::Side(First));
+    let mut asked = world.asked(ConflictRule::Ask);
+    asked.answers.insert(b"a".to_vec(), ConflictAnswer::Side(First));
     world.sync_asking(asked);
     assert_eq!(world.read(Second, "a").as_ref(), Some(&versions[0]));
-    world.assert_settled(Rule::Ask);
+    world.assert_settled(ConflictRule::Ask);
 }
 
 #[test]
 fn what_a_rule_hides_on_one_side_was_not_deleted_there() {
-    use crate::rules::{Filters, RuleArg, RuleSet};
-    use crate::source::Side;
+    use crate::rules::{RuleArg, RuleSet, SyncFilters};
+    use crate::source::SyncSide;
     let mut world = agreed(&["a.log", "d/b.log", "c"]);
     let args = [RuleArg::Exclude(b"*.log".to_vec())];
     let rules = RuleSet::compile(&args, false, &mut |_: &[u8]| Err("no files".into())).unwrap();
-    let filters = std::sync::Arc::new(Filters { rules, ..Filters::default() });
-    world.rules[0] = filters.judge(Side::Source, b"/").unwrap();
+    let filters = std::sync::Arc::new(SyncFilters { rules, ..SyncFilters::default() });
+    world.rules[0] = filters.judge(SyncSide::Source, b"/").unwrap();
     world.write(Second, "new.log");
     world.write(First, "new.log");
-    assert_eq!(world.dry(Rule::KeepBoth), Vec::<String>::new());
-    world.sync(Rule::KeepBoth);
+    assert_eq!(world.dry(ConflictRule::KeepBoth), Vec::<String>::new());
+    world.sync(ConflictRule::KeepBoth);
     assert_eq!(world.tree(Second).len(), 5);
 }
 
@@ -328,9 +340,9 @@ fn a_conflict_beneath_a_longest_name_gets_a_name() {
     let mut world = agreed(&[&name]);
     world.write(First, &name);
     world.write(Second, &name);
-    world.sync(Rule::KeepBoth);
+    world.sync(ConflictRule::KeepBoth);
     assert_eq!(world.tree(First).len(), 2);
-    world.assert_settled(Rule::KeepBoth);
+    world.assert_settled(ConflictRule::KeepBoth);
 }
 
 #[test]
@@ -340,9 +352,9 @@ fn an_edit_made_after_the_plan_is_not_lost() {
     world.remove(First, "b");
     world.chmod(First, "c", 0o600);
     let ends = world.ends();
-    let asked = world.asked(Rule::Source);
-    let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
-    let meter = vellum_volume::Meter::default();
+    let asked = world.asked(ConflictRule::Source);
+    let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
+    let meter = vellum_volume::ProgressMeter::default();
     let archive = world.archive.clone();
     let sight = two_way.look(&archive, &meter).unwrap();
     let plan = two_way.plan(&archive, &sight).unwrap();
@@ -354,10 +366,10 @@ fn an_edit_made_after_the_plan_is_not_lost() {
     }
     // The next run finds them all.
     world.archive = archive.unwrap();
-    world.sync(Rule::KeepBoth);
+    world.sync(ConflictRule::KeepBoth);
     let versions = world.versions(First, false);
     assert!(late.iter().all(|version| versions.contains(version)));
-    world.assert_settled(Rule::KeepBoth);
+    world.assert_settled(ConflictRule::KeepBoth);
 }
 
 #[test]
@@ -365,18 +377,18 @@ fn names_of_one_file_stay_names_of_one_file() {
     use std::os::unix::fs::MetadataExt;
     let mut world = agreed(&["a"]);
     fs::hard_link(world.path(First, "a"), world.path(First, "b")).unwrap();
-    world.sync(Rule::KeepBoth);
+    world.sync(ConflictRule::KeepBoth);
     assert_eq!(fs::metadata(world.path(Second, "b")).unwrap().nlink(), 2);
     let edit = world.write(Second, "b");
-    world.sync(Rule::KeepBoth);
+    world.sync(ConflictRule::KeepBoth);
     assert_eq!(world.read(First, "a"), Some(edit));
-    world.assert_settled(Rule::KeepBoth);
+    world.assert_settled(ConflictRule::KeepBoth);
 }
 
 mod archive {
     use super::*;
 
-    fn some() -> Archive {
+    fn some() -> TwoWayArchive {
         agreed(&["a", "d/b", "d/e/c"]).archive
     }
 
@@ -384,16 +396,16 @@ mod archive {
     fn it_survives_its_bytes_and_nothing_else_does() {
         let archive = some();
         let bytes = archive.encode();
-        assert_eq!(Archive::decode(&bytes, archive.pair).unwrap(), archive);
-        assert_eq!(Archive::decode(&bytes, Pair([8; 32])).unwrap_err(), ArchiveError::Foreign);
+        assert_eq!(TwoWayArchive::decode(&bytes, archive.pair).unwrap(), archive);
+        assert_eq!(TwoWayArchive::decode(&bytes, TwoWayPair([8; 32])).unwrap_err(), ArchiveError::Foreign);
         for place in 0..bytes.len() {
             let mut broken = bytes.clone();
             broken[place] ^= 0x20;
-            assert!(Archive::decode(&broken, archive.pair).is_err());
-            assert!(Archive::decode(&bytes[..place], archive.pair).is_err());
+            assert!(TwoWayArchive::decode(&broken, archive.pair).is_err());
+            assert!(TwoWayArchive::decode(&bytes[..place], archive.pair).is_err());
             // Behind the checksum, too, nothing panics.
             let body = &broken[..broken.len() - 32];
-            let _ = Archive::decode_body(body, archive.pair);
+            let _ = TwoWayArchive::decode_body(body, archive.pair);
         }
     }
 
@@ -401,7 +413,7 @@ mod archive {
     #[test]
     fn archives_of_released_versions_are_read() {
         let body = include_bytes!("../../../../../fuzz/seeds/sync_archive/0");
-        let archive = Archive::decode_body(body, Pair([0; 32])).unwrap();
+        let archive = TwoWayArchive::decode_body(body, TwoWayPair([0; 32])).unwrap();
         let encoded = archive.encode();
         assert_eq!(encoded.strip_prefix(body).map(<[u8]>::len), Some(32));
         let file = archive.root().child(b"f").unwrap();
@@ -418,16 +430,16 @@ mod archive {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("state/vellum/sync");
         let archive = some();
-        let shelf = Shelf::open(&place, archive.pair).unwrap();
-        assert!(matches!(shelf.load().unwrap(), Found::Nothing));
+        let shelf = LockedArchive::open(&place, archive.pair).unwrap();
+        assert!(matches!(shelf.load().unwrap(), FoundArchive::Nothing));
         shelf.save(&archive).unwrap();
-        assert!(Shelf::open(&place, archive.pair).is_err());
-        assert!(Shelf::open(&place, Pair([8; 32])).is_ok());
+        assert!(LockedArchive::open(&place, archive.pair).is_err());
+        assert!(LockedArchive::open(&place, TwoWayPair([8; 32])).is_ok());
         drop(shelf);
-        let shelf = Shelf::open(&place, archive.pair).unwrap();
-        assert!(matches!(shelf.load().unwrap(), Found::Archive(found) if *found == archive));
+        let shelf = LockedArchive::open(&place, archive.pair).unwrap();
+        assert!(matches!(shelf.load().unwrap(), FoundArchive::Archive(found) if *found == archive));
         let file = place.join(format!("{}.archive", archive.pair.name()));
         fs::write(&file, b"VLMPAIRS and then something else").unwrap();
-        assert!(matches!(shelf.load().unwrap(), Found::Unusable(ArchiveError::Checksum)));
+        assert!(matches!(shelf.load().unwrap(), FoundArchive::Unusable(ArchiveError::Checksum)));
     }
 }

@@ -8,21 +8,24 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use tempfile::TempDir;
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 
-use crate::local::Local;
-use crate::options::{Options, Preserve, Symlinks};
-use crate::scan::{Everything, Judge};
-use crate::two_way::{Archive, Asked, Pair, Rule, Sight, TwoWay, TwoWayPlan, TwoWayReport, Which};
+use crate::local::LocalEnd;
+use crate::options::{PreserveOptions, SymlinkHandling, SyncOptions};
+use crate::scan::{EntryFilter, NoFilter};
+use crate::two_way::{
+    ConflictRule, TwoWayArchive, TwoWayListings, TwoWayPair, TwoWayPlan, TwoWayReport, TwoWayRequest,
+    TwoWaySide, TwoWaySync,
+};
 
 /// What stands under a path: kind, content, mode, time.
 pub type Tree = BTreeMap<String, (char, String, u32, i64)>;
 
 pub struct World {
     pub dir: TempDir,
-    pub archive: Archive,
-    pub options: Options,
-    pub rules: [Arc<dyn Judge>; 2],
+    pub archive: TwoWayArchive,
+    pub options: SyncOptions,
+    pub rules: [Arc<dyn EntryFilter>; 2],
     /// The next moment, and the next version; no two are the same.
     pub clock: u64,
 }
@@ -30,25 +33,25 @@ pub struct World {
 impl World {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        for which in Which::BOTH {
+        for which in TwoWaySide::BOTH {
             fs::create_dir(dir.path().join(name(which))).unwrap();
         }
-        let preserve = Preserve {
+        let preserve = PreserveOptions {
             recursive: true,
             times: true,
             modes: true,
             hard_links: true,
-            symlinks: Symlinks::Keep,
-            ..Preserve::default()
+            symlinks: SymlinkHandling::Keep,
+            ..PreserveOptions::default()
         };
-        let mut options = Options { preserve, stamps: true, ..Options::default() };
+        let mut options = SyncOptions { preserve, stamps: true, ..SyncOptions::default() };
         options.delete.force = true;
-        let everything: Arc<dyn Judge> = Arc::new(Everything);
+        let everything: Arc<dyn EntryFilter> = Arc::new(NoFilter);
         let rules = [everything.clone(), everything];
-        Self { dir, archive: Archive::new(Pair([7; 32])), options, rules, clock: 1_000_000_000 }
+        Self { dir, archive: TwoWayArchive::new(TwoWayPair([7; 32])), options, rules, clock: 1_000_000_000 }
     }
 
-    pub fn path(&self, which: Which, path: &str) -> PathBuf {
+    pub fn path(&self, which: TwoWaySide, path: &str) -> PathBuf {
         self.dir.path().join(name(which)).join(path)
     }
 
@@ -58,7 +61,7 @@ impl World {
     }
 
     /// Writes a new version, with a time of its own, making directories on the way; tells the version.
-    pub fn write(&mut self, which: Which, path: &str) -> String {
+    pub fn write(&mut self, which: TwoWaySide, path: &str) -> String {
         let moment = self.tick();
         // Versions have different lengths: some.
         let version = format!("{moment}{}", "x".repeat((moment % 5) as usize));
@@ -70,11 +73,11 @@ impl World {
         version
     }
 
-    pub fn read(&self, which: Which, path: &str) -> Option<String> {
+    pub fn read(&self, which: TwoWaySide, path: &str) -> Option<String> {
         fs::read_to_string(self.path(which, path)).ok()
     }
 
-    pub fn remove(&self, which: Which, path: &str) {
+    pub fn remove(&self, which: TwoWaySide, path: &str) {
         let path = self.path(which, path);
         match fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_dir() => fs::remove_dir_all(path).unwrap(),
@@ -83,8 +86,8 @@ impl World {
         }
     }
 
-    pub fn asked(&self, rule: Rule) -> Asked {
-        Asked {
+    pub fn asked(&self, rule: ConflictRule) -> TwoWayRequest {
+        TwoWayRequest {
             options: self.options.clone(),
             rule,
             answers: BTreeMap::new(),
@@ -94,43 +97,43 @@ impl World {
         }
     }
 
-    pub fn ends(&self) -> [Local; 2] {
-        Which::BOTH.map(|which| Local::open(&self.path(which, "")).unwrap())
+    pub fn ends(&self) -> [LocalEnd; 2] {
+        TwoWaySide::BOTH.map(|which| LocalEnd::open(&self.path(which, "")).unwrap())
     }
 
     /// A run; the plan that a dry run would have printed, and what became of it.
-    pub fn sync(&mut self, rule: Rule) -> (Vec<String>, TwoWayReport) {
+    pub fn sync(&mut self, rule: ConflictRule) -> (Vec<String>, TwoWayReport) {
         self.sync_asking(self.asked(rule))
     }
 
-    pub fn sync_asking(&mut self, asked: Asked) -> (Vec<String>, TwoWayReport) {
+    pub fn sync_asking(&mut self, asked: TwoWayRequest) -> (Vec<String>, TwoWayReport) {
         let ends = self.ends();
-        let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
-        let meter = Meter::default();
+        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
+        let meter = ProgressMeter::default();
         let sight = two_way.look(&self.archive, &meter).unwrap();
         let plan = two_way.plan(&self.archive, &sight).unwrap();
         let shown = show(&plan, &sight);
         let (report, archive) = two_way.perform(&self.archive, &sight, &plan, &meter).unwrap();
         // Through its bytes, as between two runs.
-        self.archive = Archive::decode(&archive.unwrap().encode(), self.archive.pair).unwrap();
+        self.archive = TwoWayArchive::decode(&archive.unwrap().encode(), self.archive.pair).unwrap();
         (shown, report)
     }
 
     /// The plan that a dry run prints.
-    pub fn dry(&self, rule: Rule) -> Vec<String> {
+    pub fn dry(&self, rule: ConflictRule) -> Vec<String> {
         let ends = self.ends();
         let asked = self.asked(rule);
-        let mut two_way = TwoWay { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
-        let sight = two_way.look(&self.archive, &Meter::default()).unwrap();
+        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: self.rules.clone(), asked };
+        let sight = two_way.look(&self.archive, &ProgressMeter::default()).unwrap();
         show(&two_way.plan(&self.archive, &sight).unwrap(), &sight)
     }
 
     pub fn forget(&mut self) {
-        self.archive = Archive::new(self.archive.pair);
+        self.archive = TwoWayArchive::new(self.archive.pair);
     }
 
     /// What is on a side, the trash apart.
-    pub fn tree(&self, which: Which) -> Tree {
+    pub fn tree(&self, which: TwoWaySide) -> Tree {
         let mut tree = Tree::new();
         let root = self.path(which, "");
         walk(&root, &mut |path, meta| {
@@ -151,7 +154,7 @@ impl World {
     }
 
     /// Versions of files on a side: outside of the trash, or in it.
-    pub fn versions(&self, which: Which, in_trash: bool) -> BTreeSet<String> {
+    pub fn versions(&self, which: TwoWaySide, in_trash: bool) -> BTreeSet<String> {
         let mut versions = BTreeSet::new();
         let root = self.path(which, "");
         walk(&root, &mut |path, meta| {
@@ -162,21 +165,21 @@ impl World {
         versions
     }
 
-    pub fn chmod(&self, which: Which, path: &str, mode: u32) {
+    pub fn chmod(&self, which: TwoWaySide, path: &str, mode: u32) {
         fs::set_permissions(self.path(which, path), fs::Permissions::from_mode(mode)).unwrap();
     }
 
     /// Both sides have the same, and a further run has nothing to do.
-    pub fn assert_settled(&self, rule: Rule) {
-        assert_eq!(self.tree(Which::First), self.tree(Which::Second));
+    pub fn assert_settled(&self, rule: ConflictRule) {
+        assert_eq!(self.tree(TwoWaySide::First), self.tree(TwoWaySide::Second));
         assert_eq!(self.dry(rule), Vec::<String>::new());
     }
 }
 
-fn name(which: Which) -> &'static str {
+fn name(which: TwoWaySide) -> &'static str {
     match which {
-        Which::First => "first",
-        Which::Second => "second",
+        TwoWaySide::First => "first",
+        TwoWaySide::Second => "second",
     }
 }
 
@@ -192,16 +195,16 @@ fn walk(dir: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata)) {
 }
 
 /// A plan as lines.
-pub fn show(plan: &TwoWayPlan, sight: &Sight) -> Vec<String> {
+pub fn show(plan: &TwoWayPlan, sight: &TwoWayListings) -> Vec<String> {
     let mut lines = Vec::new();
-    for which in Which::BOTH {
+    for which in TwoWaySide::BOTH {
         for one in which.of(&plan.renamings).iter() {
             let (path, name) = (String::from_utf8(one.path).unwrap(), String::from_utf8(one.name).unwrap());
             lines.push(format!("{which:?} {path} becomes {name}"));
         }
     }
     let listings = plan.listings(sight.both());
-    for from in Which::BOTH {
+    for from in TwoWaySide::BOTH {
         for step in &from.of(&plan.plans).steps {
             let entry = match (step.source, step.old) {
                 (Some(source), _) => from.of(&listings).entry(source),

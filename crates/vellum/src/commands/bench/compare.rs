@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use vellum_bench::Report;
-use vellum_bench::compare::{Compared, Comparison, Verdict, compare};
+use vellum_bench::BenchReport;
+use vellum_bench::compare::{ComparedRow, ComparisonVerdict, ReportComparison, compare};
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::figures::figure;
-use crate::ui::style::Style;
-use crate::ui::table::{Align, Cell, Table};
+use crate::ui::style::TextStyle;
+use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 
 /// Largest report, bytes: far above any that a bench writes.
 const REPORT_MAX: u64 = 64 << 20;
@@ -32,13 +32,13 @@ pub struct Args {
 }
 
 /// Compares.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if !(0.0..=1000.0).contains(&args.tolerance) {
         return Err(CliError::usage("a tolerance is 0 to 1000 per cent", ""));
     }
     let (base, new) = (read(context, &args.base)?, read(context, &args.new)?);
     let comparison = compare(&base, &new, args.tolerance / 100.0)?;
-    let outcome = Outcome::findings(comparison.regressions() > 0);
+    let outcome = CommandOutcome::findings(comparison.regressions() > 0);
     let ui = &context.ui;
     if ui.json() {
         ui.object(&comparison)?;
@@ -48,19 +48,25 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn read(context: &Context, path: &Path) -> Result<Report> {
+fn read(context: &CommandContext, path: &Path) -> Result<BenchReport> {
     use std::io::Read;
     let (shown, path) = (path.display().to_string(), context.local_path(path));
     let mut json = Vec::new();
     let file = std::fs::File::open(path).map_err(CliError::io("open", shown.clone()))?;
     file.take(REPORT_MAX).read_to_end(&mut json).map_err(CliError::io("read", shown.clone()))?;
-    Ok(Report::parse(&shown, &json)?)
+    Ok(BenchReport::parse(&shown, &json)?)
 }
 
-fn print(context: &Context, comparison: &Comparison) -> Result<()> {
+fn print(context: &CommandContext, comparison: &ReportComparison) -> Result<()> {
     let ui = &context.ui;
-    let mut table =
-        Table::new(&[Align::Left, Align::Right, Align::Right, Align::Left, Align::Right, Align::Left]);
+    let mut table = TextTable::new(&[
+        ColumnAlignment::Left,
+        ColumnAlignment::Right,
+        ColumnAlignment::Right,
+        ColumnAlignment::Left,
+        ColumnAlignment::Right,
+        ColumnAlignment::Left,
+    ]);
     for row in &comparison.rows {
         table.row(cells(ui.style, row));
     }
@@ -78,10 +84,10 @@ fn print(context: &Context, comparison: &Comparison) -> Result<()> {
     Ok(())
 }
 
-fn cells(style: Style, row: &Compared) -> [Cell; 6] {
-    let (word, paint): (_, fn(Style, &str) -> String) = match row.verdict {
-        Verdict::Ok => ("OK", Style::green),
-        Verdict::Regression => ("REGRESSION", Style::red),
+fn cells(style: TextStyle, row: &ComparedRow) -> [TableCell; 6] {
+    let (word, paint): (_, fn(TextStyle, &str) -> String) = match row.verdict {
+        ComparisonVerdict::Ok => ("OK", TextStyle::green),
+        ComparisonVerdict::Regression => ("REGRESSION", TextStyle::red),
     };
     let tolerance = format!("(down to -{:.0} % is noise)", row.tolerance * 100.0);
     [
@@ -90,7 +96,7 @@ fn cells(style: Style, row: &Compared) -> [Cell; 6] {
         figure(row.new).into(),
         row.unit.as_str().into(),
         format!("{:+.0} %", row.change * 100.0).into(),
-        Cell::painted(&format!("{word} {tolerance}"), |text| {
+        TableCell::painted(&format!("{word} {tolerance}"), |text| {
             format!("{} {}", paint(style, text.split(' ').next().unwrap_or_default()), style.dim(&tolerance))
         }),
     ]

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use vellum_bench::engines::{self, Parameters};
+use vellum_bench::engines::{self, EngineBenchParameters};
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::format::parse_size;
-use crate::ui::progress::Task;
+use crate::ui::progress::ProgressTask;
 
 /// Measure snapshots, restores and forks: mounted, by sharing blocks, by copying, from the store
 ///
@@ -30,12 +30,12 @@ pub struct Args {
 }
 
 /// Measures.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let program = std::env::current_exe().map_err(CliError::io("find", "this program"))?;
     let (sizes, counts, runs) = (args.sizes.clone(), args.counts.clone(), args.runs);
-    let parameters = Parameters { sizes, counts, runs, program };
+    let parameters = EngineBenchParameters { sizes, counts, runs, program };
     let path = args.path.as_ref().map_or_else(|| context.cwd.clone(), |path| context.local_path(path));
-    let task = Task { first: "Measuring", verb: "Measuring", item: "command" };
+    let task = ProgressTask { first: "Measuring", verb: "Measuring", item: "command" };
     let (report, left_out) = context
         .watch(task, |meter| engines::run(&path, &parameters, meter))
         .map_err(|error| CliError::from(error).or_resume(super::REMOVED))?;
@@ -43,5 +43,5 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     for remark in left_out {
         context.ui.warn(format!("left out: {remark}"))?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use vellum_bench::pipeline::{self, Kind, Parameters};
+use vellum_bench::pipeline::{self, FileKindSavings, PipelineParameters};
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::format::{self, parse_size};
-use crate::ui::progress::Task;
-use crate::ui::table::{Align, Cell, Table};
+use crate::ui::progress::ProgressTask;
+use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 
 /// Measure chunking, hashing, compressing, sealing and the whole; with PATHS, what is saved by kind of file
 ///
@@ -30,26 +30,32 @@ pub struct Args {
 }
 
 /// Measures.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let paths = args.paths.iter().map(|path| context.local_path(path)).collect();
     let threads = args.threads.unwrap_or(processors);
-    let parameters = Parameters { sizes: args.sizes.clone(), threads, runs: args.runs, paths };
-    let task = Task { first: "Measuring", verb: "Measuring", item: "piece" };
+    let parameters = PipelineParameters { sizes: args.sizes.clone(), threads, runs: args.runs, paths };
+    let task = ProgressTask { first: "Measuring", verb: "Measuring", item: "piece" };
     let found = context
         .watch(task, |meter| pipeline::run(&parameters, meter))
         .map_err(|error| CliError::from(error).or_resume("nothing was changed"))?;
     let ui = &context.ui;
     if ui.json() {
         ui.object(&found)?;
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
     super::figures::print(ui, &found.report)?;
     if !found.kinds.is_empty() {
         ui.line("")?;
-        let mut table = Table::new(&[Align::Left, Align::Right, Align::Right, Align::Right, Align::Right]);
+        let mut table = TextTable::new(&[
+            ColumnAlignment::Left,
+            ColumnAlignment::Right,
+            ColumnAlignment::Right,
+            ColumnAlignment::Right,
+            ColumnAlignment::Right,
+        ]);
         let head = ["kind", "files", "size", "not twice", "and compressed"];
-        table.row(head.map(Cell::from));
+        table.row(head.map(TableCell::from));
         found.kinds.iter().for_each(|kind| table.row(cells(kind)));
         for line in table.lines() {
             ui.line(line)?;
@@ -58,13 +64,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     if found.unread > 0 {
         ui.warn(format!("{} could not be read", format::count(found.unread, "file")))?;
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn cells(kind: &Kind) -> [Cell; 5] {
+fn cells(kind: &FileKindSavings) -> [TableCell; 5] {
     let part = |bytes: u64| {
         let percent = bytes as f64 * 100.0 / (kind.bytes.max(1)) as f64;
-        Cell::from(format!("{} ({percent:.0} %)", format::size(bytes)))
+        TableCell::from(format!("{} ({percent:.0} %)", format::size(bytes)))
     };
     [
         vellum_volume::tree::show(kind.kind.as_bytes()).into(),

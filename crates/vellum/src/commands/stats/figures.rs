@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 /// All figures of one moment.
-pub struct Moment {
+pub struct MetricsSample {
     /// When.
     pub taken: Instant,
     /// By name and labels.
@@ -15,7 +15,7 @@ pub struct Moment {
 
 /// How often, and how long once took on average.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Rate {
+pub struct OperationRate {
     /// A second.
     pub rate: f64,
     /// Milliseconds; 0 where nothing happened.
@@ -24,7 +24,7 @@ pub struct Rate {
 
 /// What happened, a second; and what there is.
 #[derive(Debug, Default, PartialEq, Serialize)]
-pub struct Figures {
+pub struct IntervalFigures {
     /// Seconds between the two looks.
     pub seconds: f64,
     /// Of one core, per cent.
@@ -36,13 +36,13 @@ pub struct Figures {
     /// Bytes of metadata in memory that are not published.
     pub buffer: u64,
     /// Requests of the kernel.
-    pub fuse: Rate,
+    pub fuse: OperationRate,
     /// Bytes read through the mount, a second.
     pub read: f64,
     /// Bytes written through it.
     pub written: f64,
     /// Transactions of metadata.
-    pub transactions: Rate,
+    pub transactions: OperationRate,
     /// Tries of transactions that had to be repeated, a second.
     pub retries: f64,
     /// Per cent of questions that the caches answered; null where nobody asked.
@@ -50,17 +50,17 @@ pub struct Figures {
     /// Bytes that the caches hold.
     pub cache: u64,
     /// Gets of objects.
-    pub get: Rate,
+    pub get: OperationRate,
     /// Puts of objects.
-    pub put: Rate,
+    pub put: OperationRate,
     /// Deletions of objects.
-    pub delete: Rate,
+    pub delete: OperationRate,
     /// Bytes from and to the store, a second.
     pub received: f64,
     /// See there.
     pub sent: f64,
     /// Requests by kind, the most frequent first.
-    pub operations: Vec<(String, Rate)>,
+    pub operations: Vec<(String, OperationRate)>,
 }
 
 /// Above the lines: groups, then columns.
@@ -71,20 +71,23 @@ pub const HEAD: [&str; 2] = [
 
 const REQUESTS: &str = "vellum_fuse_request_seconds";
 
-impl Figures {
+impl IntervalFigures {
     /// What happened in between.
-    pub fn between(before: &Moment, now: &Moment) -> Self {
+    pub fn between(before: &MetricsSample, now: &MetricsSample) -> Self {
         let seconds = now.taken.duration_since(before.taken).as_secs_f64().max(1e-6);
         let gauge = |name: &str| now.samples.get(name).copied().unwrap_or_default().max(0.0) as u64;
         let grown = |name: &str| {
-            let at = |moment: &Moment| moment.samples.get(name).copied().unwrap_or_default();
+            let at = |moment: &MetricsSample| moment.samples.get(name).copied().unwrap_or_default();
             (at(now) - at(before)).max(0.0)
         };
         let rate = |name: &str, labels: &str| {
             let braced = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
             let (count, sum) =
                 (grown(&format!("{name}_count{braced}")), grown(&format!("{name}_sum{braced}")));
-            Rate { rate: count / seconds, latency_ms: if count > 0.0 { sum / count * 1e3 } else { 0.0 } }
+            OperationRate {
+                rate: count / seconds,
+                latency_ms: if count > 0.0 { sum / count * 1e3 } else { 0.0 },
+            }
         };
         let object = |kind: &str| rate("vellum_object_request_seconds", &format!("request=\"{kind}\""));
         let mut operations: Vec<_> = kinds(now)
@@ -145,7 +148,7 @@ impl Figures {
 }
 
 /// The kinds of requests that there have been.
-fn kinds(moment: &Moment) -> impl Iterator<Item = &str> {
+fn kinds(moment: &MetricsSample) -> impl Iterator<Item = &str> {
     let prefix = "vellum_fuse_request_seconds_count{operation=\"";
     moment.samples.keys().filter_map(move |name| name.strip_prefix(prefix)?.strip_suffix("\"}"))
 }
@@ -155,10 +158,10 @@ fn both(what: &str, figure: impl Fn(&str) -> f64) -> f64 {
     ["inode", "chunk"].iter().map(|cache| figure(&format!("vellum_cache_{what}{{cache=\"{cache}\"}}"))).sum()
 }
 
-fn together(rates: impl Iterator<Item = Rate>) -> Rate {
+fn together(rates: impl Iterator<Item = OperationRate>) -> OperationRate {
     let (rate, busy) =
         rates.fold((0.0, 0.0), |(rate, busy), one| (rate + one.rate, busy + one.rate * one.latency_ms));
-    Rate { rate, latency_ms: if rate > 0.0 { busy / rate } else { 0.0 } }
+    OperationRate { rate, latency_ms: if rate > 0.0 { busy / rate } else { 0.0 } }
 }
 
 /// A rate in four characters: "0", "12", "3.4k".
@@ -184,7 +187,7 @@ pub fn bytes(bytes: f64) -> String {
 }
 
 /// A time in five characters; nothing where nothing happened.
-pub fn latency(rate: Rate) -> String {
+pub fn latency(rate: OperationRate) -> String {
     match rate.latency_ms {
         _ if rate.rate <= 0.0 => "-".into(),
         ms if ms < 0.9995 => format!("{:.0}u", ms * 1e3),
@@ -200,8 +203,11 @@ mod tests {
 
     use super::*;
 
-    fn moment(taken: Instant, samples: &[(&str, f64)]) -> Moment {
-        Moment { taken, samples: samples.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect() }
+    fn moment(taken: Instant, samples: &[(&str, f64)]) -> MetricsSample {
+        MetricsSample {
+            taken,
+            samples: samples.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        }
     }
 
     #[test]
@@ -221,7 +227,7 @@ mod tests {
                 ("vellum_cache_misses_total{cache=\"chunk\"}", 3.0),
             ],
         );
-        let figures = Figures::between(&before, &now);
+        let figures = IntervalFigures::between(&before, &now);
         assert_eq!((figures.fuse.rate, figures.cpu_percent), (100.0, 25.0));
         assert!((figures.fuse.latency_ms - 2.0).abs() < 1e-9);
         assert_eq!(figures.cache_hits, Some(75.0));
@@ -236,15 +242,15 @@ mod tests {
         let name = "vellum_fuse_read_bytes_total";
         let before = moment(start, &[(name, 100.0)]);
         let now = moment(start + Duration::from_secs(1), &[(name, 1.0)]);
-        assert_eq!(Figures::between(&before, &now).read, 0.0);
+        assert_eq!(IntervalFigures::between(&before, &now).read, 0.0);
     }
 
     #[test]
     fn figures_keep_to_their_columns() {
         assert_eq!([0.2, 12.0, 3449.0, 34_490.0, 2e6].map(count), ["0", "12", "3.4k", "34k", "2.0M"]);
         assert_eq!([0.0, 999.0, 1024.0, 5e8].map(bytes), ["0", "999", "1.0K", "477M"]);
-        let of = |latency_ms| latency(Rate { rate: 1.0, latency_ms });
+        let of = |latency_ms| latency(OperationRate { rate: 1.0, latency_ms });
         assert_eq!([0.012, 1.25, 45.0, 2500.0].map(of), ["12u", "1.2m", "45m", "2.5s"]);
-        assert_eq!(latency(Rate::default()), "-");
+        assert_eq!(latency(OperationRate::default()), "-");
     }
 }

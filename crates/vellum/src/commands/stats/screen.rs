@@ -9,11 +9,11 @@ use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use vellum_volume::tree::show;
 
-use super::figures::{Figures, Rate, bytes, count, latency};
+use super::figures::{IntervalFigures, OperationRate, bytes, count, latency};
 use crate::error::{CliError, Result};
-use crate::ui::Ui;
-use crate::ui::style::Style;
-use crate::ui::table::{Align, Cell, Table};
+use crate::ui::UserInterface;
+use crate::ui::style::TextStyle;
+use crate::ui::table::{ColumnAlignment, TableCell, TextTable};
 
 /// The other screen, without a cursor, where a long line is cut and not continued; and back.
 const OPEN: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";
@@ -27,15 +27,15 @@ const REST: &[u8] = b"\x1b[J";
 const LINES: usize = 24;
 
 /// The terminal, until dropped.
-pub struct Screen<'a> {
-    ui: &'a Ui,
+pub struct StatsScreen<'a> {
+    ui: &'a UserInterface,
     /// How what is typed was taken before; none where nothing can be typed.
     typing: Option<Termios>,
 }
 
-impl<'a> Screen<'a> {
+impl<'a> StatsScreen<'a> {
     /// Takes the terminal.
-    pub fn open(ui: &'a Ui) -> Result<Self> {
+    pub fn open(ui: &'a UserInterface) -> Result<Self> {
         if !ui.out_is_terminal() {
             return Err(CliError::usage("there is no terminal to draw on", "leave out --tui"));
         }
@@ -66,7 +66,7 @@ impl<'a> Screen<'a> {
     }
 
     /// Draws what happened.
-    pub fn draw(&self, mountpoint: &Path, figures: &Figures) -> Result<()> {
+    pub fn draw(&self, mountpoint: &Path, figures: &IntervalFigures) -> Result<()> {
         let size = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| usize::from(size.ws_row));
         let lines = size.ok().filter(|lines| *lines > 0).unwrap_or(LINES);
         self.ui.bytes(HOME)?;
@@ -80,7 +80,7 @@ impl<'a> Screen<'a> {
     }
 }
 
-impl Drop for Screen<'_> {
+impl Drop for StatsScreen<'_> {
     fn drop(&mut self) {
         // A terminal that is gone needs nothing.
         let _ = self.ui.bytes(CLOSE).and_then(|()| self.ui.flush());
@@ -100,7 +100,7 @@ fn take_keys() -> Option<Termios> {
 }
 
 /// What is drawn, line by line.
-fn page(style: Style, mountpoint: &Path, figures: &Figures) -> Vec<String> {
+fn page(style: TextStyle, mountpoint: &Path, figures: &IntervalFigures) -> Vec<String> {
     let hits = figures.cache_hits.map_or("-".into(), |hits| format!("{hits:.1} %"));
     let mut lines = vec![
         style.bold(&format!("vellum {}", show(mountpoint.as_os_str().as_encoded_bytes())))
@@ -118,11 +118,12 @@ fn page(style: Style, mountpoint: &Path, figures: &Figures) -> Vec<String> {
         format!("store    received {}/s   sent {}/s", bytes(figures.received), bytes(figures.sent)),
         String::new(),
     ];
-    let mut table = Table::new(&[Align::Left, Align::Right, Align::Right]);
+    let mut table = TextTable::new(&[ColumnAlignment::Left, ColumnAlignment::Right, ColumnAlignment::Right]);
     let head = ["", "a second", "took"];
-    table.row(head.map(|word| Cell::painted(word, |text| style.dim(text))));
-    let mut row =
-        |name: &str, rate: Rate| table.row([name.into(), count(rate.rate).into(), latency(rate).into()]);
+    table.row(head.map(|word| TableCell::painted(word, |text| style.dim(text))));
+    let mut row = |name: &str, rate: OperationRate| {
+        table.row([name.into(), count(rate.rate).into(), latency(rate).into()])
+    };
     row("transactions", figures.transactions);
     row("object get", figures.get);
     row("object put", figures.put);
@@ -141,8 +142,8 @@ mod tests {
 
     #[test]
     fn every_figure_has_its_place() {
-        let rate = |rate, latency_ms| Rate { rate, latency_ms };
-        let figures = Figures {
+        let rate = |rate, latency_ms| OperationRate { rate, latency_ms };
+        let figures = IntervalFigures {
             cpu_percent: 12.5,
             memory: 64 << 20,
             read: 4096.0,
@@ -151,9 +152,9 @@ mod tests {
             put: rate(3.0, 40.0),
             fuse: rate(1500.0, 0.012),
             operations: vec![("read".into(), rate(1000.0, 0.01)), ("lookup".into(), rate(500.0, 0.016))],
-            ..Figures::default()
+            ..IntervalFigures::default()
         };
-        let lines = page(Style::default(), Path::new("/mnt/a\x1b[2J"), &figures);
+        let lines = page(TextStyle::default(), Path::new("/mnt/a\x1b[2J"), &figures);
         assert_eq!(lines.len(), 15, "{lines:#?}");
         assert!(lines[0].starts_with("vellum /mnt/a\\") && lines[0].ends_with("q: leave"), "{}", lines[0]);
         assert_eq!(lines[2], "process  cpu 12.5 %   memory 64M   write log 0   metadata 0");

@@ -30,21 +30,21 @@ pub struct Args {
     help: Option<bool>,
 
     #[command(flatten)]
-    pub show: Show,
+    pub show: DisplayArgs,
     #[command(flatten)]
-    pub places: Places,
+    pub places: DestinationArgs,
     #[command(flatten)]
-    pub preserve: Preserve,
+    pub preserve: PreserveArgs,
     #[command(flatten)]
     pub rules: RuleArgs,
     #[command(flatten)]
-    pub which: Which,
+    pub which: SelectionArgs,
     #[command(flatten)]
-    pub delete: Delete,
+    pub delete: DeleteArgs,
     #[command(flatten)]
-    pub writing: Writing,
+    pub writing: WriteArgs,
     #[command(flatten)]
-    pub effort: Effort,
+    pub effort: EffortArgs,
     #[command(flatten)]
     pub two_way: TwoWayArgs,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub struct Args {
 /// What is shown.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What is shown")]
-pub struct Show {
+pub struct DisplayArgs {
     /// Say what would be done, and do nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
@@ -89,7 +89,7 @@ pub struct Show {
 /// Where things go.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What goes where")]
-pub struct Places {
+pub struct DestinationArgs {
     /// The whole path of SRC goes into DST; of 'A/./B', B alone
     #[arg(short = 'R', long)]
     pub relative: bool,
@@ -104,7 +104,7 @@ pub struct Places {
 /// What is copied.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What is copied")]
-pub struct Preserve {
+pub struct PreserveArgs {
     /// Archive: -rlptgoD
     #[arg(short = 'a', long)]
     pub archive: bool,
@@ -224,7 +224,7 @@ pub struct Preserve {
 /// Which files are copied.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Which files are written")]
-pub struct Which {
+pub struct SelectionArgs {
     /// Compare content instead of times
     #[arg(short = 'c', long)]
     pub checksum: bool,
@@ -260,7 +260,7 @@ pub struct Which {
 /// What is deleted.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What is deleted")]
-pub struct Delete {
+pub struct DeleteArgs {
     /// Take away at SRC what DST has in the end, but no directories
     #[arg(long)]
     pub remove_source_files: bool,
@@ -301,7 +301,7 @@ pub struct Delete {
 
 /// Whether old blocks are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Delta {
+pub enum DeltaArg {
     /// Where it is faster
     Auto,
     /// Wherever there is an old file
@@ -312,7 +312,7 @@ pub enum Delta {
 
 /// How much is compressed on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Compress {
+pub enum CompressArg {
     /// As does good
     Auto,
     /// All
@@ -324,10 +324,10 @@ pub enum Compress {
 /// How files are written.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "How files are written")]
-pub struct Writing {
+pub struct WriteArgs {
     /// Use what the old file has
     #[arg(long, value_name = "WHEN")]
-    pub delta: Option<Delta>,
+    pub delta: Option<DeltaArg>,
     /// The same as --delta never
     #[arg(short = 'W', long)]
     pub whole_file: bool,
@@ -369,13 +369,13 @@ pub struct Writing {
 /// How much is used.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "How fast")]
-pub struct Effort {
+pub struct EffortArgs {
     /// Bytes a second at most (1024 each: 500K, 1.5M)
     #[arg(long, value_name = "RATE")]
     pub bwlimit: Option<String>,
     /// Compress on the way
     #[arg(short = 'z', long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "zstd")]
-    pub compress: Option<Compress>,
+    pub compress: Option<CompressArg>,
     /// Threads
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub jobs: Option<u32>,

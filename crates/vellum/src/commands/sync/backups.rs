@@ -7,25 +7,25 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vellum_sync::options::{Backup, Options};
+use vellum_sync::options::{BackupLocation, SyncOptions};
 
 use super::ends::refuse_own_place;
 use crate::error::Result;
 
 /// The options with the backup directory as a path from the destination, if it lies there.
-pub fn within(options: &Arc<Options>, destination: &Path) -> Arc<Options> {
+pub fn within(options: &Arc<SyncOptions>, destination: &Path) -> Arc<SyncOptions> {
     let dir = options.writing.backup.as_ref().and_then(|backup| backup.dir.as_deref());
     let dir = dir.filter(|dir| dir.starts_with(b"/")).map(|dir| real(Path::new(OsStr::from_bytes(dir))));
     let below = dir.and_then(|dir| Some(dir.strip_prefix(real(destination)).ok()?.to_path_buf()));
     let Some(below) = below.filter(|below| !below.as_os_str().is_empty()) else { return Arc::clone(options) };
     let mut options = (**options).clone();
     let suffix = options.writing.backup.map(|backup| backup.suffix).unwrap_or_default();
-    options.writing.backup = Some(Backup { dir: Some(below.into_os_string().into_vec()), suffix });
+    options.writing.backup = Some(BackupLocation { dir: Some(below.into_os_string().into_vec()), suffix });
     Arc::new(options)
 }
 
 /// Refuses a backup directory that Vellum keeps for itself.
-pub fn check(options: &Options, destination: &Path) -> Result<()> {
+pub fn check(options: &SyncOptions, destination: &Path) -> Result<()> {
     let dir = options.writing.backup.as_ref().and_then(|backup| backup.dir.as_deref());
     dir.map_or(Ok(()), |dir| refuse_own_place(&destination.join(OsStr::from_bytes(dir))))
 }

@@ -8,21 +8,21 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use vellum_sync::listing::{Flags, Listing};
-use vellum_sync::local::Local;
-use vellum_sync::options::{BASIS_DIRS_MAX, Basis, BasisUsage, By, Options, through_missing};
-use vellum_sync::plan::{Remark, unsettled_in_basis};
-use vellum_sync::source::{End, Source, Wish};
-use vellum_volume::Meter;
+use vellum_sync::listing::{EntryFlags, TreeListing};
+use vellum_sync::local::LocalEnd;
+use vellum_sync::options::{BASIS_DIRS_MAX, Basis, BasisUsage, CompareMethod, SyncOptions, through_missing};
+use vellum_sync::plan::{PlanRemark, unsettled_in_basis};
+use vellum_sync::source::{ListingRequest, SourceEnd, SyncEnd};
+use vellum_volume::ProgressMeter;
 
-use super::args::Writing;
-use super::ends::Into;
+use super::args::WriteArgs;
+use super::ends::DestinationEndpoint;
 use super::settle;
-use super::sources::Opened;
+use super::sources::OpenedSources;
 use crate::error::{CliError, Result};
 
 /// The directories as typed.
-pub fn typed(typed: &Writing) -> Result<Option<Basis>> {
+pub fn typed(typed: &WriteArgs) -> Result<Option<Basis>> {
     let uses = [
         (BasisUsage::Link, &typed.link_dest),
         (BasisUsage::Copy, &typed.copy_dest),
@@ -39,7 +39,7 @@ pub fn typed(typed: &Writing) -> Result<Option<Basis>> {
 
 /// The options with paths that do not depend on DST any more. What goes into DST under the name of a directory is looked
 /// for under the same name.
-pub fn resolved(options: Arc<Options>, opened: &Opened) -> Arc<Options> {
+pub fn resolved(options: Arc<SyncOptions>, opened: &OpenedSources) -> Arc<SyncOptions> {
     let Some(basis) = &options.basis else { return options };
     let root = match &opened.into.remote {
         Some(remote) => Path::new(OsStr::from_bytes(&remote.path())).to_path_buf(),
@@ -51,23 +51,23 @@ pub fn resolved(options: Arc<Options>, opened: &Opened) -> Arc<Options> {
         path.into_os_string().into_vec()
     });
     let basis = Some(Basis { usage: basis.usage, dirs: dirs.collect() });
-    Arc::new(Options { basis, ..(*options).clone() })
+    Arc::new(SyncOptions { basis, ..(*options).clone() })
 }
 
 /// What is in the basis directories.
 #[derive(Default)]
 pub struct Found {
-    pub listings: Vec<Listing>,
+    pub listings: Vec<TreeListing>,
     /// Those that are not there.
-    pub missing: Vec<Remark>,
+    pub missing: Vec<PlanRemark>,
 }
 
 /// Lists the basis directories, and hashes there, and in the source, what is compared by content.
 pub fn list(
-    into: &Into,
-    wish: &Wish,
-    (source, from): (&dyn Source, &mut Listing),
-    meter: &Meter,
+    into: &DestinationEndpoint,
+    wish: &ListingRequest,
+    (source, from): (&dyn SourceEnd, &mut TreeListing),
+    meter: &ProgressMeter,
 ) -> vellum_sync::Result<Found> {
     let mut found = Found::default();
     let Some(basis) = &wish.options.basis else { return Ok(found) };
@@ -80,14 +80,16 @@ pub fn list(
                 remote.aim(destination, None);
                 listed?
             }
-            None => match Local::open(&through_missing(Path::new(OsStr::from_bytes(path)))) {
+            None => match LocalEnd::open(&through_missing(Path::new(OsStr::from_bytes(path)))) {
                 Ok(local) => list_one(&local, wish, (source, from), meter)?,
-                Err(error) if error.kind() == vellum_types::ErrorKind::NotFound => Into::nothing(),
+                Err(error) if error.kind() == vellum_types::ErrorKind::NotFound => {
+                    DestinationEndpoint::nothing()
+                }
                 Err(error) => return Err(error),
             },
         };
-        if listing.root().flags().has(Flags::IMPLIED) {
-            found.missing.push(Remark::BasisMissing { path: path.clone() });
+        if listing.root().flags().has(EntryFlags::IMPLIED) {
+            found.missing.push(PlanRemark::BasisMissing { path: path.clone() });
         }
         found.listings.push(listing);
     }
@@ -95,13 +97,13 @@ pub fn list(
 }
 
 fn list_one(
-    end: &dyn End,
-    wish: &Wish,
-    (source, from): (&dyn Source, &mut Listing),
-    meter: &Meter,
-) -> vellum_sync::Result<Listing> {
+    end: &dyn SyncEnd,
+    wish: &ListingRequest,
+    (source, from): (&dyn SourceEnd, &mut TreeListing),
+    meter: &ProgressMeter,
+) -> vellum_sync::Result<TreeListing> {
     let mut listing = end.list(wish, meter)?;
-    if wish.options.compare.by == By::Content {
+    if wish.options.compare.by == CompareMethod::Content {
         let (ours, theirs) = unsettled_in_basis(from, &listing, &wish.options);
         settle(source, from, &ours, meter)?;
         settle(end, &mut listing, &theirs, meter)?;

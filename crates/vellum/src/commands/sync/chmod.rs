@@ -1,6 +1,6 @@
 //! `--chmod`, `--chown`, `--usermap` and `--groupmap` as typed.
 
-use vellum_sync::options::{ModeChange, Operation, OwnerPattern, OwnerRule, Subjects};
+use vellum_sync::options::{ModeChange, ModeOperation, ModeSubjects, OwnerPattern, OwnerRule};
 
 use crate::error::{CliError, Result};
 
@@ -21,13 +21,13 @@ fn wrong(typed: &str) -> CliError {
 
 fn change(clause: &str, umask: u32) -> Option<ModeChange> {
     let (of, rest) = match clause.as_bytes().first()? {
-        b'D' => (Subjects::Dirs, clause.get(1..)?),
-        b'F' => (Subjects::Files, clause.get(1..)?),
-        _ => (Subjects::All, clause),
+        b'D' => (ModeSubjects::Dirs, clause.get(1..)?),
+        b'F' => (ModeSubjects::Files, clause.get(1..)?),
+        _ => (ModeSubjects::All, clause),
     };
     if rest.bytes().all(|byte| byte.is_ascii_digit()) {
         let bits = u32::from_str_radix(rest, 8).ok().filter(|bits| *bits <= 0o7777)?;
-        let (whom, operation) = (0o7777, Operation::Set);
+        let (whom, operation) = (0o7777, ModeOperation::Set);
         return Some(ModeChange { of, whom, operation, bits, execute_if_any: false, masked: 0, copies: 0 });
     }
     let end = rest.find(['+', '-', '='])?;
@@ -49,9 +49,9 @@ fn change(clause: &str, umask: u32) -> Option<ModeChange> {
     }
     let mut letters = action.chars();
     let operation = match letters.next()? {
-        '+' => Operation::Add,
-        '-' => Operation::Remove,
-        _ => Operation::Set,
+        '+' => ModeOperation::Add,
+        '-' => ModeOperation::Remove,
+        _ => ModeOperation::Set,
     };
     let copies = match letters.as_str() {
         "u" => 0o700,

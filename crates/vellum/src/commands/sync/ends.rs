@@ -6,24 +6,24 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use vellum_checkout::beneath::Dir;
+use vellum_checkout::beneath::HeldDir;
 use vellum_sync::SyncError;
-use vellum_sync::listing::{Flags, Fresh, Listing, Owners};
-use vellum_sync::local::Local;
-use vellum_sync::options::Follow;
-use vellum_sync::receive::Destination;
-use vellum_sync::remote::Remote;
-use vellum_sync::source::{Side, Source};
-use vellum_volume::own_place::OwnPlace;
+use vellum_sync::listing::{EntryFlags, NewListingEntry, OwnerNames, TreeListing};
+use vellum_sync::local::LocalEnd;
+use vellum_sync::options::FollowSymlinks;
+use vellum_sync::receive::DestinationEnd;
+use vellum_sync::remote::RemoteEnd;
+use vellum_sync::source::{SourceEnd, SyncSide};
+use vellum_volume::own_place::ReservedDirectory;
 use vellum_volume::tree::show;
 
 use super::snapshot;
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::error::Result;
 
 /// An end as typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Typed {
+pub enum EndpointArg {
     /// A path of this host.
     Path(OsString),
     /// `HOST:PATH`.
@@ -44,9 +44,9 @@ pub enum Typed {
     },
 }
 
-impl Typed {
+impl EndpointArg {
     /// What was typed, as far as its look and what is there tell.
-    pub fn parse(typed: &OsStr, context: &Context) -> Self {
+    pub fn parse(typed: &OsStr, context: &CommandContext) -> Self {
         let bytes = typed.as_bytes();
         let Some(colon) = bytes.iter().position(|byte| *byte == b':') else {
             return Self::Path(typed.into());
@@ -66,7 +66,7 @@ impl Typed {
         Self::Host { host: word(before), path: word(after) }
     }
 
-    fn in_volume(before: &[u8], after: &[u8], context: &Context) -> Option<Self> {
+    fn in_volume(before: &[u8], after: &[u8], context: &CommandContext) -> Option<Self> {
         let at = before.iter().position(|byte| *byte == b'@');
         let (volume, snapshot) = match at {
             Some(at) => {
@@ -85,12 +85,12 @@ impl Typed {
 }
 
 /// Makes a source that goes by a name.
-pub type Open = dyn FnOnce(&[u8]) -> Box<dyn Source>;
+pub type OpenSource = dyn FnOnce(&[u8]) -> Box<dyn SourceEnd>;
 
 /// The source, opened.
-pub struct From {
+pub struct SourceEndpoint {
     /// What is read; a single entry goes by the name that it is given here.
-    pub open: Box<Open>,
+    pub open: Box<OpenSource>,
     /// What a person is told that it is.
     pub words: String,
     /// The name under which it goes into the destination; none for what is in a directory.
@@ -102,11 +102,11 @@ pub struct From {
     /// The directory in which rules are anchored, on this host and without symlinks: it, or the one that it is in.
     pub root: Option<PathBuf>,
     /// The other host that it is on.
-    pub remote: Option<Remote>,
+    pub remote: Option<RemoteEnd>,
 }
 
 /// The destination.
-pub struct Into {
+pub struct DestinationEndpoint {
     /// The directory that is made equal to the source's root.
     pub path: PathBuf,
     /// It does not exist.
@@ -118,7 +118,7 @@ pub struct Into {
     /// What a person is told.
     pub words: String,
     /// The other host that it is on.
-    pub remote: Option<Remote>,
+    pub remote: Option<RemoteEnd>,
 }
 
 fn end(what: &'static str, path: &Path, why: impl ToString) -> SyncError {
@@ -136,26 +136,26 @@ pub fn means_content(typed: &OsStr) -> bool {
 }
 
 /// Opens a source on this host.
-pub fn from_path(context: &Context, typed: &OsStr, follow: Follow) -> Result<From> {
+pub fn from_path(context: &CommandContext, typed: &OsStr, follow: FollowSymlinks) -> Result<SourceEndpoint> {
     const WHAT: &str = "cannot read the source";
     let path = context.local_path(Path::new(typed));
     let shown = show(typed.as_bytes());
     let behind = || std::fs::metadata(&path);
     let looked = match (means_content(typed), follow) {
-        (true, _) | (_, Follow::Always) => behind(),
-        (_, Follow::Dirs) if behind().is_ok_and(|found| found.is_dir()) => behind(),
+        (true, _) | (_, FollowSymlinks::Always) => behind(),
+        (_, FollowSymlinks::Dirs) if behind().is_ok_and(|found| found.is_dir()) => behind(),
         _ => std::fs::symlink_metadata(&path),
     };
     let found = looked.map_err(|error| end(WHAT, Path::new(typed), error))?;
     if found.is_dir() {
         let real = path.canonicalize().map_err(|error| end(WHAT, Path::new(typed), error))?;
-        let local = Local::open(&path)?;
+        let local = LocalEnd::open(&path)?;
         let content = means_content(typed);
         let name = if content { None } else { path.file_name().map(|name| name.as_bytes().to_vec()) };
         let words =
             if content { format!("what is in '{shown}'") } else { format!("the directory '{shown}'") };
-        let open = Box::new(|_: &[u8]| -> Box<dyn Source> { Box::new(local) });
-        return Ok(From {
+        let open = Box::new(|_: &[u8]| -> Box<dyn SourceEnd> { Box::new(local) });
+        return Ok(SourceEndpoint {
             open,
             words,
             name,
@@ -170,16 +170,21 @@ pub fn from_path(context: &Context, typed: &OsStr, follow: Follow) -> Result<Fro
     }
     let (parent, name) =
         (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default().as_bytes());
-    let (dir, name) = (Dir::open_root(parent).map_err(SyncError::from)?, name.to_vec());
+    let (dir, name) = (HeldDir::open_root(parent).map_err(SyncError::from)?, name.to_vec());
     let own = name.clone();
-    let open = Box::new(move |shown: &[u8]| -> Box<dyn Source> { Box::new(Local::single(dir, &own, shown)) });
+    let open =
+        Box::new(move |shown: &[u8]| -> Box<dyn SourceEnd> { Box::new(LocalEnd::single(dir, &own, shown)) });
     let words = format!("the file '{shown}'");
     let root = parent.canonicalize().ok();
-    Ok(From { open, words, name: Some(name), is_dir: false, path: None, root, remote: None })
+    Ok(SourceEndpoint { open, words, name: Some(name), is_dir: false, path: None, root, remote: None })
 }
 
 /// Where a source goes on this host.
-pub fn into_path(context: &Context, typed: &OsStr, from: &From) -> Result<Into> {
+pub fn into_path(
+    context: &CommandContext,
+    typed: &OsStr,
+    from: &SourceEndpoint,
+) -> Result<DestinationEndpoint> {
     const WHAT: &str = "cannot write to the destination";
     let base = context.local_path(Path::new(typed));
     let shown = show(typed.as_bytes());
@@ -214,11 +219,11 @@ pub fn into_path(context: &Context, typed: &OsStr, from: &From) -> Result<Into> 
             return Err(end(WHAT, &path, why).into());
         }
         let is_new = from.name.is_some() && standing.is_none() || !there;
-        return Ok(Into { path, is_new, makes_path: false, shown: None, words, remote: None });
+        return Ok(DestinationEndpoint { path, is_new, makes_path: false, shown: None, words, remote: None });
     }
     if there || typed.as_bytes().ends_with(b"/") {
         let words = format!("the directory '{shown}'");
-        return Ok(Into {
+        return Ok(DestinationEndpoint {
             path: base,
             is_new: !there,
             makes_path: false,
@@ -230,7 +235,7 @@ pub fn into_path(context: &Context, typed: &OsStr, from: &From) -> Result<Into> 
     let name = base.file_name().map(|name| name.as_bytes().to_vec());
     let name = name.ok_or_else(|| end(WHAT, Path::new(typed), "it names nothing"))?;
     let path = base.parent().unwrap_or(Path::new("/")).to_path_buf();
-    Ok(Into {
+    Ok(DestinationEndpoint {
         is_new: !path.is_dir(),
         makes_path: false,
         path,
@@ -240,16 +245,17 @@ pub fn into_path(context: &Context, typed: &OsStr, from: &From) -> Result<Into> 
     })
 }
 
-impl Into {
+impl DestinationEndpoint {
     /// What is there when there is nothing.
-    pub fn nothing() -> Listing {
-        let mut nothing = Listing::new(&Fresh { flags: Flags::IMPLIED, ..Fresh::dir() }, None);
-        nothing.owners = Owners::here(Side::Destination, &nothing, true);
+    pub fn nothing() -> TreeListing {
+        let mut nothing =
+            TreeListing::new(&NewListingEntry { flags: EntryFlags::IMPLIED, ..NewListingEntry::dir() }, None);
+        nothing.owners = OwnerNames::here(SyncSide::Destination, &nothing, true);
         nothing
     }
 
     /// The directory, made if it is not there: with at most one above it.
-    pub fn ready(&self) -> vellum_sync::Result<Box<dyn Destination>> {
+    pub fn ready(&self) -> vellum_sync::Result<Box<dyn DestinationEnd>> {
         if self.is_new && self.remote.is_none() {
             let make = |path: &Path| match std::fs::create_dir(path) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
@@ -272,17 +278,17 @@ impl Into {
     }
 
     /// The directory, which is there.
-    pub fn open(&self) -> vellum_sync::Result<Box<dyn Destination>> {
+    pub fn open(&self) -> vellum_sync::Result<Box<dyn DestinationEnd>> {
         Ok(match &self.remote {
             Some(remote) => Box::new(remote.clone()),
-            None => Box::new(Local::open(&self.path)?),
+            None => Box::new(LocalEnd::open(&self.path)?),
         })
     }
 }
 
 /// Refuses a directory that Vellum keeps for itself, and what lies in one.
 pub fn refuse_own_place(path: &Path) -> Result<()> {
-    match OwnPlace::of(path) {
+    match ReservedDirectory::of(path) {
         Some(place) => Err(SyncError::own_place(path, &place).into()),
         None => Ok(()),
     }

@@ -1,32 +1,37 @@
 //! A step as a line: in words, or in rsync's letters.
 
-use vellum_sync::listing::{Entry, Listing};
-use vellum_sync::plan::{Action, How, Phase, Plan, Step, What};
+use vellum_sync::listing::{ListingEntry, TreeListing};
+use vellum_sync::plan::{Differences, StepAction, StepPhase, SyncPlan, SyncStep, WriteMethod};
 use vellum_types::FileKind;
 use vellum_volume::tree::show;
 
 use crate::ui::format;
 
 /// A step with the listings that its numbers are of.
-pub struct Told<'a> {
-    pub step: &'a Step,
-    from: &'a Listing,
-    to: &'a Listing,
+pub struct ItemizedStep<'a> {
+    pub step: &'a SyncStep,
+    from: &'a TreeListing,
+    to: &'a TreeListing,
 }
 
 /// The steps that a person is told of: those that only mend what others touch are left out.
-pub fn told<'a>(plan: &'a Plan, from: &'a Listing, to: &'a Listing) -> impl Iterator<Item = Told<'a>> {
-    let tells =
-        |step: &&Step| step.phase != Phase::Finish || !step.what.is_empty() && !step.what.has(What::NEW);
-    plan.steps.iter().filter(tells).map(move |step| Told { step, from, to })
+pub fn told<'a>(
+    plan: &'a SyncPlan,
+    from: &'a TreeListing,
+    to: &'a TreeListing,
+) -> impl Iterator<Item = ItemizedStep<'a>> {
+    let tells = |step: &&SyncStep| {
+        step.phase != StepPhase::Finish || !step.what.is_empty() && !step.what.has(Differences::NEW)
+    };
+    plan.steps.iter().filter(tells).map(move |step| ItemizedStep { step, from, to })
 }
 
-impl Told<'_> {
-    fn source(&self) -> Option<Entry<'_>> {
+impl ItemizedStep<'_> {
+    fn source(&self) -> Option<ListingEntry<'_>> {
         self.step.source.and_then(|id| self.from.get(id))
     }
 
-    fn old(&self) -> Option<Entry<'_>> {
+    fn old(&self) -> Option<ListingEntry<'_>> {
         self.step.old.and_then(|id| self.to.get(id))
     }
 
@@ -38,8 +43,8 @@ impl Told<'_> {
     /// The path that it had, or that of the file that it becomes a name of.
     pub fn other_path(&self) -> Option<Vec<u8>> {
         match self.step.action {
-            Action::Rename => self.old().map(|old| old.path()),
-            Action::Link => self.step.other.and_then(|id| self.from.get(id)).map(|entry| entry.path()),
+            StepAction::Rename => self.old().map(|old| old.path()),
+            StepAction::Link => self.step.other.and_then(|id| self.from.get(id)).map(|entry| entry.path()),
             _ => None,
         }
     }
@@ -56,7 +61,7 @@ impl Told<'_> {
 
     /// Bytes that the file has.
     pub fn bytes(&self) -> Option<u64> {
-        matches!(self.step.action, Action::Write(_) | Action::CopyBasis(_))
+        matches!(self.step.action, StepAction::Write(_) | StepAction::CopyBasis(_))
             .then(|| self.source().map(|entry| entry.size()))
             .flatten()
     }
@@ -64,44 +69,44 @@ impl Told<'_> {
     /// In words: what is done to it.
     pub fn words(&self) -> String {
         let path = self.shown();
-        let new = self.step.what.has(What::NEW);
+        let new = self.step.what.has(Differences::NEW);
         match self.step.action {
-            Action::MakeDir => format!("make    {path}"),
-            Action::Write(how) => {
+            StepAction::MakeDir => format!("make    {path}"),
+            StepAction::Write(how) => {
                 let verb = if new { "write   " } else { "update  " };
                 let size = format::size(self.bytes().unwrap_or_default());
                 let how = match how {
-                    How::Whole | How::Delta => "",
-                    How::InPlace => ", in place",
-                    How::Append => ", appended",
+                    WriteMethod::Whole | WriteMethod::Delta => "",
+                    WriteMethod::InPlace => ", in place",
+                    WriteMethod::Append => ", appended",
                 };
                 format!("{verb}{path} ({size}{}{how})", self.because())
             }
-            Action::Symlink => {
+            StepAction::Symlink => {
                 let target = self.source().map(|entry| show(entry.target())).unwrap_or_default();
                 format!("link    {path} -> {target}")
             }
-            Action::Special => format!("make    {path} ({})", self.kind()),
-            Action::Link => {
+            StepAction::Special => format!("make    {path} ({})", self.kind()),
+            StepAction::Link => {
                 let first = self.other_path().map(|path| show(&path)).unwrap_or_default();
                 format!("link    {path} => {first}")
             }
-            Action::LinkBasis(_) => format!("link    {path} (unchanged in a basis directory)"),
-            Action::CopyBasis(_) => {
+            StepAction::LinkBasis(_) => format!("link    {path} (unchanged in a basis directory)"),
+            StepAction::CopyBasis(_) => {
                 let size = format::size(self.bytes().unwrap_or_default());
                 format!("copy    {path} ({size}, from a basis directory)")
             }
-            Action::Attributes => format!("set     {path} ({})", names(self.step.what).join(", ")),
-            Action::Rename => {
+            StepAction::Attributes => format!("set     {path} ({})", names(self.step.what).join(", ")),
+            StepAction::Rename => {
                 let old = self.other_path().map(|path| show(&path)).unwrap_or_default();
                 format!("rename  {old} -> {path}")
             }
-            Action::Delete => format!("delete  {path}"),
+            StepAction::Delete => format!("delete  {path}"),
         }
     }
 
     fn because(&self) -> String {
-        if self.step.what.has(What::NEW) {
+        if self.step.what.has(Differences::NEW) {
             return String::new();
         }
         let names: Vec<_> = names(self.step.what).into_iter().filter(|name| *name != "content").collect();
@@ -115,7 +120,7 @@ impl Told<'_> {
     /// In rsync's letters.
     pub fn letters(&self) -> String {
         let path = self.shown();
-        if self.step.action == Action::Delete {
+        if self.step.action == StepAction::Delete {
             return format!("*deleting   {path}");
         }
         let what = self.step.what;
@@ -127,34 +132,34 @@ impl Told<'_> {
             _ => 'f',
         };
         let kind = match self.step.action {
-            Action::Write(_) => '>',
-            Action::Link | Action::LinkBasis(_) => 'h',
-            Action::Attributes => '.',
+            StepAction::Write(_) => '>',
+            StepAction::Link | StepAction::LinkBasis(_) => 'h',
+            StepAction::Attributes => '.',
             _ => 'c',
         };
         let link = match (self.step.action, self.other_path()) {
-            (Action::Link, Some(first)) => format!(" => {}", show(&first)),
-            (Action::Rename, Some(old)) => format!(" <- {}", show(&old)),
-            (Action::Symlink, _) => {
+            (StepAction::Link, Some(first)) => format!(" => {}", show(&first)),
+            (StepAction::Rename, Some(old)) => format!(" <- {}", show(&old)),
+            (StepAction::Symlink, _) => {
                 format!(" -> {}", self.source().map(|e| show(e.target())).unwrap_or_default())
             }
             _ => String::new(),
         };
-        if what.has(What::NEW) && self.step.action != Action::Link {
+        if what.has(Differences::NEW) && self.step.action != StepAction::Link {
             return format!("{kind}{letter}+++++++++ {path}{link}");
         }
-        let mark = |flag: What, letter: char| if what.has(flag) { letter } else { '.' };
-        let content = mark(What::CONTENT, 'c');
+        let mark = |flag: Differences, letter: char| if what.has(flag) { letter } else { '.' };
+        let content = mark(Differences::CONTENT, 'c');
         let marks: String = [
             content,
-            mark(What::SIZE, 's'),
-            mark(What::TIME, 't'),
-            mark(What::MODE, 'p'),
-            mark(What::OWNER, 'o'),
-            mark(What::GROUP, 'g'),
-            mark(What::ATIME, 'u'),
-            mark(What::ACL, 'a'),
-            mark(What::XATTR, 'x'),
+            mark(Differences::SIZE, 's'),
+            mark(Differences::TIME, 't'),
+            mark(Differences::MODE, 'p'),
+            mark(Differences::OWNER, 'o'),
+            mark(Differences::GROUP, 'g'),
+            mark(Differences::ATIME, 'u'),
+            mark(Differences::ACL, 'a'),
+            mark(Differences::XATTR, 'x'),
         ]
         .iter()
         .collect();
@@ -163,37 +168,37 @@ impl Told<'_> {
 }
 
 /// What differs, in words.
-pub fn names(what: What) -> Vec<&'static str> {
-    const NAMES: [(What, &str); 10] = [
-        (What::KIND, "kind"),
-        (What::CONTENT, "content"),
-        (What::SIZE, "size"),
-        (What::TIME, "time"),
-        (What::MODE, "mode"),
-        (What::OWNER, "owner"),
-        (What::GROUP, "group"),
-        (What::ATIME, "access time"),
-        (What::ACL, "ACL"),
-        (What::XATTR, "attributes"),
+pub fn names(what: Differences) -> Vec<&'static str> {
+    const NAMES: [(Differences, &str); 10] = [
+        (Differences::KIND, "kind"),
+        (Differences::CONTENT, "content"),
+        (Differences::SIZE, "size"),
+        (Differences::TIME, "time"),
+        (Differences::MODE, "mode"),
+        (Differences::OWNER, "owner"),
+        (Differences::GROUP, "group"),
+        (Differences::ATIME, "access time"),
+        (Differences::ACL, "ACL"),
+        (Differences::XATTR, "attributes"),
     ];
     NAMES.iter().filter(|(flag, _)| what.has(*flag)).map(|(_, name)| *name).collect()
 }
 
 /// What an action is called in JSON.
-pub fn action(step: &Step) -> &'static str {
+pub fn action(step: &SyncStep) -> &'static str {
     match step.action {
-        Action::MakeDir => "make_directory",
-        Action::Write(How::Whole) => "write",
-        Action::Write(How::Delta) => "update",
-        Action::Write(How::InPlace) => "update_in_place",
-        Action::Write(How::Append) => "append",
-        Action::Symlink => "make_symlink",
-        Action::Special => "make_special",
-        Action::Link => "link",
-        Action::Attributes => "set_attributes",
-        Action::Rename => "rename",
-        Action::Delete => "delete",
-        Action::LinkBasis(_) => "link_basis",
-        Action::CopyBasis(_) => "copy_basis",
+        StepAction::MakeDir => "make_directory",
+        StepAction::Write(WriteMethod::Whole) => "write",
+        StepAction::Write(WriteMethod::Delta) => "update",
+        StepAction::Write(WriteMethod::InPlace) => "update_in_place",
+        StepAction::Write(WriteMethod::Append) => "append",
+        StepAction::Symlink => "make_symlink",
+        StepAction::Special => "make_special",
+        StepAction::Link => "link",
+        StepAction::Attributes => "set_attributes",
+        StepAction::Rename => "rename",
+        StepAction::Delete => "delete",
+        StepAction::LinkBasis(_) => "link_basis",
+        StepAction::CopyBasis(_) => "copy_basis",
     }
 }

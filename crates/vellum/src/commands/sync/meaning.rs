@@ -4,8 +4,9 @@ use std::os::unix::ffi::OsStringExt;
 
 use rustix::process::geteuid;
 use vellum_sync::options::{
-    Backup, By, Changes, Compare, Delete, DeltaMode, Effort, Follow, Most, Options, Preserve, Symlinks, When,
-    Writing,
+    AttributeRewrites, BackupLocation, CompareMethod, CompareOptions, DeleteLimit, DeleteOptions,
+    DeletePhase, DeltaMode, EffortOptions, FollowSymlinks, PreserveOptions, SymlinkHandling, SyncOptions,
+    WriteOptions,
 };
 use vellum_sync::receive::umask;
 
@@ -17,8 +18,8 @@ use crate::error::{CliError, Result};
 const NANOS: f64 = 1e9;
 
 /// The options of the run.
-pub fn options(args: &Args) -> Result<Options> {
-    Ok(Options {
+pub fn options(args: &Args) -> Result<SyncOptions> {
+    Ok(SyncOptions {
         preserve: preserve(args),
         compare: compare(&args.which)?,
         delete: delete(&args.delete)?,
@@ -34,7 +35,7 @@ pub fn options(args: &Args) -> Result<Options> {
     })
 }
 
-fn preserve(args: &Args) -> Preserve {
+fn preserve(args: &Args) -> PreserveOptions {
     let typed = &args.preserve;
     let any = [
         typed.recursive,
@@ -53,7 +54,7 @@ fn preserve(args: &Args) -> Preserve {
     let archive = typed.archive || !any.contains(&true);
     // In a run both ways each side receives; else it is known when the destination was listed.
     let privileged = !args.two_way.two_way || geteuid().is_root();
-    Preserve {
+    PreserveOptions {
         recursive: (archive || typed.recursive) && !typed.no_recursive,
         times: (archive || typed.times) && !typed.no_times,
         // Old versions beside the new ones move the times of directories in each run.
@@ -72,7 +73,11 @@ fn preserve(args: &Args) -> Preserve {
         bare_way: args.places.no_implied_dirs,
         follow: follow(typed),
         safe_links: typed.safe_links,
-        symlinks: if (archive || typed.links) && !typed.no_links { Symlinks::Keep } else { Symlinks::Skip },
+        symlinks: if (archive || typed.links) && !typed.no_links {
+            SymlinkHandling::Keep
+        } else {
+            SymlinkHandling::Skip
+        },
         devices: (archive || typed.devices_specials || typed.devices)
             && !(typed.no_devices || typed.no_devices_specials)
             && privileged,
@@ -87,21 +92,21 @@ fn preserve(args: &Args) -> Preserve {
 }
 
 /// Which symlinks are followed.
-pub fn follow(typed: &args::Preserve) -> Follow {
+pub fn follow(typed: &args::PreserveArgs) -> FollowSymlinks {
     match (typed.copy_links, typed.copy_unsafe_links, typed.copy_dirlinks) {
-        (true, _, _) => Follow::Always,
-        (_, true, _) => Follow::Outside,
-        (_, _, true) => Follow::Dirs,
-        _ => Follow::Never,
+        (true, _, _) => FollowSymlinks::Always,
+        (_, true, _) => FollowSymlinks::Outside,
+        (_, _, true) => FollowSymlinks::Dirs,
+        _ => FollowSymlinks::Never,
     }
 }
 
-fn compare(typed: &args::Which) -> Result<Compare> {
+fn compare(typed: &args::SelectionArgs) -> Result<CompareOptions> {
     let by = match (typed.ignore_times, typed.checksum, typed.size_only) {
-        (true, _, _) => By::Nothing,
-        (_, true, _) => By::Content,
-        (_, _, true) => By::Size,
-        _ => By::SizeAndTime,
+        (true, _, _) => CompareMethod::Nothing,
+        (_, true, _) => CompareMethod::Content,
+        (_, _, true) => CompareMethod::Size,
+        _ => CompareMethod::SizeAndTime,
     };
     let window = typed.modify_window.unwrap_or(0.0);
     if !(0.0..=1e9).contains(&window) {
@@ -110,24 +115,24 @@ fn compare(typed: &args::Which) -> Result<Compare> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
     let modify_window = (window * NANOS) as u64;
     let (update, existing, ignore_existing) = (typed.update, typed.existing, typed.ignore_existing);
-    Ok(Compare { by, modify_window, update, existing, ignore_existing })
+    Ok(CompareOptions { by, modify_window, update, existing, ignore_existing })
 }
 
-fn delete(typed: &args::Delete) -> Result<Delete> {
+fn delete(typed: &args::DeleteArgs) -> Result<DeleteOptions> {
     let when = match (typed.delete_before, typed.delete || typed.delete_after || typed.delete_excluded) {
-        (true, _) => When::Before,
-        (_, true) => When::After,
-        _ => When::Never,
+        (true, _) => DeletePhase::Before,
+        (_, true) => DeletePhase::After,
+        _ => DeletePhase::Never,
     };
     let max = typed.max_delete.as_ref().map(|typed| most(typed)).transpose()?;
     let (force, excluded, obstacles) = (typed.force_delete, typed.delete_excluded, typed.force);
-    Ok(Delete { when, max, force, excluded, obstacles })
+    Ok(DeleteOptions { when, max, force, excluded, obstacles })
 }
 
-fn most(typed: &str) -> Result<Most> {
+fn most(typed: &str) -> Result<DeleteLimit> {
     let parsed = match typed.strip_suffix('%') {
-        Some(share) => share.parse().ok().filter(|share| *share <= 100).map(Most::Percent),
-        None => typed.parse().ok().map(Most::Entries),
+        Some(share) => share.parse().ok().filter(|share| *share <= 100).map(DeleteLimit::Percent),
+        None => typed.parse().ok().map(DeleteLimit::Entries),
     };
     parsed.ok_or_else(|| {
         CliError::usage(
@@ -137,14 +142,14 @@ fn most(typed: &str) -> Result<Most> {
     })
 }
 
-fn writing(args: &Args) -> Result<Writing> {
+fn writing(args: &Args) -> Result<WriteOptions> {
     let (typed, kept) = (&args.writing, &args.delete);
     let delta = match typed.delta {
-        Some(args::Delta::Always) => DeltaMode::Always,
-        Some(args::Delta::Never) => DeltaMode::Never,
+        Some(args::DeltaArg::Always) => DeltaMode::Always,
+        Some(args::DeltaArg::Never) => DeltaMode::Never,
         None if typed.whole_file => DeltaMode::Never,
         None if typed.no_whole_file => DeltaMode::Always,
-        Some(args::Delta::Auto) | None => DeltaMode::Auto,
+        Some(args::DeltaArg::Auto) | None => DeltaMode::Auto,
     };
     let dir = kept.backup_dir.clone().map(OsStringExt::into_vec);
     let suffix = match (&kept.suffix, &dir) {
@@ -165,8 +170,8 @@ fn writing(args: &Args) -> Result<Writing> {
     {
         return Err(CliError::usage("--partial-dir takes one name", "for example --partial-dir .partial"));
     }
-    let backup = (kept.backup || dir.is_some()).then_some(Backup { dir, suffix });
-    Ok(Writing {
+    let backup = (kept.backup || dir.is_some()).then_some(BackupLocation { dir, suffix });
+    Ok(WriteOptions {
         delta,
         in_place: typed.in_place,
         append: typed.append || typed.append_verify,
@@ -181,7 +186,7 @@ fn writing(args: &Args) -> Result<Writing> {
     })
 }
 
-fn changes(typed: &args::Preserve) -> Result<Changes> {
+fn changes(typed: &args::PreserveArgs) -> Result<AttributeRewrites> {
     let mut modes = Vec::new();
     for typed in &typed.chmod {
         modes.extend(chmod::changes(typed, umask())?);
@@ -193,10 +198,10 @@ fn changes(typed: &args::Preserve) -> Result<Changes> {
     let rules =
         |typed: &Option<String>| typed.as_ref().map_or(Ok(Vec::new()), |typed| chmod::owner_rules(typed));
     let (users, groups) = (rules(&typed.usermap)?, rules(&typed.groupmap)?);
-    Ok(Changes { modes, owner, group, users, groups })
+    Ok(AttributeRewrites { modes, owner, group, users, groups })
 }
 
-fn effort(typed: &args::Effort) -> Result<Effort> {
+fn effort(typed: &args::EffortArgs) -> Result<EffortOptions> {
     let rate = |typed: &String| {
         let size = typed.strip_suffix("/s").unwrap_or(typed);
         // As with rsync, a number alone counts kibibytes.
@@ -209,5 +214,5 @@ fn effort(typed: &args::Effort) -> Result<Effort> {
     };
     let bandwidth = typed.bwlimit.as_ref().map(rate).transpose()?.filter(|rate| *rate > 0);
     let timeout = typed.timeout.filter(|seconds| *seconds > 0).map(|seconds| u64::from(seconds) * 1000);
-    Ok(Effort { jobs: typed.jobs, bandwidth, retries: typed.retries, timeout })
+    Ok(EffortOptions { jobs: typed.jobs, bandwidth, retries: typed.retries, timeout })
 }

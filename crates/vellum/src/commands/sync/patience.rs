@@ -5,9 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use vellum_sync::options::Options;
-use vellum_sync::two_way::Lines;
-use vellum_volume::Meter;
+use vellum_sync::options::SyncOptions;
+use vellum_sync::two_way::ConnectionHealth;
+use vellum_volume::ProgressMeter;
 
 /// How often a lost connection is made again, unless told otherwise.
 const RETRIES: u32 = 3;
@@ -19,21 +19,21 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How often it may still be tried.
-pub struct Patience {
+pub struct RetryBudget {
     tries: u32,
     pause: Duration,
     cuts: u32,
 }
 
-impl Patience {
+impl RetryBudget {
     /// As the options say.
-    pub fn new(options: &Options) -> Self {
+    pub fn new(options: &SyncOptions) -> Self {
         Self { tries: options.effort.retries.unwrap_or(RETRIES), pause: PAUSE, cuts: 0 }
     }
 
     /// Whether to work again, as connections have fared; after a pause, if so. `failed` says that something could not be
     /// done: what the other side was still writing after a cut can be in the way of the run that follows.
-    pub fn again(&mut self, lines: Lines, failed: bool, meter: &Meter) -> bool {
+    pub fn again(&mut self, lines: ConnectionHealth, failed: bool, meter: &ProgressMeter) -> bool {
         let is_cut = lines.cuts > self.cuts;
         let is_worth = is_cut || self.cuts > 0 && (lines.is_lost || failed);
         self.cuts = lines.cuts;
@@ -56,17 +56,17 @@ mod tests {
 
     #[test]
     fn only_what_had_stood_is_made_again_and_not_for_ever() {
-        let meter = Meter::default();
-        let mut options = Options::default();
+        let meter = ProgressMeter::default();
+        let mut options = SyncOptions::default();
         options.effort.retries = Some(2);
-        let lost = |cuts| Lines { cuts, is_lost: true };
-        let mut patience = Patience { pause: Duration::ZERO, ..Patience::new(&options) };
+        let lost = |cuts| ConnectionHealth { cuts, is_lost: true };
+        let mut patience = RetryBudget { pause: Duration::ZERO, ..RetryBudget::new(&options) };
         assert!(!patience.again(lost(0), true, &meter), "it never stood");
         assert!(patience.again(lost(1), false, &meter));
         assert!(patience.again(lost(1), false, &meter), "the other host is not back yet");
         assert!(!patience.again(lost(2), true, &meter), "it was tried often enough");
-        let mut patience = Patience { pause: Duration::ZERO, ..Patience::new(&options) };
-        assert!(patience.again(Lines { cuts: 1, is_lost: false }, false, &meter));
-        assert!(!patience.again(Lines { cuts: 1, is_lost: false }, false, &meter), "all is well");
+        let mut patience = RetryBudget { pause: Duration::ZERO, ..RetryBudget::new(&options) };
+        assert!(patience.again(ConnectionHealth { cuts: 1, is_lost: false }, false, &meter));
+        assert!(!patience.again(ConnectionHealth { cuts: 1, is_lost: false }, false, &meter), "all is well");
     }
 }

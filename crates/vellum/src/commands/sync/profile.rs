@@ -13,14 +13,14 @@ use super::args::config_file;
 use crate::error::{CliError, Result};
 
 #[derive(Deserialize)]
-struct Config {
+struct ProfileFile {
     #[serde(default)]
-    sync: std::collections::BTreeMap<String, Profile>,
+    sync: std::collections::BTreeMap<String, SyncProfile>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Profile {
+struct SyncProfile {
     options: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ fn read(name: &str) -> Result<Vec<String>> {
     let path = config_file().ok_or_else(none)?;
     let shown = path.display().to_string();
     let text = std::fs::read_to_string(&path).map_err(CliError::io("read", shown.clone()))?;
-    let config: Config = toml::from_str(&text).map_err(|error| {
+    let config: ProfileFile = toml::from_str(&text).map_err(|error| {
         CliError::usage(format!("{shown}: {}", error.message()), "docs/sync.md shows one")
     })?;
     let mut profiles = config.sync;

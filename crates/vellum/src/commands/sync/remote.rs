@@ -7,16 +7,16 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use vellum_sync::options::{DeltaMode, Options};
-use vellum_sync::remote::{Address, AddressError, Remote, Shell};
-use vellum_sync::session::{Found, Link, Role, Settings, serve};
-use vellum_sync::source::Source;
-use vellum_sync::wire::Codec;
+use vellum_sync::options::{DeltaMode, SyncOptions};
+use vellum_sync::remote::{AddressError, RemoteAddress, RemoteEnd, RemoteShell};
+use vellum_sync::session::{FoundPath, LinkSettings, ServerRole, SessionLink, serve};
+use vellum_sync::source::SourceEnd;
+use vellum_sync::wire::WireCodec;
 use vellum_volume::tree::show;
 
-use super::args::{Args, Compress};
-use super::ends::{From, Into, means_content};
-use crate::error::{CliError, Outcome, Result};
+use super::args::{Args, CompressArg};
+use super::ends::{DestinationEndpoint, SourceEndpoint, means_content};
+use crate::error::{CliError, CommandOutcome, Result};
 
 /// Without a byte for so long the other side is gone, milliseconds, unless told otherwise: far longer than a pause
 /// between two signs of life, and than most breaks of a line.
@@ -26,17 +26,17 @@ const SILENCE: u64 = 60_000;
 /// Threads that receive: they wait for the line, not for the machine.
 const JOBS: u32 = 8;
 /// Be the other side, until whoever started this has enough.
-pub fn be_server() -> Result<Outcome> {
+pub fn be_server() -> Result<CommandOutcome> {
     let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
     let read = own(std::io::stdin().as_fd()).map_err(CliError::io("use", "standard input"))?;
     let write = own(std::io::stdout().as_fd()).map_err(CliError::io("use", "standard output"))?;
     // The files above are copies: the stream ends for the other side when both are closed.
     let home = std::env::current_dir().map_err(CliError::io("find", "the current directory"))?;
-    let link = Link::start(read, write, &Settings { codec: Codec::Zstd, timeout: SILENCE });
+    let link = SessionLink::start(read, write, &LinkSettings { codec: WireCodec::Zstd, timeout: SILENCE });
     let outcome = serve(&link, &home);
     link.finish();
     outcome?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn wrong(error: &AddressError) -> CliError {
@@ -44,7 +44,7 @@ fn wrong(error: &AddressError) -> CliError {
 }
 
 /// Connects to a place on another host.
-pub fn connect(host: &OsStr, path: &OsStr, role: Role, args: &Args) -> Result<Remote> {
+pub fn connect(host: &OsStr, path: &OsStr, role: ServerRole, args: &Args) -> Result<RemoteEnd> {
     let typed = [host.as_bytes(), b":", path.as_bytes()].concat();
     if typed.starts_with(b"rsync://") {
         let message =
@@ -62,28 +62,28 @@ pub fn connect(host: &OsStr, path: &OsStr, role: Role, args: &Args) -> Result<Re
         };
         return Err(CliError::usage(message, hint));
     }
-    let address = match Address::parse(&typed) {
+    let address = match RemoteAddress::parse(&typed) {
         Some(parsed) => parsed.map_err(|error| wrong(&error))?,
         None => return Err(wrong(&AddressError::Host(show(&typed).to_string()))),
     };
-    let mut shell = Shell::default();
+    let mut shell = RemoteShell::default();
     let typed = args.effort.rsh.clone().or_else(|| std::env::var_os("VELLUM_RSH"));
     let typed = typed.or_else(|| std::env::var_os("RSYNC_RSH").filter(|words| !words.is_empty()));
     if let Some(typed) = typed {
-        shell.words = Shell::split(typed.as_bytes()).map_err(|error| wrong(&error))?;
+        shell.words = RemoteShell::split(typed.as_bytes()).map_err(|error| wrong(&error))?;
     }
     if let Some(program) = &args.effort.remote_program {
         shell.program.clone_from(program);
     }
     let codec = match args.effort.compress {
-        Some(Compress::None) => Codec::Plain,
-        Some(Compress::Auto | Compress::Zstd) | None => Codec::Zstd,
+        Some(CompressArg::None) => WireCodec::Plain,
+        Some(CompressArg::Auto | CompressArg::Zstd) | None => WireCodec::Zstd,
     };
     let timeout = match args.effort.timeout {
         None => TIMEOUT,
         Some(seconds) => u64::from(seconds) * 1000,
     };
-    Ok(Remote::connect(address, shell, role, Settings { codec, timeout })?)
+    Ok(RemoteEnd::connect(address, shell, role, LinkSettings { codec, timeout })?)
 }
 
 /// Refuses what only a connection can have.
@@ -101,11 +101,11 @@ fn name_of(path: &[u8]) -> Vec<u8> {
 }
 
 /// Opens a source on another host.
-pub fn from_host(host: &OsStr, path: &OsStr, args: &Args) -> Result<From> {
-    let remote = connect(host, path, Role::Source, args)?;
+pub fn from_host(host: &OsStr, path: &OsStr, args: &Args) -> Result<SourceEndpoint> {
+    let remote = connect(host, path, ServerRole::Source, args)?;
     let shown = show(&[host.as_bytes(), b":", path.as_bytes()].concat()).to_string();
     let content = means_content(path) || path.is_empty() || path == "~";
-    let is_dir = content || found(&remote, path)? == Found::Directory;
+    let is_dir = content || found(&remote, path)? == FoundPath::Directory;
     let words = match (content, is_dir) {
         (true, _) => format!("what is in '{shown}'"),
         (false, true) => format!("the directory '{shown}'"),
@@ -113,17 +113,17 @@ pub fn from_host(host: &OsStr, path: &OsStr, args: &Args) -> Result<From> {
     };
     let name = (!content).then(|| name_of(path.as_bytes()));
     let (source, path) = (remote.clone(), path.as_bytes().to_vec());
-    let open = Box::new(move |shown: &[u8]| -> Box<dyn Source> {
+    let open = Box::new(move |shown: &[u8]| -> Box<dyn SourceEnd> {
         if !is_dir {
             source.aim(path, Some(shown.to_vec()));
         }
         Box::new(source)
     });
-    Ok(From { open, words, name, is_dir, path: None, root: None, remote: Some(remote) })
+    Ok(SourceEndpoint { open, words, name, is_dir, path: None, root: None, remote: Some(remote) })
 }
 
 /// What stands at a path of another host.
-fn found(remote: &Remote, path: &OsStr) -> Result<Found> {
+fn found(remote: &RemoteEnd, path: &OsStr) -> Result<FoundPath> {
     remote.look().map_err(|error| {
         let is_pattern = path.as_bytes().iter().any(|byte| b"*?[".contains(byte));
         if !(is_pattern && error.kind() == vellum_types::ErrorKind::NotFound) {
@@ -135,11 +135,16 @@ fn found(remote: &Remote, path: &OsStr) -> Result<Found> {
 }
 
 /// Where a source goes on another host.
-pub fn into_host(host: &OsStr, path: &OsStr, from: &From, args: &Args) -> Result<Into> {
-    let remote = connect(host, path, Role::Destination, args)?;
+pub fn into_host(
+    host: &OsStr,
+    path: &OsStr,
+    from: &SourceEndpoint,
+    args: &Args,
+) -> Result<DestinationEndpoint> {
+    let remote = connect(host, path, ServerRole::Destination, args)?;
     let shown = show(&[host.as_bytes(), b":", path.as_bytes()].concat()).to_string();
     let typed = path.as_bytes();
-    let into = |words: String, shown: Option<Vec<u8>>| Into {
+    let into = |words: String, shown: Option<Vec<u8>>| DestinationEndpoint {
         path: PathBuf::from(path),
         is_new: false,
         makes_path: false,
@@ -154,7 +159,7 @@ pub fn into_host(host: &OsStr, path: &OsStr, from: &From, args: &Args) -> Result
         remote.aim(below.into_os_string().into_vec(), None);
         return Ok(into(format!("'{shown}', as '{}'", show(name)), None));
     }
-    if typed.is_empty() || typed.ends_with(b"/") || remote.look()? == Found::Directory {
+    if typed.is_empty() || typed.ends_with(b"/") || remote.look()? == FoundPath::Directory {
         return Ok(into(format!("the directory '{shown}'"), from.name.clone()));
     }
     let name = name_of(typed);
@@ -165,7 +170,7 @@ pub fn into_host(host: &OsStr, path: &OsStr, from: &From, args: &Args) -> Result
 }
 
 /// The options of a run with an end on another host.
-pub fn adapted(options: &Options, is_single: bool) -> Options {
+pub fn adapted(options: &SyncOptions, is_single: bool) -> SyncOptions {
     let mut options = options.clone();
     if options.writing.delta == DeltaMode::Auto {
         options.writing.delta = DeltaMode::Always;

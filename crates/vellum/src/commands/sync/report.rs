@@ -1,36 +1,36 @@
 //! What a person, or a program, is told of a run.
 
 use serde::Serialize;
-use vellum_sync::listing::Listing;
-use vellum_sync::plan::{Plan, Remark};
-use vellum_sync::receive::Report;
+use vellum_sync::listing::TreeListing;
+use vellum_sync::plan::{PlanRemark, SyncPlan};
+use vellum_sync::receive::SyncReport;
 use vellum_volume::tree::show;
 
 use super::args::Args;
 use super::itemize::{self, told};
-use crate::context::Context;
-use crate::error::{Outcome, Result};
+use crate::context::CommandContext;
+use crate::error::{CommandOutcome, Result};
 use crate::ui::format;
-use crate::ui::json::{Name, Problem};
-use crate::ui::table::Facts;
+use crate::ui::json::{NameJson, ProblemJson};
+use crate::ui::table::FactList;
 
 /// A run that was planned, and perhaps carried out.
-pub struct Run<'a> {
+pub struct SyncRun<'a> {
     /// What goes where, in words.
     pub words: String,
     /// The source as it was listed.
-    pub from: &'a Listing,
+    pub from: &'a TreeListing,
     /// The destination as it was listed.
-    pub to: &'a Listing,
+    pub to: &'a TreeListing,
     /// The plan.
-    pub plan: &'a Plan,
+    pub plan: &'a SyncPlan,
     /// What became of it; none for a dry run.
-    pub done: Option<&'a Report>,
+    pub done: Option<&'a SyncReport>,
 }
 
 /// A run as JSON tells it.
 #[derive(Serialize)]
-pub struct Shown {
+pub struct SyncRunJson {
     dry_run: bool,
     entries: u64,
     files: u64,
@@ -48,29 +48,29 @@ pub struct Shown {
     stopped: bool,
     taken_away: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    steps: Option<Vec<ShownStep>>,
-    kept: Vec<Name>,
-    shadowed: Vec<Name>,
-    skipped: Vec<Name>,
-    problems: Vec<Problem>,
+    steps: Option<Vec<SyncStepJson>>,
+    kept: Vec<NameJson>,
+    shadowed: Vec<NameJson>,
+    skipped: Vec<NameJson>,
+    problems: Vec<ProblemJson>,
 }
 
 #[derive(Serialize)]
-struct ShownStep {
+struct SyncStepJson {
     action: &'static str,
     #[serde(flatten)]
-    name: Name,
+    name: NameJson,
     #[serde(skip_serializing_if = "Option::is_none")]
-    other: Option<Name>,
+    other: Option<NameJson>,
     differs: Vec<&'static str>,
     new: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
 }
 
-impl Run<'_> {
+impl SyncRun<'_> {
     /// Tells of the run; gives how it ended.
-    pub fn tell(&self, args: &Args, context: &Context) -> Result<Outcome> {
+    pub fn tell(&self, args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         let problems = self.problems();
         if context.ui.json() {
             context.ui.object(&self.shown(args, problems))?;
@@ -82,18 +82,18 @@ impl Run<'_> {
     }
 
     /// How it ended.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> CommandOutcome {
         match (self.failed(), self.vanished()) {
-            (true, _) => Outcome::Findings,
-            (false, true) => Outcome::Vanished,
-            (false, false) => Outcome::Done,
+            (true, _) => CommandOutcome::Findings,
+            (false, true) => CommandOutcome::Vanished,
+            (false, false) => CommandOutcome::Done,
         }
     }
 
     fn failed(&self) -> bool {
         let unlisted = self.from.unlisted.iter().chain(&self.to.unlisted).any(|unlisted| !unlisted.vanished);
         let reported = self.done.is_some_and(|done| done.problems.iter().any(|problem| !problem.vanished));
-        unlisted || reported || self.plan.remarks.iter().any(Remark::is_problem)
+        unlisted || reported || self.plan.remarks.iter().any(PlanRemark::is_problem)
     }
 
     fn vanished(&self) -> bool {
@@ -102,19 +102,19 @@ impl Run<'_> {
     }
 
     /// What could not be done.
-    pub fn problems(&self) -> Vec<Problem> {
+    pub fn problems(&self) -> Vec<ProblemJson> {
         let unlisted = self.from.unlisted.iter().chain(&self.to.unlisted);
-        let mut problems: Vec<Problem> =
-            unlisted.map(|unlisted| Problem::new(&unlisted.path, unlisted.message.clone())).collect();
+        let mut problems: Vec<ProblemJson> =
+            unlisted.map(|unlisted| ProblemJson::new(&unlisted.path, unlisted.message.clone())).collect();
         let remarks = self.plan.remarks.iter().filter(|remark| remark.is_problem());
-        problems.extend(remarks.map(|remark| Problem::new(remark.path(), remark.to_string())));
+        problems.extend(remarks.map(|remark| ProblemJson::new(remark.path(), remark.to_string())));
         let done = self.done.into_iter().flat_map(|done| &done.problems);
-        problems.extend(done.map(|problem| Problem::new(&problem.path, problem.message.clone())));
+        problems.extend(done.map(|problem| ProblemJson::new(&problem.path, problem.message.clone())));
         problems
     }
 
     /// What a person is told.
-    pub fn lines(&self, args: &Args, context: &Context) -> Result<()> {
+    pub fn lines(&self, args: &Args, context: &CommandContext) -> Result<()> {
         let ui = &context.ui;
         if ui.voice.quiet
             || args.show.only_changes.get() && self.plan.is_empty() && self.plan.moved.is_empty()
@@ -137,13 +137,13 @@ impl Run<'_> {
         }
         for remark in self.plan.remarks.iter().filter(|remark| !remark.is_problem()) {
             let is_told = match remark {
-                Remark::Kept { .. } | Remark::BasisMissing { .. } => true,
+                PlanRemark::Kept { .. } | PlanRemark::BasisMissing { .. } => true,
                 // What was to be taken away stays.
-                Remark::Shadowed { .. } => args.show.dry_run || args.delete.remove_source_files,
+                PlanRemark::Shadowed { .. } => args.show.dry_run || args.delete.remove_source_files,
                 _ => false,
             };
             if ui.voice.verbose || is_told {
-                ui.note(Problem::new(remark.path(), remark.to_string()))?;
+                ui.note(ProblemJson::new(remark.path(), remark.to_string()))?;
             }
         }
         if let Some(refusal) = &self.plan.refusal {
@@ -206,9 +206,9 @@ impl Run<'_> {
         format::count(self.planned(), "step")
     }
 
-    fn facts(&self, context: &Context) -> Result<()> {
+    fn facts(&self, context: &CommandContext) -> Result<()> {
         let counts = &self.plan.counts;
-        let mut facts = Facts::default();
+        let mut facts = FactList::default();
         let bytes = |files, bytes| format!("{}, {}", format::count(files, "file"), format::size(bytes));
         facts.add("source", bytes(counts.files, counts.bytes));
         facts.add("to write", bytes(counts.writes, counts.write_bytes));
@@ -226,14 +226,14 @@ impl Run<'_> {
     }
 
     /// What a program is told.
-    pub fn shown(&self, args: &Args, problems: Vec<Problem>) -> Shown {
+    pub fn shown(&self, args: &Args, problems: Vec<ProblemJson>) -> SyncRunJson {
         let counts = self.plan.counts;
         let steps = (args.show.dry_run || args.show.itemize || self.done.is_none()).then(|| self.steps());
-        let named = |wanted: fn(&Remark) -> bool| {
+        let named = |wanted: fn(&PlanRemark) -> bool| {
             let remarks = self.plan.remarks.iter().filter(move |remark| wanted(remark));
-            remarks.map(|remark| Name::new(remark.path())).collect()
+            remarks.map(|remark| NameJson::new(remark.path())).collect()
         };
-        Shown {
+        SyncRunJson {
             dry_run: args.show.dry_run,
             entries: counts.entries,
             files: counts.files,
@@ -251,20 +251,20 @@ impl Run<'_> {
             stopped: self.done.is_some_and(|done| done.stopped),
             taken_away: self.done.map_or(self.plan.moved.len() as u64, |done| done.taken),
             steps,
-            kept: named(|remark| matches!(remark, Remark::Kept { .. })),
-            shadowed: named(|remark| matches!(remark, Remark::Shadowed { .. })),
-            skipped: named(|remark| matches!(remark, Remark::Skipped { .. })),
+            kept: named(|remark| matches!(remark, PlanRemark::Kept { .. })),
+            shadowed: named(|remark| matches!(remark, PlanRemark::Shadowed { .. })),
+            skipped: named(|remark| matches!(remark, PlanRemark::Skipped { .. })),
             problems,
         }
     }
 
-    fn steps(&self) -> Vec<ShownStep> {
-        let shown = told(self.plan, self.from, self.to).map(|told| ShownStep {
+    fn steps(&self) -> Vec<SyncStepJson> {
+        let shown = told(self.plan, self.from, self.to).map(|told| SyncStepJson {
             action: itemize::action(told.step),
-            name: Name::new(&told.path()),
-            other: told.other_path().map(|path| Name::new(&path)),
+            name: NameJson::new(&told.path()),
+            other: told.other_path().map(|path| NameJson::new(&path)),
             differs: itemize::names(told.step.what),
-            new: told.step.what.has(vellum_sync::plan::What::NEW),
+            new: told.step.what.has(vellum_sync::plan::Differences::NEW),
             bytes: told.bytes(),
         });
         shown.collect()

@@ -9,7 +9,7 @@ use crate::error::{CliError, Result};
 
 /// What is said of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Meaning {
+pub enum RsyncOptionSupport {
     /// It is taken, and there is nothing to do: what it asks for is so anyway.
     Anyway(&'static str),
     /// What does it here.
@@ -18,37 +18,37 @@ pub enum Meaning {
     None(&'static str),
 }
 
-use Meaning::{Anyway, None as No, Ours};
+use RsyncOptionSupport::{Anyway, None as No, Ours};
 
 /// An option: its name without dashes, its letter, whether a value goes with it.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub struct RsyncOption {
     pub name: &'static str,
     letter: Option<char>,
     takes: bool,
-    pub meaning: Meaning,
+    pub meaning: RsyncOptionSupport,
 }
 
-const fn flag(name: &'static str, meaning: Meaning) -> Row {
-    Row { name, letter: None, takes: false, meaning }
+const fn flag(name: &'static str, meaning: RsyncOptionSupport) -> RsyncOption {
+    RsyncOption { name, letter: None, takes: false, meaning }
 }
 
-const fn value(name: &'static str, meaning: Meaning) -> Row {
-    Row { name, letter: None, takes: true, meaning }
+const fn value(name: &'static str, meaning: RsyncOptionSupport) -> RsyncOption {
+    RsyncOption { name, letter: None, takes: true, meaning }
 }
 
-const fn short(letter: char, row: Row) -> Row {
-    Row { letter: Some(letter), ..row }
+const fn short(letter: char, row: RsyncOption) -> RsyncOption {
+    RsyncOption { letter: Some(letter), ..row }
 }
 
-const DAEMON: Meaning = No("rsync daemons are not spoken to: hosts are reached over ssh");
-const BATCH: Meaning = No("'vellum snapshot' keeps a state, and a snapshot can be a source");
-const ORDER: Meaning = Anyway("both sides are listed at once");
-const STDERR: Meaning = No("results go to standard output, problems to standard error");
-const COMPARED: Meaning = No("content is hashed with BLAKE3");
+const DAEMON: RsyncOptionSupport = No("rsync daemons are not spoken to: hosts are reached over ssh");
+const BATCH: RsyncOptionSupport = No("'vellum snapshot' keeps a state, and a snapshot can be a source");
+const ORDER: RsyncOptionSupport = Anyway("both sides are listed at once");
+const STDERR: RsyncOptionSupport = No("results go to standard output, problems to standard error");
+const COMPARED: RsyncOptionSupport = No("content is hashed with BLAKE3");
 
 /// All of them, as rsync's help orders them, and those that older versions had.
-pub const TABLE: &[Row] = &[
+pub const TABLE: &[RsyncOption] = &[
     value("debug", Ours("-v")),
     value("stderr", STDERR),
     flag("msgs2stderr", STDERR),
@@ -173,7 +173,7 @@ const TURNED_OFF: [(&str, &str, Option<&str>); 31] = [
 /// What of the table was typed.
 #[derive(Debug, Default)]
 pub struct RsyncArgs {
-    typed: Vec<Row>,
+    typed: Vec<RsyncOption>,
     /// Paths of a list shall lose the directories above them.
     pub flattens: bool,
 }
@@ -222,7 +222,7 @@ impl clap::Args for RsyncArgs {
 
 impl FromArgMatches for RsyncArgs {
     fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
-        let given = |row: &&Row| {
+        let given = |row: &&RsyncOption| {
             let source = matches.value_source(row.name);
             source == Some(clap::parser::ValueSource::CommandLine)
         };
@@ -245,7 +245,7 @@ mod tests {
     use clap::error::ErrorKind;
 
     use super::*;
-    use crate::cli::Cli;
+    use crate::cli::CommandLine;
 
     /// The options that rsync's help names: dashes, name, and whether a value follows.
     fn of_rsync() -> Vec<(String, bool)> {
@@ -263,8 +263,8 @@ mod tests {
             .collect()
     }
 
-    fn parse(words: &[&str]) -> std::result::Result<Cli, clap::Error> {
-        Cli::try_parse_from([&["vellum", "sync"], words, &["a", "b"]].concat())
+    fn parse(words: &[&str]) -> std::result::Result<CommandLine, clap::Error> {
+        CommandLine::try_parse_from([&["vellum", "sync"], words, &["a", "b"]].concat())
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, value_parser};
-use vellum_sync::rules::{Filters, Limits, RuleArg, RuleError, RuleSet, Selection};
+use vellum_sync::rules::{FileLimits, ListedPaths, RuleArg, RuleError, RuleSet, SyncFilters};
 use vellum_volume::tree::show;
 
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::error::{CliError, Result};
 
 /// What was typed.
@@ -26,9 +26,9 @@ pub struct RuleArgs {
     newer_than: Option<String>,
 }
 
-type Make = fn(Vec<u8>) -> RuleArg;
+type MakeRule = fn(Vec<u8>) -> RuleArg;
 
-const ORDERED: [(&str, Option<char>, &str, &str, Make); 5] = [
+const ORDERED: [(&str, Option<char>, &str, &str, MakeRule); 5] = [
     ("exclude", None, "PATTERN", "Leave out what matches, rsync's patterns", RuleArg::Exclude),
     ("include", None, "PATTERN", "Take what matches, though a later rule leaves it out", RuleArg::Include),
     ("filter", Some('f'), "RULE", "A rule of rsync's language", RuleArg::Filter),
@@ -146,7 +146,12 @@ impl RuleArgs {
     }
 
     /// What they mean; files that they name are read.
-    pub fn filters(&self, context: &Context, recursive: bool, delete_excluded: bool) -> Result<Filters> {
+    pub fn filters(
+        &self,
+        context: &CommandContext,
+        recursive: bool,
+        delete_excluded: bool,
+    ) -> Result<SyncFilters> {
         let mut read = |name: &[u8]| -> std::result::Result<Vec<u8>, String> {
             let path = context.local_path(Path::new(std::ffi::OsStr::from_bytes(name)));
             read_file(&path, name).map_err(|error| error.to_string())
@@ -162,19 +167,19 @@ impl RuleArgs {
                 check_here(file, &path)?;
                 let shown = path.display().to_string();
                 let text = read_file(&path, file.as_bytes()).map_err(CliError::io("read", shown))?;
-                if let Some(line) = Selection::mark_in(&text, self.from0) {
+                if let Some(line) = ListedPaths::mark_in(&text, self.from0) {
                     let message = format!("'/./' has no meaning in a list: '{}'", show(line));
                     return Err(CliError::usage(
                         message,
                         "list paths from SRC on, and let SRC be where they begin",
                     ));
                 }
-                Some(Selection::parse(&text, self.from0, recursive).map_err(wrong)?)
+                Some(ListedPaths::parse(&text, self.from0, recursive).map_err(wrong)?)
             }
         };
         let newer_than = self.newer_than.as_ref().map(|typed| moment(context, typed)).transpose()?;
-        let limits = Limits { min_size: self.min_size, max_size: self.max_size, newer_than };
-        Ok(Filters { rules, selection, limits })
+        let limits = FileLimits { min_size: self.min_size, max_size: self.max_size, newer_than };
+        Ok(SyncFilters { rules, selection, limits })
     }
 }
 
@@ -214,7 +219,7 @@ fn read_file(path: &Path, typed: &[u8]) -> std::io::Result<Vec<u8>> {
 }
 
 /// A time as typed: of a file, a date, or so long ago.
-fn moment(context: &Context, typed: &str) -> Result<i64> {
+fn moment(context: &CommandContext, typed: &str) -> Result<i64> {
     use std::os::unix::fs::MetadataExt;
     if let Ok(found) = std::fs::metadata(context.local_path(Path::new(typed))) {
         return Ok(found.mtime());

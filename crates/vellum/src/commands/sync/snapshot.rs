@@ -4,15 +4,15 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use vellum_sync::snapshot::{SingleEntry, Snapshot};
-use vellum_sync::source::Source;
+use vellum_sync::snapshot::{SingleEntry, SnapshotEnd};
+use vellum_sync::source::SourceEnd;
 use vellum_volume::StateDir;
 use vellum_volume::tree::show;
 
-use super::ends::From;
-use crate::context::{Context, mounted};
+use super::ends::SourceEndpoint;
+use crate::context::{CommandContext, mounted};
 use crate::error::{CliError, Result};
-use crate::ui::Ui;
+use crate::ui::UserInterface;
 
 /// Whether a directory belongs to a volume.
 pub fn is_in_volume(directory: &Path) -> bool {
@@ -20,8 +20,16 @@ pub fn is_in_volume(directory: &Path) -> bool {
 }
 
 /// Opens a place in a snapshot as a source.
-pub fn source(context: &Context, directory: &Path, snapshot: &str, typed: &OsStr) -> Result<From> {
-    let there = Context::new(Ui::new(context.ui.voice), Context::directory(Some(directory))?);
+pub fn source(
+    context: &CommandContext,
+    directory: &Path,
+    snapshot: &str,
+    typed: &OsStr,
+) -> Result<SourceEndpoint> {
+    let there = CommandContext::new(
+        UserInterface::new(context.ui.voice),
+        CommandContext::directory(Some(directory))?,
+    );
     let volume = there.volume()?;
     let entry = volume.resolve(snapshot)?;
     let bytes = typed.as_bytes();
@@ -39,9 +47,9 @@ pub fn source(context: &Context, directory: &Path, snapshot: &str, typed: &OsStr
     let root = entry.record.root;
     let words = format!("'/{}' of snapshot {short}", show(&path));
     let own = name.clone().unwrap_or_default();
-    let open = Box::new(move |shown: &[u8]| -> Box<dyn Source> {
+    let open = Box::new(move |shown: &[u8]| -> Box<dyn SourceEnd> {
         let single = (!is_dir).then(|| SingleEntry { name: own, shown: shown.to_vec() });
-        Box::new(Snapshot::new(volume, root, ino, single))
+        Box::new(SnapshotEnd::new(volume, root, ino, single))
     });
-    Ok(From { open, words, name, is_dir, path: None, root: None, remote: None })
+    Ok(SourceEndpoint { open, words, name, is_dir, path: None, root: None, remote: None })
 }

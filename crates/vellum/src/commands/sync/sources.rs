@@ -8,35 +8,37 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use vellum_checkout::beneath::raise_open_files_limit;
-use vellum_sync::options::{Follow, Options, When};
-use vellum_sync::remote::Remote;
-use vellum_sync::rules::{Filters, Selection};
-use vellum_sync::source::{Side, Source};
-use vellum_sync::union::{Part, Union};
+use vellum_sync::options::{DeletePhase, FollowSymlinks, SyncOptions};
+use vellum_sync::remote::RemoteEnd;
+use vellum_sync::rules::{ListedPaths, SyncFilters};
+use vellum_sync::source::{SourceEnd, SyncSide};
+use vellum_sync::union::{SourceUnion, UnionPart};
 use vellum_volume::tree::show;
 
 use super::args::Args;
-use super::ends::{self, From, Into, Typed};
+use super::ends::{self, DestinationEndpoint, EndpointArg, SourceEndpoint};
 use super::{in_worktree, remote, snapshot};
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::error::{CliError, Result};
 
 /// A source as typed.
 #[derive(Debug, Clone)]
-pub struct Asked {
-    typed: Typed,
+pub struct SourceArg {
+    typed: EndpointArg,
     /// What of it is meant, with `--relative`.
     pub named: Option<Vec<u8>>,
     /// The directory in which the path begins takes part itself: `./` says so.
     with_root: bool,
 }
 
-impl Asked {
+impl SourceArg {
     /// What was typed.
-    pub fn parse(typed: &OsStr, args: &Args, context: &Context) -> Result<Self> {
-        let mut typed = Typed::parse(typed, context);
+    pub fn parse(typed: &OsStr, args: &Args, context: &CommandContext) -> Result<Self> {
+        let mut typed = EndpointArg::parse(typed, context);
         let path = match &mut typed {
-            Typed::Path(path) | Typed::Host { path, .. } | Typed::Volume { path, .. } => path,
+            EndpointArg::Path(path) | EndpointArg::Host { path, .. } | EndpointArg::Volume { path, .. } => {
+                path
+            }
         };
         // Listed paths are paths in what is named.
         if args.rules.lists() {
@@ -60,7 +62,7 @@ impl Asked {
     }
 
     /// Opens it.
-    pub fn open(&self, args: &Args, context: &Context) -> Result<From> {
+    pub fn open(&self, args: &Args, context: &CommandContext) -> Result<SourceEndpoint> {
         let from = self.open_any(args, context)?;
         if args.delete.remove_source_files
             && let Some(root) = &from.root
@@ -70,13 +72,13 @@ impl Asked {
         Ok(from)
     }
 
-    fn open_any(&self, args: &Args, context: &Context) -> Result<From> {
+    fn open_any(&self, args: &Args, context: &CommandContext) -> Result<SourceEndpoint> {
         let follow = super::meaning::follow(&args.preserve);
         match &self.typed {
-            Typed::Path(path) => ends::from_path(context, path, follow),
-            Typed::Host { host, path } => remote::from_host(host, path, args),
-            Typed::Volume { directory, snapshot: Some(snapshot), path } => {
-                if follow != Follow::Never || args.preserve.safe_links {
+            EndpointArg::Path(path) => ends::from_path(context, path, follow),
+            EndpointArg::Host { host, path } => remote::from_host(host, path, args),
+            EndpointArg::Volume { directory, snapshot: Some(snapshot), path } => {
+                if follow != FollowSymlinks::Never || args.preserve.safe_links {
                     let message = "symlinks of a snapshot cannot be followed, nor judged by where they lead";
                     return Err(CliError::usage(message, "leave out -L, -k and the like"));
                 }
@@ -86,31 +88,31 @@ impl Asked {
                 }
                 snapshot::source(context, directory, snapshot, path)
             }
-            Typed::Volume { directory, snapshot: None, path } => {
+            EndpointArg::Volume { directory, snapshot: None, path } => {
                 ends::from_path(context, &in_worktree(directory, path), follow)
             }
         }
     }
 
     /// What of it is meant, opened as `from`.
-    fn named_in(&self, from: &From) -> Option<NamedPath> {
-        self.named.clone().map(|path| NamedPath { path, root: from.root.clone() })
+    fn named_in(&self, from: &SourceEndpoint) -> Option<RelativePath> {
+        self.named.clone().map(|path| RelativePath { path, root: from.root.clone() })
     }
 
     /// The rules that hold in it.
-    pub fn filters(&self, filters: &Arc<Filters>, options: &Options) -> Result<Arc<Filters>> {
+    pub fn filters(&self, filters: &Arc<SyncFilters>, options: &SyncOptions) -> Result<Arc<SyncFilters>> {
         let Some(named) = &self.named else { return Ok(Arc::clone(filters)) };
-        let selection = Selection::parse(named, true, options.preserve.recursive)
+        let selection = ListedPaths::parse(named, true, options.preserve.recursive)
             .map_err(|error| CliError::usage(error.to_string(), ""))?;
         let selection = if self.with_root { selection.and_root() } else { selection };
-        Ok(Arc::new(Filters { selection: Some(selection), ..(**filters).clone() }))
+        Ok(Arc::new(SyncFilters { selection: Some(selection), ..(**filters).clone() }))
     }
 
     /// Whether it is a path of this host at which nothing stands.
-    pub fn is_missing(&self, context: &Context) -> bool {
+    pub fn is_missing(&self, context: &CommandContext) -> bool {
         let path = match &self.typed {
-            Typed::Path(path) => path,
-            Typed::Host { .. } | Typed::Volume { .. } => return false,
+            EndpointArg::Path(path) => path,
+            EndpointArg::Host { .. } | EndpointArg::Volume { .. } => return false,
         };
         let named = self.named.as_deref().unwrap_or_default();
         let whole = context.local_path(&std::path::Path::new(path).join(OsStr::from_bytes(named)));
@@ -140,19 +142,19 @@ fn after(path: &[u8], start: usize) -> Vec<u8> {
 }
 
 /// What of a source is meant, with `--relative`.
-pub struct NamedPath {
+pub struct RelativePath {
     /// The path from where it begins to matter.
     pub path: Vec<u8>,
     /// Where that is, on this host.
     root: Option<PathBuf>,
 }
 
-impl NamedPath {
+impl RelativePath {
     /// Whether a rule leaves it out. What is on the way to it is not asked about.
-    pub fn is_left_out(&self, filters: &Filters) -> vellum_sync::Result<bool> {
-        let rules = Arc::new(Filters { selection: None, ..filters.clone() });
+    pub fn is_left_out(&self, filters: &SyncFilters) -> vellum_sync::Result<bool> {
+        let rules = Arc::new(SyncFilters { selection: None, ..filters.clone() });
         let root = self.root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default();
-        let judge = rules.judge(Side::Source, root)?;
+        let judge = rules.judge(SyncSide::Source, root)?;
         let judge = judge.enter(b"", &|_| Ok(None))?.unwrap_or(judge);
         let path = self.path.strip_suffix(b"/").unwrap_or(&self.path);
         let takes = |is_dir| judge.judge(path, is_dir).transfer;
@@ -166,32 +168,32 @@ impl NamedPath {
 }
 
 /// What is synchronised in one go.
-pub struct Opened {
-    pub source: Box<dyn Source>,
+pub struct OpenedSources {
+    pub source: Box<dyn SourceEnd>,
     /// The name under which it goes into the destination, if it is a directory that was named itself.
     pub top: Vec<u8>,
     /// Where rules are anchored, on this host.
     pub root: Option<PathBuf>,
-    pub into: Into,
+    pub into: DestinationEndpoint,
     pub words: String,
     /// The other end lies in this one: device and inode of what is not entered.
     pub avoid: [Option<(u64, u64)>; 2],
-    pub remotes: Vec<Remote>,
+    pub remotes: Vec<RemoteEnd>,
     pub is_single: bool,
     /// What the destination's entries are judged by, and the source's if it is one.
-    pub filters: Arc<Filters>,
+    pub filters: Arc<SyncFilters>,
     /// What must be there, unless a rule leaves it out.
-    pub named: Vec<NamedPath>,
+    pub named: Vec<RelativePath>,
 }
 
 /// Opens one source, or the union of several, and the destination.
 pub fn open(
-    asked: &[Asked],
+    asked: &[SourceArg],
     destination: &OsString,
-    base: (&Arc<Options>, &Arc<Filters>),
+    base: (&Arc<SyncOptions>, &Arc<SyncFilters>),
     args: &Args,
-    context: &Context,
-) -> Result<Opened> {
+    context: &CommandContext,
+) -> Result<OpenedSources> {
     let (options, filters) = base;
     if let [asked] = asked {
         let from = asked.open(args, context)?;
@@ -204,7 +206,7 @@ pub fn open(
         let (is_single, filters) = (!from.is_dir, asked.filters(filters, options)?);
         let named = asked.named_in(&from).into_iter().collect();
         let source = (from.open)(&shown);
-        return Ok(Opened {
+        return Ok(OpenedSources {
             source,
             top,
             root: from.root,
@@ -220,7 +222,7 @@ pub fn open(
     union(asked, destination, base, args, context)
 }
 
-fn said(from: &From, asked: &Asked) -> String {
+fn said(from: &SourceEndpoint, asked: &SourceArg) -> String {
     match &asked.named {
         Some(named) => format!("'{}', with the directories on its way,", show(named)),
         None => from.words.clone(),
@@ -229,14 +231,14 @@ fn said(from: &From, asked: &Asked) -> String {
 
 /// Several sources as one, which goes into the destination itself.
 fn union(
-    asked: &[Asked],
+    asked: &[SourceArg],
     destination: &OsString,
-    (options, filters): (&Arc<Options>, &Arc<Filters>),
+    (options, filters): (&Arc<SyncOptions>, &Arc<SyncFilters>),
     args: &Args,
-    context: &Context,
-) -> Result<Opened> {
+    context: &CommandContext,
+) -> Result<OpenedSources> {
     let (mut parts, mut words, mut remotes) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut outer, mut selection) = (Vec::new(), Some(Selection::default()));
+    let (mut outer, mut selection) = (Vec::new(), Some(ListedPaths::default()));
     let (mut target, mut named, mut is_single) = (None, Vec::new(), true);
     // Each source is held open.
     raise_open_files_limit();
@@ -251,7 +253,9 @@ fn union(
         let rules = asked.filters(filters, options)?;
         let whole = as_directory(&from);
         let mut into = match target.take() {
-            Some(Into { remote: Some(_), .. }) if from.remote.is_some() => return Err(two_hosts()),
+            Some(DestinationEndpoint { remote: Some(_), .. }) if from.remote.is_some() => {
+                return Err(two_hosts());
+            }
             Some(into) => into,
             None => into(destination, &whole, args, context)?,
         };
@@ -265,20 +269,20 @@ fn union(
         let root = from.root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default();
         let under = from.name.clone().filter(|_| from.is_dir);
         let top = under.as_deref().unwrap_or_default();
-        let rules = rules.judge_named(Side::Source, root, top).map_err(vellum_sync::SyncError::from)?;
+        let rules = rules.judge_named(SyncSide::Source, root, top).map_err(vellum_sync::SyncError::from)?;
         let shown = from.name.clone().unwrap_or_default();
-        parts.push(Part { source: (from.open)(&shown), rules, under, avoid });
+        parts.push(UnionPart { source: (from.open)(&shown), rules, under, avoid });
     }
     let outer = only(outer, options)?;
     let into = target.ok_or_else(|| CliError::usage("a source is needed", "vellum sync SRC DST"))?;
     remotes.extend(into.remote.clone());
     let words = format!("{} go into {}", listed(&words), into.words);
     let filters = match selection {
-        Some(selection) => Arc::new(Filters { selection: Some(selection), ..(**filters).clone() }),
+        Some(selection) => Arc::new(SyncFilters { selection: Some(selection), ..(**filters).clone() }),
         None => Arc::clone(filters),
     };
-    Ok(Opened {
-        source: Box::new(Union::new(parts)),
+    Ok(OpenedSources {
+        source: Box::new(SourceUnion::new(parts)),
         top: Vec::new(),
         root: None,
         into,
@@ -292,9 +296,9 @@ fn union(
 }
 
 /// A source as one of several: whatever it is, it goes into a directory.
-fn as_directory(from: &From) -> From {
-    From {
-        open: Box::new(|_: &[u8]| -> Box<dyn Source> { Box::new(Union::new(Vec::new())) }),
+fn as_directory(from: &SourceEndpoint) -> SourceEndpoint {
+    SourceEndpoint {
+        open: Box::new(|_: &[u8]| -> Box<dyn SourceEnd> { Box::new(SourceUnion::new(Vec::new())) }),
         words: String::new(),
         name: None,
         is_dir: true,
@@ -305,12 +309,12 @@ fn as_directory(from: &From) -> From {
 }
 
 /// The one of the sources that lies in the destination and is not entered there.
-fn only(inside: Vec<(u64, u64)>, options: &Options) -> Result<Option<(u64, u64)>> {
+fn only(inside: Vec<(u64, u64)>, options: &SyncOptions) -> Result<Option<(u64, u64)>> {
     match inside.as_slice() {
         [] => Ok(None),
         [one] => Ok(Some(*one)),
         // Nothing is deleted, so they are like all else that is there.
-        _ if options.delete.when == When::Never => Ok(None),
+        _ if options.delete.when == DeletePhase::Never => Ok(None),
         _ => {
             let message = "several of the sources lie in the destination, where --delete could delete them";
             Err(CliError::usage(message, "synchronise them one after the other"))
@@ -319,7 +323,7 @@ fn only(inside: Vec<(u64, u64)>, options: &Options) -> Result<Option<(u64, u64)>
 }
 
 /// Refuses a directory that would go into the destination as itself.
-fn into_itself(from: &From, into: &Into) -> Result<()> {
+fn into_itself(from: &SourceEndpoint, into: &DestinationEndpoint) -> Result<()> {
     let (Some(source), Some(name), None) = (&from.path, &from.name, &into.remote) else { return Ok(()) };
     if into.path.join(OsStr::from_bytes(name)).canonicalize().is_ok_and(|target| target == *source) {
         let message = format!("source and destination are one directory: {} is there already", from.words);
@@ -344,16 +348,21 @@ fn two_hosts() -> CliError {
 }
 
 /// Opens the destination.
-fn into(destination: &OsString, from: &From, args: &Args, context: &Context) -> Result<Into> {
-    let into = match Typed::parse(destination, context) {
-        Typed::Path(path) => ends::into_path(context, &path, from)?,
-        Typed::Host { .. } if from.remote.is_some() => return Err(two_hosts()),
-        Typed::Host { host, path } => remote::into_host(&host, &path, from, args)?,
-        Typed::Volume { snapshot: Some(snapshot), .. } => {
+fn into(
+    destination: &OsString,
+    from: &SourceEndpoint,
+    args: &Args,
+    context: &CommandContext,
+) -> Result<DestinationEndpoint> {
+    let into = match EndpointArg::parse(destination, context) {
+        EndpointArg::Path(path) => ends::into_path(context, &path, from)?,
+        EndpointArg::Host { .. } if from.remote.is_some() => return Err(two_hosts()),
+        EndpointArg::Host { host, path } => remote::into_host(&host, &path, from, args)?,
+        EndpointArg::Volume { snapshot: Some(snapshot), .. } => {
             let message = format!("the snapshot {snapshot} never changes");
             return Err(CliError::usage(message, "a worktree is written to: VOLUME:/PATH"));
         }
-        Typed::Volume { directory, snapshot: None, path } => {
+        EndpointArg::Volume { directory, snapshot: None, path } => {
             ends::into_path(context, &in_worktree(&directory, &path), from)?
         }
     };
@@ -364,7 +373,7 @@ fn into(destination: &OsString, from: &From, args: &Args, context: &Context) -> 
         let message = "--mkpath is for directories of this host";
         return Err(CliError::usage(message, "the other host makes one directory above DST by itself"));
     }
-    Ok(Into { makes_path: args.places.mkpath, ..into })
+    Ok(DestinationEndpoint { makes_path: args.places.mkpath, ..into })
 }
 
 #[cfg(test)]

@@ -12,23 +12,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use vellum_sync::local::Local;
-use vellum_sync::options::{By, Changes, Follow, Options};
-use vellum_sync::rules::Filters;
-use vellum_sync::session::Role;
-use vellum_sync::source::Side;
+use vellum_sync::local::LocalEnd;
+use vellum_sync::options::{AttributeRewrites, CompareMethod, FollowSymlinks, SyncOptions};
+use vellum_sync::rules::SyncFilters;
+use vellum_sync::session::ServerRole;
+use vellum_sync::source::SyncSide;
 use vellum_sync::two_way::{
-    Archive, Asked, BothWays, Far, Found, Pair, Rule, Shelf, Sight, TwoWay, TwoWayPlan, TwoWayReport, Which,
+    ConflictRule, FarDirectory, FoundArchive, LockedArchive, TwoWayArchive, TwoWayEnd, TwoWayListings,
+    TwoWayPair, TwoWayPlan, TwoWayReport, TwoWayRequest, TwoWaySide, TwoWaySync,
 };
-use vellum_volume::Meter;
+use vellum_volume::ProgressMeter;
 use vellum_volume::tree::show;
 
 use super::args::Args;
-use super::ends::{self, Typed};
-use super::patience::Patience;
+use super::ends::{self, EndpointArg};
+use super::patience::RetryBudget;
 use super::{TASK, in_worktree, remote};
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
 
 /// Both directions.
 #[derive(Debug, clap::Args)]
@@ -45,12 +46,12 @@ pub struct TwoWayArgs {
         default_value = "keep-both",
         hide_default_value = true
     )]
-    pub conflict: Conflict,
+    pub conflict: ConflictArg,
 }
 
 /// What becomes of what both sides changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Conflict {
+pub enum ConflictArg {
     /// The later change goes over the earlier one, which goes to the trash
     Newer,
     /// The larger file goes over the smaller one, which goes to the trash
@@ -65,22 +66,22 @@ pub enum Conflict {
     Ask,
 }
 
-impl Conflict {
-    fn rule(self) -> Rule {
+impl ConflictArg {
+    fn rule(self) -> ConflictRule {
         match self {
-            Self::Newer => Rule::Newer,
-            Self::Larger => Rule::Larger,
-            Self::Source => Rule::Source,
-            Self::Dest => Rule::Dest,
-            Self::KeepBoth => Rule::KeepBoth,
-            Self::Ask => Rule::Ask,
+            Self::Newer => ConflictRule::Newer,
+            Self::Larger => ConflictRule::Larger,
+            Self::Source => ConflictRule::Source,
+            Self::Dest => ConflictRule::Dest,
+            Self::KeepBoth => ConflictRule::KeepBoth,
+            Self::Ask => ConflictRule::Ask,
         }
     }
 }
 
 /// A run that was planned, and perhaps carried out.
-struct Ran {
-    sight: Sight,
+struct TwoWayRun {
+    sight: TwoWayListings,
     plan: TwoWayPlan,
     done: Option<TwoWayReport>,
     /// The pair has no archive, and why not if it should have one.
@@ -88,31 +89,36 @@ struct Ran {
 }
 
 /// Brings two directories together.
-pub fn run(args: &Args, options: &Options, filters: &Arc<Filters>, context: &Context) -> Result<Outcome> {
+pub fn run(
+    args: &Args,
+    options: &SyncOptions,
+    filters: &Arc<SyncFilters>,
+    context: &CommandContext,
+) -> Result<CommandOutcome> {
     let [first, second] = args.ends.as_slice() else {
         return Err(CliError::usage("--two-way brings two sides together", "vellum sync --two-way A B"));
     };
     let mut options = meant(options, filters)?;
-    let ask = args.two_way.conflict == Conflict::Ask && !args.show.dry_run;
+    let ask = args.two_way.conflict == ConflictArg::Ask && !args.show.dry_run;
     if ask && !context.ui.can_ask() {
         let message = "--conflict ask asks on a terminal, and there is none";
         return Err(CliError::usage(message, "choose another rule, for example --conflict keep-both"));
     }
-    let sides = Sides::new([first, second], context)?;
+    let sides = TwoWayEndpoints::new([first, second], context)?;
     if sides.is_far() {
         options = remote::adapted(&options, false);
     } else {
         remote::check_here(args)?;
     }
-    let shelf = Shelf::open(&archives()?, sides.pair())?;
+    let shelf = LockedArchive::open(&archives()?, sides.pair())?;
     let (archive, first) = match shelf.load()? {
-        Found::Archive(archive) => (*archive, None),
-        Found::Nothing => (Archive::new(sides.pair()), Some(None)),
-        Found::Unusable(why) => (Archive::new(sides.pair()), Some(Some(why.to_string()))),
+        FoundArchive::Archive(archive) => (*archive, None),
+        FoundArchive::Nothing => (TwoWayArchive::new(sides.pair()), Some(None)),
+        FoundArchive::Unusable(why) => (TwoWayArchive::new(sides.pair()), Some(Some(why.to_string()))),
     };
     let ends = sides.open(first.is_some(), args)?;
-    let rules = [sides.judge(filters, Which::First)?, sides.judge(filters, Which::Second)?];
-    let asked = Asked {
+    let rules = [sides.judge(filters, TwoWaySide::First)?, sides.judge(filters, TwoWaySide::Second)?];
+    let asked = TwoWayRequest {
         options,
         rule: args.two_way.conflict.rule(),
         answers: Default::default(),
@@ -120,23 +126,23 @@ pub fn run(args: &Args, options: &Options, filters: &Arc<Filters>, context: &Con
         labels: sides.labels(),
         hidden: Default::default(),
     };
-    let mut two_way = TwoWay { ends: [&*ends[0], &*ends[1]], rules, asked };
+    let mut two_way = TwoWaySync { ends: [&*ends[0], &*ends[1]], rules, asked };
     let ran = go(&mut two_way, &archive, &shelf, (args, context), ask)?;
-    told::tell(&Ran { first, ..ran }, &sides, args, context)
+    told::tell(&TwoWayRun { first, ..ran }, &sides, args, context)
 }
 
 fn go(
-    two_way: &mut TwoWay<'_>,
-    archive: &Archive,
-    shelf: &Shelf,
-    (args, context): (&Args, &Context),
+    two_way: &mut TwoWaySync<'_>,
+    archive: &TwoWayArchive,
+    shelf: &LockedArchive,
+    (args, context): (&Args, &CommandContext),
     ask: bool,
-) -> Result<Ran> {
+) -> Result<TwoWayRun> {
     let stopped = |error: vellum_sync::SyncError| {
         CliError::from(error).or_resume("run the command again: it goes on where it stopped")
     };
     let loud = args.show.progress || args.show.partial_progress;
-    let mut patience = Patience::new(&two_way.asked.options);
+    let mut patience = RetryBudget::new(&two_way.asked.options);
     let looked = context.watch_loud(TASK, loud, |meter| {
         loop {
             let looked = look(two_way, archive, meter);
@@ -151,10 +157,11 @@ fn go(
         plan = two_way.plan(archive, &sight)?;
     }
     if args.show.dry_run {
-        return Ok(Ran { sight, plan, done: None, first: None });
+        return Ok(TwoWayRun { sight, plan, done: None, first: None });
     }
-    let mut work = Work { two_way, archive: archive.clone(), shelf, report: TwoWayReport::default() };
-    let done = context.watch_loud(TASK, loud, |meter: &Meter| {
+    let mut work =
+        TwoWayExecution { two_way, archive: archive.clone(), shelf, report: TwoWayReport::default() };
+    let done = context.watch_loud(TASK, loud, |meter: &ProgressMeter| {
         let mut outcome = work.perform(&sight, &plan, meter);
         while !meter.stopped() {
             let failed = outcome.is_ok() && work.report.has_problems();
@@ -166,29 +173,34 @@ fn go(
         outcome
     });
     done.map_err(stopped)?;
-    Ok(Ran { sight, plan, done: Some(work.report), first: None })
+    Ok(TwoWayRun { sight, plan, done: Some(work.report), first: None })
 }
 
 fn look(
-    two_way: &mut TwoWay<'_>,
-    archive: &Archive,
-    meter: &Meter,
-) -> vellum_sync::Result<(Sight, TwoWayPlan)> {
+    two_way: &mut TwoWaySync<'_>,
+    archive: &TwoWayArchive,
+    meter: &ProgressMeter,
+) -> vellum_sync::Result<(TwoWayListings, TwoWayPlan)> {
     let sight = two_way.look(archive, meter)?;
     let plan = two_way.plan(archive, &sight)?;
     Ok((sight, plan))
 }
 
 /// A run that is carried out, in as many attempts as its connections need.
-struct Work<'w, 'e> {
-    two_way: &'w mut TwoWay<'e>,
-    archive: Archive,
-    shelf: &'w Shelf,
+struct TwoWayExecution<'w, 'e> {
+    two_way: &'w mut TwoWaySync<'e>,
+    archive: TwoWayArchive,
+    shelf: &'w LockedArchive,
     report: TwoWayReport,
 }
 
-impl Work<'_, '_> {
-    fn perform(&mut self, sight: &Sight, plan: &TwoWayPlan, meter: &Meter) -> vellum_sync::Result<()> {
+impl TwoWayExecution<'_, '_> {
+    fn perform(
+        &mut self,
+        sight: &TwoWayListings,
+        plan: &TwoWayPlan,
+        meter: &ProgressMeter,
+    ) -> vellum_sync::Result<()> {
         let (report, after) = self.two_way.perform(&self.archive, sight, plan, meter)?;
         self.report.go_on(report);
         // That there is nothing to know is worth knowing, too.
@@ -200,29 +212,32 @@ impl Work<'_, '_> {
     }
 
     /// Does what is left to do: what arrived is on both sides, and not sent again.
-    fn perform_again(&mut self, meter: &Meter) -> vellum_sync::Result<()> {
+    fn perform_again(&mut self, meter: &ProgressMeter) -> vellum_sync::Result<()> {
         let (sight, plan) = look(self.two_way, &self.archive, meter)?;
         self.perform(&sight, &plan, meter)
     }
 }
 
 /// The options of a two-way run; some of a one-way run have no meaning here.
-fn meant(options: &Options, filters: &Filters) -> Result<Options> {
+fn meant(options: &SyncOptions, filters: &SyncFilters) -> Result<SyncOptions> {
     let (compare, writing) = (&options.compare, &options.writing);
     let senseless = [
-        (matches!(compare.by, By::Size | By::Nothing), "--size-only and --ignore-times"),
+        (
+            matches!(compare.by, CompareMethod::Size | CompareMethod::Nothing),
+            "--size-only and --ignore-times",
+        ),
         (
             compare.update || compare.existing || compare.ignore_existing,
             "--update, --existing and --ignore-existing",
         ),
         (writing.in_place || writing.append, "--in-place, --append and --append-verify"),
         (
-            options.preserve.follow != Follow::Never || options.preserve.safe_links,
+            options.preserve.follow != FollowSymlinks::Never || options.preserve.safe_links,
             "--copy-links and its like",
         ),
         (options.preserve.prune_empty, "--prune-empty-dirs"),
         (options.basis.is_some(), "--link-dest, --copy-dest and --compare-dest"),
-        (options.changes != Changes::default(), "--chmod, --chown, --usermap and --groupmap"),
+        (options.changes != AttributeRewrites::default(), "--chmod, --chown, --usermap and --groupmap"),
         (!options.preserve.recursive || !options.preserve.times, "--no-recursive and --no-times"),
         (options.delete.excluded || filters.selection.is_some(), "--delete-excluded and --files-from"),
     ];
@@ -230,7 +245,7 @@ fn meant(options: &Options, filters: &Filters) -> Result<Options> {
         let message = format!("{names} have no meaning with --two-way");
         return Err(CliError::usage(message, "leave them out"));
     }
-    Ok(Options { stamps: true, ..options.clone() })
+    Ok(SyncOptions { stamps: true, ..options.clone() })
 }
 
 /// Where archives are kept.
@@ -247,25 +262,25 @@ fn host() -> String {
 }
 
 /// The two directories.
-struct Sides {
+struct TwoWayEndpoints {
     typed: [String; 2],
-    places: [Place; 2],
+    places: [EndpointLocation; 2],
 }
 
 /// Where a side is.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+enum EndpointLocation {
     /// A directory of this host, without symlinks.
     Here(PathBuf),
     /// A directory of another host, as typed.
     There { host: OsString, path: OsString },
 }
 
-impl Sides {
-    fn new(typed: [&OsString; 2], context: &Context) -> Result<Self> {
+impl TwoWayEndpoints {
+    fn new(typed: [&OsString; 2], context: &CommandContext) -> Result<Self> {
         let [first, second] = typed.map(|typed| place(typed, context));
         let places = [first?, second?];
-        if let [Place::Here(a), Place::Here(b)] = &places
+        if let [EndpointLocation::Here(a), EndpointLocation::Here(b)] = &places
             && (a.starts_with(b) || b.starts_with(a))
         {
             let message = format!("'{}' and '{}' are not two directories apart", a.display(), b.display());
@@ -275,29 +290,31 @@ impl Sides {
     }
 
     /// Who they are, whatever was typed.
-    fn pair(&self) -> Pair {
+    fn pair(&self) -> TwoWayPair {
         let [first, second] = self.places.each_ref().map(|place| match place {
-            Place::Here(path) => [host().as_bytes(), b":", path.as_os_str().as_bytes()].concat(),
-            Place::There { host, path } => [b"ssh:", host.as_bytes(), b":", path.as_bytes()].concat(),
+            EndpointLocation::Here(path) => [host().as_bytes(), b":", path.as_os_str().as_bytes()].concat(),
+            EndpointLocation::There { host, path } => {
+                [b"ssh:", host.as_bytes(), b":", path.as_bytes()].concat()
+            }
         });
-        Pair::of(&first, &second)
+        TwoWayPair::of(&first, &second)
     }
 
     /// What each is called in names of kept versions.
     fn labels(&self) -> [String; 2] {
         self.places.each_ref().map(|place| match place {
-            Place::Here(_) => host(),
-            Place::There { host, .. } => {
+            EndpointLocation::Here(_) => host(),
+            EndpointLocation::There { host, .. } => {
                 let host = host.to_string_lossy();
                 host.rsplit('@').next().unwrap_or_default().to_owned()
             }
         })
     }
 
-    fn open(&self, first: bool, args: &Args) -> Result<[Box<dyn BothWays>; 2]> {
-        let open = |place: &Place| -> Result<Box<dyn BothWays>> {
+    fn open(&self, first: bool, args: &Args) -> Result<[Box<dyn TwoWayEnd>; 2]> {
+        let open = |place: &EndpointLocation| -> Result<Box<dyn TwoWayEnd>> {
             match place {
-                Place::Here(path) => {
+                EndpointLocation::Here(path) => {
                     ends::refuse_own_place(path)?;
                     // A side that both agreed on and that is gone was not mounted, rather than deleted: nobody makes it
                     // anew.
@@ -305,11 +322,14 @@ impl Sides {
                         let object = format!("the directory '{}'", path.display());
                         std::fs::create_dir(path).map_err(CliError::io("make", object))?;
                     }
-                    Ok(Box::new(Local::open(path)?))
+                    Ok(Box::new(LocalEnd::open(path)?))
                 }
-                Place::There { host, path } => {
+                EndpointLocation::There { host, path } => {
                     let connect = |role| remote::connect(host, path, role, args);
-                    Ok(Box::new(Far::new(connect(Role::Source)?, connect(Role::Destination)?)))
+                    Ok(Box::new(FarDirectory::new(
+                        connect(ServerRole::Source)?,
+                        connect(ServerRole::Destination)?,
+                    )))
                 }
             }
         };
@@ -318,30 +338,34 @@ impl Sides {
     }
 
     fn is_far(&self) -> bool {
-        self.places.iter().any(|place| matches!(place, Place::There { .. }))
+        self.places.iter().any(|place| matches!(place, EndpointLocation::There { .. }))
     }
 
-    fn judge(&self, filters: &Arc<Filters>, which: Which) -> Result<Arc<dyn vellum_sync::scan::Judge>> {
+    fn judge(
+        &self,
+        filters: &Arc<SyncFilters>,
+        which: TwoWaySide,
+    ) -> Result<Arc<dyn vellum_sync::scan::EntryFilter>> {
         let root = match which.of(&self.places) {
-            Place::Here(path) => path.as_os_str().as_bytes(),
-            Place::There { path, .. } => path.as_bytes(),
+            EndpointLocation::Here(path) => path.as_os_str().as_bytes(),
+            EndpointLocation::There { path, .. } => path.as_bytes(),
         };
-        Ok(filters.judge(Side::Source, root).map_err(vellum_sync::SyncError::from)?)
+        Ok(filters.judge(SyncSide::Source, root).map_err(vellum_sync::SyncError::from)?)
     }
 }
 
 /// The directory that was typed.
-fn place(typed: &OsString, context: &Context) -> Result<Place> {
-    match Typed::parse(typed, context) {
-        Typed::Path(path) => Ok(Place::Here(real(&context.local_path(Path::new(&path)))?)),
-        Typed::Volume { directory, snapshot: None, path } => {
-            Ok(Place::Here(real(&context.local_path(Path::new(&in_worktree(&directory, &path))))?))
+fn place(typed: &OsString, context: &CommandContext) -> Result<EndpointLocation> {
+    match EndpointArg::parse(typed, context) {
+        EndpointArg::Path(path) => Ok(EndpointLocation::Here(real(&context.local_path(Path::new(&path)))?)),
+        EndpointArg::Volume { directory, snapshot: None, path } => {
+            Ok(EndpointLocation::Here(real(&context.local_path(Path::new(&in_worktree(&directory, &path))))?))
         }
-        Typed::Volume { snapshot: Some(snapshot), .. } => {
+        EndpointArg::Volume { snapshot: Some(snapshot), .. } => {
             let message = format!("the snapshot {snapshot} never changes: nothing can be brought to it");
             Err(CliError::usage(message, "a worktree is written to: VOLUME:/PATH"))
         }
-        Typed::Host { host, path } => Ok(Place::There { host, path }),
+        EndpointArg::Host { host, path } => Ok(EndpointLocation::There { host, path }),
     }
 }
 

@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use vellum_checkout::beneath::Dir;
+use vellum_checkout::beneath::HeldDir;
 use vellum_sync::SyncError;
-use vellum_sync::rules::Filters;
-use vellum_sync::source::Side;
-use vellum_sync::watch::{Coverage, Noticed, Pace, Settle, WatchedTree};
+use vellum_sync::rules::SyncFilters;
+use vellum_sync::source::SyncSide;
+use vellum_sync::watch::{SettleTimer, WatchCoverage, WatchEvent, WatchPace, WatchedTree};
 
 use super::args::Args;
-use super::ends::Typed;
+use super::ends::EndpointArg;
 use super::{in_worktree, once};
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
 use crate::interrupt;
 
 /// Longest wait before somebody looks whether to stop: a signal may come just before the wait.
@@ -57,15 +57,15 @@ pub struct WatchArgs {
 }
 
 /// Synchronises until somebody asks to stop.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
-    let mut watch = Watch::new(args, context)?;
+pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
+    let mut watch = SyncWatch::new(args, context)?;
     let asked = interrupt::listen();
     interrupt::finish_first();
     let mut retry = RETRY_MIN;
     while !interrupt::asked(&asked) {
         let outcome = watch.refresh(context).and_then(|()| once(args, context));
         let failed = match outcome {
-            Ok(Outcome::Done) => false,
+            Ok(CommandOutcome::Done) => false,
             // What could not be done may be possible later.
             Ok(_) => true,
             // Nobody can mend what was typed while this runs.
@@ -86,66 +86,72 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         watch.wait(failed.then_some(retry), &|| interrupt::asked(&asked))?;
     }
     context.ui.note("Stopped watching")?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// What is watched, and what is looked at from time to time.
-struct Watch {
+struct SyncWatch {
     trees: Vec<WatchedTree>,
     /// How often to look at what cannot be watched, if there is such a thing.
     poll: Option<Duration>,
     every: Duration,
-    settle: Settle,
+    settle: SettleTimer,
     ran: bool,
     told: bool,
 }
 
-impl Watch {
-    fn new(args: &Args, context: &Context) -> Result<Self> {
+impl SyncWatch {
+    fn new(args: &Args, context: &CommandContext) -> Result<Self> {
         let (quiet, every) = (seconds(args.watch.settle)?, seconds(args.watch.poll)?);
-        let mut pace = Pace { quiet, ..Pace::default() };
+        let mut pace = WatchPace { quiet, ..WatchPace::default() };
         pace.longest = pace.longest.max(quiet);
         let excluded = args.delete.delete_excluded;
         let filters = Arc::new(args.rules.filters(context, args.preserve.recursive, excluded)?);
-        let mut watch =
-            Self { trees: Vec::new(), poll: None, every, settle: Settle::new(pace), ran: false, told: false };
+        let mut watch = Self {
+            trees: Vec::new(),
+            poll: None,
+            every,
+            settle: SettleTimer::new(pace),
+            ran: false,
+            told: false,
+        };
         let ends = match (args.two_way.two_way, args.ends.split_last()) {
             (true, _) => args.ends.as_slice(),
             (false, Some((_, sources))) => sources,
             (false, None) => &[],
         };
         for typed in ends {
-            match Typed::parse(typed, context) {
-                Typed::Path(path) => watch.add(&context.local_path(Path::new(&path)), &filters)?,
-                Typed::Volume { directory, snapshot: None, path } => {
+            match EndpointArg::parse(typed, context) {
+                EndpointArg::Path(path) => watch.add(&context.local_path(Path::new(&path)), &filters)?,
+                EndpointArg::Volume { directory, snapshot: None, path } => {
                     watch.add(&context.local_path(Path::new(&in_worktree(&directory, &path))), &filters)?;
                 }
                 // It never changes.
-                Typed::Volume { snapshot: Some(_), .. } => {}
-                Typed::Host { .. } => watch.poll = Some(every),
+                EndpointArg::Volume { snapshot: Some(_), .. } => {}
+                EndpointArg::Host { .. } => watch.poll = Some(every),
             }
         }
         Ok(watch)
     }
 
-    fn add(&mut self, path: &Path, filters: &Arc<Filters>) -> Result<()> {
+    fn add(&mut self, path: &Path, filters: &Arc<SyncFilters>) -> Result<()> {
         // A single file is watched with its directory; what is not there yet, too.
         let dir = if path.is_dir() {
             path.to_path_buf()
         } else {
             path.parent().map(PathBuf::from).unwrap_or_default()
         };
-        let root = Dir::open_root(&dir).map_err(SyncError::from)?;
+        let root = HeldDir::open_root(&dir).map_err(SyncError::from)?;
         let rules =
-            filters.judge(Side::Source, dir.as_os_str().as_encoded_bytes()).map_err(SyncError::from)?;
+            filters.judge(SyncSide::Source, dir.as_os_str().as_encoded_bytes()).map_err(SyncError::from)?;
         self.trees.push(WatchedTree::new(root, rules)?);
         Ok(())
     }
 
     /// Watches what there is now.
-    fn refresh(&mut self, context: &Context) -> Result<()> {
+    fn refresh(&mut self, context: &CommandContext) -> Result<()> {
         for tree in &mut self.trees {
-            if tree.refresh()? == Coverage::Partial {
+            if tree.refresh()? == WatchCoverage::Partial {
                 self.poll = Some(self.every);
                 if !std::mem::replace(&mut self.told, true) {
                     context.ui.warn(format!(
@@ -174,7 +180,7 @@ impl Watch {
             let wait = [quiet, rest, Some(LOOK_UP)].into_iter().flatten().min().unwrap_or(LOOK_UP);
             self.sleep(wait)?;
             for tree in &mut self.trees {
-                if tree.take()? != Noticed::Nothing {
+                if tree.take()? != WatchEvent::Nothing {
                     self.settle.notice(Instant::now());
                 }
             }

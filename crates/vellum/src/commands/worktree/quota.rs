@@ -4,13 +4,13 @@ use std::path::Path;
 
 use serde::Serialize;
 use vellum_library::{OpenError, live};
-use vellum_volume::refs::{Quota, WorktreeHead};
+use vellum_volume::refs::{WorktreeHead, WorktreeQuota};
 use vellum_volume::session::host_name;
-use vellum_volume::{Statistics, Volume, VolumeError};
+use vellum_volume::{SnapshotStatistics, Volume, VolumeError};
 
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
-use crate::mounting::control::{self, Answer, Request, SOCKET};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::mounting::control::{self, ControlReply, ControlRequest, SOCKET};
 use crate::ui::format;
 
 /// What is to be shown or set.
@@ -30,21 +30,21 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct QuotaJson {
     name: String,
-    bytes: Part,
-    inodes: Part,
+    bytes: QuotaPartJson,
+    inodes: QuotaPartJson,
 }
 
 /// One number and its limit.
 #[derive(Serialize)]
-struct Part {
+struct QuotaPartJson {
     used: u64,
     limit: Option<u64>,
 }
 
 /// Sets what was typed, and shows what there is.
-pub fn run(args: &Args, context: &Context, volume: &Volume) -> Result<Outcome> {
+pub fn run(args: &Args, context: &CommandContext, volume: &Volume) -> Result<CommandOutcome> {
     let name = args.name.clone().unwrap_or_else(|| volume.worktree.worktree.clone());
     let missing = || VolumeError::NoSuchRef { kind: "worktree", name: name.clone() };
     let head = match live::find(volume, &name) {
@@ -56,7 +56,7 @@ pub fn run(args: &Args, context: &Context, volume: &Volume) -> Result<Outcome> {
         }
         found => found?.ok_or_else(missing)?,
     };
-    let mut quota = if args.none { Quota::default() } else { head.quota };
+    let mut quota = if args.none { WorktreeQuota::default() } else { head.quota };
     quota.bytes = args.bytes.or(quota.bytes);
     quota.inodes = args.inodes.or(quota.inodes);
     let changed = quota != head.quota;
@@ -69,19 +69,21 @@ pub fn run(args: &Args, context: &Context, volume: &Volume) -> Result<Outcome> {
             held(volume, &head)?
         }
     };
-    let bytes = Part { used: used.0, limit: quota.bytes };
-    let inodes = Part { used: used.1, limit: quota.inodes };
-    tell(context, &Report { name, bytes, inodes })
+    let bytes = QuotaPartJson { used: used.0, limit: quota.bytes };
+    let inodes = QuotaPartJson { used: used.1, limit: quota.inodes };
+    tell(context, &QuotaJson { name, bytes, inodes })
 }
 
 /// Asks the process that has the worktree mounted on this machine, if one has, and lets it set another quota.
-fn of_mount(head: &WorktreeHead, quota: Option<Quota>) -> Result<Option<Answer>> {
+fn of_mount(head: &WorktreeHead, quota: Option<WorktreeQuota>) -> Result<Option<ControlReply>> {
     let Some(lease) = head.lease.as_ref().filter(|lease| !lease.ended) else { return Ok(None) };
     if head.host != host_name() || lease.session.process_is_gone() {
         return Ok(None);
     }
-    let request =
-        quota.map_or(Request::Status, |quota| Request::Quota { bytes: quota.bytes, inodes: quota.inodes });
+    let request = quota.map_or(ControlRequest::Status, |quota| ControlRequest::Quota {
+        bytes: quota.bytes,
+        inodes: quota.inodes,
+    });
     control::ask(&Path::new(&head.place).join(SOCKET), &request).map(Some)
 }
 
@@ -90,18 +92,18 @@ fn held(volume: &Volume, head: &WorktreeHead) -> Result<(u64, u64)> {
     let counted = match (&head.live, &head.head) {
         (Some(live), _) => live.counted,
         (None, Some(id)) => volume.catalog.get(id)?.statistics,
-        (None, None) => Statistics::default(),
+        (None, None) => SnapshotStatistics::default(),
     };
     Ok((counted.bytes, counted.files + counted.dirs + counted.others))
 }
 
-fn tell(context: &Context, report: &Report) -> Result<Outcome> {
+fn tell(context: &CommandContext, report: &QuotaJson) -> Result<CommandOutcome> {
     let ui = &context.ui;
     if ui.json() {
         ui.object(report)?;
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
-    let Report { name, bytes, inodes } = report;
+    let QuotaJson { name, bytes, inodes } = report;
     let of = |limit: Option<String>| limit.map_or_else(|| "no limit".into(), |limit| format!("of {limit}"));
     ui.line(format!(
         "{}: {} {}, {} inodes {}",
@@ -111,5 +113,5 @@ fn tell(context: &Context, report: &Report) -> Result<Outcome> {
         format::number(inodes.used),
         of(inodes.limit.map(format::number)),
     ))?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

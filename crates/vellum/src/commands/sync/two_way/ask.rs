@@ -7,17 +7,19 @@ use std::sync::atomic::AtomicBool;
 use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use vellum_sync::two_way::{Answer, Answers, Conflict, Sight, TwoWayPlan, Which};
+use vellum_sync::two_way::{
+    ConflictAnswer, ConflictAnswers, EntryConflict, TwoWayListings, TwoWayPlan, TwoWaySide,
+};
 use vellum_volume::tree::show;
 
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::error::{CliError, Result};
 use crate::interrupt;
 use crate::ui::format;
 
 /// Asks about every conflict that waits for an answer; what is skipped has none.
-pub fn ask(plan: &TwoWayPlan, sight: &Sight, context: &Context) -> Result<Answers> {
-    let mut answers = Answers::new();
+pub fn ask(plan: &TwoWayPlan, sight: &TwoWayListings, context: &CommandContext) -> Result<ConflictAnswers> {
+    let mut answers = ConflictAnswers::new();
     let flag = interrupt::listen();
     for conflict in plan.open() {
         context.ui.prompt(&question(conflict, sight))?;
@@ -29,9 +31,9 @@ pub fn ask(plan: &TwoWayPlan, sight: &Sight, context: &Context) -> Result<Answer
                 return Ok(answers);
             };
             let answer = match line.trim() {
-                "1" => Answer::Side(Which::First),
-                "2" => Answer::Side(Which::Second),
-                "b" => Answer::Both,
+                "1" => ConflictAnswer::Side(TwoWaySide::First),
+                "2" => ConflictAnswer::Side(TwoWaySide::Second),
+                "b" => ConflictAnswer::Both,
                 "s" => break,
                 _ => continue,
             };
@@ -65,9 +67,9 @@ fn line(flag: &AtomicBool) -> Result<Option<String>> {
     }
 }
 
-fn question(conflict: &Conflict, sight: &Sight) -> String {
+fn question(conflict: &EntryConflict, sight: &TwoWayListings) -> String {
     let mut text = format!("'{}' was changed on both sides\n", show(&conflict.path));
-    for (number, which) in ["1st", "2nd"].into_iter().zip(Which::BOTH) {
+    for (number, which) in ["1st", "2nd"].into_iter().zip(TwoWaySide::BOTH) {
         let entry = which.of(&conflict.entries).and_then(|id| which.of(&sight.both()).get(id));
         let Some(entry) = entry else { continue };
         let time =

@@ -1,56 +1,61 @@
 //! What a person, or a program, is told of a two-way run.
 
 use serde::Serialize;
-use vellum_sync::listing::Listing;
-use vellum_sync::two_way::{Conflict, Ending, Which};
+use vellum_sync::listing::TreeListing;
+use vellum_sync::two_way::{ConflictEnding, EntryConflict, TwoWaySide};
 use vellum_volume::tree::show;
 
 use super::super::args::Args;
 use super::super::itemize::told;
-use super::super::report::{Run, Shown};
-use super::{Ran, Sides};
-use crate::context::Context;
-use crate::error::{CliError, Outcome, Result};
-use crate::ui::json::{Name, Problem};
+use super::super::report::{SyncRun, SyncRunJson};
+use super::{TwoWayEndpoints, TwoWayRun};
+use crate::context::CommandContext;
+use crate::error::{CliError, CommandOutcome, Result};
+use crate::ui::json::{NameJson, ProblemJson};
 
 #[derive(Serialize)]
-struct Both {
+struct TwoWayJson {
     dry_run: bool,
     first_run: bool,
-    renamed: Vec<Renamed>,
-    conflicts: Vec<Disagreed>,
-    to_second: Shown,
-    to_first: Shown,
+    renamed: Vec<RenamedJson>,
+    conflicts: Vec<ConflictJson>,
+    to_second: SyncRunJson,
+    to_first: SyncRunJson,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
-    problems: Vec<Problem>,
+    problems: Vec<ProblemJson>,
 }
 
 #[derive(Serialize)]
-struct Renamed {
+struct RenamedJson {
     side: &'static str,
     #[serde(flatten)]
-    name: Name,
-    new: Name,
+    name: NameJson,
+    new: NameJson,
 }
 
 #[derive(Serialize)]
-struct Disagreed {
+struct ConflictJson {
     #[serde(flatten)]
-    name: Name,
+    name: NameJson,
     ending: &'static str,
 }
 
 /// Tells of a run; gives how it ended.
-pub fn tell(ran: &Ran, sides: &Sides, args: &Args, context: &Context) -> Result<Outcome> {
+pub fn tell(
+    ran: &TwoWayRun,
+    sides: &TwoWayEndpoints,
+    args: &Args,
+    context: &CommandContext,
+) -> Result<CommandOutcome> {
     let listings = ran.plan.listings(ran.sight.both());
-    let listing = |which: Which| -> &Listing {
+    let listing = |which: TwoWaySide| -> &TreeListing {
         match which {
-            Which::First => listings[0],
-            Which::Second => listings[1],
+            TwoWaySide::First => listings[0],
+            TwoWaySide::Second => listings[1],
         }
     };
-    let runs = Which::BOTH.map(|from| Run {
+    let runs = TwoWaySide::BOTH.map(|from| SyncRun {
         words: format!("from '{}' to '{}'", from.of(&sides.typed), from.other().of(&sides.typed)),
         from: listing(from),
         to: listing(from.other()),
@@ -70,18 +75,18 @@ pub fn tell(ran: &Ran, sides: &Sides, args: &Args, context: &Context) -> Result<
         });
     }
     let open = !args.show.dry_run && ran.plan.open().next().is_some();
-    let outcomes = runs.iter().map(Run::outcome);
-    Ok(outcomes.fold(Outcome::findings(open || !problems.is_empty()), Outcome::max))
+    let outcomes = runs.iter().map(SyncRun::outcome);
+    Ok(outcomes.fold(CommandOutcome::findings(open || !problems.is_empty()), CommandOutcome::max))
 }
 
-fn problems(ran: &Ran, runs: &[Run<'_>; 2]) -> Vec<Problem> {
+fn problems(ran: &TwoWayRun, runs: &[SyncRun<'_>; 2]) -> Vec<ProblemJson> {
     let mut problems = Vec::new();
-    for which in Which::BOTH {
+    for which in TwoWaySide::BOTH {
         let done = ran.done.iter().flat_map(|done| &which.of(&done.renamed).problems);
-        problems.extend(done.map(|problem| Problem::new(&problem.path, problem.message.clone())));
+        problems.extend(done.map(|problem| ProblemJson::new(&problem.path, problem.message.clone())));
     }
     // Both directions have the same listings: what could not be listed is told once.
-    for problem in runs.iter().flat_map(Run::problems) {
+    for problem in runs.iter().flat_map(SyncRun::problems) {
         if !problems.contains(&problem) {
             problems.push(problem);
         }
@@ -89,7 +94,7 @@ fn problems(ran: &Ran, runs: &[Run<'_>; 2]) -> Vec<Problem> {
     problems
 }
 
-fn lines(ran: &Ran, runs: &[Run<'_>; 2], args: &Args, context: &Context) -> Result<()> {
+fn lines(ran: &TwoWayRun, runs: &[SyncRun<'_>; 2], args: &Args, context: &CommandContext) -> Result<()> {
     let ui = &context.ui;
     if let Some(Some(why)) = &ran.first {
         let hint = "nothing is deleted, and what differs is a conflict, as in a first run";
@@ -104,7 +109,7 @@ fn lines(ran: &Ran, runs: &[Run<'_>; 2], args: &Args, context: &Context) -> Resu
     for conflict in &ran.plan.conflicts {
         ui.note(format!("conflict: '{}' {}", show(&conflict.path), words(conflict)))?;
     }
-    for which in Which::BOTH {
+    for which in TwoWaySide::BOTH {
         for one in which.of(&ran.plan.renamings).iter() {
             let side = runs.get(which as usize).map(|run| run.words.as_str()).unwrap_or_default();
             let from = side.split(" to ").next().unwrap_or_default().trim_start_matches("from ");
@@ -129,38 +134,40 @@ fn lines(ran: &Ran, runs: &[Run<'_>; 2], args: &Args, context: &Context) -> Resu
     Ok(())
 }
 
-fn words(conflict: &Conflict) -> &'static str {
+fn words(conflict: &EntryConflict) -> &'static str {
     let deleted = conflict.entries.iter().any(Option::is_none);
     match (conflict.ending, deleted) {
-        (Ending::Wins(Which::First), false) => "was changed on both sides: the first one stays",
-        (Ending::Wins(Which::Second), false) => "was changed on both sides: the second one stays",
-        (Ending::Wins(_), true) => "was deleted on one side and changed on the other",
-        (Ending::Renamed(_), _) => "was changed on both sides: both are kept",
-        (Ending::Open, _) => "was changed on both sides: both are left as they are",
+        (ConflictEnding::Wins(TwoWaySide::First), false) => "was changed on both sides: the first one stays",
+        (ConflictEnding::Wins(TwoWaySide::Second), false) => {
+            "was changed on both sides: the second one stays"
+        }
+        (ConflictEnding::Wins(_), true) => "was deleted on one side and changed on the other",
+        (ConflictEnding::Renamed(_), _) => "was changed on both sides: both are kept",
+        (ConflictEnding::Open, _) => "was changed on both sides: both are left as they are",
     }
 }
 
-fn both(ran: &Ran, runs: &[Run<'_>; 2], args: &Args, problems: Vec<Problem>) -> Both {
-    let side = |which: Which| if which == Which::First { "first" } else { "second" };
-    let renamed = Which::BOTH.into_iter().flat_map(|which| {
+fn both(ran: &TwoWayRun, runs: &[SyncRun<'_>; 2], args: &Args, problems: Vec<ProblemJson>) -> TwoWayJson {
+    let side = |which: TwoWaySide| if which == TwoWaySide::First { "first" } else { "second" };
+    let renamed = TwoWaySide::BOTH.into_iter().flat_map(|which| {
         let all = which.of(&ran.plan.renamings).iter();
-        all.map(move |one| Renamed {
+        all.map(move |one| RenamedJson {
             side: side(which),
-            name: Name::new(&one.path),
-            new: Name::new(&one.name),
+            name: NameJson::new(&one.path),
+            new: NameJson::new(&one.name),
         })
     });
-    let conflicts = ran.plan.conflicts.iter().map(|conflict| Disagreed {
-        name: Name::new(&conflict.path),
+    let conflicts = ran.plan.conflicts.iter().map(|conflict| ConflictJson {
+        name: NameJson::new(&conflict.path),
         ending: match conflict.ending {
-            Ending::Wins(Which::First) => "first",
-            Ending::Wins(Which::Second) => "second",
-            Ending::Renamed(_) => "both",
-            Ending::Open => "open",
+            ConflictEnding::Wins(TwoWaySide::First) => "first",
+            ConflictEnding::Wins(TwoWaySide::Second) => "second",
+            ConflictEnding::Renamed(_) => "both",
+            ConflictEnding::Open => "open",
         },
     });
     let [forth, back] = runs.each_ref().map(|run| run.shown(args, Vec::new()));
-    Both {
+    TwoWayJson {
         dry_run: args.show.dry_run,
         first_run: ran.first.is_some(),
         renamed: renamed.collect(),
