@@ -312,7 +312,7 @@ impl KeySlot {
 impl fmt::Debug for KeySlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, volume, kind, label, kdf, .. } = self;
-        f.debug_struct("Slot")
+        f.debug_struct("KeySlot")
             .field("id", id)
             .field("volume", volume)
             .field("kind", kind)

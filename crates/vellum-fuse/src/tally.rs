@@ -125,7 +125,7 @@ impl Default for RequestMetrics {
 
 impl std::fmt::Debug for RequestMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tally").field("log", &self.log).finish_non_exhaustive()
+        f.debug_struct("RequestMetrics").field("log", &self.log).finish_non_exhaustive()
     }
 }
 

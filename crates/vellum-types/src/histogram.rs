@@ -39,7 +39,7 @@ impl Default for DurationHistogram {
 impl std::fmt::Debug for DurationHistogram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let read = self.read();
-        f.debug_struct("Histogram").field("count", &read.count()).field("sum", &read.sum()).finish()
+        f.debug_struct("DurationHistogram").field("count", &read.count()).field("sum", &read.sum()).finish()
     }
 }
 

@@ -34,5 +34,5 @@ fn a_run_that_is_a_candidate_everywhere_is_decided_once() {
 #[test]
 fn debug_shows_no_secret() {
     let shown = format!("{:?}", Chunker::new(ChunkSizes::DEFAULT, &KEY));
-    assert_eq!(shown, "Chunker { params: Params { min: 16384, target: 65536, max: 262144 }, .. }");
+    assert_eq!(shown, "Chunker { params: ChunkSizes { min: 16384, target: 65536, max: 262144 }, .. }");
 }

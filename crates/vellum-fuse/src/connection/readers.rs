@@ -16,7 +16,7 @@
 //! nobody leave that policy (it wants the right to raise priorities), all threads read, always.
 
 use std::io;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ const BUSY: u64 = 1;
 #[derive(Debug)]
 pub struct DeviceReaders {
     /// Whether one may be alone.
-    is_allowed: bool,
+    is_allowed: AtomicBool,
     /// Whether more threads than so many want a processor.
     is_crowded: fn(u32) -> bool,
     /// The thread that is alone, or [`ALL`].
@@ -82,6 +82,8 @@ pub struct DeviceReaders {
 #[derive(Debug)]
 struct DeviceReadersState {
     sole: Option<SoleReader>,
+    /// The thread that was alone last, until the watch has looked after it.
+    ended: Option<Pid>,
     is_over: bool,
     /// Nobody is alone before that.
     free: Instant,
@@ -119,9 +121,15 @@ impl DeviceReaders {
     }
 
     fn with(is_allowed: bool, is_crowded: fn(u32) -> bool) -> Self {
-        let state = DeviceReadersState { sole: None, is_over: false, free: Instant::now(), pause: PAUSE.0 };
+        let state = DeviceReadersState {
+            sole: None,
+            ended: None,
+            is_over: false,
+            free: Instant::now(),
+            pause: PAUSE.0,
+        };
         Self {
-            is_allowed,
+            is_allowed: AtomicBool::new(is_allowed),
             is_crowded,
             sole: AtomicI32::new(ALL),
             asker: AtomicU32::new(0),
@@ -137,7 +145,7 @@ impl DeviceReaders {
         self: &Arc<Self>,
         device: &FuseDevice,
     ) -> io::Result<Option<JoinHandle<io::Result<()>>>> {
-        if !self.is_allowed {
+        if !self.is_allowed.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let (readers, device) = (self.clone(), device.share()?);
@@ -172,17 +180,29 @@ impl DeviceReaders {
     pub fn answer(&self, thread: Pid, tell: impl FnOnce()) {
         self.end(thread);
         let is_idle = self.is_alone(thread) && set_policy(thread, SchedulingPolicy::Idle).is_ok();
+        // Whoever ended it meanwhile may have set the policy back before it was taken on.
+        if is_idle && !self.is_alone(thread) {
+            self.leave_idle(thread);
+        }
         // The program goes on now, and this thread when that waits again.
         tell();
         if is_idle {
-            // It was tried, and can be.
-            let _ = set_policy(thread, SchedulingPolicy::Normal);
+            self.leave_idle(thread);
+        }
+    }
+
+    /// Gives a thread the normal policy back. If that cannot be, though it was tried at first, nobody takes the other on any
+    /// more.
+    fn leave_idle(&self, thread: Pid) {
+        if set_policy(thread, SchedulingPolicy::Normal).is_err() {
+            self.is_allowed.store(false, Ordering::Relaxed);
+            self.end_alone(SoleReaderEnd::Useless);
         }
     }
 
     /// A thread's request is carried out.
     fn end(&self, thread: Pid) {
-        if !self.is_allowed {
+        if !self.is_allowed.load(Ordering::Relaxed) {
             return;
         }
         if self.is_alone(thread) {
@@ -210,7 +230,7 @@ impl DeviceReaders {
     }
 
     fn is_alone(&self, thread: Pid) -> bool {
-        self.sole.load(Ordering::Acquire) == thread.as_raw_nonzero().get()
+        self.sole.load(Ordering::SeqCst) == thread.as_raw_nonzero().get()
     }
 
     fn lock(&self) -> MutexGuard<'_, DeviceReadersState> {
@@ -273,9 +293,11 @@ impl DeviceReaders {
     fn end_alone(&self, ending: SoleReaderEnd) {
         let mut state = self.lock();
         let Some(sole) = state.sole.take() else { return };
-        // It may be the policy that keeps it from going on.
+        // In this order: a thread that takes the policy on after that looks again, and leaves it.
+        self.sole.store(ALL, Ordering::SeqCst);
+        // It may be the policy that keeps it from going on. A thread that is gone needs none.
         let _ = set_policy(sole.thread, SchedulingPolicy::Normal);
-        self.sole.store(ALL, Ordering::Release);
+        state.ended = Some(sole.thread);
         self.streak.store(0, Ordering::Relaxed);
         let answered = (self.progress.load(Ordering::Relaxed) - sole.progress) / 2;
         let now = Instant::now();
@@ -292,6 +314,17 @@ impl DeviceReaders {
             }
             drop(state);
             self.watch_sole(|| device.has_request(), || std::thread::sleep(TICK));
+            // It may have been held up between taking the policy on and looking again.
+            std::thread::sleep(TICK);
+            self.look_after_ended();
+        }
+    }
+
+    /// Gives the thread that was alone last the normal policy, unless it is alone again.
+    fn look_after_ended(&self) {
+        let mut state = self.lock();
+        if let (Some(thread), None) = (state.ended.take(), &state.sole) {
+            let _ = set_policy(thread, SchedulingPolicy::Normal);
         }
     }
 

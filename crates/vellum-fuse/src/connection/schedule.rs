@@ -33,14 +33,16 @@ pub fn set_policy(thread: Pid, policy: SchedulingPolicy) -> io::Result<()> {
     if outcome == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Whether a thread can be given the policy for idle time and get back the normal one. It is tried with a thread that is
-/// not needed for anything else.
+/// Whether a thread can be given the policy for idle time and get back the normal one, and has that to begin with. It is
+/// tried with a thread that is not needed for anything else.
 pub fn can_change_policy() -> bool {
     let attempt = || {
         let thread = rustix::thread::gettid();
-        set_policy(thread, SchedulingPolicy::Idle)
-            .and_then(|()| set_policy(thread, SchedulingPolicy::Normal))
-            .is_ok()
+        // A process that was started with another policy (`chrt`) keeps it.
+        policy_of(thread) == Some(SchedulingPolicy::Normal)
+            && set_policy(thread, SchedulingPolicy::Idle)
+                .and_then(|()| set_policy(thread, SchedulingPolicy::Normal))
+                .is_ok()
     };
     let thread = std::thread::Builder::new().name("vellum-policy".into()).spawn(attempt);
     thread.is_ok_and(|thread| thread.join().unwrap_or(false))
@@ -87,8 +89,7 @@ pub fn processor() -> usize {
     sched_getcpu()
 }
 
-/// The policy that a thread has.
-#[cfg(test)]
+/// The policy that a thread has; None if it is another one.
 pub fn policy_of(thread: Pid) -> Option<SchedulingPolicy> {
     #[expect(unsafe_code, reason = "no safe call tells a policy")]
     // SAFETY: it only reads a number.

@@ -204,3 +204,22 @@ fn who_is_alone_for_nothing_is_so_again_after_longer_and_longer() {
         [0, 1]
     );
 }
+
+#[test]
+fn a_policy_that_was_taken_on_as_another_ended_it_is_not_kept() {
+    let Some(readers) = alone() else { return };
+    readers.end_alone(SoleReaderEnd::HeldUp);
+    set_policy(gettid(), SchedulingPolicy::Idle).unwrap();
+    readers.look_after_ended();
+    assert_all_read(&readers);
+    // Who is alone again by then has it by right.
+    readers.lock().free = Instant::now();
+    answer(&readers, me(), STREAK + 1);
+    assert!(readers.is_alone(gettid()));
+    readers.lock().ended = Some(gettid());
+    set_policy(gettid(), SchedulingPolicy::Idle).unwrap();
+    readers.look_after_ended();
+    assert_eq!(policy_of(gettid()), Some(SchedulingPolicy::Idle));
+    readers.finish();
+    assert_all_read(&readers);
+}
