@@ -86,6 +86,11 @@ def measurings() -> list:
         Measuring(
             "floor", [["floor.py"]], [["floor.py", "--rounds", "1", "--count", "200", "--files", "100"]]
         ),
+        Measuring(
+            "space",
+            [backup("--rounds", "3", "--trees", "wheels,git", "--ops", "first")],
+            [backup("--rounds", "1", "--trees", "git", "--ops", "first")],
+        ),
         Measuring("mounted", [["mounted.py"]], [["mounted.py", "--sizes", "10,1000", "--runs", "1"]]),
         Measuring("unpacked", [["unpacked.py"]], [["unpacked.py", "--files", "1000", "--runs", "1"]]),
         Measuring(
