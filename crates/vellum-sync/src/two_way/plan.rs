@@ -169,8 +169,30 @@ impl TwoWayPlanner<'_> {
     fn run(&self) -> ([SyncPlan; 2], Option<(TwoWaySide, PlanRefusal)>) {
         let by_entry = TwoWaySide::BOTH.map(|which| self.by_entry(which));
         let plans = TwoWaySide::BOTH.map(|from| self.direction(from, &by_entry));
-        let refusal = self.refusal(&plans);
-        (plans, refusal)
+        let Some(refused) = self.refusal(&plans) else { return (plans, None) };
+        match self.without_deletions(plans.clone()) {
+            Some(plans) => (plans, None),
+            None => (plans, Some(refused)),
+        }
+    }
+
+    /// The plans with all but the deletions that are refused; None if that leaves nothing to do, or is refused as well.
+    fn without_deletions(&self, mut plans: [SyncPlan; 2]) -> Option<[SyncPlan; 2]> {
+        // Each side is refused once at most.
+        for _ in TwoWaySide::BOTH {
+            let Some((side, refusal)) = self.refusal(&plans) else { break };
+            let plan = side.other().of_mut(&mut plans);
+            let is_needed =
+                |step: &SyncStep| step.action == StepAction::Delete && step.phase != StepPhase::Delete;
+            if matches!(refusal, PlanRefusal::Store { .. }) || plan.steps.iter().any(is_needed) {
+                return None;
+            }
+            plan.steps.retain(|step| step.action != StepAction::Delete);
+            plan.counts.deleted = 0;
+            plan.remarks.push(PlanRemark::DeletesRefused { refusal });
+        }
+        let does_more = |step: &SyncStep| !matches!(step.phase, StepPhase::Delete | StepPhase::Finish);
+        plans.iter().flat_map(|plan| &plan.steps).any(does_more).then_some(plans)
     }
 
     /// What becomes of each entry of one side, by its number.

@@ -131,3 +131,23 @@ fn the_archive_is_nobody_elses_to_read() {
         assert_eq!(entry.unwrap().metadata().unwrap().permissions().mode() & 0o077, 0);
     }
 }
+
+#[test]
+fn what_is_no_deletion_goes_on_where_too_much_would_be_deleted() {
+    let world = World::empty();
+    for number in 0..20 {
+        world.write(&format!("a/f{number}"), "content");
+    }
+    world.run_at_home(&["sync", "--two-way", "a", "b"]).ok();
+    (1..20).for_each(|number| world.remove(&format!("b/f{number}")));
+    world.write("a/ours", "1");
+    world.write("b/theirs", "2");
+    let sync = |options: &[&str]| world.run_at_home(&[&["sync", "--two-way", "a", "b"], options].concat());
+    sync(&[]).code(1).remarks("more than half, so nothing was deleted").remarks("--force-delete");
+    assert_eq!((world.read("b/ours"), world.read("a/theirs")), ("1".into(), "2".into()));
+    assert!(world.has("a/f19") && !world.has("b/f19"), "nothing came back");
+    // Nothing else is left to do.
+    sync(&[]).code(2).remarks("nothing was done");
+    sync(&["--force-delete"]).ok();
+    assert!(world.has("a/f0") && !world.has("a/f19"));
+}

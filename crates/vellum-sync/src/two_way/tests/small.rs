@@ -304,6 +304,38 @@ fn an_empty_side_and_most_of_a_side_are_not_deleted_unless_forced() {
 }
 
 #[test]
+fn a_side_that_lost_too_much_gets_what_is_new_and_nothing_is_deleted() {
+    let names: Vec<String> = (0..12).map(|number| format!("f{number:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = agreed(&names);
+    for path in &names[1..] {
+        world.remove(Second, path);
+    }
+    world.write(First, "ours");
+    world.write(Second, "theirs");
+    let ran = |world: &mut World, force: bool| {
+        let ends = world.ends();
+        let mut asked = world.asked(ConflictRule::KeepBoth);
+        asked.options.delete.force = force;
+        let mut two_way = TwoWaySync { ends: [&ends[0], &ends[1]], rules: world.rules.clone(), asked };
+        let meter = vellum_volume::ProgressMeter::default();
+        let sight = two_way.look(&world.archive, &meter).unwrap();
+        let plan = two_way.plan(&world.archive, &sight).unwrap();
+        let held = plan.plans.iter().flat_map(|plan| &plan.remarks).any(|remark| remark.is_problem());
+        assert_eq!((plan.refusal.clone(), held), (None, !force));
+        let (_, archive) = two_way.perform(&world.archive, &sight, &plan, &meter).unwrap();
+        if let Some(archive) = archive {
+            world.archive = archive;
+        }
+    };
+    ran(&mut world, false);
+    assert_eq!((world.tree(First).len(), world.tree(Second).len()), (14, 3));
+    // What was not deleted is still known to be gone on the other side.
+    ran(&mut world, true);
+    assert_eq!((world.tree(First).len(), world.tree(Second).len()), (3, 3));
+}
+
+#[test]
 fn an_unanswered_question_leaves_both_sides_alone() {
     let mut world = agreed(&["a", "b"]);
     let versions = [world.write(First, "a"), world.write(Second, "a")];
