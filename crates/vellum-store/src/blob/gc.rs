@@ -112,7 +112,8 @@ impl BlobStore {
         Ok(RepackStats { packs_read: packs.len() as u64, written: writer.finish()? })
     }
 
-    /// Deletes a pack. The index must have forgotten it.
+    /// Deletes a pack. The index must have forgotten it, or it must be condemned: on a full disk there is no room for an
+    /// index without it yet.
     pub fn delete_pack(&self, pack: &PackId) -> Result<(), BlobError> {
         Ok(self.inner.objects.delete(&pack_key(pack))?)
     }

@@ -257,6 +257,8 @@ fn adopt(context: &CommandContext, name: &str) -> Result<CommandOutcome> {
 
 fn relocate(context: &CommandContext, store: Option<&str>) -> Result<CommandOutcome> {
     let state = context.state()?;
+    // Before anything is read that it changes.
+    let _lock = state.lock(context.waiting())?;
     let volume = match store {
         Some(store) => {
             let store = vellum_store::absolute(store, &context.cwd).map_err(VolumeError::from)?;
@@ -264,7 +266,6 @@ fn relocate(context: &CommandContext, store: Option<&str>) -> Result<CommandOutc
         }
         None => Volume::open(&state)?,
     };
-    let _lock = state.lock(context.waiting())?;
     volume.confirm_directory()?;
     let (directory, store) = (show(state.root().as_os_str().as_encoded_bytes()), volume.objects.describe());
     let name = &volume.worktree.worktree;
