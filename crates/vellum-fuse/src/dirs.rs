@@ -38,6 +38,13 @@ pub struct ListedDirName {
     pub kind: FileKind,
 }
 
+impl ListedDirName {
+    /// Whether it is `.` or `..`.
+    pub fn is_dot(&self) -> bool {
+        matches!(self.name.as_slice(), b"." | b"..")
+    }
+}
+
 /// A directory's names in the order of their places.
 #[derive(Debug, Default)]
 pub struct DirListing(Vec<(u64, ListedDirName)>);

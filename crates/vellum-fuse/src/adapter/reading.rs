@@ -145,16 +145,24 @@ impl FuseAdapter {
         let entered = self.enter();
         let mut untold = None;
         for (next, listed) in all.after(stretch.offset) {
+            // The kernel lets nobody change the names of a directory while it waits for an answer about it: what was
+            // listed for this request stands. What was listed for an earlier one may have moved away or been replaced.
+            let told = if stretch.offset == 0 {
+                self.listed(listed, call.head.node)
+            } else {
+                self.listed_before(listed, call.head.node)
+            };
             // What went away since the directory was listed is left out.
-            let Ok(entry) = self.listed(listed, call.head.node) else { continue };
-            if !listing.add_known(record(listed, *next), &entry) {
-                untold = Some(listed);
+            let Ok(entry) = told else { continue };
+            let named = NameInAnswer { node: entry.attr.ino, mode: entry.attr.mode, ..record(listed, *next) };
+            if !listing.add_known(named, &entry) {
+                untold = Some((listed, entry.attr.ino));
                 break;
             }
         }
         drop(entered);
-        if let Some(listed) = untold.filter(|listed| !matches!(listed.name.as_slice(), b"." | b"..")) {
-            self.forget_node(listed.node, 1);
+        if let Some((_, node)) = untold.filter(|(listed, _)| !listed.is_dot()) {
+            self.forget_node(node, 1);
         }
         self.answer_listing(call.head.node, listing.into_bytes(), later)
     }

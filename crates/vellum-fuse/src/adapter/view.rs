@@ -138,10 +138,24 @@ impl FuseAdapter {
     /// before it believes anything else. What is told is held.
     pub(super) fn listed(&self, listed: &ListedDirName, dir: u64) -> Result<EntryAnswer> {
         let told = self.listed_attr(listed, dir)?;
-        if !matches!(listed.name.as_slice(), b"." | b"..") {
+        if !listed.is_dot() {
             self.hold(&told)?;
         }
         Ok(told)
+    }
+
+    /// What a name that was listed for an earlier request stands for now. The kernel takes it for true for as long as
+    /// the answer says: a name that has gone must not be told, though what it stood for is still there elsewhere.
+    pub(super) fn listed_before(&self, listed: &ListedDirName, dir: u64) -> Result<EntryAnswer> {
+        match self.owner(dir)? {
+            InodeOwner::Live(..) if !listed.is_dot() => self.lookup(dir, &listed.name),
+            // These do not change.
+            InodeOwner::Live(..)
+            | InodeOwner::Past(..)
+            | InodeOwner::Removed(_)
+            | InodeOwner::Frozen(..)
+            | InodeOwner::Virtual(_) => self.listed(listed, dir),
+        }
     }
 
     fn hold(&self, told: &EntryAnswer) -> Result<()> {

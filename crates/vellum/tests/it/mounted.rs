@@ -286,6 +286,35 @@ fn a_directory_is_emptied_while_it_is_read() {
 }
 
 #[test]
+fn what_moves_away_while_its_directory_is_read_is_not_found_there_afterwards() {
+    let world = World::new();
+    let mount = Mount::new(&world, "work");
+    mount.sh(
+        "mkdir d e; for i in $(seq 3000); do : > d/$i; done; for i in $(seq 3000); do mkdir d/dir$i; done",
+    );
+    let mut listing = fs::read_dir(mount.at("d")).unwrap();
+    let mut read = 0;
+    let mut moved = Vec::new();
+    while let Some(entry) = listing.next() {
+        // The kernel asks for attributes beside the names as long as somebody looks at them.
+        fs::symlink_metadata(entry.unwrap().path()).ok();
+        read += 1;
+        if read == 100 {
+            for number in 1..=3000 {
+                for name in [format!("d/{number}"), format!("d/dir{number}")] {
+                    let (from, to) = (mount.at(&name), mount.at(&name.replace("d/", "e/")));
+                    fs::rename(&from, to).unwrap();
+                    moved.push(from);
+                }
+            }
+        }
+    }
+    assert_eq!(moved.len(), 6000);
+    let found = moved.iter().filter(|path| path.symlink_metadata().is_ok()).count();
+    assert_eq!(found, 0, "names that were moved away are found in the directory that they left");
+}
+
+#[test]
 fn a_repository_is_cloned_and_sound() {
     let world = World::new();
     let mount = Mount::new(&world, "work");
