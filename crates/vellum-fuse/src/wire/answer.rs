@@ -139,7 +139,7 @@ impl SmallAnswer {
     /// Attributes (`fuse_attr_out`).
     #[must_use]
     pub fn attributes(entry: &EntryAnswer) -> Self {
-        let patience = entry.patience;
+        let patience = entry.attribute_patience();
         let mut small = Self::default().u64(patience.as_secs()).u32(patience.subsec_nanos()).u32(0);
         entry.attr.encode(&mut small);
         small
@@ -148,7 +148,7 @@ impl SmallAnswer {
     /// Attributes, and when the inode was made (`fuse_statx_out`).
     #[must_use]
     pub fn statx(entry: &EntryAnswer) -> Self {
-        let patience = entry.patience;
+        let patience = entry.attribute_patience();
         let head = Self::default().u64(patience.as_secs()).u32(patience.subsec_nanos()).u32(0).zeros(2 * 8);
         entry.attr.encode_statx(head)
     }

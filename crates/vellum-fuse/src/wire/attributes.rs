@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rustix::fs::FileType;
 use vellum_types::UnixTime;
 
 use super::answer::{AnswerBuffer, SmallAnswer};
@@ -31,6 +32,9 @@ pub struct NodeAttributes {
     pub device: (u32, u32),
     pub block_size: u32,
 }
+
+/// How long the kernel may believe the attributes of a directory.
+const DIR_ATTRIBUTE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a name stands for, and how long the kernel may believe it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,14 +80,22 @@ impl NodeAttributes {
 }
 
 impl EntryAnswer {
+    /// How long the kernel may believe the attributes. Those of a directory for a minute at most: an answer about it that
+    /// crosses a change of its names is put into the kernel's cache after the change (for files the kernel notices that),
+    /// and would hide the directory's new modification time for as long as it is believed.
+    pub(super) fn attribute_patience(&self) -> Duration {
+        let is_dir = FileType::from_raw_mode(self.attr.mode) == FileType::Directory;
+        if is_dir { self.patience.min(DIR_ATTRIBUTE_PATIENCE) } else { self.patience }
+    }
+
     /// `fuse_entry_out`.
     pub(super) fn encode(&self, out: &mut impl AnswerBuffer) {
-        let (secs, nanos) = (self.patience.as_secs(), self.patience.subsec_nanos());
-        for number in [self.attr.ino, self.generation, secs, secs] {
+        let of_attributes = self.attribute_patience();
+        for number in [self.attr.ino, self.generation, self.patience.as_secs(), of_attributes.as_secs()] {
             out.put(&number.to_ne_bytes());
         }
-        out.put(&nanos.to_ne_bytes());
-        out.put(&nanos.to_ne_bytes());
+        out.put(&self.patience.subsec_nanos().to_ne_bytes());
+        out.put(&of_attributes.subsec_nanos().to_ne_bytes());
         self.attr.encode(out);
     }
 }

@@ -202,6 +202,23 @@ fn answers_have_the_lengths_that_the_kernel_demands() {
 }
 
 #[test]
+fn attributes_of_directories_are_believed_for_a_minute_at_most() {
+    let day = Duration::from_secs(86_400);
+    let file = EntryAnswer { patience: day, ..entry() };
+    let dir = EntryAnswer { attr: NodeAttributes { mode: 0o040_755, ..file.attr }, ..file };
+    let seconds = |body: &[u8], at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().unwrap());
+    for (told, attributes) in [(&file, 86_400), (&dir, 60)] {
+        // The name, and the attributes behind it.
+        assert_eq!(seconds(SmallAnswer::entry(told).body(), 16), 86_400);
+        assert_eq!(seconds(SmallAnswer::entry(told).body(), 24), attributes);
+        assert_eq!(seconds(SmallAnswer::attributes(told).body(), 0), attributes);
+        assert_eq!(seconds(SmallAnswer::statx(told).body(), 0), attributes);
+    }
+    let unsure = EntryAnswer { patience: Duration::ZERO, ..dir };
+    assert_eq!(seconds(SmallAnswer::attributes(&unsure).body(), 0), 0);
+}
+
+#[test]
 fn an_answer_begins_with_its_length_and_its_request() {
     let mut small = SmallAnswer::count(3);
     let bytes = small.seal(77);
