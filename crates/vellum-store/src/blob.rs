@@ -13,7 +13,7 @@ mod verify;
 mod writer;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use vellum_crypto::VolumeKeys;
 use vellum_types::{BlobId, BlobKind, PackId};
@@ -65,7 +65,21 @@ struct BlobStoreInner {
     index: BlobIndex,
     options: BlobOptions,
     lost: reliance::LostCopies,
+    observer: OnceLock<Box<UnreadableObserver>>,
 }
+
+/// A blob that is in the index and cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadableBlob {
+    /// What it is.
+    pub kind: BlobKind,
+    /// Its id, and that of the blob that it is stored as a difference to, if that one is what is damaged.
+    pub blobs: Vec<BlobId>,
+    /// The packs that have its copies.
+    pub packs: Vec<PackId>,
+}
+
+type UnreadableObserver = dyn Fn(&UnreadableBlob) + Send + Sync;
 
 /// The blobs of one volume. Cheap to clone; all clones are one store.
 #[derive(Clone)]
@@ -90,6 +104,7 @@ impl BlobStore {
                 index,
                 options: options.clamped(),
                 lost: reliance::LostCopies::default(),
+                observer: OnceLock::new(),
             }),
         })
     }
@@ -136,9 +151,17 @@ impl BlobStore {
         places.iter().find(|place| present(&place.pack)).or(places.first()).copied()
     }
 
+    /// Calls `observer` from now on with each blob that is in the index and cannot be read. Only the first observer of a
+    /// store is called.
+    pub fn observe_unreadable(&self, observer: impl Fn(&UnreadableBlob) + Send + Sync + 'static) {
+        let _ = self.inner.observer.set(Box::new(observer));
+    }
+
     /// The blob's content, checked.
     pub fn read(&self, kind: BlobKind, id: &BlobId) -> Result<Vec<u8>, BlobError> {
-        let (mut last, mut unreadable) = (None, Vec::new());
+        let mut last = None;
+        let mut unreadable = Vec::new();
+        let mut blobs = vec![*id];
         for attempt in [ReadAttempt::First, ReadAttempt::Refreshed, ReadAttempt::Healed] {
             if !self.prepare(attempt)? {
                 continue;
@@ -147,18 +170,27 @@ impl BlobStore {
                 if place.kind != kind {
                     continue;
                 }
-                match self.read_at(kind, id, &place) {
+                match self.try_read_at(kind, id, &place) {
                     Ok(plaintext) => return Ok(plaintext),
-                    Err(BlobError::Store(error)) => return Err(error.into()),
-                    Err(error) => {
+                    Err(UnreadableCopy { error: BlobError::Store(error), .. }) => return Err(error.into()),
+                    Err(UnreadableCopy { error, base }) => {
                         last = Some(error);
                         unreadable.push(place);
+                        blobs.extend(base);
                     }
                 }
             }
         }
         // Whoever comes to write this content, or what stood beside it, stores it again.
         unreadable.iter().for_each(|place| self.inner.lost.note_unreadable(place));
+        // What a collection took meanwhile is not in the index any more, and is no damage.
+        if let Some(observer) = self.inner.observer.get()
+            && !unreadable.is_empty()
+            && self.contains(id)
+        {
+            let packs = unreadable.iter().map(|place| place.pack).collect();
+            observer(&UnreadableBlob { kind, blobs, packs });
+        }
         Err(last.unwrap_or(BlobError::NotFound { kind, id: *id }))
     }
 
@@ -174,6 +206,15 @@ impl BlobStore {
     /// Reads at one place. [`BlobError::Store`] means that the store did not answer; other places may be tried
     /// after any other error.
     fn read_at(&self, kind: BlobKind, id: &BlobId, place: &BlobLocation) -> Result<Vec<u8>, BlobError> {
+        self.try_read_at(kind, id, place).map_err(|copy| copy.error)
+    }
+
+    fn try_read_at(
+        &self,
+        kind: BlobKind,
+        id: &BlobId,
+        place: &BlobLocation,
+    ) -> Result<Vec<u8>, UnreadableCopy> {
         let BlobLocation { pack, offset, len, .. } = *place;
         let damaged = |fault| BlobError::Damaged { kind, id: *id, pack, fault };
         let get = |offset: u32, len: u32| {
@@ -185,12 +226,19 @@ impl BlobStore {
             })
         };
         let keys = &self.inner.keys;
-        let opened = body::open(keys, kind, id, &get(offset, len)?).map_err(damaged)?;
-        let base = match &opened {
-            OpenedBody::Difference(difference) => get(difference.base.offset, difference.base.len)?,
-            OpenedBody::Content(_) => Vec::new(),
+        let alone = |error| UnreadableCopy { error, base: None };
+        let sealed = get(offset, len).map_err(alone)?;
+        let difference = match body::open(keys, kind, id, &sealed).map_err(|fault| alone(damaged(fault)))? {
+            OpenedBody::Content(plaintext) => return Ok(plaintext),
+            OpenedBody::Difference(difference) => difference,
         };
-        opened.resolve(keys, kind, id, |_| Ok::<_, BlobBodyFault>(base)).map_err(damaged)
+        // The difference itself is intact: what fails from here on is the base's fault.
+        let base = Some(difference.base.id);
+        let with_base = |error| UnreadableCopy { error, base };
+        let sealed = get(difference.base.offset, difference.base.len).map_err(with_base)?;
+        OpenedBody::Difference(difference)
+            .resolve(keys, kind, id, |_| Ok::<_, BlobBodyFault>(sealed))
+            .map_err(|fault| with_base(damaged(fault)))
     }
 
     /// A new writer. Writers are independent: one does not see what another has not finished.
@@ -198,6 +246,13 @@ impl BlobStore {
     pub fn writer(&self) -> BlobWriter {
         BlobWriter::new(self.clone())
     }
+}
+
+/// A copy of a blob that cannot be read.
+struct UnreadableCopy {
+    error: BlobError,
+    /// The blob that it is a difference to, if that is what cannot be read.
+    base: Option<BlobId>,
 }
 
 enum ReadAttempt {

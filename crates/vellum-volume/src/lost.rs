@@ -1,16 +1,19 @@
-//! What was found missing or damaged, remembered in the state directory until it is stored again; and which files of a
-//! state need it.
+//! What was found missing or damaged, by a verification or by any reading that failed, remembered in the state directory
+//! until it is stored again; and which files of a state need it.
 //!
 //! Invariant: the file is a note to later writers. Without it, or with an old one, a writer stores something twice or
 //! finds out by itself; nothing is believed to be stored because of it.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use vellum_map::{MapNode, MapRoot, walk};
-use vellum_types::{BlobId, ErrorKind, Extent, ExtentSource, Ino, MapKeyRef, PackId};
+use vellum_store::blob::UnreadableBlob;
+use vellum_types::{BlobId, BlobKind, ErrorKind, Extent, ExtentSource, Ino, MapKeyRef, PackId};
 
 use crate::error::{Result, VolumeError};
+use crate::state::StateDir;
 use crate::volume::Volume;
 
 const LOST_FILE: &str = "lost.json";
@@ -18,8 +21,12 @@ const LOST_FILE: &str = "lost.json";
 /// The file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct LostBlobsFile {
-    /// Blobs that a verification found missing or damaged, in hexadecimal.
+    /// Blobs that a verification or a reading found missing or damaged, in hexadecimal.
     blobs: Vec<String>,
+    /// Packs with chunks that a reading found damaged: no writer relies on their other chunks, which nobody has read,
+    /// until a tree was made whole or everything was verified.
+    #[serde(default)]
+    damaged_packs: Vec<String>,
     /// The last tree that was made whole here, and the packs that were missing then.
     #[serde(default)]
     renewed: Option<RenewedTree>,
@@ -42,47 +49,158 @@ pub enum LostContent {
     Tree,
 }
 
+impl LostBlobsFile {
+    fn read(state: &StateDir) -> Self {
+        let read = state.read(LOST_FILE).ok().flatten();
+        read.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    }
+
+    fn blobs(&self) -> impl Iterator<Item = BlobId> {
+        self.blobs.iter().filter_map(|text| text.parse().ok())
+    }
+
+    fn damaged_packs(&self) -> impl Iterator<Item = PackId> {
+        self.damaged_packs.iter().filter_map(|text| text.parse().ok())
+    }
+
+    /// Adds what is not known yet; false if all was.
+    fn add(&mut self, found: FoundDamage) -> bool {
+        let known: BTreeSet<BlobId> = self.blobs().collect();
+        let blobs = found.blobs.difference(&known).map(ToString::to_string);
+        let known: BTreeSet<PackId> = self.damaged_packs().collect();
+        let packs = found.packs.difference(&known).map(ToString::to_string);
+        let before = self.blobs.len() + self.damaged_packs.len();
+        self.blobs.extend(blobs);
+        self.damaged_packs.extend(packs);
+        self.blobs.len() + self.damaged_packs.len() > before
+    }
+
+    fn write(&self, state: &StateDir) -> Result<()> {
+        if self.blobs.is_empty() && self.damaged_packs.is_empty() && self.renewed.is_none() {
+            return match state.read(LOST_FILE)? {
+                Some(_) => state.remove(LOST_FILE),
+                None => Ok(()),
+            };
+        }
+        state.write_json(LOST_FILE, self)
+    }
+}
+
+/// What this process could not read, on its way into the file. That is written after the first failure, then whenever
+/// the number of failures has doubled, and when the volume is closed: a lost pack of many blobs costs few writes.
+pub(crate) struct DamageRecorder {
+    state: StateDir,
+    recorded: Mutex<RecordedDamage>,
+}
+
+#[derive(Default)]
+struct RecordedDamage {
+    found: FoundDamage,
+    /// Readings that failed so far.
+    failures: u64,
+}
+
+/// What is not in the file yet.
+#[derive(Default)]
+struct FoundDamage {
+    blobs: BTreeSet<BlobId>,
+    packs: BTreeSet<PackId>,
+}
+
+impl DamageRecorder {
+    pub(crate) fn new(state: StateDir) -> Self {
+        Self { state, recorded: Mutex::default() }
+    }
+
+    pub(crate) fn record(&self, unreadable: &UnreadableBlob) {
+        let mut recorded = self.lock();
+        recorded.found.blobs.extend(&unreadable.blobs);
+        match unreadable.kind {
+            BlobKind::Chunk => recorded.found.packs.extend(&unreadable.packs),
+            // A tree is read whole before it is relied on: its other nodes need no suspicion.
+            BlobKind::Node => {}
+        }
+        recorded.failures += 1;
+        if recorded.failures.is_power_of_two() {
+            self.write(&mut recorded.found);
+        }
+    }
+
+    /// Writes what is not in the file yet.
+    fn flush(&self) {
+        self.write(&mut self.lock().found);
+    }
+
+    /// Forgets what is not in the file yet: a verification of everything has found it, or found it intact.
+    fn clear(&self) {
+        self.lock().found = FoundDamage::default();
+    }
+
+    /// Where the file cannot be written, later writers do without.
+    fn write(&self, found: &mut FoundDamage) {
+        if found.blobs.is_empty() {
+            return;
+        }
+        let mut file = LostBlobsFile::read(&self.state);
+        if file.add(std::mem::take(found)) {
+            // The tree that was made whole is not whole any more.
+            file.renewed = None;
+            let _ = file.write(&self.state);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RecordedDamage> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for DamageRecorder {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
 impl Volume {
     /// Remembers what a verification found; `all` says that it looked at everything, so that earlier notes are over.
     /// Where the note cannot be written, later writers do without.
     pub(crate) fn note_lost(&self, found: impl Iterator<Item = BlobId>, all: bool) {
-        let mut blobs = if all { BTreeSet::new() } else { self.noted_lost() };
-        blobs.extend(found);
-        let _ = self.write_lost(&blobs, None);
+        if all {
+            self.damage.clear();
+        }
+        let mut file = if all { LostBlobsFile::default() } else { self.read_lost() };
+        file.renewed = None;
+        file.add(FoundDamage { blobs: found.collect(), packs: BTreeSet::new() });
+        let _ = file.write(&self.state);
     }
 
     fn read_lost(&self) -> LostBlobsFile {
-        let read = self.state.read(LOST_FILE).ok().flatten();
-        read.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+        self.damage.flush();
+        LostBlobsFile::read(&self.state)
     }
 
-    /// The blobs that verifications found missing or damaged, and that were not stored again since.
-    #[must_use]
-    pub fn noted_lost(&self) -> BTreeSet<BlobId> {
-        self.read_lost().blobs.iter().filter_map(|text| text.parse().ok()).collect()
+    /// Lets no writer of this process rely on what was found missing or damaged, and was not stored again since.
+    pub fn distrust_noted(&self) {
+        let note = self.read_lost();
+        self.blobs.note_lost_blobs(note.blobs());
+        self.blobs.note_damaged_packs(note.damaged_packs());
     }
 
     fn write_lost(&self, blobs: &BTreeSet<BlobId>, renewed: Option<RenewedTree>) -> Result<()> {
-        if blobs.is_empty() && renewed.is_none() {
-            return match self.state.read(LOST_FILE)? {
-                Some(_) => self.state.remove(LOST_FILE),
-                None => Ok(()),
-            };
-        }
         let blobs = blobs.iter().map(ToString::to_string).collect();
-        self.state.write_json(LOST_FILE, &LostBlobsFile { blobs, renewed })
+        LostBlobsFile { blobs, damaged_packs: Vec::new(), renewed }.write(&self.state)
     }
 
     /// What a snapshot on top of the state at `root` has to store again. Looks at the whole tree only if packs are
-    /// missing, or a verification found something, since the last tree was made whole.
+    /// missing, or something was found damaged, since the last tree was made whole.
     pub fn plan_renewal(&self, root: MapRoot) -> Result<LostContent> {
         let missing = self.blobs.find_missing_packs()?;
         let note = self.read_lost();
-        let noted: BTreeSet<BlobId> = note.blobs.iter().filter_map(|text| text.parse().ok()).collect();
+        let noted: BTreeSet<BlobId> = note.blobs().collect();
         if root == self.empty_root() || (missing.is_empty() && noted.is_empty()) {
             return Ok(LostContent::Nothing);
         }
         self.blobs.note_lost_blobs(noted);
+        self.blobs.note_damaged_packs(note.damaged_packs());
         let is_renewed = note.renewed.is_some_and(|tree| {
             tree.root == root.0.to_string()
                 && missing.iter().all(|pack| tree.packs.contains(&pack.to_string()))
@@ -129,8 +247,7 @@ impl Volume {
         if note.blobs.is_empty() && missing.is_empty() && note.renewed.is_none() {
             return;
         }
-        let noted = note.blobs.iter().filter_map(|text| text.parse().ok());
-        let left: BTreeSet<BlobId> = noted.filter(|id| self.blobs.is_lost(id)).collect();
+        let left: BTreeSet<BlobId> = note.blobs().filter(|id| self.blobs.is_lost(id)).collect();
         let packs: Vec<_> = missing.iter().map(ToString::to_string).collect();
         let renewed = RenewedTree { root: root.0.to_string(), packs };
         let is_whole = left.is_empty() && missing.is_empty();

@@ -120,7 +120,7 @@ pub struct WriteSession {
 impl WriteSession {
     pub(crate) fn begin(volume: &Volume) -> Result<Self> {
         let mut begun = Self { blobs: None, claim: SessionClaim::of_writer(volume)? };
-        volume.blobs.note_lost_blobs(volume.noted_lost());
+        volume.distrust_noted();
         begun.resume(volume)?;
         Ok(begun)
     }

@@ -22,6 +22,7 @@ use crate::catalog::SnapshotCatalog;
 use crate::config::{self, CONFIG_OBJECT, VolumeConfig};
 use crate::error::{Result, VolumeError, is_loss};
 use crate::lease::{LeaseToken, is_over, leased};
+use crate::lost::DamageRecorder;
 use crate::record::SnapshotRecord;
 use crate::refs::{DamagedRef, RefKind, RefStore, StoredRef, WorktreeHead, check_ref_name};
 use crate::session::{WriteSession, host_name};
@@ -57,6 +58,8 @@ pub struct Volume {
     pub state: StateDir,
     /// The worktree.
     pub worktree: WorktreeFile,
+    /// Remembers what of it could not be read.
+    pub(crate) damage: Arc<DamageRecorder>,
 }
 
 impl Volume {
@@ -147,7 +150,11 @@ impl Volume {
         let nodes = Arc::new(NodeCache::new(loader, NODE_CACHE_BYTES));
         let refs = RefStore::open(objects.clone(), keys.clone(), state.clone())?;
         let catalog = SnapshotCatalog::open(objects.clone(), keys.clone(), state.clone());
-        Ok(Self { objects, keys, blobs, nodes, refs, catalog, config, state: state.clone(), worktree })
+        let damage = Arc::new(DamageRecorder::new(state.clone()));
+        let recorder = damage.clone();
+        blobs.observe_unreadable(move |unreadable| recorder.record(unreadable));
+        let state = state.clone();
+        Ok(Self { objects, keys, blobs, nodes, refs, catalog, config, state, worktree, damage })
     }
 
     /// Boundary parameters of this volume's maps.

@@ -64,17 +64,32 @@ impl LiveStateClaim {
     /// Takes the lease of the worktree, and opens the filesystem.
     pub fn open(&self, volume: &Arc<Volume>, limits: LiveLimits) -> Result<OpenedLiveState> {
         let (tenure, TakenLease { head, put_out }) = self.take_lease(volume, limits)?;
+        let opened = self.open_leased(volume, limits, &tenure, &head);
+        if opened.is_err() && !self.holds_unpublished().unwrap_or(true) {
+            // Nobody has to wait for a process that could not begin. Why it could not is what the caller wants to know.
+            let _ = tenure.end();
+        }
+        Ok(OpenedLiveState { fs: opened?, tenure, put_out })
+    }
+
+    fn open_leased(
+        &self,
+        volume: &Arc<Volume>,
+        limits: LiveLimits,
+        tenure: &Arc<HeldLease>,
+        head: &WorktreeHead,
+    ) -> Result<Arc<LiveFilesystem>> {
         let log = self.log()?;
         log.set_limit(limits.log.unwrap_or_else(|| self.log_limit(log.used())));
         let live = self.metadata(&log)?;
-        let fresh = fresh(volume, &head)?;
+        let fresh = fresh(volume, head)?;
         let mut options = LiveOptions { tenure: Some(tenure.clone()), ..LiveOptions::default() };
         options.quota = head.quota;
         options.worktree = Some(self.worktree().into());
         options.chunk_cache = limits.cache.unwrap_or(options.chunk_cache);
         let fs = Arc::new(LiveFilesystem::open(volume.clone(), Arc::new(live), log, &fresh, options)?);
         fs.tell_reading();
-        Ok(OpenedLiveState { fs, tenure, put_out })
+        Ok(fs)
     }
 
     fn take_lease(&self, volume: &Arc<Volume>, limits: LiveLimits) -> Result<(Arc<HeldLease>, TakenLease)> {

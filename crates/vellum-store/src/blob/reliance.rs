@@ -131,6 +131,14 @@ impl BlobStore {
         }
     }
 
+    /// From now on no writer of this process relies on what is in these packs: something in them could not be read.
+    pub fn note_damaged_packs(&self, packs: impl IntoIterator<Item = PackId>) {
+        let mut packs = packs.into_iter().peekable();
+        if packs.peek().is_some() {
+            self.inner.lost.add(|lost| lost.packs.extend(packs));
+        }
+    }
+
     /// The packs that the index relies on and that the store does not list; no writer of this process relies on them
     /// from now on. Packs that are about to be collected, or were, do not count.
     pub fn find_missing_packs(&self) -> Result<HashSet<PackId>, BlobError> {

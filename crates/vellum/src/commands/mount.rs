@@ -298,9 +298,9 @@ fn serve_worktree(
         term: args.lease_term.unwrap_or(TERM),
         take_over: args.take_over,
     };
+    // Before the lease is taken, which would stay if the log could not be opened.
+    let log = Arc::new(MountLog::open(&claim.dir().join(LOG_FILE))?);
     let opened = claim.open(volume, limits)?;
-    let dir = claim.dir().to_path_buf();
-    let log = Arc::new(MountLog::open(&dir.join(LOG_FILE))?);
     let put_out = opened.put_out.as_ref().map(|(lease, place)| FencedHolder::new(lease, place));
     let live = MountedLiveWorktree::start(claim, opened, &log)?;
     let end = Arc::<ShutdownSignal>::default();
