@@ -36,7 +36,12 @@ pub fn check(
             continue;
         }
         meter.check()?;
-        let mut check = TreeCheck { volume, tree: volume.tree(*root), problems: BTreeSet::new() };
+        let mut check = TreeCheck {
+            volume,
+            tree: volume.tree(*root),
+            problems: BTreeSet::new(),
+            placed: HashSet::from([Ino::ROOT]),
+        };
         let done = match sound {
             None => check.whole(),
             Some(sound) => check.changes_since(sound),
@@ -58,6 +63,9 @@ struct TreeCheck<'a> {
     volume: &'a Volume,
     tree: FsTree,
     problems: BTreeSet<String>,
+    /// Changed directories from which the way up to the root is known to be right: so that a deep tree is not climbed
+    /// from each of its directories.
+    placed: HashSet<Ino>,
 }
 
 /// What is kept of an inode while a whole tree is looked at.
@@ -298,13 +306,16 @@ impl TreeCheck<'_> {
             return Ok(());
         }
         let mut at = (attr.parent, attr.name, ino);
+        let mut climbed = Vec::new();
         for _ in 0..DEPTH_MAX {
             let (parent, name, child) = &at;
+            climbed.push(*child);
             if self.tree.lookup_unchecked(*parent, name)?.is_none_or(|there| there.ino != *child) {
                 self.found(format!("directory {child} is in no directory"));
                 return Ok(());
             }
-            if *parent == Ino::ROOT {
+            if self.placed.contains(parent) {
+                self.placed.extend(climbed);
                 return Ok(());
             }
             let Some(above) = self.tree.attr(*parent)? else {

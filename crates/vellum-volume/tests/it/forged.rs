@@ -254,18 +254,33 @@ fn a_directory_named_as_the_state_of_a_volume_is_damage() {
     assert_told("'.vellum'", |entries, _| entry(entries, 1, ".vellum", 9, FileKind::File));
 }
 
-#[test]
-fn paths_of_a_deep_tree_take_little_memory_and_are_right() {
-    let world = World::new(PLAIN);
-    let volume = &world.volume;
-    let depth = 20_000;
+/// So many directories, one in the other.
+fn deep(depth: u64) -> Entries {
     let mut entries = Entries::new();
     entries.insert(MapKey::attr(Ino::SUPER).into_bytes(), SuperBlock { next_ino: Ino(depth + 2) }.encode());
     set_attr(&mut entries, 1, &InodeAttr::new(FileKind::Dir, 0o755));
     for level in 1..=depth {
         entry(&mut entries, level, "deep", level + 1, FileKind::Dir);
     }
-    record_map(volume, &entries);
+    entries
+}
+
+#[test]
+fn a_deep_tree_after_another_one_is_not_climbed_from_each_directory() {
+    let world = World::new(PLAIN);
+    let volume = &world.volume;
+    record_map(volume, &sound());
+    record_map(volume, &deep(60_000));
+    // With the square of the depth in steps this takes an hour.
+    assert_eq!(verified(volume).findings, []);
+}
+
+#[test]
+fn paths_of_a_deep_tree_take_little_memory_and_are_right() {
+    let world = World::new(PLAIN);
+    let volume = &world.volume;
+    let depth = 20_000;
+    record_map(volume, &deep(depth));
     assert_eq!(verified(volume).findings, []);
     let head = volume.head().unwrap().unwrap();
     let tree = volume.tree(volume.catalog.get(&head).unwrap().root);
