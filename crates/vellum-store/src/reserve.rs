@@ -1,8 +1,8 @@
 //! Room on a disk that is kept for what frees more: on a full disk, removing a tag and collecting garbage have to write a
 //! little before anything is freed.
 //!
-//! Invariant: nothing depends on the file. Deliberately absent: disks that others fill at the same time, and quotas, which no
-//! call tells.
+//! Invariant: nothing depends on the file. A quota that is used up counts as a full disk. Deliberately absent: disks that
+//! others fill at the same time.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -53,11 +53,22 @@ impl<Dir: AsFd> DiskReserve<Dir> {
         filled
     }
 
-    /// Gives the reserve up if the disk is full.
+    /// Gives the reserve up if the disk is full, or a quota of its owner used up.
     pub fn release(&self) {
-        if self.free().is_ok_and(|free| free < FULL) {
+        if self.free().is_ok_and(|free| free < FULL) || self.is_refused_room() {
             self.remove();
         }
+    }
+
+    /// Whether a file without a name gets no room: no call tells what a quota leaves. Where there are no such files, the
+    /// disk does not count as full.
+    fn is_refused_room(&self) -> bool {
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let trial = rustix::fs::openat(&self.dir, ".", flags, Mode::RUSR | Mode::WUSR).and_then(|file| {
+            give_to_owner_of(&self.dir, &file).map_err(|_| Errno::OPNOTSUPP)?;
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, FULL)
+        });
+        matches!(trial, Err(Errno::NOSPC | Errno::DQUOT))
     }
 
     fn free(&self) -> io::Result<u64> {

@@ -107,7 +107,7 @@ fn copy_segment(
             Ok(0) => break,
             Ok(count) => position += count,
             Err(Errno::INTR) => {}
-            Err(Errno::NOSPC) => return Err(CloneError::at(position, Errno::NOSPC)),
+            Err(full @ (Errno::NOSPC | Errno::DQUOT)) => return Err(CloneError::at(position, full)),
             Err(_) => break,
         }
     }

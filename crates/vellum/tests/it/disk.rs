@@ -47,6 +47,16 @@ impl Disk {
         disk
     }
 
+    /// A filesystem that has room, and takes no more than a quota (btrfs; `statfs` does not tell).
+    pub fn with_quota(mebibytes: u64) -> Self {
+        let disk = Self::new("btrfs", 256);
+        sh(
+            &disk.path(),
+            &format!("PATH=$PATH:/usr/sbin:/sbin; btrfs quota enable .; btrfs qgroup limit {mebibytes}M 0/5 ."),
+        );
+        disk
+    }
+
     /// A filesystem in memory.
     pub fn in_memory(mebibytes: u64) -> Self {
         let disk = Self { dir: tempfile::tempdir().unwrap() };

@@ -47,3 +47,18 @@ fn a_disk_that_others_filled_is_freed_by_removing_tags_and_collecting() {
         world.run(&["snapshot", "-q", "-m", "four"]).ok();
     }
 }
+
+#[test]
+fn a_quota_that_is_used_up_is_a_full_disk_and_freed_in_the_same_way() {
+    let disk = Disk::with_quota(40);
+    let world = with_snapshots(&disk);
+    fill(&disk);
+    let refused = fs::write(disk.path().join("more"), noise(1 << 20)).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::QuotaExceeded);
+    world.run(&["tag", "remove", "one"]).ok();
+    world.run(&["tag", "remove", "two"]).ok();
+    world.run(&["forget", "HEAD~1", "HEAD~2"]).ok();
+    world.run(&["gc", "run"]).ok().says("Freed 4.0 MiB");
+    world.run(&["verify", "--all"]).ok();
+    world.run(&["snapshot", "-q", "-m", "four"]).ok();
+}
