@@ -178,6 +178,7 @@ fn arguments(args: &Args, context: &CommandContext) -> Vec<OsString> {
 /// Mounts in this process, and serves until the mount is ended.
 fn serve(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     heap::share();
+    heap::start_returning().map_err(CliError::io("start", "a thread"))?;
     if args.detach {
         rustix::process::setsid().map_err(|error| CliError::io("leave", "the terminal")(error.into()))?;
     }

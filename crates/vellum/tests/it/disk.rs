@@ -52,7 +52,9 @@ impl Disk {
         let disk = Self::new("btrfs", 256);
         sh(
             &disk.path(),
-            &format!("PATH=$PATH:/usr/sbin:/sbin; btrfs quota enable .; btrfs qgroup limit {mebibytes}M 0/5 ."),
+            &format!(
+                "PATH=$PATH:/usr/sbin:/sbin; btrfs quota enable .; btrfs qgroup limit {mebibytes}M 0/5 ."
+            ),
         );
         disk
     }
