@@ -215,8 +215,12 @@ pub struct WriteOptions {
     /// With `append`: its beginning is compared, and what differs is written, too.
     #[serde(default)]
     pub append_compared: bool,
-    /// Where what arrived of a file is kept when the run is cut off; a name, or a path from the destination's root.
+    /// Where what arrived of a file is kept when the run is cut off; a name beside the file, or an absolute path.
     pub partial_dir: Option<Vec<u8>>,
+    /// Where files are written before they get their names: a path from the destination's root, or an absolute one. None:
+    /// beside their places.
+    #[serde(default)]
+    pub temp_dir: Option<Vec<u8>>,
     /// What arrived of a file when a run was cut off is kept, and taken up by the next one.
     pub resume: bool,
     /// What is replaced or deleted is kept.
@@ -244,13 +248,26 @@ impl BackupLocation {
     /// Whether a path of the destination is the directory that old versions go to, or in it.
     #[must_use]
     pub fn holds(&self, path: &[u8]) -> bool {
-        fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-            path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
-        }
-        let Some(dir) = self.dir.as_deref().filter(|dir| !dir.starts_with(b"/")) else { return false };
-        let mut path = names(path);
-        names(dir).all(|name| path.next() == Some(name)) && names(dir).next().is_some()
+        self.dir.as_deref().is_some_and(|dir| is_in(path, dir))
     }
+}
+
+impl WriteOptions {
+    /// Whether a path of the destination is the directory that files are written in, or in it.
+    #[must_use]
+    pub fn stages_in(&self, path: &[u8]) -> bool {
+        let dirs = [&self.temp_dir, &self.partial_dir];
+        dirs.into_iter().flatten().any(|dir| is_in(path, dir))
+    }
+}
+
+/// Whether a path from the destination's root is a directory, named by such a path, or in it.
+fn is_in(path: &[u8], dir: &[u8]) -> bool {
+    fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+        path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
+    }
+    let mut path = names(path);
+    !dir.starts_with(b"/") && names(dir).all(|name| path.next() == Some(name)) && names(dir).next().is_some()
 }
 
 /// Whether the old file's blocks are used for the new one.

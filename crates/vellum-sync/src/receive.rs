@@ -18,6 +18,7 @@ mod partial;
 mod ranges;
 mod resume;
 mod small;
+mod staging;
 mod times;
 
 use vellum_volume::ProgressMeter;
@@ -29,6 +30,7 @@ pub(crate) use file::{EntryDestination, EntryWriter, hash, taken};
 pub(crate) use keep::BackupKeeper;
 pub(crate) use partial::name_for as partial_name;
 pub(crate) use ranges::{IdleWorkers, RANGE};
+pub use staging::StagingDirectories;
 
 use crate::error::Result;
 use crate::listing::TreeListing;

@@ -17,7 +17,9 @@ use crate::error::{Result, SyncError};
 use crate::listing::ListingEntryId;
 use crate::local::LocalEnd;
 use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod};
-use crate::receive::{BackupKeeper, EntryWriter, SyncJob, SyncProblem, SyncReport, TransferControl};
+use crate::receive::{
+    BackupKeeper, EntryWriter, StagingDirectories, SyncJob, SyncProblem, SyncReport, TransferControl,
+};
 use crate::source::WantedFile;
 use carrier::TransferContext;
 use nest::HiddenDirectories;
@@ -28,6 +30,7 @@ pub(crate) fn carry_out(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMeter)
         return Err(SyncError::Refused(refusal.clone()));
     }
     let options = job.options;
+    let staging = StagingDirectories::open(to.root(), &options.writing)?;
     if !job.to.leftovers.is_empty() {
         let expected = expected_partials(job);
         to.sweep(job.to, &|path| expected.iter().any(|name| path.ends_with(name)));
@@ -42,7 +45,7 @@ pub(crate) fn carry_out(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMeter)
     let replaces = job.plan.steps.iter().any(|step| step.old.is_some() && step.phase != StepPhase::Finish);
     let keeper = if replaces { BackupKeeper::new(to.root(), &options.writing)? } else { None };
     let flow = TransferControl::new(meter, options.preserve.sparse, options.effort.bandwidth);
-    let carrier = TransferContext::new(to.root(), EntryWriter::new(job, flow, keeper), meter);
+    let carrier = TransferContext::new(to.root(), EntryWriter::new(job, flow, keeper, staging), meter);
     run(&carrier, job);
     let mut durable = false;
     if options.writing.fsync || options.moves {

@@ -109,40 +109,50 @@ impl StagedFile {
             self.temp = None;
             return self.into_file();
         }
+        let dir = self.dir.clone();
+        self.commit_in(&dir, name, replace)?;
+        self.into_file()
+    }
+
+    /// Gives the file a name in a directory that may be another one than it was begun in, in one step. Fails with `EXDEV`
+    /// if that lies on another filesystem; the file is as it was then.
+    pub fn commit_in(&mut self, dir: &HeldDir, name: &[u8], replace: ReplacePolicy) -> Result<()> {
+        check(name)?;
         if self.temp.is_none() {
-            match self.link_anonymous(name) {
-                Ok(()) => return self.into_file(),
-                Err(Errno::EXIST) if replace == ReplacePolicy::Always => self.link_as_temp()?,
+            match self.link_anonymous(dir, name) {
+                Ok(()) => return Ok(()),
+                Err(Errno::EXIST) if replace == ReplacePolicy::Always => self.link_as_temp(dir)?,
                 Err(errno) => return Err(system("create", name, errno)),
             }
         }
         let temp = self.temp.clone().unwrap_or_default();
         match replace {
-            ReplacePolicy::Always => self.dir.rename(&temp, &self.dir, name)?,
-            ReplacePolicy::Never => self.dir.rename_no_replace(&temp, &self.dir, name)?,
+            ReplacePolicy::Always => self.dir.rename(&temp, dir, name)?,
+            ReplacePolicy::Never => self.dir.rename_no_replace(&temp, dir, name)?,
         }
         self.temp = None;
-        self.into_file()
+        Ok(())
     }
 
     fn into_file(mut self) -> Result<File> {
         self.file.take().ok_or_else(|| system("write", b".", Errno::BADF))
     }
 
-    fn link_as_temp(&mut self) -> Result<()> {
+    fn link_as_temp(&mut self, dir: &HeldDir) -> Result<()> {
         let temp = temp_name()?;
-        self.link_anonymous(&temp).map_err(|errno| system("create", &temp, errno))?;
+        self.link_anonymous(dir, &temp).map_err(|errno| system("create", &temp, errno))?;
+        self.dir = dir.clone();
         self.temp = Some(temp);
         Ok(())
     }
 
-    fn link_anonymous(&self, name: &[u8]) -> rustix::io::Result<()> {
+    fn link_anonymous(&self, dir: &HeldDir, name: &[u8]) -> rustix::io::Result<()> {
         let file = self.file.as_ref().ok_or(Errno::BADF)?;
-        match fs::linkat(file, "", &self.dir, name, AtFlags::EMPTY_PATH) {
+        match fs::linkat(file, "", dir, name, AtFlags::EMPTY_PATH) {
             // Naming by descriptor is for the privileged on older kernels; /proc serves everybody.
             Err(Errno::NOENT | Errno::PERM | Errno::ACCESS) => {
                 let path = HeldNode::standing_on(file.as_fd()).proc_path();
-                fs::linkat(fs::CWD, path, &self.dir, name, AtFlags::SYMLINK_FOLLOW)
+                fs::linkat(fs::CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW)
             }
             other => other,
         }

@@ -56,14 +56,12 @@ impl HeldDir {
     /// Opens a directory that the user named. Here, and only here, symlinks are followed: a root that is itself a
     /// symlink to a directory is legitimate.
     pub fn open_root(path: &Path) -> Result<Self> {
-        let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
-        let fd = match fs::open(path, flags, Mode::empty()) {
-            Err(Errno::ACCESS) => fs::open(path, STAND_ON.difference(OFlags::NOFOLLOW), Mode::empty()),
-            other => other,
-        };
-        fd.map(Self::from_fd).map_err(|errno| {
-            BeneathError::system("open the directory", path.as_os_str().as_encoded_bytes(), errno)
-        })
+        open_named(fs::CWD, path.as_os_str().as_encoded_bytes())
+    }
+
+    /// Opens a directory that the user named, by a path from this one or an absolute one; symlinks are followed.
+    pub fn open_named(&self, path: &[u8]) -> Result<Self> {
+        open_named(self.as_fd(), path)
     }
 
     /// Takes over a descriptor that is known to be a directory's.
@@ -277,6 +275,16 @@ pub(super) fn system(action: &'static str, name: &[u8], errno: Errno) -> Beneath
 
 pub(super) fn check(name: &[u8]) -> Result<()> {
     check_name(name).map_err(|_| BeneathError::Name(name.into()))
+}
+
+/// Opens a directory by a path whose symlinks are followed.
+fn open_named(base: BorrowedFd<'_>, path: &[u8]) -> Result<HeldDir> {
+    let flags = READ_NAMES.difference(OFlags::NOFOLLOW);
+    let fd = match fs::openat(base, path, flags, Mode::empty()) {
+        Err(Errno::ACCESS) => fs::openat(base, path, STAND_ON.difference(OFlags::NOFOLLOW), Mode::empty()),
+        other => other,
+    };
+    fd.map(HeldDir::from_fd).map_err(|errno| BeneathError::system("open the directory", path, errno))
 }
 
 /// Attributes of what a descriptor stands for.

@@ -50,6 +50,25 @@ fn a_new_file_appears_at_commit_only() {
 }
 
 #[test]
+fn a_file_begun_in_one_directory_gets_its_name_in_another() {
+    for staging in [StagingMethod::Named, StagingMethod::Anonymous] {
+        let (_temp, dir) = temp_dir();
+        dir.make_dir(b"begun", 0o700).unwrap();
+        let begun = dir.open_dir_to_read(b"begun").unwrap();
+        for (content, replace) in [("1", ReplacePolicy::Never), ("22", ReplacePolicy::Always)] {
+            let mut new = begun.new_file_staged(staging).unwrap();
+            new.file().unwrap().write_all(content.as_bytes()).unwrap();
+            new.commit_in(&dir, b"f", replace).unwrap();
+            assert_eq!(dir.stat(b"f").unwrap().size, content.len() as u64);
+        }
+        let mut late = begun.new_file_staged(staging).unwrap();
+        assert!(late.commit_in(&dir, b"f", ReplacePolicy::Never).is_err());
+        drop(late);
+        assert_eq!((begun.names().unwrap().len(), dir.names().unwrap().len()), (0, 2), "{staging:?}");
+    }
+}
+
+#[test]
 fn forgotten_temporary_files_are_swept_and_nothing_else() {
     let (_temp, dir) = temp_dir();
     dir.create_file(&temp_name().unwrap(), 0o600).unwrap();

@@ -82,9 +82,10 @@ impl SyncPlanner<'_> {
         }
     }
 
-    /// Protected by a rule, or a backup that an earlier run made.
+    /// Protected by a rule, a backup that an earlier run made, or where files are written.
     fn is_protected(&self, entry: &ListingEntry<'_>) -> bool {
         entry.flags().has(EntryFlags::PROTECTED)
+            || self.options.writing.stages_in(&entry.path())
             || self.options.writing.backup.as_ref().is_some_and(|backup| match &backup.dir {
                 None => !entry.is_dir() && entry.name().ends_with(&backup.suffix),
                 Some(_) => backup.holds(&entry.path()),

@@ -16,6 +16,7 @@ use super::content::BLOCK;
 use super::filling::FileFill;
 use super::partial::PartialFile;
 use super::small::{NewFileDefaults, begun};
+use super::staging::{StagingDirectories, WrittenFile};
 use super::times::TimeKeeping;
 use super::{BackupKeeper, PreviousOccupant, SyncJob, TransferControl, attributes, default_acl};
 use crate::error::{Result, SyncError};
@@ -29,6 +30,7 @@ pub(crate) struct EntryWriter<'a> {
     pub job: &'a SyncJob<'a>,
     pub flow: TransferControl<'a>,
     pub keeper: Option<BackupKeeper>,
+    pub(super) staging: StagingDirectories,
     umask: u32,
     /// What was changed before this moment was changed before the run.
     pub(super) begun: UnixTime,
@@ -51,13 +53,19 @@ pub(super) struct UnfinishedFile {
 }
 
 impl<'a> EntryWriter<'a> {
-    pub fn new(job: &'a SyncJob<'a>, flow: TransferControl<'a>, keeper: Option<BackupKeeper>) -> Self {
+    pub fn new(
+        job: &'a SyncJob<'a>,
+        flow: TransferControl<'a>,
+        keeper: Option<BackupKeeper>,
+        staging: StagingDirectories,
+    ) -> Self {
         // Where modes are copied nobody asks for it.
         let umask = if job.options.preserve.modes { 0 } else { attributes::umask() };
         Self {
             job,
             flow,
             keeper,
+            staging,
             umask,
             begun: begun(),
             siblings: NewFileDefaults::default(),
@@ -93,11 +101,10 @@ impl<'a> EntryWriter<'a> {
             WriteMethod::Delta if self.uses_old() => dir.open_file(entry.name()).ok(),
             _ => None,
         };
-        let replaces = step.old.is_some();
-        if let Some(partial) = PartialFile::open(dir, entry, &self.job.options.writing)? {
+        if let Some(partial) = PartialFile::open(dir, entry, &self.job.options.writing, &self.staging)? {
             let resumed = self.resume(&partial, old.as_ref(), (dir, step, entry));
             let failed = resumed.inspect_err(|error| partial.clear(is_cut_off(error)))?;
-            partial.commit(dir, entry.name(), replaces)?;
+            self.name(WrittenFile::Partial(partial), dir, step, entry)?;
             return Ok(failed);
         }
         if let Some(failed) = self.at_once(home, step, entry)? {
@@ -137,10 +144,23 @@ impl<'a> EntryWriter<'a> {
         };
         let failed = self.dress((dir, new.file()?), step, entry, like)?;
         self.settle(new.file()?, content, received)?;
-        self.keep(dir, step, entry)?;
-        let replace = if replaces { ReplacePolicy::Always } else { ReplacePolicy::Never };
-        new.commit(entry.name(), replace).map_err(taken)?;
+        self.finish(new, home, step, entry)?;
         Ok(failed)
+    }
+
+    /// Gives a file that is complete its name.
+    pub(super) fn finish(
+        &self,
+        new: StagedFile,
+        home: EntryDestination<'_>,
+        step: &SyncStep,
+        entry: &ListingEntry<'_>,
+    ) -> Result<()> {
+        if home.hidden.is_none() {
+            return self.name(WrittenFile::Staged(new), home.dir, step, entry);
+        }
+        // It has its own name from the start.
+        new.commit(entry.name(), ReplacePolicy::Never).map(drop).map_err(taken)
     }
 
     /// Fills a new file with pieces; gives the hash of what arrived, unless nobody will compare it and the parts of the
@@ -165,6 +185,9 @@ impl<'a> EntryWriter<'a> {
         entry: &ListingEntry<'_>,
     ) -> Result<UnfinishedFile> {
         let dir = home.dir;
+        if let Some(temp) = &self.staging.temp {
+            return Ok(UnfinishedFile { file: temp.new_file()?, like: None });
+        }
         if step.old.is_some() {
             let file = dir.new_file_staged(StagingMethod::Named)?;
             // Held while the name is temporary: another run that finds it knows that somebody is writing it.
@@ -217,7 +240,6 @@ impl<'a> EntryWriter<'a> {
         };
         let failed = self.dress((dir, &partial.file), step, entry, None)?;
         self.settle(&partial.file, &content, received)?;
-        self.keep(dir, step, entry)?;
         Ok(failed)
     }
 
@@ -419,7 +441,7 @@ impl<'a> EntryWriter<'a> {
 }
 
 /// Whether a failure cut off what would have gone well, so that another run can go on where it was.
-fn is_cut_off(error: &SyncError) -> bool {
+pub(super) fn is_cut_off(error: &SyncError) -> bool {
     matches!(error, SyncError::Lost | SyncError::LostTo { .. } | SyncError::Stopped) || error.is_final()
 }
 

@@ -6,10 +6,11 @@ use std::fs::File;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use vellum_checkout::beneath::{HeldDir, TEMP_PREFIX};
+use vellum_checkout::beneath::{BeneathError, HeldDir, ReplacePolicy, TEMP_PREFIX};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::keep::make_path;
+use super::staging::StagingDirectories;
 use crate::error::Result;
 use crate::listing::ListingEntry;
 use crate::options::WriteOptions;
@@ -27,6 +28,14 @@ pub(super) struct PartialFile {
     made: Option<(HeldDir, Vec<u8>)>,
 }
 
+/// Where such a file is.
+pub(super) struct PartialPlace {
+    pub dir: HeldDir,
+    pub name: Vec<u8>,
+    /// The directory that is made for it, by the one that holds it, and its name.
+    made: Option<(HeldDir, Vec<u8>)>,
+}
+
 /// The name under which what arrived of this file is kept: its own, as long as it does not change.
 pub(crate) fn name_for(entry: &ListingEntry<'_>) -> Vec<u8> {
     let mut key = entry.path();
@@ -39,17 +48,16 @@ pub(crate) fn name_for(entry: &ListingEntry<'_>) -> Vec<u8> {
 
 impl PartialFile {
     /// Opens or makes it; None if the options do not ask for it, the file is small, or another run is writing it.
-    pub fn open(dir: &HeldDir, entry: &ListingEntry<'_>, writing: &WriteOptions) -> Result<Option<Self>> {
+    pub fn open(
+        dir: &HeldDir,
+        entry: &ListingEntry<'_>,
+        writing: &WriteOptions,
+        staging: &StagingDirectories,
+    ) -> Result<Option<Self>> {
         if entry.size() <= SIZE_MIN || !(writing.resume || writing.partial_dir.is_some()) {
             return Ok(None);
         }
-        let (home, name, made) = match &writing.partial_dir {
-            None => (dir.clone(), name_for(entry), None),
-            Some(path) => {
-                let made = (dir.clone(), path.clone());
-                (make_path(dir, path)?, entry.name().to_vec(), Some(made))
-            }
-        };
+        let PartialPlace { dir: home, name, made } = Self::place(dir, entry, writing, staging)?;
         let file = match home.open_file_to_update(&name) {
             Ok(opened) if opened.stat.nlink == 1 => opened.file,
             Ok(_) => return Ok(None),
@@ -60,6 +68,27 @@ impl PartialFile {
             Err(Errno::WOULDBLOCK) => Ok(None),
             _ => Ok(Some(Self { dir: home, name, file, made })),
         }
+    }
+
+    /// Where it is.
+    pub fn place(
+        dir: &HeldDir,
+        entry: &ListingEntry<'_>,
+        writing: &WriteOptions,
+        staging: &StagingDirectories,
+    ) -> Result<PartialPlace> {
+        Ok(match (&staging.partial, &writing.partial_dir) {
+            // Files of all directories meet there.
+            (Some(common), _) => PartialPlace { dir: common.clone(), name: name_for(entry), made: None },
+            (None, None) => {
+                let dir = staging.temp.as_ref().unwrap_or(dir).clone();
+                PartialPlace { dir, name: name_for(entry), made: None }
+            }
+            (None, Some(path)) => {
+                let made = Some((dir.clone(), path.clone()));
+                PartialPlace { dir: make_path(dir, path)?, name: entry.name().to_vec(), made }
+            }
+        })
     }
 
     /// Takes it away if nothing has arrived, or if what arrived is of no use to another run.
@@ -77,10 +106,15 @@ impl PartialFile {
     }
 
     /// Gives the file its name.
-    pub fn commit(self, to: &HeldDir, name: &[u8], replace: bool) -> Result<()> {
+    pub fn commit_in(
+        &self,
+        to: &HeldDir,
+        name: &[u8],
+        replace: ReplacePolicy,
+    ) -> std::result::Result<(), BeneathError> {
         match replace {
-            true => self.dir.rename(&self.name, to, name)?,
-            false => self.dir.rename_no_replace(&self.name, to, name)?,
+            ReplacePolicy::Always => self.dir.rename(&self.name, to, name)?,
+            ReplacePolicy::Never => self.dir.rename_no_replace(&self.name, to, name)?,
         }
         self.clear_dir();
         Ok(())

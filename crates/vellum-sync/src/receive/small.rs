@@ -9,13 +9,13 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use vellum_checkout::beneath::{HeldDir, ReplacePolicy, stat_file};
+use vellum_checkout::beneath::{HeldDir, stat_file};
 use vellum_checkout::meta::FileStat;
 use vellum_types::{FileKind, UnixTime};
 
 use super::EntryWriter;
 use super::content::BUFFER;
-use super::file::{EntryDestination, taken};
+use super::file::EntryDestination;
 use super::filling::FileFill;
 use crate::error::{Result, SyncError};
 use crate::listing::ListingEntry;
@@ -132,9 +132,7 @@ impl EntryWriter<'_> {
         if self.job.options.writing.fsync {
             file.sync_all().map_err(SyncError::io("make durable"))?;
         }
-        self.keep(home.dir, step, entry)?;
-        let replace = if step.old.is_some() { ReplacePolicy::Always } else { ReplacePolicy::Never };
-        new.file.commit(entry.name(), replace).map_err(taken)?;
+        self.finish(new.file, home, step, entry)?;
         Ok(failed)
     }
 }

@@ -24,7 +24,7 @@ use crate::listing::{EntryFlags, ListingEntryId, NewListingEntry, OwnerNames, Tr
 use crate::local::LocalEnd;
 use crate::options::{SyncOptions, through_missing};
 use crate::plan::{SyncPlan, SyncStep};
-use crate::receive::{DestinationEnd, SyncJob, SyncReport};
+use crate::receive::{DestinationEnd, StagingDirectories, SyncJob, SyncReport};
 use crate::rules::SyncFilters;
 use crate::source::{ListingRequest, SourceEnd, SyncEnd, SyncSide};
 use crate::wire::{FrameKind, WireError, WireFrame};
@@ -199,6 +199,9 @@ impl SyncServer<'_> {
         let home = self.home;
         let end = self.end()?;
         let to = end.listing.clone().filter(|_| end.role == ServerRole::Destination).ok_or_else(unasked)?;
+        if end.local.is_none() {
+            StagingDirectories::check(&end.path, &options.writing)?;
+        }
         let local = end.make()?;
         let meter = Arc::new(ProgressMeter::default());
         link.stop_with(Some(Arc::clone(&meter)));

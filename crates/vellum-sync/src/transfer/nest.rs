@@ -49,7 +49,10 @@ impl HiddenDirectories {
     /// Those that are worth it.
     pub fn of(job: &SyncJob<'_>) -> Self {
         // What arrives slowly shall be seen, and stay.
-        if job.source.looks_at_old() || job.options.effort.bandwidth.is_some() {
+        if job.options.writing.temp_dir.is_some()
+            || job.source.looks_at_old()
+            || job.options.effort.bandwidth.is_some()
+        {
             return Self::default();
         }
         let parent =

@@ -15,6 +15,7 @@ mod rsync;
 mod rules;
 mod snapshot;
 mod sources;
+mod staging;
 mod two_way;
 mod watch;
 
@@ -28,7 +29,7 @@ use vellum_sync::moving;
 use vellum_sync::options::{DeletePhase, FollowSymlinks, SyncOptions};
 use vellum_sync::owners;
 use vellum_sync::plan::{SyncPlan, unsettled};
-use vellum_sync::receive::{DestinationEnd, SyncJob, SyncReport};
+use vellum_sync::receive::{DestinationEnd, StagingDirectories, SyncJob, SyncReport};
 use vellum_sync::remote::RemoteEnd;
 use vellum_sync::source::{ListingRequest, SyncEnd, SyncSide};
 use vellum_sync::two_way::ConnectionHealth;
@@ -104,6 +105,7 @@ fn once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     }
     if pair.opened.into.remote.is_none() {
         backups::check(&options, &pair.opened.into.path)?;
+        staging::check(&options, &pair.opened.into.path)?;
     }
     pair.run(args, &pair.adapted(&options), context)
 }
@@ -205,7 +207,7 @@ impl SyncPair {
             false => Arc::new(remote::adapted(options, self.opened.is_single)),
             true => backups::within(options, &self.opened.into.path),
         };
-        basis::resolved(adapted, &self.opened)
+        staging::resolved(basis::resolved(adapted, &self.opened), &self.opened)
     }
 
     /// Works, and again from the start if the connection was lost: what arrived is there, and not sent again.
@@ -265,7 +267,10 @@ impl SyncPair {
             None if from.root().flags().has(EntryFlags::WITHHELD) => {
                 return Ok((from, to, plan, Some(SyncReport::default())));
             }
-            None => into.ready()?,
+            None => {
+                StagingDirectories::check(&into.path, &options.writing)?;
+                into.ready()?
+            }
         };
         let job = SyncJob { plan: &plan, source, from: &from, to: &to, options };
         let mut report = target.carry_out(&job, meter)?;

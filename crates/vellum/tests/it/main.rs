@@ -62,6 +62,7 @@ mod sync_names;
 mod sync_owners;
 mod sync_remote;
 mod sync_rsync;
+mod sync_staging;
 mod sync_two_way;
 mod sync_unreadable;
 mod sync_watch;

@@ -184,32 +184,42 @@ fn what_arrived_of_a_file_before_a_cut_is_not_sent_again() {
     assert!(passed < 5_500_000, "{passed} bytes");
 }
 
-/// What a cut connection left in the directory of `--partial-dir` is taken up, and the directory is gone in the end.
+/// What a cut connection left in the directory of `--partial-dir` is taken up, and a directory beside the file is gone in
+/// the end.
 #[test]
 fn what_is_kept_in_a_partial_directory_after_a_cut_is_not_sent_again() {
-    for there in [true, false] {
+    for (there, is_absolute) in [(true, false), (false, false), (true, true)] {
         // Cut when it is told to be, and not before.
         let host = Host::through("RELAY 0 1000000000 MARKER");
         host.world.write("src/dir/big", noise(6_000_000));
         let (from, to) =
             if there { ("src/".to_owned(), host.at("there")) } else { (host.at("src/"), "there".into()) };
-        let words = ["-a", "--partial-dir=.kept", "--bwlimit=300K", "--retries=0", &from, &to];
+        let common = host.world.path("kept");
+        let option = match is_absolute {
+            true => format!("--partial-dir={}", common.display()),
+            false => "--partial-dir=.kept".to_owned(),
+        };
+        let words = ["-a", &option, "--bwlimit=300K", "--retries=0", &from, &to];
         let mut child = host.start(&words);
-        let kept = host.world.tree().join("there/dir/.kept/big");
-        let arrived = || fs::metadata(&kept).map_or(0, |found| found.len());
+        let kept = || match is_absolute {
+            true => arriving(&common, 0).unwrap_or_default(),
+            false => host.world.tree().join("there/dir/.kept/big"),
+        };
+        let arrived = || fs::metadata(kept()).map_or(0, |found| found.len());
         crate::mounting::wait_until("a fourth of it", || arrived() >= 1_500_000);
         host.cut();
         assert!(!child.wait().unwrap().success());
         assert!(!host.world.has("there/dir/big"));
         // The other side may be at work a moment longer.
-        crate::mounting::wait_until("the end", || fs::File::open(&kept).unwrap().try_lock().is_ok());
+        crate::mounting::wait_until("the end", || fs::File::open(kept()).unwrap().try_lock().is_ok());
         assert!(arrived() >= 1_500_000, "it is kept");
         fs::remove_file(host.world.path("ssh/marker.passed")).unwrap();
-        host.sync(&["-a", "--partial-dir=.kept", &from, &to]).ok();
+        host.sync(&["-a", &option, &from, &to]).ok();
         host.assert_equal("src", "there");
         let passed = host.passed();
         assert!(passed < 5_500_000, "{passed} bytes");
         assert!(!host.world.has("there/dir/.kept"));
+        assert!(!is_absolute || fs::read_dir(&common).unwrap().next().is_none());
     }
 }
 

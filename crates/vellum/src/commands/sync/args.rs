@@ -343,7 +343,10 @@ pub struct WriteArgs {
     /// The same, and compare their beginning: what differs there is written, too
     #[arg(long)]
     pub append_verify: bool,
-    /// Keep what arrived of a file there when cut off
+    /// Write files in DIR, a path from DST, before they get their names
+    #[arg(short = 'T', long, value_name = "DIR")]
+    pub temp_dir: Option<OsString>,
+    /// Keep what arrived of a file there when cut off: NAME beside it, or an absolute path
     #[arg(long, value_name = "DIR")]
     pub partial_dir: Option<OsString>,
     /// Keep what arrived of large files when cut off, and go on there

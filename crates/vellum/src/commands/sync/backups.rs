@@ -31,7 +31,7 @@ pub fn check(options: &SyncOptions, destination: &Path) -> Result<()> {
 }
 
 /// The path without symlinks, as far as there is something.
-fn real(path: &Path) -> PathBuf {
+pub fn real(path: &Path) -> PathBuf {
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Ok(real), _, _) => real,
         (Err(_), Some(parent), Some(name)) => real(parent).join(name),

@@ -11,7 +11,7 @@ use vellum_sync::options::{
 use vellum_sync::receive::umask;
 
 use super::args::{self, Args};
-use super::{basis, chmod};
+use super::{basis, chmod, staging};
 use crate::error::{CliError, Result};
 
 /// Nanoseconds of a second.
@@ -164,12 +164,7 @@ fn writing(args: &Args) -> Result<WriteOptions> {
             "--backup-dir DIR, --suffix .old",
         ));
     }
-    let partial_dir = typed.partial_dir.clone().map(OsStringExt::into_vec);
-    if let Some(dir) = &partial_dir
-        && (dir.is_empty() || dir.contains(&b'/') || bad(dir))
-    {
-        return Err(CliError::usage("--partial-dir takes one name", "for example --partial-dir .partial"));
-    }
+    let (temp_dir, partial_dir) = staging::typed(typed)?;
     let backup = (kept.backup || dir.is_some()).then_some(BackupLocation { dir, suffix });
     Ok(WriteOptions {
         delta,
@@ -177,6 +172,7 @@ fn writing(args: &Args) -> Result<WriteOptions> {
         append: typed.append || typed.append_verify,
         append_compared: typed.append_verify,
         partial_dir,
+        temp_dir,
         resume: typed.resume || args.show.partial_progress,
         backup,
         trash: kept.trash,

@@ -81,10 +81,6 @@ pub const TABLE: &[RsyncOption] = &[
     value("max-alloc", Anyway("what comes from the other side is bounded")),
     flag("delay-updates", No("each file gets its name when it is complete; --trash keeps the old ones")),
     value("contimeout", DAEMON),
-    short(
-        'T',
-        value("temp-dir", No("a file is written beside its place, so that it gets its name in one step")),
-    ),
     short('y', flag("fuzzy", Ours("--detect-renames"))),
     value("compress-choice", Ours("--compress=zstd, --compress=none")),
     value("zc", Ours("--compress=zstd, --compress=none")),
