@@ -6,6 +6,8 @@ mod basis;
 mod chmod;
 mod ends;
 mod itemize;
+mod line_format;
+mod log;
 mod meaning;
 mod patience;
 mod profile;
@@ -42,6 +44,8 @@ use crate::context::CommandContext;
 use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::progress::ProgressTask;
 use ends::{DestinationEndpoint, SourceEndpoint};
+use line_format::{LineFormat, TransferDirection};
+use log::SyncLog;
 use patience::RetryBudget;
 use report::SyncRun;
 use sources::{OpenedSources, SourceArg};
@@ -83,6 +87,10 @@ fn once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
             let message = "--relative, --mkpath and --remove-source-files have no meaning with --two-way";
             return Err(CliError::usage(message, "leave them out"));
         }
+        if args.show.out_format.is_some() || args.show.log_file.is_some() {
+            let message = "--out-format and --log-file are for one direction, not for --two-way";
+            return Err(CliError::usage(message, "use --itemize, or --json for programs"));
+        }
         return two_way::run(args, &options, &filters, context);
     }
     if options.delete.when != DeletePhase::Never && !(options.preserve.recursive) {
@@ -99,7 +107,12 @@ fn once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if asked.is_empty() {
         return Ok(CommandOutcome::Done);
     }
-    let pair = SyncPair { opened: sources::open(&asked, destination, (&options, &filters), args, context)? };
+    if let Some(typed) = &args.show.out_format {
+        LineFormat::parse("--out-format", typed)?;
+    }
+    let log = SyncLog::open(&args.show, context)?;
+    let pair =
+        SyncPair { opened: sources::open(&asked, destination, (&options, &filters), args, context)?, log };
     if pair.opened.remotes.is_empty() {
         remote::check_here(args)?;
     }
@@ -107,7 +120,14 @@ fn once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         backups::check(&options, &pair.opened.into.path)?;
         staging::check(&options, &pair.opened.into.path)?;
     }
-    pair.run(args, &pair.adapted(&options), context)
+    if let Some(log) = &pair.log {
+        log.begin(&pair.opened.words, args.show.dry_run)?;
+    }
+    let outcome = pair.run(args, &pair.adapted(&options), context);
+    if let (Some(log), Err(error)) = (&pair.log, &outcome) {
+        log.fail(error)?;
+    }
+    outcome
 }
 
 /// Refuses what cannot be meant by where things are to go.
@@ -171,6 +191,7 @@ fn nesting(
 /// What is synchronised in one go.
 struct SyncPair {
     opened: OpenedSources,
+    log: Option<SyncLog>,
 }
 
 impl SyncPair {
@@ -191,7 +212,11 @@ impl SyncPair {
             to: &to,
             plan: &plan,
             done: done.as_ref(),
+            direction: self.direction(),
         };
+        if let Some(log) = &self.log {
+            log.finish(&run, args.show.dry_run)?;
+        }
         let stopped = done.as_ref().is_some_and(|done| done.stopped);
         // A failure is an object of its own.
         if stopped && context.ui.json() {
@@ -199,6 +224,11 @@ impl SyncPair {
         }
         let outcome = run.tell(args, context)?;
         if stopped { Err(CliError::Stopped { resume: AGAIN.into() }) } else { Ok(outcome) }
+    }
+
+    fn direction(&self) -> TransferDirection {
+        let is_from_remote = !self.opened.remotes.is_empty() && self.opened.into.remote.is_none();
+        if is_from_remote { TransferDirection::Receive } else { TransferDirection::Send }
     }
 
     /// The options as they are for these ends.

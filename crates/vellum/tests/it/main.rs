@@ -57,6 +57,7 @@ mod sync_calls;
 mod sync_clocks;
 mod sync_filesystems;
 mod sync_killed;
+mod sync_lines;
 mod sync_moving;
 mod sync_names;
 mod sync_owners;

@@ -63,6 +63,15 @@ pub struct DisplayArgs {
     /// A line for each change, in rsync's letters
     #[arg(short = 'i', long, visible_alias = "itemize-changes")]
     pub itemize: bool,
+    /// A line for each change, as rsync's FORMAT says: %i %n %L %l %f %o %t %M %U %G %B %p
+    #[arg(long, value_name = "FORMAT", alias = "log-format")]
+    pub out_format: Option<String>,
+    /// Append a line for each change to FILE, with the time
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<std::ffi::OsString>,
+    /// The format of these lines instead of '%i %n%L'
+    #[arg(long, value_name = "FORMAT")]
+    pub log_file_format: Option<String>,
     /// Numbers at the end
     #[arg(long)]
     pub stats: bool,

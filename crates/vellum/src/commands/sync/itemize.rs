@@ -49,7 +49,13 @@ impl ItemizedStep<'_> {
         }
     }
 
-    fn shown(&self) -> String {
+    /// What is at the source, or what is deleted.
+    pub fn entry(&self) -> Option<ListingEntry<'_>> {
+        self.source().or_else(|| self.old())
+    }
+
+    /// The path as it is shown: of a directory with a slash behind it.
+    pub fn name(&self) -> String {
         let path = self.path();
         let is_dir = self.source().or_else(|| self.old()).is_some_and(|entry| entry.is_dir());
         match (path.is_empty(), is_dir) {
@@ -68,7 +74,7 @@ impl ItemizedStep<'_> {
 
     /// In words: what is done to it.
     pub fn words(&self) -> String {
-        let path = self.shown();
+        let path = self.name();
         let new = self.step.what.has(Differences::NEW);
         match self.step.action {
             StepAction::MakeDir => format!("make    {path}"),
@@ -119,9 +125,13 @@ impl ItemizedStep<'_> {
 
     /// In rsync's letters.
     pub fn letters(&self) -> String {
-        let path = self.shown();
+        format!("{} {}{}", self.change_letters(), self.name(), self.link())
+    }
+
+    /// What differs, in rsync's letters.
+    pub fn change_letters(&self) -> String {
         if self.step.action == StepAction::Delete {
-            return format!("*deleting   {path}");
+            return "*deleting  ".into();
         }
         let what = self.step.what;
         let letter = match self.source().map(|entry| entry.kind()) {
@@ -137,21 +147,12 @@ impl ItemizedStep<'_> {
             StepAction::Attributes => '.',
             _ => 'c',
         };
-        let link = match (self.step.action, self.other_path()) {
-            (StepAction::Link, Some(first)) => format!(" => {}", show(&first)),
-            (StepAction::Rename, Some(old)) => format!(" <- {}", show(&old)),
-            (StepAction::Symlink, _) => {
-                format!(" -> {}", self.source().map(|e| show(e.target())).unwrap_or_default())
-            }
-            _ => String::new(),
-        };
         if what.has(Differences::NEW) && self.step.action != StepAction::Link {
-            return format!("{kind}{letter}+++++++++ {path}{link}");
+            return format!("{kind}{letter}+++++++++");
         }
         let mark = |flag: Differences, letter: char| if what.has(flag) { letter } else { '.' };
-        let content = mark(Differences::CONTENT, 'c');
         let marks: String = [
-            content,
+            mark(Differences::CONTENT, 'c'),
             mark(Differences::SIZE, 's'),
             mark(Differences::TIME, 't'),
             mark(Differences::MODE, 'p'),
@@ -163,7 +164,19 @@ impl ItemizedStep<'_> {
         ]
         .iter()
         .collect();
-        format!("{kind}{letter}{marks} {path}{link}")
+        format!("{kind}{letter}{marks}")
+    }
+
+    /// What a symlink leads to, which file a name is another name of, or which path a file had.
+    pub fn link(&self) -> String {
+        match (self.step.action, self.other_path()) {
+            (StepAction::Link, Some(first)) => format!(" => {}", show(&first)),
+            (StepAction::Rename, Some(old)) => format!(" <- {}", show(&old)),
+            (StepAction::Symlink, _) => {
+                format!(" -> {}", self.source().map(|entry| show(entry.target())).unwrap_or_default())
+            }
+            _ => String::new(),
+        }
     }
 }
 

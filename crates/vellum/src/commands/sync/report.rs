@@ -8,6 +8,7 @@ use vellum_volume::tree::show;
 
 use super::args::Args;
 use super::itemize::{self, told};
+use super::line_format::{LineFormat, TransferDirection};
 use crate::context::CommandContext;
 use crate::error::{CommandOutcome, Result};
 use crate::ui::format;
@@ -26,6 +27,8 @@ pub struct SyncRun<'a> {
     pub plan: &'a SyncPlan,
     /// What became of it; none for a dry run.
     pub done: Option<&'a SyncReport>,
+    /// Which way content went.
+    pub direction: TransferDirection,
 }
 
 /// A run as JSON tells it.
@@ -121,6 +124,9 @@ impl SyncRun<'_> {
         {
             return Ok(());
         }
+        if let Some(typed) = &args.show.out_format {
+            return self.formatted_lines(&LineFormat::parse("--out-format", typed)?, args, context);
+        }
         if args.show.dry_run {
             ui.line(format!("Dry run: {}", self.words))?;
         }
@@ -153,8 +159,21 @@ impl SyncRun<'_> {
         if args.show.stats || info { self.facts(context) } else { ui.line(self.summary(args.show.dry_run)) }
     }
 
+    /// Lines in the user's own format, and no others unless they are asked for.
+    fn formatted_lines(&self, format: &LineFormat, args: &Args, context: &CommandContext) -> Result<()> {
+        if !format.is_empty() {
+            for step in told(self.plan, self.from, self.to) {
+                context.ui.line(format.line(&step, self.direction))?;
+            }
+        }
+        if let Some(refusal) = &self.plan.refusal {
+            context.ui.note(format!("this would be refused: {refusal}"))?;
+        }
+        if args.show.stats { self.facts(context) } else { Ok(()) }
+    }
+
     /// One line: what was done.
-    fn summary(&self, dry: bool) -> String {
+    pub fn summary(&self, dry: bool) -> String {
         let counts = &self.plan.counts;
         if self.plan.is_empty() && self.plan.moved.is_empty() {
             return match counts.entries {

@@ -7,6 +7,7 @@ use vellum_volume::tree::show;
 
 use super::super::args::Args;
 use super::super::itemize::told;
+use super::super::line_format::TransferDirection;
 use super::super::report::{SyncRun, SyncRunJson};
 use super::{TwoWayEndpoints, TwoWayRun};
 use crate::context::CommandContext;
@@ -61,6 +62,7 @@ pub fn tell(
         to: listing(from.other()),
         plan: from.of(&ran.plan.plans),
         done: ran.done.as_ref().map(|done| from.of(&done.reports)),
+        direction: TransferDirection::Send,
     });
     let problems = problems(ran, &runs);
     if context.ui.json() {

@@ -1,0 +1,247 @@
+//! Lines in a format that the user gives, as rsync's `--out-format` and `--log-file-format` have it.
+//!
+//! Invariant: a format is refused before anything is changed if it has an escape that is not known. Deliberately absent:
+//! bytes sent for one file (`%b`, `%c`), which are counted for a run, and what only daemons know (`%h`, `%a`, `%u`, `%m`,
+//! `%P`).
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+use vellum_sync::listing::ListingEntry;
+use vellum_sync::plan::StepAction;
+use vellum_types::UnixTime;
+use vellum_volume::tree::show;
+
+use super::itemize::ItemizedStep;
+use crate::error::{CliError, Result};
+
+/// What is logged of a step unless a format is given.
+const DEFAULT: &str = "%i %n%L";
+
+/// A format that was understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineFormat(Vec<FormatPart>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum FormatPart {
+    Text(String),
+    Field { field: LineField, width: FieldWidth },
+}
+
+/// How a field is padded with spaces.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct FieldWidth {
+    columns: usize,
+    is_left: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LineField {
+    Letters,
+    Name,
+    Link,
+    Length,
+    Path,
+    Operation,
+    Now,
+    Modified,
+    User,
+    Group,
+    Permissions,
+    Process,
+}
+
+/// Which way content goes, seen from here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransferDirection {
+    /// To this host's other directory, or to another host.
+    Send,
+    /// From another host.
+    Receive,
+}
+
+impl Default for LineFormat {
+    fn default() -> Self {
+        Self::parse("--log-file-format", DEFAULT).unwrap_or(Self(Vec::new()))
+    }
+}
+
+impl LineFormat {
+    /// Understands the format that was given to `option`.
+    pub fn parse(option: &str, typed: &str) -> Result<Self> {
+        let mut parts = Vec::new();
+        let mut text = String::new();
+        let mut rest = typed.chars().peekable();
+        while let Some(char) = rest.next() {
+            if char != '%' {
+                text.push(char);
+                continue;
+            }
+            let mut width = FieldWidth { is_left: rest.next_if_eq(&'-').is_some(), columns: 0 };
+            while let Some(digit) = rest.peek().and_then(|char| char.to_digit(10)) {
+                rest.next();
+                width.columns = (width.columns * 10 + digit as usize).min(COLUMNS_MAX);
+            }
+            let letter = rest.next();
+            if letter == Some('%') && width == FieldWidth::default() {
+                text.push('%');
+                continue;
+            }
+            let field = letter.and_then(LineField::of_letter).ok_or_else(|| unknown(option, letter))?;
+            if !text.is_empty() {
+                parts.push(FormatPart::Text(std::mem::take(&mut text)));
+            }
+            parts.push(FormatPart::Field { field, width });
+        }
+        if !text.is_empty() {
+            parts.push(FormatPart::Text(text));
+        }
+        Ok(Self(parts))
+    }
+
+    /// Whether nothing is to be printed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The line of a step.
+    pub fn line(&self, step: &ItemizedStep<'_>, direction: TransferDirection) -> String {
+        let mut line = String::new();
+        for part in &self.0 {
+            match part {
+                FormatPart::Text(text) => line.push_str(text),
+                FormatPart::Field { field, width } => {
+                    let value = field.value(step, direction);
+                    let missing = width.columns.saturating_sub(value.chars().count());
+                    let spaces = " ".repeat(missing);
+                    line.extend(if width.is_left { [value, spaces] } else { [spaces, value] });
+                }
+            }
+        }
+        line
+    }
+}
+
+/// Most columns that a field is padded to.
+const COLUMNS_MAX: usize = 1000;
+
+fn unknown(option: &str, letter: Option<char>) -> CliError {
+    let message = match letter {
+        Some(letter @ ('b' | 'c')) => {
+            format!("{option} has %{letter}: bytes are counted for the whole run, not for one file")
+        }
+        Some(letter @ ('a' | 'h' | 'm' | 'P' | 'u')) => {
+            format!("{option} has %{letter}, which only rsync daemons know")
+        }
+        Some(letter) => format!("{option} has %{}, which means nothing", show(letter.to_string().as_bytes())),
+        None => format!("{option} ends with a '%'"),
+    };
+    CliError::usage(message, "it takes %i %n %L %l %f %o %t %M %U %G %B %p, and %% for a percent sign")
+}
+
+impl LineField {
+    fn of_letter(letter: char) -> Option<Self> {
+        Some(match letter {
+            'i' => Self::Letters,
+            'n' => Self::Name,
+            'L' => Self::Link,
+            'l' => Self::Length,
+            'f' => Self::Path,
+            'o' => Self::Operation,
+            't' => Self::Now,
+            'M' => Self::Modified,
+            'U' => Self::User,
+            'G' => Self::Group,
+            'B' => Self::Permissions,
+            'p' => Self::Process,
+            _ => return None,
+        })
+    }
+
+    fn value(self, step: &ItemizedStep<'_>, direction: TransferDirection) -> String {
+        let of = |value: &dyn Fn(ListingEntry<'_>) -> String| step.entry().map(value).unwrap_or_default();
+        match self {
+            Self::Letters => step.change_letters(),
+            Self::Name => step.name(),
+            Self::Link => step.link(),
+            Self::Length => of(&|entry| entry.size().to_string()),
+            Self::Path => show(&step.path()),
+            Self::Operation => match (step.step.action, direction) {
+                (StepAction::Delete, _) => "del.".into(),
+                (_, TransferDirection::Send) => "send".into(),
+                (_, TransferDirection::Receive) => "recv".into(),
+            },
+            Self::Now => now(),
+            Self::Modified => of(&|entry| modified(entry.mtime())),
+            Self::User => of(&|entry| entry.uid().to_string()),
+            Self::Group => of(&|entry| entry.gid().to_string()),
+            Self::Permissions => of(&|entry| permissions(entry.mode())),
+            Self::Process => std::process::id().to_string(),
+        }
+    }
+}
+
+/// The present time, as lines of logs begin.
+pub fn now() -> String {
+    Zoned::now().strftime("%Y/%m/%d %H:%M:%S").to_string()
+}
+
+fn modified(time: UnixTime) -> String {
+    let nanos = i32::try_from(time.nanos).unwrap_or(0);
+    let Ok(time) = Timestamp::new(time.secs, nanos) else { return time.secs.to_string() };
+    time.to_zoned(TimeZone::system()).strftime("%Y/%m/%d-%H:%M:%S").to_string()
+}
+
+/// `rwxr-xr-x`, with `s`, `S`, `t` and `T`.
+fn permissions(mode: u32) -> String {
+    let classes = [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')];
+    classes
+        .into_iter()
+        .flat_map(|(shift, special, letter)| {
+            let bits = mode >> shift;
+            let execute = match (bits & 1 != 0, mode & special != 0) {
+                (true, true) => letter,
+                (false, true) => letter.to_ascii_uppercase(),
+                (true, false) => 'x',
+                (false, false) => '-',
+            };
+            [if bits & 4 != 0 { 'r' } else { '-' }, if bits & 2 != 0 { 'w' } else { '-' }, execute]
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn formats_are_read_with_widths_and_percent_signs() {
+        let format = LineFormat::parse("--out-format", "a%%b %-10n|%5l").unwrap();
+        let field =
+            |field, columns, is_left| FormatPart::Field { field, width: FieldWidth { columns, is_left } };
+        let text = |text: &str| FormatPart::Text(text.into());
+        assert_eq!(
+            format.0,
+            [text("a%b "), field(LineField::Name, 10, true), text("|"), field(LineField::Length, 5, false)]
+        );
+        assert!(LineFormat::parse("--out-format", "").unwrap().is_empty());
+        assert_eq!(LineFormat::default().0.len(), 4);
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused_by_name() {
+        for (typed, said) in [("%z", "%z"), ("%b", "whole run"), ("%h", "daemons"), ("100%", "ends with")] {
+            let error = LineFormat::parse("--out-format", typed).unwrap_err();
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn permissions_are_those_of_ls() {
+        assert_eq!(permissions(0o755), "rwxr-xr-x");
+        assert_eq!(permissions(0o4611), "rwS--x--x");
+        assert_eq!(permissions(0o3777), "rwxrwsrwt");
+        assert_eq!(permissions(0o1000), "--------T");
+    }
+}
