@@ -7,6 +7,7 @@ mod chmod;
 mod ends;
 mod itemize;
 mod line_format;
+mod list_only;
 mod log;
 mod meaning;
 mod patience;
@@ -45,6 +46,7 @@ use crate::error::{CliError, CommandOutcome, Result};
 use crate::ui::progress::ProgressTask;
 use ends::{DestinationEndpoint, SourceEndpoint};
 use line_format::{LineFormat, TransferDirection};
+use list_only::SourceLister;
 use log::SyncLog;
 use patience::RetryBudget;
 use report::SyncRun;
@@ -75,9 +77,14 @@ pub fn run(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
 /// One run.
 fn once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     args.rsync.check()?;
-    let Some((destination, sources)) = args.ends.split_last().filter(|(_, sources)| !sources.is_empty())
-    else {
-        return Err(CliError::usage("a source and a destination are needed", "vellum sync SRC DST"));
+    let (sources, destination) = match args.ends.as_slice() {
+        [] => return Err(CliError::usage("a source and a destination are needed", "vellum sync SRC DST")),
+        sources @ [_] if args.show.list_only => (sources, None),
+        [_] => {
+            let hint = "vellum sync SRC DST; 'vellum sync --list-only SRC' lists what is there";
+            return Err(CliError::usage("a source and a destination are needed", hint));
+        }
+        [sources @ .., destination] => (sources, Some(destination)),
     };
     let options = Arc::new(meaning::options(args)?);
     let filters = args.rules.filters(context, args.preserve.recursive, args.delete.delete_excluded)?;
@@ -107,6 +114,9 @@ fn once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     if asked.is_empty() {
         return Ok(CommandOutcome::Done);
     }
+    let Some(destination) = destination.filter(|_| !args.show.list_only) else {
+        return SourceLister { options: &options, filters: &filters, args, context }.list_sources(&asked);
+    };
     if let Some(typed) = &args.show.out_format {
         LineFormat::parse("--out-format", typed)?;
     }

@@ -130,3 +130,50 @@ fn what_cannot_be_logged_changes_nothing() {
     // No format, no lines.
     assert_eq!(sync(&["-a", "--out-format", ""]).ok().out, "");
 }
+
+/// The lines of `--list-only`, by our program and by rsync; directories without their bytes.
+fn both_lists(root: &Path, words: &[&str]) -> [BTreeSet<String>; 2] {
+    let ours = run(root, &[&["sync", "--list-only"], words].concat(), std::process::Stdio::null()).ok().out;
+    let mut rsync = Command::new("rsync");
+    let theirs = rsync.arg("--list-only").args(words).current_dir(root).env("TZ", "UTC").output().unwrap();
+    assert!(theirs.status.success(), "{theirs:?}");
+    [ours, String::from_utf8(theirs.stdout).unwrap()].map(|text| {
+        let line = |line: &str| match line.starts_with('d') {
+            true => format!("{} {}", &line[..10], line.rsplit(' ').next().unwrap()),
+            false => line.to_owned(),
+        };
+        text.lines().map(line).collect()
+    })
+}
+
+#[test]
+fn a_source_is_listed_as_rsync_lists_it() {
+    let world = World::empty();
+    let root = world.path("ours");
+    make(&root);
+    for words in [
+        &["-a", "src/"][..],
+        &["-a", "src"],
+        &["-d", "src/"],
+        &["-d", "src"],
+        &["-r", "--exclude=dir", "src/"],
+        &["-a", "--include=*/", "--exclude=*", "src/"],
+        &["src/new"],
+        &["-a", "src/", "dst"],
+        &["-a", "src/", "dst/gone", "elsewhere"],
+    ] {
+        let [ours, theirs] = both_lists(&root, words);
+        assert!(!theirs.is_empty(), "{words:?}");
+        assert_eq!(ours, theirs, "{words:?}");
+    }
+    assert!(!root.join("elsewhere").exists());
+    let listed =
+        run(&root, &["sync", "--list-only", "--json", "-a", "src/"], std::process::Stdio::null()).ok();
+    let listed: serde_json::Value = serde_json::from_str(&listed.out).unwrap();
+    let entries = listed["entries"].as_array().unwrap();
+    let link = entries.iter().find(|entry| entry["path"] == "link").unwrap();
+    assert_eq!((link["kind"].as_str(), link["target"]["path"].as_str()), (Some("symlink"), Some("new")));
+    // One end is a source only if that is said.
+    run(&root, &["sync", "-a", "src/"], std::process::Stdio::null()).code(3).remarks("--list-only SRC");
+    run(&root, &["sync", "--list-only", "nowhere"], std::process::Stdio::null()).code(2).remarks("nowhere");
+}

@@ -63,6 +63,9 @@ pub struct DisplayArgs {
     /// A line for each change, in rsync's letters
     #[arg(short = 'i', long, visible_alias = "itemize-changes")]
     pub itemize: bool,
+    /// List what SRC has instead of copying it; DST may be left out
+    #[arg(long)]
+    pub list_only: bool,
     /// A line for each change, as rsync's FORMAT says: %i %n %L %l %f %o %t %M %U %G %B %p
     #[arg(long, value_name = "FORMAT", alias = "log-format")]
     pub out_format: Option<String>,

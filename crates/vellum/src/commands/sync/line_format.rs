@@ -13,6 +13,7 @@ use vellum_volume::tree::show;
 
 use super::itemize::ItemizedStep;
 use crate::error::{CliError, Result};
+use crate::ui::format;
 
 /// What is logged of a step unless a format is given.
 const DEFAULT: &str = "%i %n%L";
@@ -174,7 +175,9 @@ impl LineField {
             Self::Modified => of(&|entry| modified(entry.mtime())),
             Self::User => of(&|entry| entry.uid().to_string()),
             Self::Group => of(&|entry| entry.gid().to_string()),
-            Self::Permissions => of(&|entry| permissions(entry.mode())),
+            Self::Permissions => {
+                of(&|entry| format::mode(entry.kind(), entry.mode()).chars().skip(1).collect())
+            }
             Self::Process => std::process::id().to_string(),
         }
     }
@@ -185,28 +188,16 @@ pub fn now() -> String {
     Zoned::now().strftime("%Y/%m/%d %H:%M:%S").to_string()
 }
 
+/// When something was modified, as rsync writes it.
 fn modified(time: UnixTime) -> String {
-    let nanos = i32::try_from(time.nanos).unwrap_or(0);
-    let Ok(time) = Timestamp::new(time.secs, nanos) else { return time.secs.to_string() };
-    time.to_zoned(TimeZone::system()).strftime("%Y/%m/%d-%H:%M:%S").to_string()
+    local_time(time, "%Y/%m/%d-%H:%M:%S")
 }
 
-/// `rwxr-xr-x`, with `s`, `S`, `t` and `T`.
-fn permissions(mode: u32) -> String {
-    let classes = [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')];
-    classes
-        .into_iter()
-        .flat_map(|(shift, special, letter)| {
-            let bits = mode >> shift;
-            let execute = match (bits & 1 != 0, mode & special != 0) {
-                (true, true) => letter,
-                (false, true) => letter.to_ascii_uppercase(),
-                (true, false) => 'x',
-                (false, false) => '-',
-            };
-            [if bits & 4 != 0 { 'r' } else { '-' }, if bits & 2 != 0 { 'w' } else { '-' }, execute]
-        })
-        .collect()
+/// A time in this place, in a format of `strftime`.
+pub fn local_time(time: UnixTime, format: &str) -> String {
+    let nanos = i32::try_from(time.nanos).unwrap_or(0);
+    let Ok(time) = Timestamp::new(time.secs, nanos) else { return time.secs.to_string() };
+    time.to_zoned(TimeZone::system()).strftime(format).to_string()
 }
 
 #[cfg(test)]
@@ -235,13 +226,5 @@ mod tests {
             let error = LineFormat::parse("--out-format", typed).unwrap_err();
             assert!(error.to_string().contains(said), "{error}");
         }
-    }
-
-    #[test]
-    fn permissions_are_those_of_ls() {
-        assert_eq!(permissions(0o755), "rwxr-xr-x");
-        assert_eq!(permissions(0o4611), "rwS--x--x");
-        assert_eq!(permissions(0o3777), "rwxrwsrwt");
-        assert_eq!(permissions(0o1000), "--------T");
     }
 }

@@ -110,7 +110,6 @@ pub const TABLE: &[RsyncOption] = &[
     short('M', value("remote-option", No("the other side is told all options"))),
     value("password-file", DAEMON),
     value("early-input", DAEMON),
-    flag("list-only", Ours("-n")),
     value("stop-after", Ours("timeout -s INT 10m vellum sync: the next run goes on")),
     value("time-limit", Ours("timeout -s INT 10m vellum sync: the next run goes on")),
     value("stop-at", Ours("timeout -s INT 10m vellum sync: the next run goes on")),

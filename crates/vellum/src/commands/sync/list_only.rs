@@ -1,0 +1,139 @@
+//! `--list-only`: what a source has, by the rules, and nothing is done with it.
+//!
+//! Invariant: no destination is opened. A line is as rsync has it: mode, bytes, time, name.
+
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use vellum_sync::SyncError;
+use vellum_sync::listing::{EntryFlags, ListingEntry};
+use vellum_sync::options::{SymlinkHandling, SyncOptions};
+use vellum_sync::rules::SyncFilters;
+use vellum_sync::source::{ListingRequest, SyncSide};
+use vellum_types::FileKind;
+use vellum_volume::tree::show;
+
+use super::args::Args;
+use super::line_format::local_time;
+use super::sources::SourceArg;
+use crate::context::CommandContext;
+use crate::error::{CommandOutcome, Result};
+use crate::ui::format;
+use crate::ui::json::{self, NameJson, ProblemJson};
+use crate::ui::progress::ProgressTask;
+
+const TASK: ProgressTask = ProgressTask { first: "Listing", verb: "Listing", item: "entry" };
+
+/// Columns that the number of bytes takes, as with rsync.
+const SIZE_COLUMNS: usize = 14;
+
+#[derive(Serialize)]
+struct SourceListJson {
+    entries: Vec<SourceEntryJson>,
+    problems: Vec<ProblemJson>,
+}
+
+#[derive(Serialize)]
+struct SourceEntryJson {
+    #[serde(flatten)]
+    name: NameJson,
+    kind: &'static str,
+    mode: String,
+    size: u64,
+    modified: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<NameJson>,
+}
+
+/// What is listed how.
+pub struct SourceLister<'a> {
+    pub options: &'a Arc<SyncOptions>,
+    pub filters: &'a Arc<SyncFilters>,
+    pub args: &'a Args,
+    pub context: &'a CommandContext,
+}
+
+impl SourceLister<'_> {
+    /// Lists each source.
+    pub fn list_sources(&self, asked: &[SourceArg]) -> Result<CommandOutcome> {
+        let ui = &self.context.ui;
+        let mut listed = SourceListJson { entries: Vec::new(), problems: Vec::new() };
+        for asked in asked {
+            self.list_source(asked, &mut listed)?;
+        }
+        if ui.json() {
+            ui.object(&listed)?;
+        } else {
+            ui.warn_of(&listed.problems)?;
+        }
+        Ok(if listed.problems.is_empty() { CommandOutcome::Done } else { CommandOutcome::Findings })
+    }
+
+    fn list_source(&self, asked: &SourceArg, listed: &mut SourceListJson) -> Result<()> {
+        let from = asked.open(self.args, self.context)?;
+        let top = from.name.clone().filter(|_| from.is_dir).unwrap_or_default();
+        let root = from.root.as_ref().map(|root| root.as_os_str().as_bytes()).unwrap_or_default();
+        let mut options = SyncOptions::clone(self.options);
+        let is_recursive = options.preserve.recursive;
+        // Without recursion, what is in the directory is listed, or the directory that was named.
+        options.preserve.dirs = true;
+        // The bytes of a symlink are those of where it leads.
+        options.preserve.symlinks = SymlinkHandling::Keep;
+        let options = Arc::new(options);
+        let rules = asked.filters(self.filters, &options)?;
+        let request = ListingRequest {
+            side: SyncSide::Source,
+            rules: rules.judge_named(SyncSide::Source, root, &top).map_err(SyncError::from)?,
+            options,
+            top: top.clone(),
+            avoid: None,
+            owners: false,
+        };
+        let source = (from.open)(from.name.as_deref().unwrap_or_default());
+        let found = self.context.watch(TASK, |meter| source.list(&request, meter))?;
+        for entry in found.iter().filter(|entry| !entry.flags().has(EntryFlags::WITHHELD)) {
+            let path = entry.path();
+            let is_shown = is_recursive || top.is_empty() || path.is_empty();
+            // The root of a single entry is no directory of the source's.
+            if !is_shown || path.is_empty() && !from.is_dir {
+                continue;
+            }
+            let path = match (top.is_empty(), path.is_empty()) {
+                (true, true) => b".".to_vec(),
+                (true, false) => path,
+                (false, true) => top.clone(),
+                (false, false) => [&top[..], b"/", &path].concat(),
+            };
+            self.show_entry(&path, entry, listed)?;
+        }
+        let problems = found.unlisted.iter();
+        listed
+            .problems
+            .extend(problems.map(|unlisted| ProblemJson::new(&unlisted.path, unlisted.message.clone())));
+        Ok(())
+    }
+
+    fn show_entry(&self, path: &[u8], entry: ListingEntry<'_>, listed: &mut SourceListJson) -> Result<()> {
+        let is_link = entry.kind() == FileKind::Symlink;
+        // As with rsync, where a symlink leads is shown if symlinks are copied.
+        let shows_target = is_link && self.options.preserve.symlinks != SymlinkHandling::Skip;
+        let size = if is_link { entry.target().len() as u64 } else { entry.size() };
+        if self.context.ui.json() {
+            listed.entries.push(SourceEntryJson {
+                name: NameJson::new(path),
+                kind: json::kind(entry.kind()),
+                mode: format!("{:04o}", entry.mode() & 0o7777),
+                size,
+                modified: json::time(entry.mtime()),
+                target: shows_target.then(|| NameJson::new(entry.target())),
+            });
+            return Ok(());
+        }
+        let mode = format::mode(entry.kind(), entry.mode());
+        let size = format::number(size);
+        let time = local_time(entry.mtime(), "%Y/%m/%d %H:%M:%S");
+        let target = if shows_target { format!(" -> {}", show(entry.target())) } else { String::new() };
+        self.context.ui.line(format!("{mode} {size:>SIZE_COLUMNS$} {time} {}{target}", show(path)))
+    }
+}
