@@ -221,6 +221,9 @@ pub struct WriteOptions {
     /// beside their places.
     #[serde(default)]
     pub temp_dir: Option<Vec<u8>>,
+    /// All new content gets its names when everything is written.
+    #[serde(default)]
+    pub delays_names: bool,
     /// What arrived of a file when a run was cut off is kept, and taken up by the next one.
     pub resume: bool,
     /// What is replaced or deleted is kept.

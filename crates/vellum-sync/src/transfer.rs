@@ -4,6 +4,7 @@
 //! all others would share (no space, read-only) nothing more is begun. Deliberately absent: what a step means for the
 //! filesystem (see `receive`).
 
+mod burst;
 mod carrier;
 mod nest;
 mod queue;
@@ -18,9 +19,11 @@ use crate::listing::ListingEntryId;
 use crate::local::LocalEnd;
 use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod};
 use crate::receive::{
-    BackupKeeper, EntryWriter, StagingDirectories, SyncJob, SyncProblem, SyncReport, TransferControl,
+    BackupKeeper, DelayedNames, EntryWriter, StagingDirectories, SyncJob, SyncProblem, SyncReport,
+    TransferControl,
 };
 use crate::source::WantedFile;
+use burst::is_delayed;
 use carrier::TransferContext;
 use nest::HiddenDirectories;
 
@@ -45,7 +48,11 @@ pub(crate) fn carry_out(to: &LocalEnd, job: &SyncJob<'_>, meter: &ProgressMeter)
     let replaces = job.plan.steps.iter().any(|step| step.old.is_some() && step.phase != StepPhase::Finish);
     let keeper = if replaces { BackupKeeper::new(to.root(), &options.writing)? } else { None };
     let flow = TransferControl::new(meter, options.preserve.sparse, options.effort.bandwidth);
-    let carrier = TransferContext::new(to.root(), EntryWriter::new(job, flow, keeper, staging), meter);
+    let mut receiver = EntryWriter::new(job, flow, keeper, staging);
+    if options.writing.delays_names && job.plan.phase(StepPhase::Files).iter().any(is_delayed) {
+        receiver.delayed = Some(DelayedNames::new(to.root())?);
+    }
+    let carrier = TransferContext::new(to.root(), receiver, meter);
     run(&carrier, job);
     let mut durable = false;
     if options.writing.fsync || options.moves {
@@ -70,10 +77,13 @@ fn run(carrier: &TransferContext<'_>, job: &SyncJob<'_>) {
             nests.fill(carrier, steps)
         });
     }
-    let asked = |step: &SyncStep| !nests.take(step, job);
+    let is_later = |step: &SyncStep| carrier.delayed().is_some() && !is_delayed(step);
+    let asked = |step: &SyncStep| !is_later(step) && !nests.take(step, job);
     queue::in_parallel(carrier, files, &asked, &|steps| {
         carrier.one_by_one(steps.iter().filter(|step| asked(step)));
     });
+    carrier.name_delayed(job);
+    carrier.one_by_one(files.iter().filter(|step| is_later(step)));
     carrier.one_by_one(plan.phase(StepPhase::Links));
     let deletes = plan.phase(StepPhase::Delete);
     if !deletes.is_empty() && carrier.failed.load(Ordering::Relaxed) {

@@ -13,6 +13,7 @@ use vellum_checkout::meta::FileStat;
 use vellum_types::{FileKind, UnixTime};
 
 use super::content::BLOCK;
+use super::delayed::DelayedNames;
 use super::filling::FileFill;
 use super::partial::PartialFile;
 use super::small::{NewFileDefaults, begun};
@@ -31,6 +32,7 @@ pub(crate) struct EntryWriter<'a> {
     pub flow: TransferControl<'a>,
     pub keeper: Option<BackupKeeper>,
     pub(super) staging: StagingDirectories,
+    pub delayed: Option<DelayedNames>,
     umask: u32,
     /// What was changed before this moment was changed before the run.
     pub(super) begun: UnixTime,
@@ -66,6 +68,7 @@ impl<'a> EntryWriter<'a> {
             flow,
             keeper,
             staging,
+            delayed: None,
             umask,
             begun: begun(),
             siblings: NewFileDefaults::default(),

@@ -107,14 +107,14 @@ pub(super) enum WrittenFile {
 }
 
 impl WrittenFile {
-    fn file(&self) -> Result<&File> {
+    pub(super) fn file(&self) -> Result<&File> {
         match self {
             Self::Staged(staged) => Ok(staged.file()?),
             Self::Partial(partial) => Ok(&partial.file),
         }
     }
 
-    fn commit_in(
+    pub(super) fn commit_in(
         &mut self,
         dir: &HeldDir,
         name: &[u8],
@@ -123,6 +123,15 @@ impl WrittenFile {
         match self {
             Self::Staged(staged) => staged.commit_in(dir, name, replace),
             Self::Partial(partial) => partial.commit_in(dir, name, replace),
+        }
+    }
+}
+
+impl WrittenFile {
+    /// Takes it away where it was written: it was copied.
+    pub(super) fn discard(self) {
+        if let Self::Partial(partial) = self {
+            partial.clear(false);
         }
     }
 }
@@ -136,6 +145,9 @@ impl EntryWriter<'_> {
         step: &SyncStep,
         entry: &ListingEntry<'_>,
     ) -> Result<()> {
+        if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.is_open()) {
+            return self.delay(delayed, written, dir, (step, entry));
+        }
         let named = self.name_or_copy(&mut written, dir, step, entry);
         if let (Err(error), WrittenFile::Partial(partial)) = (&named, &written) {
             partial.clear(is_cut_off(error));
@@ -168,7 +180,7 @@ impl EntryWriter<'_> {
     }
 
     /// A copy, beside its place, of a file that was written on another filesystem.
-    fn copied(
+    pub(super) fn copied(
         &self,
         file: &File,
         dir: &HeldDir,

@@ -16,7 +16,9 @@ use crate::local::OpenListingDirs;
 use crate::options::RETRIES;
 use crate::path::join;
 use crate::plan::{StepAction, StepPhase, SyncStep, WriteMethod};
-use crate::receive::{EntryDestination, EntryWriter, IdleWorkers, SyncJob, SyncProblem, SyncReport, taken};
+use crate::receive::{
+    DelayedNames, EntryDestination, EntryWriter, IdleWorkers, SyncJob, SyncProblem, SyncReport, taken,
+};
 
 /// Mode of directories until they have their own: nobody else reads what may be secret.
 const PRIVATE: u32 = 0o700;
@@ -36,6 +38,8 @@ pub(super) struct TransferContext<'a> {
     pub failed: AtomicBool,
     /// All else would fail as well.
     over: AtomicBool,
+    /// The other side is gone.
+    pub cut: AtomicBool,
     problems: Mutex<Vec<SyncProblem>>,
 }
 
@@ -52,6 +56,7 @@ impl<'a> TransferContext<'a> {
             steps: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             over: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
             problems: Mutex::default(),
         }
     }
@@ -68,6 +73,26 @@ impl<'a> TransferContext<'a> {
             stopped: self.meter.stopped(),
             ..SyncReport::default()
         }
+    }
+
+    /// What writes entries.
+    pub fn receiver(&self) -> &EntryWriter<'a> {
+        &self.receiver
+    }
+
+    /// The files that wait for their names.
+    pub fn delayed(&self) -> Option<&DelayedNames> {
+        self.receiver.delayed.as_ref()
+    }
+
+    /// A step that was counted was not carried out after all.
+    pub fn uncount(&self) {
+        self.steps.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether somebody asked to stop.
+    pub fn is_stopped(&self) -> bool {
+        self.meter.stopped()
     }
 
     /// What is carried out.
@@ -161,6 +186,8 @@ impl<'a> TransferContext<'a> {
         let vanished = matches!(error, SyncError::Vanished);
         self.failed.fetch_or(!vanished, Ordering::Relaxed);
         self.over.fetch_or(error.is_final(), Ordering::Relaxed);
+        let is_cut = matches!(error, SyncError::Lost | SyncError::LostTo { .. });
+        self.cut.fetch_or(is_cut, Ordering::Relaxed);
         self.tell_problem(SyncProblem { path: path.to_vec(), message: error.chain(), vanished });
     }
 
@@ -233,7 +260,7 @@ impl<'a> TransferContext<'a> {
         }
     }
 
-    fn parent(&self, entry: &ListingEntry<'_>) -> Result<HeldDir> {
+    pub fn parent(&self, entry: &ListingEntry<'_>) -> Result<HeldDir> {
         entry.parent().map_or_else(|| self.dirs.get(entry), |parent| self.dirs.get(&parent))
     }
 

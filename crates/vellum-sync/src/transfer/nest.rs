@@ -49,7 +49,9 @@ impl HiddenDirectories {
     /// Those that are worth it.
     pub fn of(job: &SyncJob<'_>) -> Self {
         // What arrives slowly shall be seen, and stay.
-        if job.options.writing.temp_dir.is_some()
+        let writing = &job.options.writing;
+        if writing.temp_dir.is_some()
+            || writing.delays_names
             || job.source.looks_at_old()
             || job.options.effort.bandwidth.is_some()
         {

@@ -1,4 +1,5 @@
-//! `vellum sync` with `--temp-dir`: files are written in a directory of the user's before they get their names.
+//! `vellum sync` with `--temp-dir` (files are written in a directory of the user's before they get their names) and with
+//! `--delay-updates` (they get them all at once).
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -128,4 +129,117 @@ fn the_temporary_directory_of_another_host_is_there() {
     host.assert_equal("src", "here");
     host.sync(&["-a", "-T", elsewhere, &host.at("src/"), "here"]).ok().says("Nothing to do");
     assert_eq!(fs::metadata(world.tree().join("there/large")).unwrap().nlink(), 1);
+}
+
+/// The names in a tree that are temporary.
+fn temporary(world: &World, tree: &str) -> Vec<String> {
+    let all = told(&world.tree().join(tree)).into_iter();
+    all.filter(|line| line.contains(".vellum-tmp")).collect()
+}
+
+#[test]
+fn delayed_files_are_what_they_would_be_without_delay() {
+    let host = Host::new();
+    let world = &host.world;
+    let trees = ["plain", "temp", "linked", "there", "here"];
+    fill(world, &trees);
+    world.write("src/dir/one", "two names");
+    fs::hard_link(world.tree().join("src/dir/one"), world.tree().join("src/two")).unwrap();
+    for tree in trees {
+        world.write(&format!("{tree}/extra"), "goes");
+    }
+    let disk = Disk::in_memory(64);
+    let elsewhere = disk.path();
+    let elsewhere = elsewhere.to_str().unwrap();
+    let (there, fetched) = (host.at("there"), host.at("src/"));
+    for (words, from, to) in [
+        (&["--delete-before"][..], "src/", "plain"),
+        (&["--delete", "-T", elsewhere, "-b", "--backup-dir=../kept"], "src/", "temp"),
+        (&["--delete", "--link-dest=../plain"], "src/", "linked"),
+        (&["--delete"], "src/", &*there),
+        (&["--delete"], &*fetched, "here"),
+    ] {
+        let words = [&["-aH", "--delay-updates", "--force-delete"], words, &[from, to]].concat();
+        if words.iter().any(|word| word.contains("backup")) {
+            let kept = world.path("kept");
+            let backup = format!("--backup-dir={}", kept.display());
+            let mut words = words;
+            words.retain(|word| !word.starts_with("--backup-dir"));
+            words.push(&backup);
+            host.sync(&words).ok();
+            assert_eq!(fs::read_to_string(kept.join("edited")).unwrap(), "before");
+            assert_eq!(fs::read_to_string(kept.join("extra")).unwrap(), "goes");
+            host.sync(&words).ok().says("Nothing to do");
+        } else {
+            host.sync(&words).ok();
+            host.sync(&words).ok().says("Nothing to do");
+        }
+        let tree = to.rsplit(['/', ':']).next().unwrap();
+        host.assert_equal("src", tree);
+        let inode = |path: &str| fs::metadata(world.tree().join(tree).join(path)).unwrap().ino();
+        assert_eq!(inode("dir/one"), inode("two"), "{tree}");
+    }
+    world.run(&["sync", "-a", "--delay-updates", "--inplace", "src/", "plain"]).code(3).remarks("in place");
+}
+
+#[test]
+fn no_file_gets_its_name_before_all_are_written() {
+    let world = World::empty();
+    for n in 0..8 {
+        world.write(&format!("dst/d/f{n}"), "old");
+        world.write(&format!("src/d/f{n}"), noise(400_000));
+    }
+    world.write("src/unreadable", "x");
+    let start = |signal: &str| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_vellum"))
+            .args(["sync", "-aI", "--delay-updates", "--bwlimit=2M", "-j1", "src/", "dst"])
+            .current_dir(world.tree())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        // Two of eight are complete, and wait.
+        crate::mounting::wait_until("files that wait", || {
+            let names = fs::read_dir(world.tree().join("dst")).unwrap().map(|entry| entry.unwrap().path());
+            let mut hidden = names.filter(|path| path.to_string_lossy().contains(".vellum-tmp-"));
+            hidden.next().is_some_and(|dir| fs::read_dir(dir).is_ok_and(|names| names.count() >= 2))
+        });
+        for n in 0..8 {
+            assert_eq!(world.read(&format!("dst/d/f{n}")), "old", "{signal}");
+        }
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        child.wait().unwrap();
+        for n in 0..8 {
+            assert_eq!(world.read(&format!("dst/d/f{n}")), "old", "{signal}");
+        }
+    };
+    start("-INT");
+    assert_eq!(temporary(&world, "dst"), [""; 0], "what is stopped cleans up");
+    start("-KILL");
+    assert!(!temporary(&world, "dst").is_empty());
+    // What was left is swept, and was not taken for content.
+    world.run(&["sync", "-aI", "--delay-updates", "src/", "dst"]).ok();
+    assert_eq!(told(&world.tree().join("dst")), told(&world.tree().join("src")));
+}
+
+#[test]
+fn what_waits_is_given_up_on_a_full_disk_and_large_files_are_found_again() {
+    let world = World::empty();
+    let disk = Disk::in_memory(6);
+    let to = disk.path().join("dst");
+    world.write("src/a", "new");
+    world.write("src/b", noise(2_000_000));
+    world.write("src/c", noise(5_000_000));
+    fs::create_dir(&to).unwrap();
+    fs::write(to.join("a"), "old one").unwrap();
+    let shown = to.to_str().unwrap();
+    let words = ["sync", "-a", "--delay-updates", "--resume", "-j1", "src/", shown];
+    world.run(&words).code(1).remarks("keep their old versions");
+    assert_eq!(fs::read_to_string(to.join("a")).unwrap(), "old one");
+    assert!(!to.join("b").exists() && !to.join("c").exists());
+    let left = told(&to);
+    assert!(left.iter().any(|line| line.contains(" 2000000 ")), "it is found again: {left:?}");
+    fs::remove_file(world.tree().join("src/c")).unwrap();
+    world.run(&words).ok();
+    assert_eq!(told(&to), told(&world.tree().join("src")));
 }

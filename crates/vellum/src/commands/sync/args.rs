@@ -358,6 +358,9 @@ pub struct WriteArgs {
     /// Write files in DIR, a path from DST, before they get their names
     #[arg(short = 'T', long, value_name = "DIR")]
     pub temp_dir: Option<OsString>,
+    /// Give all new content its names at the end, at once
+    #[arg(long)]
+    pub delay_updates: bool,
     /// Keep what arrived of a file there when cut off: NAME beside it, or an absolute path
     #[arg(long, value_name = "DIR")]
     pub partial_dir: Option<OsString>,

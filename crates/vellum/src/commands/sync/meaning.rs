@@ -164,6 +164,10 @@ fn writing(args: &Args) -> Result<WriteOptions> {
             "--backup-dir DIR, --suffix .old",
         ));
     }
+    if typed.delay_updates && (typed.in_place || typed.append || typed.append_verify) {
+        let message = "--delay-updates has no meaning where files are written over in place";
+        return Err(CliError::usage(message, "leave out --in-place, --append or --append-verify"));
+    }
     let (temp_dir, partial_dir) = staging::typed(typed)?;
     let backup = (kept.backup || dir.is_some()).then_some(BackupLocation { dir, suffix });
     Ok(WriteOptions {
@@ -173,6 +177,7 @@ fn writing(args: &Args) -> Result<WriteOptions> {
         append_compared: typed.append_verify,
         partial_dir,
         temp_dir,
+        delays_names: typed.delay_updates,
         resume: typed.resume || args.show.partial_progress,
         backup,
         trash: kept.trash,

@@ -79,7 +79,6 @@ pub const TABLE: &[RsyncOption] = &[
     flag("delete-missing-args", No("a source that is not there is an error, and deletes nothing")),
     flag("ignore-errors", No("nothing is deleted while part of the source cannot be read")),
     value("max-alloc", Anyway("what comes from the other side is bounded")),
-    flag("delay-updates", No("each file gets its name when it is complete; --trash keeps the old ones")),
     value("contimeout", DAEMON),
     short('y', flag("fuzzy", Ours("--detect-renames"))),
     value("compress-choice", Ours("--compress=zstd, --compress=none")),
@@ -127,7 +126,7 @@ pub const TABLE: &[RsyncOption] = &[
 ];
 
 /// Options that are turned off again by `--no-NAME`, and how else rsync calls that; those of `-a` stand in `args`.
-const TURNED_OFF: [(&str, &str, Option<&str>); 31] = [
+const TURNED_OFF: [(&str, &str, Option<&str>); 32] = [
     ("dirs", "no-dirs", Some("no-d")),
     ("acls", "no-acls", Some("no-A")),
     ("xattrs", "no-xattrs", Some("no-X")),
@@ -152,6 +151,7 @@ const TURNED_OFF: [(&str, &str, Option<&str>); 31] = [
     ("in_place", "no-in-place", Some("no-inplace")),
     ("append", "no-append", None),
     ("resume", "no-resume", Some("no-partial")),
+    ("delay_updates", "no-delay-updates", None),
     ("fsync", "no-fsync", None),
     ("compress", "no-compress", Some("no-z")),
     ("bwlimit", "no-bwlimit", None),

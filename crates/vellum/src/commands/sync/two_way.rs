@@ -230,7 +230,7 @@ fn meant(options: &SyncOptions, filters: &SyncFilters) -> Result<SyncOptions> {
             compare.update || compare.existing || compare.ignore_existing,
             "--update, --existing and --ignore-existing",
         ),
-        (writing.temp_dir.is_some(), "--temp-dir"),
+        (writing.temp_dir.is_some() || writing.delays_names, "--temp-dir and --delay-updates"),
         (writing.in_place || writing.append, "--in-place, --append and --append-verify"),
         (
             options.preserve.follow != FollowSymlinks::Never || options.preserve.safe_links,
