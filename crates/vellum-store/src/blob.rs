@@ -176,7 +176,7 @@ impl BlobStore {
                     Err(UnreadableCopy { error, base }) => {
                         last = Some(error);
                         unreadable.push(place);
-                        blobs.extend(base);
+                        blobs.extend(base.map(|base| *base));
                     }
                 }
             }
@@ -233,8 +233,8 @@ impl BlobStore {
             OpenedBody::Difference(difference) => difference,
         };
         // The difference itself is intact: what fails from here on is the base's fault.
-        let base = Some(difference.base.id);
-        let with_base = |error| UnreadableCopy { error, base };
+        let base = difference.base.id;
+        let with_base = |error| UnreadableCopy { error, base: Some(Box::new(base)) };
         let sealed = get(difference.base.offset, difference.base.len).map_err(with_base)?;
         OpenedBody::Difference(difference)
             .resolve(keys, kind, id, |_| Ok::<_, BlobBodyFault>(sealed))
@@ -251,8 +251,8 @@ impl BlobStore {
 /// A copy of a blob that cannot be read.
 struct UnreadableCopy {
     error: BlobError,
-    /// The blob that it is a difference to, if that is what cannot be read.
-    base: Option<BlobId>,
+    /// The blob that it is a difference to, if that is what cannot be read. In a box, as errors are small.
+    base: Option<Box<BlobId>>,
 }
 
 enum ReadAttempt {

@@ -292,10 +292,9 @@ fn what_moves_away_while_its_directory_is_read_is_not_found_there_afterwards() {
     mount.sh(
         "mkdir d e; for i in $(seq 3000); do : > d/$i; done; for i in $(seq 3000); do mkdir d/dir$i; done",
     );
-    let mut listing = fs::read_dir(mount.at("d")).unwrap();
     let mut read = 0;
     let mut moved = Vec::new();
-    while let Some(entry) = listing.next() {
+    for entry in fs::read_dir(mount.at("d")).unwrap() {
         // The kernel asks for attributes beside the names as long as somebody looks at them.
         fs::symlink_metadata(entry.unwrap().path()).ok();
         read += 1;

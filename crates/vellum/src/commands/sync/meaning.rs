@@ -168,15 +168,15 @@ fn writing(args: &Args) -> Result<WriteOptions> {
         let message = "--delay-updates has no meaning where files are written over in place";
         return Err(CliError::usage(message, "leave out --in-place, --append or --append-verify"));
     }
-    let (temp_dir, partial_dir) = staging::typed(typed)?;
+    let staging = staging::typed(typed)?;
     let backup = (kept.backup || dir.is_some()).then_some(BackupLocation { dir, suffix });
     Ok(WriteOptions {
         delta,
         in_place: typed.in_place,
         append: typed.append || typed.append_verify,
         append_compared: typed.append_verify,
-        partial_dir,
-        temp_dir,
+        partial_dir: staging.partial,
+        temp_dir: staging.temp,
         delays_names: typed.delay_updates,
         resume: typed.resume || args.show.partial_progress,
         backup,

@@ -16,8 +16,16 @@ use super::ends::refuse_own_place;
 use super::sources::OpenedSources;
 use crate::error::{CliError, Result};
 
+/// Directories for files that are not complete, as typed.
+pub struct StagingArgs {
+    /// `--temp-dir`
+    pub temp: Option<Vec<u8>>,
+    /// `--partial-dir`
+    pub partial: Option<Vec<u8>>,
+}
+
 /// The temporary directory and the partial directory as typed.
-pub fn typed(typed: &WriteArgs) -> Result<(Option<Vec<u8>>, Option<Vec<u8>>)> {
+pub fn typed(typed: &WriteArgs) -> Result<StagingArgs> {
     let temp = typed.temp_dir.clone().map(OsStringExt::into_vec);
     let partial = typed.partial_dir.clone().map(OsStringExt::into_vec);
     if temp.as_ref().is_some_and(Vec::is_empty) {
@@ -30,7 +38,7 @@ pub fn typed(typed: &WriteArgs) -> Result<(Option<Vec<u8>>, Option<Vec<u8>>)> {
             "for example --partial-dir .partial",
         ));
     }
-    Ok((temp, partial))
+    Ok(StagingArgs { temp, partial })
 }
 
 /// The options with the temporary directory as a path from the directory into which is written.
