@@ -178,6 +178,9 @@ pub struct DeleteOptions {
     pub force: bool,
     /// What the rules leave out is deleted too.
     pub excluded: bool,
+    /// What was named or listed, and is not at the source, goes at the destination.
+    #[serde(default)]
+    pub missing: bool,
     /// A directory that is in the way of something else may go with all that is in it, though nothing else is deleted.
     pub obstacles: bool,
 }

@@ -56,6 +56,17 @@ impl SyncPlan {
         walk::SyncPlanner::new(source, destination, options).with_basis(basis).run()
     }
 
+    /// The same; what stands at the paths of `missing`, which were asked for and are not at the source, is deleted.
+    #[must_use]
+    pub fn without_missing(
+        (source, destination): (&TreeListing, &TreeListing),
+        basis: &[TreeListing],
+        missing: &[Vec<u8>],
+        options: &SyncOptions,
+    ) -> Self {
+        walk::SyncPlanner::new(source, destination, options).with_basis(basis).with_missing(missing).run()
+    }
+
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {

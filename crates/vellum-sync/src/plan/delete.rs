@@ -74,6 +74,33 @@ impl SyncPlanner<'_> {
         self.deletes.extend(steps);
     }
 
+    /// What was asked for and is not at the source. A directory goes with what is in it only if deletions were asked for.
+    pub(super) fn delete_missing(&mut self) {
+        for path in self.missing {
+            let Some(old) = self.destination.find(path).filter(|old| old.id() != ListingEntryId::ROOT) else {
+                continue;
+            };
+            if self.source.find(path).is_some() || self.is_protected(&old) {
+                continue;
+            }
+            let (steps, gone) = self.removal(&old, self.delete_phase());
+            let may = steps.len() <= 1
+                || self.options.delete.when != DeletePhase::Never
+                || self.options.delete.obstacles;
+            if !gone || !may {
+                self.remarks.push(PlanRemark::Kept { path: old.path() });
+                continue;
+            }
+            let known: HashSet<Option<ListingEntryId>> = self.deletes.iter().map(|step| step.old).collect();
+            let fresh: Vec<SyncStep> = steps.into_iter().filter(|step| !known.contains(&step.old)).collect();
+            if let Some(pair) = old.parent().and_then(|dir| self.pair_of(dir.id())) {
+                self.touch(pair);
+            }
+            self.counts.deleted += fresh.len() as u64;
+            self.deletes.extend(fresh);
+        }
+    }
+
     pub(super) fn delete_phase(&self) -> StepPhase {
         // What was renamed may stand in a directory that is deleted.
         match self.options.delete.when {

@@ -42,6 +42,8 @@ pub(super) struct SyncPlanner<'a> {
     pub destination: &'a TreeListing,
     /// Basis directories.
     pub basis: &'a [TreeListing],
+    /// Paths that were asked for and are not at the source.
+    pub missing: &'a [Vec<u8>],
     pub options: &'a SyncOptions,
     pub counts: StepCounts,
     pub remarks: Vec<PlanRemark>,
@@ -81,6 +83,7 @@ impl<'a> SyncPlanner<'a> {
             source,
             destination,
             basis: &[],
+            missing: &[],
             options,
             counts: StepCounts { entries: source.len() as u64 - 1, files, bytes, ..StepCounts::default() },
             remarks: source.shadowed.iter().map(|path| PlanRemark::Shadowed { path: path.clone() }).collect(),
@@ -107,6 +110,11 @@ impl<'a> SyncPlanner<'a> {
             planner.leaders = planner.choose_leaders();
         }
         planner
+    }
+
+    /// With paths that were asked for and are not at the source.
+    pub fn with_missing(self, missing: &'a [Vec<u8>]) -> Self {
+        Self { missing, ..self }
     }
 
     /// With listings of the basis directories.
@@ -148,6 +156,11 @@ impl<'a> SyncPlanner<'a> {
         if let Some(pair) = self.pairs.get_mut(pair) {
             pair.touched = true;
         }
+    }
+
+    /// The pair of a directory of the destination.
+    pub fn pair_of(&self, old: ListingEntryId) -> Option<usize> {
+        self.pairs.iter().position(|pair| pair.old == Some(old))
     }
 
     /// The directory of the source that a pair is of.
@@ -374,6 +387,7 @@ impl<'a> SyncPlanner<'a> {
 
     fn finish(mut self) -> SyncPlan {
         self.link_followers();
+        self.delete_missing();
         let hold = !self.source.is_complete() || !self.destination.is_complete();
         if hold && !self.deletes.is_empty() {
             self.remarks.push(PlanRemark::DeletesHeld { deletes: self.deletes.len() as u64 });

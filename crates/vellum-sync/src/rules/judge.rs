@@ -98,7 +98,7 @@ impl EntryFilter for DirectoryJudge {
             verdict.is_way = selection.means_directory(&path);
             verdict.is_between = selection.leads_to(&path);
             verdict.transfer = selection.leads_to(&path) || (verdict.transfer && selection.takes(&path));
-            let outside = self.tree.side == SyncSide::Destination && !selection.takes_content_of(self.dir());
+            let outside = self.tree.side == SyncSide::Destination && !selection.may_remove(self.dir(), &path);
             verdict.protect_from_delete |= outside;
             verdict.perishable &= !outside;
         }

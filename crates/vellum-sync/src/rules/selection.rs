@@ -33,6 +33,9 @@ pub struct ListedPaths {
     /// The root itself takes part, though not all that is in it does.
     #[serde(default)]
     with_root: bool,
+    /// What is listed and is not at the source goes at the destination.
+    #[serde(default)]
+    deletes_missing: bool,
 }
 
 /// A map as a list of pairs: in JSON only strings are keys, and paths are none.
@@ -104,7 +107,22 @@ impl ListedPaths {
         }
         self.recursive |= other.recursive;
         self.with_root |= other.with_root;
+        self.deletes_missing |= other.deletes_missing;
         self
+    }
+
+    /// The same; what is listed and is not at the source may go at the destination if `deletes_missing`.
+    #[must_use]
+    pub fn deleting_missing(self, deletes_missing: bool) -> Self {
+        Self { deletes_missing, ..self }
+    }
+
+    /// Whether an entry of the destination may go: it is in a directory of which everything is transferred, or was listed
+    /// itself where that is enough.
+    #[must_use]
+    pub fn may_remove(&self, dir: &[u8], path: &[u8]) -> bool {
+        let is_listed = || self.paths.get(path).is_some_and(|listed| *listed != ListedPath::Parent);
+        self.takes_content_of(dir) || self.deletes_missing && is_listed()
     }
 
     /// The same, and the root itself.
@@ -125,6 +143,13 @@ impl ListedPaths {
         let ends = |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
         let mut lines = text.split(ends).filter(|line| nul || !matches!(line.first(), Some(b'#' | b';')));
         lines.find(|line| line.windows(3).any(|bytes| bytes == b"/./"))
+    }
+
+    /// The paths that are listed themselves.
+    pub fn listed(&self) -> impl Iterator<Item = &[u8]> {
+        let all =
+            self.paths.iter().filter(|(path, listed)| **listed != ListedPath::Parent && !path.is_empty());
+        all.map(|(path, _)| &path[..])
     }
 
     /// Names in the directory at `dir` that are listed, or on the way to what is.

@@ -87,7 +87,8 @@ fn once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
         [sources @ .., destination] => (sources, Some(destination)),
     };
     let options = Arc::new(meaning::options(args)?);
-    let filters = args.rules.filters(context, args.preserve.recursive, args.delete.delete_excluded)?;
+    let mut filters = args.rules.filters(context, args.preserve.recursive, args.delete.delete_excluded)?;
+    filters.selection = filters.selection.map(|listed| listed.deleting_missing(options.delete.missing));
     let filters = Arc::new(filters);
     if args.two_way.two_way {
         if args.places.relative || args.places.mkpath || args.delete.remove_source_files {
@@ -109,12 +110,12 @@ fn once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let asked =
         sources.iter().map(|typed| SourceArg::parse(typed, args, context)).collect::<Result<Vec<_>>>()?;
     check_places(&asked, args, &options)?;
-    let asked: Vec<SourceArg> =
-        asked.into_iter().filter(|asked| !(options.ignore_missing && asked.is_missing(context))).collect();
-    if asked.is_empty() {
-        return Ok(CommandOutcome::Done);
-    }
     let Some(destination) = destination.filter(|_| !args.show.list_only) else {
+        let is_listed = |asked: &SourceArg| !(options.ignore_missing && asked.is_missing(context));
+        let asked: Vec<SourceArg> = asked.into_iter().filter(is_listed).collect();
+        if asked.is_empty() {
+            return Ok(CommandOutcome::Done);
+        }
         return SourceLister { options: &options, filters: &filters, args, context }.list_sources(&asked);
     };
     if let Some(typed) = &args.show.out_format {
@@ -123,6 +124,9 @@ fn once(args: &Args, context: &CommandContext) -> Result<CommandOutcome> {
     let log = SyncLog::open(&args.show, context)?;
     let pair =
         SyncPair { opened: sources::open(&asked, destination, (&options, &filters), args, context)?, log };
+    if pair.opened.is_nothing && !options.delete.missing {
+        return Ok(CommandOutcome::Done);
+    }
     if pair.opened.remotes.is_empty() {
         remote::check_here(args)?;
     }
@@ -290,7 +294,11 @@ impl SyncPair {
         if let Some(present) = &present {
             settle(&**present, &mut to, &theirs, meter)?;
         }
-        let mut plan = SyncPlan::with_basis(&from, &to, &basis.listings, options);
+        let missing = match options.delete.missing {
+            true => self.opened.missing_from(&from),
+            false => Vec::new(),
+        };
+        let mut plan = SyncPlan::without_missing((&from, &to), &basis.listings, &missing, options);
         plan.remarks.extend(basis.missing);
         if args.show.dry_run {
             return Ok((from, to, plan, None));
@@ -352,7 +360,7 @@ impl SyncPair {
     ) -> vellum_sync::Result<TreeListing> {
         let listing = self.opened.source.list(&self.wish(SyncSide::Source, options)?, meter)?;
         for named in self.opened.named.iter().filter(|named| listing.find(&named.path).is_none()) {
-            if !named.is_left_out(&self.opened.filters)? {
+            if !options.ignore_missing && !named.is_left_out(&self.opened.filters)? {
                 let (what, why) = ("cannot read the source", "it is not there".to_owned());
                 return Err(SyncError::End { what, path: named.path.clone(), why });
             }

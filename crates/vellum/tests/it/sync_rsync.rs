@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::other_host::Host;
 use crate::world::World;
 
 /// When everything was made.
@@ -379,6 +380,55 @@ fn a_listed_path_that_is_not_there_is_a_problem_unless_told_otherwise() {
     assert!(world.has("to/a"));
     world.run(&["sync", "-a", "--ignore-missing-args", "nowhere", "to/"]).ok();
     world.run(&["sync", "-a", "nowhere", "to/"]).code(2).remarks("nowhere");
+}
+
+#[test]
+fn what_was_named_and_is_not_there_is_deleted_as_rsync_deletes_it() {
+    let make = |root: &Path| {
+        for path in ["src/a", "src/d/b", "src/d/c"] {
+            write(root, path, "x");
+        }
+        for to in ["named", "forced", "listed", "relative", "nothing", "protected"] {
+            for path in ["gone", "full/in", "d/gone", "d/stays", "other"] {
+                write(root, &format!("{to}/{path}"), "old");
+            }
+            fs::create_dir(root.join(to).join("empty")).unwrap();
+        }
+        write(root, "list", "a\ngone\nd/gone\nd/c\nempty\n");
+    };
+    let beside = Beside::new(make);
+    let missing = ["src/a", "src/gone", "src/full", "src/empty", "src/never"];
+    beside
+        .same(&[&["-a", "--delete-missing-args", "--force"], &missing[..], &["forced/"]].concat(), "forced");
+    beside.same(&["-a", "--delete-missing-args", "--files-from=list", "src/", "listed"], "listed");
+    let relative = ["-aR", "--delete-missing-args", "src/./d/gone", "src/./d/b", "src/./gone", "relative"];
+    beside.same(&relative, "relative");
+    beside.same(&["-a", "--delete-missing-args", "src/gone", "src/empty", "nothing"], "nothing");
+    // rsync fails for the directory that it leaves.
+    let host = Host::new();
+    make(&host.world.tree());
+    let words = ["-a", "--delete-missing-args"];
+    let ran = host.sync(&[&words[..], &missing[..], &["named/"]].concat()).ok();
+    ran.remarks("full");
+    assert!(
+        !host.world.has("named/gone") && !host.world.has("named/empty") && host.world.has("named/full/in")
+    );
+    host.sync(&[&words[..], &["--exclude=gone", "src/a", "src/gone", "protected"]].concat()).ok();
+    assert!(host.world.has("protected/gone"));
+    // To another host, and from it.
+    let far = host.at("forced/");
+    host.sync(&[&words[..], &["--force"], &missing[..], &[&*far]].concat()).ok();
+    assert!(host.world.has("forced/a") && !host.world.has("forced/full") && host.world.has("forced/other"));
+    let (a, gone) = (host.at("src/a"), host.at("src/gone"));
+    host.sync(&["-a", "--ignore-missing-args", &a, &gone, "relative"]).ok();
+    assert!(host.world.has("relative/a") && host.world.has("relative/gone"));
+    host.sync(&["-a", "--delete-missing-args", "-b", &gone, "relative"]).ok();
+    assert!(!host.world.has("relative/gone") && host.world.has("relative/gone~"));
+    host.sync(&["-a", "--ignore-missing-args", &gone, "fresh"]).ok();
+    assert!(!host.world.has("fresh"));
+    host.sync(&["-a", "--delete-missing-args", "--files-from=list", &host.at("src/"), "listed"]).ok();
+    assert!(!host.world.has("listed/d/gone") && host.world.has("listed/d/stays"));
+    host.sync(&["--two-way", "--delete-missing-args", "src", "listed"]).code(3);
 }
 
 #[test]

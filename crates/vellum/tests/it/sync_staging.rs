@@ -243,3 +243,18 @@ fn what_waits_is_given_up_on_a_full_disk_and_large_files_are_found_again() {
     world.run(&words).ok();
     assert_eq!(told(&to), told(&world.tree().join("src")));
 }
+
+#[test]
+fn a_connection_that_is_cut_before_the_names_are_given_is_made_again() {
+    for there in [true, false] {
+        let host = Host::through("RELAY 0 2500000 MARKER");
+        host.world.write("src/a", "new");
+        host.world.write("src/big", noise(4_000_000));
+        host.world.write("there/a", "old one");
+        let (from, to) =
+            if there { ("src/".to_owned(), host.at("there")) } else { (host.at("src/"), "there".into()) };
+        host.sync(&["-a", "--delay-updates", &from, &to]).ok();
+        assert!(host.world.path("ssh/marker").exists(), "it was cut");
+        host.assert_equal("src", "there");
+    }
+}

@@ -285,6 +285,9 @@ pub struct DeleteArgs {
     /// The same as --delete
     #[arg(long, aliases = ["delete-during", "delete-delay"])]
     pub delete_after: bool,
+    /// Delete at DST what has the name of a SRC, or the path in --files-from, that is not there
+    #[arg(long)]
+    pub delete_missing_args: bool,
     /// Delete what rules leave out, too
     #[arg(long)]
     pub delete_excluded: bool,

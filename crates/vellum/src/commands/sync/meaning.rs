@@ -29,7 +29,7 @@ pub fn options(args: &Args) -> Result<SyncOptions> {
         effort: effort(&args.effort)?,
         detect_renames: args.which.detect_renames,
         one_filesystem: args.preserve.one_file_system,
-        ignore_missing: args.which.ignore_missing_args,
+        ignore_missing: args.which.ignore_missing_args || args.delete.delete_missing_args,
         stamps: args.delete.remove_source_files,
         moves: args.delete.remove_source_files,
     })
@@ -126,7 +126,8 @@ fn delete(typed: &args::DeleteArgs) -> Result<DeleteOptions> {
     };
     let max = typed.max_delete.as_ref().map(|typed| most(typed)).transpose()?;
     let (force, excluded, obstacles) = (typed.force_delete, typed.delete_excluded, typed.force);
-    Ok(DeleteOptions { when, max, force, excluded, obstacles })
+    let missing = typed.delete_missing_args;
+    Ok(DeleteOptions { when, max, force, excluded, missing, obstacles })
 }
 
 fn most(typed: &str) -> Result<DeleteLimit> {

@@ -76,7 +76,6 @@ pub const TABLE: &[RsyncOption] = &[
     value("cc", COMPARED),
     short('B', value("block-size", No("the length of blocks follows from that of the file"))),
     flag("remove-sent-files", Ours("--remove-source-files")),
-    flag("delete-missing-args", No("a source that is not there is an error, and deletes nothing")),
     flag("ignore-errors", No("nothing is deleted while part of the source cannot be read")),
     value("max-alloc", Anyway("what comes from the other side is bounded")),
     value("contimeout", DAEMON),

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use vellum_checkout::beneath::raise_open_files_limit;
+use vellum_sync::listing::TreeListing;
 use vellum_sync::options::{DeletePhase, FollowSymlinks, SyncOptions};
 use vellum_sync::remote::RemoteEnd;
 use vellum_sync::rules::{ListedPaths, SyncFilters};
@@ -105,6 +106,7 @@ impl SourceArg {
         let selection = ListedPaths::parse(named, true, options.preserve.recursive)
             .map_err(|error| CliError::usage(error.to_string(), ""))?;
         let selection = if self.with_root { selection.and_root() } else { selection };
+        let selection = selection.deleting_missing(options.delete.missing);
         Ok(Arc::new(SyncFilters { selection: Some(selection), ..(**filters).clone() }))
     }
 
@@ -117,6 +119,49 @@ impl SourceArg {
         let named = self.named.as_deref().unwrap_or_default();
         let whole = context.local_path(&std::path::Path::new(path).join(OsStr::from_bytes(named)));
         whole.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    }
+
+    /// The path that it would have in the destination; None for what is in a directory.
+    fn path_at_destination(&self) -> Option<Vec<u8>> {
+        if let Some(named) = &self.named {
+            return Some(named.strip_suffix(b"/").unwrap_or(named).to_vec());
+        }
+        let (EndpointArg::Path(path) | EndpointArg::Host { path, .. } | EndpointArg::Volume { path, .. }) =
+            &self.typed;
+        let name = path.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        (!ends::means_content(path) && !name.is_empty()).then(|| name.to_vec())
+    }
+}
+
+/// Sources that are there, opened, and the paths in the destination of those that are not.
+struct PresentSources<'a> {
+    opened: Vec<(&'a SourceArg, SourceEndpoint)>,
+    missing: Vec<Vec<u8>>,
+}
+
+impl<'a> PresentSources<'a> {
+    /// Opens those that are there. Where none may be missing, one that is not there is an error.
+    fn open(
+        asked: &'a [SourceArg],
+        may_be_missing: bool,
+        args: &Args,
+        context: &CommandContext,
+    ) -> Result<Self> {
+        let mut present = Self { opened: Vec::new(), missing: Vec::new() };
+        for asked in asked {
+            let opened = match may_be_missing && asked.is_missing(context) {
+                true => None,
+                false => match asked.open(args, context) {
+                    Err(error) if may_be_missing && error.kind() == vellum_types::ErrorKind::NotFound => None,
+                    opened => Some(opened?),
+                },
+            };
+            match opened {
+                Some(opened) => present.opened.push((asked, opened)),
+                None => present.missing.extend(asked.path_at_destination()),
+            }
+        }
+        Ok(present)
     }
 }
 
@@ -184,6 +229,22 @@ pub struct OpenedSources {
     pub filters: Arc<SyncFilters>,
     /// What must be there, unless a rule leaves it out.
     pub named: Vec<RelativePath>,
+    /// Paths in the destination of sources that are not there.
+    pub missing: Vec<Vec<u8>>,
+    /// None of them is there.
+    pub is_nothing: bool,
+}
+
+impl OpenedSources {
+    /// Paths in the destination of what was named or listed, and is not at the source.
+    pub fn missing_from(&self, from: &TreeListing) -> Vec<Vec<u8>> {
+        let is_gone = |path: &&[u8]| {
+            let there = |root: &PathBuf| root.join(OsStr::from_bytes(path)).symlink_metadata().is_ok();
+            from.find(path).is_none() && !self.root.as_ref().is_some_and(there)
+        };
+        let listed = self.filters.selection.iter().flat_map(ListedPaths::listed).filter(is_gone);
+        self.missing.iter().cloned().chain(listed.map(<[u8]>::to_vec)).collect()
+    }
 }
 
 /// Opens one source, or the union of several, and the destination.
@@ -195,8 +256,13 @@ pub fn open(
     context: &CommandContext,
 ) -> Result<OpenedSources> {
     let (options, filters) = base;
-    if let [asked] = asked {
-        let from = asked.open(args, context)?;
+    if asked.len() > 1 {
+        // Each source is held open.
+        raise_open_files_limit();
+    }
+    let mut present = PresentSources::open(asked, options.ignore_missing, args, context)?;
+    let is_alone = present.opened.len() == 1 && (present.missing.is_empty() || !options.delete.missing);
+    if let Some((asked, from)) = present.opened.pop_if(|_| is_alone) {
         let mut into = into(destination, &from, args, context)?;
         let words = format!("{} goes into {}", said(&from, asked), into.words);
         let avoid = super::nesting(&from, &mut into, destination, context)?;
@@ -217,9 +283,11 @@ pub fn open(
             is_single,
             filters,
             named,
+            missing: Vec::new(),
+            is_nothing: false,
         });
     }
-    union(asked, destination, base, args, context)
+    union(present, destination, base, args, context)
 }
 
 fn said(from: &SourceEndpoint, asked: &SourceArg) -> String {
@@ -231,7 +299,7 @@ fn said(from: &SourceEndpoint, asked: &SourceArg) -> String {
 
 /// Several sources as one, which goes into the destination itself.
 fn union(
-    asked: &[SourceArg],
+    present: PresentSources<'_>,
     destination: &OsString,
     (options, filters): (&Arc<SyncOptions>, &Arc<SyncFilters>),
     args: &Args,
@@ -240,10 +308,14 @@ fn union(
     let (mut parts, mut words, mut remotes) = (Vec::new(), Vec::new(), Vec::new());
     let (mut outer, mut selection) = (Vec::new(), Some(ListedPaths::default()));
     let (mut target, mut named, mut is_single) = (None, Vec::new(), true);
-    // Each source is held open.
-    raise_open_files_limit();
-    for asked in asked {
-        let from = asked.open(args, context)?;
+    let is_nothing = present.opened.is_empty();
+    if is_nothing {
+        // Nothing was selected, unless paths were.
+        selection = selection.filter(|_| args.places.relative).or_else(|| filters.selection.clone());
+        is_single = false;
+        target = Some(into(destination, &nothing(), args, context)?);
+    }
+    for (asked, from) in present.opened {
         if let Some(remote) = &from.remote {
             // A host lets few connect at once.
             remote.look()?;
@@ -276,11 +348,12 @@ fn union(
     let outer = only(outer, options)?;
     let into = target.ok_or_else(|| CliError::usage("a source is needed", "vellum sync SRC DST"))?;
     remotes.extend(into.remote.clone());
-    let words = format!("{} go into {}", listed(&words), into.words);
-    let filters = match selection {
-        Some(selection) => Arc::new(SyncFilters { selection: Some(selection), ..(**filters).clone() }),
-        None => Arc::clone(filters),
+    let words = match is_nothing {
+        true => format!("nothing goes into {}", into.words),
+        false => format!("{} go into {}", listed(&words), into.words),
     };
+    let selection = selection.map(|all| all.with(asked_for(&present.missing, args, options)));
+    let filters = with_selection(filters, selection);
     Ok(OpenedSources {
         source: Box::new(SourceUnion::new(parts)),
         top: Vec::new(),
@@ -289,22 +362,51 @@ fn union(
         words,
         avoid: [None, outer],
         remotes,
-        is_single,
+        is_single: is_single && present.missing.is_empty(),
         filters,
         named,
+        missing: present.missing,
+        is_nothing,
     })
+}
+
+/// The filters, with another selection if there is one.
+fn with_selection(filters: &Arc<SyncFilters>, selection: Option<ListedPaths>) -> Arc<SyncFilters> {
+    match selection {
+        Some(selection) => Arc::new(SyncFilters { selection: Some(selection), ..(**filters).clone() }),
+        None => Arc::clone(filters),
+    }
+}
+
+/// With `--relative`: paths that are not there, and may go at the destination.
+fn asked_for(missing: &[Vec<u8>], args: &Args, options: &SyncOptions) -> ListedPaths {
+    if !(args.places.relative && options.delete.missing) {
+        return ListedPaths::default();
+    }
+    let parsed = missing.iter().filter_map(|path| ListedPaths::parse(path, true, false).ok());
+    parsed.fold(ListedPaths::default().deleting_missing(true), ListedPaths::with)
+}
+
+/// A source in which there is nothing.
+fn nothing() -> SourceEndpoint {
+    SourceEndpoint {
+        open: Box::new(|_: &[u8]| -> Box<dyn SourceEnd> { Box::new(SourceUnion::new(Vec::new())) }),
+        words: "nothing".to_owned(),
+        name: None,
+        is_dir: true,
+        path: None,
+        root: None,
+        remote: None,
+    }
 }
 
 /// A source as one of several: whatever it is, it goes into a directory.
 fn as_directory(from: &SourceEndpoint) -> SourceEndpoint {
     SourceEndpoint {
-        open: Box::new(|_: &[u8]| -> Box<dyn SourceEnd> { Box::new(SourceUnion::new(Vec::new())) }),
-        words: String::new(),
-        name: None,
-        is_dir: true,
         path: from.path.clone(),
         root: from.root.clone(),
         remote: from.remote.clone(),
+        ..nothing()
     }
 }
 

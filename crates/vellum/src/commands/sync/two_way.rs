@@ -236,6 +236,7 @@ fn meant(options: &SyncOptions, filters: &SyncFilters) -> Result<SyncOptions> {
             options.preserve.follow != FollowSymlinks::Never || options.preserve.safe_links,
             "--copy-links and its like",
         ),
+        (options.delete.missing, "--delete-missing-args"),
         (options.preserve.prune_empty, "--prune-empty-dirs"),
         (options.basis.is_some(), "--link-dest, --copy-dest and --compare-dest"),
         (options.changes != AttributeRewrites::default(), "--chmod, --chown, --usermap and --groupmap"),
