@@ -716,7 +716,6 @@ fn what_rsync_has_and_we_have_not_is_named() {
     run(&["-avvs", "--no-inc-recursive", "--secluded-args", "--no-o", "--no-group"]).ok();
     assert_eq!(world.read("dst/a"), "x");
     run(&["-t", "--delete"]).code(3).remarks("-r");
-    world.run(&["sync", "--list-only", "src"]).code(3).remarks("-n");
     world.run(&["sync", "rsync://host/module", "dst"]).code(3).remarks("daemon");
     run(&["-a"]).ok().says("Nothing to do: 1 entry is the same");
     world.run(&["sync", "-a", "src/", "x/y/z"]).code(2).remarks("--mkpath");
