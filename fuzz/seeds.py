@@ -47,6 +47,10 @@ def attr(kind, flags, size, name=b"name", parent=1, rest=b"", times=b""):
     return bytes([kind, flags]) + fields + bytestr(name) + moment() + times + rest
 
 
+def tree_step(parts, directory, ino, name):
+    return bytes([0xC0 | parts, directory, ino, 1]) + bytestr(name)
+
+
 def agreed(size):
     return varint(0o644) + varint(1000) + varint(100) + varint(size) + moment()
 
@@ -116,6 +120,11 @@ SEEDS = {
     ],
     "ref": [HEAD, bytes([1]) + varint(3) + bytestr(b"main") + bytestr(HEAD), bytes([1, 1]) + bytestr(b"t") + bytestr(bytes(32))],
     "session": [bytes([1]) + bytestr(b"host") + bytestr(b"boot pid:[1]") + u32(1) + varint(5) + signed(1_700_000_000)],
+    # Steps (see vellum_volume::fuzzing): which of two trees, and an inode with its place, its place alone, or its name alone.
+    "tree": [tree_step(3, 0, 1, b"") + tree_step(3, 1, 2, b"a") + tree_step(3, 2, 3, b"b"),
+             tree_step(1, 0, 1, b"") + tree_step(3, 3, 2, b"a") + tree_step(3, 2, 3, b"b"),
+             tree_step(1, 0, 1, b"") + tree_step(3, 1, 2, b"a") + tree_step(2, 2, 2, b"b")
+             + bytes([0xC0]) + bytestr(key(2, 0)) + bytestr(attr(1, 0, 0))],
     "stat_cache": [statcache()],
     "sync_archive": [
         b"VLMPAIRS" + u32(1) + bytes(32) + varint(3)

@@ -7,6 +7,7 @@ pub mod catalog;
 pub mod config;
 pub mod diff;
 pub mod error;
+pub mod fuzzing;
 pub mod gc;
 pub mod history;
 pub mod keyring;

@@ -280,6 +280,9 @@ impl FsTree {
     fn dir_path(&self, dir: Ino) -> Result<Arc<[u8]>> {
         let mut below: Vec<(Ino, Vec<u8>)> = Vec::new();
         let mut at = dir;
+        // Brent's way to notice a circle: a mark that is moved on ever more rarely is met again in it.
+        let mut mark = dir;
+        let mut marked_at = 1;
         let mut path = loop {
             if at == Ino::ROOT {
                 break Vec::new();
@@ -290,8 +293,14 @@ impl FsTree {
             let attr = self.attr_of(at)?;
             below.push((at, attr.name));
             at = attr.parent;
-            if below.len() > DEPTH_MAX {
-                return Err(VolumeError::BadTree(format!("the directory {dir} lies in itself")));
+            if at == mark || below.len() > DEPTH_MAX {
+                return Err(VolumeError::BadTree(format!(
+                    "the directory {dir} lies in itself, or deeper than {DEPTH_MAX} levels"
+                )));
+            }
+            if below.len() == marked_at {
+                mark = at;
+                marked_at *= 2;
             }
         };
         for (ino, name) in below.into_iter().rev() {

@@ -5,7 +5,7 @@
 
 mod objects;
 mod places;
-mod structure;
+pub(crate) mod structure;
 mod trees;
 
 use std::collections::{BTreeMap, BTreeSet};

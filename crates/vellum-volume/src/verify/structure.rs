@@ -40,7 +40,7 @@ pub fn check(
             volume,
             tree: volume.tree(*root),
             problems: BTreeSet::new(),
-            placed: HashSet::from([Ino::ROOT]),
+            ways: DirectoryWays::default(),
         };
         let done = match sound {
             None => check.whole(),
@@ -59,13 +59,19 @@ pub fn check(
     Ok(())
 }
 
+/// What a tree is found to break, looked at whole.
+pub(crate) fn check_whole(volume: &Volume, tree: FsTree) -> Result<Vec<String>> {
+    let mut check = TreeCheck { volume, tree, problems: BTreeSet::new(), ways: DirectoryWays::default() };
+    check.whole()?;
+    Ok(check.problems.into_iter().collect())
+}
+
 struct TreeCheck<'a> {
     volume: &'a Volume,
     tree: FsTree,
     problems: BTreeSet<String>,
-    /// Changed directories from which the way up to the root is known to be right: so that a deep tree is not climbed
-    /// from each of its directories.
-    placed: HashSet<Ino>,
+    /// Of directories that changed.
+    ways: DirectoryWays,
 }
 
 /// What is kept of an inode while a whole tree is looked at.
@@ -146,28 +152,18 @@ impl TreeCheck<'_> {
 
     /// Directories that are nowhere, or in themselves.
     fn circles(&mut self, seen: &HashMap<Ino, SeenInode>) {
-        let mut ends_at_root: HashSet<Ino> = HashSet::from([Ino::ROOT]);
-        for (ino, place) in seen.iter().filter(|(_, place)| place.kind == FileKind::Dir) {
-            if *ino == Ino::ROOT {
-                continue;
-            }
+        let mut ways = DirectoryWays::default();
+        let dirs = seen.iter().filter(|(ino, place)| place.kind == FileKind::Dir && **ino != Ino::ROOT);
+        for (ino, place) in dirs {
             if !place.is_placed {
                 self.found(format!("directory {ino} is in no directory"));
                 continue;
             }
-            let mut way = Vec::new();
-            let mut at = *ino;
-            while !ends_at_root.contains(&at) && way.len() <= DEPTH_MAX {
-                way.push(at);
-                match seen.get(&at).filter(|place| place.is_placed && way.len() < seen.len() + 1) {
-                    Some(place) => at = place.parent,
-                    None => break,
-                }
-            }
-            if ends_at_root.contains(&at) {
-                ends_at_root.extend(way);
-            } else if way.len() > DEPTH_MAX || way.len() > seen.len() {
-                self.found(format!("directory {ino} lies in itself, or deeper than {DEPTH_MAX} levels"));
+            let end = ways.follow(*ino, |at| {
+                Ok::<_, VolumeError>(seen.get(&at).filter(|place| place.is_placed).map(|place| place.parent))
+            });
+            if let Ok(WayEnd::Circle) = end {
+                self.found(lies_too_deep(*ino));
             }
         }
     }
@@ -305,28 +301,85 @@ impl TreeCheck<'_> {
             }
             return Ok(());
         }
-        let mut at = (attr.parent, attr.name, ino);
-        let mut climbed = Vec::new();
-        for _ in 0..DEPTH_MAX {
-            let (parent, name, child) = &at;
-            climbed.push(*child);
-            if self.tree.lookup_unchecked(*parent, name)?.is_none_or(|there| there.ino != *child) {
-                self.found(format!("directory {child} is in no directory"));
-                return Ok(());
-            }
-            if self.placed.contains(parent) {
-                self.placed.extend(climbed);
-                return Ok(());
-            }
-            let Some(above) = self.tree.attr(*parent)? else {
-                self.found(format!("inode {parent} is missing"));
-                return Ok(());
-            };
-            at = (above.parent, above.name, *parent);
+        let mut ways = std::mem::take(&mut self.ways);
+        let end = ways.follow(ino, |at| self.placed_parent(at));
+        self.ways = ways;
+        if end? == WayEnd::Circle {
+            self.found(lies_too_deep(ino));
         }
-        self.found(format!("directory {ino} lies in itself, or deeper than {DEPTH_MAX} levels"));
         Ok(())
     }
+
+    /// The directory that has a directory as its entry; none, and a problem that is found, if there is none.
+    fn placed_parent(&mut self, dir: Ino) -> Result<Option<Ino>> {
+        let Some(attr) = self.tree.attr(dir)? else {
+            self.found(format!("inode {dir} is missing"));
+            return Ok(None);
+        };
+        if self.tree.lookup_unchecked(attr.parent, &attr.name)?.is_none_or(|there| there.ino != dir) {
+            self.found(format!("directory {dir} is in no directory"));
+            return Ok(None);
+        }
+        Ok(Some(attr.parent))
+    }
+}
+
+/// Where directories end if one goes up. Each is gone through once, however many lie below it: a chain or a circle of a
+/// million costs a million steps.
+#[derive(Default)]
+struct DirectoryWays {
+    ends: HashMap<Ino, WayEnd>,
+}
+
+/// Where the way up from a directory ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WayEnd {
+    /// At the root, after so many levels.
+    Root(usize),
+    /// At a directory that lies nowhere.
+    Nowhere,
+    /// Never, or too far up.
+    Circle,
+}
+
+impl DirectoryWays {
+    /// Where the way from `dir` ends. `parent` returns the directory above one, if that has it.
+    fn follow<E>(
+        &mut self,
+        dir: Ino,
+        mut parent: impl FnMut(Ino) -> std::result::Result<Option<Ino>, E>,
+    ) -> std::result::Result<WayEnd, E> {
+        let mut way = Vec::new();
+        let mut at = dir;
+        let mut end = loop {
+            if at == Ino::ROOT {
+                break WayEnd::Root(0);
+            }
+            if let Some(end) = self.ends.get(&at) {
+                break *end;
+            }
+            // Until its end is known, it is on the way itself: who meets it again goes in a circle.
+            self.ends.insert(at, WayEnd::Circle);
+            way.push(at);
+            match parent(at)? {
+                Some(above) => at = above,
+                None => break WayEnd::Nowhere,
+            }
+        };
+        for ino in way.into_iter().rev() {
+            end = match end {
+                WayEnd::Root(levels) if levels < DEPTH_MAX => WayEnd::Root(levels + 1),
+                WayEnd::Root(_) | WayEnd::Circle => WayEnd::Circle,
+                WayEnd::Nowhere => WayEnd::Nowhere,
+            };
+            self.ends.insert(ino, end);
+        }
+        Ok(end)
+    }
+}
+
+fn lies_too_deep(dir: Ino) -> String {
+    format!("directory {dir} lies in itself, or deeper than {DEPTH_MAX} levels")
 }
 
 fn seen(attr: InodeAttr) -> SeenInode {

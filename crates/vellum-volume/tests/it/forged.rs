@@ -288,3 +288,23 @@ fn paths_of_a_deep_tree_take_little_memory_and_are_right() {
         assert_eq!(tree.path_of(Ino(level)).unwrap().len() as u64, ((level - 1) * 5).saturating_sub(1));
     }
 }
+
+#[test]
+fn a_circle_of_many_directories_is_gone_round_once() {
+    // With the square of their number in steps this takes hours.
+    for told in told_of(|entries, _| {
+        entries.insert(MapKey::attr(Ino::SUPER).into_bytes(), SuperBlock { next_ino: Ino(1 << 20) }.encode());
+        for number in 1_000..61_000 {
+            entry(entries, number, "next", number + 1, FileKind::Dir);
+        }
+        entry(entries, 61_000, "next", 1_000, FileKind::Dir);
+        // As many hang below a directory that lies nowhere.
+        set_attr(entries, 100_000, &attr(FileKind::Dir, 1, "nowhere"));
+        for number in 100_000..160_000 {
+            entry(entries, number, "next", number + 1, FileKind::Dir);
+        }
+    }) {
+        assert!(told.len() == 1 && told[0].contains("lies in itself"), "{told:?}");
+        assert!(told[0].len() < 4096, "{told:?}");
+    }
+}
