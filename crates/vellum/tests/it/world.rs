@@ -127,12 +127,12 @@ impl World {
     /// Runs the binary in the worktree as another user.
     pub fn run_as(&self, user: u32, args: &[&str]) -> Ran {
         let mut command = command(&self.tree(), args);
-        Ran::new(args, command.uid(user).gid(user).output().unwrap())
+        Ran::of(args, command.uid(user).gid(user).output().unwrap())
     }
 
     /// Runs the binary in the worktree; what it keeps for the user is kept beside it.
     pub fn run_at_home(&self, args: &[&str]) -> Ran {
-        Ran::new(args, self.command_at_home(args).output().unwrap())
+        Ran::of(args, self.command_at_home(args).output().unwrap())
     }
 
     /// The same, to be started.
@@ -174,7 +174,7 @@ pub fn noise(len: usize) -> Vec<u8> {
 
 /// Runs the binary in a directory.
 pub fn run(dir: &Path, args: &[&str], input: impl Into<Stdio>) -> Ran {
-    Ran::new(args, command(dir, args).stdin(input).output().unwrap())
+    Ran::of(args, command(dir, args).stdin(input).output().unwrap())
 }
 
 fn command(dir: &Path, args: &[&str]) -> Command {
@@ -184,7 +184,7 @@ fn command(dir: &Path, args: &[&str]) -> Command {
 }
 
 impl Ran {
-    fn new(args: &[&str], output: Output) -> Self {
+    pub fn of(args: &[&str], output: Output) -> Self {
         Self {
             args: args.join(" "),
             code: output.status.code().unwrap_or(-1),
