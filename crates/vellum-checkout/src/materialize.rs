@@ -9,12 +9,12 @@ mod files;
 mod unlock;
 mod unseen;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vellum_types::{FileKind, Ino};
-use vellum_volume::tree::InodeRecord;
-use vellum_volume::{FsTree, ProgressMeter, Volume};
+use vellum_volume::tree::{DEPTH_MAX, InodeRecord};
+use vellum_volume::{FsTree, ProgressMeter, Volume, VolumeError};
 
 use crate::beneath::{BeneathError, ExtendedAttribute, HeldDir, SpecialFile};
 use crate::error::{CheckoutError, CheckoutProblem, Result, with_causes};
@@ -285,26 +285,52 @@ impl MaterializeRun<'_> {
         Ok(())
     }
 
-    /// Directories get their permissions and times last, the deepest first: the plan lists parents before children.
+    /// Directories get their permissions and times last, the deepest first.
     fn finish_dirs(&mut self, steps: &PlanSteps) -> Result<()> {
-        let mut dirs: Vec<(usize, Ino)> = Vec::with_capacity(steps.dirs.len());
-        for ino in &steps.dirs {
-            dirs.push((self.what.target.path_of(*ino)?.len(), *ino));
-        }
-        dirs.sort_unstable_by(|a, b| b.cmp(a));
-        for (_, ino) in dirs {
+        for ino in self.deepest_first(&steps.dirs)? {
             let inode = self.what.target.inode(ino)?;
             let problems = match self.dirs.get(ino) {
                 Ok(dir) => self.apply(&dir.self_node(), &inode, true),
                 Err(CheckoutError::Beneath(error)) => vec![with_causes(&error)],
                 Err(other) => return Err(other),
             };
+            if problems.is_empty() {
+                continue;
+            }
             let path = self.what.target.path_of(ino)?;
             self.done
                 .problems
                 .extend(problems.into_iter().map(|message| CheckoutProblem { path: path.clone(), message }));
         }
         Ok(())
+    }
+
+    /// Directories by the number of those above them. Their paths are not asked for: each of a deep tree is as long as
+    /// that is deep.
+    fn deepest_first(&self, dirs: &BTreeSet<Ino>) -> Result<Vec<Ino>> {
+        let mut levels: HashMap<Ino, usize> = HashMap::new();
+        let mut ordered = Vec::with_capacity(dirs.len());
+        for dir in dirs {
+            let mut way = Vec::new();
+            let mut at = *dir;
+            while at != Ino::ROOT && at != self.what.base && !levels.contains_key(&at) {
+                way.push(at);
+                if way.len() > DEPTH_MAX {
+                    let problem =
+                        format!("directory {dir} lies in itself, or deeper than {DEPTH_MAX} levels");
+                    return Err(VolumeError::BadTree(problem).into());
+                }
+                at = self.what.target.attr_of(at)?.parent;
+            }
+            let mut level = levels.get(&at).copied().unwrap_or(0);
+            for ino in way.into_iter().rev() {
+                level += 1;
+                levels.insert(ino, level);
+            }
+            ordered.push((level, *dir));
+        }
+        ordered.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(ordered.into_iter().map(|(_, ino)| ino).collect())
     }
 
     /// Applies metadata; gives what could not be applied.

@@ -165,3 +165,15 @@ fn a_very_deep_tree_is_verified_and_listed_in_bounded_memory() {
     run(&world, &["ls", "deep"]).ok().says("d/");
     run(&world, &["restore", "first"]).ok();
 }
+
+#[test]
+fn a_deep_tree_is_exported_into_a_directory() {
+    let world = World::with_snapshot();
+    // With the square of the depth in steps this takes minutes.
+    ForgedTree::deep(6_000).record(&world, "deep");
+    let to = world.path("deep");
+    run(&world, &["export", "deep", "--to", to.to_str().unwrap()]).ok();
+    assert!(to.join("d/d/d/d").is_dir());
+    // Deeper than what removes the world can go.
+    assert!(Command::new("rm").arg("-rf").arg(&to).status().unwrap().success());
+}
